@@ -1,0 +1,63 @@
+"""Exit codes and the one exception that carries them.
+
+TrainerError
+├── UserError      exit 2: the spec, TF_CONFIG, workload, data or model_dir; the user mends it
+└── (any other Exit, given by the raiser)
+"""
+
+from __future__ import annotations
+
+import enum
+
+
+class Exit(enum.IntEnum):
+    """What a task's exit code means. `retryable` tells whoever runs the task whether to start it again."""
+
+    OK = 0
+    BUG = 1
+    USER = 2
+    MISSING = 10
+    MISMATCH = 11
+    DEVICES = 12
+    DIVERGED = 13
+    GAVE_UP = 14
+    CHIEF_LOST = 15
+    STOPPED = 143
+
+    @property
+    def meaning(self) -> str:
+        return _MEANINGS[self]
+
+    @property
+    def retryable(self) -> bool:
+        return self in (Exit.CHIEF_LOST, Exit.STOPPED)
+
+
+_MEANINGS = {
+    Exit.OK: "the job succeeded, or is already complete",
+    Exit.BUG: "unexpected error: a defect in trainer; the traceback is in the task's log",
+    Exit.USER: "spec, TF_CONFIG, workload file, data, model_dir or port: the message names value, rule and fix",
+    Exit.MISSING: "a task never came, or its address is wrong, within deadlines.rendezvous",
+    Exit.MISMATCH: "a task differs from its chief: cluster, spec or TensorFlow version",
+    Exit.DEVICES: "a task sees fewer GPUs than the spec asks for",
+    Exit.DIVERGED: "the loss became NaN or infinite; the message names the step",
+    Exit.GAVE_UP: "the cluster was re-formed max_restarts times in a row without a single new step",
+    Exit.CHIEF_LOST: "no word from the chief for deadlines.chief_lost seconds",
+    Exit.STOPPED: "SIGTERM or Ctrl-C: a checkpoint was kept, the same command resumes",
+}
+
+
+class TrainerError(Exception):
+    """A problem told in one line: what, where, and the way out."""
+
+    def __init__(self, message: str, code: Exit = Exit.BUG) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class UserError(TrainerError):
+    """Something only the user can mend. May hold several problems, one a line."""
+
+    def __init__(self, *problems: str) -> None:
+        super().__init__("\n".join(problems), Exit.USER)
+        self.problems = problems

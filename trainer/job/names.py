@@ -1,0 +1,58 @@
+"""Names and ports: the only place that puts them together."""
+
+from __future__ import annotations
+
+import re
+from typing import Literal, get_args
+
+TaskType = Literal["chief", "worker", "ps", "evaluator"]
+TASK_TYPES: tuple[TaskType, ...] = get_args(TaskType)
+
+TF_PORT = 2222
+# A task's supervisor listens this far above its TensorFlow port, so that TF_CONFIG alone tells both,
+# also a TF_CONFIG that somebody else wrote.
+CONTROL_PORT_OFFSET = 1000
+MAX_TF_PORT = 65535 - CONTROL_PORT_OFFSET
+
+# RFC 1035 label: what Kubernetes demands of a Service and of a Job whose pods get DNS names.
+MAX_DNS_LABEL = 63
+DNS_LABEL = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
+
+# A host never holds a slash, a blank or a control character: http://host:2222 is a common slip.
+_ADDRESS = re.compile(r"([^\x00-\x20\x7f/:\[\]]+|\[[^\x00-\x20\x7f/\[\]]+\]):([0-9]+)")
+
+
+def task_name(task_type: str, index: int) -> str:
+    """`worker:1`, as it stands in logs, events and results."""
+    return f"{task_type}:{index}"
+
+
+def host_name(job: str, task_type: str, index: int) -> str:
+    """`mnist-worker-1`: hostname of a container or of an Indexed Job's pod."""
+    return f"{job}-{task_type}-{index}"
+
+
+def container_address(job: str, task_type: str, index: int) -> str:
+    """`mnist-worker-1.mnist:2222`: the pod's DNS name under the job's headless Service."""
+    return f"{host_name(job, task_type, index)}.{job}:{TF_PORT}"
+
+
+def control_port(tf_port: int) -> int:
+    return tf_port + CONTROL_PORT_OFFSET
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """`host:port` or `[v6]:port` as (host, port).
+
+    Raises:
+        ValueError: it is something else, or the port is out of range.
+    """
+    match = _ADDRESS.fullmatch(address)
+    if not match:
+        raise ValueError(f"{address!r}: must be host:port, or [address]:port for IPv6")
+    host, port = match.groups()
+    if not 1 <= int(port) <= MAX_TF_PORT:
+        raise ValueError(
+            f"{address!r}: port must be 1..{MAX_TF_PORT}; the control port is {CONTROL_PORT_OFFSET} above it"
+        )
+    return host.removeprefix("[").removesuffix("]"), int(port)

@@ -1,0 +1,157 @@
+"""TF_CONFIG: written for our tasks by one function, and read back with every trap named.
+
+Facts behind the rules: tensorflow/python/distribute/multi_worker_util.py and tfconfig_cluster_resolver.py (2.21).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from trainer.job.errors import UserError
+from trainer.job.names import TASK_TYPES, TaskType, container_address, control_port, split_address, task_name
+from trainer.job.spec import JobSpec, batch_rule
+
+Cluster = dict[str, list[str]]
+"""Task type to `host:port` addresses by index. Never holds the evaluator."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """One task, and the cluster as its TF_CONFIG names it."""
+
+    type: TaskType
+    index: int
+    cluster: Cluster
+
+    @property
+    def name(self) -> str:
+        return task_name(self.type, self.index)
+
+    @property
+    def chief(self) -> tuple[TaskType, int]:
+        """The task that leads: the chief, or worker 0 where there is none."""
+        return ("chief", 0) if "chief" in self.cluster else ("worker", 0)
+
+    @property
+    def is_chief(self) -> bool:
+        return (self.type, self.index) == self.chief
+
+    @property
+    def counts(self) -> dict[TaskType, int]:
+        return {t: len(self.cluster[t]) for t in TASK_TYPES if t in self.cluster}
+
+    @property
+    def address(self) -> tuple[str, int] | None:
+        """(host, TensorFlow port) of this task; None for an evaluator, which nobody dials."""
+        return None if self.type == "evaluator" else split_address(self.cluster[self.type][self.index])
+
+    def control_address(self, task_type: str, index: int) -> tuple[str, int]:
+        """(host, port) of the named task's supervisor."""
+        host, port = split_address(self.cluster[task_type][index])
+        return host, control_port(port)
+
+    def members(self) -> list[tuple[TaskType, int]]:
+        """Every task of the cluster, in the order of TASK_TYPES."""
+        return [(task_type, index) for task_type, count in self.counts.items() for index in range(count)]
+
+    @property
+    def digest(self) -> str:
+        """Short hash that is the same for all tasks that were given the same cluster JSON."""
+        return hashlib.sha256(json.dumps(self.cluster).encode()).hexdigest()[:12]
+
+    def tf_config(self) -> str:
+        return json.dumps({"cluster": self.cluster, "task": {"type": self.type, "index": self.index}})
+
+
+def tasks_of(spec: JobSpec, address: Callable[[str, int], str] | None = None) -> list[Task]:
+    """Every task of a job, each with its TF_CONFIG.
+
+    Args:
+        address: from (task type, index) to `host:port`; default the names that containers and pods have.
+    """
+    where = address or (lambda task_type, index: container_address(spec.name, task_type, index))
+    counts = spec.tasks.counts()
+    cluster: Cluster = {t: [where(t, i) for i in range(n)] for t, n in counts.items() if t != "evaluator"}
+    return [Task(t, i, cluster) for t, n in counts.items() for i in range(n)]
+
+
+def from_environment(spec: JobSpec, environ: Mapping[str, str] = os.environ) -> Task:
+    """This task, as TF_CONFIG tells it; a TF_CONFIG that somebody else wrote is taken as it is.
+
+    Raises:
+        UserError: TF_CONFIG is missing or broken, or does not fit the spec's strategy; all problems at once.
+    """
+    text = environ.get("TF_CONFIG")
+    if not text:
+        raise UserError("TF_CONFIG is not set: it names the cluster and this task; `trainer check SPEC` prints one")
+    try:
+        config = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"TF_CONFIG: {text[:60]!r}: is not JSON: {error}") from None
+    if not isinstance(config, dict) or not isinstance(config.get("cluster"), dict):
+        raise UserError("TF_CONFIG: must be an object with 'cluster' and 'task'; cluster maps types to addresses")
+    problems = [*_cluster_problems(config["cluster"], spec), *_task_problems(config)]
+    if problems:
+        raise UserError(*(f"TF_CONFIG: {problem}" for problem in problems))
+    task = Task(config["task"]["type"], config["task"]["index"], config["cluster"])
+    if rule := batch_rule(spec, task.counts):  # somebody else's cluster need not be the spec's
+        raise UserError(f"TF_CONFIG: train.global_batch_size: {spec.train.global_batch_size}: {rule}")
+    return task
+
+
+def _cluster_problems(cluster: dict[str, Any], spec: JobSpec) -> list[str]:
+    problems = []
+    seen: dict[str, str] = {}
+    for task_type, addresses in cluster.items():
+        if task_type == "evaluator":
+            problems.append("cluster.evaluator: the evaluator is never part of the cluster (the chief would hang)")
+        elif task_type not in TASK_TYPES:
+            problems.append(f"cluster: {task_type!r}: unknown task type; known: {', '.join(TASK_TYPES)}")
+        elif not isinstance(addresses, list) or not addresses or not all(isinstance(a, str) for a in addresses):
+            problems.append(f"cluster.{task_type}: {json.dumps(addresses)[:60]}: must be a list of host:port")
+        else:
+            problems += _address_problems(task_type, addresses, seen)
+            if task_type == "chief" and len(addresses) > 1:
+                problems.append(f"cluster.chief: {len(addresses)} addresses: there is at most one chief")
+    if "worker" not in cluster and "chief" not in cluster:
+        problems.append("cluster: has neither chief nor worker")
+    if spec.strategy == "multi_worker_mirrored" and "ps" in cluster:
+        problems.append("cluster.ps: multi_worker_mirrored has no ps (TensorFlow would wait for it for ever)")
+    if spec.strategy == "parameter_server":
+        problems += [f"cluster.{t}: parameter_server needs one" for t in ("chief", "worker", "ps") if t not in cluster]
+    return problems
+
+
+def _address_problems(task_type: str, addresses: list[str], seen: dict[str, str]) -> list[str]:
+    """What is wrong with them; `seen` tells which task has which address, over all types."""
+    problems = []
+    for index, address in enumerate(addresses):
+        place = f"cluster.{task_type}[{index}]"
+        try:
+            split_address(address)
+        except ValueError as error:
+            problems.append(f"{place}: {error}")
+        if (first := seen.setdefault(address, place)) != place:
+            problems.append(f"{place}: {address!r}: {first} has the same address; every task needs its own")
+    return problems
+
+
+def _task_problems(config: dict[str, Any]) -> list[str]:
+    task = config.get("task")
+    if not isinstance(task, dict):
+        return ["task: must be {type, index}"]
+    task_type, index = task.get("type"), task.get("index")
+    if task_type not in TASK_TYPES:
+        return [f"task.type: {task_type!r}: must be one of {', '.join(TASK_TYPES)}"]
+    if not isinstance(index, int) or isinstance(index, bool):
+        return [f'task.index: {index!r}: must be a whole number, not text; write "index": 0']
+    addresses = [None] if task_type == "evaluator" else config["cluster"].get(task_type)
+    count = len(addresses) if isinstance(addresses, list) else 0
+    if not 0 <= index < count:
+        return [f"task.index: {index}: the number of {task_type} tasks is {count}; indexes start at 0"]
+    return []

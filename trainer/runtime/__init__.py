@@ -1,0 +1,1 @@
+"""What runs in a container: supervisor, rendezvous, and the child that holds TensorFlow."""

@@ -1,0 +1,228 @@
+"""ParameterServer training: the chief schedules closures of K steps; any worker may run any of them.
+
+Exactly the requested number of steps is applied, whoever dies: a step needs a ticket from `claimed`, counts
+itself in `applied` when its update is done, and no ticket above `limit` is honoured. Tickets that died with
+their worker are handed out again at the end. All three counters live on a ps and are only ever added to
+atomically (Keras' own counters are not: assign(self + 1), keras#18668).
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from trainer.job.spec import batch_sizes
+from trainer.runtime import inputs, training
+from trainer.runtime.channel import Channel
+from trainer.runtime.curve import Curve
+from trainer.runtime.finish import Saver, finish, raise_if_not_finite
+from trainer.runtime.lines import progress_line, start_line
+from trainer.runtime.training import Setup, Trainable
+from trainer.workloads.workload import Shard
+
+POLL_SECONDS = 0.2
+CLOSURES_AHEAD = 64
+"""Per worker: deep enough to outlast a poll, far below the coordinator's 262,144."""
+DRAIN_SECONDS = 3.0
+"""How long a stop waits for steps under way; a worker that is gone would be waited for up to an hour."""
+
+
+class Counters:
+    """The job's counters, on a ps."""
+
+    def __init__(self, step: int, total: int, workers: int, figures: int) -> None:
+        # The plain optimizer variables are spread over the ps the same way: by the strategy's round-robin.
+        first = tf.VariableAggregation.ONLY_FIRST_REPLICA
+        self.claimed = tf.Variable(step, dtype=tf.int64, trainable=False, aggregation=first)
+        self.applied = tf.Variable(step, dtype=tf.int64, trainable=False, aggregation=first)
+        self.limit = tf.Variable(total, dtype=tf.int64, trainable=False, aggregation=first)
+        self.worker_steps = tf.Variable(np.zeros(workers, np.int64), trainable=False, aggregation=first)
+        # Row per worker: the ticket whose loss was not finite (0: none), then loss and metrics of its last closure.
+        self.rows = tf.Variable(np.zeros((workers, 1 + figures)), trainable=False, aggregation=first)
+
+
+def run(setup: Setup, _resume_step: int, channel: Channel) -> None:
+    """Trains to the end, or until asked to stop; then saves, evaluates, exports and reports.
+
+    Raises:
+        UserError, TrainerError: with the exit code of the job.
+        tf.errors.OpError: a ps was lost.
+    """
+    spec, task = setup.spec, setup.task
+    training.prepare_process(setup)
+    _make_keras_counters_atomic()
+    strategy = tf.distribute.ParameterServerStrategy(tf.distribute.cluster_resolver.TFConfigClusterResolver())
+    coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
+    workers = task.counts["worker"]
+    source = setup.split(Shard("train", 0, workers, spec.train.seed))
+    with strategy.scope():
+        trainable = training.build(setup)
+        step, broken = training.restore(setup, trainable)
+        total = training.total_steps(setup, source)
+        counters = Counters(step, total, workers, 1 + len(setup.metrics))
+    for line in broken:
+        channel.tell("line", text=line)
+    channel.tell("start", step=step, steps=total, line=start_line(spec, task, strategy.num_replicas_in_sync, step))
+    begun = _train(setup, channel, coordinator, strategy, trainable, counters, source, step, total)
+    if begun is not None:
+        finish(setup, trainable, channel, total, begun)
+
+
+def _train(
+    setup: Setup,
+    channel: Channel,
+    coordinator: Any,
+    strategy: Any,
+    trainable: Trainable,
+    counters: Counters,
+    source: inputs.Source,
+    step: int,
+    total: int,
+) -> tuple[float, int] | None:
+    """Keeps the workers fed until `total` steps are applied; None if asked to stop before."""
+    spec = setup.spec
+    iterator = iter(coordinator.create_per_worker_dataset(_per_worker_dataset(setup, source, step)))
+    closure = _make_closure(setup, strategy, trainable, counters)
+    watch = _Watch(setup, channel, counters, step, total)
+    saver = Saver(setup, trainable, channel)
+    saved, scheduled, begun = step, step, None
+    ahead = CLOSURES_AHEAD * setup.task.counts["worker"] * spec.train.steps_per_call
+    while (applied := int(counters.applied.numpy())) < total:
+        if channel.stopping.is_set():
+            return _stop(channel, coordinator, counters, saver)
+        claimed = int(counters.claimed.numpy())
+        if claimed >= total and coordinator.done():
+            counters.claimed.assign(applied)
+            claimed = scheduled = applied
+        while scheduled < total and scheduled - claimed < ahead:
+            coordinator.schedule(closure, args=(iterator,))
+            scheduled += spec.train.steps_per_call
+        watch.look(applied)
+        if begun is None and applied > step:
+            begun = (time.perf_counter(), applied)
+        if applied // spec.train.checkpoint_steps > saved // spec.train.checkpoint_steps:
+            saver.save(applied)
+            saved = applied
+        # done() raises what a closure or a dead ps raised.
+        coordinator.done()
+        time.sleep(POLL_SECONDS if begun else POLL_SECONDS / 10)
+    watch.look(total)
+    coordinator.join()
+    saver.save(total)
+    saver.wait()
+    return (time.perf_counter() - begun[0], total - begun[1]) if begun else (0.0, 0)
+
+
+def _stop(channel: Channel, coordinator: Any, counters: Counters, saver: Saver) -> None:
+    counters.limit.assign(0)
+    deadline = time.monotonic() + DRAIN_SECONDS
+    while not coordinator.done() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    step = int(counters.applied.numpy())
+    saver.save(step)
+    saver.wait()
+    channel.tell("stopped", step=step)
+
+
+def _per_worker_dataset(setup: Setup, source: inputs.Source, step: int) -> Any:
+    spec, workers = setup.spec, setup.task.counts["worker"]
+    batch = batch_sizes(spec, setup.task.counts)[1]
+
+    def dataset() -> Any:
+        index = tf.cast(tf.distribute.coordinator.experimental_get_current_worker_index(), tf.int32)
+        mine = source
+        if source.dataset is not None:
+            mine = setup.split(Shard("train", tf.cast(index, tf.int64), workers, spec.train.seed))
+        return inputs.training(
+            mine, batch=batch, shards=workers, index=index, local=1, seed=spec.train.seed, start=step // workers
+        )
+
+    return dataset
+
+
+def _make_closure(setup: Setup, strategy: Any, trainable: Trainable, counters: Counters) -> Any:
+    """Up to K steps on whichever worker runs it, while there are tickets."""
+    one_step = training.make_step(setup, trainable, 1)
+    width = 1 + len(setup.metrics)
+
+    @tf.function
+    def closure(iterator: Any) -> None:
+        # Not inside a branch: a value that differs per worker can only be captured at the top (2.21).
+        worker = tf.cast(tf.distribute.coordinator.experimental_get_current_worker_index(), tf.int32)
+        done = tf.constant(0, tf.int64)
+        bad = tf.constant(0, tf.int64)
+        sums = tf.zeros([width])
+        for _ in tf.range(setup.spec.train.steps_per_call):
+            counters.claimed.assign_add(1)
+            ticket = counters.claimed.read_value()
+            if ticket > counters.limit:
+                break
+            figures = strategy.run(one_step, (next(iterator),))
+            counters.applied.assign_add(1)
+            done += 1
+            sums += figures
+            if bad == 0 and not tf.math.is_finite(figures[0]):
+                bad = ticket
+        if done > 0:
+            means = tf.cast(sums, tf.float64) / tf.cast(done, tf.float64)
+            row = tf.concat([[tf.cast(bad, tf.float64)], means], 0)
+            tf.raw_ops.ResourceScatterUpdate(resource=counters.rows.handle, indices=worker, updates=row)
+            tf.raw_ops.ResourceScatterAdd(resource=counters.worker_steps.handle, indices=worker, updates=done)
+
+    return closure
+
+
+class _Watch:
+    """Reads the workers' rows now and then: says where they are, writes the curve, stops at a bad loss."""
+
+    def __init__(self, setup: Setup, channel: Channel, counters: Counters, step: int, total: int) -> None:
+        self._setup, self._channel, self._counters, self._total = setup, channel, counters, total
+        self._curve = Curve(setup.spec.directory, "metrics", step)
+        self._names = ["loss", *setup.metrics]
+        self._batch = batch_sizes(setup.spec, setup.task.counts)[1]
+        self._logged = (time.perf_counter(), step, np.zeros(setup.task.counts["worker"], np.int64))
+        self._step = step
+
+    def look(self, step: int) -> None:
+        if step == self._step:
+            return
+        self._step = step
+        rows, worker_steps = self._counters.rows.numpy(), self._counters.worker_steps.numpy()
+        if len(bad := rows[rows[:, 0] > 0]):
+            first = bad[bad[:, 0].argmin()]
+            raise_if_not_finite(first[1:2], int(first[0]) - 1)
+        now, (then, since, steps_then) = time.perf_counter(), self._logged
+        rates = (worker_steps - steps_then) * self._batch / (now - then)
+        workers = {
+            f"worker:{i}": {
+                "step": int(worker_steps[i]),
+                "examples_per_second": float(rates[i]),
+                **dict(zip(self._names, row[1:].tolist(), strict=True)),
+            }
+            for i, row in enumerate(rows)
+            if worker_steps[i]
+        }
+        means = np.mean([rows[i, 1:] for i in range(len(rows)) if worker_steps[i]] or [rows[0, 1:]], axis=0)
+        figures = dict(zip(self._names, means.tolist(), strict=True))
+        figures["examples_per_second"] = (step - since) * self._batch / (now - then)
+        self._channel.tell("step", step=step, **figures, workers=workers)
+        every = self._setup.spec.train.log_steps
+        if step // every > since // every or step == self._total:
+            self._logged = (now, step, worker_steps)
+            self._curve.add(step, figures, workers=workers)
+            self._channel.tell("line", text=progress_line(step, self._total, figures, workers))
+
+
+def _make_keras_counters_atomic() -> None:
+    """Keras' `iterations.assign_add(1)` reads, adds and writes: two workers lose counts. TensorFlow's own
+    AssignAddVariableOp is atomic on the ps. Private API: keras is pinned, and a test counts."""
+    variable = keras.src.backend.tensorflow.core.Variable
+
+    def assign_add(self: Any, value: Any) -> Any:
+        return self._value.assign_add(tf.cast(value, self._value.dtype))
+
+    variable.assign_add = assign_add

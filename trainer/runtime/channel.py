@@ -1,0 +1,51 @@
+"""Child and supervisor talk in JSON lines: events go up on a pipe of their own, orders come down on stdin.
+
+Orders: {"go": {...}}, {"stop": true}, {"final": step}. End of file means that the supervisor is gone.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import sys
+import threading
+from typing import Any
+
+EVENTS_VARIABLE = "TRAINER_EVENTS_FD"
+SIGN_OF_LIFE_SECONDS = 1.0
+
+
+class Channel:
+    """The child's end. `stopping` is set by an order to stop; orders other than that are queued."""
+
+    def __init__(self) -> None:
+        self.stopping = threading.Event()
+        self.orders: queue.Queue[dict[str, Any]] = queue.Queue()
+        self._lock = threading.Lock()
+        self._events = os.fdopen(int(os.environ.pop(EVENTS_VARIABLE)), "w", buffering=1)
+        threading.Thread(target=self._listen, daemon=True).start()
+        threading.Thread(target=self._live, daemon=True).start()
+
+    def tell(self, event: str, **fields: Any) -> None:
+        """Sends one event. A supervisor that is gone is noticed by `_listen`."""
+        with self._lock:
+            try:
+                self._events.write(json.dumps({"event": event, **fields}) + "\n")
+            except (BrokenPipeError, ValueError):
+                return
+
+    def _listen(self) -> None:
+        for line in sys.stdin:
+            order = json.loads(line)
+            if "stop" in order:
+                self.stopping.set()
+            else:
+                self.orders.put(order)
+        # Nobody is left to report to; and the port must be free for the supervisor's next child.
+        os._exit(1)
+
+    def _live(self) -> None:
+        alive = threading.Event()
+        while not alive.wait(SIGN_OF_LIFE_SECONDS):
+            self.tell("alive")

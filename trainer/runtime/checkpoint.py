@@ -1,0 +1,182 @@
+"""Checkpoints: complete or absent, verified when read. NumPy only, so that a supervisor can look at them too.
+
+    checkpoints/step-00000500/variables.npz   every variable of model and optimizer, by position
+                              meta.json       step, what it fits, and the SHA-256 of variables.npz
+
+tf.train.Checkpoint would write a ps's variables on the ps, and SaveV2 has no checksum over the whole.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from trainer.job.errors import UserError
+from trainer.job.spec import JobSpec
+
+Values = dict[str, npt.NDArray[Any]]
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A complete checkpoint on disk. `meta` holds step, fits, variables (name to path, shape, dtype), sha256."""
+
+    path: Path
+    step: int
+    meta: dict[str, Any]
+
+
+def folder(model_dir: str | Path) -> Path:
+    return Path(model_dir) / "checkpoints"
+
+
+def save(model_dir: str | Path, step: int, values: Mapping[str, npt.NDArray[Any]], meta: dict[str, Any]) -> Path:
+    """Writes a checkpoint under a temporary name, syncs it, renames it. One that is there already is kept.
+
+    Raises:
+        UserError: the disk is full or the folder not writable; nothing half-written stays.
+    """
+    target = folder(model_dir) / f"step-{step:08d}"
+    if _read_meta(target) is not None:
+        return target
+    temporary = folder(model_dir) / f".tmp-{target.name}-{os.getpid()}"
+    try:
+        shutil.rmtree(target, ignore_errors=True)
+        temporary.mkdir(parents=True, exist_ok=True)
+        archive = temporary / "variables.npz"
+        with archive.open("wb") as file:
+            np.savez(file, allow_pickle=False, **values)
+            _sync(file.fileno())
+        full = {"format": FORMAT, "step": step, "sha256": _sha256(archive), **meta}
+        with (temporary / "meta.json").open("w") as file:
+            json.dump(full, file, indent=1)
+            file.flush()
+            _sync(file.fileno())
+        temporary.rename(target)
+    except OSError as error:
+        shutil.rmtree(temporary, ignore_errors=True)
+        size = sum(v.nbytes for v in values.values()) / 1e6
+        raise UserError(
+            f"model_dir: {target}: the checkpoint of step {step} ({size:.1f} MB) cannot be written: {error.strerror}; "
+            "make room or choose another model_dir; the checkpoints before it are whole"
+        ) from None
+    _sync_folder(target.parent)
+    return target
+
+
+def prune(model_dir: str | Path, keep: int) -> None:
+    """Deletes all but the newest `keep`, and what an interrupted save left behind."""
+    for path in _complete(model_dir)[:-keep]:
+        shutil.rmtree(path, ignore_errors=True)
+    for path in folder(model_dir).glob(".tmp-*"):
+        if not path.name.endswith(f"-{os.getpid()}"):
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def steps(model_dir: str | Path) -> list[int]:
+    """Steps of the complete checkpoints, oldest first. They are verified only when read."""
+    return [int(path.name.removeprefix("step-")) for path in _complete(model_dir)]
+
+
+def latest(model_dir: str | Path) -> tuple[Checkpoint | None, list[str]]:
+    """The newest checkpoint that is whole, and one line for each newer one that is not."""
+    broken = []
+    for path in reversed(_complete(model_dir)):
+        if (found := verify(path)) is not None:
+            return found, broken
+        broken.append(f"{path} is damaged (its SHA-256 differs from meta.json); using the one before it")
+    return None, broken
+
+
+def verify(path: Path) -> Checkpoint | None:
+    """The checkpoint at path, or None if it is not whole."""
+    meta = _read_meta(path)
+    try:
+        whole = meta is not None and _sha256(path / "variables.npz") == meta.get("sha256")
+    except OSError:
+        return None
+    return Checkpoint(path, meta["step"], meta) if meta is not None and whole else None
+
+
+def read(checkpoint: Checkpoint) -> Values:
+    with np.load(checkpoint.path / "variables.npz", allow_pickle=False) as archive:
+        return {name: archive[name] for name in archive.files}
+
+
+def what_must_fit(spec: JobSpec) -> dict[str, Any]:
+    """The settings that decide which variables there are and what they mean."""
+    return {"workload": Path(spec.workload).name, "dataset": spec.dataset, "train.optimizer": spec.train.optimizer}
+
+
+def differences(meta: Mapping[str, Any], spec: JobSpec, variables: Mapping[str, Any] | None = None) -> list[str]:
+    """What in spec or model does not fit the checkpoint; empty if all does."""
+    saved, wanted = meta.get("fits", {}), what_must_fit(spec)
+    found = [f"{key}: checkpoint {saved.get(key)!r}, spec {wanted[key]!r}" for key in wanted if saved.get(key) != wanted[key]]
+    if spec.train.steps is not None and meta["step"] > spec.train.steps:
+        found.append(f"train.steps: the checkpoint is at step {meta['step']}, spec {spec.train.steps}")
+    if variables is not None:
+        found += _variable_differences(meta.get("variables", {}), variables)
+    return found
+
+
+def refusal(meta: Mapping[str, Any], model_dir: str, found: list[str]) -> UserError:
+    return UserError(
+        f"model_dir: {model_dir}: its checkpoint of step {meta['step']} does not fit this spec: {'; '.join(found)}; "
+        "undo the change, or choose another model_dir"
+    )
+
+
+def _variable_differences(saved: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:
+    found = []
+    for name in [*saved, *(name for name in wanted if name not in saved)]:
+        old, new = saved.get(name), wanted.get(name)
+        if old is None or new is None:
+            found.append(f"variable {(old or new or {}).get('path', name)} is only in the {'checkpoint' if old else 'model'}")
+        elif (list(old["shape"]), old["dtype"]) != (list(new["shape"]), new["dtype"]):
+            found.append(
+                f"variable {new['path']}: checkpoint {old['dtype']}{list(old['shape'])}, model {new['dtype']}{list(new['shape'])}"
+            )
+    return found[:5] + ([f"and {len(found) - 5} more"] if len(found) > 5 else [])
+
+
+def _complete(model_dir: str | Path) -> list[Path]:
+    return sorted(p for p in folder(model_dir).glob("step-*") if p.name.removeprefix("step-").isdigit())
+
+
+def _read_meta(path: Path) -> dict[str, Any] | None:
+    try:
+        meta = json.loads((path / "meta.json").read_text())
+    except (OSError, ValueError):
+        return None
+    return meta if isinstance(meta, dict) and isinstance(meta.get("step"), int) else None
+
+
+def _sha256(path: Path) -> str:
+    sha = hashlib.sha256()
+    with path.open("rb") as file:
+        while chunk := file.read(1 << 20):
+            sha.update(chunk)
+    return sha.hexdigest()
+
+
+def _sync(descriptor: int) -> None:
+    os.fsync(descriptor)
+
+
+def _sync_folder(path: Path) -> None:
+    # Some network file systems refuse fsync of a folder; the rename is then as durable as they make it.
+    descriptor = os.open(path, os.O_RDONLY)
+    with contextlib.suppress(OSError):
+        os.fsync(descriptor)
+    os.close(descriptor)

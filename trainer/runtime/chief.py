@@ -1,0 +1,255 @@
+"""What the chief's supervisor does besides its own task: the meeting point, and the end of the job."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, Any
+
+from trainer.job.errors import Exit, TrainerError
+from trainer.job.names import task_name
+from trainer.runtime import checkpoint, control, job_state
+from trainer.runtime.rendezvous import Rendezvous, Reply, Report
+
+if TYPE_CHECKING:
+    from trainer.runtime.process import Child
+    from trainer.runtime.supervisor import Supervisor
+
+BEAT_SECONDS = 0.5
+SAY_SECONDS = 10.0
+LINGER_SECONDS = 10.0
+"""After the end: for tasks that were just being restarted to hear of it."""
+LAST_ANSWERS_SECONDS = 0.3
+
+
+class Chief:
+    """Answers everybody's reports, forms generations, and writes result.json."""
+
+    def __init__(self, supervisor: Supervisor) -> None:
+        self._supervisor = supervisor
+        self._spec, self._task = supervisor.spec, supervisor.task
+        self._directory = self._spec.directory
+        self._lock = job_state.lock(self._directory)
+        self._state = job_state.load(self._directory, time.time())
+        self._begun = time.monotonic()
+        self._rendezvous = Rendezvous(
+            self._spec, self._task, self._state.generation, self._begun, lambda: self._newest_step() or 0
+        )
+        self._news = asyncio.Event()
+        self._announced = self._rendezvous.version
+        self._events_said = 0
+        self._dialling: dict[str, asyncio.Task[None]] = {}
+        self._asked_to_stop = 0
+
+    async def run(self, session: Any) -> Exit:
+        """Until the job is over."""
+        try:
+            if self._already_complete():
+                self._rendezvous.end(Exit.OK, "")
+            else:
+                job_state.save(self._directory, self._state)
+                self._refuse_what_does_not_fit()
+                await self._lead(session)
+        except TrainerError as error:
+            self._rendezvous.end(error.code, str(error))
+        return await self._finish()
+
+    async def answer(self, report: Report, known: int) -> Reply:
+        """A supervisor's report; held back while there is nothing new for it."""
+        reply = self._rendezvous.report(report, time.monotonic())
+        self._announce()
+        if reply.version == known:
+            news = self._news
+            try:
+                await asyncio.wait_for(news.wait(), control.POLL_SECONDS)
+            except asyncio.TimeoutError:
+                pass
+            reply = self._rendezvous.reply()
+        if reply.phase in ("done", "failed") and report.task in self._rendezvous.members:
+            self._rendezvous.members[report.task].told_end = True
+        return reply
+
+    def status(self) -> dict[str, Any]:
+        """The whole job's view, for /status."""
+        rendezvous, now = self._rendezvous, time.monotonic()
+        tasks = rendezvous.status(now)
+        own = self._supervisor.status()
+        for name, row in own.pop("workers", {}).items():
+            tasks[name].update(row)
+        ended = rendezvous.phase in ("done", "failed")
+        return {
+            **own,
+            "phase": rendezvous.phase,
+            "generation": rendezvous.generation,
+            "last_checkpoint": self._newest_step(),
+            "waiting_for": rendezvous.waiting_for(now) or None if rendezvous.phase == "forming" else None,
+            "seconds": now - self._begun,
+            "events": rendezvous.events,
+            "tasks": tasks,
+            "end": {"code": int(rendezvous.code), "message": rendezvous.message} if ended else None,
+        }
+
+    async def _lead(self, session: Any) -> None:
+        supervisor, rendezvous, said = self._supervisor, self._rendezvous, time.monotonic()
+        while rendezvous.phase not in ("done", "failed"):
+            now = time.monotonic()
+            self._dial(session)
+            reply = rendezvous.report(supervisor.report(), now)
+            self._announce()
+            if reply.phase in ("done", "failed"):
+                return
+            await supervisor.act(reply)
+            self._look_at_child(supervisor.running)
+            if rendezvous.phase == "forming" and now - said > SAY_SECONDS:
+                self._say(f"waiting for {rendezvous.waiting_for(now)}")
+                said = now
+            if supervisor.leaving_since is not None and self._may_leave():
+                rendezvous.end(Exit.STOPPED, self._stopped())
+            self._announce()
+            await supervisor.wait_for_change(BEAT_SECONDS)
+
+    def _look_at_child(self, child: Child | None) -> None:
+        """What the chief's own child did since: a first step, the end, or a stop that was asked for."""
+        if child is None:
+            return
+        if self._state.seconds_to_first_step is None and self._supervisor.first_step_at is not None:
+            self._state.seconds_to_first_step = round(time.time() - self._state.started, 3)
+            job_state.save(self._directory, self._state)
+        if child.result is not None:
+            self._write_result(child.result)
+            self._rendezvous.end(Exit.OK, "")
+        elif not child.alive and child.status.get("stopped_well"):
+            self._rendezvous.generation_over(time.monotonic())
+        elif child.alive and self._asked_to_stop != child.generation and self._a_ps_is_leaving():
+            child.stop()
+            self._asked_to_stop = child.generation
+
+    def _a_ps_is_leaving(self) -> bool:
+        return any(m.report.leaving and m.report.task.startswith("ps:") for m in self._rendezvous.members.values())
+
+    def _may_leave(self) -> bool:
+        child = self._supervisor.running
+        return child is None or not child.alive or self._supervisor.stop_deadline_passed
+
+    def _stopped(self) -> str:
+        step = self._newest_step()
+        kept = f"the checkpoint of step {step} is kept" if step is not None else "no checkpoint was written yet"
+        return f"stopped by a signal; {kept}; the same command resumes"
+
+    async def _finish(self) -> Exit:
+        """Tells everybody, those too who are just being started again, then goes."""
+        rendezvous = self._rendezvous
+        self._announce()
+        await self._supervisor._end_children()
+        if rendezvous.code is Exit.STOPPED:
+            job_state.save(self._directory, self._state)
+            self._say(rendezvous.message)
+        elif rendezvous.code is not Exit.OK:
+            from trainer.runtime.supervisor import say_error
+
+            say_error(rendezvous.message)
+            job_state.forget(self._directory)
+        else:
+            job_state.forget(self._directory)
+        deadline = time.monotonic() + LINGER_SECONDS
+        own = rendezvous.members.get(self._supervisor.task.name)
+        if own is not None:
+            own.told_end = True
+        while not rendezvous.all_told(now := time.monotonic()) and now < deadline:
+            await self._supervisor.wait_for_change(0.1)
+        await asyncio.sleep(LAST_ANSWERS_SECONDS)
+        return rendezvous.code
+
+    def _announce(self) -> None:
+        """Wakes everybody whose report is held, and says new events."""
+        rendezvous = self._rendezvous
+        for event in rendezvous.events:
+            if event["time"] > self._events_said:
+                self._say(event["text"])
+                self._events_said = event["time"]
+        if rendezvous.version != self._announced:
+            self._announced = rendezvous.version
+            if rendezvous.generation != self._state.generation:
+                self._state.generation = rendezvous.generation
+                job_state.save(self._directory, self._state)
+            self._news.set()
+            self._news = asyncio.Event()
+            self._supervisor.changed.set()
+
+    def _dial(self, session: Any) -> None:
+        """Dials back every task whose address is not proven yet."""
+        for name, member_address in self._addresses().items():
+            member = self._rendezvous.members.get(name)
+            known = member is not None and member.problem is None
+            if not known and (name not in self._dialling or self._dialling[name].done()):
+                self._dialling[name] = asyncio.create_task(self._dial_back(session, name, member_address))
+
+    async def _dial_back(self, session: Any, name: str, address: tuple[str, int]) -> None:
+        member = self._rendezvous.members.get(name)
+        try:
+            identity = await control.who_is_there(session, address)
+        except ConnectionError as error:
+            problem: str | None = str(error)
+        else:
+            there = f"{identity.get('job')} {identity.get('task')}"
+            wanted = f"{self._spec.name} {name}"
+            problem = None if there == wanted else f"at {address[0]}:{address[1]} is {there}, not {wanted}"
+            if problem is None and member and identity.get("incarnation") != member.report.incarnation:
+                problem = f"at {address[0]}:{address[1]} another process calls itself {name}"
+        now = time.monotonic()
+        if member is None:
+            self._rendezvous.no_shows[name] = problem or "its supervisor is there, but did not report yet"
+        else:
+            self._rendezvous.reachable(name, member.report.incarnation, problem, now)
+        self._announce()
+
+    def _addresses(self) -> dict[str, tuple[str, int]]:
+        return {task_name(*m): self._task.control_address(*m) for m in self._task.members()}
+
+    # Files. ---------------------------------------------------------------------------------------
+
+    def _newest_step(self) -> int | None:
+        steps = checkpoint.steps(self._directory)
+        return steps[-1] if steps else None
+
+    def _refuse_what_does_not_fit(self) -> None:
+        found, _ = checkpoint.latest(self._directory)
+        if found is not None and (different := checkpoint.differences(found.meta, self._spec)):
+            raise checkpoint.refusal(found.meta, self._directory, different)
+
+    def _already_complete(self) -> bool:
+        result = job_state.read_json(job_state.result_path(self._directory))
+        if result.get("status") != "succeeded" or result.get("fits") != self._what_it_answers():
+            return False
+        self._say(f"already complete: {job_state.result_path(self._directory)}; choose another model_dir to train anew")
+        return True
+
+    def _what_it_answers(self) -> dict[str, Any]:
+        train = self._spec.train
+        return {**checkpoint.what_must_fit(self._spec), "train.steps": train.steps, "train.epochs": train.epochs}
+
+    def _write_result(self, result: dict[str, Any]) -> None:
+        rendezvous, test = self._rendezvous, result["test"]
+        rate = result["examples_per_second"] or self._state.examples_per_second
+        value = {
+            "status": "succeeded",
+            "job": self._spec.name,
+            "strategy": self._spec.strategy,
+            "steps": result["step"],
+            **{f"test_{name}": figure for name, figure in test.items()},
+            "examples_per_second": rate,
+            "seconds_to_first_step": self._state.seconds_to_first_step,
+            "seconds": round(time.time() - self._state.started, 3),
+            "generations": rendezvous.generation,
+            "tasks": dict(sorted(rendezvous.start_lines.items())),
+            "events": rendezvous.events,
+            "versions": self._supervisor.versions,
+            "fits": self._what_it_answers(),
+            "spec": self._spec.model_dump(mode="json"),
+        }
+        job_state.write_json(job_state.result_path(self._directory), value)
+        figures = " ".join(f"test_{name}={figure:.4f}" for name, figure in test.items())
+        self._say(f"done: steps={result['step']} {figures} generations={rendezvous.generation}")
+
+    def _say(self, text: str) -> None:
+        print(text, flush=True)

@@ -1,0 +1,119 @@
+"""The process that holds TensorFlow: `python -m trainer.runtime.child`, started by the supervisor.
+
+It imports what it needs, says "warm", and waits for the order to go: so it can stand by before it is wanted.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import traceback
+from typing import Any
+
+from trainer.job import load, tf_config
+from trainer.job.errors import Exit, TrainerError
+from trainer.job.spec import JobSpec, replicas_in_sync
+from trainer.job.tf_config import Task
+from trainer.runtime import platform
+from trainer.runtime.channel import Channel
+from trainer.runtime.lines import start_line
+
+
+def main() -> None:
+    platform.die_with_parent(signal.SIGKILL)
+    channel = Channel()
+    spec, code = None, Exit.OK
+    try:
+        spec = load.load_environment()
+        _run(spec, tf_config.from_environment(spec), channel)
+    except BaseException as error:
+        traceback.print_exc()
+        code = _report(error, spec, channel)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # Not sys.exit: TensorFlow's shutdown waits for peers that may be gone.
+    os._exit(code)
+
+
+def is_server(spec: JobSpec, task: Task) -> bool:
+    """Whether this task only serves graphs that its chief sends: no TensorFlow in Python is needed."""
+    gpus = (spec.tasks.group(task.type) or spec.tasks.worker).gpus
+    return spec.strategy == "parameter_server" and task.type in ("ps", "worker") and gpus == 0
+
+
+def _run(spec: JobSpec, task: Task, channel: Channel) -> None:
+    if is_server(spec, task):
+        channel.tell("warm")
+        _serve(spec, task, channel)
+        return
+    from trainer.runtime import training
+    from trainer.workloads import datasets, workload
+
+    loaded = workload.load(spec)
+    arrays = datasets.load(loaded.dataset, spec.dataset_sha256) if loaded.dataset and not loaded.data else None
+    setup = training.Setup(spec, task, loaded, arrays)
+    run: Any
+    if task.type == "evaluator":
+        from trainer.runtime.evaluator import run
+
+        # Outside the cluster: TensorFlow must not try to find this task in it.
+        del os.environ["TF_CONFIG"]
+    elif spec.strategy == "parameter_server":
+        from trainer.runtime.async_coordinator import run
+    else:
+        from trainer.runtime.sync_loop import run
+    channel.tell("warm")
+    go = channel.orders.get()["go"]
+    run(setup, go["resume_step"], channel)
+
+
+def _serve(spec: JobSpec, task: Task, channel: Channel) -> None:
+    from trainer.runtime import server
+
+    go = channel.orders.get()["go"]
+    group = spec.tasks.group(task.type) or spec.tasks.worker
+    server.start(task, platform.cpus(group.cpu))
+    step = go["resume_step"]
+    channel.tell("start", step=step, line=start_line(spec, task, replicas_in_sync(spec, task.counts), step))
+    threading.Event().wait()
+
+
+def _report(error: BaseException, spec: JobSpec | None, channel: Channel) -> Exit:
+    """Says what happened in one line; what a lost peer causes is told apart from what would happen again."""
+    if isinstance(error, TrainerError):
+        code, text = error.code, str(error)
+    elif spec is not None and (theirs := _in_their_file(error, spec)):
+        code, text = Exit.USER, theirs
+    elif isinstance(error, OSError) and not isinstance(error, ConnectionError):
+        code, text = Exit.USER, f"{error.filename or spec and spec.directory}: {error.strerror}"
+    elif _is_lost_peer(error):
+        channel.tell("peer_lost", text=_one_line(error))
+        return Exit.BUG
+    else:
+        code, text = Exit.BUG, f"unexpected {_one_line(error)}"
+    channel.tell("error", code=int(code), message=text)
+    return code
+
+
+def _in_their_file(error: BaseException, spec: JobSpec) -> str | None:
+    from trainer.workloads.workload import where_it_failed
+
+    return where_it_failed(error, spec.workload)
+
+
+def _is_lost_peer(error: BaseException) -> bool:
+    errors: Any = getattr(sys.modules.get("tensorflow"), "errors", None)
+    if errors is None:
+        return False
+    lost = (errors.UnavailableError, errors.AbortedError, errors.CancelledError, errors.DeadlineExceededError)
+    return isinstance(error, (*lost, errors.InternalError, errors.FailedPreconditionError, errors.UnknownError))
+
+
+def _one_line(error: BaseException) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,49 @@
+"""The learning curve: metrics.jsonl and TensorBoard event files, written by one task of the job."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+
+
+class Curve:
+    """Appends figures by step to <model_dir>/<name>.jsonl and <model_dir>/tensorboard/<name>."""
+
+    def __init__(self, model_dir: str, name: str, resume_step: int) -> None:
+        self._path = Path(model_dir) / f"{name}.jsonl"
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        _forget_after(self._path, resume_step)
+        self._file = self._path.open("a", buffering=1)
+        self._writer = tf.summary.create_file_writer(str(Path(model_dir) / "tensorboard" / name))
+
+    def add(self, step: int, figures: dict[str, float], **details: Any) -> None:
+        record = {"step": step, **figures, **details, "time": time.time()}
+        self._file.write(json.dumps(record) + "\n")
+        with self._writer.as_default(step=step):
+            for name, value in figures.items():
+                tf.summary.scalar(name, value)
+        self._writer.flush()
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    """The records of a curve; a line cut off by a kill is left out."""
+    records = []
+    for line in path.read_text().splitlines() if path.exists() else []:
+        try:
+            records.append(json.loads(line))
+        except ValueError:
+            continue
+    return records
+
+
+def _forget_after(path: Path, step: int) -> None:
+    # Steps after the checkpoint are trained once more; a curve with two values for one step misleads.
+    if path.exists():
+        kept = [record for record in read(path) if record["step"] <= step]
+        temporary = path.with_suffix(".tmp")
+        temporary.write_text("".join(json.dumps(record) + "\n" for record in kept))
+        temporary.replace(path)

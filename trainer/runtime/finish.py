@@ -1,0 +1,88 @@
+"""How a training ends, and what it says on the way: shared by both loops."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+
+from trainer.job.errors import Exit, TrainerError, UserError
+from trainer.job.spec import batch_sizes
+from trainer.runtime import checkpoint, training
+from trainer.runtime.channel import Channel
+from trainer.runtime.training import Setup, Trainable
+
+
+class Saver:
+    """Copies the variables at once and writes them in a thread, so that training goes on."""
+
+    def __init__(self, setup: Setup, trainable: Trainable, channel: Channel) -> None:
+        self._setup, self._trainable, self._channel = setup, trainable, channel
+        self._pool = ThreadPoolExecutor(1, "checkpoint")
+        self._pending: Future[None] | None = None
+
+    def save(self, step: int) -> None:
+        """Begins a checkpoint, after the one before is on disk.
+
+        Raises:
+            UserError: the one before could not be written.
+            TrainerError: Exit.DIVERGED, if a variable is not finite.
+        """
+        self.wait()
+        values = self._trainable.values()
+        for name, value in values.items():
+            if value.dtype.kind == "f" and not np.isfinite(value).all():
+                path = self._trainable.description()[name]["path"]
+                raise TrainerError(f"variable {path} is not finite at step {step}; {_SMALLER_RATE}", Exit.DIVERGED)
+        self._pending = self._pool.submit(self._write, step, values)
+
+    def wait(self) -> None:
+        if self._pending is not None:
+            self._pending.result()
+            self._pending = None
+
+    def _write(self, step: int, values: checkpoint.Values) -> None:
+        spec = self._setup.spec
+        meta = {"fits": checkpoint.what_must_fit(spec), "variables": self._trainable.description()}
+        checkpoint.save(spec.directory, step, values, meta)
+        checkpoint.prune(spec.directory, spec.train.keep_checkpoints)
+        self._channel.tell("checkpoint", step=step)
+
+
+def finish(setup: Setup, trainable: Trainable, channel: Channel, step: int, pace: tuple[float, int]) -> None:
+    """The chief evaluates, exports and reports; every other task waits to be ended by its supervisor.
+
+    Args:
+        pace: (seconds, steps) of steady training in this generation.
+    """
+    if not setup.task.is_chief:
+        channel.tell("trained", step=step)
+        # Leaving now would make TensorFlow's coordination service call this task crashed (tensorflow#58434).
+        threading.Event().wait()
+    channel.tell("finishing", step=step)
+    model, figures = training.evaluate(setup, trainable.values())
+    try:
+        training.export(model, setup.spec.directory)
+    except OSError as error:
+        raise UserError(f"model_dir: {setup.spec.directory}: the model cannot be exported: {error.strerror}") from None
+    seconds, steps = pace
+    global_batch, _ = batch_sizes(setup.spec, setup.task.counts)
+    rate = steps * global_batch / seconds if steps and seconds else None
+    channel.tell("done", step=step, test=figures, examples_per_second=rate)
+
+
+def raise_if_not_finite(losses: Any, step_before: int) -> None:
+    """Losses of consecutive steps after step_before.
+
+    Raises:
+        TrainerError: Exit.DIVERGED, naming the first step whose loss is not finite.
+    """
+    bad = np.flatnonzero(~np.isfinite(losses))
+    if len(bad):
+        step = step_before + int(bad[0]) + 1
+        raise TrainerError(f"the loss is {losses[bad[0]]} at step {step}; {_SMALLER_RATE}", Exit.DIVERGED)
+
+
+_SMALLER_RATE = "lower train.learning_rate or look at the data; the checkpoints before it are good"

@@ -1,0 +1,101 @@
+"""Input pipelines: endless, sharded by task, and able to begin at any step.
+
+An epoch is one permutation of all examples, drawn from (seed, epoch); step s of it is row s, cut into one
+piece per shard. So no two shards meet an example twice in an epoch, N shards of b examples read what one of
+N*b reads, and a resumed run goes on where it stopped without reading what came before.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import tensorflow as tf
+
+from trainer.job.errors import UserError
+
+INT64_MAX = 2**63 - 1
+
+
+@dataclass(frozen=True)
+class Source:
+    """A split as eager tensors [n, ...] of inputs and labels, or as a tf.data.Dataset of one shard's examples.
+
+    A graph captures eager tensors as inputs; NumPy arrays would be copied into it as constants, 2 GB at most.
+    """
+
+    arrays: tuple[Any, Any] | None = None
+    dataset: tf.data.Dataset | None = None
+
+    def count(self) -> int | None:
+        """Number of examples, or None if a Dataset does not know."""
+        return None if self.arrays is None else len(self.arrays[0])
+
+
+def source(value: Any, what: str) -> Source:
+    """What a workload's data function gave, checked.
+
+    Raises:
+        UserError: it is neither arrays of equal length nor a Dataset of pairs.
+    """
+    if isinstance(value, tf.data.Dataset):
+        if not isinstance(value.element_spec, tuple) or len(value.element_spec) != 2:
+            raise UserError(f"workload: data({what!r}): the Dataset must yield (x, y), it yields {value.element_spec}")
+        return Source(dataset=value)
+    if not isinstance(value, tuple) or len(value) != 2:
+        raise UserError(f"workload: data({what!r}): must give (x, y) or a tf.data.Dataset, gave {type(value).__name__}")
+    x, y = value
+    if len(x) != len(y) or len(x) == 0:
+        raise UserError(f"workload: data({what!r}): x has {len(x)} examples and y {len(y)}; they must be equal, not 0")
+    return Source(arrays=(tf.constant(x), tf.constant(y)))
+
+
+def training(source: Source, *, batch: int, shards: int, index: Any, local: int, seed: int, start: int) -> Any:
+    """Endless Dataset of one shard's (x, y) batches.
+
+    Args:
+        batch: examples per replica.
+        shards, index: how many tasks read, and which this is (a tensor under parameter_server).
+        local: replicas in this task; they take turns.
+        start: the first step, counted in steps of all shards together.
+
+    Raises:
+        UserError: fewer examples than one step needs.
+    """
+    if source.dataset is not None:
+        batches = source.dataset.repeat().batch(batch, drop_remainder=True)
+        return batches.skip(start * local).prefetch(2)
+    assert source.arrays is not None
+    x, y = source.arrays
+    count, per_step = len(x), batch * shards * local
+    steps = count // per_step
+    if steps == 0:
+        raise UserError(f"train.batch_size: one step takes {per_step} examples, the data has {count}; make it smaller")
+
+    def one_epoch(epoch: Any) -> Any:
+        order = tf.random.experimental.stateless_shuffle(tf.range(count), seed=[seed, epoch])
+        rows = tf.reshape(order[: steps * per_step], [steps, shards, local * batch])
+        return tf.data.Dataset.from_tensor_slices(tf.reshape(tf.gather(rows, index, axis=1), [steps * local, batch]))
+
+    epochs = tf.data.Dataset.range(start // steps, INT64_MAX)
+    rows = epochs.flat_map(one_epoch).skip(start % steps * local)
+    return rows.map(lambda row: (tf.gather(x, row), tf.gather(y, row)), num_parallel_calls=1).prefetch(4)
+
+
+def steps_in_epochs(source: Source, epochs: int, examples_per_step: int) -> int:
+    """Steps of that many epochs.
+
+    Raises:
+        UserError: the size of a Dataset is not known here.
+    """
+    count = source.count()
+    if count is None:
+        raise UserError("train.epochs: data() gives a Dataset, whose size is not known; give train.steps instead")
+    return max(1, count // examples_per_step) * epochs
+
+
+def evaluation(source: Source, batch: int = 500) -> Any:
+    """Finite Dataset of (x, y) batches over the whole split, in order."""
+    if source.dataset is not None:
+        return source.dataset.batch(batch)
+    return tf.data.Dataset.from_tensor_slices(source.arrays).batch(batch)

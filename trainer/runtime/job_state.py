@@ -1,0 +1,87 @@
+"""What the chief's supervisor keeps on the volume: its state between restarts, and the result."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, TextIO
+
+from trainer.job.errors import UserError
+
+
+@dataclass
+class State:
+    """Survives the chief's restarts, and ends with the job."""
+
+    generation: int = 0
+    started: float = 0.0
+    seconds_to_first_step: float | None = None
+    examples_per_second: float | None = None
+
+
+def lock(model_dir: str) -> TextIO:
+    """Makes model_dir and takes it for this process; the lock ends with the returned file.
+
+    Raises:
+        UserError: it is not writable, or another chief uses it.
+    """
+    path = Path(model_dir)
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        file = (path / ".lock").open("a")
+        file.flush()
+    except OSError as error:
+        raise UserError(f"model_dir: {model_dir}: cannot be written: {error.strerror}; choose another one") from None
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise UserError(f"model_dir: {model_dir}: another job is using it; wait for it, or choose another one") from None
+    except OSError:
+        # Some network file systems have no locks; one chief per job is then up to whoever runs it.
+        pass
+    return file
+
+
+def load(model_dir: str, started: float) -> State:
+    found = read_json(Path(model_dir) / "state.json")
+    known = {key: value for key, value in found.items() if key in State.__dataclass_fields__}
+    return State(**{"started": started, **known})
+
+
+def save(model_dir: str, state: State) -> None:
+    write_json(Path(model_dir) / "state.json", asdict(state))
+
+
+def forget(model_dir: str) -> None:
+    (Path(model_dir) / "state.json").unlink(missing_ok=True)
+
+
+def result_path(model_dir: str) -> Path:
+    return Path(model_dir) / "result.json"
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The object in a file; empty if there is none."""
+    try:
+        value = json.loads(path.read_text())
+    except (OSError, ValueError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def write_json(path: Path, value: dict[str, Any]) -> None:
+    """Whole or not at all.
+
+    Raises:
+        UserError: the disk is full or not writable.
+    """
+    temporary = path.with_name(f".tmp-{path.name}-{os.getpid()}")
+    try:
+        temporary.write_text(json.dumps(value, indent=2) + "\n")
+        temporary.replace(path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise UserError(f"model_dir: {path}: cannot be written: {error.strerror}") from None

@@ -1,0 +1,26 @@
+"""The lines a task prints. Needs no TensorFlow: ps and ps-workers print them too."""
+
+from __future__ import annotations
+
+from trainer.job.spec import JobSpec, batch_sizes
+from trainer.job.tf_config import Task
+
+
+def start_line(spec: JobSpec, task: Task, replicas_in_sync: int, step: int) -> str:
+    """What N tasks that train alone could not print: tests and people look at this line."""
+    counts = task.counts
+    global_batch, per_replica = batch_sizes(spec, counts)
+    workers = counts.get("worker", 0) + (counts.get("chief", 0) if "ps" not in counts else 0)
+    return (
+        f"task={task.name} strategy={spec.strategy} workers={workers} ps={counts.get('ps', 0)} "
+        f"replicas_in_sync={replicas_in_sync} global_batch={global_batch} per_replica={per_replica} resume_step={step}"
+    )
+
+
+def progress_line(
+    step: int, total: int, figures: dict[str, float], workers: dict[str, dict[str, float]] | None = None
+) -> str:
+    """Where the job is; under parameter_server with each worker's batch accuracy."""
+    text = f"step {step}/{total} " + " ".join(f"{name}={value:.4g}" for name, value in figures.items())
+    accuracies = [f"{name}={row['accuracy']:.3f}" for name, row in (workers or {}).items() if "accuracy" in row]
+    return f"{text} | batch accuracy {' '.join(accuracies)}" if accuracies else text

@@ -1,0 +1,67 @@
+"""What this machine, container or kernel tells: versions, CPUs, signals."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.metadata
+import os
+import platform
+import signal
+from pathlib import Path
+
+_PR_SET_PDEATHSIG = 1
+
+
+def versions() -> dict[str, str]:
+    """Installed versions that all tasks must share, read without importing anything."""
+    return {
+        "tensorflow": _version("tensorflow", "tensorflow-cpu", "tensorflow-cpu-aws"),
+        "keras": _version("keras"),
+        "python": ".".join(platform.python_version_tuple()[:2]),
+    }
+
+
+def cpus(limit: float | None) -> int:
+    """Cores this task may use: the spec's limit, what the launcher shared out, the cgroup's quota, or affinity.
+
+    TensorFlow sees only the affinity, and starts a thread per core of the machine in a container of one CPU.
+    """
+    if limit is not None:
+        return max(1, round(limit))
+    if shared := os.environ.get("TRAINER_CPUS"):
+        return max(1, int(shared))
+    available = len(os.sched_getaffinity(0))
+    quota = _cgroup_quota()
+    return max(1, min(available, round(quota))) if quota else available
+
+
+def die_with_parent(number: signal.Signals) -> None:
+    """Has the kernel send this process a signal when its parent dies (prctl(2), Linux)."""
+    parent = os.getppid()
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, int(number))
+    if os.getppid() != parent:
+        os.kill(os.getpid(), number)
+
+
+def _version(*names: str) -> str:
+    for name in names:
+        try:
+            return importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return "absent"
+
+
+def _cgroup_quota() -> float | None:
+    """CPUs of the cgroup's CFS quota, version 2 or 1; None if there is none."""
+    try:
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
+    except (OSError, ValueError):
+        try:
+            base = Path("/sys/fs/cgroup/cpu")
+            quota, period = (base / "cpu.cfs_quota_us").read_text(), (base / "cpu.cfs_period_us").read_text()
+        except OSError:
+            return None
+    if quota.strip() == "max" or int(quota) <= 0:
+        return None
+    return int(quota) / int(period)

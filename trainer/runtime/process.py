@@ -1,0 +1,134 @@
+"""A child as its supervisor sees it: started, told to go, asked to stop, killed; and what it said meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from trainer.job.tf_config import Task
+from trainer.runtime.channel import EVENTS_VARIABLE
+
+_LINE_LIMIT = 1 << 20
+_LAST_WORDS_SECONDS = 0.5
+
+
+class Child:
+    """One process. `status` merges its events; `on_change` is called at each, and at its end."""
+
+    def __init__(self, on_change: Callable[[Child, dict[str, Any]], None]) -> None:
+        self._on_change = on_change
+        self._process: asyncio.subprocess.Process
+        self._watcher: asyncio.Task[None]
+        self.generation = 0
+        self.warm = False
+        self.last_sign = time.monotonic()
+        self.status: dict[str, Any] = {}
+        self.result: dict[str, Any] | None = None
+        self.exit: int | None = None
+        self.killed_for: str | None = None
+
+    @classmethod
+    async def start(cls, task: Task, log: Path, on_change: Callable[[Child, dict[str, Any]], None]) -> Child:
+        """Starts the process. Its stdout is ours, its stderr, where TensorFlow talks, goes to the log file."""
+        child = cls(on_change)
+        ours, theirs = os.pipe()
+        environ = {
+            "TF_CPP_MIN_LOG_LEVEL": "1",
+            **os.environ,
+            "TF_CONFIG": task.tf_config(),
+            EVENTS_VARIABLE: str(theirs),
+            # gRPC would send the cluster's own traffic through an HTTP proxy.
+            "no_grpc_proxy": ",".join({a.rpartition(":")[0] for group in task.cluster.values() for a in group}),
+        }
+        with log.open("ab") as stderr:
+            child._process = await asyncio.create_subprocess_exec(
+                sys.executable, "-m", "trainer.runtime.child",
+                stdin=asyncio.subprocess.PIPE, stderr=stderr, pass_fds=[theirs], env=environ, start_new_session=True,
+            )  # fmt: skip
+        os.close(theirs)
+        reader = asyncio.StreamReader(limit=_LINE_LIMIT)
+        await asyncio.get_running_loop().connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(ours, "rb")
+        )
+        child._watcher = asyncio.create_task(child._watch(reader))
+        return child
+
+    @property
+    def alive(self) -> bool:
+        return self.exit is None
+
+    def go(self, generation: int, resume_step: int) -> None:
+        self.generation = generation
+        self._order({"go": {"generation": generation, "resume_step": resume_step}})
+
+    def stop(self) -> None:
+        """Asks it to save a checkpoint and end."""
+        self._order({"stop": True})
+
+    def finalise(self, step: int) -> None:
+        """Tells an evaluator which checkpoint is the last."""
+        self._order({"final": step})
+
+    def kill(self, why: str | None = None) -> None:
+        if self.alive:
+            self.killed_for = why
+            self._process.kill()
+
+    async def ended(self) -> None:
+        await asyncio.shield(self._watcher)
+
+    def why_it_ended(self) -> str:
+        """In a few words, for events."""
+        if self.killed_for:
+            return self.killed_for
+        assert self.exit is not None
+        if self.exit < 0:
+            name = signal.Signals(-self.exit).name
+            hint = "; out of memory?" if name == "SIGKILL" else ""
+            return f"killed by {name}{hint}"
+        return str(self.status.get("peer_lost") or f"exit code {self.exit}")
+
+    def _order(self, order: dict[str, Any]) -> None:
+        stdin = self._process.stdin
+        if self.alive and stdin is not None and not stdin.is_closing():
+            stdin.write((json.dumps(order) + "\n").encode())
+
+    async def _watch(self, reader: asyncio.StreamReader) -> None:
+        reading = asyncio.create_task(self._read(reader))
+        code = await self._process.wait()
+        # A process of the user's own may have inherited the pipe and keep it open.
+        await asyncio.wait({reading}, timeout=_LAST_WORDS_SECONDS)
+        reading.cancel()
+        self.exit = code
+        self._on_change(self, {"event": "exit"})
+
+    async def _read(self, reader: asyncio.StreamReader) -> None:
+        while line := await reader.readline():
+            self.last_sign = time.monotonic()
+            event = json.loads(line)
+            if event["event"] != "alive":
+                self._take(event)
+
+    def _take(self, event: dict[str, Any]) -> None:
+        kind = event["event"]
+        fields = {key: value for key, value in event.items() if key != "event"}
+        if kind == "warm":
+            self.warm = True
+        elif kind in ("start", "step", "stopped", "scored"):
+            self.status.update(fields)
+        elif kind == "peer_lost":
+            self.status["peer_lost"] = fields["text"]
+        elif kind == "checkpoint":
+            self.status["last_checkpoint"] = fields["step"]
+        elif kind in ("finishing", "trained"):
+            self.status[kind] = True
+        elif kind == "done":
+            self.result = fields
+        self._on_change(self, event)

@@ -1,0 +1,262 @@
+"""The chief's picture of the job: who is there, whether they agree, and which generation runs.
+
+A pure state machine: reports and the clock go in, replies come out. Every supervisor, the chief's own too,
+only asks; what it has to do follows from the reply:
+
+    forming    kill a running child, be ready
+    running    run a child of this generation
+    done, failed    end, with this code
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+from trainer.job.errors import Exit
+from trainer.job.names import task_name
+from trainer.job.spec import JobSpec
+from trainer.job.tf_config import Task
+
+Phase = Literal["forming", "running", "done", "failed"]
+EVENTS_KEPT = 50
+
+
+@dataclass
+class Report:
+    """What a supervisor tells its chief, each time it asks."""
+
+    task: str
+    incarnation: str
+    """Random per process: a new one means that the supervisor was restarted."""
+    cluster: str
+    spec: str
+    versions: dict[str, str]
+    generation: int = 0
+    """Generation of the running child; 0 if none runs."""
+    lost: int = 0
+    """Generation whose child ended before its time."""
+    reason: str = ""
+    failure: tuple[int, str] | None = None
+    leaving: bool = False
+    restarts: int = 0
+    standby: bool = False
+    status: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass
+class Reply:
+    """What the chief answers."""
+
+    phase: Phase
+    generation: int
+    resume_step: int
+    version: int
+    """Goes up with every change; a supervisor that says which it knows is answered when there is a newer one."""
+    code: int = 0
+    message: str = ""
+    step: int = 0
+
+
+@dataclass
+class Member:
+    report: Report
+    seen: float
+    problem: str | None = "its address was not tried yet"
+    """Why it cannot take part, or None."""
+    silent: bool = False
+    told_end: bool = False
+
+
+class Rendezvous:
+    """All times are of one monotonic clock, in seconds."""
+
+    def __init__(
+        self, spec: JobSpec, task: Task, generation: int, now: float, resume: Callable[[], int] = lambda: 0
+    ) -> None:
+        """`generation` is the last one there was; `resume` gives the step of the newest checkpoint."""
+        self.spec, self.task, self._resume = spec, task, resume
+        self.required = [task_name(*member) for member in task.members()]
+        self.evaluators = [task_name("evaluator", 0)] if spec.tasks.evaluator else []
+        self.members: dict[str, Member] = {}
+        self.strangers: dict[str, str] = {}
+        self.no_shows: dict[str, str] = {}
+        """Why a task that never came cannot be dialled either."""
+        self.phase: Phase = "forming"
+        self.generation = generation
+        self.resume_step = 0
+        self.version = 1
+        self.code, self.message = Exit.OK, ""
+        self.events: list[dict[str, Any]] = []
+        self.start_lines: dict[str, str] = {}
+        self._forming_since = now
+        self._step, self._step_at = 0, now
+        self._fruitless = -1
+
+    def report(self, report: Report, now: float) -> Reply:
+        """Takes one report and says what that task has to do."""
+        if difference := self._difference(report):
+            self.strangers[report.task] = difference
+            return Reply("failed", 0, 0, self.version, Exit.MISMATCH, difference)
+        member = self.members.get(report.task)
+        if member is None or member.report.incarnation != report.incarnation:
+            if member is not None and self.phase == "running" and report.generation != self.generation:
+                self._lost(report.task, "its supervisor was restarted", now)
+            member = self.members[report.task] = Member(report, now)
+            if report.task in self.evaluators:
+                member.problem = None
+        member.report, member.seen, member.silent = report, now, False
+        if report.failure is not None:
+            self.end(Exit(report.failure[0]), f"{report.task}: {report.failure[1]}")
+        elif report.lost == self.generation and self.phase == "running":
+            self._lost(report.task, report.reason, now)
+        if line := report.status.get("line"):
+            self.start_lines[report.task] = line
+        if report.task == task_name(*self.task.chief):
+            self._watch_progress(report.status.get("step") or 0, now)
+        self.tick(now)
+        member.told_end = self.phase in ("done", "failed")
+        return self.reply()
+
+    def reply(self) -> Reply:
+        return Reply(
+            self.phase, self.generation, self.resume_step, self.version, self.code, self.message, self._step
+        )
+
+    def tick(self, now: float) -> None:
+        """Looks at the clock: forms the cluster when all are ready, or ends the job at a deadline."""
+        deadlines = self.spec.deadlines
+        if self.phase == "forming":
+            if not self.missing(now):
+                self._form(now)
+            elif now - self._forming_since > deadlines.rendezvous:
+                code = Exit.MISMATCH if any(name in self.strangers for name in self.missing(now)) else Exit.MISSING
+                waited = f"after {deadlines.rendezvous:g} s (deadlines.rendezvous)"
+                self.end(code, f"the cluster did not form {waited}: {self.waiting_for(now)}")
+        elif self.phase == "running":
+            for name in self.required:
+                member = self.members[name]
+                if now - member.seen > deadlines.task_lost and not member.silent:
+                    member.silent = True
+                    self._lost(name, f"silent for {deadlines.task_lost:g} s", now)
+            if now - self._step_at > deadlines.progress and not self._finishing():
+                self._re_form(f"no new step for {deadlines.progress:g} s (deadlines.progress)", now)
+
+    def missing(self, now: float) -> dict[str, str]:
+        """Tasks that keep the cluster from forming, and why."""
+        why = {}
+        for name in self.required:
+            member = self.members.get(name)
+            if member is None:
+                why[name] = self.strangers.get(name) or f"never came ({self.no_shows.get(name, 'not dialled yet')})"
+            elif now - member.seen > self.spec.deadlines.task_lost:
+                why[name] = f"silent for {now - member.seen:.0f} s"
+            elif member.problem is not None:
+                why[name] = member.problem
+            elif member.report.generation:
+                why[name] = "its child of the last generation still runs"
+            elif member.report.leaving:
+                why[name] = "was told to stop"
+        return why
+
+    def waiting_for(self, now: float) -> str:
+        return "; ".join(f"{name}: {why}" for name, why in self.missing(now).items())
+
+    def note(self, text: str) -> None:
+        self.events = [*self.events[1 - EVENTS_KEPT :], {"time": time.time(), "text": text}]
+
+    def reachable(self, name: str, incarnation: str, problem: str | None, now: float) -> None:
+        """The verdict of dialling a member back at the address that TF_CONFIG gives it."""
+        member = self.members.get(name)
+        if member is not None and member.report.incarnation == incarnation:
+            member.problem = problem
+            self.tick(now)
+
+    def generation_over(self, now: float) -> None:
+        """The chief's child stopped as it was asked to; whoever stays waits for the next generation."""
+        if self.phase == "running":
+            self._re_form("", now)
+
+    def end(self, code: Exit, message: str) -> None:
+        """The job is over. The first verdict stands."""
+        if self.phase not in ("done", "failed"):
+            self.phase = "done" if code is Exit.OK else "failed"
+            self.code, self.message = code, message
+            self.version += 1
+
+    def all_told(self, now: float) -> bool:
+        """Whether everybody who is there knows that the job ended."""
+        alive = self.spec.deadlines.task_lost
+        return all(m.told_end or (self.phase == "failed" and now - m.seen > alive) for m in self.members.values())
+
+    def status(self, now: float) -> dict[str, Any]:
+        """Per task, for /status."""
+        return {name: self._task_status(name, now) for name in (*self.required, *self.evaluators)}
+
+    def _task_status(self, name: str, now: float) -> dict[str, Any]:
+        member = self.members.get(name)
+        if member is None:
+            return {"state": "absent", "generation": 0, "restarts": 0}
+        lost = now - member.seen > self.spec.deadlines.task_lost
+        running = member.report.generation == self.generation and self.phase == "running"
+        state = "done" if self.phase == "done" else "lost" if lost else "running" if running else "waiting"
+        report = asdict(member.report)
+        return {"state": state, **report["status"], **{k: report[k] for k in ("generation", "restarts", "standby")}}
+
+    def _difference(self, report: Report) -> str | None:
+        """How a task differs from this one, in one line; None if it may take part."""
+        if report.task not in (*self.required, *self.evaluators):
+            return f"{report.task} is not in the chief's cluster ({', '.join(self.required)}); compare their TF_CONFIGs"
+        if report.cluster != self.task.digest:
+            return (
+                f"{report.task} was given another cluster than the chief (digest {report.cluster}, chief "
+                f"{self.task.digest}); all tasks need the same 'cluster' in TF_CONFIG, in the same order"
+            )
+        own = self.members[task_name(*self.task.chief)].report if self.members else report
+        if report.spec != own.spec:
+            return f"{report.task} was given another job spec than the chief ({report.spec}, chief {own.spec})"
+        for package, version in own.versions.items():
+            if report.versions.get(package) != version:
+                theirs = report.versions.get(package)
+                return f"{report.task} has {package} {theirs}, the chief {version}; use one image for all tasks"
+        return None
+
+    def _form(self, now: float) -> None:
+        self._fruitless += 1
+        if self._fruitless > self.spec.max_restarts:
+            reason = self.events[-1]["text"] if self.events else "unknown"
+            self.end(Exit.GAVE_UP, f"{self._fruitless} generations without a new step (max_restarts); last: {reason}")
+            return
+        self.generation += 1
+        self.resume_step = self._resume()
+        self.phase = "running"
+        self.version += 1
+        self._step_at = now
+        self.strangers.clear()
+        self.note(f"generation {self.generation} formed: {len(self.required)} tasks")
+
+    def _lost(self, name: str, reason: str, now: float) -> None:
+        if self.spec.strategy == "parameter_server" and name.startswith("worker"):
+            # Its supervisor starts it again; the coordinator gives its closures to the others meanwhile.
+            self.note(f"{name} lost ({reason}); the others go on")
+        else:
+            self._re_form(f"{name} lost ({reason}), re-forming", now)
+
+    def _re_form(self, text: str, now: float) -> None:
+        if text:
+            self.note(text)
+        self.phase = "forming"
+        self.version += 1
+        self._forming_since = now
+
+    def _watch_progress(self, step: int, now: float) -> None:
+        if step != self._step:
+            self._step, self._step_at = step, now
+            if step > self.resume_step:
+                self._fruitless = 0
+
+    def _finishing(self) -> bool:
+        chief = self.members.get(task_name(*self.task.chief))
+        return chief is not None and bool(chief.report.status.get("finishing"))

@@ -1,0 +1,73 @@
+"""A TensorFlow server for ps and ps-workers through the C API: ready in 0.4 s instead of 4.
+
+`tf.distribute.Server` is a thin wrapper of TF_NewServer (tensorflow/c/c_api.h), but importing it imports all
+of TensorFlow's Python, which such a task never runs: the coordinator sends it graphs. There is no way to end
+a server (GrpcServer::Stop is unimplemented), so nobody joins it; the process is killed instead.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+import sys
+import types
+from pathlib import Path
+from typing import Any
+
+from trainer.job.errors import TrainerError, UserError
+from trainer.job.tf_config import Task
+
+
+def start(task: Task, threads: int) -> None:
+    """Starts the server that TF_CONFIG describes for this task, in threads of its own.
+
+    Raises:
+        UserError: the port is taken.
+        TrainerError: anything else that TensorFlow says.
+    """
+    package = _package_folder()
+    framework = ctypes.CDLL(str(package / "libtensorflow_framework.so.2"), ctypes.RTLD_GLOBAL)
+    library = ctypes.CDLL(str(package / "libtensorflow_cc.so.2"), ctypes.RTLD_GLOBAL)
+    framework.TF_NewStatus.restype = ctypes.c_void_p
+    framework.TF_GetCode.argtypes = [ctypes.c_void_p]
+    framework.TF_Message.argtypes, framework.TF_Message.restype = [ctypes.c_void_p], ctypes.c_char_p
+    library.TF_NewServer.argtypes = [ctypes.c_char_p, ctypes.c_size_t, ctypes.c_void_p]
+    library.TF_NewServer.restype = ctypes.c_void_p
+    library.TF_ServerStart.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
+
+    status = framework.TF_NewStatus()
+    definition = _server_definition(package, task, threads)
+    server = library.TF_NewServer(definition, len(definition), status)
+    if framework.TF_GetCode(status) == 0:
+        library.TF_ServerStart(server, status)
+    if framework.TF_GetCode(status) != 0:
+        reason = framework.TF_Message(status).decode(errors="replace")
+        if "Could not start gRPC server" in reason:
+            assert task.address is not None
+            raise UserError(f"port {task.address[1]} ({task.name}) is in use; stop what holds it or change TF_CONFIG")
+        raise TrainerError(f"TensorFlow's server for {task.name} does not start: {reason}")
+
+
+def _server_definition(package: Path, task: Task, threads: int) -> bytes:
+    # A bare module with TensorFlow's path lets its protocol buffers be imported without its __init__.
+    sys.modules["tensorflow"] = bare = types.ModuleType("tensorflow")
+    bare.__path__ = [str(package)]
+    from tensorflow.core.protobuf import tensorflow_server_pb2
+
+    definition: Any = tensorflow_server_pb2.ServerDef(job_name=task.type, task_index=task.index, protocol="grpc")
+    for task_type, addresses in task.cluster.items():
+        job = definition.cluster.job.add(name=task_type)
+        for index, address in enumerate(addresses):
+            job.tasks[index] = address
+    config = definition.default_session_config
+    config.intra_op_parallelism_threads = threads
+    # Fewer threads than workers + 1 can deadlock a ps (TensorFlow's parameter server tutorial).
+    config.inter_op_parallelism_threads = max(threads, len(task.cluster["worker"]) + 1)
+    return bytes(definition.SerializeToString())
+
+
+def _package_folder() -> Path:
+    found = importlib.util.find_spec("tensorflow")
+    if found is None or not found.submodule_search_locations:
+        raise UserError("TensorFlow is not installed; install trainer[cpu] or trainer[cuda]")
+    return Path(next(iter(found.submodule_search_locations)))

@@ -1,0 +1,197 @@
+"""MultiWorkerMirrored training with a loop of our own: Keras 3's fit is broken under it (keras#20585).
+
+Steps run inside the graph, up to `steps_per_call` at a time. One small all-reduce at the end of each call
+carries the losses, the metrics and the wish to stop, so that all workers stop after the same step.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from trainer.job.errors import Exit, TrainerError
+from trainer.job.spec import JobSpec, batch_sizes
+from trainer.runtime import checkpoint, inputs, training
+from trainer.runtime.channel import Channel
+from trainer.runtime.curve import Curve
+from trainer.runtime.finish import Saver, finish, raise_if_not_finite
+from trainer.runtime.lines import progress_line, start_line
+from trainer.runtime.training import Setup, Trainable
+from trainer.workloads.workload import Shard
+
+_IMPLEMENTATION = {
+    # "auto" is RING unless the session config asks for NCCL, which eager mode never does
+    # (collective_param_resolver_local.cc); on GPUs NCCL has to be named.
+    "auto": tf.distribute.experimental.CommunicationImplementation.AUTO,
+    "ring": tf.distribute.experimental.CommunicationImplementation.RING,
+    "nccl": tf.distribute.experimental.CommunicationImplementation.NCCL,
+}
+
+
+def run(setup: Setup, resume_step: int, channel: Channel) -> None:
+    """Trains to the end, or until asked to stop; the chief saves, evaluates, exports and reports.
+
+    Raises:
+        UserError, TrainerError: with the exit code of the job.
+        tf.errors.OpError: a peer was lost.
+    """
+    spec, task = setup.spec, setup.task
+    training.prepare_process(setup)
+    strategy = _strategy(spec)
+    with strategy.scope():
+        trainable = training.build(setup)
+    position = task.members().index((task.type, task.index))
+    workers = len(task.members())
+    local = strategy.num_replicas_in_sync // workers
+    source = setup.split(Shard("train", position, workers, spec.train.seed))
+    total = training.total_steps(setup, source)
+    step = _restore_everywhere(strategy, setup, trainable, channel) if resume_step else 0
+    channel.tell("start", step=step, steps=total, line=start_line(spec, task, strategy.num_replicas_in_sync, step))
+
+    batch = batch_sizes(spec, task.counts)[1]
+    iterator = iter(
+        strategy.distribute_datasets_from_function(
+            lambda _: inputs.training(
+                source, batch=batch, shards=workers, index=position, local=local, seed=spec.train.seed, start=step
+            )
+        )
+    )
+    call = _make_call(strategy, setup, trainable)
+    saver = Saver(setup, trainable, channel) if task.is_chief else None
+    curve = Curve(spec.directory, "metrics", step) if task.is_chief else None
+    names = ["loss", *setup.metrics]
+    begun, logged, stopped, count = None, (time.perf_counter(), step), False, 1
+    while step < total and not stopped:
+        losses, means, local_means, stop = call(iterator, count, float(channel.stopping.is_set()))
+        raise_if_not_finite(losses.numpy()[:count], step)
+        step += count
+        stopped = float(stop) > 0
+        now = time.perf_counter()
+        begun = begun or (now, step)
+        rate = (step - logged[1]) * batch * local / (now - logged[0])
+        own = dict(zip(names, local_means.numpy().tolist(), strict=True))
+        channel.tell("step", step=step, **own, examples_per_second=rate)
+        if step % spec.train.log_steps == 0 or step == total or stopped:
+            logged = (now, step)
+            if curve:
+                figures = dict(zip(names, means.numpy().tolist(), strict=True))
+                figures["examples_per_second"] = rate * workers
+                curve.add(step, {**figures, "step_loss": float(losses[count - 1])})
+                channel.tell("line", text=progress_line(step, total, figures))
+        if step % spec.train.checkpoint_steps == 0 or step == total or stopped:
+            _average_statistics(strategy, trainable)
+            if saver:
+                saver.save(step)
+        count = _until_next_boundary(step, total, spec)
+    if saver:
+        saver.wait()
+    if stopped and step < total:
+        channel.tell("stopped", step=step)
+        return
+    elapsed = (time.perf_counter() - begun[0], step - begun[1]) if begun else (0.0, 0)
+    finish(setup, trainable, channel, step, elapsed)
+
+
+def _until_next_boundary(step: int, total: int, spec: JobSpec) -> int:
+    """Steps of the next call: they end together with a checkpoint, a log line or the job."""
+    ends = (total - step, *(every - step % every for every in (spec.train.checkpoint_steps, spec.train.log_steps)))
+    return max(1, min(spec.train.steps_per_call, *ends))
+
+
+def _strategy(spec: JobSpec) -> Any:
+    return tf.distribute.MultiWorkerMirroredStrategy(
+        communication_options=tf.distribute.experimental.CommunicationOptions(
+            implementation=_IMPLEMENTATION[spec.communication.implementation],
+            bytes_per_pack=spec.communication.bytes_per_pack,
+        )
+    )
+
+
+def _make_call(strategy: Any, setup: Setup, trainable: Trainable) -> Any:
+    """A graph of `count` steps: gives each step's global loss, the means over the call, this task's own, and
+    the number of replicas that want to stop."""
+    replicas = strategy.num_replicas_in_sync
+    longest = setup.spec.train.steps_per_call
+    step = training.make_step(setup, trainable, replicas)
+    width = 1 + len(setup.metrics)
+
+    def all_reduce(vector: Any) -> Any:
+        return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, vector)
+
+    @tf.function
+    def call(iterator: Any, count: Any, stop: Any) -> Any:
+        losses = tf.zeros([longest])
+        sums = tf.zeros([width])
+        for i in tf.range(count):
+            results = strategy.experimental_local_results(strategy.run(step, (next(iterator),)))
+            mean = tf.add_n(results) / float(len(results))
+            losses = tf.tensor_scatter_nd_update(losses, [[i]], [mean[0]])
+            sums += mean
+        own = sums / tf.cast(count, tf.float32)
+        vector = tf.concat([losses, own, [stop]], 0)
+        reduced = strategy.experimental_local_results(strategy.run(all_reduce, (vector,)))[0]
+        means = reduced[longest : longest + width] / float(replicas)
+        return reduced[:longest] / float(replicas), means, own, reduced[-1]
+
+    return lambda iterator, count, stop: call(iterator, tf.constant(count), tf.constant(stop))
+
+
+def _restore_everywhere(strategy: Any, setup: Setup, trainable: Trainable, channel: Channel) -> int:
+    """The chief reads the checkpoint; step and values reach the others as the sum of its bits and their zeros."""
+    values, step = trainable.values(), 0
+    if setup.task.is_chief:
+        step, broken = training.restore(setup, trainable)
+        values = trainable.values()
+        for line in broken:
+            channel.tell("line", text=line)
+    shared = _from_chief(strategy, {"step": np.array(step, np.int64), **values}, setup.task.is_chief)
+    step = int(shared.pop("step"))
+    with strategy.scope():
+        trainable.assign(shared)
+    return step
+
+
+def _from_chief(strategy: Any, values: checkpoint.Values, is_chief: bool) -> checkpoint.Values:
+    raw = b"".join(v.tobytes() for v in values.values())
+    bits = np.frombuffer(raw + bytes(-len(raw) % 4), np.int32)
+    if not is_chief:
+        bits = np.zeros_like(bits)
+
+    @tf.function
+    def total(vector: Any) -> Any:
+        def sum_of_first_replicas(mine: Any) -> Any:
+            context = tf.distribute.get_replica_context()
+            first = tf.equal(context.replica_id_in_sync_group, 0)
+            return context.all_reduce(tf.distribute.ReduceOp.SUM, tf.where(first, mine, tf.zeros_like(mine)))
+
+        return strategy.experimental_local_results(strategy.run(sum_of_first_replicas, (vector,)))[0]
+
+    shared, offset, result = total(tf.constant(bits)).numpy().tobytes(), 0, {}
+    for name, v in values.items():
+        result[name] = np.frombuffer(shared, v.dtype, v.size, offset).reshape(v.shape)
+        offset += v.nbytes
+    return result
+
+
+def _average_statistics(strategy: Any, trainable: Trainable) -> None:
+    """Batch normalisation's moving statistics have no aggregation in Keras 3 and drift apart between workers
+    (batch_normalization.py); a checkpoint must hold what all go on with, or a resumed run would differ."""
+    drifting = [v for v in trainable.model.non_trainable_variables if v.dtype == "float32"]
+    if not drifting:
+        return
+    flat = tf.concat([tf.reshape(tf.convert_to_tensor(v.value), [-1]) for v in drifting], 0)
+
+    @tf.function
+    def mean(vector: Any) -> Any:
+        def reduce(mine: Any) -> Any:
+            return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.MEAN, mine)
+
+        return strategy.experimental_local_results(strategy.run(reduce, (vector,)))[0]
+
+    parts = tf.split(mean(flat), [int(np.prod(v.shape)) for v in drifting])
+    with strategy.scope():
+        for v, part in zip(drifting, parts, strict=True):
+            v.assign(tf.reshape(part, v.shape))

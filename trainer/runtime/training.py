@@ -1,0 +1,225 @@
+"""What both loops share: the model, its optimizer and step, its values, and the final evaluation."""
+
+from __future__ import annotations
+
+import math
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from trainer.job.errors import Exit, TrainerError, UserError
+from trainer.job.spec import JobSpec, batch_sizes, replicas_in_sync
+from trainer.job.tf_config import Task
+from trainer.runtime import checkpoint, inputs, platform
+from trainer.workloads import datasets
+from trainer.workloads.workload import Shard, Workload
+
+OPTIMIZERS = {"adam": keras.optimizers.Adam, "sgd": keras.optimizers.SGD,
+              "rmsprop": keras.optimizers.RMSprop, "adagrad": keras.optimizers.Adagrad}  # fmt: skip
+
+
+PerExample = Callable[[Any, Any], Any]
+"""From (y, prediction) to one value per example."""
+
+
+@dataclass(frozen=True)
+class Setup:
+    """A child's job: what to train, as which task. `arrays` holds the named dataset, if the workload uses one."""
+
+    spec: JobSpec
+    task: Task
+    workload: Workload
+    arrays: datasets.Arrays | None
+
+    def split(self, shard: Shard) -> inputs.Source:
+        if self.workload.data is not None:
+            return inputs.source(self.workload.data(shard), shard.split)
+        assert self.arrays is not None
+        return inputs.source((self.arrays[f"x_{shard.split}"], self.arrays[f"y_{shard.split}"]), shard.split)
+
+    @property
+    def loss(self) -> PerExample:
+        return self.workload.loss or _cross_entropy
+
+    @property
+    def metrics(self) -> dict[str, PerExample]:
+        if self.workload.metrics is not None:
+            return self.workload.metrics
+        # Accuracy means something only where the default loss, hence integer labels, are used.
+        return {"accuracy": _accuracy} if self.workload.loss is None else {}
+
+
+@dataclass(frozen=True)
+class Trainable:
+    """A built model and its optimizer."""
+
+    model: Any
+    optimizer: Any
+
+    @property
+    def variables(self) -> list[tuple[str, Any]]:
+        """Everything a checkpoint holds, named by position: Keras' own names count up with each model built."""
+        parts = {"model": self.model.variables, "optimizer": self.optimizer.variables}
+        return [(f"{part}.{i:03d}", v) for part, variables in parts.items() for i, v in enumerate(variables)]
+
+    def description(self) -> dict[str, dict[str, Any]]:
+        return {
+            name: {"path": v.path, "shape": list(v.shape), "dtype": keras.backend.standardize_dtype(v.dtype)}
+            for name, v in self.variables
+        }
+
+    def values(self) -> checkpoint.Values:
+        """Copies: a CPU variable's .numpy() may be a view that the next step changes."""
+        return {name: np.array(v.value) for name, v in self.variables}
+
+    def assign(self, values: checkpoint.Values) -> None:
+        for name, v in self.variables:
+            v.assign(values[name])
+
+
+def prepare_process(setup: Setup) -> None:
+    """Thread counts, GPUs, determinism, precision and seed; before the first TensorFlow operation.
+
+    Raises:
+        TrainerError: Exit.DEVICES, if the task sees fewer GPUs than the spec asks for.
+    """
+    spec, task = setup.spec, setup.task
+    group = spec.tasks.group(task.type) or spec.tasks.worker
+    threads = platform.cpus(group.cpu)
+    tf.config.threading.set_intra_op_parallelism_threads(threads)
+    tf.config.threading.set_inter_op_parallelism_threads(max(2, threads))
+    gpus = tf.config.list_physical_devices("GPU")
+    if len(gpus) < group.gpus:
+        raise TrainerError(
+            f"{task.name}: asked for {group.gpus} GPU(s), sees {len(gpus)}; check driver, container runtime and "
+            "image (trainer:cuda), or set gpus: 0 to train on the CPU",
+            Exit.DEVICES,
+        )
+    tf.config.set_visible_devices(gpus[: group.gpus], "GPU")
+    if spec.train.deterministic:
+        tf.config.experimental.enable_op_determinism()
+    if spec.train.mixed_precision != "none":
+        keras.mixed_precision.set_dtype_policy(f"mixed_{spec.train.mixed_precision}")
+
+
+def build(setup: Setup) -> Trainable:
+    """Model and optimizer, to be called inside the strategy's scope: Keras stores the strategy then."""
+    spec, counts = setup.spec, setup.task.counts
+    keras.utils.set_random_seed(spec.train.seed)
+    model = setup.workload.model()
+    if not model.built:
+        raise UserError(f"workload: {setup.workload.name}: model() must give a built model; begin with keras.Input")
+    replicas = replicas_in_sync(spec, counts)
+    factor = {"none": 1.0, "linear": float(replicas), "sqrt": math.sqrt(replicas)}[spec.train.learning_rate_scaling]
+    optimizer = OPTIMIZERS[spec.train.optimizer](spec.train.learning_rate * factor)
+    if spec.train.mixed_precision == "float16":
+        optimizer = keras.optimizers.LossScaleOptimizer(optimizer)
+    optimizer.build(model.trainable_variables)
+    return Trainable(model, optimizer)
+
+
+def make_step(setup: Setup, trainable: Trainable, replicas: int) -> Callable[[Any], Any]:
+    """One replica's step: from an (x, y) batch to [loss, *metrics], means over that batch.
+
+    Gradients are of sum(loss) / global_batch, so that their sum over replicas is the mean over the global batch.
+    """
+    model, optimizer = trainable.model, trainable.optimizer
+    global_batch, _ = batch_sizes(setup.spec, setup.task.counts)
+    float16 = setup.spec.train.mixed_precision == "float16"
+
+    def step(batch: Any) -> Any:
+        x, y = batch
+        with tf.GradientTape() as tape:
+            prediction = model(x, training=True)
+            per_example = tf.cast(setup.loss(y, prediction), tf.float32)
+            if per_example.shape.rank == 0:
+                raise UserError("workload: loss(y, prediction) must give one value per example, gave a scalar")
+            total = tf.reduce_sum(per_example) / float(global_batch)
+            if model.losses:
+                total += tf.add_n(model.losses) / float(replicas)
+            scaled = optimizer.scale_loss(total) if float16 else total
+        gradients = tape.gradient(scaled, model.trainable_variables)
+        optimizer.apply(gradients, model.trainable_variables)
+        means = [tf.reduce_mean(tf.cast(f(y, prediction), tf.float32)) for f in setup.metrics.values()]
+        return tf.stack([total * float(replicas), *means])
+
+    return step
+
+
+def total_steps(setup: Setup, training: inputs.Source) -> int:
+    spec = setup.spec
+    global_batch, _ = batch_sizes(spec, setup.task.counts)
+    if spec.train.epochs is not None:
+        return inputs.steps_in_epochs(training, spec.train.epochs, global_batch)
+    return spec.train.steps or 1000
+
+
+def restore(setup: Setup, trainable: Trainable) -> tuple[int, list[str]]:
+    """Loads the newest whole checkpoint into the variables.
+
+    Returns:
+        Its step (0 if there is none), and a line for each damaged one that was passed over.
+
+    Raises:
+        UserError: it does not fit the spec or the model; the difference is named.
+    """
+    directory = setup.spec.directory
+    found, broken = checkpoint.latest(directory)
+    if found is None:
+        return 0, broken
+    if different := checkpoint.differences(found.meta, setup.spec, trainable.description()):
+        raise checkpoint.refusal(found.meta, directory, different)
+    trainable.assign(checkpoint.read(found))
+    return found.step, broken
+
+
+def evaluate(setup: Setup, values: checkpoint.Values) -> tuple[Any, dict[str, float]]:
+    """A copy of the model outside any strategy, with these values, and its figures on the test split.
+
+    Under parameter_server the trained variables live on the ps, and under multi_worker_mirrored a metric's
+    result is a collective; a local copy needs neither.
+    """
+    model = setup.workload.model()
+    for i, variable in enumerate(model.variables):
+        variable.assign(values[f"model.{i:03d}"])
+    if setup.workload.evaluate is not None:
+        return model, {name: float(value) for name, value in setup.workload.evaluate(model).items()}
+    test = setup.split(Shard("test", seed=setup.spec.train.seed))
+    figures = {"loss": setup.loss, **setup.metrics}
+
+    @tf.function
+    def score(x: Any, y: Any) -> Any:
+        prediction = model(x, training=False)
+        return tf.stack([tf.reduce_sum(tf.cast(f(y, prediction), tf.float32)) for f in figures.values()])
+
+    sums, count = np.zeros(len(figures)), 0
+    for x, y in inputs.evaluation(test):
+        sums += score(x, y).numpy()
+        count += len(y)
+    return model, {name: float(s / count) for name, s in zip(figures, sums, strict=True)}
+
+
+def export(model: Any, model_dir: str) -> None:
+    """Writes export/model.keras and export/saved_model, whole or not at all."""
+    target = Path(model_dir) / "export"
+    temporary = target.with_name(".tmp-export")
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir(parents=True)
+    model.save(temporary / "model.keras")
+    model.export(str(temporary / "saved_model"), verbose=False)
+    shutil.rmtree(target, ignore_errors=True)
+    temporary.rename(target)
+
+
+def _cross_entropy(y: Any, prediction: Any) -> Any:
+    return tf.nn.sparse_softmax_cross_entropy_with_logits(tf.cast(y, tf.int32), tf.cast(prediction, tf.float32))
+
+
+def _accuracy(y: Any, prediction: Any) -> Any:
+    return tf.cast(tf.equal(tf.argmax(prediction, -1), tf.cast(y, tf.int64)), tf.float32)
