@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainer.job.errors import Exit, TrainerError
 from trainer.job.names import task_name
-from trainer.runtime import checkpoint, control, job_state
+from trainer.runtime import checkpoint, control, job_state, platform
 from trainer.runtime.rendezvous import Rendezvous, Reply, Report
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ class Chief:
         self._spec, self._task = supervisor.spec, supervisor.task
         self._directory = self._spec.directory
         self._lock = job_state.lock(self._directory)
-        self._state = job_state.load(self._directory, time.time())
+        self._state = job_state.load(self._directory, platform.process_started())
         self._begun = time.monotonic()
         self._rendezvous = Rendezvous(
             self._spec, self._task, self._state.generation, self._begun, lambda: self._newest_step() or 0
@@ -47,6 +47,7 @@ class Chief:
             if self._already_complete():
                 self._rendezvous.end(Exit.OK, "")
             else:
+                self._state.control_port = self._supervisor.control_address[1]
                 job_state.save(self._directory, self._state)
                 self._refuse_what_does_not_fit()
                 await self._lead(session)
@@ -115,6 +116,7 @@ class Chief:
         if self._state.seconds_to_first_step is None and self._supervisor.first_step_at is not None:
             self._state.seconds_to_first_step = round(time.time() - self._state.started, 3)
             job_state.save(self._directory, self._state)
+        self._state.examples_per_second = child.status.get("examples_per_second", self._state.examples_per_second)
         if child.result is not None:
             self._write_result(child.result)
             self._rendezvous.end(Exit.OK, "")

@@ -17,6 +17,8 @@ class State:
     """Survives the chief's restarts, and ends with the job."""
 
     generation: int = 0
+    control_port: int = 0
+    """Where the chief answers /status; tells other programs on this machine."""
     started: float = 0.0
     seconds_to_first_step: float | None = None
     examples_per_second: float | None = None

@@ -7,6 +7,7 @@ import importlib.metadata
 import os
 import platform
 import signal
+import time
 from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1
@@ -41,6 +42,13 @@ def die_with_parent(number: signal.Signals) -> None:
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, int(number))
     if os.getppid() != parent:
         os.kill(os.getpid(), number)
+
+
+def process_started() -> float:
+    """When this process was started, in seconds since the epoch (proc(5): starttime is field 22, in ticks)."""
+    ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
+    up = float(Path("/proc/uptime").read_text().split()[0])
+    return time.time() - up + ticks / os.sysconf("SC_CLK_TCK")
 
 
 def _version(*names: str) -> str:

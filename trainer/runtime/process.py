@@ -53,6 +53,7 @@ class Child:
                 stdin=asyncio.subprocess.PIPE, stderr=stderr, pass_fds=[theirs], env=environ, start_new_session=True,
             )  # fmt: skip
         os.close(theirs)
+        child.status["child_pid"] = child._process.pid
         reader = asyncio.StreamReader(limit=_LINE_LIMIT)
         await asyncio.get_running_loop().connect_read_pipe(
             lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(ours, "rb")

@@ -80,8 +80,9 @@ class Supervisor:
         self.log = self._log_file()
 
     async def run(self) -> Exit:
-        # The child's import takes longest: it goes first.
-        self.spare = await self._start_child()
+        if self.task.type != "evaluator":
+            # The child's import takes longest: it goes first.
+            self.spare = await self._start_child()
         from trainer.runtime import control
         from trainer.runtime.chief import Chief
 
@@ -90,7 +91,7 @@ class Supervisor:
             loop.add_signal_handler(number, self._leave)
         self._check_tf_port()
         chief = Chief(self) if self.task.is_chief else None
-        host, port = self._control_address()
+        host, port = self.control_address
         identity = {"job": self.spec.name, "task": self.task.name, "incarnation": self.incarnation}
         runner = await control.serve(
             port, host, identity, chief.status if chief else self.status, chief.answer if chief else None
@@ -122,7 +123,7 @@ class Supervisor:
             leaving=self.leaving_since is not None,
             restarts=self.restarts,
             standby=self.spare is not None and self.spare.warm,
-            status=dict(child.status) if child else {},
+            status={"pid": os.getpid(), **(child.status if child else {})},
         )
 
     def status(self) -> dict[str, Any]:
@@ -150,7 +151,10 @@ class Supervisor:
             if not child.alive:
                 self.running = None
         elif reply.phase == "running" and self.leaving_since is None:
-            if child is None or child.generation != reply.generation:
+            if self.task.type == "evaluator" and not reply.step:
+                # Nothing to score yet; its import would slow down those who train.
+                pass
+            elif child is None or child.generation != reply.generation:
                 await self._go(reply.generation, reply.resume_step)
             elif not child.alive and self._restarts_alone() and time.monotonic() >= self._retry_at:
                 self.restarts += 1
@@ -220,7 +224,10 @@ class Supervisor:
         self.phase = reply.phase
         if reply.phase == "failed":
             say_error(reply.message)
-        elif self.task.type == "evaluator" and self.running is not None and self.running.alive:
+        elif self.task.type == "evaluator":
+            if self.running is None or not self.running.alive:
+                await self._go(reply.generation, reply.resume_step)
+            assert self.running is not None
             self.running.finalise(reply.step)
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self.running.ended(), self.spec.deadlines.rendezvous)
@@ -312,7 +319,8 @@ class Supervisor:
 
     # Ports and files. -----------------------------------------------------------------------------
 
-    def _control_address(self) -> tuple[str | None, int]:
+    @property
+    def control_address(self) -> tuple[str | None, int]:
         """(interface, port) to listen on: loopback only where the whole cluster is on loopback."""
         host, tf_port = self.task.address or (self.task.control_address(*self.task.chief)[0], TF_PORT)
         port = os.environ.get("TRAINER_CONTROL_PORT") if self.task.type == "evaluator" else None

@@ -119,7 +119,7 @@ def _make_call(strategy: Any, setup: Setup, trainable: Trainable) -> Any:
     width = 1 + len(setup.metrics)
 
     def all_reduce(vector: Any) -> Any:
-        return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, vector)
+        return _all_reduce(tf.distribute.ReduceOp.SUM, vector)
 
     @tf.function
     def call(iterator: Any, count: Any, stop: Any) -> Any:
@@ -137,6 +137,11 @@ def _make_call(strategy: Any, setup: Setup, trainable: Trainable) -> Any:
         return reduced[:longest] / float(replicas), means, own, reduced[-1]
 
     return lambda iterator, count, stop: call(iterator, tf.constant(count), tf.constant(stop))
+
+
+def _all_reduce(operation: Any, vector: Any) -> Any:
+    # identity puts the tensor on the replica's device: without one, "destinations can not be empty".
+    return tf.distribute.get_replica_context().all_reduce(operation, tf.identity(vector))
 
 
 def _restore_everywhere(strategy: Any, setup: Setup, trainable: Trainable, channel: Channel) -> int:
@@ -165,7 +170,7 @@ def _from_chief(strategy: Any, values: checkpoint.Values, is_chief: bool) -> che
         def sum_of_first_replicas(mine: Any) -> Any:
             context = tf.distribute.get_replica_context()
             first = tf.equal(context.replica_id_in_sync_group, 0)
-            return context.all_reduce(tf.distribute.ReduceOp.SUM, tf.where(first, mine, tf.zeros_like(mine)))
+            return _all_reduce(tf.distribute.ReduceOp.SUM, tf.where(first, mine, tf.zeros_like(mine)))
 
         return strategy.experimental_local_results(strategy.run(sum_of_first_replicas, (vector,)))[0]
 
@@ -187,7 +192,7 @@ def _average_statistics(strategy: Any, trainable: Trainable) -> None:
     @tf.function
     def mean(vector: Any) -> Any:
         def reduce(mine: Any) -> Any:
-            return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.MEAN, mine)
+            return _all_reduce(tf.distribute.ReduceOp.MEAN, mine)
 
         return strategy.experimental_local_results(strategy.run(reduce, (vector,)))[0]
 

@@ -1,0 +1,104 @@
+# Everything a developer runs. `make` alone lists it.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+# Two cores train in each local test: never two targets at once, whatever -j says.
+.NOTPARALLEL:
+
+# Any Python 3.10 to 3.13, used once to make .venv: make setup PYTHON=python3.12
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+# Newer than requirements.lock and pyproject.toml means that .venv is as they ask.
+STAMP := $(VENV)/.installed
+# The peer of the local benchmark. It asks for the wheel `tensorflow`, which would overwrite tensorflow-cpu:
+# hence a folder of its own, without dependencies.
+BENCH := .bench
+TF_KERAS := tf_keras==2.21.0
+SHELL_SCRIPTS := $(wildcard scripts/*.sh .ci/run)
+
+# A checkout beside a folder of shared data finds MNIST there; elsewhere it is downloaded and checked.
+ifneq ($(wildcard ../shared/data/.),)
+export TRAINER_DATA_DIR ?= $(abspath ../shared/data)
+endif
+
+.PHONY: help
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: setup
+setup: $(STAMP) ## make .venv from requirements.lock; does nothing while it is up to date
+
+$(STAMP): requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null || \
+	  { echo "make: $(PYTHON) is $$($(PYTHON) --version 2>/dev/null || echo missing):" \
+	    "trainer needs Python 3.10 to 3.13; try make setup PYTHON=python3.12" >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || \
+	  { echo "make: $(PYTHON) cannot make virtual environments: apt install python3-venv" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --require-hashes -r requirements.lock
+# With isolation pip would fetch a setuptools of its own, without a hash; the lock brings one.
+	$(BIN)/pip install --no-deps --no-build-isolation -e .
+	@touch $@
+
+.PHONY: demo
+demo: setup ## train handwritten digits on a local parameter-server cluster
+	rm -rf runs/digits-ps
+	$(BIN)/trainer local k8s/jobs/digits-ps.yaml
+
+.PHONY: test
+test: setup ## unit, golden and local-cluster tests
+	$(BIN)/pytest -n auto tests/unit tests/golden
+	$(BIN)/pytest tests/local
+
+.PHONY: soak
+soak: setup ## kill tasks for minutes and look at what is left
+	$(BIN)/pytest -m soak tests/local
+
+.PHONY: test-all
+test-all: lint test soak bench-smoke ## everything that this machine can check
+
+.PHONY: bench-local
+bench-local: setup $(BENCH)/.installed ## measure steps and recovery beside tf_keras
+	$(BIN)/python tests/bench/local.py
+
+.PHONY: bench-smoke
+bench-smoke: setup $(BENCH)/.installed ## the same on a small scale: does the benchmark still run?
+	$(BIN)/python tests/bench/local.py --smoke
+
+$(BENCH)/.installed: requirements-bench.lock | $(STAMP)
+	rm -rf $(BENCH)
+	$(BIN)/pip install --require-hashes --no-deps --target $(BENCH) -r requirements-bench.lock
+	@touch $@
+
+.PHONY: lint
+lint: setup ## ruff, mypy, shellcheck
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(if $(SHELL_SCRIPTS),$(BIN)/shellcheck $(SHELL_SCRIPTS))
+
+.PHONY: format
+format: setup ## let ruff mend and format the code
+	$(BIN)/ruff check --fix-only
+	$(BIN)/ruff format
+
+# Versions stay as they are where pyproject.toml allows it; UPGRADE=--upgrade takes the newest of everything.
+UPGRADE ?=
+COMPILE = $(BIN)/uv pip compile --universal --generate-hashes --no-emit-index-url --python-version 3.10 \
+  --only-binary :all: --custom-compile-command "make lock" --quiet $(UPGRADE)
+
+.PHONY: lock
+lock: setup ## renew both lock files from pyproject.toml (UPGRADE=--upgrade: the newest versions)
+	$(COMPILE) --extra cpu --extra dev --output-file requirements.lock pyproject.toml
+	$(COMPILE) --no-deps --output-file requirements-bench.lock - <<< '$(TF_KERAS)'
+
+.PHONY: golden
+golden: setup ## rewrite the expected texts of tests/golden; read the diff before you commit
+	$(BIN)/pytest tests/golden --update-golden
+
+.PHONY: clean
+clean: ## remove .venv and all caches; what was trained, in runs/, stays
+	rm -rf $(VENV) $(BENCH) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

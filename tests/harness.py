@@ -1,0 +1,127 @@
+"""A job as a user starts it: `trainer local` and its tasks as real processes, watched through /status."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+TRAINER = [sys.executable, "-m", "trainer"]
+POLL_SECONDS = 0.05
+
+
+class Job:
+    """One `trainer local`. Ends with its processes when the context is left."""
+
+    def __init__(self, folder: Path, spec: dict[str, Any], *sets: str, environ: dict[str, str] | None = None) -> None:
+        self.model_dir = Path(spec.get("model_dir") or folder / "run")
+        self.spec_path = folder / "job.yaml"
+        self.spec_path.write_text(yaml.safe_dump({"model_dir": str(self.model_dir), **spec}))
+        self.lines: list[str] = []
+        self._port: int | None = None
+        self._sets = [word for s in sets for word in ("--set", s)]
+        self._environ = {**os.environ, **(environ or {})}
+
+    def __enter__(self) -> Job:
+        command = [*TRAINER, "local", str(self.spec_path), "--plain", *self._sets]
+        self.process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=self._environ
+        )
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(15)
+        self.process.kill()
+        self.process.wait()
+        self._reader.join(5)
+
+    def wait(self, timeout: float = 120) -> int:
+        """The exit code, once everything it printed was read."""
+        code = self.process.wait(timeout)
+        self._reader.join(10)
+        return code
+
+    @property
+    def output(self) -> str:
+        return "\n".join(self.lines)
+
+    def result(self) -> dict[str, Any]:
+        value: dict[str, Any] = json.loads((self.model_dir / "result.json").read_text())
+        return value
+
+    def status(self) -> dict[str, Any]:
+        """The chief's /status; empty while it cannot be asked."""
+        if self._port is None:
+            path = self.model_dir / "state.json"
+            with contextlib.suppress(OSError, ValueError):
+                self._port = json.loads(path.read_text())["control_port"]
+        if self._port is None:
+            return {}
+        with contextlib.suppress(OSError, ValueError):
+            return get_json(f"http://127.0.0.1:{self._port}/status")
+        return {}
+
+    def until(self, what: str, reached: Callable[[dict[str, Any]], Any], timeout: float = 90) -> dict[str, Any]:
+        """The first status for which `reached` holds; fails with the output if the job ends or time is up."""
+        deadline = time.monotonic() + timeout
+        while time.monotonic() < deadline:
+            status = self.status()
+            if status and reached(status):
+                return status
+            assert self.process.poll() is None, f"the job ended before: {what}\n{self.output}"
+            time.sleep(POLL_SECONDS)
+        raise AssertionError(f"not within {timeout:g} s: {what}; status {self.status()}\n{self.output}")
+
+    def until_step(self, step: int, timeout: float = 90) -> dict[str, Any]:
+        return self.until(f"step {step}", lambda s: (s.get("step") or 0) >= step, timeout)
+
+    def pid(self, task: str, which: str = "child_pid") -> int:
+        """Of a task's child, or with which="pid" of its supervisor."""
+        status = self.until(f"{task} runs", lambda s: s["tasks"][task].get(which) and s["tasks"][task]["generation"])
+        pid: int = status["tasks"][task][which]
+        return pid
+
+    def signal(self, task: str, which: str = "child_pid", number: signal.Signals = signal.SIGKILL) -> None:
+        os.kill(self.pid(task, which), number)
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.lines.append(line.rstrip("\n"))
+
+
+def get_json(url: str) -> dict[str, Any]:
+    with urllib.request.urlopen(url, timeout=5) as response:  # noqa: S310 (loopback)
+        value: dict[str, Any] = json.load(response)
+        return value
+
+
+@contextlib.contextmanager
+def processes(commands: list[tuple[list[str], dict[str, str]]]) -> Iterator[list[subprocess.Popen[str]]]:
+    """Several commands at once, each with its environment; killed when the context is left."""
+    running = [
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environ)
+        for command, environ in commands
+    ]
+    try:
+        yield running
+    finally:
+        for process in running:
+            process.kill()
+            process.communicate()
