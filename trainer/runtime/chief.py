@@ -101,7 +101,9 @@ class Chief:
                 return
             await supervisor.act(reply)
             self._look_at_child(supervisor.running)
-            if rendezvous.phase == "forming" and now - said > SAY_SECONDS:
+            if rendezvous.phase != "forming":
+                said = now
+            elif now - said > SAY_SECONDS:
                 self._say(f"waiting for {rendezvous.waiting_for(now)}")
                 said = now
             if supervisor.leaving_since is not None and self._may_leave():

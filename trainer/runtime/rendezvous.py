@@ -79,6 +79,7 @@ class Rendezvous:
         """`generation` is the last one there was; `resume` gives the step of the newest checkpoint."""
         self.spec, self.task, self._resume = spec, task, resume
         self.required = [task_name(*member) for member in task.members()]
+        self._digest = task.digest
         self.evaluators = [task_name("evaluator", 0)] if spec.tasks.evaluator else []
         self.members: dict[str, Member] = {}
         self.strangers: dict[str, str] = {}
@@ -100,6 +101,7 @@ class Rendezvous:
         if difference := self._difference(report):
             self.strangers[report.task] = difference
             return Reply("failed", 0, 0, self.version, Exit.MISMATCH, difference)
+        self.strangers.pop(report.task, None)
         member = self.members.get(report.task)
         if member is None or member.report.incarnation != report.incarnation:
             if member is not None and self.phase == "running" and report.generation != self.generation:
@@ -129,7 +131,7 @@ class Rendezvous:
         """Looks at the clock: forms the cluster when all are ready, or ends the job at a deadline."""
         deadlines = self.spec.deadlines
         if self.phase == "forming":
-            if not self.missing(now):
+            if not any(self._why_missing(name, now) for name in self.required):
                 self._form(now)
             elif now - self._forming_since > deadlines.rendezvous:
                 code = Exit.MISMATCH if any(name in self.strangers for name in self.missing(now)) else Exit.MISSING
@@ -146,20 +148,7 @@ class Rendezvous:
 
     def missing(self, now: float) -> dict[str, str]:
         """Tasks that keep the cluster from forming, and why."""
-        why = {}
-        for name in self.required:
-            member = self.members.get(name)
-            if member is None:
-                why[name] = self.strangers.get(name) or f"never came ({self.no_shows.get(name, 'not dialled yet')})"
-            elif now - member.seen > self.spec.deadlines.task_lost:
-                why[name] = f"silent for {now - member.seen:.0f} s"
-            elif member.problem is not None:
-                why[name] = member.problem
-            elif member.report.generation:
-                why[name] = "its child of the last generation still runs"
-            elif member.report.leaving:
-                why[name] = "was told to stop"
-        return why
+        return {name: why for name in self.required if (why := self._why_missing(name, now))}
 
     def waiting_for(self, now: float) -> str:
         return "; ".join(f"{name}: {why}" for name, why in self.missing(now).items())
@@ -205,16 +194,29 @@ class Rendezvous:
         report = asdict(member.report)
         return {"state": state, **report["status"], **{k: report[k] for k in ("generation", "restarts", "standby")}}
 
+    def _why_missing(self, name: str, now: float) -> str | None:
+        member = self.members.get(name)
+        if member is None:
+            return self.strangers.get(name) or f"never came ({self.no_shows.get(name, 'not dialled yet')})"
+        if now - member.seen > self.spec.deadlines.task_lost:
+            return self.strangers.get(name) or f"silent for {now - member.seen:.0f} s"
+        if member.problem is not None:
+            return member.problem
+        if member.report.generation:
+            return "its child of the last generation still runs"
+        return "was told to stop" if member.report.leaving else None
+
     def _difference(self, report: Report) -> str | None:
         """How a task differs from this one, in one line; None if it may take part."""
         if report.task not in (*self.required, *self.evaluators):
             return f"{report.task} is not in the chief's cluster ({', '.join(self.required)}); compare their TF_CONFIGs"
-        if report.cluster != self.task.digest:
+        if report.cluster != self._digest:
             return (
                 f"{report.task} was given another cluster than the chief (digest {report.cluster}, chief "
-                f"{self.task.digest}); all tasks need the same 'cluster' in TF_CONFIG, in the same order"
+                f"{self._digest}); all tasks need the same 'cluster' in TF_CONFIG, in the same order"
             )
-        own = self.members[task_name(*self.task.chief)].report if self.members else report
+        chief = self.members.get(task_name(*self.task.chief))
+        own = chief.report if chief else report
         if report.spec != own.spec:
             return f"{report.task} was given another job spec than the chief ({report.spec}, chief {own.spec})"
         for package, version in own.versions.items():
@@ -255,7 +257,7 @@ class Rendezvous:
         if step != self._step:
             self._step, self._step_at = step, now
             if step > self.resume_step:
-                self._fruitless = 0
+                self._fruitless = -1
 
     def _finishing(self) -> bool:
         chief = self.members.get(task_name(*self.task.chief))

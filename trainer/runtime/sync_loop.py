@@ -64,6 +64,7 @@ def run(setup: Setup, resume_step: int, channel: Channel) -> None:
     curve = Curve(spec.directory, "metrics", step) if task.is_chief else None
     names = ["loss", *setup.metrics]
     begun, logged, stopped, count = None, (time.perf_counter(), step), False, 1
+    window = np.zeros(len(names))
     while step < total and not stopped:
         losses, means, local_means, stop = call(iterator, count, float(channel.stopping.is_set()))
         raise_if_not_finite(losses.numpy()[:count], step)
@@ -72,15 +73,16 @@ def run(setup: Setup, resume_step: int, channel: Channel) -> None:
         now = time.perf_counter()
         begun = begun or (now, step)
         rate = (step - logged[1]) * batch * local / (now - logged[0])
+        window += means.numpy() * count
         own = dict(zip(names, local_means.numpy().tolist(), strict=True))
         channel.tell("step", step=step, **own, examples_per_second=rate)
         if step % spec.train.log_steps == 0 or step == total or stopped:
-            logged = (now, step)
             if curve:
-                figures = dict(zip(names, means.numpy().tolist(), strict=True))
+                figures = dict(zip(names, (window / (step - logged[1])).tolist(), strict=True))
                 figures["examples_per_second"] = rate * workers
                 curve.add(step, {**figures, "step_loss": float(losses[count - 1])})
                 channel.tell("line", text=progress_line(step, total, figures))
+            logged, window = (now, step), np.zeros(len(names))
         if step % spec.train.checkpoint_steps == 0 or step == total or stopped:
             _average_statistics(strategy, trainable)
             if saver:

@@ -1,0 +1,30 @@
+"""Specs of the jobs that the local tests run: small enough to form, train and end in seconds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+DEADLINES = {"rendezvous": 60, "hang": 20, "chief_lost": 40}
+
+
+def parameter_server(*, steps: int = 400, workers: int = 2, **more: Any) -> dict[str, Any]:
+    return _spec("parameter_server", {"ps": 1, "worker": workers}, steps, more)
+
+
+def mirrored(*, steps: int = 400, workers: int = 2, **more: Any) -> dict[str, Any]:
+    return _spec("multi_worker_mirrored", {"worker": workers}, steps, more)
+
+
+def _spec(strategy: str, tasks: dict[str, Any], steps: int, more: dict[str, Any]) -> dict[str, Any]:
+    train = {"steps": steps, "batch_size": 32, "learning_rate": 1e-3, "checkpoint_steps": 100, **more.pop("train", {})}
+    return {
+        "name": "digits",
+        "strategy": strategy,
+        "workload": "digits",
+        "tasks": {**tasks, **more.pop("tasks", {})},
+        "train": train,
+        # Off unless a test is about it: on two cores the spare's import slows down what is tested.
+        "warm_standby": False,
+        "deadlines": {**DEADLINES, **more.pop("deadlines", {})},
+        **more,
+    }

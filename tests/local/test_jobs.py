@@ -1,0 +1,113 @@
+"""Whole jobs on real processes: what a user gets when nothing goes wrong."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.harness import Job
+from tests.local.specs import mirrored, parameter_server
+
+ROOT = Path(__file__).parents[2]
+
+
+def curve(model_dir: Path, name: str = "metrics") -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (model_dir / f"{name}.jsonl").read_text().splitlines()]
+
+
+def assert_one_cluster(result: dict[str, Any], tasks: set[str], **numbers: int) -> None:
+    """Every task's start line tells of the same cluster."""
+    assert set(result["tasks"]) == tasks
+    for name, line in result["tasks"].items():
+        words = dict(word.split("=") for word in line.split())
+        assert words["task"] == name
+        assert {key: int(words[key]) for key in numbers} == numbers, line
+
+
+def test_parameter_server_trains_digits_and_every_task_ends_by_itself(tmp_path: Path) -> None:
+    with Job(tmp_path, parameter_server(steps=1000, tasks={"evaluator": 1})) as job:
+        assert job.wait() == 0, job.output
+    result = job.result()
+    assert result["status"] == "succeeded"
+    assert (result["strategy"], result["steps"], result["generations"]) == ("parameter_server", 1000, 1)
+    assert result["test_accuracy"] >= 0.95
+    assert result["examples_per_second"] > 0
+    assert result["seconds_to_first_step"] > 0
+    assert_one_cluster(
+        result, {"chief:0", "worker:0", "worker:1", "ps:0"},
+        workers=2, ps=1, replicas_in_sync=1, global_batch=32, per_replica=32, resume_step=0,
+    )  # fmt: skip
+    records = curve(job.model_dir)
+    assert records[-1]["step"] == 1000
+    assert records[-1]["loss"] < records[0]["loss"]
+    assert set(records[-1]["workers"]) == {"worker:0", "worker:1"}
+    # Each of the 1000 steps was applied once, by one of the two.
+    assert sum(row["step"] for row in records[-1]["workers"].values()) == 1000
+    assert "batch accuracy worker:0=" in job.output
+    scored = {record["step"]: record for record in curve(job.model_dir, "evaluation")}
+    assert scored[1000]["accuracy"] == pytest.approx(result["test_accuracy"])
+    assert list((job.model_dir / "tensorboard" / "metrics").glob("events.out.tfevents.*"))
+    assert {path.name for path in (job.model_dir / "export").iterdir()} == {"model.keras", "saved_model"}
+    assert len(list((job.model_dir / "checkpoints").iterdir())) == 3
+    assert "chief-0.log" in {path.name for path in (job.model_dir / "logs").iterdir()}
+
+
+@pytest.mark.parametrize("chief", [False, True], ids=["worker-0-leads", "explicit-chief"])
+def test_multi_worker_mirrored_trains_digits(tmp_path: Path, chief: bool) -> None:
+    spec = mirrored(steps=300, workers=1, tasks={"chief": 1}) if chief else mirrored(steps=300)
+    with Job(tmp_path, spec) as job:
+        assert job.wait() == 0, job.output
+    result = job.result()
+    assert (result["steps"], result["generations"]) == (300, 1)
+    assert result["test_accuracy"] >= 0.93
+    tasks = {"chief:0", "worker:0"} if chief else {"worker:0", "worker:1"}
+    assert_one_cluster(result, tasks, workers=2, replicas_in_sync=2, global_batch=64, per_replica=32, resume_step=0)
+
+
+def test_a_complete_job_says_so_and_trains_no_more(tmp_path: Path) -> None:
+    spec = mirrored(steps=20, workers=1)
+    with Job(tmp_path, spec) as first:
+        assert first.wait() == 0, first.output
+    before = (first.model_dir / "result.json").read_text()
+    with Job(tmp_path, spec) as again:
+        assert again.wait() == 0, again.output
+    assert "already complete" in again.output
+    assert (first.model_dir / "result.json").read_text() == before
+
+
+def test_more_steps_go_on_from_the_checkpoint(tmp_path: Path) -> None:
+    with Job(tmp_path, mirrored(steps=100, workers=1)) as first:
+        assert first.wait() == 0, first.output
+    with Job(tmp_path, mirrored(steps=150, workers=1)) as second:
+        assert second.wait() == 0, second.output
+    assert second.result()["steps"] == 150
+    assert "resume_step=100" in second.output
+
+
+def test_a_changed_model_is_refused_with_the_difference(tmp_path: Path) -> None:
+    with Job(tmp_path, mirrored(steps=20, workers=1)) as first:
+        assert first.wait() == 0, first.output
+    with Job(tmp_path, mirrored(steps=40, workers=1, train={"optimizer": "sgd"})) as second:
+        assert second.wait() == 2, second.output
+    assert "train.optimizer: checkpoint 'adam', spec 'sgd'" in second.output
+
+
+@pytest.mark.parametrize("strategy", ["multi_worker_mirrored", "parameter_server"])
+def test_a_workload_file_of_ones_own_trains(tmp_path: Path, strategy: str) -> None:
+    tasks = {"worker": 2} if strategy == "multi_worker_mirrored" else {"worker": 2, "ps": 1}
+    spec = mirrored(steps=200, workload=str(ROOT / "k8s/jobs/languages.py"), strategy=strategy, tasks=tasks)
+    with Job(tmp_path, spec, "train.learning_rate=5e-3") as job:
+        assert job.wait() == 0, job.output
+    assert job.result()["test_accuracy"] >= 0.85
+
+
+def test_epochs_become_steps(tmp_path: Path) -> None:
+    spec = mirrored(workers=2)
+    del spec["train"]["steps"]
+    with Job(tmp_path, spec, "train.epochs=3") as job:
+        assert job.wait() == 0, job.output
+    # 1438 training digits, 64 a step: 22 steps an epoch.
+    assert job.result()["steps"] == 66
