@@ -100,6 +100,15 @@ class Job:
     def signal(self, task: str, which: str = "child_pid", number: signal.Signals = signal.SIGKILL) -> None:
         os.kill(self.pid(task, which), number)
 
+    def try_signal(self, task: str, which: str) -> bool:
+        """SIGKILL to whatever is there now; False if nothing is."""
+        pid = self.status().get("tasks", {}).get(task, {}).get(which)
+        with contextlib.suppress(OSError):
+            if pid:
+                os.kill(pid, signal.SIGKILL)
+                return True
+        return False
+
     def _read(self) -> None:
         assert self.process.stdout is not None
         for line in self.process.stdout:
@@ -107,7 +116,7 @@ class Job:
 
 
 def get_json(url: str) -> dict[str, Any]:
-    with urllib.request.urlopen(url, timeout=5) as response:  # noqa: S310 (loopback)
+    with urllib.request.urlopen(url, timeout=5) as response:
         value: dict[str, Any] = json.load(response)
         return value
 

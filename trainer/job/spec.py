@@ -24,10 +24,11 @@ def _group_from_count(value: Any) -> Any:
     return {"replicas": value} if isinstance(value, int) and not isinstance(value, bool) else value
 
 
-Number = Annotated[float, BeforeValidator(_number_from_text), Field(allow_inf_nan=False)]
-# Above any real job, and what a 32-bit number or a timer can hold.
-Seconds = Annotated[Number, Field(gt=0, lt=2**31)]
+# 2**31: above any real job, and what a timer and a 32-bit number can hold.
+Positive = Annotated[float, Field(gt=0, lt=2**31, allow_inf_nan=False), BeforeValidator(_number_from_text)]
 Count = Annotated[int, Field(ge=1, lt=2**31)]
+# TF_CONFIG lists every address and is one environment variable, 128 KiB on Linux: more never fit.
+Replicas = Annotated[int, Field(ge=1, le=8192)]
 # Rust's regex sees only valid Unicode, so this also refuses half a surrogate pair, which no file name can hold.
 Text = Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f]+$")]
 
@@ -40,9 +41,8 @@ class Strict(BaseModel):
 class TaskGroup(Strict):
     """All tasks of one type. A plain number is short for `{replicas: number}`."""
 
-    # TF_CONFIG lists every address and is one environment variable, 128 KiB on Linux: more never fit.
-    replicas: int = Field(default=1, ge=1, le=8192)
-    cpu: Number | None = Field(default=None, gt=0)
+    replicas: Replicas = 1
+    cpu: Positive | None = None
     """Cores per task; thread counts follow it."""
     memory: str | None = Field(default=None, pattern=r"^[0-9]+(\.[0-9]+)?(Ki|Mi|Gi|Ti|k|M|G|T)?$")
     """Memory limit per task, as Kubernetes writes it: 2Gi."""
@@ -50,7 +50,7 @@ class TaskGroup(Strict):
     """GPUs per task. A task that sees fewer stops with exit code 12."""
 
 
-Group = Annotated[TaskGroup, BeforeValidator(_group_from_count, json_schema_input_type=TaskGroup | int)]
+Group = Annotated[TaskGroup, BeforeValidator(_group_from_count, json_schema_input_type=TaskGroup | Replicas)]
 
 
 class Tasks(Strict):
@@ -82,7 +82,7 @@ class Train(Strict):
     global_batch_size: Count | None = None
     """Examples per step over all replicas in sync; must divide evenly."""
     optimizer: Literal["adam", "sgd", "rmsprop", "adagrad"] = "adam"
-    learning_rate: Number = Field(default=1e-3, gt=0)
+    learning_rate: Positive = 1e-3
     learning_rate_scaling: Literal["none", "linear", "sqrt"] = "none"
     """Multiply the rate by the replicas in sync, or by their square root."""
     seed: int = Field(default=0, ge=0, lt=2**31)
@@ -107,17 +107,17 @@ class Communication(Strict):
 class Deadlines(Strict):
     """Seconds. Nothing waits without one of these."""
 
-    rendezvous: Seconds = 120
+    rendezvous: Positive = 120
     """For all tasks to be there and agree, at the start and after each loss."""
-    hang: Seconds = 30
+    hang: Positive = 30
     """A child without a sign of life for this long is killed and replaced."""
-    progress: Seconds = 600
+    progress: Positive = 600
     """A running cluster without a new step for this long is re-formed."""
-    task_lost: Seconds = 10
+    task_lost: Positive = 10
     """A task whose supervisor has been silent for this long is lost."""
-    chief_lost: Seconds = 120
+    chief_lost: Positive = 120
     """A task gives up when its chief has been silent for this long."""
-    stop: Seconds = 8
+    stop: Positive = 8
     """From SIGTERM to the end, checkpoint included."""
 
 

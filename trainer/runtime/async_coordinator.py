@@ -93,7 +93,8 @@ def _train(
     ahead = CLOSURES_AHEAD * setup.task.counts["worker"] * spec.train.steps_per_call
     while (applied := int(counters.applied.numpy())) < total:
         if channel.stopping.is_set():
-            return _stop(channel, coordinator, counters, saver)
+            _stop(channel, coordinator, counters, saver)
+            return None
         claimed = int(counters.claimed.numpy())
         if claimed >= total and coordinator.done():
             counters.claimed.assign(applied)

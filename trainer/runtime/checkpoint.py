@@ -91,7 +91,7 @@ def steps(model_dir: str | Path) -> list[int]:
 
 def latest(model_dir: str | Path) -> tuple[Checkpoint | None, list[str]]:
     """The newest checkpoint that is whole, and one line for each newer one that is not."""
-    broken = []
+    broken: list[str] = []
     for path in reversed(_complete(model_dir)):
         if (found := verify(path)) is not None:
             return found, broken
@@ -122,7 +122,9 @@ def what_must_fit(spec: JobSpec) -> dict[str, Any]:
 def differences(meta: Mapping[str, Any], spec: JobSpec, variables: Mapping[str, Any] | None = None) -> list[str]:
     """What in spec or model does not fit the checkpoint; empty if all does."""
     saved, wanted = meta.get("fits", {}), what_must_fit(spec)
-    found = [f"{key}: checkpoint {saved.get(key)!r}, spec {wanted[key]!r}" for key in wanted if saved.get(key) != wanted[key]]
+    found = [
+        f"{key}: checkpoint {saved.get(key)!r}, spec {wanted[key]!r}" for key in wanted if saved.get(key) != wanted[key]
+    ]
     if spec.train.steps is not None and meta["step"] > spec.train.steps:
         found.append(f"train.steps: the checkpoint is at step {meta['step']}, spec {spec.train.steps}")
     if variables is not None:
@@ -139,14 +141,14 @@ def refusal(meta: Mapping[str, Any], model_dir: str, found: list[str]) -> UserEr
 
 def _variable_differences(saved: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:
     found = []
-    for name in [*saved, *(name for name in wanted if name not in saved)]:
+    for name in dict.fromkeys([*saved, *wanted]):
         old, new = saved.get(name), wanted.get(name)
         if old is None or new is None:
-            found.append(f"variable {(old or new or {}).get('path', name)} is only in the {'checkpoint' if old else 'model'}")
+            where = "checkpoint" if old else "model"
+            found.append(f"variable {(old or new or {}).get('path', name)} is only in the {where}")
         elif (list(old["shape"]), old["dtype"]) != (list(new["shape"]), new["dtype"]):
-            found.append(
-                f"variable {new['path']}: checkpoint {old['dtype']}{list(old['shape'])}, model {new['dtype']}{list(new['shape'])}"
-            )
+            was, now = f"{old['dtype']}{list(old['shape'])}", f"{new['dtype']}{list(new['shape'])}"
+            found.append(f"variable {new['path']}: checkpoint {was}, model {now}")
     return found[:5] + ([f"and {len(found) - 5} more"] if len(found) > 5 else [])
 
 

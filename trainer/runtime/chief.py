@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -61,10 +62,8 @@ class Chief:
         self._announce()
         if reply.version == known:
             news = self._news
-            try:
+            with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(news.wait(), control.POLL_SECONDS)
-            except asyncio.TimeoutError:
-                pass
             reply = self._rendezvous.reply()
         if reply.phase in ("done", "failed") and report.task in self._rendezvous.members:
             self._rendezvous.members[report.task].told_end = True

@@ -87,7 +87,7 @@ def _report(error: BaseException, spec: JobSpec | None, channel: Channel) -> Exi
     elif spec is not None and (theirs := _in_their_file(error, spec)):
         code, text = Exit.USER, theirs
     elif isinstance(error, OSError) and not isinstance(error, ConnectionError):
-        code, text = Exit.USER, f"{error.filename or spec and spec.directory}: {error.strerror}"
+        code, text = Exit.USER, f"{error.filename or (spec and spec.directory)}: {error.strerror}"
     elif _is_lost_peer(error):
         channel.tell("peer_lost", text=_one_line(error))
         return Exit.BUG

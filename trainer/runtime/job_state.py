@@ -40,7 +40,9 @@ def lock(model_dir: str) -> TextIO:
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        raise UserError(f"model_dir: {model_dir}: another job is using it; wait for it, or choose another one") from None
+        raise UserError(
+            f"model_dir: {model_dir}: another job is using it; wait, or choose another one"
+        ) from None
     except OSError:
         # Some network file systems have no locks; one chief per job is then up to whoever runs it.
         pass

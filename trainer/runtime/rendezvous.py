@@ -123,9 +123,7 @@ class Rendezvous:
         return self.reply()
 
     def reply(self) -> Reply:
-        return Reply(
-            self.phase, self.generation, self.resume_step, self.version, self.code, self.message, self._step
-        )
+        return Reply(self.phase, self.generation, self.resume_step, self.version, self.code, self.message, self._step)
 
     def tick(self, now: float) -> None:
         """Looks at the clock: forms the cluster when all are ready, or ends the job at a deadline."""

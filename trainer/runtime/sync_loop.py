@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from trainer.job.errors import Exit, TrainerError
 from trainer.job.spec import JobSpec, batch_sizes
 from trainer.runtime import checkpoint, inputs, training
 from trainer.runtime.channel import Channel

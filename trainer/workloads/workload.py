@@ -1,12 +1,12 @@
 """A workload is one Python file. This is the contract, for ours and for a user's own:
 
-    model() -> keras.Model          required: a plain Keras 3 model, built (it has an Input)
-    DATASET = "mnist"               the dataset if the spec names none; or a data function:
-    data(shard) -> (x, y)           arrays of the whole split: we shard, shuffle, batch and resume; or
-                -> tf.data.Dataset  of single examples, this shard's only: we repeat, batch and skip
-    loss(y, prediction)             optional: one value per example; default cross-entropy from logits
-    METRICS = {"accuracy": f}       optional: f(y, prediction) gives one value per example
-    evaluate(model) -> dict         optional: final figures by name; default the mean loss and METRICS of the test split
+model() -> keras.Model          required: a plain Keras 3 model, built (it has an Input)
+DATASET = "mnist"               the dataset if the spec names none; or a data function:
+data(shard) -> (x, y)           arrays of the whole split: we shard, shuffle, batch and resume; or
+            -> tf.data.Dataset  of single examples, this shard's only: we repeat, batch and skip
+loss(y, prediction)             optional: one value per example; default cross-entropy from logits
+METRICS = {"accuracy": f}       optional: f(y, prediction) gives one value per example
+evaluate(model) -> dict         optional: final figures by name; default the mean loss and METRICS of the test split
 """
 
 from __future__ import annotations

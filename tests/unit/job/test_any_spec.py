@@ -202,6 +202,7 @@ overrides = (
     | st.sampled_from(["train.steps=5", "tasks.worker=4", "tasks.worker.cpu=2", "model_dir=/x y"])
     | st.text(max_size=8)
 )
+environments = st.lists(overrides, max_size=2).map(shlex.join) | st.text(max_size=8) | st.just("")
 
 
 def test_any_override_makes_a_sound_spec_or_a_user_error(tmp_path: Path) -> None:
@@ -210,7 +211,7 @@ def test_any_override_makes_a_sound_spec_or_a_user_error(tmp_path: Path) -> None
     outcomes: Counter[str] = Counter()
 
     @settings(ANY, max_examples=400)
-    @given(st.lists(overrides, max_size=2), st.lists(overrides, max_size=2).map(shlex.join) | st.text(max_size=8))
+    @given(st.lists(overrides, max_size=2), environments)
     def run(command_line: list[str], environment: str) -> None:
         outcomes[outcome(lambda: load_file(path, command_line, {"TRAINER_SET": environment}), str(path))] += 1
 
@@ -218,23 +219,31 @@ def test_any_override_makes_a_sound_spec_or_a_user_error(tmp_path: Path) -> None
     assert min(outcomes["accepted"], outcomes["refused"]) > 10, "a test of one outcome says nothing"
 
 
-types = st.sampled_from([*TASK_TYPES, *TASK_TYPES, "master", "a\nb"])
-addresses = mostly(
-    st.sampled_from(["a:1", "b:2", "c:3", "d:4", "[::1]:5", "é:6", "http://a:1", "a:99999", "\0:1", ":1"])
-)
-clusters = st.dictionaries(types, mostly(st.lists(addresses, min_size=1, max_size=3)), max_size=3)
-tasks = st.fixed_dictionaries({"type": types | junk, "index": mostly(st.integers(-1, 2))})
-configs = st.fixed_dictionaries({"cluster": mostly(clusters), "task": mostly(tasks)}) | junk
-config_texts = configs.map(lambda config: json.dumps(config, default=str, skipkeys=True)) | st.text()
+bad_addresses = st.sampled_from(["http://a:1", "a:99999", "\0:1", ":1", "worker0:1"]) | junk
+types = st.sampled_from(TASK_TYPES)
+some_clusters = st.dictionaries(types | st.sampled_from(["master", "a\nb"]), st.lists(bad_addresses, max_size=2) | junk)
+
+
+def configs(strategy: str) -> SearchStrategy[Any]:
+    def hosts(task_type: str, most: int) -> SearchStrategy[Any]:
+        return mostly(st.integers(1, most).flatmap(lambda n: st.tuples(*(some(f"{task_type}{i}:1") for i in range(n)))))
+
+    chief, servers = {"chief": hosts("chief", 1)}, {"ps": hosts("ps", 2)}
+    more = {**chief, **servers} if strategy == "parameter_server" else {}
+    good = st.fixed_dictionaries({"worker": hosts("worker", 3), **more}, optional={} if more else chief)
+    clusters = st.builds(lambda most, more: {**most, **more}, good, st.just({}) | st.just({}) | some_clusters)
+    tasks = st.fixed_dictionaries({"type": mostly(types), "index": some(0, 0, 1, 2, -1)})
+    return st.fixed_dictionaries({"cluster": mostly(clusters), "task": mostly(tasks)})
 
 
 @pytest.mark.parametrize("strategy", ["parameter_server", "multi_worker_mirrored"])
 def test_any_tf_config_is_a_task_of_its_cluster_or_a_user_error(strategy: str) -> None:
     servers = {"ps": 1} if strategy == "parameter_server" else {}
-    spec = build({"name": "j", "strategy": strategy, "tasks": servers, "train": {"global_batch_size": 2}})
+    spec = build({"name": "j", "strategy": strategy, "tasks": servers, "train": {"global_batch_size": 6}})
+    outcomes: Counter[str] = Counter()
 
     @settings(ANY, max_examples=300)
-    @given(config_texts)
+    @given(configs(strategy).map(lambda config: json.dumps(config, default=str, skipkeys=True)) | st.text())
     def run(text: str) -> None:
         task: Task | None = None
         problems: tuple[str, ...] = ()
@@ -244,9 +253,11 @@ def test_any_tf_config_is_a_task_of_its_cluster_or_a_user_error(strategy: str) -
             problems = error.problems
         assert task or problems
         assert all(problem.isprintable() for problem in problems)
+        outcomes["accepted" if task else "refused"] += 1
         if task:
             assert task.type == "evaluator" or (task.type, task.index) in task.members()
             assert task.chief in task.members()
             assert json.loads(task.tf_config())["cluster"] == json.loads(text)["cluster"]
 
     run()
+    assert min(outcomes["accepted"], outcomes["refused"]) > 0, "a test of one outcome says nothing"

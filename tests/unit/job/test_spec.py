@@ -84,7 +84,7 @@ BAD_FIELDS: list[tuple[dict[str, Any], str]] = [
     ({"train": {"steps": "600"}}, "train.steps: '600': input should be a valid integer"),
     ({"train": {"steps": 2**31}}, "train.steps: 2147483648: input should be less than 2147483648"),
     ({"train": {"learning_rate": "fast"}}, "train.learning_rate: 'fast': input should be a valid number"),
-    ({"train": {"learning_rate": "inf"}}, "train.learning_rate: 'inf': input should be a finite number"),
+    ({"train": {"learning_rate": "inf"}}, "train.learning_rate: Infinity: input should be a finite number"),
     ({"train": {"learning_rate": 0}}, "train.learning_rate: 0: input should be greater than 0"),
     ({"train": {"learning_rate": True}}, "train.learning_rate: true: input should be a valid number"),
     ({"train": {"seed": -1}}, "train.seed: -1: input should be greater than or equal to 0"),

@@ -1,0 +1,79 @@
+"""Texts that others read: a change of one is a change for them. `make golden` rewrites them; read the diff."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from trainer.job.load import build, schema
+from trainer.job.tf_config import tasks_of
+
+SPECS: dict[str, dict[str, Any]] = {
+    "ps": {"name": "mnist-ps", "strategy": "parameter_server", "tasks": {"worker": 3, "ps": 2}},
+    "mwms": {"name": "mnist", "strategy": "multi_worker_mirrored", "tasks": {"worker": 3}},
+    "mwms-chief-evaluator": {
+        "name": "mnist",
+        "strategy": "multi_worker_mirrored",
+        "tasks": {"chief": 1, "worker": {"replicas": 2}, "evaluator": 1},
+    },
+}
+
+
+@pytest.fixture
+def same(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
+    """Asserts that a text is the golden file's, or makes it so under --update-golden."""
+
+    def compare(name: str, text: str) -> None:
+        path = Path(__file__).parent / name
+        if request.config.getoption("--update-golden"):
+            path.write_text(text, encoding="utf-8")
+        assert text == path.read_text(encoding="utf-8")
+
+    return compare
+
+
+def test_schema(same: Callable[[str, str], None]) -> None:
+    same("schema.json", schema() + "\n")
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_tf_config(name: str, same: Callable[[str, str], None]) -> None:
+    tasks = tasks_of(build(SPECS[name]))
+    same(f"tf_config-{name}.txt", "".join(f"{task.name} {task.tf_config()}\n" for task in tasks))
+
+
+@pytest.fixture(scope="module")
+def validator() -> jsonschema.Draft202012Validator:
+    exported = json.loads(schema())
+    jsonschema.Draft202012Validator.check_schema(exported)
+    return jsonschema.Draft202012Validator(exported)
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_the_schema_accepts_what_we_accept(name: str, validator: jsonschema.Draft202012Validator) -> None:
+    validator.validate(SPECS[name])
+    validator.validate(build(SPECS[name]).model_dump())
+
+
+@pytest.mark.parametrize(
+    ("bad", "place"),
+    [
+        ({"surprise": 1}, "$"),
+        ({"train": {"lerning_rate": 1}}, "$.train"),
+        ({"tasks": {"workers": 1}}, "$.tasks"),
+        ({"strategy": "mirrored"}, "$.strategy"),
+        ({"train": {"steps": 0}}, "$.train.steps"),
+        ({"tasks": {"worker": 0}}, "$.tasks.worker"),
+        ({"tasks": {"worker": {"cpu": 0}}}, "$.tasks.worker"),
+        ({"train": {"learning_rate": 0}}, "$.train.learning_rate"),
+        ({"deadlines": {"hang": 0}}, "$.deadlines.hang"),
+    ],
+)
+def test_the_schema_refuses_what_we_refuse(
+    bad: dict[str, Any], place: str, validator: jsonschema.Draft202012Validator
+) -> None:
+    (error,) = validator.iter_errors({**SPECS["mwms"], **bad})
+    assert error.json_path == place

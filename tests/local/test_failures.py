@@ -1,0 +1,257 @@
+"""What goes wrong is said in one line, within its deadline, with an exit code of the table. Real processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import socket
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.harness import TRAINER, Job, processes
+from tests.local.specs import mirrored, parameter_server
+from trainer.deploy import ports
+from trainer.job import load
+from trainer.job.errors import Exit
+from trainer.job.tf_config import Task, tasks_of
+
+TASK = [*TRAINER, "task"]
+SOON = {"rendezvous": 6, "chief_lost": 8}
+
+
+def environments(spec: dict[str, Any], model_dir: Path) -> dict[str, tuple[Task, dict[str, str]]]:
+    """Each task of a spec on free local ports, with the environment that a container would give it."""
+    job = load.build({"model_dir": str(model_dir), **spec})
+    names = [task.name for task in tasks_of(job)]
+    with ports.reserve(names, None) as taken:
+        tasks = tasks_of(job, lambda task_type, index: f"127.0.0.1:{taken[f'{task_type}:{index}']}")
+    return {task.name: (task, environment(task, job.model_dump_json(exclude_none=True))) for task in tasks}
+
+
+def environment(task: Task, job: str) -> dict[str, str]:
+    return {**os.environ, "TF_CONFIG": task.tf_config(), "TRAINER_JOB": job, "TRAINER_CPUS": "1"}
+
+
+def run_tasks(environs: list[dict[str, str]], timeout: float = 60) -> list[tuple[int, str]]:
+    """Runs `trainer task` with each environment to the end; gives exit codes and outputs."""
+    with processes([(TASK, environ) for environ in environs]) as running:
+        outputs = [process.communicate(timeout=timeout)[0] for process in running]
+        return [(process.returncode, output) for process, output in zip(running, outputs, strict=True)]
+
+
+def errors(output: str) -> list[str]:
+    return [line for line in output.splitlines() if line.startswith("trainer: ")]
+
+
+def test_a_task_that_never_comes_is_named_at_the_deadline_by_all(tmp_path: Path) -> None:
+    made = environments(mirrored(workers=3, deadlines=SOON), tmp_path)
+    begun = time.monotonic()
+    ended = run_tasks([made["worker:0"][1], made["worker:1"][1]])
+    assert time.monotonic() - begun < 30
+    for code, output in ended:
+        assert code == Exit.MISSING, output
+        (line,) = errors(output)
+        assert "worker:2: never came" in line
+        assert "refused" in line
+
+
+def test_a_chief_that_never_comes_is_named_by_the_others(tmp_path: Path) -> None:
+    made = environments(parameter_server(deadlines={**SOON, "chief_lost": 4}), tmp_path)
+    ((code, output),) = run_tasks([made["worker:0"][1]])
+    assert code == Exit.CHIEF_LOST
+    (line,) = errors(output)
+    assert "chief:0" in line
+    assert "refused" in line
+
+
+@pytest.mark.parametrize(
+    ("address", "reason"),
+    [("nowhere.invalid:2222", "nowhere.invalid does not resolve (DNS)"), ("127.0.0.1:{free}", "refused")],
+    ids=["name", "port"],
+)
+def test_a_wrong_address_is_named_with_its_reason(tmp_path: Path, address: str, reason: str) -> None:
+    made = environments(mirrored(workers=2, deadlines=SOON), tmp_path)
+    worker, environ = made["worker:1"]
+    with ports.reserve(["worker:0"], None) as taken:
+        wrong = address.format(free=taken["worker:0"])
+    cluster = {"worker": [worker.cluster["worker"][0], wrong]}
+    environs = [environment(Task("worker", i, cluster), environ["TRAINER_JOB"]) for i in (0, 1)]
+    code, output = run_tasks(environs)[0]
+    assert code == Exit.MISSING, output
+    assert any("worker:1" in line and reason in line for line in errors(output)), output
+
+
+def test_another_cluster_json_is_refused_at_once_and_the_job_ends_at_the_deadline(tmp_path: Path) -> None:
+    made = environments(mirrored(workers=2, deadlines=SOON), tmp_path)
+    worker, environ = made["worker:1"]
+    other = Task("worker", 1, {"worker": [*worker.cluster["worker"], "127.0.0.1:2222"]})
+    (chief_code, chief_output), (code, output) = run_tasks(
+        [made["worker:0"][1], environment(other, environ["TRAINER_JOB"])]
+    )
+    assert code == chief_code == Exit.MISMATCH
+    for text in (output, chief_output):
+        (line,) = errors(text)
+        assert "worker:1 was given another cluster" in line
+
+
+def test_another_tensorflow_version_is_refused_with_both_versions(tmp_path: Path) -> None:
+    made = environments(mirrored(workers=2, deadlines=SOON), tmp_path)
+    # What importlib.metadata reads, earlier on the path than the real one.
+    info = tmp_path / "other" / "tensorflow_cpu-2.20.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: tensorflow-cpu\nVersion: 2.20.0\n")
+    other = {**made["worker:1"][1], "PYTHONPATH": str(info.parent)}
+    ended = run_tasks([made["worker:0"][1], other])
+    for code, output in ended:
+        assert code == Exit.MISMATCH, output
+        (line,) = errors(output)
+        assert "worker:1 has tensorflow 2.20.0, the chief 2.21.0" in line
+
+
+def test_fewer_gpus_than_asked_for(tmp_path: Path) -> None:
+    environ = {"CUDA_VISIBLE_DEVICES": "-1"}
+    with Job(tmp_path, mirrored(tasks={"worker": {"replicas": 2, "gpus": 1}}), environ=environ) as job:
+        assert job.wait() == Exit.DEVICES, job.output
+    assert "asked for 1 GPU(s), sees 0" in job.output
+    assert not list(tmp_path.glob("run/checkpoints/*"))
+
+
+@pytest.mark.parametrize("make", [mirrored, parameter_server])
+def test_a_loss_that_is_not_finite_stops_the_job_with_its_step(tmp_path: Path, make: Any) -> None:
+    workload = tmp_path / "explodes.py"
+    workload.write_text(
+        "import tensorflow as tf\n"
+        "from trainer.workloads.digits import DATASET, model\n"
+        "def loss(y, prediction):\n"
+        "    return tf.reduce_sum(prediction, -1) * float('inf') * 0.0\n"
+    )
+    with Job(tmp_path, make(workload=str(workload))) as job:
+        assert job.wait() == Exit.DIVERGED, job.output
+    assert "the loss is nan at step 1;" in job.output
+    assert not list(tmp_path.glob("run/checkpoints/*"))
+
+
+def test_an_exception_in_the_workload_names_file_and_line(tmp_path: Path) -> None:
+    workload = tmp_path / "raises.py"
+    workload.write_text("DATASET = 'digits'\n\ndef model():\n    return 1 / 0\n")
+    with Job(tmp_path, mirrored(workload=str(workload))) as job:
+        assert job.wait() == Exit.USER, job.output
+    assert f"{workload}:4: ZeroDivisionError: division by zero" in job.output
+    assert "Traceback" not in job.output
+
+
+def test_a_port_in_use_is_named(tmp_path: Path) -> None:
+    made = environments(mirrored(workers=1), tmp_path)
+    task, environ = made["worker:0"]
+    assert task.address is not None
+    for port in (task.address[1], task.control_address("worker", 0)[1]):
+        with socket.create_server(("127.0.0.1", port)):
+            ((code, output),) = run_tasks([environ])
+        assert code == Exit.USER, output
+        (line,) = errors(output)
+        assert f"port {port} " in line
+        assert "in use" in line
+
+
+def test_a_corrupt_dataset_is_named_with_both_hashes(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    arrays = {f"x_{s}": rng.integers(0, 9, (50, 8, 8), np.uint8) for s in ("train", "test")}
+    np.savez(tmp_path / "digits.npz", **arrays, y_train=np.zeros(50, np.uint8), y_test=np.zeros(50, np.uint8))  # type: ignore[arg-type]
+    with Job(tmp_path, mirrored(workers=1), environ={"TRAINER_DATA_DIR": str(tmp_path)}) as job:
+        assert job.wait() == Exit.USER, job.output
+    assert "SHA-256 of its arrays is " in job.output
+    assert "expected 239e9608dd93" in job.output
+
+
+def test_a_checkpoint_cut_off_in_the_middle_is_passed_over_and_said(tmp_path: Path) -> None:
+    with Job(tmp_path, mirrored(steps=200, workers=1)) as job:
+        assert job.wait() == 0, job.output
+    archive = job.model_dir / "checkpoints" / "step-00000200" / "variables.npz"
+    archive.write_bytes(archive.read_bytes()[: archive.stat().st_size // 2])
+    with Job(tmp_path, mirrored(steps=300, workers=1)) as again:
+        assert again.wait() == 0, again.output
+    assert "step-00000200 is damaged" in again.output
+    assert "resume_step=100" in again.output
+    assert again.result()["steps"] == 300
+
+
+def test_a_model_dir_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with Job(tmp_path, mirrored(workers=1, model_dir=str(tmp_path / "file" / "run"))) as job:
+        assert job.wait() == Exit.USER, job.output
+    assert "model_dir" in job.output
+    assert "Traceback" not in job.output
+
+
+def test_a_full_disk_ends_the_job_with_the_size_and_nothing_half_written(tmp_path: Path) -> None:
+    """The kernel refuses to let files grow beyond 64 kB, as a full disk would refuse."""
+    spec = tmp_path / "job.yaml"
+    spec.write_text(json.dumps({"model_dir": str(tmp_path / "run"), **mirrored(workers=1)}))
+
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (64 << 10, 64 << 10))
+
+    ended = subprocess.run(
+        [*TRAINER, "local", str(spec), "--plain"], capture_output=True, text=True, preexec_fn=limit, timeout=100
+    )
+    assert ended.returncode == Exit.USER, ended.stdout + ended.stderr
+    assert "the checkpoint of step 100" in ended.stdout + ended.stderr
+    assert "File too large" in ended.stdout + ended.stderr
+    assert not list((tmp_path / "run" / "checkpoints").iterdir())
+    assert not (tmp_path / "run" / "result.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("tf_config", "said"),
+    [
+        ("{", "is not JSON"),
+        ({"task": {"type": "worker", "index": "0"}}, "must be a number, not text"),
+        ({"task": {"type": "worker", "index": 7}}, "the cluster has 1 worker"),
+        ({"cluster": {"evaluator": ["a:1"], "worker": ["b:1"]}}, "the evaluator is never part of the cluster"),
+    ],
+    ids=["not-json", "index-as-text", "index-out-of-range", "evaluator-inside"],
+)
+def test_a_broken_tf_config_is_told(tmp_path: Path, tf_config: Any, said: str) -> None:
+    _, environ = environments(mirrored(workers=1), tmp_path)["worker:0"]
+    if isinstance(tf_config, dict):
+        tf_config = json.dumps({**json.loads(environ["TF_CONFIG"]), **tf_config})
+    ((code, output),) = run_tasks([{**environ, "TF_CONFIG": tf_config}])
+    assert code == Exit.USER
+    assert said in output
+    assert all(line.startswith("trainer: ") or not line for line in output.splitlines()), output
+
+
+def test_two_jobs_on_one_model_dir_are_kept_apart(tmp_path: Path) -> None:
+    with Job(tmp_path, mirrored(steps=30_000, workers=1)) as first:
+        first.until_step(10)
+        second = subprocess.run(
+            [*TRAINER, "local", str(first.spec_path), "--plain"], capture_output=True, text=True, timeout=60
+        )
+        assert second.returncode == Exit.USER, second.stdout
+        assert "another job is using it" in second.stdout + second.stderr
+        first.until("the first goes on", lambda s: s["phase"] == "running")
+
+
+def test_no_process_is_left_behind(tmp_path: Path) -> None:
+    """Even after SIGKILL of `trainer local` itself."""
+    with Job(tmp_path, parameter_server(steps=30_000)) as job:
+        status = job.until_step(50)
+        pids = [row[key] for row in status["tasks"].values() for key in ("pid", "child_pid")]
+        job.process.kill()
+        deadline = time.monotonic() + 20
+        while (left := [pid for pid in pids if alive(pid)]) and time.monotonic() < deadline:
+            time.sleep(0.1)
+    assert not left
+
+
+def alive(pid: int) -> bool:
+    try:
+        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return False

@@ -1,0 +1,142 @@
+"""Deaths and stops on real processes: of a task's child and of its supervisor, each task type, each strategy."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.harness import Job
+from tests.local.specs import mirrored, parameter_server
+
+STEPS = 3000
+PS = parameter_server(steps=STEPS)
+MWMS = mirrored(steps=STEPS)
+
+
+def values(model_dir: Path, step: int) -> dict[str, Any]:
+    with np.load(model_dir / "checkpoints" / f"step-{step:08d}" / "variables.npz") as archive:
+        return {name: archive[name] for name in archive.files}
+
+
+@pytest.mark.parametrize(
+    ("spec", "task", "which"),
+    [
+        (PS, "ps:0", "child_pid"),
+        (PS, "chief:0", "child_pid"),
+        (PS, "chief:0", "pid"),
+        (MWMS, "worker:0", "child_pid"),
+        (MWMS, "worker:0", "pid"),
+        (MWMS, "worker:1", "pid"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else value["strategy"],
+)
+def test_a_kill_makes_a_new_generation_that_ends_at_the_right_step(
+    tmp_path: Path, spec: dict[str, Any], task: str, which: str
+) -> None:
+    with Job(tmp_path, spec) as job:
+        job.until_step(300)
+        job.signal(task, which)
+        assert job.wait() == 0, job.output
+    result = job.result()
+    assert (result["status"], result["steps"], result["generations"]) == ("succeeded", STEPS, 2)
+    assert result["test_accuracy"] >= 0.95
+    assert f"{task} lost" in job.output or (which == "pid" and f"{task} was killed" in job.output)
+    # From a checkpoint, not from the beginning.
+    assert all("resume_step=0" not in line for line in result["tasks"].values())
+
+
+@pytest.mark.parametrize("which", ["child_pid", "pid"])
+def test_a_ps_worker_may_die_while_the_others_go_on_stepping(tmp_path: Path, which: str) -> None:
+    with Job(tmp_path, parameter_server(steps=6000)) as job:
+        before = job.until_step(300)
+        job.signal("worker:1", which)
+        after = job.until("worker:1 is back", lambda s: s["tasks"]["worker:1"].get(which) not in (
+            None, before["tasks"]["worker:1"][which]))  # fmt: skip
+        assert after["generation"] == 1
+        assert after["step"] >= before["step"]
+        assert job.wait() == 0, job.output
+    result = job.result()
+    assert (result["steps"], result["generations"]) == (6000, 1)
+    assert result["test_accuracy"] >= 0.95
+    steps = [json.loads(line)["step"] for line in (job.model_dir / "metrics.jsonl").read_text().splitlines()]
+    assert steps == sorted(steps), "the step never went back"
+
+
+def test_a_killed_and_resumed_run_has_the_same_weights_bit_for_bit(tmp_path: Path) -> None:
+    runs = {}
+    for name in ("unbroken", "killed"):
+        folder = tmp_path / name
+        folder.mkdir()
+        with Job(folder, mirrored(steps=1200, train={"checkpoint_steps": 70})) as job:
+            if name == "killed":
+                # Whatever step this falls on, the run goes back to the last multiple of 70.
+                step = int.from_bytes(os.urandom(2), "big") % 800 + 100
+                print("kill at or after step", step)
+                job.until_step(step)
+                job.signal("worker:1")
+            assert job.wait() == 0, job.output
+        assert job.result()["generations"] == (2 if name == "killed" else 1)
+        runs[name] = values(job.model_dir, 1200)
+    for name, value in runs["unbroken"].items():
+        np.testing.assert_array_equal(value, runs["killed"][name], err_msg=name)
+
+
+def test_one_process_with_the_global_batch_has_the_same_loss_curve_as_two_with_half(tmp_path: Path) -> None:
+    curves = {}
+    for workers, batch in ((1, 64), (2, 32)):
+        folder = tmp_path / str(workers)
+        folder.mkdir()
+        with Job(folder, mirrored(steps=60, workers=workers, train={"batch_size": batch, "log_steps": 5})) as job:
+            assert job.wait() == 0, job.output
+        records = [json.loads(line) for line in (job.model_dir / "metrics.jsonl").read_text().splitlines()]
+        curves[workers] = {record["step"]: record["loss"] for record in records}
+    assert list(curves[1]) == list(range(5, 65, 5))
+    for step, loss in curves[1].items():
+        assert curves[2][step] == pytest.approx(loss, rel=1e-4), step
+
+
+@pytest.mark.parametrize("spec", [PS, MWMS], ids=["parameter_server", "multi_worker_mirrored"])
+def test_sigterm_keeps_a_checkpoint_of_the_current_step_and_a_rerun_resumes_there(
+    tmp_path: Path, spec: dict[str, Any]
+) -> None:
+    spec = {**spec, "train": {**spec["train"], "checkpoint_steps": 100_000}}
+    with Job(tmp_path, spec) as job:
+        reached = job.until_step(200)["step"]
+        asked = time.monotonic()
+        job.process.send_signal(signal.SIGTERM)
+        assert job.wait(30) == 143, job.output
+        assert time.monotonic() - asked < 10
+    kept = [int(path.name.removeprefix("step-")) for path in (job.model_dir / "checkpoints").iterdir()]
+    assert len(kept) == 1
+    assert reached <= kept[0] < STEPS
+    with Job(tmp_path, spec) as again:
+        assert again.wait() == 0, again.output
+    assert f"resume_step={kept[0]}" in again.output
+    assert again.result()["steps"] == STEPS
+
+
+def test_a_child_that_hangs_is_noticed_killed_and_the_cluster_re_formed(tmp_path: Path) -> None:
+    with Job(tmp_path, mirrored(steps=STEPS, deadlines={"hang": 4})) as job:
+        job.until_step(300)
+        job.signal("worker:1", number=signal.SIGSTOP)
+        assert job.wait() == 0, job.output
+    result = job.result()
+    assert (result["steps"], result["generations"]) == (STEPS, 2)
+    assert "no sign of life" in job.output or "worker:0 lost" in job.output
+
+
+def test_warm_standby_takes_over(tmp_path: Path) -> None:
+    """That it is fast is the benchmark's to say; here, that the spare is what continues."""
+    with Job(tmp_path, mirrored(steps=30_000, warm_standby=True)) as job:
+        before = job.until("spares are ready", lambda s: all(t.get("standby") for t in s["tasks"].values()))
+        job.signal("worker:1")
+        job.until("the next generation steps", lambda s: s["generation"] == 2 and s["step"] > before["step"])
+        job.process.send_signal(signal.SIGTERM)
+        assert job.wait(30) == 143, job.output

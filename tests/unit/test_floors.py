@@ -1,0 +1,138 @@
+"""The floors of the package: imports only point down, and none brings what its place cannot afford."""
+
+import ast
+import importlib.util
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+# Each floor, and the floors below it. runtime and deploy stand side by side.
+BELOW = {
+    "cli": {"runtime", "deploy", "workloads", "job"},
+    "runtime": {"workloads", "job"},
+    "deploy": {"job"},
+    "workloads": {"job"},
+    "job": set(),
+}
+TENSORFLOW, RENDERERS = {"tensorflow", "keras"}, {"jinja2", "docker", "kubernetes"}
+# What no file of a floor imports, not even within a function.
+NEVER = {
+    "cli": TENSORFLOW,
+    "runtime": RENDERERS,
+    "deploy": TENSORFLOW,
+    "workloads": RENDERERS,
+    "job": TENSORFLOW | RENDERERS | {"aiohttp", "rich"},
+}
+# What is not there after a module and all it imports were imported; the runtime's child brings TensorFlow, so it is
+# not here, but the supervisor, which waits beside the child, is.
+ABSENT = {
+    "trainer.job": NEVER["job"],
+    "trainer.deploy": TENSORFLOW,
+    "trainer.cli": TENSORFLOW,
+    "trainer.runtime.supervisor": TENSORFLOW | RENDERERS,
+}
+
+
+def imported(source: str, module: str) -> Iterator[str]:
+    """Full names of all that a module imports, wherever it does so; `from a import b` is a.b."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = [*module.split(".")[: -node.level], *filter(None, [node.module])] if node.level else [node.module]
+            yield from (".".join([*map(str, base), alias.name]) for alias in node.names)
+
+
+def complaints(source: str, module: str) -> list[str]:
+    floor = module.split(".")[1]
+    floor = {"__main__": "cli", "__init__": "job"}.get(floor, floor)  # trainer/__init__.py is part of every floor
+    found = []
+    for name in imported(source, module):
+        top, *rest = name.split(".")
+        upstairs = top == "trainer" and rest and rest[0] in BELOW and rest[0] not in BELOW[floor] | {floor}
+        if upstairs or top in NEVER[floor]:
+            found.append(f"{module} imports {name}")
+    return found
+
+
+def module_of(path: Path) -> str:
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts)
+
+
+FILES = sorted((ROOT / "trainer").rglob("*.py"))
+
+
+@pytest.mark.parametrize("path", FILES, ids=module_of)
+def test_imports_only_point_down(path: Path) -> None:
+    assert complaints(path.read_text(encoding="utf-8"), module_of(path)) == []
+
+
+def test_every_file_stands_on_a_known_floor() -> None:
+    assert {module_of(path).split(".")[1] for path in FILES} <= {*BELOW, "__init__", "__main__"}
+
+
+@pytest.mark.parametrize(
+    ("module", "source", "told"),
+    [
+        ("trainer.job.x", "from trainer.workloads import mnist", "trainer.workloads.mnist"),
+        ("trainer.job.x", "def f():\n    from trainer import runtime", "trainer.runtime"),
+        ("trainer.job.x", "from .. import deploy", "trainer.deploy"),
+        ("trainer.job.x", "from ..runtime.child import main", "trainer.runtime.child.main"),
+        ("trainer.job.x", "import aiohttp.web", "aiohttp.web"),
+        ("trainer.workloads.x", "import trainer.runtime.child", "trainer.runtime.child"),
+        ("trainer.runtime.x", "import os, trainer.deploy", "trainer.deploy"),
+        ("trainer.runtime.x", "import jinja2", "jinja2"),
+        ("trainer.deploy.x", "import trainer.runtime", "trainer.runtime"),
+        ("trainer.deploy.x", "from trainer.workloads import mnist", "trainer.workloads.mnist"),
+        ("trainer.deploy.x", "def f():\n    import tensorflow as tf", "tensorflow"),
+        ("trainer.__init__", "from .runtime import child", "trainer.runtime.child"),
+        ("trainer.__main__", "from keras import layers", "keras.layers"),
+    ],
+)
+def test_an_import_that_points_up_is_found(module: str, source: str, told: str) -> None:
+    assert complaints(source, module) == [f"{module} imports {told}"]
+
+
+@pytest.mark.parametrize(
+    ("module", "source"),
+    [
+        ("trainer.job.x", "from trainer import __version__\nfrom trainer.job import names\nfrom .names import x"),
+        ("trainer.runtime.x", "import tensorflow\nfrom trainer.workloads import mnist\nfrom trainer.job import names"),
+        ("trainer.cli", "from trainer.deploy import x\nfrom trainer.runtime import y\nimport rich"),
+    ],
+)
+def test_an_import_that_points_down_is_fine(module: str, source: str) -> None:
+    assert complaints(source, module) == []
+
+
+# Imports a module, and all modules within it if it is a package, and prints the names of all that then is loaded.
+IMPORT_ALL = """
+import importlib, json, pkgutil, sys
+module = importlib.import_module(sys.argv[1])
+for each in pkgutil.walk_packages(getattr(module, "__path__", []), sys.argv[1] + "."):
+    if not each.name.endswith(".__main__"):
+        importlib.import_module(each.name)
+print(json.dumps(sorted(sys.modules)))
+"""
+
+
+def loaded_with(module: str) -> set[str]:
+    """Top-level packages that a fresh interpreter has loaded after it imported the module."""
+    command = [sys.executable, "-c", IMPORT_ALL, module]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    return {name.partition(".")[0] for name in json.loads(done.stdout)}
+
+
+@pytest.mark.parametrize("module", ABSENT)
+def test_a_fresh_interpreter_loads_nothing_heavy(module: str) -> None:
+    if importlib.util.find_spec(module) is None:
+        pytest.skip(f"there is no {module} yet")
+    loaded = loaded_with(module)
+    assert "trainer" in loaded
+    assert loaded & ABSENT[module] == set()

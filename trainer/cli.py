@@ -1,0 +1,191 @@
+"""The `trainer` command. Each subcommand imports what it needs when it runs: `--help` and `check` answer at once."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import textwrap
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from trainer import __version__
+from trainer.job.errors import Exit, TrainerError
+
+if TYPE_CHECKING:
+    from trainer.job.spec import JobSpec
+
+DEBUG_VARIABLE = "TRAINER_DEBUG"
+READER_GONE = 141
+"""What a shell reports for a program that SIGPIPE ended (128 + 13)."""
+
+_EXAMPLES = """\
+examples:
+  trainer check k8s/jobs/mnist-ps.yaml
+  trainer local k8s/jobs/digits-ps.yaml --set train.steps=600
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one command; returns the exit code. Usage errors end in SystemExit, as argparse does it."""
+    try:
+        args = _parser().parse_args(argv)
+        code: int = args.run(args)
+        sys.stdout.flush()
+    except TrainerError as error:
+        return _fail(str(error).split("\n"), error.code)
+    except KeyboardInterrupt:
+        return int(Exit.STOPPED)
+    except BrokenPipeError:
+        # As in `trainer check SPEC | head -1`. The interpreter flushes stdout once more at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return READER_GONE
+    except Exception as error:
+        if os.environ.get(DEBUG_VARIABLE):
+            import traceback
+
+            traceback.print_exc()
+        text = " ".join(str(error).split())
+        return _fail([f"internal error: {type(error).__name__}: {text}; please report it"], Exit.BUG)
+    return code
+
+
+def _fail(lines: Iterable[str], code: Exit) -> int:
+    for line in lines:
+        print(f"trainer: {line}", file=sys.stderr)
+    return int(code)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="trainer",
+        description="Distributed TensorFlow training from one job spec.",
+        epilog=f"{_exit_codes()}\n{_EXAMPLES}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"trainer {__version__}")
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+
+    check = commands.add_parser("check", help="show tasks, addresses, derived numbers and each TF_CONFIG of a spec")
+    _add_spec(check)
+    check.set_defaults(run=_check)
+
+    local = commands.add_parser("local", help="run the whole cluster as processes on this machine")
+    _add_spec(local)
+    local.add_argument(
+        "--port", type=int, metavar="BASE", help="TensorFlow ports BASE, BASE+1, ...; control ports 1000 above"
+    )
+    local.add_argument("--plain", action="store_true", help="prefixed lines instead of a live view")
+    local.set_defaults(run=_local)
+
+    schema = commands.add_parser("schema", help="print the JSON Schema of a spec, for editors")
+    schema.set_defaults(run=_schema)
+
+    task = commands.add_parser("task", help="run one task; reads TF_CONFIG and the job from its environment")
+    task.set_defaults(run=_task)
+    return parser
+
+
+def _add_spec(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("spec", metavar="SPEC", help="a job spec (YAML)")
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="PATH=VALUE", help="change one value, as in train.steps=600"
+    )
+
+
+def _exit_codes() -> str:
+    lines = ["exit codes:"]
+    for code in Exit:
+        lines += textwrap.wrap(code.meaning, 80, initial_indent=f"{code:>5}  ", subsequent_indent=" " * 7)
+    return "\n".join(lines) + "\n"
+
+
+# Commands. --------------------------------------------------------------------------------------------
+
+
+def _check(args: argparse.Namespace) -> int:
+    # Looking for pydantic's plugins reads the metadata of every installed package: 30 ms.
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
+    print("\n".join(describe(_load(args))))
+    return int(Exit.OK)
+
+
+def _local(args: argparse.Namespace) -> int:
+    import shlex
+
+    from trainer.deploy import local, view
+
+    spec = _load(args)
+    overrides = [word for each in args.set for word in ("--set", each)]
+    check = shlex.join([view.program("trainer"), "check", args.spec, *overrides])
+    return local.run(spec, base_port=args.port, plain=args.plain, check=check)
+
+
+def _schema(_: argparse.Namespace) -> int:
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
+    from trainer.job.load import schema
+
+    print(schema())
+    return int(Exit.OK)
+
+
+def _task(_: argparse.Namespace) -> int:
+    from trainer.runtime import supervisor
+
+    return supervisor.main()
+
+
+def _load(args: argparse.Namespace) -> JobSpec:
+    from trainer.job.load import load_file
+    from trainer.workloads import workload
+
+    spec = load_file(args.spec, args.set)
+    workload.check(spec)
+    return spec
+
+
+# What `trainer check` prints. -------------------------------------------------------------------------
+
+
+def describe(spec: JobSpec) -> list[str]:
+    """Everything that follows from a spec, as lines: tasks, derived numbers, a TF_CONFIG per task."""
+    from trainer.job.tf_config import tasks_of
+
+    tasks = tasks_of(spec)
+    rows = [("task", "address", "cpu", "memory", "gpus")]
+    for task in tasks:
+        address = "{}:{}".format(*task.address) if task.address else "-"
+        if group := spec.tasks.group(task.type):
+            cpu = f"{group.cpu:g}" if group.cpu else "-"
+            rows.append((task.name, address, cpu, group.memory or "-", str(group.gpus or "-")))
+    configs = [task.tf_config() for task in tasks]
+    return [*_aligned(rows), "", *_aligned(_derived(spec)), "", "TF_CONFIG of each task:", *configs]
+
+
+def _derived(spec: JobSpec) -> list[tuple[str, ...]]:
+    from trainer.job.spec import batch_sizes, replicas_in_sync
+
+    train, counts = spec.train, spec.tasks.counts()
+    replicas = replicas_in_sync(spec, counts)
+    global_batch, per_replica = batch_sizes(spec, counts)
+    factor = {"none": 1.0, "linear": float(replicas), "sqrt": replicas**0.5}[train.learning_rate_scaling]
+    rate = f"{train.learning_rate * factor:g}"
+    if train.learning_rate_scaling != "none":
+        rate += f" ({train.learning_rate:g}, {train.learning_rate_scaling} in {replicas} replicas)"
+    length = ("epochs", str(train.epochs)) if train.epochs else ("steps", str(train.steps or 1000))
+    return [
+        ("job", spec.name),
+        ("strategy", spec.strategy),
+        ("workload", spec.workload),
+        ("replicas in sync", str(replicas)),
+        ("global batch", str(global_batch)),
+        ("per-replica batch", str(per_replica)),
+        length,
+        ("learning rate", rate),
+        ("model_dir", spec.directory),
+    ]
+
+
+def _aligned(rows: Sequence[tuple[str, ...]]) -> list[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
