@@ -50,6 +50,8 @@ class Job:
         self.process.kill()
         self.process.wait()
         self._reader.join(5)
+        if self.process.stdout is not None:
+            self.process.stdout.close()
 
     def wait(self, timeout: float = 120) -> int:
         """The exit code, once everything it printed was read."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import resource
 import socket
 import subprocess
@@ -72,15 +73,14 @@ def test_a_chief_that_never_comes_is_named_by_the_others(tmp_path: Path) -> None
 
 @pytest.mark.parametrize(
     ("address", "reason"),
-    [("nowhere.invalid:2222", "nowhere.invalid does not resolve (DNS)"), ("127.0.0.1:{free}", "refused")],
-    ids=["name", "port"],
+    # 192.0.2.0/24 belongs to nobody (RFC 5737).
+    [("nowhere.invalid:2222", "nowhere.invalid does not resolve (DNS)"), ("192.0.2.1:2222", "192.0.2.1:3222")],
+    ids=["name", "host"],
 )
 def test_a_wrong_address_is_named_with_its_reason(tmp_path: Path, address: str, reason: str) -> None:
     made = environments(mirrored(workers=2, deadlines=SOON), tmp_path)
     worker, environ = made["worker:1"]
-    with ports.reserve(["worker:0"], None) as taken:
-        wrong = address.format(free=taken["worker:0"])
-    cluster = {"worker": [worker.cluster["worker"][0], wrong]}
+    cluster = {"worker": [worker.cluster["worker"][0], address]}
     environs = [environment(Task("worker", i, cluster), environ["TRAINER_JOB"]) for i in (0, 1)]
     code, output = run_tasks(environs)[0]
     assert code == Exit.MISSING, output
@@ -133,7 +133,10 @@ def test_a_loss_that_is_not_finite_stops_the_job_with_its_step(tmp_path: Path, m
     )
     with Job(tmp_path, make(workload=str(workload))) as job:
         assert job.wait() == Exit.DIVERGED, job.output
-    assert "the loss is nan at step 1;" in job.output
+    step = re.search(r"the loss is nan at step (\d+);", job.output)
+    assert step is not None, job.output
+    # Every loss is NaN; under parameter_server the worker whose ten steps are done first is heard first.
+    assert int(step[1]) <= (1 if make is mirrored else 20)
     assert not list(tmp_path.glob("run/checkpoints/*"))
 
 
@@ -211,8 +214,8 @@ def test_a_full_disk_ends_the_job_with_the_size_and_nothing_half_written(tmp_pat
     ("tf_config", "said"),
     [
         ("{", "is not JSON"),
-        ({"task": {"type": "worker", "index": "0"}}, "must be a number, not text"),
-        ({"task": {"type": "worker", "index": 7}}, "the cluster has 1 worker"),
+        ({"task": {"type": "worker", "index": "0"}}, "must be a whole number, not text"),
+        ({"task": {"type": "worker", "index": 7}}, "the number of worker tasks is 1"),
         ({"cluster": {"evaluator": ["a:1"], "worker": ["b:1"]}}, "the evaluator is never part of the cluster"),
     ],
     ids=["not-json", "index-as-text", "index-out-of-range", "evaluator-inside"],

@@ -88,8 +88,13 @@ def environment(spec: JobSpec, task: Task, taken: Mapping[str, int]) -> dict[str
     }
     group, counts = spec.tasks.group(task.type), spec.tasks.counts()
     if group is None or group.cpu is None:
-        computing = counts["worker"] + (counts.get("chief", 0) if spec.strategy == "multi_worker_mirrored" else 0)
-        environ["TRAINER_CPUS"] = str(max(1, len(os.sched_getaffinity(0)) // computing))
+        cores = len(os.sched_getaffinity(0))
+        if spec.strategy == "parameter_server" and task.type == "chief":
+            # It computes only when the workers are done: the final evaluation.
+            sharing = 1
+        else:
+            sharing = counts["worker"] + (counts.get("chief", 0) if spec.strategy == "multi_worker_mirrored" else 0)
+        environ["TRAINER_CPUS"] = str(max(1, cores // sharing))
     if task.type == "evaluator":  # TF_CONFIG never names its address
         environ["TRAINER_CONTROL_PORT"] = str(control_port(taken[task.name]))
     return environ

@@ -234,7 +234,7 @@ def _progress(status: Mapping[str, Any], left: float | None) -> Table:
     grid.add_column(no_wrap=True)
     bar = ProgressBar(total=total or 1, completed=step if total else 0, width=30, complete_style="green")
     share = f"{step / total:.0%}  " if total else ""
-    grid.add_row(f"step {_number(step, 'd')}/{_number(total, 'd')}", bar, f"{share}ETA {_clock(left)}")
+    grid.add_row(f"step {_number(status.get('step'), 'd')}/{_number(total, 'd')}", bar, f"{share}ETA {_clock(left)}")
     return grid
 
 
@@ -271,7 +271,8 @@ def _events(status: Mapping[str, Any]) -> list[Text]:
     lines = []
     for event in events[-EVENTS_SHOWN:]:
         when = _amount(event.get("time"))
-        clock = "-" if when is None else time.strftime("%H:%M:%S", time.localtime(when))
+        known = when is not None and 0 <= when < 1e11  # localtime refuses some numbers
+        clock = time.strftime("%H:%M:%S", time.localtime(when)) if known else "-"
         lines.append(
             Text.assemble((f"{clock}  ", "dim"), str(event.get("text", "")), no_wrap=True, overflow="ellipsis")
         )
@@ -287,6 +288,8 @@ def _number(value: object, form: str) -> str:
     amount = _amount(value)
     if amount is None:
         return "-"
+    if abs(amount) >= 1e8:
+        return f"{amount:.3g}"  # such as the loss of a model that diverges: the table keeps its width
     return format(int(amount) if form == "d" else amount, form)
 
 

@@ -57,7 +57,7 @@ def load_file(path: str | Path, overrides: Iterable[str] = (), environ: Mapping[
     raw = _mapping(_parse(text, str(path)), str(path))
     for key in ("workload", "dataset"):
         value = raw.get(key)
-        if isinstance(value, str) and value.endswith((".py", ".npz")) and not Path(value).is_absolute():
+        if isinstance(value, str) and value.endswith((".py", ".npz")):
             raw[key] = os.path.normpath(Path(path).parent / value)
     return _build(raw, str(path), [*_environment_overrides(environ), *(("--set", each) for each in overrides)])
 

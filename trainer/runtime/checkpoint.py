@@ -42,13 +42,13 @@ def folder(model_dir: str | Path) -> Path:
 
 
 def save(model_dir: str | Path, step: int, values: Mapping[str, npt.NDArray[Any]], meta: dict[str, Any]) -> Path:
-    """Writes a checkpoint under a temporary name, syncs it, renames it. One that is there already is kept.
+    """Writes a checkpoint under a temporary name, syncs it, renames it. One that is there and whole is kept.
 
     Raises:
         UserError: the disk is full or the folder not writable; nothing half-written stays.
     """
     target = folder(model_dir) / f"step-{step:08d}"
-    if _read_meta(target) is not None:
+    if verify(target) is not None:
         return target
     temporary = folder(model_dir) / f".tmp-{target.name}-{os.getpid()}"
     try:
@@ -110,8 +110,9 @@ def verify(path: Path) -> Checkpoint | None:
 
 
 def read(checkpoint: Checkpoint) -> Values:
+    described = checkpoint.meta.get("variables", {})
     with np.load(checkpoint.path / "variables.npz", allow_pickle=False) as archive:
-        return {name: archive[name] for name in archive.files}
+        return {name: _typed(archive[name], described.get(name, {}).get("dtype")) for name in archive.files}
 
 
 def what_must_fit(spec: JobSpec) -> dict[str, Any]:
@@ -153,7 +154,18 @@ def _variable_differences(saved: Mapping[str, Any], wanted: Mapping[str, Any]) -
 
 
 def _complete(model_dir: str | Path) -> list[Path]:
-    return sorted(p for p in folder(model_dir).glob("step-*") if p.name.removeprefix("step-").isdigit())
+    # By number: beyond 99,999,999 the names get longer.
+    found = (p for p in folder(model_dir).glob("step-*") if p.name.removeprefix("step-").isdigit())
+    return sorted(found, key=lambda path: int(path.name.removeprefix("step-")))
+
+
+def _typed(array: npt.NDArray[Any], dtype: str | None) -> npt.NDArray[Any]:
+    # NumPy has no bfloat16 of its own: of such an array a file keeps the bits, but not the type.
+    if array.dtype.kind != "V" or dtype is None:
+        return array
+    import ml_dtypes
+
+    return array.view(getattr(ml_dtypes, dtype))
 
 
 def _read_meta(path: Path) -> dict[str, Any] | None:

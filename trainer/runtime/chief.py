@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from trainer.job.errors import Exit, TrainerError
 from trainer.job.names import task_name
-from trainer.runtime import checkpoint, control, job_state, platform
+from trainer.runtime import checkpoint, control, job_state, platform, preflight
+from trainer.runtime.lines import say, say_error
 from trainer.runtime.rendezvous import Rendezvous, Reply, Report
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ class Chief:
             if self._already_complete():
                 self._rendezvous.end(Exit.OK, "")
             else:
-                self._state.control_port = self._supervisor.control_address[1]
+                self._state.control_port = preflight.control_address(self._task)[1]
                 job_state.save(self._directory, self._state)
                 self._refuse_what_does_not_fit()
                 await self._lead(session)
@@ -103,7 +104,7 @@ class Chief:
             if rendezvous.phase != "forming":
                 said = now
             elif now - said > SAY_SECONDS:
-                self._say(f"waiting for {rendezvous.waiting_for(now)}")
+                say(f"waiting for {rendezvous.waiting_for(now)}")
                 said = now
             if supervisor.leaving_since is not None and self._may_leave():
                 rendezvous.end(Exit.STOPPED, self._stopped())
@@ -143,13 +144,11 @@ class Chief:
         """Tells everybody, those too who are just being started again, then goes."""
         rendezvous = self._rendezvous
         self._announce()
-        await self._supervisor._end_children()
+        await self._supervisor.end_children()
         if rendezvous.code is Exit.STOPPED:
             job_state.save(self._directory, self._state)
-            self._say(rendezvous.message)
+            say(rendezvous.message)
         elif rendezvous.code is not Exit.OK:
-            from trainer.runtime.supervisor import say_error
-
             say_error(rendezvous.message)
             job_state.forget(self._directory)
         else:
@@ -168,7 +167,7 @@ class Chief:
         rendezvous = self._rendezvous
         for event in rendezvous.events:
             if event["time"] > self._events_said:
-                self._say(event["text"])
+                say(event["text"])
                 self._events_said = event["time"]
         if rendezvous.version != self._announced:
             self._announced = rendezvous.version
@@ -224,7 +223,7 @@ class Chief:
         result = job_state.read_json(job_state.result_path(self._directory))
         if result.get("status") != "succeeded" or result.get("fits") != self._what_it_answers():
             return False
-        self._say(f"already complete: {job_state.result_path(self._directory)}; choose another model_dir to train anew")
+        say(f"already complete: {job_state.result_path(self._directory)}; choose another model_dir to train anew")
         return True
 
     def _what_it_answers(self) -> dict[str, Any]:
@@ -252,7 +251,4 @@ class Chief:
         }
         job_state.write_json(job_state.result_path(self._directory), value)
         figures = " ".join(f"test_{name}={figure:.4f}" for name, figure in test.items())
-        self._say(f"done: steps={result['step']} {figures} generations={rendezvous.generation}")
-
-    def _say(self, text: str) -> None:
-        print(text, flush=True)
+        say(f"done: steps={result['step']} {figures} generations={rendezvous.generation}")

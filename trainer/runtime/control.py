@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import asdict
 from typing import Any
 
-from aiohttp import ClientError, ClientSession, ClientTimeout, TCPConnector, web
+from aiohttp import ClientError, ClientResponseError, ClientSession, ClientTimeout, InvalidURL, TCPConnector, web
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric
 
@@ -116,9 +116,9 @@ async def who_is_there(session: ClientSession, address: tuple[str, int]) -> dict
     try:
         timeout = ClientTimeout(total=DIAL_SECONDS)
         async with session.get(_url(address, "/healthz"), timeout=timeout) as response:
-            identity: dict[str, str] = await response.json()
+            identity: dict[str, str] = dict(await response.json())
             return identity
-    except (ClientError, OSError, asyncio.TimeoutError, ValueError) as error:
+    except (ClientError, OSError, asyncio.TimeoutError, ValueError, TypeError) as error:
         raise ConnectionError(explain(error, address)) from None
 
 
@@ -128,6 +128,8 @@ def explain(error: BaseException, address: tuple[str, int]) -> str:
     cause: BaseException | None = getattr(error, "os_error", None) or error
     if isinstance(error, ConnectionError) and not isinstance(error, ClientError) and not error.errno:
         return str(error)
+    if isinstance(error, (ClientResponseError, ValueError, TypeError)) and not isinstance(error, InvalidURL):
+        return f"{host}:{port} answers, but is no supervisor: another program?"
     if isinstance(cause, socket.gaierror) or type(error).__name__ == "ClientConnectorDNSError":
         return f"{host} does not resolve (DNS)"
     if isinstance(cause, ConnectionRefusedError):

@@ -40,9 +40,8 @@ def lock(model_dir: str) -> TextIO:
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        raise UserError(
-            f"model_dir: {model_dir}: another job is using it; wait, or choose another one"
-        ) from None
+        file.close()
+        raise UserError(f"model_dir: {model_dir}: another job is using it; wait, or choose another one") from None
     except OSError:
         # Some network file systems have no locks; one chief per job is then up to whoever runs it.
         pass

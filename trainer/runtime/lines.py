@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 from trainer.job.spec import JobSpec, batch_sizes
 from trainer.job.tf_config import Task
 
@@ -24,3 +26,11 @@ def progress_line(
     text = f"step {step}/{total} " + " ".join(f"{name}={value:.4g}" for name, value in figures.items())
     accuracies = [f"{name}={row['accuracy']:.3f}" for name, row in (workers or {}).items() if "accuracy" in row]
     return f"{text} | batch accuracy {' '.join(accuracies)}" if accuracies else text
+
+
+def say(text: str) -> None:
+    print(text, flush=True)
+
+
+def say_error(text: str) -> None:
+    print(f"trainer: {text}", file=sys.stderr, flush=True)

@@ -11,22 +11,19 @@ import contextlib
 import hashlib
 import os
 import signal
-import socket
-import sys
-import tempfile
 import time
 import uuid
-from pathlib import Path
 from typing import Any
 
 from trainer.job import load, tf_config
-from trainer.job.errors import Exit, TrainerError, UserError
-from trainer.job.names import TF_PORT, control_port
+from trainer.job.errors import Exit, TrainerError
 from trainer.job.spec import JobSpec
 from trainer.job.tf_config import Task
-from trainer.runtime import platform
+from trainer.runtime import platform, preflight
 from trainer.runtime.child import is_server
+from trainer.runtime.lines import say, say_error
 from trainer.runtime.process import Child
+from trainer.runtime.rendezvous import Reply, Report
 from trainer.workloads import workload
 
 STANDBY_AFTER_SECONDS = 10.0
@@ -51,14 +48,6 @@ def main() -> int:
         return int(error.code)
 
 
-def say(text: str) -> None:
-    print(text, flush=True)
-
-
-def say_error(text: str) -> None:
-    print(f"trainer: {text}", file=sys.stderr, flush=True)
-
-
 class Supervisor:
     """One task's supervisor. The chief's has a `Chief` beside it, and asks that one without a network."""
 
@@ -77,7 +66,7 @@ class Supervisor:
         self.first_step_at: float | None = None
         self.chief_seen = time.monotonic()
         self.phase = "forming"
-        self.log = self._log_file()
+        self.log = preflight.log_file(spec, task)
 
     async def run(self) -> Exit:
         if self.task.type != "evaluator":
@@ -89,9 +78,9 @@ class Supervisor:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._leave)
-        self._check_tf_port()
+        preflight.check_tensorflow_port(self.task)
         chief = Chief(self) if self.task.is_chief else None
-        host, port = self.control_address
+        host, port = preflight.control_address(self.task)
         identity = {"job": self.spec.name, "task": self.task.name, "incarnation": self.incarnation}
         runner = await control.serve(
             port, host, identity, chief.status if chief else self.status, chief.answer if chief else None
@@ -100,15 +89,13 @@ class Supervisor:
             async with control.client() as session:
                 code = await (chief.run(session) if chief else self._follow(session))
         finally:
-            await self._end_children()
+            await self.end_children()
             await runner.cleanup()
         return code
 
     # What the loop is made of; the chief uses these too. ------------------------------------------
 
-    def report(self) -> Any:
-        from trainer.runtime.rendezvous import Report
-
+    def report(self) -> Report:
         child = self.running
         return Report(
             task=self.task.name,
@@ -140,7 +127,7 @@ class Supervisor:
             **(child.status if child else {}),
         }
 
-    async def act(self, reply: Any) -> None:
+    async def act(self, reply: Reply) -> None:
         """Does what the chief's reply asks for: kill, start or leave the child alone."""
         self.phase = reply.phase
         child = self.running
@@ -220,7 +207,7 @@ class Supervisor:
             f"(deadlines.chief_lost): {why}; is it running, and is its address in TF_CONFIG right?"
         )
 
-    async def _end(self, reply: Any) -> Exit:
+    async def _end(self, reply: Reply) -> Exit:
         self.phase = reply.phase
         if reply.phase == "failed":
             say_error(reply.message)
@@ -233,7 +220,7 @@ class Supervisor:
                 await asyncio.wait_for(self.running.ended(), self.spec.deadlines.rendezvous)
         return Exit(reply.code)
 
-    def _may_leave(self, reply: Any) -> bool:
+    def _may_leave(self, reply: Reply) -> bool:
         if self.leaving_since is None:
             return False
         alone = self._restarts_alone() or self.task.type == "evaluator"
@@ -304,7 +291,7 @@ class Supervisor:
     def _is_finishing(self) -> bool:
         return self.running is not None and bool(self.running.status.keys() & {"finishing", "trained"})
 
-    async def _end_children(self) -> None:
+    async def end_children(self) -> None:
         for child in (self.running, self.spare):
             if child is not None and child.alive:
                 child.kill()
@@ -316,41 +303,3 @@ class Supervisor:
             if self.running is not None and self.running.alive:
                 self.running.stop()
             self.changed.set()
-
-    # Ports and files. -----------------------------------------------------------------------------
-
-    @property
-    def control_address(self) -> tuple[str | None, int]:
-        """(interface, port) to listen on: loopback only where the whole cluster is on loopback."""
-        host, tf_port = self.task.address or (self.task.control_address(*self.task.chief)[0], TF_PORT)
-        port = os.environ.get("TRAINER_CONTROL_PORT") if self.task.type == "evaluator" else None
-        loopback = host == "localhost" or host.startswith("127.")
-        return (host if loopback else None), int(port) if port else control_port(tf_port)
-
-    def _check_tf_port(self) -> None:
-        """TensorFlow says `Could not start gRPC server` and no more; and a child would find out late."""
-        if self.task.address is None:
-            return
-        port = self.task.address[1]
-        with socket.socket(socket.AF_INET) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind(("", port))
-            except OSError as error:
-                raise UserError(
-                    f"port {port} (TensorFlow port of {self.task.name}) cannot be used: {error.strerror}; "
-                    "stop what holds it, or change this task's port in TF_CONFIG"
-                ) from None
-
-    def _log_file(self) -> Path:
-        """TensorFlow's own words: beside the results, or, without access to the volume, in a temporary folder."""
-        name = f"{self.task.type}-{self.task.index}.log"
-        wanted = os.environ.get("TRAINER_LOG_DIR") or f"{self.spec.directory}/logs"
-        for folder in (Path(wanted), Path(tempfile.gettempdir()) / "trainer-logs"):
-            try:
-                folder.mkdir(parents=True, exist_ok=True)
-                with (folder / name).open("ab"):
-                    return folder / name
-            except OSError:
-                continue
-        return Path(os.devnull)

@@ -29,6 +29,9 @@ _IMPLEMENTATION = {
     "nccl": tf.distribute.experimental.CommunicationImplementation.NCCL,
 }
 
+TELL_SECONDS = 0.1
+"""A small model takes a thousand steps a second; nobody looks that often."""
+
 
 def run(setup: Setup, resume_step: int, channel: Channel) -> None:
     """Trains to the end, or until asked to stop; the chief saves, evaluates, exports and reports.
@@ -63,7 +66,7 @@ def run(setup: Setup, resume_step: int, channel: Channel) -> None:
     curve = Curve(spec.directory, "metrics", step) if task.is_chief else None
     names = ["loss", *setup.metrics]
     begun, logged, stopped, count = None, (time.perf_counter(), step), False, 1
-    window = np.zeros(len(names))
+    window, tell_at = np.zeros(len(names)), 0.0
     while step < total and not stopped:
         losses, means, local_means, stop = call(iterator, count, float(channel.stopping.is_set()))
         raise_if_not_finite(losses.numpy()[:count], step)
@@ -74,7 +77,9 @@ def run(setup: Setup, resume_step: int, channel: Channel) -> None:
         rate = (step - logged[1]) * batch * local / (now - logged[0])
         window += means.numpy() * count
         own = dict(zip(names, local_means.numpy().tolist(), strict=True))
-        channel.tell("step", step=step, **own, examples_per_second=rate)
+        if now >= tell_at or stopped or step == total:
+            channel.tell("step", step=step, **own, examples_per_second=rate)
+            tell_at = now + TELL_SECONDS
         if step % spec.train.log_steps == 0 or step == total or stopped:
             if curve:
                 figures = dict(zip(names, (window / (step - logged[1])).tolist(), strict=True))

@@ -185,14 +185,14 @@ def test_any_text_is_a_sound_spec_or_a_user_error(tmp_path: Path) -> None:
     path = tmp_path / "job.yaml"
     outcomes: Counter[str] = Counter()
 
-    @settings(ANY, max_examples=400)
+    @settings(ANY, max_examples=250)
     @given(spec_texts())
     def run(text: str) -> None:
         path.write_bytes(text.encode(errors="surrogatepass"))
         outcomes[outcome(lambda: load_file(path, environ={}), str(path))] += 1
 
     run()
-    assert min(outcomes["accepted"], outcomes["refused"]) > 10, "a test of one outcome says nothing"
+    assert min(outcomes["accepted"], outcomes["refused"]) > 5, "a test of one outcome says nothing"
 
 
 paths = st.lists(st.sampled_from(["tasks", "worker", "ps", "train", "steps", "name", "x", "", "a\nb", "\ud800"]))
@@ -210,13 +210,13 @@ def test_any_override_makes_a_sound_spec_or_a_user_error(tmp_path: Path) -> None
     path.write_text("name: j\nstrategy: multi_worker_mirrored\ntasks: {worker: 3}\nworkload: digits\n")
     outcomes: Counter[str] = Counter()
 
-    @settings(ANY, max_examples=400)
+    @settings(ANY, max_examples=250)
     @given(st.lists(overrides, max_size=2), environments)
     def run(command_line: list[str], environment: str) -> None:
         outcomes[outcome(lambda: load_file(path, command_line, {"TRAINER_SET": environment}), str(path))] += 1
 
     run()
-    assert min(outcomes["accepted"], outcomes["refused"]) > 10, "a test of one outcome says nothing"
+    assert min(outcomes["accepted"], outcomes["refused"]) > 5, "a test of one outcome says nothing"
 
 
 bad_addresses = st.sampled_from(["http://a:1", "a:99999", "\0:1", ":1", "worker0:1"]) | junk
@@ -242,7 +242,7 @@ def test_any_tf_config_is_a_task_of_its_cluster_or_a_user_error(strategy: str) -
     spec = build({"name": "j", "strategy": strategy, "tasks": servers, "train": {"global_batch_size": 6}})
     outcomes: Counter[str] = Counter()
 
-    @settings(ANY, max_examples=300)
+    @settings(ANY, max_examples=200)
     @given(configs(strategy).map(lambda config: json.dumps(config, default=str, skipkeys=True)) | st.text())
     def run(text: str) -> None:
         task: Task | None = None

@@ -50,7 +50,7 @@ UNREADABLE: list[tuple[str | bytes, str]] = [
     ("a: !!bool x", "not valid YAML: 'x'"),
     ("a: 2020-99-99", "not valid YAML: month must be in 1..12"),
     ("a: " + "9" * 5000, "not valid YAML: Exceeds the limit (4300 digits)"),
-    ("[" * 5000, "not valid YAML: maximum recursion depth exceeded"),
+    ("[" * 1000, "not valid YAML: maximum recursion depth exceeded"),
     ("a: \0", 'not valid YAML: unacceptable character #x0000: special characters are not allowed in "<unicode'),
     (b"name: \xff", "cannot be read: 'utf-8' codec can't decode byte 0xff in position 6"),
 ]
@@ -163,6 +163,19 @@ def test_a_count_for_a_group_keeps_what_else_the_group_says(file: Path, worker: 
     assert (spec.tasks.worker.replicas, spec.tasks.worker.cpu) == (4, 2)
 
 
+def test_one_group_can_be_set_though_two_share_a_yaml_anchor(file: Path) -> None:
+    file.write_text(GOOD.replace("{worker: 3, ps: 1}", "{worker: &same {cpu: 1}, ps: *same}"))
+    spec = load(file, "tasks.ps.cpu=2")
+    assert spec.tasks.worker.cpu == 1
+    assert spec.tasks.ps
+    assert spec.tasks.ps.cpu == 2
+
+
+def test_a_section_left_empty_can_be_set(file: Path) -> None:
+    file.write_text(GOOD + "train:\n")
+    assert load(file, "train.steps=5").train.steps == 5
+
+
 @pytest.mark.parametrize(
     ("override", "path", "value"),
     [
@@ -215,6 +228,10 @@ def test_a_bad_override_is_told(file: Path, override: str, problem: str) -> None
 def test_all_bad_overrides_are_told_with_what_else_is_wrong(file: Path) -> None:
     file.write_text(GOOD + "surprise: 1\n")
     assert len(problems(file, "x", "train.steps=0", "name.x=1", "train.seed=[")) == 5
+
+
+def test_the_same_bad_override_is_told_once(file: Path) -> None:
+    assert len(problems(file, "x", "x")) == 1
 
 
 def test_an_override_may_mend_the_file(file: Path) -> None:

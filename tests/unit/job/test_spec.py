@@ -204,9 +204,10 @@ def test_the_longest_host_name_decides_how_long_a_name_may_be(strategy: str, tas
     longest = "n" * (63 - len(longest_tail))
     raw = {"strategy": strategy, "tasks": tasks}
     assert build({**raw, "name": longest}).name == longest
-    too_long = longest + "nn"
-    rule = f"{too_long}{longest_tail} would have 65 characters, DNS allows 63; shorten it by 2"
-    assert problems({**raw, "name": too_long}) == [f"name: {too_long!r}: {rule}"]
+    for over in (1, 12):
+        too_long = longest + "n" * over
+        rule = f"{too_long}{longest_tail} would have {63 + over} characters, DNS allows 63; shorten it by {over}"
+        assert problems({**raw, "name": too_long}) == [f"name: {too_long!r}: {rule}"]
 
 
 @pytest.mark.parametrize(
@@ -282,7 +283,9 @@ def test_a_wrong_name_does_not_hide_other_problems_nor_make_new_ones(wrong: dict
             {**MWMS, "tasks": {"worker": {"gpu": 2}, "chief": {"gpus": 2}}, "train": {"global_batch_size": 65}},
             ["tasks.worker.gpu"],
         ),
+        ({**MWMS, "tasks": {"worker": 2, "chief": "x"}, "train": {"global_batch_size": 63}}, ["tasks.chief"]),
         ({**MWMS, "tasks": 5, "train": {"global_batch_size": 65}}, ["tasks"]),
+        ({**PS, "tasks": 5}, ["tasks"]),
         ({**PS, "tasks": {"ps": "x"}}, ["tasks.ps"]),
         # A wrong setting elsewhere hides nothing.
         (

@@ -175,7 +175,11 @@ def test_a_thousand_tasks_form_in_well_under_a_second() -> None:
 # Strangers. ---------------------------------------------------------------------------------------
 
 STRANGERS: list[tuple[str, dict[str, Any], str]] = [
-    ("worker:1", {"cluster": "0ther"}, r"worker:1 was given another cluster than the chief \(digest 0ther, chief \w+\)"),
+    (
+        "worker:1",
+        {"cluster": "0ther"},
+        r"worker:1 was given another cluster than the chief \(digest 0ther, chief \w+\)",
+    ),
     ("worker:1", {"spec": "0ther"}, r"worker:1 was given another job spec than the chief \(0ther, chief spec\)"),
     ("worker:1", {"versions": {**VERSIONS, "tensorflow": "2.20.0"}}, r"has tensorflow 2\.20\.0, the chief 2\.21\.0"),
     ("worker:1", {"versions": {}}, r"worker:1 has tensorflow None, the chief 2\.21\.0; use one image"),

@@ -1,0 +1,269 @@
+"""What a user sees of a local job."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import io
+import json
+import os
+import pty
+import struct
+import subprocess
+import sys
+import termios
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from trainer.deploy import view
+from trainer.job.load import JOB_VARIABLE, build
+
+SPEC = build({"name": "mnist-ps", "strategy": "parameter_server", "tasks": {"ps": 1, "worker": 2}})
+NAMES = ["chief:0", "worker:0", "worker:1", "ps:0"]
+LONG = "worker:1 lost (killed by SIGKILL; out of memory?), the others go on and on and on and on"
+STATUS: dict[str, Any] = {
+    "job": "mnist-ps",
+    "phase": "running",
+    "generation": 2,
+    "step": 1200,
+    "steps": 5000,
+    "last_checkpoint": 1000,
+    "waiting_for": None,
+    "events": [{"time": 0.0, "text": text} for text in ("too old", "generation 1 formed", LONG, "generation 2 formed")],
+    "tasks": {
+        "chief:0": {"state": "running", "step": 1200, "loss": 0.25, "accuracy": 0.9125, "examples_per_second": 1234.5},
+        "worker:0": {"state": "running", "step": 700, "loss": 0.26, "accuracy": 0.9, "examples_per_second": 700.0},
+        "worker:1": {"state": "lost", "restarts": 1},
+        "ps:0": {"state": "running", "step": None},
+    },
+}
+
+
+def draw(status: dict[str, Any], width: int = 80, **more: Any) -> list[str]:
+    """The lines on a terminal of this width, without colours."""
+    console = Console(width=width, record=True, force_terminal=True, file=io.StringIO())
+    console.print(view.render(SPEC, NAMES, status, 65.0, **more))
+    return [line.rstrip() for line in console.export_text().splitlines()]
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_a_running_job(width: int) -> None:
+    lines = draw(STATUS, width, left=100.0, restarts={"worker:1": 2})
+    assert all(len(line) <= width for line in lines)
+    assert lines[1:4] == [
+        "mnist-ps  parameter_server  running  generation 2",
+        f"step 1200/5000 {'━' * 7}╺{'━' * 22} 24%  ETA 0:01:40",
+        "checkpoint 1000  elapsed 0:01:05",
+    ]
+    assert lines[4].split() == ["task", "state", "step", "loss", "accuracy", "examples/s", "restarts"]
+    assert [line.split() for line in lines[6:10]] == [
+        ["chief:0", "running", "1200", "0.2500", "0.912", "1,234"],
+        ["worker:0", "running", "700", "0.2600", "0.900", "700"],
+        ["worker:1", "lost", "-", "-", "-", "-", "3"],
+        ["ps:0", "running", "-", "-", "-", "-"],
+    ]
+    events = [line.split("  ", 1)[1] for line in lines[10:]]
+    assert [event for event in events if event != LONG] == [
+        "generation 1 formed", *([f"{LONG[:69]}…"] if width == 80 else []), "generation 2 formed",
+    ]  # fmt: skip
+
+
+def test_before_the_chief_answers_every_task_is_starting() -> None:
+    lines = draw({})
+    assert lines[1] == "mnist-ps  parameter_server  starting  generation -"
+    assert lines[2].split() == ["step", "-/-", "━" * 30, "ETA", "-"]
+    assert lines[3] == "checkpoint -  elapsed 0:01:05"
+    assert [line.split()[:2] for line in lines[6:]] == [[name, "starting"] for name in NAMES]
+
+
+def test_what_it_waits_for_is_told_on_one_line() -> None:
+    waiting = "worker:1: never came (host name not known)" * 3
+    (line,) = [line for line in draw({"phase": "forming", "waiting_for": waiting}) if "waiting" in line]
+    assert line.startswith("waiting for worker:1: never came (host name not known)")
+    assert len(line) == 80
+    assert line.endswith("…")
+
+
+ODD: list[Any] = [None, "x", -1, True, 1e300, float("nan"), float("inf"), [], {}, [1], {"worker:0": 1}]
+
+
+@pytest.mark.parametrize("key", [*STATUS, "tasks.worker:0", "tasks.worker:0.step", "events.text", "events.time"])
+def test_any_status_can_be_drawn(key: str) -> None:
+    for odd in ODD:
+        status = json.loads(json.dumps(STATUS))
+        top, _, rest = key.partition(".")
+        if not rest:
+            status[top] = odd
+        elif top == "tasks":
+            name, _, field = rest.partition(".")
+            status["tasks"][name] = {**STATUS["tasks"][name], field: odd} if field else odd
+        else:
+            status["events"][-1][rest] = odd
+        assert "mnist-ps" in draw(status)[1]
+    status = {k: v for k, v in STATUS.items() if k != key}
+    assert "mnist-ps" in draw(status)[1]
+
+
+def test_a_task_that_only_the_chief_knows_is_shown_too() -> None:
+    assert draw({"tasks": {"worker:7": {"state": "running"}}})[-1].split()[:2] == ["worker:7", "running"]
+
+
+@pytest.mark.parametrize(
+    ("steps", "total", "left"),
+    [
+        ([], 100, None),
+        ([(0.0, 10)], 100, None),
+        ([(0.0, 10), (1.0, 10)], 100, None),
+        ([(0.0, 10), (1.0, 20)], None, None),
+        ([(0.0, 10), (1.0, 15), (2.0, 20)], 100, 16.0),
+        ([(0.0, 10), (2.0, 100)], 100, 0.0),
+    ],
+)
+def test_the_time_left_follows_from_the_last_steps(
+    steps: list[tuple[float, int]], total: int | None, left: float | None
+) -> None:
+    assert view.seconds_left(steps, total) == left
+
+
+# Lines. -----------------------------------------------------------------------------------------------
+
+
+def unexpected() -> None:
+    raise AssertionError("somebody does read it")
+
+
+def test_plain_lines_have_their_source_before_them(capsys: pytest.CaptureFixture[str]) -> None:
+    show = view.plain_lines(unexpected)
+    show("worker:1", "step 100/1000")
+    show("local", "worker:1 was killed")
+    show("ps:0", "trainer: port in use", error=True)
+    assert capsys.readouterr() == (
+        "worker:1 | step 100/1000\nlocal | worker:1 was killed\n", "ps:0 | trainer: port in use\n",
+    )  # fmt: skip
+
+
+def test_on_a_terminal_the_same_error_of_several_tasks_is_shown_once() -> None:
+    file = io.StringIO()
+    show = view._lines_above(Console(file=file, width=80), unexpected)
+    show("chief:0", "trainer: [no] such file: /a", error=True)
+    show("worker:0", "trainer: [no] such file: /a", error=True)
+    show("worker:0", "trainer: another", error=True)
+    show("worker:1", "\x1b[31mred\x1b[0m [bold]not markup[/bold]")
+    assert file.getvalue().splitlines() == [
+        "chief:0 | trainer: [no] such file: /a",
+        "worker:0 | trainer: another",
+        "worker:1 | red [bold]not markup[/bold]",
+    ]
+
+
+def test_a_terminal_that_was_closed_ends_the_job() -> None:
+    class Closed(io.StringIO):
+        def write(self, text: str) -> int:
+            raise OSError(5, "Input/output error")
+
+    told: list[bool] = []
+    view._lines_above(Console(file=Closed()), lambda: told.append(True))("worker:0", "x")
+    assert told
+
+
+def test_a_summary_without_a_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for content in (None, "cut o", "[]"):
+        if content:
+            Path("runs/mnist-ps").mkdir(parents=True, exist_ok=True)
+            Path("runs/mnist-ps/result.json").write_text(content)
+        lines = view.summary(SPEC, "trainer check x.yaml").split("\n")
+        assert [line.split() for line in lines[:2]] == [[], ["result", "runs/mnist-ps/result.json"]]
+        assert lines[-1].strip() == "trainer check x.yaml"
+
+
+def test_a_program_is_named_so_that_it_can_be_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    beside = tmp_path / "venv/bin/tensorboard"
+    beside.parent.mkdir(parents=True)
+    beside.write_text("#!/bin/sh\n")
+    beside.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(beside.with_name("python")))
+    assert view.program("tensorboard") == str(beside)
+    monkeypatch.chdir(tmp_path)
+    assert view.program("tensorboard") == "venv/bin/tensorboard"
+    assert view.program("absent") == "absent"
+    monkeypatch.setenv("PATH", str(beside.parent))
+    assert view.program("tensorboard") == "tensorboard"
+
+
+# All of it on a terminal. -----------------------------------------------------------------------------
+
+# The chief answers a few requests for /status, and the job is over.
+CHIEF = """
+import http.server, json, os
+config = json.loads(os.environ["TF_CONFIG"])
+if config["task"]["type"] == "chief":
+    class Status(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(200)
+            self.send_header("Content-Type", "application/json")
+            self.end_headers()
+            self.wfile.write(json.dumps({"phase": "running", "step": 700, "steps": 1000}).encode())
+        def log_message(self, *_): pass
+    port = int(config["cluster"]["chief"][0].rpartition(":")[2]) + 1000
+    print("a line of the chief", flush=True)
+    with http.server.HTTPServer(("127.0.0.1", port), Status) as server:
+        for _ in range(3): server.handle_request()
+"""
+RUN = """
+import sys
+from trainer.deploy import local
+from trainer.job.load import load_environment
+sys.exit(local.run(load_environment(), command=[sys.executable, "-c", sys.argv[1]]))
+"""
+
+
+OnTerminal = Callable[[str, str], tuple[int, str]]
+
+
+def read_all(terminal: int) -> str:
+    text = b""
+    with contextlib.suppress(OSError):  # the last process on the other side has ended
+        while chunk := os.read(terminal, 1 << 16):
+            text += chunk
+    return text.decode()
+
+
+@pytest.fixture
+def on_terminal(tmp_path: Path) -> OnTerminal:
+    """Runs a job whose tasks run this code on a terminal of this kind: its exit code, and what it wrote there."""
+
+    def run(term: str, task: str) -> tuple[int, str]:
+        ours, theirs = pty.openpty()
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 100, 0, 0))
+        environ = {**os.environ, JOB_VARIABLE: SPEC.model_dump_json(exclude_defaults=True), "TERM": term}
+        for name in ("COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR"):
+            environ.pop(name, None)
+        command = [sys.executable, "-c", RUN, task]
+        process = subprocess.Popen(command, stdout=theirs, stderr=theirs, env=environ, cwd=tmp_path)
+        os.close(theirs)
+        text = read_all(ours)
+        os.close(ours)
+        return process.wait(60), text
+
+    return run
+
+
+def test_a_terminal_gets_a_table_below_the_lines(on_terminal: OnTerminal) -> None:
+    code, text = on_terminal("xterm", CHIEF)
+    assert code == 0, text
+    assert "a line of the chief" in text
+    assert "step 700/1000" in text
+    assert text.rindex("examples/s") < text.index("runs/mnist-ps/result.json"), "the table goes, the summary stays"
+
+
+def test_a_dumb_terminal_gets_plain_lines(on_terminal: OnTerminal) -> None:
+    code, text = on_terminal("dumb", "print('hello')")
+    assert code == 0, text
+    assert "chief:0 | hello\r\n" in text
+    assert "\x1b" not in text

@@ -1,0 +1,241 @@
+"""The `trainer` command, as far as no task runs."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trainer import __version__, cli
+from trainer.deploy import local
+from trainer.job.errors import Exit, TrainerError
+from trainer.job.load import load_file, schema
+from trainer.job.tf_config import tasks_of
+
+ROOT = Path(__file__).parents[2]
+JOBS = sorted((ROOT / "k8s/jobs").glob("*.yaml"))
+
+SPEC = """
+name: j
+strategy: multi_worker_mirrored
+tasks: {chief: {cpu: 1.5, memory: 2Gi}, worker: {replicas: 3}, evaluator: 1}
+train: {global_batch_size: 64, learning_rate: 1.0e-3, learning_rate_scaling: sqrt}
+"""
+
+
+@pytest.fixture
+def spec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("TRAINER_SET", raising=False)
+    Path("job.yaml").write_text(SPEC)
+    return "job.yaml"
+
+
+def trainer(*words: str, code: str | None = None, **more: Any) -> subprocess.CompletedProcess[str]:
+    """The command in a process of its own, or code that calls it."""
+    command = [sys.executable, *(["-c", code] if code else ["-m", "trainer"]), *words]
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, **more)
+
+
+def usage_error(*words: str) -> int:
+    with pytest.raises(SystemExit) as caught:
+        cli.main(words)
+    assert isinstance(caught.value.code, int)
+    return caught.value.code
+
+
+# Help and usage. --------------------------------------------------------------------------------------
+
+
+def test_help_tells_the_exit_codes_and_examples_that_work() -> None:
+    done = trainer("--help", env={**os.environ, "COLUMNS": "80"})
+    assert (done.returncode, done.stderr) == (0, "")
+    words = " ".join(done.stdout.split())
+    assert all(f" {int(code)} {code.meaning} " in words for code in Exit)
+    assert max(map(len, done.stdout.splitlines())) <= 80
+    examples = done.stdout.partition("examples:\n")[2].splitlines()
+    assert len(examples) == 2
+    for example in examples:
+        _, _, spec, *overrides = shlex.split(example)
+        assert load_file(ROOT / spec, overrides[1::2], {})
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert usage_error("--version") == 0
+    assert capsys.readouterr().out == f"trainer {__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["chekc"], "invalid choice: 'chekc'"),
+        ([], "the following arguments are required: COMMAND"),
+        (["check"], "the following arguments are required: SPEC"),
+        (["check", "x.yaml", "--port", "1"], "unrecognized arguments: --port 1"),
+        (["local", "x.yaml", "--port", "http"], "invalid int value: 'http'"),
+    ],
+)
+def test_wrong_usage(capsys: pytest.CaptureFixture[str], words: list[str], told: str) -> None:
+    assert usage_error(*words) == Exit.USER
+    assert told in capsys.readouterr().err
+
+
+# check and schema. ------------------------------------------------------------------------------------
+
+
+def test_check_tells_all_that_follows_from_a_spec(spec: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["check", spec, "--set", "train.steps=600"]) == Exit.OK
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[:17] == [
+        "task         address            cpu  memory  gpus",
+        "chief:0      j-chief-0.j:2222   1.5  2Gi     -",
+        "worker:0     j-worker-0.j:2222  -    -       -",
+        "worker:1     j-worker-1.j:2222  -    -       -",
+        "worker:2     j-worker-2.j:2222  -    -       -",
+        "evaluator:0  -                  -    -       -",
+        "",
+        "job                j",
+        "strategy           multi_worker_mirrored",
+        "workload           mnist",
+        "replicas in sync   4",
+        "global batch       64",
+        "per-replica batch  16",
+        "steps              600",
+        "learning rate      0.002 (0.001, sqrt in 4 replicas)",
+        "model_dir          runs/j",
+        "",
+    ]
+    assert lines[17] == "TF_CONFIG of each task:"
+    assert lines[18:] == [task.tf_config() for task in tasks_of(load_file(spec))]
+
+
+def test_check_tells_epochs_where_steps_follow_from_the_data(spec: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["check", spec, "--set", "train.epochs=3", "--set", "train.learning_rate_scaling=linear"]) == 0
+    out = capsys.readouterr().out
+    assert "\nepochs             3\n" in out
+    assert "\nlearning rate      0.004 (0.001, linear in 4 replicas)\n" in out
+
+
+@pytest.mark.parametrize("job", JOBS, ids=lambda path: path.stem)
+def test_the_jobs_we_ship_are_sound(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["check", str(job)]) == Exit.OK
+    out = capsys.readouterr().out
+    assert f"job                {job.stem}\n" in out
+
+
+def test_every_problem_is_told_at_once(spec: str, capsys: pytest.CaptureFixture[str]) -> None:
+    Path(spec).write_text(SPEC.replace("name: j", "name: J\nmodel: x") + "max_restarts: -1\n")
+    assert cli.main(["check", spec, "--set", "train.steps=0", "--set", "nonsense"]) == Exit.USER
+    out, err = capsys.readouterr()
+    assert out == ""
+    lines = err.splitlines()
+    assert all(line.startswith("trainer: job.yaml: ") for line in lines)
+    for part in ("name: 'J'", "model: 'x': unknown key", "max_restarts: -1", "train.steps: 0", "--set 'nonsense'"):
+        assert sum(part in line for line in lines) == 1, part
+    assert len(lines) == 5
+
+
+def test_a_workload_that_is_not_there(spec: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for command in ("check", "local"):
+        assert cli.main([command, spec, "--set", "workload=mine.py"]) == Exit.USER
+        out, err = capsys.readouterr()
+        assert out == ""
+        assert err.startswith("trainer: workload: mine.py: no such file")
+        assert not Path("runs").exists()
+
+
+def test_schema_is_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["schema"]) == Exit.OK
+    printed = json.loads(capsys.readouterr().out)
+    assert printed == json.loads(schema())
+    assert "strategy" in printed["required"]
+
+
+LOADED = """
+import sys
+from trainer.cli import main
+main(sys.argv[1:])
+print(*sys.modules, file=sys.stderr)
+"""
+
+
+def test_check_imports_nothing_that_takes_long() -> None:
+    done = trainer("check", str(JOBS[0]), code=LOADED)
+    assert done.returncode == 0, done.stderr
+    loaded = {name.partition(".")[0] for name in done.stderr.split()}
+    assert "pydantic" in loaded
+    assert not loaded & {"rich", "aiohttp", "asyncio", "numpy", "tensorflow", "keras", "prometheus_client"}
+
+
+# local. -----------------------------------------------------------------------------------------------
+
+
+def test_local_gets_what_was_asked_for(spec: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: dict[str, Any] = {}
+
+    def run(spec: Any, **more: Any) -> int:
+        asked.update(more, spec=spec)
+        return 13
+
+    monkeypatch.setattr(local, "run", run)
+    assert cli.main(["local", spec, "--set", "train.steps=7", "--port", "4000", "--plain"]) == 13
+    assert asked["spec"] == load_file(spec, ["train.steps=7"])
+    assert (asked["base_port"], asked["plain"]) == (4000, True)
+    assert asked["check"].endswith("trainer check job.yaml --set train.steps=7")
+    cli.main(["local", spec])
+    assert (asked["base_port"], asked["plain"]) == (None, False)
+
+
+# How it ends when something is wrong. -----------------------------------------------------------------
+
+
+def fail_with(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> int:
+    def load(_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(cli, "_load", load)
+    return cli.main(["check", "x.yaml"])
+
+
+def test_an_error_ends_with_its_code(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    assert fail_with(monkeypatch, TrainerError("the loss is nan at step 3", Exit.DIVERGED)) == 13
+    assert capsys.readouterr().err == "trainer: the loss is nan at step 3\n"
+
+
+def test_ctrl_c(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    assert fail_with(monkeypatch, KeyboardInterrupt()) == 143
+    assert capsys.readouterr().err == ""
+
+
+def test_a_bug_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.delenv("TRAINER_DEBUG", raising=False)
+    line = "trainer: internal error: KeyError: 'a b'; please report it\n"
+    assert fail_with(monkeypatch, KeyError("a b")) == Exit.BUG
+    assert capsys.readouterr().err == line
+    monkeypatch.setenv("TRAINER_DEBUG", "1")
+    assert fail_with(monkeypatch, KeyError("a b")) == Exit.BUG
+    err = capsys.readouterr().err
+    assert err.startswith("Traceback")
+    assert err.endswith(line)
+
+
+def test_a_reader_that_left_is_no_error() -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [sys.executable, "-m", "trainer", "schema"]
+    with os.fdopen(writing, "wb") as gone:
+        done = subprocess.run(command, stdout=gone, stderr=subprocess.PIPE, check=False, cwd=ROOT)
+    assert (done.returncode, done.stderr) == (141, b"")
+
+
+def test_a_task_without_its_environment() -> None:
+    environ = {name: value for name, value in os.environ.items() if name not in ("TF_CONFIG", "TRAINER_JOB")}
+    done = trainer("task", env=environ)
+    assert done.returncode == Exit.USER
+    assert done.stderr.startswith("trainer: TRAINER_JOB is not set")

@@ -1,0 +1,60 @@
+"""Before anything else: this task's ports and its log file."""
+
+from __future__ import annotations
+
+import os
+import socket
+import tempfile
+from pathlib import Path
+
+from trainer.job.errors import UserError
+from trainer.job.names import TF_PORT, control_port
+from trainer.job.spec import JobSpec
+from trainer.job.tf_config import Task
+
+CONTROL_PORT_VARIABLE = "TRAINER_CONTROL_PORT"
+"""An evaluator's control port: TF_CONFIG names no address for it."""
+LOG_VARIABLE = "TRAINER_LOG_DIR"
+
+
+def control_address(task: Task) -> tuple[str | None, int]:
+    """(interface, port) to listen on: loopback only where the whole cluster is on loopback."""
+    host, tf_port = task.address or (task.control_address(*task.chief)[0], TF_PORT)
+    port = os.environ.get(CONTROL_PORT_VARIABLE) if task.type == "evaluator" else None
+    loopback = host == "localhost" or host.startswith("127.")
+    return (host if loopback else None), int(port) if port else control_port(tf_port)
+
+
+def check_tensorflow_port(task: Task) -> None:
+    """TensorFlow says `Could not start gRPC server` and no more; and a child would find out late.
+
+    Raises:
+        UserError: the port is taken.
+    """
+    if task.address is None:
+        return
+    port = task.address[1]
+    with socket.socket(socket.AF_INET) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            # TensorFlow listens on all interfaces, whatever host TF_CONFIG names.
+            probe.bind(("", port))
+        except OSError as error:
+            raise UserError(
+                f"port {port} (TensorFlow port of {task.name}) cannot be used: {error.strerror}; "
+                "stop what holds it, or change this task's port in TF_CONFIG"
+            ) from None
+
+
+def log_file(spec: JobSpec, task: Task) -> Path:
+    """Where TensorFlow's own words go: beside the results, or, without access to the volume, a temporary folder."""
+    name = f"{task.type}-{task.index}.log"
+    wanted = os.environ.get(LOG_VARIABLE) or f"{spec.directory}/logs"
+    for folder in (Path(wanted), Path(tempfile.gettempdir()) / "trainer-logs"):
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            with (folder / name).open("ab"):
+                return folder / name
+        except OSError:
+            continue
+    return Path(os.devnull)
