@@ -150,7 +150,12 @@ def repeat(times: int, measure: Callable[[], float]) -> list[float]:
 def machine() -> dict[str, Any]:
     models = [line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
     name = models[0].partition(":")[2].strip() if models else platform.machine()
-    return {"cpu": name, "cores": os.cpu_count(), "python": platform.python_version(), "date": time.strftime("%Y-%m-%d")}
+    return {
+        "cpu": name,
+        "cores": os.cpu_count(),
+        "python": platform.python_version(),
+        "date": time.strftime("%Y-%m-%d"),
+    }
 
 
 def table(figures: dict[str, Any]) -> str:

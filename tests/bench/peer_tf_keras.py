@@ -35,9 +35,7 @@ def main() -> None:
         tf.distribute.Server(
             resolver.cluster_spec(), job_name=resolver.task_type, task_index=resolver.task_id, protocol="grpc"
         ).join()
-    strategy = (
-        tf.distribute.ParameterServerStrategy(resolver) if ps else tf.distribute.MultiWorkerMirroredStrategy()
-    )
+    strategy = tf.distribute.ParameterServerStrategy(resolver) if ps else tf.distribute.MultiWorkerMirroredStrategy()
     with strategy.scope():
         model = cnn()
         model.compile(

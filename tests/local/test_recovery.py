@@ -15,7 +15,7 @@ import pytest
 from tests.harness import Job
 from tests.local.specs import mirrored, parameter_server
 
-STEPS = 3000
+STEPS = 1500
 PS = parameter_server(steps=STEPS)
 MWMS = mirrored(steps=STEPS)
 
@@ -54,16 +54,17 @@ def test_a_kill_makes_a_new_generation_that_ends_at_the_right_step(
 
 @pytest.mark.parametrize("which", ["child_pid", "pid"])
 def test_a_ps_worker_may_die_while_the_others_go_on_stepping(tmp_path: Path, which: str) -> None:
-    with Job(tmp_path, parameter_server(steps=6000)) as job:
+    with Job(tmp_path, parameter_server(steps=2000)) as job:
         before = job.until_step(300)
         job.signal("worker:1", which)
-        after = job.until("worker:1 is back", lambda s: s["tasks"]["worker:1"].get(which) not in (
-            None, before["tasks"]["worker:1"][which]))  # fmt: skip
+        old = before["tasks"]["worker:1"][which]
+        after = job.until("worker:1 is back", lambda s: s["tasks"]["worker:1"].get(which) not in (None, old))
         assert after["generation"] == 1
-        assert after["step"] >= before["step"]
+        other = before["tasks"]["worker:0"]["step"]
+        job.until("worker:0 goes on", lambda s: s["tasks"]["worker:0"]["step"] > other)
         assert job.wait() == 0, job.output
     result = job.result()
-    assert (result["steps"], result["generations"]) == (6000, 1)
+    assert (result["steps"], result["generations"]) == (2000, 1)
     assert result["test_accuracy"] >= 0.95
     steps = [json.loads(line)["step"] for line in (job.model_dir / "metrics.jsonl").read_text().splitlines()]
     assert steps == sorted(steps), "the step never went back"
@@ -137,6 +138,6 @@ def test_warm_standby_takes_over(tmp_path: Path) -> None:
     with Job(tmp_path, mirrored(steps=30_000, warm_standby=True)) as job:
         before = job.until("spares are ready", lambda s: all(t.get("standby") for t in s["tasks"].values()))
         job.signal("worker:1")
-        job.until("the next generation steps", lambda s: s["generation"] == 2 and s["step"] > before["step"])
+        job.until("the next generation steps", lambda s: s["generation"] == 2 and (s.get("step") or 0) > before["step"])
         job.process.send_signal(signal.SIGTERM)
         assert job.wait(30) == 143, job.output

@@ -1,7 +1,6 @@
 """`trainer local`: a job's whole cluster as processes of this machine.
 
-Every task is a `trainer task` process, as in a container. Here is what runs containers elsewhere: ports,
-processor shares, and a restart for whoever was killed. How it looks is in `view.py`.
+Every task is a `trainer task` process. Ports, processor shares and a restart for whoever was killed come from here.
 """
 
 from __future__ import annotations
@@ -88,13 +87,11 @@ def environment(spec: JobSpec, task: Task, taken: Mapping[str, int]) -> dict[str
     }
     group, counts = spec.tasks.group(task.type), spec.tasks.counts()
     if group is None or group.cpu is None:
-        cores = len(os.sched_getaffinity(0))
-        if spec.strategy == "parameter_server" and task.type == "chief":
-            # It computes only when the workers are done: the final evaluation.
-            sharing = 1
-        else:
-            sharing = counts["worker"] + (counts.get("chief", 0) if spec.strategy == "multi_worker_mirrored" else 0)
-        environ["TRAINER_CPUS"] = str(max(1, cores // sharing))
+        mirrored = spec.strategy == "multi_worker_mirrored"
+        sharing = counts["worker"] + (counts.get("chief", 0) if mirrored else 0)
+        if task.type == "chief" and not mirrored:
+            sharing = 1  # it computes only when the workers are done: the final evaluation
+        environ["TRAINER_CPUS"] = str(max(1, len(os.sched_getaffinity(0)) // sharing))
     if task.type == "evaluator":  # TF_CONFIG never names its address
         environ["TRAINER_CONTROL_PORT"] = str(control_port(taken[task.name]))
     return environ
@@ -142,10 +139,6 @@ class _Job:
         self.over = True
         self.changed.set()
 
-    @property
-    def succeeded(self) -> bool:
-        return self.chief in self.ends and self.ends[self.chief].code == Exit.OK
-
     async def until(self, condition: Callable[[], object], seconds: float | None = None) -> None:
         """Waits until a condition on this object holds, or that long."""
         deadline = None if seconds is None else time.monotonic() + seconds
@@ -186,7 +179,7 @@ async def _until_the_end(job: _Job, spec: JobSpec) -> None:
     """Waits for the job's end, then for the tasks to end by themselves, then makes them."""
     await job.until(lambda: job.stopped or job.chief in job.ends or any(end.failed for end in job.ends.values()))
     job.start_nobody()
-    if job.succeeded:
+    if job.chief in job.ends and job.ends[job.chief].code == Exit.OK:
         await job.until_ended([name for name in job.names if not name.startswith("evaluator:")], SUCCEEDED_SECONDS)
         await job.until_ended(job.names, spec.deadlines.rendezvous)
         if not job.stopped:

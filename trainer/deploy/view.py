@@ -100,12 +100,10 @@ def plain_lines(on_gone: Callable[[], None]) -> Show:
 def summary(spec: JobSpec, check: str) -> str:
     """The end of a job that succeeded: main figures, where they are, and what to run next."""
     path = Path(spec.directory) / "result.json"
-    try:
+    result: object = None
+    with contextlib.suppress(OSError, ValueError):
         result = json.loads(path.read_text())
-    except (OSError, ValueError):
-        result = {}
-    if not isinstance(result, dict):
-        result = {}
+    result = result if isinstance(result, dict) else {}
     names = ("status", "steps", "test_accuracy", "examples_per_second", "seconds_to_first_step", "generations")
     rows = [(name, _figure(result[name])) for name in names if result.get(name) is not None]
     tensorboard = shlex.join([program("tensorboard"), "--logdir", f"{spec.directory}/tensorboard"])

@@ -82,9 +82,12 @@ def _serve(spec: JobSpec, task: Task, channel: Channel) -> None:
 
 def _report(error: BaseException, spec: JobSpec | None, channel: Channel) -> Exit:
     """Says what happened in one line; what a lost peer causes is told apart from what would happen again."""
+    from trainer.workloads.workload import original, where_it_failed
+
+    error = original(error)
     if isinstance(error, TrainerError):
         code, text = error.code, str(error)
-    elif spec is not None and (theirs := _in_their_file(error, spec)):
+    elif spec is not None and (theirs := where_it_failed(error, spec.workload)):
         code, text = Exit.USER, theirs
     elif isinstance(error, OSError) and not isinstance(error, ConnectionError):
         code, text = Exit.USER, f"{error.filename or (spec and spec.directory)}: {error.strerror}"
@@ -95,12 +98,6 @@ def _report(error: BaseException, spec: JobSpec | None, channel: Channel) -> Exi
         code, text = Exit.BUG, f"unexpected {_one_line(error)}"
     channel.tell("error", code=int(code), message=text)
     return code
-
-
-def _in_their_file(error: BaseException, spec: JobSpec) -> str | None:
-    from trainer.workloads.workload import where_it_failed
-
-    return where_it_failed(error, spec.workload)
 
 
 def _is_lost_peer(error: BaseException) -> bool:

@@ -44,10 +44,15 @@ def source(value: Any, what: str) -> Source:
         return Source(dataset=value)
     if not isinstance(value, tuple) or len(value) != 2:
         raise UserError(f"workload: data({what!r}): must give (x, y) or a tf.data.Dataset, gave {type(value).__name__}")
-    x, y = value
+    try:
+        x, y = (tf.constant(part) for part in value)
+    except (TypeError, ValueError) as error:
+        raise UserError(f"workload: data({what!r}): must give arrays: {' '.join(str(error).split())[:200]}") from None
+    if x.shape.rank == 0 or y.shape.rank == 0:
+        raise UserError(f"workload: data({what!r}): must give arrays, gave single values")
     if len(x) != len(y) or len(x) == 0:
         raise UserError(f"workload: data({what!r}): x has {len(x)} examples and y {len(y)}; they must be equal, not 0")
-    return Source(arrays=(tf.constant(x), tf.constant(y)))
+    return Source(arrays=(x, y))
 
 
 def training(source: Source, *, batch: int, shards: int, index: Any, local: int, seed: int, start: int) -> Any:

@@ -176,7 +176,8 @@ class Rendezvous:
     def all_told(self, now: float) -> bool:
         """Whether everybody who is there knows that the job ended."""
         alive = self.spec.deadlines.task_lost
-        return all(m.told_end or (self.phase == "failed" and now - m.seen > alive) for m in self.members.values())
+        gone = [m.report.leaving or (self.phase == "failed" and now - m.seen > alive) for m in self.members.values()]
+        return all(member.told_end or g for member, g in zip(self.members.values(), gone, strict=True))
 
     def status(self, now: float) -> dict[str, Any]:
         """Per task, for /status."""

@@ -292,6 +292,7 @@ class Supervisor:
         return self.running is not None and bool(self.running.status.keys() & {"finishing", "trained"})
 
     async def end_children(self) -> None:
+        self.phase = "done"
         for child in (self.running, self.spare):
             if child is not None and child.alive:
                 child.kill()
@@ -300,6 +301,9 @@ class Supervisor:
     def _leave(self) -> None:
         if self.leaving_since is None:
             self.leaving_since = time.monotonic()
-            if self.running is not None and self.running.alive:
+            if self.running is not None and self.running.status.get("step"):
                 self.running.stop()
+            elif self.running is not None and not is_server(self.spec, self.task):
+                # Not one step yet: there is nothing to save, and it would not listen.
+                self.running.kill()
             self.changed.set()

@@ -74,7 +74,9 @@ def check(spec: JobSpec) -> None:
     except ValueError as error:
         raise UserError(f"workload: {name}: is not Python text: {error}") from None
     defined = {n.name for n in tree.body if isinstance(n, ast.FunctionDef)}
-    assigned = {t.id for n in tree.body if isinstance(n, ast.Assign) for t in n.targets if isinstance(t, ast.Name)}
+    targets = [t for n in tree.body if isinstance(n, ast.Assign) for t in n.targets]
+    targets += [n.target for n in tree.body if isinstance(n, ast.AnnAssign) and n.value]
+    assigned = {t.id for t in targets if isinstance(t, ast.Name)}
     imported = {a.asname or a.name for n in tree.body if isinstance(n, ast.ImportFrom) for a in n.names}
     if "model" not in defined | assigned | imported:
         raise UserError(f"workload: {name}: has no function model(); {_CONTRACT}")
@@ -101,15 +103,27 @@ def load(spec: JobSpec) -> Workload:
     )
 
 
+def original(error: BaseException) -> BaseException:
+    """The error that AutoGraph, which runs a translation of every function of a graph, put into one of its own."""
+    while (cause := error.__context__) is not None and hasattr(cause, "ag_error_metadata"):
+        error = cause
+    return error
+
+
 def where_it_failed(error: BaseException, workload: str) -> str | None:
     """`file:line: Type: text` of the innermost frame in the user's workload file, or None: it is not theirs."""
     if not workload.endswith(".py"):
         return None
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if Path(f.filename) == Path(workload).absolute()]
-    if not frames:
+    error = original(error)
+    frames = [(f.filename, f.lineno) for f in traceback.extract_tb(error.__traceback__)]
+    # A translation's frames name a temporary file; AutoGraph keeps those of its source, innermost first.
+    translated = getattr(error, "ag_error_metadata", None)
+    frames += [(f.filename, f.lineno) for f in reversed(translated.translated_stack)] if translated else []
+    lines = [line for file, line in frames if Path(file) == Path(workload).absolute()]
+    if not lines:
         return None
     text = " ".join(str(error).split())
-    return f"workload: {workload}:{frames[-1].lineno}: {type(error).__name__}: {text[:300]}"
+    return f"workload: {workload}:{lines[-1]}: {type(error).__name__}: {text[:300]}"
 
 
 def _import_built_in(name: str) -> ModuleType:

@@ -334,7 +334,7 @@ def test_every_task_finds_its_job_and_its_place(monkeypatch: pytest.MonkeyPatch,
         ({**MIRRORED, "tasks": {"worker": {"replicas": 2, "cpu": 3}}}, {"worker:0": None, "worker:1": None}),
         (
             {"name": "j", "strategy": "parameter_server", "tasks": {"ps": 1, "worker": 3}},
-            {"chief:0": "2", "worker:0": "2", "worker:1": "2", "worker:2": "2", "ps:0": "2"},
+            {"chief:0": "7", "worker:0": "2", "worker:1": "2", "worker:2": "2", "ps:0": "2"},
         ),
     ],
 )

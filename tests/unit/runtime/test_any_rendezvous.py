@@ -13,6 +13,7 @@ from trainer.runtime.rendezvous import Rendezvous, Reply, Report
 
 LOST = 10.0
 CLUSTERS: list[dict[str, int]] = [{"worker": 1}, {"worker": 3}, {"worker": 2, "ps": 1, "evaluator": 1}]
+STRANGE: list[tuple[str, Any]] = [("cluster", "x"), ("spec", "x"), ("versions", {}), ("task", "worker:9")]
 outcomes: Counter[str] = Counter()
 
 
@@ -63,7 +64,7 @@ class Job:
             assert not ready
             assert self.core.waiting_for(self.now)
         if after.phase != before.phase:
-            outcomes[after.phase if after.phase != "failed" else after.code.name] += 1
+            outcomes[after.phase if after.phase != "failed" else Exit(after.code).name] += 1
         assert (after.code == Exit.OK) == (after.phase != "failed")
 
     def some(self, number: int) -> Truth:
@@ -127,8 +128,8 @@ class Job:
             self.watch(lambda: self.core.tick(self.now))
 
     def meet_a_stranger(self, number: int) -> None:
-        changes: dict[str, Any] = [{"cluster": "x"}, {"spec": "x"}, {"versions": {}}, {"task": "worker:9"}][number % 4]
         before = self.core.reply()
+        changes: dict[str, Any] = dict([STRANGE[number % len(STRANGE)]])
         report = replace(self.some(number).report, incarnation="?", failure=(2, "x"), **changes)
         assert self.core.report(report, self.now).code == Exit.MISMATCH
         assert self.core.reply() == before, "a stranger changes nothing"

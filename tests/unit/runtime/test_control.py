@@ -25,7 +25,14 @@ from trainer.runtime.supervisor import Supervisor
 
 HOST = "127.0.0.1"
 IDENTITY = {"job": "j", "task": "worker:1", "incarnation": "abc"}
-STATUS: dict[str, Any] = {"step": 30, "loss": 0.5, "generation": 2, "phase": "running", "text": "x", "last_checkpoint": None}
+STATUS: dict[str, Any] = {
+    "step": 30,
+    "loss": 0.5,
+    "generation": 2,
+    "phase": "running",
+    "text": "x",
+    "last_checkpoint": None,
+}
 REPORT = Report("worker:1", "abc", "digest", "spec", {"tensorflow": "2.21.0"}, failure=(2, "x"), status={"step": 5})
 REPLY = Reply("running", 3, 500, version=7, step=520)
 
@@ -85,7 +92,9 @@ def test_metrics_are_gauges_with_job_and_task_of_the_numbers_in_status() -> None
             return (await get(session, port, "/metrics"))[1]
 
     families = list(text_string_to_metric_families(asyncio.run(run())))
-    found = {sample.name: (family.type, sample.labels, sample.value) for family in families for sample in family.samples}
+    found = {
+        sample.name: (family.type, sample.labels, sample.value) for family in families for sample in family.samples
+    }
     labels = {"job": "j", "task": "worker:1"}
     assert found == {
         "trainer_step": ("gauge", labels, 30),
@@ -132,7 +141,7 @@ def chief(tmp_path: Path) -> Iterator[Chief]:
 
 
 def report_of(chief: Chief, name: str, **changes: Any) -> Report:
-    return replace(REPORT, task=name, cluster=chief._task.digest, failure=None, **changes)
+    return replace(REPORT, task=name, cluster=chief._task.digest, **{"failure": None, **changes})
 
 
 def test_a_held_report_is_answered_at_the_news(chief: Chief, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,7 +34,9 @@ def test_a_record_holds_figures_details_and_the_time(tmp_path: Path) -> None:
         curve.add(5, {"loss": 0.5}, workers={"worker:0": {"step": 3}})
         (record,) = read(tmp_path / "metrics.jsonl")
         assert record.pop("time") > 1.7e9
-        assert record == {"step": 5, "loss": 0.5, "workers": {"worker:0": {"step": 3}}}, "at once, not when it is closed"
+        assert record == {"step": 5, "loss": 0.5, "workers": {"worker:0": {"step": 3}}}, (
+            "at once, not when it is closed"
+        )
 
 
 def test_what_was_trained_after_the_checkpoint_is_forgotten(tmp_path: Path) -> None:

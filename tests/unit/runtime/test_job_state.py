@@ -1,4 +1,3 @@
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -56,7 +55,7 @@ def test_nothing_but_the_file_is_there_after_writing(tmp_path: Path) -> None:
     job_state.write_json(path, {"a": 1})
     job_state.write_json(path, {"a": 2})
     assert job_state.read_json(path) == {"a": 2}
-    assert os.listdir(tmp_path) == ["x.json"]
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_a_file_that_cannot_be_written_keeps_what_it_held(tmp_path: Path) -> None:
@@ -76,7 +75,7 @@ except UserError as error:
     ended = subprocess.run([sys.executable, "-c", program], stderr=subprocess.PIPE, text=True, check=False)
     assert ended.stderr == f"model_dir: {path}: cannot be written: File too large\n"
     assert job_state.read_json(path) == {"a": 1}
-    assert os.listdir(tmp_path) == ["x.json"]
+    assert list(tmp_path.iterdir()) == [path]
 
 
 # The lock. ----------------------------------------------------------------------------------------

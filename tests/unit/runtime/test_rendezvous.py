@@ -239,9 +239,9 @@ def test_a_task_that_is_replaced_by_a_stranger_is_missed_with_the_difference() -
     job = Job()
     job.run()
     job.report("worker:1", incarnation="second", generation=0, versions={"tensorflow": "2.20.0"})
-    assert job.core.phase == "running"
+    assert job.outcome == ("running", Exit.OK)
     job.wait(LOST + 1, "worker:1")
-    assert job.core.phase == "forming"
+    assert job.outcome == ("forming", Exit.OK)
     job.wait(RENDEZVOUS + 1, "worker:1")
     assert job.outcome == ("failed", Exit.MISMATCH)
     assert "worker:1 has tensorflow 2.20.0, the chief 2.21.0" in job.core.message
@@ -349,9 +349,9 @@ def test_no_new_step_for_too_long_makes_a_new_generation() -> None:
     job.wait(PROGRESS - 1)
     step(job, 10)
     job.wait(PROGRESS)
-    assert job.core.phase == "running"
+    assert job.outcome == ("running", Exit.OK)
     job.wait(1)
-    assert job.core.phase == "forming"
+    assert job.outcome == ("forming", Exit.OK)
     assert job.told[-1] == "no new step for 300 s (deadlines.progress)"
 
 

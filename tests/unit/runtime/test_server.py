@@ -1,0 +1,107 @@
+"""Each server runs in a process of its own: nothing can stop one but its end."""
+
+import contextlib
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from trainer.job.load import build
+from trainer.job.tf_config import tasks_of
+
+SPEC = build({"name": "j", "strategy": "parameter_server", "tasks": {"worker": 2, "ps": 1}})
+HOST = "127.0.0.1"
+
+SERVE = """
+import json, sys
+from trainer.job.errors import TrainerError
+from trainer.job.tf_config import Task
+from trainer.runtime import server
+config = json.loads(sys.argv[1])
+before = set(sys.modules)
+try:
+    server.start(Task(**config["task"], cluster=config["cluster"]), 2)
+except TrainerError as error:
+    print(error)
+    sys.stdout.flush()
+    import os; os._exit(error.code)
+print(*sorted(set(sys.modules) - before), flush=True)
+sys.stdin.read()
+"""
+
+
+def config(task: int, port: int) -> str:
+    """TF_CONFIG of the chief (0), a worker (1, 2) or the ps (3), which listens on that port."""
+    whole = json.loads(tasks_of(SPEC, lambda task_type, index: f"{HOST}:{len(task_type)}{index}")[task].tf_config())
+    whole["cluster"][whole["task"]["type"]][whole["task"]["index"]] = f"{HOST}:{port}"
+    return json.dumps(whole)
+
+
+@contextlib.contextmanager
+def serving(task: int, port: int, program: str = SERVE) -> Iterator[subprocess.Popen[str]]:
+    process = subprocess.Popen(
+        [sys.executable, "-c", program, config(task, port)],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "1"},
+    )  # fmt: skip
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@pytest.fixture
+def port() -> int:
+    with socket.create_server((HOST, 0)) as server:
+        number: int = server.getsockname()[1]
+        return number
+
+
+@pytest.mark.parametrize("task", [1, 3])
+def test_it_answers_on_its_port_and_imports_nothing_of_tensorflow_but_its_messages(task: int, port: int) -> None:
+    with serving(task, port) as process:
+        assert process.stdout is not None
+        imported = process.stdout.readline().split()
+        assert "tensorflow.core.protobuf.tensorflow_server_pb2" in imported
+        assert not [name for name in imported if name.startswith(("tensorflow.python", "keras", "numpy"))]
+        socket.create_connection((HOST, port)).close()
+
+
+def test_a_port_that_is_taken_is_one_line_and_exit_code_2(port: int) -> None:
+    with socket.create_server((HOST, port)), serving(3, port) as process:
+        said, log = process.communicate()
+        assert process.returncode == 2
+        assert said == f"port {port} (ps:0) is in use; stop what holds it or change TF_CONFIG\n"
+        assert "Traceback" not in log
+
+
+DEFINE = """
+import json, sys
+from trainer.job.tf_config import Task
+from trainer.runtime import server
+config = json.loads(sys.argv[1])
+package, task = server._package_folder(), Task(**config["task"], cluster=config["cluster"])
+definition = server._server_definition(package, task, THREADS)
+from tensorflow.core.protobuf import tensorflow_server_pb2
+read = tensorflow_server_pb2.ServerDef.FromString(definition)
+options = read.default_session_config
+print(json.dumps({
+    "task": [read.job_name, read.task_index, read.protocol],
+    "cluster": {job.name: list(job.tasks.values()) for job in read.cluster.job},
+    "threads": [options.intra_op_parallelism_threads, options.inter_op_parallelism_threads],
+}))
+"""
+
+
+@pytest.mark.parametrize(("threads", "inter_op"), [(1, 3), (8, 8)])
+def test_what_tensorflow_is_told(threads: int, inter_op: int) -> None:
+    with serving(2, 4000, DEFINE.replace("THREADS", str(threads))) as process:
+        told = json.loads(process.communicate()[0])
+    assert told["task"] == ["worker", 1, "grpc"]
+    assert told["cluster"] == json.loads(config(2, 4000))["cluster"]
+    assert told["threads"] == [threads, inter_op], "one more than there are workers, or a ps can deadlock"

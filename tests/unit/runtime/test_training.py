@@ -1,0 +1,390 @@
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from trainer.job.errors import Exit, TrainerError, UserError
+from trainer.job.load import build
+from trainer.job.tf_config import tasks_of
+from trainer.runtime import async_coordinator, checkpoint, inputs, training
+from trainer.runtime.finish import raise_if_not_finite
+from trainer.runtime.training import Setup, Trainable
+from trainer.workloads import datasets, workload
+
+# TensorFlow's variables and Keras, as they are, with NumPy 2.
+pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy:DeprecationWarning")
+
+MIRRORED, SERVED = "multi_worker_mirrored", "parameter_server"
+DIGITS = datasets.load("digits")
+
+
+def setup(tasks: dict[str, Any] | None = None, **spec: Any) -> Setup:
+    """Of a job that trains digits, as its first task."""
+    tasks = tasks or {"worker": 1}
+    strategy = SERVED if "ps" in tasks else MIRRORED
+    job = build({"name": "j", "strategy": strategy, "workload": "digits", "tasks": tasks, **spec})
+    return Setup(job, tasks_of(job)[0], workload.load(job), DIGITS)
+
+
+def with_workload(**parts: Any) -> Setup:
+    """Digits, but for those parts of the workload."""
+    digits = setup()
+    return replace(digits, workload=replace(digits.workload, **parts))
+
+
+@pytest.fixture(scope="module")
+def built() -> Trainable:
+    return training.build(setup())
+
+
+# Model and optimizer. -----------------------------------------------------------------------------
+
+
+def test_a_trainable_describes_all_that_a_checkpoint_holds(built: Trainable) -> None:
+    described = built.description()
+    assert [name for name in described if name.startswith("model.")] == [f"model.{i:03d}" for i in range(6)]
+    assert described["model.000"]["shape"] == [64, 128]
+    assert described["model.000"]["dtype"] == "float32"
+    assert len(described) == 6 + 2 + 2 * 6, "adam: iteration, learning rate, and two slots per variable"
+    assert described["optimizer.000"]["shape"] == []
+    values = built.values()
+    assert {n: (list(v.shape), str(v.dtype)) for n, v in values.items()} == {
+        n: (d["shape"], d["dtype"]) for n, d in described.items()
+    }
+
+
+def test_values_are_copies_and_come_back_by_assignment(built: Trainable) -> None:
+    values = built.values()
+    before = {name: value.copy() for name, value in values.items()}
+    built.assign({name: np.ones_like(value) for name, value in values.items()})
+    assert all((values[name] == before[name]).all() for name in values), "the copies stayed as they were"
+    assert all((value == 1).all() for value in built.values().values())
+    built.assign(before)
+    assert all((value == before[name]).all() for name, value in built.values().items())
+
+
+def test_the_seed_decides_the_first_values() -> None:
+    def first(seed: int) -> bytes:
+        return training.build(setup(train={"seed": seed})).values()["model.000"].tobytes()
+
+    assert first(1) == first(1) != first(2)
+
+
+def test_a_model_that_is_not_built_is_refused() -> None:
+    unbuilt = with_workload(model=lambda: keras.Sequential([keras.layers.Dense(3)]))
+    with pytest.raises(
+        UserError, match=r"^workload: digits: model\(\) must give a built model; begin with keras\.Input$"
+    ):
+        training.build(unbuilt)
+
+
+# Each: tasks, learning_rate_scaling, and the factor of the rate.
+SCALING: list[tuple[dict[str, Any], str, float]] = [
+    ({"worker": 4}, "none", 1),
+    ({"worker": 4}, "linear", 4),
+    ({"worker": 4}, "sqrt", 2),
+    ({"chief": 1, "worker": 1}, "sqrt", math.sqrt(2)),
+    ({"worker": 4, "ps": 1}, "linear", 1),
+]
+
+
+@pytest.mark.parametrize(("tasks", "scaling", "factor"), SCALING)
+def test_the_learning_rate_follows_the_replicas_in_sync(tasks: dict[str, Any], scaling: str, factor: float) -> None:
+    train = {"learning_rate": 0.1, "learning_rate_scaling": scaling, "optimizer": "sgd"}
+    optimizer = training.build(setup(tasks, train=train)).optimizer
+    assert float(optimizer.learning_rate) == pytest.approx(0.1 * factor)
+
+
+@pytest.mark.parametrize("name", ["adam", "sgd", "rmsprop", "adagrad"])
+def test_the_optimizer_is_the_one_that_was_asked_for(name: str) -> None:
+    assert type(training.build(setup(train={"optimizer": name})).optimizer).__name__.lower() == name
+
+
+@pytest.fixture
+def _any_policy() -> Iterator[None]:
+    before = keras.mixed_precision.dtype_policy()
+    yield
+    keras.mixed_precision.set_dtype_policy(before)
+
+
+@pytest.mark.usefixtures("_any_policy")
+def test_under_float16_the_loss_is_scaled_and_variables_stay_float32() -> None:
+    keras.mixed_precision.set_dtype_policy("mixed_float16")
+    digits = setup(train={"mixed_precision": "float16"})
+    trainable = training.build(digits)
+    assert isinstance(trainable.optimizer, keras.optimizers.LossScaleOptimizer)
+    assert {variable.dtype for variable in trainable.model.variables} == {"float32"}
+    step = tf.function(training.make_step(digits, trainable, 1))
+    losses = [float(step(batch())[0]) for _ in range(20)]
+    assert losses[-1] < losses[0]
+
+
+# A step. ------------------------------------------------------------------------------------------
+
+
+def batch(start: int = 0, count: int = 64) -> tuple[Any, Any]:
+    rows = slice(start, start + count)
+    return tf.constant(DIGITS["x_train"][rows]), tf.constant(DIGITS["y_train"][rows])
+
+
+def test_a_step_lowers_the_loss_and_tells_loss_and_accuracy_from_before_it() -> None:
+    digits = setup(train={"optimizer": "sgd", "learning_rate": 0.1})
+    trainable = training.build(digits)
+    x, y = batch()
+    expected = keras.losses.sparse_categorical_crossentropy(y, trainable.model(x), from_logits=True).numpy().mean()
+    right = float((trainable.model(x).numpy().argmax(1) == y.numpy()).mean())
+    step = tf.function(training.make_step(digits, trainable, 1))
+    loss, accuracy = step((x, y)).numpy()
+    assert (loss, accuracy) == (pytest.approx(expected, rel=1e-4), pytest.approx(right))
+    assert float(step((x, y))[0]) < loss
+    assert int(trainable.optimizer.iterations) == 2
+
+
+def test_gradients_of_two_replicas_add_up_to_those_of_one_of_twice_the_size() -> None:
+    def change(digits: Setup, replicas: int, *parts: tuple[Any, Any]) -> Any:
+        total: Any = 0
+        for part in parts:
+            trainable = training.build(digits)
+            before = trainable.values()["model.000"]
+            training.make_step(digits, trainable, replicas)(part)
+            total += trainable.values()["model.000"] - before
+        return total
+
+    train = {"optimizer": "sgd", "learning_rate": 0.1, "global_batch_size": 64}
+    one = change(setup(train=train), 1, batch(0, 64))
+    two = change(setup({"worker": 2}, train=train), 2, batch(0, 32), batch(32, 32))
+    assert np.abs(one).max() > 1e-4
+    np.testing.assert_allclose(two, one, atol=1e-6)
+
+
+def test_losses_of_the_model_are_part_of_the_step() -> None:
+    def model() -> keras.Model:
+        regulariser = keras.regularizers.L2(1.0)
+        return keras.Sequential([keras.Input((4,)), keras.layers.Dense(1, kernel_regularizer=regulariser)])
+
+    squared = with_workload(model=model, loss=lambda y, prediction: 0.0 * prediction[:, 0], metrics={})
+    trainable = training.build(squared)
+    (loss,) = training.make_step(squared, trainable, 1)((tf.ones([64, 4]), tf.zeros([64])))
+    assert float(loss) == pytest.approx(float(np.square(trainable.values()["model.000"]).sum()), abs=0.05)
+    assert float(loss) > 0
+
+
+def test_a_loss_must_be_one_value_per_example() -> None:
+    scalar = with_workload(loss=lambda y, prediction: tf.reduce_mean(prediction))
+    step = tf.function(training.make_step(scalar, training.build(scalar), 1))
+    with pytest.raises(Exception, match="gave a scalar") as caught:
+        step(batch())
+    error = workload.original(caught.value)
+    assert isinstance(error, UserError)
+    assert str(error) == "workload: loss(y, prediction) must give one value per example, gave a scalar"
+
+
+FILE = """import keras, tensorflow as tf
+DATASET = "digits"
+def model():
+    return keras.Sequential([keras.Input((8, 8), dtype="uint8"), keras.layers.Flatten(), keras.layers.Dense(10)])
+def loss(y, prediction):
+    if tf.size(y) > 3:
+        prediction = prediction + 1.0
+    return {}
+"""
+THEIRS = [
+    ("tf.zeros([64]) + nope", "NameError: name 'nope' is not defined"),
+    ("{'a': 1}['b']", "KeyError: 'b'"),
+    ("keras.losses.nope(y)", "AttributeError: module 'keras.losses' has no attribute 'nope'"),
+    ("prediction + tf.ones([7, 7])", "ValueError: Dimensions must be equal, but are 64 and 7"),
+]
+
+
+@pytest.mark.parametrize(("wrong", "told"), THEIRS)
+def test_an_error_in_a_users_loss_is_told_with_its_line_though_a_translation_ran(
+    tmp_path: Path, wrong: str, told: str
+) -> None:
+    file = tmp_path / "job.py"
+    file.write_text(FILE.format(wrong))
+    theirs = setup(workload=str(file))
+    step = training.make_step(theirs, training.build(theirs), 1)
+    call = tf.function(lambda batch: tf.distribute.get_strategy().run(step, (batch,)))
+    with pytest.raises(Exception) as caught:  # noqa: PT011 (whichever AutoGraph makes of it)
+        call(batch())
+    line = workload.where_it_failed(caught.value, str(file))
+    assert line is not None
+    assert line.startswith(f"workload: {file}:8: {told}")
+
+
+def own(y: Any, prediction: Any) -> Any:
+    return y
+
+
+# Each: parts of a workload, and the names of its metrics.
+METRICS: list[tuple[dict[str, Any], list[str]]] = [
+    ({}, ["accuracy"]),
+    ({"loss": own}, []),
+    ({"metrics": {"mine": own}}, ["mine"]),
+    ({"loss": own, "metrics": {"mine": own}}, ["mine"]),
+    ({"metrics": {}}, []),
+]
+
+
+@pytest.mark.parametrize(("parts", "names"), METRICS)
+def test_accuracy_is_told_only_where_it_means_something(parts: dict[str, Any], names: list[str]) -> None:
+    assert list(with_workload(**parts).metrics) == names
+
+
+@pytest.mark.parametrize(
+    ("train", "tasks", "steps"),
+    [
+        ({}, {"worker": 1}, 1000),
+        ({"steps": 7}, {"worker": 1}, 7),
+        ({"epochs": 2, "batch_size": 100}, {"worker": 1}, 28),
+        ({"epochs": 2, "batch_size": 50}, {"worker": 2}, 28),
+        ({"epochs": 2, "batch_size": 50}, {"worker": 2, "ps": 1}, 56),
+    ],
+)
+def test_total_steps(train: dict[str, Any], tasks: dict[str, Any], steps: int) -> None:
+    digits = setup(tasks, train=train)
+    assert len(DIGITS["x_train"]) // 100 == 14
+    assert training.total_steps(digits, digits.split(workload.Shard("train"))) == steps
+
+
+@pytest.mark.parametrize(
+    ("losses", "step"), [([0.1, math.nan], 12), ([math.inf, math.nan], 11), ([0.1, -math.inf], 12)]
+)
+def test_a_loss_that_is_not_finite_is_told_with_its_step(losses: list[float], step: int) -> None:
+    raise_if_not_finite(np.array([0.1, 1e30]), 10)
+    with pytest.raises(TrainerError, match=rf"^the loss is \S+ at step {step}; lower train\.learning_rate") as caught:
+        raise_if_not_finite(np.array(losses), 10)
+    assert caught.value.code is Exit.DIVERGED
+
+
+# Checkpoints and the end. -------------------------------------------------------------------------
+
+
+def save(digits: Setup, trainable: Trainable, step: int) -> Path:
+    meta = {"fits": checkpoint.what_must_fit(digits.spec), "variables": trainable.description()}
+    return checkpoint.save(digits.spec.directory, step, trainable.values(), meta)
+
+
+def test_restore_gives_the_newest_whole_checkpoint(tmp_path: Path) -> None:
+    digits = setup(model_dir=str(tmp_path), train={"seed": 1})
+    trainable = training.build(digits)
+    assert training.restore(digits, trainable) == (0, [])
+    saved = trainable.values()
+    save(digits, trainable, 10)
+    (save(digits, trainable, 20) / "variables.npz").write_bytes(b"")
+    other = training.build(setup(model_dir=str(tmp_path), train={"seed": 2}))
+    step, broken = training.restore(digits, other)
+    assert (step, len(broken)) == (10, 1)
+    assert all((value == saved[name]).all() for name, value in other.values().items())
+
+
+def test_restore_refuses_another_model(tmp_path: Path) -> None:
+    digits = setup(model_dir=str(tmp_path))
+    save(digits, training.build(digits), 10)
+    bigger = keras.Sequential([keras.Input((8, 8), dtype="uint8"), keras.layers.Flatten(), keras.layers.Dense(10)])
+    other = replace(digits, workload=replace(digits.workload, model=lambda: bigger))
+    with pytest.raises(UserError, match=r"does not fit this spec: variable \S+: checkpoint float32\[64, 128\], model"):
+        training.restore(other, training.build(other))
+
+
+def test_a_bfloat16_variable_survives_a_checkpoint(tmp_path: Path) -> None:
+    def model() -> keras.Model:
+        return keras.Sequential([keras.Input((4,)), keras.layers.Dense(3, dtype="bfloat16")])
+
+    digits = setup(model_dir=str(tmp_path), train={"optimizer": "sgd"})
+    digits = replace(digits, workload=replace(digits.workload, model=model))
+    trainable = training.build(digits)
+    saved = trainable.values()["model.000"].astype(np.float32)
+    save(digits, trainable, 10)
+    trainable.assign({name: np.zeros_like(value) for name, value in trainable.values().items()})
+    assert training.restore(digits, trainable) == (10, [])
+    assert (trainable.values()["model.000"].astype(np.float32) == saved).all()
+
+
+def test_evaluation_is_the_mean_over_the_test_split(built: Trainable) -> None:
+    x, y = DIGITS["x_test"], DIGITS["y_test"]
+    prediction = built.model(x)
+    loss = keras.losses.sparse_categorical_crossentropy(y, prediction, from_logits=True).numpy().mean()
+    model, figures = training.evaluate(setup(), built.values())
+    assert figures == {
+        "loss": pytest.approx(float(loss), rel=1e-4),
+        "accuracy": pytest.approx(float((prediction.numpy().argmax(1) == y).mean())),
+    }
+    assert model is not built.model
+    np.testing.assert_allclose(model(x[:5]), prediction[:5], rtol=1e-4, atol=1e-5)
+
+
+def test_a_workload_may_evaluate_by_itself(built: Trainable) -> None:
+    own = with_workload(evaluate=lambda model: {"figure": np.float32(len(model.variables))})
+    _, figures = training.evaluate(own, built.values())
+    assert figures == {"figure": 6.0}
+    assert type(figures["figure"]) is float
+
+
+def test_a_split_comes_from_the_dataset_or_from_the_data_function() -> None:
+    shard = workload.Shard("test", 1, 3, 7)
+    assert setup().split(shard).count() == len(DIGITS["x_test"])
+    asked: list[workload.Shard] = []
+
+    def data(shard: workload.Shard) -> Any:
+        asked.append(shard)
+        return np.zeros((5, 2)), np.zeros(5)
+
+    source: inputs.Source = with_workload(data=data).split(shard)
+    assert (source.count(), asked) == (5, [shard])
+
+
+def test_the_export_is_a_model_that_others_can_load_and_replaces_the_one_before(
+    tmp_path: Path, built: Trainable
+) -> None:
+    (tmp_path / "export").mkdir()
+    (tmp_path / "export" / "old").write_text("")
+    (tmp_path / ".tmp-export").mkdir()
+    training.export(built.model, str(tmp_path))
+    assert sorted(path.name for path in (tmp_path / "export").iterdir()) == ["model.keras", "saved_model"]
+    assert [path.name for path in tmp_path.iterdir()] == ["export"]
+    x = DIGITS["x_test"][:5]
+    expected = built.model(x).numpy()
+    np.testing.assert_allclose(keras.models.load_model(tmp_path / "export" / "model.keras")(x), expected, atol=1e-5)
+    served = tf.saved_model.load(tmp_path / "export" / "saved_model")
+    np.testing.assert_allclose(served.serve(x), expected, atol=1e-5)
+
+
+# Keras' counters. ---------------------------------------------------------------------------------
+
+
+def test_a_patched_keras_counter_is_one_atomic_operation(monkeypatch: pytest.MonkeyPatch) -> None:
+    variable = keras.src.backend.tensorflow.core.Variable
+    monkeypatch.setattr(variable, "assign_add", variable.assign_add)  # so that it is put back
+
+    def operations() -> list[str]:
+        counter = keras.Variable(0, dtype="int64")
+        graph = tf.function(lambda: counter.assign_add(1)).get_concrete_function().graph
+        return [operation.type for operation in graph.get_operations() if "Variable" in operation.type]
+
+    assert operations()[:2] == ["ReadVariableOp", "AssignVariableOp"], "or the patch is needed no more"
+    async_coordinator._make_keras_counters_atomic()
+    assert operations().count("AssignAddVariableOp") == 1
+    assert "AssignVariableOp" not in operations()
+
+
+def test_a_patched_optimizer_counts_its_steps_by_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    variable = keras.src.backend.tensorflow.core.Variable
+    monkeypatch.setattr(variable, "assign_add", variable.assign_add)
+    async_coordinator._make_keras_counters_atomic()
+    digits = setup(train={"optimizer": "sgd"})
+    trainable = training.build(digits)
+    step = tf.function(training.make_step(digits, trainable, 1))
+    x, y = batch()
+    operations = step.get_concrete_function((x, y)).graph.get_operations()
+    adds = [o for o in operations if o.type == "AssignAddVariableOp" and o.inputs[1].dtype == tf.int64]
+    assert len(adds) == 1
+    step((x, y))
+    step((x, y))
+    assert int(trainable.optimizer.iterations) == 2
