@@ -163,13 +163,12 @@ def describe(spec: JobSpec) -> list[str]:
 
 
 def _derived(spec: JobSpec) -> list[tuple[str, ...]]:
-    from trainer.job.spec import batch_sizes, replicas_in_sync
+    from trainer.job.spec import batch_sizes, learning_rate, replicas_in_sync
 
     train, counts = spec.train, spec.tasks.counts()
     replicas = replicas_in_sync(spec, counts)
     global_batch, per_replica = batch_sizes(spec, counts)
-    factor = {"none": 1.0, "linear": float(replicas), "sqrt": replicas**0.5}[train.learning_rate_scaling]
-    rate = f"{train.learning_rate * factor:g}"
+    rate = f"{learning_rate(spec, counts):g}"
     if train.learning_rate_scaling != "none":
         rate += f" ({train.learning_rate:g}, {train.learning_rate_scaling} in {replicas} replicas)"
     length = ("epochs", str(train.epochs)) if train.epochs else ("steps", str(train.steps or 1000))

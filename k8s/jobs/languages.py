@@ -10,45 +10,33 @@ LANGUAGES = ("english", "german", "italian", "spanish")
 LETTERS = " abcdefghijklmnopqrstuvwxyz'"
 LENGTH = 24
 
-_ENGLISH = (
-    "one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "
-    "eighteen nineteen"
-).split()
-_GERMAN = (
-    "eins zwei drei vier fuenf sechs sieben acht neun zehn elf zwoelf dreizehn vierzehn fuenfzehn sechzehn siebzehn "
-    "achtzehn neunzehn"
-).split()
-_ITALIAN = (
-    "uno due tre quattro cinque sei sette otto nove dieci undici dodici tredici quattordici quindici sedici "
-    "diciassette diciotto diciannove"
-).split()
-_SPANISH = (
-    "uno dos tres cuatro cinco seis siete ocho nueve diez once doce trece catorce quince dieciseis diecisiete "
-    "dieciocho diecinueve"
-).split()
-_TENS = {
-    "english": "twenty thirty forty fifty sixty seventy eighty ninety".split(),
-    "german": "zwanzig dreissig vierzig fuenfzig sechzig siebzig achtzig neunzig".split(),
-    "italian": "venti trenta quaranta cinquanta sessanta settanta ottanta novanta".split(),
-    "spanish": "veinte treinta cuarenta cincuenta sesenta setenta ochenta noventa".split(),
+ONES = {
+    "english": """one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen
+        seventeen eighteen nineteen""",
+    "german": """eins zwei drei vier fuenf sechs sieben acht neun zehn elf zwoelf dreizehn vierzehn fuenfzehn sechzehn
+        siebzehn achtzehn neunzehn""",
+    "italian": """uno due tre quattro cinque sei sette otto nove dieci undici dodici tredici quattordici quindici
+        sedici diciassette diciotto diciannove""",
+    "spanish": """uno dos tres cuatro cinco seis siete ocho nueve diez once doce trece catorce quince dieciseis
+        diecisiete dieciocho diecinueve""",
+}
+TENS = {
+    "english": "twenty thirty forty fifty sixty seventy eighty ninety",
+    "german": "zwanzig dreissig vierzig fuenfzig sechzig siebzig achtzig neunzig",
+    "italian": "venti trenta quaranta cinquanta sessanta settanta ottanta novanta",
+    "spanish": "veinte treinta cuarenta cincuenta sesenta setenta ochenta noventa",
 }
 
 
-def _words(language):
-    ones = {"english": _ENGLISH, "german": _GERMAN, "italian": _ITALIAN, "spanish": _SPANISH}[language]
-    words = list(ones)
-    for ten in _TENS[language]:
-        words.append(ten)
-        for one in ones[:9]:
-            if language == "english":
-                words.append(f"{ten} {one}")
-            elif language == "german":
-                words.append(f"{'ein' if one == 'eins' else one}und{ten}")
-            elif language == "italian":
-                words.append((ten[:-1] if one in ("uno", "otto") else ten) + one)
-            else:
-                words.append(f"{ten} y {one}")
-    return words
+def words(language):
+    ones = ONES[language].split()
+    compound = {
+        "english": lambda ten, one: f"{ten} {one}",
+        "german": lambda ten, one: f"{'ein' if one == 'eins' else one}und{ten}",
+        "italian": lambda ten, one: (ten[:-1] if one in ("uno", "otto") else ten) + one,
+        "spanish": lambda ten, one: f"{ten} y {one}",
+    }[language]
+    return ones + [word for ten in TENS[language].split() for word in (ten, *(compound(ten, o) for o in ones[:9]))]
 
 
 def model():
@@ -66,7 +54,7 @@ def model():
 
 def data(shard):
     """Single examples of this shard; every fifth word is kept for the test."""
-    examples = [(word, label) for label, language in enumerate(LANGUAGES) for word in _words(language)]
+    examples = [(word, label) for label, language in enumerate(LANGUAGES) for word in words(language)]
     examples = [e for i, e in enumerate(examples) if (i % 5 == 4) == (shard.split == "test")]
     x = [[LETTERS.index(c) for c in word.ljust(LENGTH)[:LENGTH]] for word, _ in examples]
     dataset = tf.data.Dataset.from_tensor_slices((tf.constant(x, tf.int32), tf.constant([y for _, y in examples])))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
@@ -248,3 +249,10 @@ def batch_sizes(spec: JobSpec, counts: dict[TaskType, int]) -> tuple[int, int]:
         return spec.train.global_batch_size, spec.train.global_batch_size // replicas
     per_replica = spec.train.batch_size or 64
     return per_replica * replicas, per_replica
+
+
+def learning_rate(spec: JobSpec, counts: dict[TaskType, int]) -> float:
+    """The optimizer's rate after scaling by the replicas in sync."""
+    replicas = replicas_in_sync(spec, counts)
+    factor = {"none": 1.0, "linear": float(replicas), "sqrt": math.sqrt(replicas)}[spec.train.learning_rate_scaling]
+    return spec.train.learning_rate * factor

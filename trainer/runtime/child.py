@@ -76,7 +76,7 @@ def _serve(spec: JobSpec, task: Task, channel: Channel) -> None:
     group = spec.tasks.group(task.type) or spec.tasks.worker
     server.start(task, platform.cpus(group.cpu))
     step = go["resume_step"]
-    channel.tell("start", step=step, line=start_line(spec, task, replicas_in_sync(spec, task.counts), step))
+    channel.tell("start", line=start_line(spec, task, replicas_in_sync(spec, task.counts), step))
     threading.Event().wait()
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from trainer.job.errors import Exit, TrainerError, UserError
-from trainer.job.spec import JobSpec, batch_sizes, replicas_in_sync
+from trainer.job.spec import JobSpec, batch_sizes, learning_rate
 from trainer.job.tf_config import Task
 from trainer.runtime import checkpoint, inputs, platform
 from trainer.workloads import datasets
@@ -115,9 +114,7 @@ def build(setup: Setup) -> Trainable:
     model = setup.workload.model()
     if not model.built:
         raise UserError(f"workload: {setup.workload.name}: model() must give a built model; begin with keras.Input")
-    replicas = replicas_in_sync(spec, counts)
-    factor = {"none": 1.0, "linear": float(replicas), "sqrt": math.sqrt(replicas)}[spec.train.learning_rate_scaling]
-    optimizer = OPTIMIZERS[spec.train.optimizer](spec.train.learning_rate * factor)
+    optimizer = OPTIMIZERS[spec.train.optimizer](learning_rate(spec, counts))
     if spec.train.mixed_precision == "float16":
         optimizer = keras.optimizers.LossScaleOptimizer(optimizer)
     optimizer.build(model.trainable_variables)

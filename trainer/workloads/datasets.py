@@ -12,7 +12,9 @@ import urllib.request
 import zipfile
 import zlib
 from collections.abc import Mapping
+from http.client import HTTPException
 from pathlib import Path
+from urllib.error import HTTPError
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +31,8 @@ SHA256 = {
 }
 URLS = {"mnist": "https://storage.googleapis.com/tensorflow/tf-keras-datasets/mnist.npz"}
 DOWNLOAD_SECONDS = 60
+# What NumPy raises at damage; the last two at a single array, which has no `with`.
+_UNREADABLE = (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error, TypeError, AttributeError)
 
 
 def load(dataset: str, sha256: str | None = None, environ: Mapping[str, str] = os.environ) -> Arrays:
@@ -68,10 +72,12 @@ def _find(name: str, environ: Mapping[str, str]) -> Path:
             return path
     try:
         _download(URLS[name], cache)
-    except OSError as error:
+    except (OSError, HTTPException) as error:
+        if isinstance(error, HTTPError):
+            error.close()
         looked = ", ".join(str(path) for path in (*mounted, cache))
         raise UserError(
-            f"dataset: {name}: not in {looked}, and the download failed ({error}); "
+            f"dataset: {name}: not in {looked}, and the download failed ({' '.join(str(error).split())}); "
             f"put {name}.npz into a folder and name it in {DATA_VARIABLE}"
         ) from None
     return cache
@@ -86,24 +92,25 @@ def _download(url: str, path: Path) -> None:
                 while chunk := response.read(1 << 20):
                     temporary.write(chunk)
             temporary.close()
-            _read(Path(temporary.name), SHA256[path.stem])
+            _read(Path(temporary.name), SHA256[path.stem], url)
         except BaseException:
             Path(temporary.name).unlink(missing_ok=True)
             raise
     Path(temporary.name).replace(path)
 
 
-def _read(path: Path, sha256: str | None) -> Arrays:
+def _read(path: Path, sha256: str | None, origin: str | None = None) -> Arrays:
+    name = origin or path
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             arrays: Arrays = {key: archive[key] for key in archive.files}
     except FileNotFoundError:
-        raise UserError(f"dataset: {path}: no such file") from None
-    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error) as error:
+        raise UserError(f"dataset: {name}: no such file") from None
+    except _UNREADABLE as error:
         expected = f"; expected arrays with SHA-256 {sha256}" if sha256 else ""
-        raise UserError(f"dataset: {path}: not a readable .npz ({error}){expected}; fetch it anew") from None
+        raise UserError(f"dataset: {name}: not a readable .npz ({error}){expected}; fetch it anew") from None
     if missing := [key for key in KEYS if key not in arrays]:
-        raise UserError(f"dataset: {path}: lacks {', '.join(missing)}; it must hold {', '.join(KEYS)}")
+        raise UserError(f"dataset: {name}: lacks {', '.join(missing)}; it must hold {', '.join(KEYS)}")
     if sha256 is not None and (found := digest(arrays)) != sha256:
-        raise UserError(f"dataset: {path}: SHA-256 of its arrays is {found}, expected {sha256}; fetch it anew")
+        raise UserError(f"dataset: {name}: SHA-256 of its arrays is {found}, expected {sha256}; fetch it anew")
     return arrays

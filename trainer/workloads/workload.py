@@ -70,7 +70,8 @@ def check(spec: JobSpec) -> None:
     except OSError as error:
         raise UserError(f"workload: {name}: cannot be read: {error.strerror}") from None
     except SyntaxError as error:
-        raise UserError(f"workload: {name}:{error.lineno}: syntax error: {error.msg}") from None
+        place = f"{name}:{error.lineno}" if error.lineno else name
+        raise UserError(f"workload: {place}: syntax error: {error.msg}") from None
     except ValueError as error:
         raise UserError(f"workload: {name}: is not Python text: {error}") from None
     defined = {n.name for n in tree.body if isinstance(n, ast.FunctionDef)}
@@ -138,9 +139,10 @@ def _import_file(name: str) -> ModuleType:
     if module_spec is None or module_spec.loader is None:
         raise UserError(f"workload: {name}: cannot be imported")
     module = importlib.util.module_from_spec(module_spec)
-    # AutoGraph and pickling look a function's module up by name; the file's own folder serves its imports.
+    # AutoGraph and pickling look a function's module up by name; the file's own folder serves its imports, as the
+    # last place to look: first, it would hide what the standard library has not imported yet.
     sys.modules[module_name] = module
-    sys.path.insert(0, str(path.parent))
+    sys.path.append(str(path.parent))
     try:
         module_spec.loader.exec_module(module)
     except Exception as error:

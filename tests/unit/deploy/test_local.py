@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -137,7 +138,8 @@ def test_who_does_not_end_after_the_chiefs_success_is_killed_and_named(
     assert local.run(spec, command=stand_in(chief_0="open('ready').read()", worker_1=stubborn)) == Exit.BUG
     out, err = capfd.readouterr()
     assert "local | worker:1 did not end within 0.1 s of SIGTERM, killing it\n" in out
-    assert "trainer: j: the chief succeeded, but worker:1 had to be killed" in err
+    # On a busy machine those who succeed may be late as well.
+    assert re.search("^trainer: j: the chief succeeded, but .*worker:1.* had to be killed", err)
     assert gone(int(Path("pid").read_text()))
 
 

@@ -169,7 +169,7 @@ def test_a_thousand_tasks_form_in_well_under_a_second() -> None:
     begun = time.process_time()
     job.arrive()
     assert job.core.phase == "running"
-    assert time.process_time() - begun < 0.5
+    assert time.process_time() - begun < 0.8
 
 
 # Strangers. ---------------------------------------------------------------------------------------
