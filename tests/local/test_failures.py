@@ -114,9 +114,10 @@ def test_another_tensorflow_version_is_refused_with_both_versions(tmp_path: Path
         assert "worker:1 has tensorflow 2.20.0, the chief 2.21.0" in line
 
 
-def test_fewer_gpus_than_asked_for(tmp_path: Path) -> None:
+@pytest.mark.parametrize("make", [mirrored, parameter_server])
+def test_fewer_gpus_than_asked_for(tmp_path: Path, make: Any) -> None:
     environ = {"CUDA_VISIBLE_DEVICES": "-1"}
-    with Job(tmp_path, mirrored(tasks={"worker": {"replicas": 2, "gpus": 1}}), environ=environ) as job:
+    with Job(tmp_path, make(tasks={"worker": {"replicas": 2, "gpus": 1}}), environ=environ) as job:
         assert job.wait() == Exit.DEVICES, job.output
     assert "asked for 1 GPU(s), sees 0" in job.output
     assert not list(tmp_path.glob("run/checkpoints/*"))

@@ -82,7 +82,7 @@ def environment(spec: JobSpec, task: Task, taken: Mapping[str, int]) -> dict[str
     environ |= {
         "TF_CONFIG": task.tf_config(),
         JOB_VARIABLE: spec.model_dump_json(exclude_defaults=True),
-        "TRAINER_DIE_WITH_PARENT": "1",
+        "TRAINER_PARENT": str(os.getpid()),
         "PYTHONUNBUFFERED": "1",
     }
     group, counts = spec.tasks.group(task.type), spec.tasks.counts()

@@ -39,8 +39,7 @@ def main() -> None:
 
 def is_server(spec: JobSpec, task: Task) -> bool:
     """Whether this task only serves graphs that its chief sends: no TensorFlow in Python is needed."""
-    gpus = (spec.tasks.group(task.type) or spec.tasks.worker).gpus
-    return spec.strategy == "parameter_server" and task.type in ("ps", "worker") and gpus == 0
+    return spec.strategy == "parameter_server" and task.type in ("ps", "worker")
 
 
 def _run(spec: JobSpec, task: Task, channel: Channel) -> None:
@@ -74,6 +73,11 @@ def _serve(spec: JobSpec, task: Task, channel: Channel) -> None:
 
     go = channel.orders.get()["go"]
     group = spec.tasks.group(task.type) or spec.tasks.worker
+    if group.gpus:
+        # Only TensorFlow's Python can count its devices.
+        from trainer.runtime.devices import require_gpus
+
+        require_gpus(task, group.gpus)
     server.start(task, platform.cpus(group.cpu))
     step = go["resume_step"]
     channel.tell("start", line=start_line(spec, task, replicas_in_sync(spec, task.counts), step))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
+from typing import TextIO
 
 from trainer.job.spec import JobSpec, batch_sizes
 from trainer.job.tf_config import Task
@@ -29,8 +31,14 @@ def progress_line(
 
 
 def say(text: str) -> None:
-    print(text, flush=True)
+    _print(text, sys.stdout)
 
 
 def say_error(text: str) -> None:
-    print(f"trainer: {text}", file=sys.stderr, flush=True)
+    _print(f"trainer: {text}", sys.stderr)
+
+
+def _print(text: str, stream: TextIO) -> None:
+    # Whoever read our lines may be gone before us; the checkpoint is still worth writing.
+    with contextlib.suppress(BrokenPipeError):
+        print(text, file=stream, flush=True)

@@ -10,6 +10,8 @@ import signal
 import time
 from pathlib import Path
 
+PARENT_VARIABLE = "TRAINER_PARENT"
+"""The process id of a parent that wants to be outlived by nobody: it may be gone before we can ask."""
 _PR_SET_PDEATHSIG = 1
 
 
@@ -29,18 +31,18 @@ def cpus(limit: float | None) -> int:
     """
     if limit is not None:
         return max(1, round(limit))
-    if shared := os.environ.get("TRAINER_CPUS"):
-        return max(1, int(shared))
-    available = len(os.sched_getaffinity(0))
+    available = int(os.environ.get("TRAINER_CPUS") or len(os.sched_getaffinity(0)))
     quota = _cgroup_quota()
-    return max(1, min(available, round(quota))) if quota else available
+    return max(1, min(available, round(quota)) if quota else available)
 
 
 def die_with_parent(number: signal.Signals) -> None:
-    """Has the kernel send this process a signal when its parent dies (prctl(2), Linux)."""
-    parent = os.getppid()
+    """Has the kernel send this process a signal when its parent dies (prctl(2), Linux), if the parent asked for it."""
+    parent = os.environ.get(PARENT_VARIABLE)
+    if parent is None:
+        return
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, int(number))
-    if os.getppid() != parent:
+    if os.getppid() != int(parent):
         os.kill(os.getpid(), number)
 
 

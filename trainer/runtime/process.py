@@ -14,6 +14,7 @@ from typing import Any
 
 from trainer.job.tf_config import Task
 from trainer.runtime.channel import EVENTS_VARIABLE
+from trainer.runtime.platform import PARENT_VARIABLE
 
 _LINE_LIMIT = 1 << 20
 _LAST_WORDS_SECONDS = 0.5
@@ -35,7 +36,9 @@ class Child:
         self.killed_for: str | None = None
 
     @classmethod
-    async def start(cls, task: Task, log: Path, on_change: Callable[[Child, dict[str, Any]], None]) -> Child:
+    async def start(
+        cls, task: Task, log: Path, more_environ: dict[str, str], on_change: Callable[[Child, dict[str, Any]], None]
+    ) -> Child:
         """Starts the process. Its stdout is ours, its stderr, where TensorFlow talks, goes to the log file."""
         child = cls(on_change)
         ours, theirs = os.pipe()
@@ -44,8 +47,10 @@ class Child:
             **os.environ,
             "TF_CONFIG": task.tf_config(),
             EVENTS_VARIABLE: str(theirs),
+            PARENT_VARIABLE: str(os.getpid()),
             # gRPC would send the cluster's own traffic through an HTTP proxy.
             "no_grpc_proxy": ",".join({a.rpartition(":")[0] for group in task.cluster.values() for a in group}),
+            **more_environ,
         }
         with log.open("ab") as stderr:
             child._process = await asyncio.create_subprocess_exec(

@@ -50,8 +50,9 @@ def start(task: Task, threads: int) -> None:
 
 def _server_definition(package: Path, task: Task, threads: int) -> bytes:
     # A bare module with TensorFlow's path lets its protocol buffers be imported without its __init__.
-    sys.modules["tensorflow"] = bare = types.ModuleType("tensorflow")
-    bare.__path__ = [str(package)]
+    if "tensorflow" not in sys.modules:
+        sys.modules["tensorflow"] = bare = types.ModuleType("tensorflow")
+        bare.__path__ = [str(package)]
     from tensorflow.core.protobuf import tensorflow_server_pb2
 
     definition: Any = tensorflow_server_pb2.ServerDef(job_name=task.type, task_index=task.index, protocol="grpc")

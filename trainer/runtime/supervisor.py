@@ -37,8 +37,7 @@ SAY_SECONDS = 10.0
 def main() -> int:
     """Runs one task to its end; returns the exit code."""
     try:
-        if os.environ.get("TRAINER_DIE_WITH_PARENT"):
-            platform.die_with_parent(signal.SIGTERM)
+        platform.die_with_parent(signal.SIGTERM)
         spec = load.load_environment()
         task = tf_config.from_environment(spec)
         workload.check(spec)
@@ -230,7 +229,10 @@ class Supervisor:
     # Children. ------------------------------------------------------------------------------------
 
     async def _start_child(self) -> Child:
-        return await Child.start(self.task, self.log, self._on_child)
+        group = self.spec.tasks.group(self.task.type) or self.spec.tasks.worker
+        # A server without GPUs of its own would take the memory of all that it sees.
+        hidden = {} if group.gpus else {"CUDA_VISIBLE_DEVICES": "-1"}
+        return await Child.start(self.task, self.log, hidden, self._on_child)
 
     async def _go(self, generation: int, resume_step: int) -> None:
         child = self.spare if self.spare is not None and self.spare.alive else await self._start_child()

@@ -12,10 +12,10 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from trainer.job.errors import Exit, TrainerError, UserError
+from trainer.job.errors import UserError
 from trainer.job.spec import JobSpec, batch_sizes, learning_rate
 from trainer.job.tf_config import Task
-from trainer.runtime import checkpoint, inputs, platform
+from trainer.runtime import checkpoint, devices, inputs, platform
 from trainer.workloads import datasets
 from trainer.workloads.workload import Shard, Workload
 
@@ -93,14 +93,7 @@ def prepare_process(setup: Setup) -> None:
     threads = platform.cpus(group.cpu)
     tf.config.threading.set_intra_op_parallelism_threads(threads)
     tf.config.threading.set_inter_op_parallelism_threads(max(2, threads))
-    gpus = tf.config.list_physical_devices("GPU")
-    if len(gpus) < group.gpus:
-        raise TrainerError(
-            f"{task.name}: asked for {group.gpus} GPU(s), sees {len(gpus)}; check driver, container runtime and "
-            "image (trainer:cuda), or set gpus: 0 to train on the CPU",
-            Exit.DEVICES,
-        )
-    tf.config.set_visible_devices(gpus[: group.gpus], "GPU")
+    tf.config.set_visible_devices(devices.require_gpus(task, group.gpus)[: group.gpus], "GPU")
     if spec.train.deterministic:
         tf.config.experimental.enable_op_determinism()
     if spec.train.mixed_precision != "none":

@@ -322,7 +322,7 @@ def test_every_task_finds_its_job_and_its_place(monkeypatch: pytest.MonkeyPatch,
         environ = local.environment(spec, task, taken)
         assert load_environment(environ) == spec
         assert from_environment(spec, environ) == task
-        assert environ["TRAINER_DIE_WITH_PARENT"] == "1"
+        assert environ["TRAINER_PARENT"] == str(os.getpid())
         assert environ["PATH"] == os.environ["PATH"]
         control = str(taken[task.name] + 1000) if task.type == "evaluator" else None
         assert environ.get("TRAINER_CONTROL_PORT") == control

@@ -51,7 +51,7 @@ class Watched:
 @contextlib.asynccontextmanager
 async def started(task: Task, log: Path) -> AsyncIterator[tuple[Child, Watched]]:
     watched = Watched()
-    child = await Child.start(task, log, watched.take)
+    child = await Child.start(task, log, {}, watched.take)
     try:
         yield child, watched
     finally:
