@@ -89,7 +89,10 @@ time.sleep(60)
 
 def test_a_process_hears_of_the_death_of_its_parent() -> None:
     """The grandchild writes to our pipe: end of file means that it is gone too."""
-    parent = "import subprocess, sys; subprocess.run([sys.executable, '-c', sys.argv[1]])"
+    parent = (
+        "import os, subprocess, sys; os.environ['TRAINER_PARENT'] = str(os.getpid()); "
+        "subprocess.run([sys.executable, '-c', sys.argv[1]])"
+    )
     with subprocess.Popen(
         [sys.executable, "-c", parent, DIES_WITH_PARENT], stdout=subprocess.PIPE, text=True
     ) as process:

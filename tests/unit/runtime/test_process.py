@@ -86,8 +86,8 @@ def test_it_says_that_it_is_warm_waits_for_the_order_and_then_serves(log: Path) 
             line = (
                 "task=ps:0 strategy=parameter_server workers=1 ps=1 replicas_in_sync=1 global_batch=64 per_replica=64"
             )
-            assert await watched.until("start") == {"event": "start", "step": 500, "line": f"{line} resume_step=500"}
-            assert (child.generation, child.status["step"]) == (3, 500)
+            assert await watched.until("start") == {"event": "start", "line": f"{line} resume_step=500"}
+            assert child.generation == 3
             socket.create_connection(task.address or ("", 0)).close()
 
     run(scenario())

@@ -355,6 +355,15 @@ def test_no_new_step_for_too_long_makes_a_new_generation() -> None:
     assert job.told[-1] == "no new step for 300 s (deadlines.progress)"
 
 
+def test_each_generation_has_the_whole_deadline_for_its_first_step() -> None:
+    job = Job()
+    job.run()
+    job.wait(PROGRESS - 5)
+    fail_once_more(job)
+    job.wait(PROGRESS)
+    assert (job.core.phase, job.core.generation) == ("running", 2)
+
+
 def test_only_the_chief_counts_steps() -> None:
     job = Job()
     job.run()

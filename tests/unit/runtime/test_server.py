@@ -1,12 +1,14 @@
 """Each server runs in a process of its own: nothing can stop one but its end."""
 
 import contextlib
+import importlib
 import json
 import os
 import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -62,14 +64,24 @@ def port() -> int:
         return number
 
 
-@pytest.mark.parametrize("task", [1, 3])
-def test_it_answers_on_its_port_and_imports_nothing_of_tensorflow_but_its_messages(task: int, port: int) -> None:
+def get_status(port: int) -> bytes:
+    """What a peer asks first (tensorflow/core/protobuf/worker_service.proto): the devices, in wire format."""
+    grpc: Any = importlib.import_module("grpc")  # has no types
+    with grpc.insecure_channel(f"{HOST}:{port}") as channel:
+        answer: bytes = channel.unary_unary("/tensorflow.WorkerService/GetStatus")(b"", timeout=20)
+        return answer
+
+
+@pytest.mark.parametrize(("task", "name"), [(1, b"/job:worker/replica:0/task:0/"), (3, b"/job:ps/replica:0/task:0/")])
+def test_it_answers_on_its_port_and_imports_nothing_of_tensorflow_but_its_messages(
+    task: int, name: bytes, port: int
+) -> None:
     with serving(task, port) as process:
         assert process.stdout is not None
         imported = process.stdout.readline().split()
         assert "tensorflow.core.protobuf.tensorflow_server_pb2" in imported
         assert not [name for name in imported if name.startswith(("tensorflow.python", "keras", "numpy"))]
-        socket.create_connection((HOST, port)).close()
+        assert name in get_status(port)
 
 
 def test_a_port_that_is_taken_is_one_line_and_exit_code_2(port: int) -> None:
