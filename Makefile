@@ -50,7 +50,7 @@ demo: setup ## train handwritten digits on a local parameter-server cluster
 .PHONY: test
 test: setup ## unit, golden and local-cluster tests
 	$(BIN)/pytest -n auto tests/unit tests/golden
-	$(BIN)/pytest tests/local
+	$(BIN)/pytest -n 2 tests/local
 
 .PHONY: soak
 soak: setup ## kill tasks for minutes and look at what is left

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -9,6 +10,7 @@ import resource
 import socket
 import subprocess
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,13 +28,21 @@ TASK = [*TRAINER, "task"]
 SOON = {"rendezvous": 6, "chief_lost": 8}
 
 
-def environments(spec: dict[str, Any], model_dir: Path) -> dict[str, tuple[Task, dict[str, str]]]:
-    """Each task of a spec on free local ports, with the environment that a container would give it."""
-    job = load.build({"model_dir": str(model_dir), **spec})
-    names = [task.name for task in tasks_of(job)]
-    with ports.reserve(names, None) as taken:
-        tasks = tasks_of(job, lambda task_type, index: f"127.0.0.1:{taken[f'{task_type}:{index}']}")
-    return {task.name: (task, environment(task, job.model_dump_json(exclude_none=True))) for task in tasks}
+Environments = Callable[[dict[str, Any], Path], dict[str, tuple[Task, dict[str, str]]]]
+
+
+@pytest.fixture
+def environments() -> Iterator[Environments]:
+    """Each task of a spec on local ports of the test's own, with the environment that a container would give it."""
+    with contextlib.ExitStack() as stack:
+
+        def make(spec: dict[str, Any], model_dir: Path) -> dict[str, tuple[Task, dict[str, str]]]:
+            job = load.build({"model_dir": str(model_dir), **spec})
+            taken = stack.enter_context(ports.reserve([task.name for task in tasks_of(job)], None))
+            tasks = tasks_of(job, lambda task_type, index: f"127.0.0.1:{taken[f'{task_type}:{index}']}")
+            return {task.name: (task, environment(task, job.model_dump_json(exclude_none=True))) for task in tasks}
+
+        yield make
 
 
 def environment(task: Task, job: str) -> dict[str, str]:
@@ -50,7 +60,7 @@ def errors(output: str) -> list[str]:
     return [line for line in output.splitlines() if line.startswith("trainer: ")]
 
 
-def test_a_task_that_never_comes_is_named_at_the_deadline_by_all(tmp_path: Path) -> None:
+def test_a_task_that_never_comes_is_named_at_the_deadline_by_all(tmp_path: Path, environments: Environments) -> None:
     made = environments(mirrored(workers=3, deadlines=SOON), tmp_path)
     begun = time.monotonic()
     ended = run_tasks([made["worker:0"][1], made["worker:1"][1]])
@@ -62,7 +72,7 @@ def test_a_task_that_never_comes_is_named_at_the_deadline_by_all(tmp_path: Path)
         assert "refused" in line
 
 
-def test_a_chief_that_never_comes_is_named_by_the_others(tmp_path: Path) -> None:
+def test_a_chief_that_never_comes_is_named_by_the_others(tmp_path: Path, environments: Environments) -> None:
     made = environments(parameter_server(deadlines={**SOON, "chief_lost": 4}), tmp_path)
     ((code, output),) = run_tasks([made["worker:0"][1]])
     assert code == Exit.CHIEF_LOST
@@ -77,7 +87,9 @@ def test_a_chief_that_never_comes_is_named_by_the_others(tmp_path: Path) -> None
     [("nowhere.invalid:2222", "nowhere.invalid does not resolve (DNS)"), ("192.0.2.1:2222", "192.0.2.1:3222")],
     ids=["name", "host"],
 )
-def test_a_wrong_address_is_named_with_its_reason(tmp_path: Path, address: str, reason: str) -> None:
+def test_a_wrong_address_is_named_with_its_reason(
+    tmp_path: Path, environments: Environments, address: str, reason: str
+) -> None:
     made = environments(mirrored(workers=2, deadlines=SOON), tmp_path)
     worker, environ = made["worker:1"]
     cluster = {"worker": [worker.cluster["worker"][0], address]}
@@ -87,7 +99,9 @@ def test_a_wrong_address_is_named_with_its_reason(tmp_path: Path, address: str, 
     assert any("worker:1" in line and reason in line for line in errors(output)), output
 
 
-def test_another_cluster_json_is_refused_at_once_and_the_job_ends_at_the_deadline(tmp_path: Path) -> None:
+def test_another_cluster_json_is_refused_at_once_and_the_job_ends_at_the_deadline(
+    tmp_path: Path, environments: Environments
+) -> None:
     made = environments(mirrored(workers=2, deadlines=SOON), tmp_path)
     worker, environ = made["worker:1"]
     other = Task("worker", 1, {"worker": [*worker.cluster["worker"], "127.0.0.1:2222"]})
@@ -100,7 +114,7 @@ def test_another_cluster_json_is_refused_at_once_and_the_job_ends_at_the_deadlin
         assert "worker:1 was given another cluster" in line
 
 
-def test_another_tensorflow_version_is_refused_with_both_versions(tmp_path: Path) -> None:
+def test_another_tensorflow_version_is_refused_with_both_versions(tmp_path: Path, environments: Environments) -> None:
     made = environments(mirrored(workers=2, deadlines=SOON), tmp_path)
     # What importlib.metadata reads, earlier on the path than the real one.
     info = tmp_path / "other" / "tensorflow_cpu-2.20.0.dist-info"
@@ -150,7 +164,7 @@ def test_an_exception_in_the_workload_names_file_and_line(tmp_path: Path) -> Non
     assert "Traceback" not in job.output
 
 
-def test_a_port_in_use_is_named(tmp_path: Path) -> None:
+def test_a_port_in_use_is_named(tmp_path: Path, environments: Environments) -> None:
     made = environments(mirrored(workers=1), tmp_path)
     task, environ = made["worker:0"]
     assert task.address is not None
@@ -221,7 +235,7 @@ def test_a_full_disk_ends_the_job_with_the_size_and_nothing_half_written(tmp_pat
     ],
     ids=["not-json", "index-as-text", "index-out-of-range", "evaluator-inside"],
 )
-def test_a_broken_tf_config_is_told(tmp_path: Path, tf_config: Any, said: str) -> None:
+def test_a_broken_tf_config_is_told(tmp_path: Path, environments: Environments, tf_config: Any, said: str) -> None:
     _, environ = environments(mirrored(workers=1), tmp_path)["worker:0"]
     if isinstance(tf_config, dict):
         tf_config = json.dumps({**json.loads(environ["TF_CONFIG"]), **tf_config})

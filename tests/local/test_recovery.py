@@ -15,7 +15,7 @@ import pytest
 from tests.harness import Job
 from tests.local.specs import mirrored, parameter_server
 
-STEPS = 1500
+STEPS = 800
 PS = parameter_server(steps=STEPS)
 MWMS = mirrored(steps=STEPS)
 
@@ -41,12 +41,12 @@ def test_a_kill_makes_a_new_generation_that_ends_at_the_right_step(
     tmp_path: Path, spec: dict[str, Any], task: str, which: str
 ) -> None:
     with Job(tmp_path, spec) as job:
-        job.until_step(300)
+        job.until_step(200)
         job.signal(task, which)
         assert job.wait() == 0, job.output
     result = job.result()
     assert (result["status"], result["steps"], result["generations"]) == ("succeeded", STEPS, 2)
-    assert result["test_accuracy"] >= 0.95
+    assert result["test_accuracy"] >= 0.94
     assert f"{task} lost" in job.output or (which == "pid" and f"{task} was killed" in job.output)
     # From a checkpoint, not from the beginning.
     assert all("resume_step=0" not in line for line in result["tasks"].values())
@@ -54,8 +54,8 @@ def test_a_kill_makes_a_new_generation_that_ends_at_the_right_step(
 
 @pytest.mark.parametrize("which", ["child_pid", "pid"])
 def test_a_ps_worker_may_die_while_the_others_go_on_stepping(tmp_path: Path, which: str) -> None:
-    with Job(tmp_path, parameter_server(steps=2000)) as job:
-        before = job.until_step(300)
+    with Job(tmp_path, parameter_server(steps=1200)) as job:
+        before = job.until_step(200)
         job.signal("worker:1", which)
         old = before["tasks"]["worker:1"][which]
         after = job.until("worker:1 is back", lambda s: s["tasks"]["worker:1"].get(which) not in (None, old))
@@ -64,8 +64,8 @@ def test_a_ps_worker_may_die_while_the_others_go_on_stepping(tmp_path: Path, whi
         job.until("worker:0 goes on", lambda s: s["tasks"]["worker:0"]["step"] > other)
         assert job.wait() == 0, job.output
     result = job.result()
-    assert (result["steps"], result["generations"]) == (2000, 1)
-    assert result["test_accuracy"] >= 0.95
+    assert (result["steps"], result["generations"]) == (1200, 1)
+    assert result["test_accuracy"] >= 0.94
     steps = [json.loads(line)["step"] for line in (job.model_dir / "metrics.jsonl").read_text().splitlines()]
     assert steps == sorted(steps), "the step never went back"
 
@@ -75,16 +75,16 @@ def test_a_killed_and_resumed_run_has_the_same_weights_bit_for_bit(tmp_path: Pat
     for name in ("unbroken", "killed"):
         folder = tmp_path / name
         folder.mkdir()
-        with Job(folder, mirrored(steps=1200, train={"checkpoint_steps": 70})) as job:
+        with Job(folder, mirrored(steps=900, train={"checkpoint_steps": 70})) as job:
             if name == "killed":
                 # Whatever step this falls on, the run goes back to the last multiple of 70.
-                step = int.from_bytes(os.urandom(2), "big") % 800 + 100
+                step = int.from_bytes(os.urandom(2), "big") % 500 + 100
                 print("kill at or after step", step)
                 job.until_step(step)
                 job.signal("worker:1")
             assert job.wait() == 0, job.output
         assert job.result()["generations"] == (2 if name == "killed" else 1)
-        runs[name] = values(job.model_dir, 1200)
+        runs[name] = values(job.model_dir, 900)
     for name, value in runs["unbroken"].items():
         np.testing.assert_array_equal(value, runs["killed"][name], err_msg=name)
 
@@ -125,7 +125,7 @@ def test_sigterm_keeps_a_checkpoint_of_the_current_step_and_a_rerun_resumes_ther
 
 def test_a_child_that_hangs_is_noticed_killed_and_the_cluster_re_formed(tmp_path: Path) -> None:
     with Job(tmp_path, mirrored(steps=STEPS, deadlines={"hang": 4})) as job:
-        job.until_step(300)
+        job.until_step(200)
         job.signal("worker:1", number=signal.SIGSTOP)
         assert job.wait() == 0, job.output
     result = job.result()

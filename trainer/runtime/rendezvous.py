@@ -174,7 +174,10 @@ class Rendezvous:
             self.version += 1
 
     def all_told(self, now: float) -> bool:
-        """Whether everybody who is there knows that the job ended."""
+        """Whether everybody who is there knows that the job ended, and who is still to come if it ended that early."""
+        came = {*self.members, task_name(*self.task.chief)}
+        if self.code not in (Exit.MISSING, Exit.MISMATCH) and not came.issuperset(self.required):
+            return False
         alive = self.spec.deadlines.task_lost
         gone = [m.report.leaving or (self.phase == "failed" and now - m.seen > alive) for m in self.members.values()]
         return all(member.told_end or g for member, g in zip(self.members.values(), gone, strict=True))

@@ -462,6 +462,25 @@ def test_all_are_told_once_each_has_asked_since_the_end() -> None:
     assert job.core.all_told(job.now)
 
 
+@pytest.mark.parametrize("code", [Exit.OK, Exit.USER])
+def test_if_the_job_ends_before_all_came_those_have_to_be_told_too(code: Exit) -> None:
+    job = Job()
+    job.core.end(code, "already complete, or refused")  # by the chief, which needs no report for it
+    for name in ("worker:2", "worker:1"):
+        assert not job.core.all_told(job.now)
+        assert job.report(name).code == code
+    assert job.core.all_told(job.now)
+
+
+def test_nobody_waits_any_longer_for_those_who_did_not_come_in_time() -> None:
+    job = Job()
+    job.arrive("worker:0", "worker:1")
+    job.wait(RENDEZVOUS + 1)
+    job.arrive("worker:0", "worker:1")
+    assert job.outcome == ("failed", Exit.MISSING)
+    assert job.core.all_told(job.now)
+
+
 def test_a_restarted_supervisor_has_to_be_told_again() -> None:
     job = Job()
     job.run()
