@@ -42,7 +42,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--smoke", action="store_true", help="one short repetition, to see that it runs")
     arguments = parser.parse_args()
-    repetitions, steps, kills = (1, 20, 1) if arguments.smoke else (3, 100, 5)
+    repetitions, steps, kills = (1, 20, 1) if arguments.smoke else (3, 60, 5)
     figures = {
         "machine": machine(),
         "throughput": throughput(repetitions, steps),
