@@ -148,11 +148,10 @@ class Chief:
         if rendezvous.code is Exit.STOPPED:
             job_state.save(self._directory, self._state)
             say(rendezvous.message)
-        elif rendezvous.code is not Exit.OK:
-            say_error(rendezvous.message)
-            job_state.forget(self._directory)
         else:
             job_state.forget(self._directory)
+            if rendezvous.code is not Exit.OK:
+                say_error(rendezvous.message)
         deadline = time.monotonic() + LINGER_SECONDS
         own = rendezvous.members.get(self._supervisor.task.name)
         if own is not None:

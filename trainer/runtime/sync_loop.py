@@ -76,8 +76,8 @@ def run(setup: Setup, resume_step: int, channel: Channel) -> None:
         begun = begun or (now, step)
         rate = (step - logged[1]) * batch * local / (now - logged[0])
         window += means.numpy() * count
-        own = dict(zip(names, local_means.numpy().tolist(), strict=True))
         if now >= tell_at or stopped or step == total:
+            own = dict(zip(names, local_means.numpy().tolist(), strict=True))
             channel.tell("step", step=step, **own, examples_per_second=rate)
             tell_at = now + TELL_SECONDS
         if step % spec.train.log_steps == 0 or step == total or stopped:
@@ -124,9 +124,6 @@ def _make_call(strategy: Any, setup: Setup, trainable: Trainable) -> Any:
     step = training.make_step(setup, trainable, replicas)
     width = 1 + len(setup.metrics)
 
-    def all_reduce(vector: Any) -> Any:
-        return _all_reduce(tf.distribute.ReduceOp.SUM, vector)
-
     @tf.function
     def call(iterator: Any, count: Any, stop: Any) -> Any:
         losses = tf.zeros([longest])
@@ -138,26 +135,35 @@ def _make_call(strategy: Any, setup: Setup, trainable: Trainable) -> Any:
             sums += mean
         own = sums / tf.cast(count, tf.float32)
         vector = tf.concat([losses, own, [stop]], 0)
-        reduced = strategy.experimental_local_results(strategy.run(all_reduce, (vector,)))[0]
+        reduced = _all_reduce(strategy, tf.distribute.ReduceOp.SUM, vector)
         means = reduced[longest : longest + width] / float(replicas)
         return reduced[:longest] / float(replicas), means, own, reduced[-1]
 
     return lambda iterator, count, stop: call(iterator, tf.constant(count), tf.constant(stop))
 
 
-def _all_reduce(operation: Any, vector: Any) -> Any:
-    # identity puts the tensor on the replica's device: without one, "destinations can not be empty".
-    return tf.distribute.get_replica_context().all_reduce(operation, tf.identity(vector))
+def _all_reduce(strategy: Any, operation: Any, vector: Any, *, first_replica_only: bool = False) -> Any:
+    """Over all replicas; to be called inside a tf.function. Local replicas hold copies of one vector."""
+
+    def reduce(mine: Any) -> Any:
+        context = tf.distribute.get_replica_context()
+        # identity puts the tensor on the replica's device: without one, "destinations can not be empty".
+        mine = tf.identity(mine)
+        if first_replica_only:
+            mine = tf.where(tf.equal(context.replica_id_in_sync_group, 0), mine, tf.zeros_like(mine))
+        return context.all_reduce(operation, mine)
+
+    return strategy.experimental_local_results(strategy.run(reduce, (vector,)))[0]
 
 
 def _restore_everywhere(strategy: Any, setup: Setup, trainable: Trainable, channel: Channel) -> int:
     """The chief reads the checkpoint; step and values reach the others as the sum of its bits and their zeros."""
-    values, step = trainable.values(), 0
+    values, step = None, 0
     if setup.task.is_chief:
-        step, broken = training.restore(setup, trainable)
-        values = trainable.values()
+        step, values, broken = training.newest_values(setup, trainable)
         for line in broken:
             channel.tell("line", text=line)
+    values = values or trainable.values()
     shared = _from_chief(strategy, {"step": np.array(step, np.int64), **values}, setup.task.is_chief)
     step = int(shared.pop("step"))
     with strategy.scope():
@@ -173,12 +179,7 @@ def _from_chief(strategy: Any, values: checkpoint.Values, is_chief: bool) -> che
 
     @tf.function
     def total(vector: Any) -> Any:
-        def sum_of_first_replicas(mine: Any) -> Any:
-            context = tf.distribute.get_replica_context()
-            first = tf.equal(context.replica_id_in_sync_group, 0)
-            return _all_reduce(tf.distribute.ReduceOp.SUM, tf.where(first, mine, tf.zeros_like(mine)))
-
-        return strategy.experimental_local_results(strategy.run(sum_of_first_replicas, (vector,)))[0]
+        return _all_reduce(strategy, tf.distribute.ReduceOp.SUM, vector, first_replica_only=True)
 
     shared, offset, result = total(tf.constant(bits)).numpy().tobytes(), 0, {}
     for name, v in values.items():
@@ -197,10 +198,7 @@ def _average_statistics(strategy: Any, trainable: Trainable) -> None:
 
     @tf.function
     def mean(vector: Any) -> Any:
-        def reduce(mine: Any) -> Any:
-            return _all_reduce(tf.distribute.ReduceOp.MEAN, mine)
-
-        return strategy.experimental_local_results(strategy.run(reduce, (vector,)))[0]
+        return _all_reduce(strategy, tf.distribute.ReduceOp.MEAN, vector)
 
     parts = tf.split(mean(flat), [int(np.prod(v.shape)) for v in drifting])
     with strategy.scope():

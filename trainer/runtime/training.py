@@ -150,11 +150,11 @@ def total_steps(setup: Setup, training: inputs.Source) -> int:
     return spec.train.steps or 1000
 
 
-def restore(setup: Setup, trainable: Trainable) -> tuple[int, list[str]]:
-    """Loads the newest whole checkpoint into the variables.
+def newest_values(setup: Setup, trainable: Trainable) -> tuple[int, checkpoint.Values | None, list[str]]:
+    """Step and values of the newest whole checkpoint, in the order of `trainable.variables`.
 
     Returns:
-        Its step (0 if there is none), and a line for each damaged one that was passed over.
+        (0, None) if there is none; and a line for each damaged one that was passed over.
 
     Raises:
         UserError: it does not fit the spec or the model; the difference is named.
@@ -162,11 +162,19 @@ def restore(setup: Setup, trainable: Trainable) -> tuple[int, list[str]]:
     directory = setup.spec.directory
     found, broken = checkpoint.latest(directory)
     if found is None:
-        return 0, broken
+        return 0, None, broken
     if different := checkpoint.differences(found.meta, setup.spec, trainable.description()):
         raise checkpoint.refusal(found.meta, directory, different)
-    trainable.assign(checkpoint.read(found))
-    return found.step, broken
+    values = checkpoint.read(found)
+    return found.step, {name: values[name] for name, _ in trainable.variables}, broken
+
+
+def restore(setup: Setup, trainable: Trainable) -> tuple[int, list[str]]:
+    """Loads the newest whole checkpoint into the variables; gives what `newest_values` says of it."""
+    step, values, broken = newest_values(setup, trainable)
+    if values is not None:
+        trainable.assign(values)
+    return step, broken
 
 
 def evaluate(setup: Setup, values: checkpoint.Values) -> tuple[Any, dict[str, float]]:
