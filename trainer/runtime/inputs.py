@@ -77,14 +77,20 @@ def training(source: Source, *, batch: int, shards: int, index: Any, local: int,
     if steps == 0:
         raise UserError(f"train.batch_size: one step takes {per_step} examples, the data has {count}; make it smaller")
 
+    # AutoGraph would parse and convert their source at each start: a tenth of a second for nothing.
+    @tf.autograph.experimental.do_not_convert
     def one_epoch(epoch: Any) -> Any:
         order = tf.random.experimental.stateless_shuffle(tf.range(count), seed=[seed, epoch])
         rows = tf.reshape(order[: steps * per_step], [steps, shards, local * batch])
         return tf.data.Dataset.from_tensor_slices(tf.reshape(tf.gather(rows, index, axis=1), [steps * local, batch]))
 
+    @tf.autograph.experimental.do_not_convert
+    def examples(row: Any) -> Any:
+        return tf.gather(x, row), tf.gather(y, row)
+
     epochs = tf.data.Dataset.range(start // steps, INT64_MAX)
     rows = epochs.flat_map(one_epoch).skip(start % steps * local)
-    return rows.map(lambda row: (tf.gather(x, row), tf.gather(y, row)), num_parallel_calls=1).prefetch(4)
+    return rows.map(examples, num_parallel_calls=1).prefetch(4)
 
 
 def steps_in_epochs(source: Source, epochs: int, examples_per_step: int) -> int:

@@ -114,15 +114,17 @@ def build(setup: Setup) -> Trainable:
     return Trainable(model, optimizer)
 
 
-def make_step(setup: Setup, trainable: Trainable, replicas: int) -> Callable[[Any], Any]:
+def make_step(setup: Setup, trainable: Trainable, replicas: int) -> Any:
     """One replica's step: from an (x, y) batch to [loss, *metrics], means over that batch.
 
     Gradients are of sum(loss) / global_batch, so that their sum over replicas is the mean over the global batch.
+    As in Keras' own fit, no AutoGraph: a loss or metric that branches on a tensor uses tf.cond or tf.where.
     """
     model, optimizer = trainable.model, trainable.optimizer
     global_batch, _ = batch_sizes(setup.spec, setup.task.counts)
     float16 = setup.spec.train.mixed_precision == "float16"
 
+    @tf.autograph.experimental.do_not_convert
     def step(batch: Any) -> Any:
         x, y = batch
         with tf.GradientTape() as tape:
@@ -191,7 +193,7 @@ def evaluate(setup: Setup, values: checkpoint.Values) -> tuple[Any, dict[str, fl
     test = setup.split(Shard("test", seed=setup.spec.train.seed))
     figures = {"loss": setup.loss, **setup.metrics}
 
-    @tf.function
+    @tf.function(autograph=False)
     def score(x: Any, y: Any) -> Any:
         prediction = model(x, training=False)
         return tf.stack([tf.reduce_sum(tf.cast(f(y, prediction), tf.float32)) for f in figures.values()])
