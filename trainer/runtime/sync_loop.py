@@ -13,6 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from trainer.job.spec import JobSpec, batch_sizes
+from trainer.job.tf_config import Task
 from trainer.runtime import checkpoint, inputs, training
 from trainer.runtime.channel import Channel
 from trainer.runtime.curve import Curve
@@ -29,6 +30,9 @@ _IMPLEMENTATION = {
     "nccl": tf.distribute.experimental.CommunicationImplementation.NCCL,
 }
 
+_BROADCAST_KEY = 2**30
+"""Apart from the keys of TensorFlow's own collectives, which count up from 1 (cross_device_utils.py)."""
+_BROADCAST_SECONDS = 60.0
 TELL_SECONDS = 0.1
 """A small model takes a thousand steps a second; nobody looks that often."""
 
@@ -143,46 +147,49 @@ def _make_call(strategy: Any, setup: Setup, trainable: Trainable) -> Any:
     return lambda iterator, count, stop: call(iterator, tf.constant(count), tf.constant(stop))
 
 
-def _all_reduce(strategy: Any, operation: Any, vector: Any, *, first_replica_only: bool = False) -> Any:
+def _all_reduce(strategy: Any, operation: Any, vector: Any) -> Any:
     """Over all replicas; to be called inside a tf.function. Local replicas hold copies of one vector."""
 
     def reduce(mine: Any) -> Any:
         context = tf.distribute.get_replica_context()
         # identity puts the tensor on the replica's device: without one, "destinations can not be empty".
-        mine = tf.identity(mine)
-        if first_replica_only:
-            mine = tf.where(tf.equal(context.replica_id_in_sync_group, 0), mine, tf.zeros_like(mine))
-        return context.all_reduce(operation, mine)
+        return context.all_reduce(operation, tf.identity(mine))
 
     return strategy.experimental_local_results(strategy.run(reduce, (vector,)))[0]
 
 
 def _restore_everywhere(strategy: Any, setup: Setup, trainable: Trainable, channel: Channel) -> int:
-    """The chief reads the checkpoint; step and values reach the others as the sum of its bits and their zeros."""
+    """The chief reads the checkpoint; step and values reach the others through the cluster."""
     values, step = None, 0
     if setup.task.is_chief:
         step, values, broken = training.newest_values(setup, trainable)
         for line in broken:
             channel.tell("line", text=line)
     values = values or trainable.values()
-    shared = _from_chief(strategy, {"step": np.array(step, np.int64), **values}, setup.task.is_chief)
+    shared = _from_chief({"step": np.array(step, np.int64), **values}, setup.task)
     step = int(shared.pop("step"))
     with strategy.scope():
         trainable.assign(shared)
     return step
 
 
-def _from_chief(strategy: Any, values: checkpoint.Values, is_chief: bool) -> checkpoint.Values:
+def _from_chief(values: checkpoint.Values, task: Task) -> checkpoint.Values:
+    """The chief's values, on every task: the bits of all of them in one broadcast."""
     raw = b"".join(v.tobytes() for v in values.values())
-    bits = np.frombuffer(raw + bytes(-len(raw) % 4), np.int32)
-    if not is_chief:
-        bits = np.zeros_like(bits)
-
-    @tf.function(autograph=False)
-    def total(vector: Any) -> Any:
-        return _all_reduce(strategy, tf.distribute.ReduceOp.SUM, vector, first_replica_only=True)
-
-    shared, offset, result = total(tf.constant(bits)).numpy().tobytes(), 0, {}
+    bits = tf.constant(np.frombuffer(raw + bytes(-len(raw) % 4), np.int32))
+    common: dict[str, Any] = {
+        "group_size": len(task.members()),
+        "group_key": _BROADCAST_KEY,
+        "instance_key": _BROADCAST_KEY,
+        "shape": bits.shape,
+        "timeout_seconds": _BROADCAST_SECONDS,
+    }
+    with tf.device("CPU:0"):
+        if task.is_chief:
+            bits = tf.raw_ops.CollectiveBcastSend(input=bits, **common)
+        else:
+            bits = tf.raw_ops.CollectiveBcastRecv(T=tf.int32, **common)
+    shared, offset, result = bits.numpy().tobytes(), 0, {}
     for name, v in values.items():
         result[name] = np.frombuffer(shared, v.dtype, v.size, offset).reshape(v.shape)
         offset += v.nbytes
