@@ -16,11 +16,17 @@ STAMP := $(VENV)/.installed
 # hence a folder of its own, without dependencies.
 BENCH := .bench
 TF_KERAS := tf_keras==2.21.0
+TENSORBOARD := tensorboard==2.21.0
 SHELL_SCRIPTS := $(wildcard scripts/*.sh .ci/run)
 
 # A checkout beside a folder of shared data finds MNIST there; elsewhere it is downloaded and checked.
 ifneq ($(wildcard ../shared/data/.),)
 export TRAINER_DATA_DIR ?= $(abspath ../shared/data)
+endif
+
+# A build that reaches the package index only with this machine's network and certificates.
+ifneq ($(wildcard ../shared/ci/setup),)
+export BUILD_FLAGS ?= --network=host --secret id=ca,src=/etc/ssl/certs/ca-certificates.crt
 endif
 
 .PHONY: help
@@ -72,6 +78,23 @@ $(BENCH)/.installed: requirements-bench.lock | $(STAMP)
 	$(BIN)/pip install --require-hashes --no-deps --target $(BENCH) -r requirements-bench.lock
 	@touch $@
 
+.PHONY: images
+images: image-cpu image-cuda image-tensorboard ## build the images trainer:cpu, trainer:cuda, trainer:tensorboard
+
+.PHONY: image-cpu image-cuda image-tensorboard
+image-cpu image-cuda image-tensorboard: image-%:
+	scripts/images.sh $*
+
+.PHONY: compose-file
+compose-file: setup ## write docker-compose.yml from k8s/jobs
+	$(BIN)/trainer render compose ps=k8s/jobs/mnist-ps.yaml mwms=k8s/jobs/mnist-mwms.yaml gpu=k8s/jobs/mnist-gpu.yaml \
+	  > docker-compose.yml.new
+	mv docker-compose.yml.new docker-compose.yml
+
+.PHONY: test-compose
+test-compose: setup image-cpu image-tensorboard ## the same jobs across containers of a real Docker Engine
+	$(BIN)/pytest tests/compose
+
 .PHONY: lint
 lint: setup ## ruff, mypy, shellcheck
 	$(BIN)/ruff check
@@ -86,13 +109,20 @@ format: setup ## let ruff mend and format the code
 
 # Versions stay as they are where pyproject.toml allows it; UPGRADE=--upgrade takes the newest of everything.
 UPGRADE ?=
-COMPILE = $(BIN)/uv pip compile --universal --generate-hashes --no-emit-index-url --python-version 3.10 \
-  --only-binary :all: --custom-compile-command "make lock" --quiet $(UPGRADE)
+COMPILE = $(BIN)/uv pip compile --universal --generate-hashes --no-emit-index-url --only-binary :all: \
+  --custom-compile-command "make lock" --quiet $(UPGRADE)
+# Python 3.13 is Debian trixie's. What is not emitted is not needed to train: images/README.md.
+FOR_IMAGES = --python-version 3.13 $(addprefix --no-emit-package ,setuptools tensorboard-data-server wheel)
+FOR_TRAINING = $(addprefix --no-emit-package ,\
+  google-pasta grpcio libclang markdown markdown-it-py markupsafe mdurl pillow pygments werkzeug)
 
 .PHONY: lock
-lock: setup ## renew both lock files from pyproject.toml (UPGRADE=--upgrade: the newest versions)
-	$(COMPILE) --extra cpu --extra dev --output-file requirements.lock pyproject.toml
-	$(COMPILE) --no-deps --output-file requirements-bench.lock - <<< '$(TF_KERAS)'
+lock: setup ## renew all lock files from pyproject.toml (UPGRADE=--upgrade: the newest versions)
+	$(COMPILE) --python-version 3.10 --extra cpu --extra deploy --extra dev --output-file requirements.lock pyproject.toml
+	$(COMPILE) $(FOR_IMAGES) $(FOR_TRAINING) --extra cpu --output-file images/requirements-cpu.lock pyproject.toml
+	$(COMPILE) $(FOR_IMAGES) $(FOR_TRAINING) --extra cuda --output-file images/requirements-cuda.lock pyproject.toml
+	$(COMPILE) $(FOR_IMAGES) --output-file images/requirements-tensorboard.lock - <<< '$(TENSORBOARD)'
+	$(COMPILE) --python-version 3.10 --no-deps --output-file requirements-bench.lock - <<< '$(TF_KERAS)'
 
 .PHONY: golden
 golden: setup ## rewrite the expected texts of tests/golden; read the diff before you commit

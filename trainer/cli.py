@@ -78,6 +78,34 @@ def _parser() -> argparse.ArgumentParser:
     local.add_argument("--plain", action="store_true", help="prefixed lines instead of a live view")
     local.set_defaults(run=_local)
 
+    render = commands.add_parser("render", help="print what a target runs: a docker-compose file")
+    render.add_argument("target", choices=["compose"])
+    render.add_argument(
+        "specs", metavar="[PROFILE=]SPEC", nargs="+", help="job specs (YAML); several need a profile each"
+    )
+    render.set_defaults(run=_render)
+
+    for name, run, text in (
+        ("submit", _submit, "start a job's containers and return"),
+        ("status", _status, "show a job's tasks and where it is; exit code 0, or that of a failed job"),
+        ("logs", _logs, "print what a job's tasks have printed"),
+        ("delete", _delete, "stop and remove a job's containers; its volume stays"),
+    ):
+        command = commands.add_parser(name, help=text)
+        command.add_argument("--target", choices=["compose"], required=True, help="where the job runs")
+        _add_spec(command)
+        command.set_defaults(run=run)
+        if name == "status":
+            command.add_argument("--json", action="store_true", help="everything, for programs")
+        elif name == "logs":
+            command.add_argument("--follow", action="store_true", help="until the job ends")
+        elif name == "delete":
+            command.add_argument("--volumes", action="store_true", help="the volume too, with checkpoints and model")
+
+    result = commands.add_parser("result", help="print the result in a task's container, or of a spec's model_dir")
+    result.add_argument("spec", metavar="SPEC", nargs="?", help="a job spec (YAML); default that of the environment")
+    result.set_defaults(run=_result)
+
     schema = commands.add_parser("schema", help="print the JSON Schema of a spec, for editors")
     schema.set_defaults(run=_schema)
 
@@ -119,6 +147,62 @@ def _local(args: argparse.Namespace) -> int:
     overrides = [word for each in args.set for word in ("--set", each)]
     check = shlex.join([view.program("trainer"), "check", args.spec, *overrides])
     return local.run(spec, base_port=args.port, plain=args.plain, check=check)
+
+
+def _render(args: argparse.Namespace) -> int:
+    import shlex
+
+    from trainer.deploy import compose
+    from trainer.job.errors import UserError
+    from trainer.job.load import load_file
+
+    jobs = {}
+    for each in args.specs:
+        profile, equals, path = each.rpartition("=")
+        if (len(args.specs) > 1 and not equals) or profile in jobs:
+            raise UserError(f"{each!r}: several jobs in one file need a profile of their own each: PROFILE=SPEC")
+        jobs[profile] = load_file(path)
+    print(compose.render(jobs, shlex.join(["trainer", "render", "compose", *args.specs])), end="")
+    return int(Exit.OK)
+
+
+def _submit(args: argparse.Namespace) -> int:
+    from trainer.deploy import engine
+
+    engine.submit(_load(args), f"trainer submit --target compose {args.spec}")
+    return int(Exit.OK)
+
+
+def _status(args: argparse.Namespace) -> int:
+    import json
+
+    from trainer.deploy import engine, view
+
+    status = engine.status(_load(args))
+    print(json.dumps(status, indent=2) if args.json else view.status(status))
+    return int(status["code"])
+
+
+def _logs(args: argparse.Namespace) -> int:
+    from trainer.deploy import engine
+
+    engine.logs(_load(args), args.follow)
+    return int(Exit.OK)
+
+
+def _delete(args: argparse.Namespace) -> int:
+    from trainer.deploy import engine
+
+    engine.delete(_load(args), args.volumes)
+    return int(Exit.OK)
+
+
+def _result(args: argparse.Namespace) -> int:
+    from trainer.deploy import view
+    from trainer.job.load import load_environment, load_file
+
+    print(view.summary(load_file(args.spec) if args.spec else load_environment()))
+    return int(Exit.OK)
 
 
 def _schema(_: argparse.Namespace) -> int:

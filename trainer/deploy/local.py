@@ -20,7 +20,7 @@ from typing import NamedTuple
 from trainer.deploy import ports, view
 from trainer.job.errors import Exit
 from trainer.job.load import JOB_VARIABLE, SET_VARIABLE
-from trainer.job.names import control_port, task_name
+from trainer.job.names import CONTROL_PORT_VARIABLE, control_port, task_name
 from trainer.job.spec import JobSpec
 from trainer.job.tf_config import Task, tasks_of
 
@@ -77,7 +77,7 @@ def run(
 
 def environment(spec: JobSpec, task: Task, taken: Mapping[str, int]) -> dict[str, str]:
     """What a task's process finds in its environment, besides what we found in ours."""
-    own = {SET_VARIABLE, "TRAINER_CPUS", "TRAINER_CONTROL_PORT"}  # --set and TRAINER_SET are in the spec already
+    own = {SET_VARIABLE, "TRAINER_CPUS", CONTROL_PORT_VARIABLE}  # --set and TRAINER_SET are in the spec already
     environ = {key: value for key, value in os.environ.items() if key not in own}
     environ |= {
         "TF_CONFIG": task.tf_config(),
@@ -93,7 +93,7 @@ def environment(spec: JobSpec, task: Task, taken: Mapping[str, int]) -> dict[str
             sharing = 1  # it computes only when the workers are done: the final evaluation
         environ["TRAINER_CPUS"] = str(max(1, len(os.sched_getaffinity(0)) // sharing))
     if task.type == "evaluator":  # TF_CONFIG never names its address
-        environ["TRAINER_CONTROL_PORT"] = str(control_port(taken[task.name]))
+        environ[CONTROL_PORT_VARIABLE] = str(control_port(taken[task.name]))
     return environ
 
 

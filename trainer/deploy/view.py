@@ -97,18 +97,40 @@ def plain_lines(on_gone: Callable[[], None]) -> Show:
     return show
 
 
-def summary(spec: JobSpec, check: str) -> str:
-    """The end of a job that succeeded: main figures, where they are, and what to run next."""
+def summary(spec: JobSpec, check: str | None = None) -> str:
+    """The end of a job that succeeded: main figures and where they are; with a `check` to suggest, what to run next."""
     path = Path(spec.directory) / "result.json"
     result: object = None
     with contextlib.suppress(OSError, ValueError):
         result = json.loads(path.read_text())
     result = result if isinstance(result, dict) else {}
+    rows = [*_figures(result), ("result", str(path))]
+    if check is not None:
+        tensorboard = shlex.join([program("tensorboard"), "--logdir", f"{spec.directory}/tensorboard"])
+        rows += [("next", tensorboard), ("", check)]
+    return "\n".join(["", *_lines(rows)])
+
+
+def status(found: Mapping[str, Any]) -> str:
+    """What `trainer status` prints: a line per task, and where the job is."""
+    job = found["job"]
+    rows = [("phase", found["phase"]), *_figures(job)]
+    rows += [(name, _figure(job[name])) for name in ("step", "loss", "last_checkpoint") if job.get(name) is not None]
+    rows += [("waiting for", job["waiting_for"])] if job.get("waiting_for") else []
+    for name, task in found["tasks"].items():
+        code = f" with code {task['code']}" if task["state"] == "exited" else ""
+        restarts = f", started again {task['restarts']} times" if task["restarts"] else ""
+        rows.append((name, f"{task['state']}{code}{restarts}"))
+    return "\n".join(_lines(rows))
+
+
+def _figures(result: Mapping[str, Any]) -> list[tuple[str, str]]:
     names = ("status", "steps", "test_accuracy", "examples_per_second", "seconds_to_first_step", "generations")
-    rows = [(name, _figure(result[name])) for name in names if result.get(name) is not None]
-    tensorboard = shlex.join([program("tensorboard"), "--logdir", f"{spec.directory}/tensorboard"])
-    rows += [("result", str(path)), ("next", tensorboard), ("", check)]
-    return "\n".join(["", *(f"{name:<21}  {value}" for name, value in rows)])
+    return [(name, _figure(result[name])) for name in names if result.get(name) is not None]
+
+
+def _lines(rows: Sequence[tuple[str, str]]) -> list[str]:
+    return [f"{name:<21}  {value}" for name, value in rows]
 
 
 def program(name: str) -> str:

@@ -34,6 +34,12 @@ Replicas = Annotated[int, Field(ge=1, le=8192)]
 Text = Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f]+$")]
 
 
+OUR_IMAGES = {"trainer:cpu": "cpu", "trainer:cuda": "cuda"}
+"""The images of images/Dockerfile, by its targets."""
+# https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity/
+_BYTES = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
+
+
 class Strict(BaseModel):
     # The text under a field is its description in `trainer schema`; see `load.schema`.
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
@@ -134,6 +140,8 @@ class JobSpec(Strict):
     """A known dataset (mnist, digits), or an .npz with x_train, y_train, x_test, y_test. Default: the workload's."""
     dataset_sha256: str | None = Field(default=None, pattern=r"^[0-9a-f]{64}$")
     """SHA-256 of the arrays of an .npz of your own; those of known datasets are built in."""
+    image: Text | None = None
+    """Container image of every task. Default trainer:cpu, or trainer:cuda where a task asks for GPUs."""
     tasks: Tasks = Tasks()
     train: Train = Train()
     communication: Communication = Communication()
@@ -163,6 +171,11 @@ class JobSpec(Strict):
         if problems:
             raise PydanticCustomError("rules", "rules", {"problems": problems})
         return self
+
+    @property
+    def container_image(self) -> str:
+        groups = (self.tasks.chief, self.tasks.worker, self.tasks.ps, self.tasks.evaluator)
+        return self.image or ("trainer:cuda" if any(group and group.gpus for group in groups) else "trainer:cpu")
 
     @property
     def directory(self) -> str:
@@ -249,6 +262,12 @@ def batch_sizes(spec: JobSpec, counts: dict[TaskType, int]) -> tuple[int, int]:
         return spec.train.global_batch_size, spec.train.global_batch_size // replicas
     per_replica = spec.train.batch_size or 64
     return per_replica * replicas, per_replica
+
+
+def memory_bytes(quantity: str) -> int:
+    """Bytes of a memory limit as Kubernetes writes it: 1.5Gi."""
+    number = quantity.rstrip("".join(_BYTES))
+    return int(float(number) * _BYTES[quantity[len(number) :]])
 
 
 def learning_rate(spec: JobSpec, counts: dict[TaskType, int]) -> float:

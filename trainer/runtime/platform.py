@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import importlib.metadata
 import os
@@ -13,6 +14,7 @@ from pathlib import Path
 PARENT_VARIABLE = "TRAINER_PARENT"
 """The process id of a parent that wants to be outlived by nobody: it may be gone before we can ask."""
 _PR_SET_PDEATHSIG = 1
+_CGROUP = Path("/sys/fs/cgroup")
 
 
 def versions() -> dict[str, str]:
@@ -62,13 +64,31 @@ def _version(*names: str) -> str:
     return "absent"
 
 
+def oom_kills() -> int:
+    """How many processes of this cgroup the kernel has killed for want of memory; 0 where it does not tell."""
+    for path in ("memory.events", "memory/memory.oom_control"):
+        with contextlib.suppress(OSError):
+            counts = dict(line.split() for line in (_CGROUP / path).read_text().splitlines())
+            return int(counts.get("oom_kill", 0))
+    return 0
+
+
+def memory_limit() -> int | None:
+    """Bytes that this cgroup may use, version 2 or 1; None if there is no limit."""
+    for path in ("memory.max", "memory/memory.limit_in_bytes"):
+        with contextlib.suppress(OSError, ValueError):
+            limit = int((_CGROUP / path).read_text())
+            return limit if limit < 2**60 else None  # version 1 writes a page below 2**63
+    return None
+
+
 def _cgroup_quota() -> float | None:
     """CPUs of the cgroup's CFS quota, version 2 or 1; None if there is none."""
     try:
-        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
+        quota, period = (_CGROUP / "cpu.max").read_text().split()
     except (OSError, ValueError):
         try:
-            base = Path("/sys/fs/cgroup/cpu")
+            base = _CGROUP / "cpu"
             quota, period = (base / "cpu.cfs_quota_us").read_text(), (base / "cpu.cfs_period_us").read_text()
         except OSError:
             return None

@@ -8,12 +8,10 @@ import tempfile
 from pathlib import Path
 
 from trainer.job.errors import UserError
-from trainer.job.names import TF_PORT, control_port
+from trainer.job.names import CONTROL_PORT_VARIABLE, TF_PORT, control_port
 from trainer.job.spec import JobSpec
 from trainer.job.tf_config import Task
 
-CONTROL_PORT_VARIABLE = "TRAINER_CONTROL_PORT"
-"""An evaluator's control port: TF_CONFIG names no address for it."""
 LOG_VARIABLE = "TRAINER_LOG_DIR"
 
 

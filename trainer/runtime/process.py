@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from trainer.job.tf_config import Task
+from trainer.runtime import platform
 from trainer.runtime.channel import EVENTS_VARIABLE
 from trainer.runtime.platform import PARENT_VARIABLE
 
@@ -23,8 +24,9 @@ _LAST_WORDS_SECONDS = 0.5
 class Child:
     """One process. `status` merges its events; `on_change` is called at each, and at its end."""
 
-    def __init__(self, on_change: Callable[[Child, dict[str, Any]], None]) -> None:
-        self._on_change = on_change
+    def __init__(self, task: Task, on_change: Callable[[Child, dict[str, Any]], None]) -> None:
+        self._task_type, self._on_change = task.type, on_change
+        self._oom_kills = platform.oom_kills()
         self._process: asyncio.subprocess.Process
         self._watcher: asyncio.Task[None]
         self.generation = 0
@@ -40,7 +42,7 @@ class Child:
         cls, task: Task, log: Path, more_environ: dict[str, str], on_change: Callable[[Child, dict[str, Any]], None]
     ) -> Child:
         """Starts the process. Its stdout is ours, its stderr, where TensorFlow talks, goes to the log file."""
-        child = cls(on_change)
+        child = cls(task, on_change)
         ours, theirs = os.pipe()
         environ = {
             "TF_CPP_MIN_LOG_LEVEL": "1",
@@ -97,9 +99,14 @@ class Child:
         assert self.exit is not None
         if self.exit < 0:
             name = signal.Signals(-self.exit).name
-            hint = "; out of memory?" if name == "SIGKILL" else ""
-            return f"killed by {name}{hint}"
+            return self._out_of_memory() if name == "SIGKILL" else f"killed by {name}"
         return str(self.status.get("peer_lost") or f"exit code {self.exit}")
+
+    def _out_of_memory(self) -> str:
+        if platform.oom_kills() == self._oom_kills:
+            return "killed by SIGKILL; out of memory?"
+        limit = f" at its limit of {limit / 2**20:.0f} MiB" if (limit := platform.memory_limit()) else ""
+        return f"out of memory{limit}, killed by the kernel; raise tasks.{self._task_type}.memory"
 
     def _order(self, order: dict[str, Any]) -> None:
         stdin = self._process.stdin

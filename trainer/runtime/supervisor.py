@@ -13,13 +13,14 @@ import os
 import signal
 import time
 import uuid
+from pathlib import Path
 from typing import Any
 
 from trainer.job import load, tf_config
 from trainer.job.errors import Exit, TrainerError
 from trainer.job.spec import JobSpec
 from trainer.job.tf_config import Task
-from trainer.runtime import platform, preflight
+from trainer.runtime import last_end, platform, preflight
 from trainer.runtime.child import is_server
 from trainer.runtime.lines import say, say_error
 from trainer.runtime.process import Child
@@ -40,18 +41,27 @@ def main() -> int:
         platform.die_with_parent(signal.SIGTERM)
         spec = load.load_environment()
         task = tf_config.from_environment(spec)
-        workload.check(spec)
-        return int(asyncio.run(Supervisor(spec, task).run()))
+        log = preflight.log_file(spec, task)
     except TrainerError as error:
         say_error(str(error))
         return int(error.code)
+    if (code := last_end.again(log)) is not None:
+        return int(code)
+    try:
+        workload.check(spec)
+        code = asyncio.run(Supervisor(spec, task, log).run())
+    except TrainerError as error:
+        say_error(str(error))
+        code = error.code
+    last_end.remember(log, code)
+    return int(code)
 
 
 class Supervisor:
     """One task's supervisor. The chief's has a `Chief` beside it, and asks that one without a network."""
 
-    def __init__(self, spec: JobSpec, task: Task) -> None:
-        self.spec, self.task = spec, task
+    def __init__(self, spec: JobSpec, task: Task, log: Path) -> None:
+        self.spec, self.task, self.log = spec, task, log
         self.incarnation = uuid.uuid4().hex
         self.versions = platform.versions()
         self.spec_digest = hashlib.sha256(spec.model_dump_json().encode()).hexdigest()[:12]
@@ -65,7 +75,6 @@ class Supervisor:
         self.first_step_at: float | None = None
         self.chief_seen = time.monotonic()
         self.phase = "forming"
-        self.log = preflight.log_file(spec, task)
 
     async def run(self) -> Exit:
         if self.task.type != "evaluator":

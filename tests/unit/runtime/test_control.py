@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import os
 import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -134,7 +135,8 @@ def chief(tmp_path: Path) -> Iterator[Chief]:
     """A chief of three workers, none of which came yet."""
     tasks = {"worker": 3}
     spec = build({"name": "j", "strategy": "multi_worker_mirrored", "tasks": tasks, "model_dir": str(tmp_path)})
-    chief = Chief(Supervisor(spec, tasks_of(spec)[0]))
+    task = tasks_of(spec)[0]
+    chief = Chief(Supervisor(spec, task, Path(os.devnull)))
     yield chief
     chief._lock.close()
 

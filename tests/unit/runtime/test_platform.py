@@ -53,7 +53,7 @@ QUOTAS: list[tuple[dict[str, str], float | None]] = [
 @pytest.fixture
 def cgroup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder in the place of /sys/fs/cgroup."""
-    monkeypatch.setattr(platform, "Path", lambda path: Path(str(path).replace("/sys/fs/cgroup", str(tmp_path))))
+    monkeypatch.setattr(platform, "_CGROUP", tmp_path)
     monkeypatch.delenv("TRAINER_CPUS", raising=False)
     return tmp_path
 
@@ -68,6 +68,31 @@ def test_then_the_quota_of_the_cgroup_within_the_affinity(
     available = len(os.sched_getaffinity(0))
     assert platform.cpus(None) == (available if quota is None else max(1, min(available, round(quota))))
     assert platform._cgroup_quota() == quota
+
+
+# Each: files of the cgroup, processes killed, and the limit; version 2, 1, 1 without a limit, none.
+MEMORY: list[tuple[dict[str, str], int, int | None]] = [
+    ({"memory.events": "low 0\noom 3\noom_kill 2\n", "memory.max": "1048576\n"}, 2, 1048576),
+    ({"memory.events": "oom_kill 0\n", "memory.max": "max\n"}, 0, None),
+    (
+        {
+            "memory/memory.oom_control": "oom_kill_disable 0\nunder_oom 0\noom_kill 1\n",
+            "memory/memory.limit_in_bytes": "1048576\n",
+        },
+        1,
+        1048576,
+    ),
+    ({"memory/memory.limit_in_bytes": "9223372036854771712\n"}, 0, None),
+    ({}, 0, None),
+]
+
+
+@pytest.mark.parametrize(("files", "kills", "limit"), MEMORY)
+def test_what_the_cgroup_tells_of_memory(cgroup: Path, files: dict[str, str], kills: int, limit: int | None) -> None:
+    for name, text in files.items():
+        (cgroup / name).parent.mkdir(exist_ok=True)
+        (cgroup / name).write_text(text)
+    assert (platform.oom_kills(), platform.memory_limit()) == (kills, limit)
 
 
 def test_this_process_was_started_before_now_and_after_the_machine() -> None:

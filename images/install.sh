@@ -1,0 +1,36 @@
+#!/bin/sh
+# install.sh VENV LOCK: the locked packages, less what nobody needs to run them. Figures are megabytes, and those of
+# TensorFlow 2.21; images/README.md has the reasons.
+set -eu
+venv=$1 lock=$2
+site=$(echo "$venv"/lib/python3.*/site-packages)
+
+if [ -f /run/secrets/ca ]; then export PIP_CERT=/run/secrets/ca; fi
+python3 -m venv /tmp/pip
+# --no-deps: the lock is complete but for what was left out of it on purpose (Makefile, FOR_IMAGES).
+/tmp/pip/bin/pip --python "$venv/bin/python" install --no-cache-dir --disable-pip-version-check --no-compile \
+  --no-deps --require-hashes --only-binary :all: --requirement "$lock"
+
+# To compile against: headers (290 in tensorflow, 60 in nvidia), static libraries (120 in nvidia), sources, stubs.
+rm -rf "$site"/tensorflow/include "$site"/tensorflow/xla_aot_runtime_src "$site"/nvidia/*/include
+find "$site" -type f \( -name '*.a' -o -name '*.pyi' -o -name '*.pyx' -o -name '*.pxd' -o -name '*.c' \) -delete
+# Extensions that only converters load: tf2xla's (18), StableHLO's (25). TFLite's is loaded with tf.compat.v1.
+rm -f "$site"/tensorflow/compiler/tf2xla/ops/_xla_ops.so \
+  "$site"/tensorflow/compiler/mlir/stablehlo/stablehlo_extension.so
+# TensorBoard's pages (7), where only its summaries are wanted: tf.summary is made of them.
+if [ -d "$site/tensorflow" ]; then
+  rm -r "$site"/tensorboard/webfiles.zip "$site"/tensorboard/plugins/projector/tf_projector_plugin
+fi
+# The libraries' own tests (27).
+find "$site" \( -path '*/numpy/*' -o -path '*/h5py/*' -o -path '*/tensorflow/*' \) -type d \
+  \( -name tests -o -name kernel_tests -o -name memory_tests \) -prune -exec rm -rf {} +
+find "$site" \( -path '*/keras/*' -o -path '*/tensorboard/*' \) -type f -name '*_test.py' -delete
+# NVIDIA's compilers (200), but for what XLA calls and reads: ptxas and libdevice.
+find "$site" -path '*/nvidia/*/bin/*' -type f ! -name ptxas -delete
+find "$site" -path '*/nvidia/*/nvvm/*' -type f ! -name 'libdevice*' -delete
+# Symbols (200 in libtensorflow_cc). Not of libraries that auditwheel has rewritten: they break.
+find "$site" -type f -name '*.so*' ! -path '*.libs/*' ! -path '*/numpy/*' ! -path '*/h5py/*' ! -path '*/nvidia/*' \
+  -exec strip --strip-unneeded {} +
+
+# By content, not by time: the same packages give the same layer. Templates for other Pythons do not compile.
+python3 -m compileall -q --invalidation-mode unchecked-hash "$site" || true

@@ -1,0 +1,33 @@
+#!/usr/bin/env bash
+# Builds the images: scripts/images.sh [cpu] [cuda] [tensorboard]     all without an argument
+# Settings, all optional: BASE_IMAGE (default debian:trixie-slim); TRAINER_DATA_DIR (a folder with mnist.npz, taken
+# instead of the published file); BUILD_FLAGS (more words for `docker build`, as --network=host or
+# --secret id=ca,src=FILE for the certificates of a proxy).
+set -o errexit -o nounset -o pipefail
+
+main() {
+  cd "$(dirname "${BASH_SOURCE[0]}")/.."
+  command -v docker >/dev/null || {
+    echo "images: the command docker is missing; see https://docs.docker.com/engine/install" >&2
+    exit 16
+  }
+  [[ $# -gt 0 ]] || set -- cpu cuda tensorboard
+  local flags=() variant
+  read -r -a flags <<<"${BUILD_FLAGS:-}"
+  if [[ -n ${BASE_IMAGE:-} ]]; then flags+=(--build-arg "BASE_IMAGE=$BASE_IMAGE"); fi
+  if [[ -f ${TRAINER_DATA_DIR:-}/mnist.npz ]]; then
+    # A folder of its own: the whole of it is sent to the builder.
+    mnist=$(mktemp -d)
+    trap 'rm -rf "$mnist"' EXIT
+    cp "$TRAINER_DATA_DIR/mnist.npz" "$mnist"
+    flags+=(--build-context "mnist=$mnist")
+  fi
+  for variant in "$@"; do
+    docker build --file images/Dockerfile --target "$variant" --tag "trainer:$variant" \
+      --label "org.opencontainers.image.revision=$(git rev-parse HEAD 2>/dev/null || echo unknown)" \
+      --label "org.opencontainers.image.version=$(sed -n 's/__version__ = "\(.*\)"/\1/p' trainer/__init__.py)" \
+      "${flags[@]}" .
+  done
+}
+
+main "$@"

@@ -1,0 +1,178 @@
+"""A job as a user starts it: `docker compose up` on a real engine, watched through engine and chief."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import signal
+import subprocess
+import tarfile
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import docker
+import yaml
+
+from tests.harness import TRAINER
+from trainer.deploy import engine
+from trainer.job import load
+from trainer.job.names import host_name
+
+ROOT = Path(__file__).parents[2]
+POLL_SECONDS = 0.2
+CLIENT = docker.from_env()
+
+
+class Project:
+    """`trainer render compose SPEC > FILE` and `docker compose up`; nothing is left when the context is left."""
+
+    def __init__(self, folder: Path, spec: dict[str, Any], *files: dict[str, Any]) -> None:
+        """`files` are merged over the rendered one, as with `docker compose --file A --file B`."""
+        path = folder / "job.yaml"
+        path.write_text(yaml.safe_dump(spec))
+        self.spec = load.load_file(path)
+        rendered = subprocess.run([*TRAINER, "render", "compose", str(path)], check=True, stdout=subprocess.PIPE)
+        texts = [rendered.stdout.decode(), *map(yaml.safe_dump, files)]
+        self._words = ["docker", "compose", "--project-directory", str(folder)]
+        for i, text in enumerate(texts):
+            file = folder / f"compose-{i}.yml"
+            file.write_text(text)
+            self._words += ["--file", str(file)]
+        self.lines: list[str] = []
+        self._up: subprocess.Popen[str] | None = None
+
+    def __enter__(self) -> Project:
+        self.up()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.compose("down", "--volumes", "--timeout", "2")
+        if self._up is not None:
+            self.wait()
+
+    def compose(self, *words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [*self._words, *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=120
+        )
+
+    def up(self) -> None:
+        self._up = subprocess.Popen([*self._words, "up"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        self._reader = threading.Thread(target=self._read, args=[self._up], daemon=True)
+        self._reader.start()
+
+    def wait(self, timeout: float = 180) -> int:
+        """The exit code of `docker compose up`, once everything it printed was read."""
+        assert self._up is not None
+        try:
+            code = self._up.wait(timeout)
+        except subprocess.TimeoutExpired:
+            self._up.kill()
+            raise AssertionError(f"`docker compose up` did not end within {timeout:g} s\n{self.output}") from None
+        self._reader.join(10)
+        if self._up.stdout is not None:
+            self._up.stdout.close()
+        return code
+
+    @property
+    def output(self) -> str:
+        return "\n".join(self.lines)
+
+    def container(self, task: str) -> Any:
+        task_type, _, index = task.partition(":")
+        host = host_name(self.spec.name, task_type, int(index))
+        return CLIENT.containers.get(f"{self.spec.name}-{host}-1")
+
+    def kill(self, task: str) -> None:
+        """SIGKILL to process 1 of a task's container, from outside. `docker kill` is a wish to stop: no restart."""
+        os.kill(self.container(task).attrs["State"]["Pid"], signal.SIGKILL)
+
+    def exit_codes(self) -> dict[str, int]:
+        return {name: row["code"] for name, row in engine.status(self.spec)["tasks"].items()}
+
+    def status(self) -> dict[str, Any]:
+        """The chief's /status, or result.json; empty while there is neither."""
+        with contextlib.suppress(Exception):
+            return dict(engine.status(self.spec)["job"])
+        return {}
+
+    def until(self, what: str, reached: Callable[[dict[str, Any]], Any], timeout: float = 120) -> dict[str, Any]:
+        """The first status for which `reached` holds; fails with the output if the job ends or time is up."""
+        assert self._up is not None
+        deadline = time.monotonic() + timeout
+        while time.monotonic() < deadline:
+            status = self.status()
+            if status and reached(status):
+                return status
+            assert self._up.poll() is None, f"the job ended before: {what}\n{self.output}"
+            time.sleep(POLL_SECONDS)
+        raise AssertionError(f"not within {timeout:g} s: {what}; status {self.status()}\n{self.output}")
+
+    def until_step(self, step: int) -> dict[str, Any]:
+        return self.until(f"step {step}", lambda s: (s.get("step") or 0) >= step)
+
+    def until_formed_again(self, generation: int) -> dict[str, Any]:
+        """Until a later generation makes steps."""
+        return self.until(
+            f"a generation after {generation}", lambda s: s["generation"] > generation and s.get("loss") is not None
+        )
+
+    def result(self) -> dict[str, Any]:
+        return dict(engine.status(self.spec)["job"])
+
+    def file(self, name: str) -> str:
+        """Text of a file in model_dir."""
+        source = f"{self.container(self.chief).name}:/workspace/runs/{self.spec.name}/{name}"
+        copied = subprocess.run(["docker", "cp", source, "-"], check=True, capture_output=True, timeout=60)
+        shown = subprocess.run(
+            ["tar", "--extract", "--to-stdout"], input=copied.stdout, check=True, capture_output=True
+        )
+        return shown.stdout.decode()
+
+    @property
+    def chief(self) -> str:
+        return "chief:0" if self.spec.tasks.chief else "worker:0"
+
+    def _read(self, process: subprocess.Popen[str]) -> None:
+        assert process.stdout is not None
+        for line in process.stdout:
+            self.lines.append(line.rstrip("\n"))
+
+
+def untar(archive: bytes) -> str:
+    """The text of the only file in what `docker cp CONTAINER:FILE -` writes."""
+    with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
+        file = tar.extractfile(tar.next())  # type: ignore[arg-type]
+        assert file is not None
+        return file.read().decode()
+
+
+def left_of(project: str) -> list[str]:
+    """Names of containers, networks and volumes of a compose project."""
+    label = {"label": f"com.docker.compose.project={project}"}
+    containers, networks = CLIENT.containers.list(all=True, filters=label), CLIENT.networks.list(filters=label)
+    return [each.name for each in (*containers, *networks, *CLIENT.volumes.list(filters=label))]
+
+
+def run_in(container: Any, program: str) -> tuple[int, str]:
+    """Exit code and output of a Python program in a running container."""
+    code, output = container.exec_run(["python3", "-c", program])
+    return code, output.decode()
+
+
+def trainer(*words: str, environ: dict[str, str] | None = None, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*TRAINER, *words], capture_output=True, text=True, timeout=120, cwd=cwd, env={**os.environ, **(environ or {})}
+    )
+
+
+def root_compose(*words: str, environ: dict[str, str] | None = None, files: Sequence[str] = ()) -> Any:
+    """`docker compose` in the root of the checkout."""
+    command = ["docker", "compose", *(word for file in files for word in ("--file", file)), *words]
+    return subprocess.Popen(
+        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        env={**os.environ, **(environ or {})},
+    )  # fmt: skip

@@ -1,0 +1,120 @@
+"""Jobs that nothing happens to, on a real engine."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.compose.project import CLIENT, Project, left_of, root_compose, run_in, untar
+from tests.harness import Job
+from tests.local import specs
+
+# 400 steps at a rate that the CNN learns fast with: a minute instead of the ten of 5,000 at the classic rate.
+SHORT = {"TRAINER_SET": "train.steps=400 train.learning_rate=1e-3 train.checkpoint_steps=200"}
+REPLICAS = {"mnist-ps": 1, "mnist-mwms": 2}
+
+
+def until_line(process: subprocess.Popen[str], words: str) -> list[str]:
+    lines = []
+    assert process.stdout is not None
+    for line in process.stdout:
+        lines.append(line)
+        if words in line:
+            return lines
+    raise AssertionError("".join(lines))
+
+
+@pytest.fixture(scope="module")
+def both() -> Any:
+    """`docker compose --profile ps --profile mwms up` of the repository's own file, and what was seen of it."""
+    assert left_of("trainer") == [], "the compose project `trainer` is in use on this machine"
+    up = root_compose("--profile", "ps", "--profile", "mwms", "up", environ=SHORT)
+    try:
+        seen = {"lines": until_line(up, "mnist-ps-chief-0-1   | step 1")}
+        peers = {name: CLIENT.containers.get(f"trainer-{name}-1") for name in ("mnist-ps-chief-0", "mnist-ps-worker-1")}
+        stranger = CLIENT.containers.get("trainer-mnist-mwms-worker-0-1")
+        address = peers["mnist-ps-chief-0"].attrs["NetworkSettings"]["Networks"]["trainer_mnist-ps"]["IPAddress"]
+        knock = "import socket; socket.create_connection(({!r}, {}), 3)"
+        seen["by name"] = run_in(stranger, knock.format("mnist-ps-chief-0", 3222))
+        seen["by address"] = run_in(stranger, knock.format(address, 3222))
+        seen["as a peer"] = run_in(peers["mnist-ps-worker-1"], knock.format(address, 3222))
+        seen["egress"] = run_in(peers["mnist-ps-worker-1"], knock.format("192.0.2.1", 80))
+        seen["write"] = run_in(stranger, "open('/opt/trainer/x', 'w')")
+        seen["who"] = run_in(stranger, "import os; print(os.getuid())")
+        seen["ports"] = stranger.ports
+        seen["rest"] = up.communicate(timeout=420)[0]
+        seen["code"] = up.returncode
+        for name in REPLICAS:
+            # Its own container has ended; the file is in the volume.
+            chief = f"trainer-{name}-{'chief-0' if name == 'mnist-ps' else 'worker-0'}-1"
+            source = f"{chief}:/workspace/runs/{name}/result.json"
+            copied = subprocess.run(["docker", "cp", source, "-"], check=True, capture_output=True).stdout
+            seen[name] = json.loads(untar(copied))
+        again = root_compose("--profile", "ps", "--profile", "mwms", "up", environ=SHORT)
+        seen["again"], _ = again.communicate(timeout=120)
+        seen["again code"] = again.returncode
+        yield seen
+    finally:
+        up.kill()
+        down = root_compose("--profile", "*", "down", "--volumes", "--timeout", "2")
+        down.communicate(timeout=120)
+
+
+@pytest.mark.parametrize("name", REPLICAS)
+def test_mnist_is_learnt_by_one_cluster_and_up_ends_with_0(both: Any, name: str) -> None:
+    assert both["code"] == 0, both["rest"]
+    result = both[name]
+    assert (result["status"], result["steps"]) == ("succeeded", 400)
+    assert result["test_accuracy"] >= 0.97
+    lines = [line for task, line in result["tasks"].items() if task != "evaluator:0"]
+    workers = {"mnist-ps": "workers=3 ps=1", "mnist-mwms": "workers=2 ps=0"}[name]
+    assert len(lines) == {"mnist-ps": 5, "mnist-mwms": 2}[name]
+    assert all(workers in line and f"replicas_in_sync={REPLICAS[name]} " in line for line in lines)
+
+
+def test_a_second_up_says_that_the_jobs_are_complete(both: Any) -> None:
+    assert both["again code"] == 0
+    assert both["again"].count("already complete") == 2, both["again"]
+
+
+def test_jobs_side_by_side_do_not_reach_each_other(both: Any) -> None:
+    assert both["as a peer"] == (0, "")
+    assert both["by name"][0] != 0
+    assert both["by address"][0] != 0
+
+
+def test_containers_can_neither_get_out_nor_write_nor_be_reached_from_outside(both: Any) -> None:
+    assert "Network is unreachable" in both["egress"][1]
+    assert "Read-only file system" in both["write"][1]
+    assert both["who"] == (0, "1000\n")
+    assert not any(both["ports"].values())
+
+
+def test_down_leaves_nothing(tmp_path: Path) -> None:
+    with Project(tmp_path, {**specs.mirrored(steps=10), "name": "leaves-nothing"}) as project:
+        assert project.wait() == 0, project.output
+        assert left_of("leaves-nothing")
+        project.compose("down", "--volumes")
+        assert left_of("leaves-nothing") == []
+
+
+def test_local_and_compose_train_the_same(tmp_path: Path) -> None:
+    spec = specs.mirrored(steps=60, train={"log_steps": 5, "seed": 7}, tasks={"worker": {"replicas": 2, "cpu": 1}})
+    (tmp_path / "local").mkdir()
+    with Job(tmp_path / "local", spec) as job:
+        assert job.wait() == 0, job.output
+        here = (job.model_dir / "metrics.jsonl").read_text()
+        result = job.result()
+    with Project(tmp_path, {**spec, "name": "same"}) as project:
+        assert project.wait() == 0, project.output
+        there = project.file("metrics.jsonl")
+        assert project.result()["tasks"] == result["tasks"]
+    curves = [[json.loads(line) for line in text.splitlines()] for text in (here, there)]
+    assert [row["step"] for row in curves[0]] == [row["step"] for row in curves[1]] == list(range(5, 61, 5))
+    for one, other in zip(*curves, strict=True):
+        assert math.isclose(one["step_loss"], other["step_loss"], rel_tol=1e-3), (one, other)

@@ -1,0 +1,103 @@
+"""A job's cluster as a docker-compose file: text from specs, nothing else. `engine.py` runs it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import yaml
+
+from trainer.job.errors import UserError
+from trainer.job.names import TF_PORT, host_name
+from trainer.job.spec import OUR_IMAGES, JobSpec, memory_bytes
+from trainer.job.tf_config import Task, tasks_of
+
+WORKSPACE = "/workspace"
+"""The working directory in our images; model_dir is `runs/<name>` below it."""
+RESTARTS = 4
+"""Of a container that was killed. Docker knows no exit code but 0: what failed for good, it restarts too."""
+STOP_SECONDS = 4
+"""On top of deadlines.stop, before Docker kills."""
+
+
+def render(jobs: Mapping[str, JobSpec], command: str) -> str:
+    """The compose file of some jobs.
+
+    Args:
+        jobs: by profile; the only job may have the profile "", which means that it needs none.
+        command: that writes this file, for its first line.
+
+    Raises:
+        UserError: two jobs of one name, or one that is named as something else in the file.
+    """
+    names = [spec.name for spec in jobs.values()]
+    for name in names:
+        if names.count(name) > 1 or name == "tensorboard":
+            raise UserError(f"name: {name!r}: is taken in this compose file; jobs in one file need names of their own")
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("trainer.deploy"), undefined=jinja2.StrictUndefined, autoescape=False,  # noqa: S701 (YAML)
+        trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True,
+    )  # fmt: skip
+    environment.filters["scalar"] = _scalar
+    first = next(iter(jobs.values()))
+    return environment.get_template("compose.yaml.j2").render(
+        command=command,
+        project=first.name if list(jobs) == [""] else "trainer",
+        restarts=RESTARTS,
+        jobs=[_job(profile, spec) for profile, spec in jobs.items()],
+    )
+
+
+def _job(profile: str, spec: JobSpec) -> dict[str, Any]:
+    mounts = [f"{_volume(spec)}:{WORKSPACE}/runs{'' if _volume(spec) == spec.name else f'/{spec.name}'}"]
+    changed: dict[str, Any] = {"model_dir": None}
+    for key in ("workload", "dataset"):
+        path = getattr(spec, key)
+        if path and path.endswith((".py", ".npz")):
+            changed[key] = Path(path).name
+            mounts.append(f"{_source(path)}:{WORKSPACE}/{Path(path).name}:ro")
+    tasks = tasks_of(spec, lambda task_type, index: f"{host_name(spec.name, task_type, index)}:{TF_PORT}")
+    chief = next(task for task in tasks if task.is_chief)
+    return {
+        "name": spec.name,
+        "profile": profile,
+        "image": spec.container_image,
+        "build": OUR_IMAGES.get(spec.container_image),
+        "mounts": mounts,
+        "results": f"{mounts[0].partition(':')[0]}:{WORKSPACE}/runs/{spec.name}:ro",
+        "volume": None if spec.model_dir else spec.name,
+        "stop_seconds": f"{spec.deadlines.stop + STOP_SECONDS:g}",
+        "spec": spec.model_copy(update=changed).model_dump_json(exclude_defaults=True),
+        "chief": host_name(spec.name, chief.type, chief.index),
+        "tasks": [_task(spec, task) for task in tasks],
+    }
+
+
+def _task(spec: JobSpec, task: Task) -> dict[str, Any]:
+    group = spec.tasks.group(task.type)
+    assert group is not None
+    return {
+        "host": host_name(spec.name, task.type, task.index),
+        "tf_config": task.tf_config(),
+        "cpu": f"{group.cpu:g}" if group.cpu else None,
+        "memory": memory_bytes(group.memory) if group.memory else None,
+        "gpus": group.gpus,
+    }
+
+
+def _volume(spec: JobSpec) -> str:
+    """What holds model_dir: a volume of the job's name or, where the spec names a folder, that folder."""
+    return _source(spec.model_dir) if spec.model_dir else spec.name
+
+
+def _source(path: str) -> str:
+    # Compose takes what begins with a dot or a slash for a path, and all else for the name of a volume.
+    return path if path.startswith("/") else f"./{path}"
+
+
+def _scalar(text: str) -> str:
+    """Text as a YAML scalar on one line; `$`, which compose would expand, doubled."""
+    quoted: str = yaml.dump(text.replace("$", "$$"), default_style="'", width=2**31, allow_unicode=False)
+    return quoted.strip()

@@ -1,0 +1,178 @@
+"""A job on a Docker Engine: `trainer submit|status|logs|delete --target compose`.
+
+Compose itself starts and ends containers; the engine is asked what compose would only find out half-way.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import subprocess
+import tarfile
+from collections.abc import Sequence
+from typing import Any
+
+import docker
+from docker.errors import APIError, DockerException, ImageNotFound, NotFound
+
+from trainer.deploy import compose
+from trainer.job.errors import Exit, TrainerError
+from trainer.job.names import host_name, task_name
+from trainer.job.spec import OUR_IMAGES, JobSpec
+from trainer.job.tf_config import tasks_of
+
+OLDEST_ENGINE = (24, 0)
+"""What the tests have run on, and everything the compose file uses."""
+OLDEST_COMPOSE = (2, 24)
+ENGINE_SECONDS = 20
+_PROJECT, _SERVICE = "com.docker.compose.project", "com.docker.compose.service"
+_INSTALL = "see https://docs.docker.com/engine/install"
+
+
+def submit(spec: JobSpec, command: str) -> None:
+    """Starts the job's containers and returns.
+
+    Raises:
+        TrainerError: Exit.TARGET, if this engine cannot run it; nothing was started then.
+    """
+    client = _connect()
+    _require_compose()
+    _require_image(client, spec)
+    _require_gpus(client, spec)
+    # Without the service that waits for the job's end.
+    hosts = [host_name(spec.name, task.type, task.index) for task in tasks_of(spec)]
+    text = compose.render({"": spec}, command)
+    _compose(spec, ["--file", "-", "up", "--detach", "--no-build", *hosts], text)
+
+
+def status(spec: JobSpec) -> dict[str, Any]:
+    """What is known of a job: the chief's own view while it runs, then its result.
+
+    Returns:
+        {"phase", "code", "tasks": {name: {"state", "code", "restarts"}}, "job": the chief's /status or result.json}
+
+    Raises:
+        TrainerError: Exit.TARGET, if there is no engine or no such job.
+    """
+    containers = _containers(_connect(), spec)
+    tasks, job, chief_row = {}, {}, {"state": "missing", "code": 0}
+    for task in tasks_of(spec):
+        container = containers.get(host_name(spec.name, task.type, task.index))
+        state = container.attrs["State"] if container else {"Status": "missing", "ExitCode": 0}
+        restarts = container.attrs["RestartCount"] if container else 0
+        row = {"state": state["Status"], "code": state["ExitCode"], "restarts": restarts}
+        tasks[task_name(task.type, task.index)] = row
+        if task.is_chief and container:
+            chief_row = row
+            job = _ask(container) if row["state"] == "running" else _result(container, spec)
+    over = chief_row["state"] == "exited"
+    phase = ("done" if chief_row["code"] == Exit.OK else "failed") if over else job.get("phase", chief_row["state"])
+    return {"phase": phase, "code": chief_row["code"] if over else 0, "tasks": tasks, "job": job}
+
+
+def logs(spec: JobSpec, follow: bool) -> None:
+    """Prints what the job's containers have printed.
+
+    Raises:
+        TrainerError: as `status`.
+    """
+    _containers(_connect(), spec)
+    _compose(spec, ["logs", *(["--follow"] if follow else [])])
+
+
+def delete(spec: JobSpec, volumes: bool) -> None:
+    """Stops and removes the job's containers and network; its volume, with the model, only if asked to.
+
+    Raises:
+        TrainerError: Exit.TARGET, if there is no engine.
+    """
+    _connect()
+    _compose(spec, ["down", "--remove-orphans", *(["--volumes"] if volumes else [])])
+
+
+def _connect() -> docker.DockerClient:
+    try:
+        client = docker.from_env(timeout=ENGINE_SECONDS)
+        version = client.version()["Version"]
+    except (DockerException, OSError) as error:
+        text = " ".join(str(error).split())
+        if "Permission denied" in text:
+            raise _problem("this user may not talk to the Docker Engine; join the group docker") from None
+        raise _problem(f"no Docker Engine answers ({text[:150]}); start it, or {_INSTALL}") from None
+    _require(f"Docker Engine {version}", version, OLDEST_ENGINE)
+    return client
+
+
+def _require_compose() -> None:
+    try:
+        answer = subprocess.run(
+            ["docker", "compose", "version", "--short"], capture_output=True, text=True, timeout=ENGINE_SECONDS
+        )
+    except FileNotFoundError:
+        raise _problem(f"the command docker is missing; {_INSTALL}") from None
+    if answer.returncode:
+        raise _problem("docker has no compose; install the package docker-compose-plugin")
+    _require(f"docker compose {answer.stdout.strip()}", answer.stdout, OLDEST_COMPOSE)
+
+
+def _require(what: str, version: str, oldest: tuple[int, int]) -> None:
+    found = re.search(r"(\d+)\.(\d+)", version)
+    if found and tuple(map(int, found.groups())) < oldest:
+        raise _problem(f"{what} is too old; {'.'.join(map(str, oldest))} or newer is needed")
+
+
+def _require_image(client: docker.DockerClient, spec: JobSpec) -> None:
+    image = spec.container_image
+    try:
+        client.images.get(image)
+    except ImageNotFound:
+        way_out = f"make image-{OUR_IMAGES[image]}" if image in OUR_IMAGES else f"docker pull {image}"
+        raise _problem(f"image: {image!r}: is not on this machine; run `{way_out}`") from None
+
+
+def _require_gpus(client: docker.DockerClient, spec: JobSpec) -> None:
+    asking = [t for t in spec.tasks.counts() if (group := spec.tasks.group(t)) and group.gpus]
+    if asking and "nvidia" not in client.info().get("Runtimes", {}):
+        raise _problem(
+            f"tasks.{asking[0]}.gpus: this Docker Engine has no NVIDIA runtime; install nvidia-container-toolkit and "
+            "run `nvidia-ctk runtime configure --runtime=docker`, or set gpus: 0"
+        )
+
+
+def _compose(spec: JobSpec, words: Sequence[str], text: str | None = None) -> None:
+    """Runs compose for the job's project; what it says, the user sees."""
+    command = ["docker", "compose", "--project-name", spec.name, *words]
+    if code := subprocess.run(command, input=text, text=True).returncode:
+        raise _problem(f"`docker compose {words[0] if words[0] != '--file' else 'up'}` ended with exit code {code}")
+
+
+def _containers(client: docker.DockerClient, spec: JobSpec) -> dict[str, Any]:
+    found = client.containers.list(all=True, filters={"label": f"{_PROJECT}={spec.name}"})
+    if not found:
+        raise _problem(f"{spec.name}: no such job on this Docker Engine; `trainer submit --target compose` starts it")
+    return {container.labels[_SERVICE]: container for container in found}
+
+
+def _ask(chief: Any) -> dict[str, Any]:
+    """The chief's /status; empty while it does not answer yet, or no longer."""
+    try:
+        code, output = chief.exec_run(["python3", "-m", "trainer.runtime.ask", "status"])
+        return dict(json.loads(output)) if code == 0 else {}
+    except (APIError, ValueError):
+        return {}
+
+
+def _result(chief: Any, spec: JobSpec) -> dict[str, Any]:
+    """result.json, out of the volume of a container that has ended; empty if there is none."""
+    try:
+        chunks, _ = chief.get_archive(f"{compose.WORKSPACE}/runs/{spec.name}/result.json")
+    except NotFound:
+        return {}
+    with tarfile.open(fileobj=io.BytesIO(b"".join(chunks))) as archive:
+        file = archive.extractfile("result.json")
+        return dict(json.load(file)) if file else {}
+
+
+def _problem(text: str) -> TrainerError:
+    return TrainerError(text, Exit.TARGET)
