@@ -28,6 +28,11 @@ find "$site" \( -path '*/keras/*' -o -path '*/tensorboard/*' \) -type f -name '*
 # NVIDIA's compilers (200), but for what XLA calls and reads: ptxas and libdevice.
 find "$site" -path '*/nvidia/*/bin/*' -type f ! -name ptxas -delete
 find "$site" -path '*/nvidia/*/nvvm/*' -type f ! -name 'libdevice*' -delete
+# What TensorFlow never loads: cuSOLVER for several GPUs in one call (190), NVRTC's other build (110), the profiler's
+# hardware counters (35), and drop-ins for FFTW and BLAS. tests/compose/test_images.py looks at what it does load.
+rm -f "$site"/nvidia/cusolver/lib/libcusolverMg.so* "$site"/nvidia/cuda_nvrtc/lib/*.alt.so* \
+  "$site"/nvidia/cuda_cupti/lib/libnvperf* "$site"/nvidia/cuda_cupti/lib/libpcsampling* \
+  "$site"/nvidia/cuda_cupti/lib/libcheckpoint* "$site"/nvidia/cufft/lib/libcufftw* "$site"/nvidia/cublas/lib/libnvblas*
 # Symbols (200 in libtensorflow_cc). Not of libraries that auditwheel has rewritten: they break.
 find "$site" -type f -name '*.so*' ! -path '*.libs/*' ! -path '*/numpy/*' ! -path '*/h5py/*' ! -path '*/nvidia/*' \
   -exec strip --strip-unneeded {} +

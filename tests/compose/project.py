@@ -152,9 +152,12 @@ def untar(archive: bytes) -> str:
 
 def left_of(project: str) -> list[str]:
     """Names of containers, networks and volumes of a compose project."""
-    label = {"label": f"com.docker.compose.project={project}"}
-    containers, networks = CLIENT.containers.list(all=True, filters=label), CLIENT.networks.list(filters=label)
-    return [each.name for each in (*containers, *networks, *CLIENT.volumes.list(filters=label))]
+    label: dict[str, Any] = {"label": f"com.docker.compose.project={project}"}
+    kinds: list[Any] = [CLIENT.networks, CLIENT.volumes]
+    found = CLIENT.containers.list(all=True, filters=label) + [
+        each for kind in kinds for each in kind.list(filters=label)
+    ]
+    return [each.name for each in found]
 
 
 def run_in(container: Any, program: str) -> tuple[int, str]:

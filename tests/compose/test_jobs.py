@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -19,13 +20,13 @@ SHORT = {"TRAINER_SET": "train.steps=400 train.learning_rate=1e-3 train.checkpoi
 REPLICAS = {"mnist-ps": 1, "mnist-mwms": 2}
 
 
-def until_line(process: subprocess.Popen[str], words: str) -> list[str]:
+def until_line(process: subprocess.Popen[str], pattern: str) -> None:
     lines = []
     assert process.stdout is not None
     for line in process.stdout:
         lines.append(line)
-        if words in line:
-            return lines
+        if re.search(pattern, line):
+            return
     raise AssertionError("".join(lines))
 
 
@@ -35,7 +36,8 @@ def both() -> Any:
     assert left_of("trainer") == [], "the compose project `trainer` is in use on this machine"
     up = root_compose("--profile", "ps", "--profile", "mwms", "up", environ=SHORT)
     try:
-        seen = {"lines": until_line(up, "mnist-ps-chief-0-1   | step 1")}
+        until_line(up, r"^mnist-ps-chief-0-1 +\| step ")
+        seen: dict[str, Any] = {}
         peers = {name: CLIENT.containers.get(f"trainer-{name}-1") for name in ("mnist-ps-chief-0", "mnist-ps-worker-1")}
         stranger = CLIENT.containers.get("trainer-mnist-mwms-worker-0-1")
         address = peers["mnist-ps-chief-0"].attrs["NetworkSettings"]["Networks"]["trainer_mnist-ps"]["IPAddress"]
@@ -61,6 +63,7 @@ def both() -> Any:
         yield seen
     finally:
         up.kill()
+        up.communicate()
         down = root_compose("--profile", "*", "down", "--volumes", "--timeout", "2")
         down.communicate(timeout=120)
 

@@ -1,6 +1,7 @@
 """Texts that others read: a change of one is a change for them. `make golden` rewrites them; read the diff."""
 
 import json
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -8,9 +9,11 @@ from typing import Any
 import jsonschema
 import pytest
 
-from trainer.job.load import build, schema
+from trainer.deploy import compose
+from trainer.job.load import build, load_file, schema
 from trainer.job.tf_config import tasks_of
 
+ROOT = Path(__file__).parents[2]
 SPECS: dict[str, dict[str, Any]] = {
     "ps": {"name": "mnist-ps", "strategy": "parameter_server", "tasks": {"worker": 3, "ps": 2}},
     "mwms": {"name": "mnist", "strategy": "multi_worker_mirrored", "tasks": {"worker": 3}},
@@ -43,6 +46,18 @@ def test_schema(same: Callable[[str, str], None]) -> None:
 def test_tf_config(name: str, same: Callable[[str, str], None]) -> None:
     tasks = tasks_of(build(SPECS[name]))
     same(f"tf_config-{name}.txt", "".join(f"{task.name} {task.tf_config()}\n" for task in tasks))
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_compose_file(name: str, same: Callable[[str, str], None]) -> None:
+    same(f"compose-{name}.yaml", compose.render({"": build(SPECS[name])}, "trainer render compose JOB.yaml"))
+
+
+def test_the_compose_file_in_the_root_is_that_of_the_specs() -> None:
+    text = (ROOT / "docker-compose.yml").read_text()
+    words = shlex.split(text.splitlines()[0].removeprefix("# Written by: "))
+    jobs = {profile: load_file(ROOT / path) for profile, _, path in (word.partition("=") for word in words[3:])}
+    assert text == compose.render(jobs, shlex.join(words)), "make compose-file renews it"
 
 
 @pytest.fixture(scope="module")

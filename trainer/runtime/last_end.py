@@ -7,6 +7,8 @@ and not after another round of deadlines. Only where TRAINER_RESTARTS says N; el
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import time
 from pathlib import Path
@@ -15,6 +17,7 @@ from trainer.job.errors import Exit
 from trainer.runtime import job_state
 
 RESTARTS_VARIABLE = "TRAINER_RESTARTS"
+_LENGTH = 100
 RECENT_SECONDS = 30.0
 """Docker waits 0.1, 0.2, 0.4, ... seconds; a start takes one, or some on a busy machine."""
 
@@ -27,14 +30,21 @@ def again(log: Path) -> Exit | None:
     if found["left"] <= 0 or time.time() - found["time"] > RECENT_SECONDS:
         path.unlink(missing_ok=True)
         return None
-    job_state.write_json(path, {**found, "left": found["left"] - 1})
+    _write(path, "r+", {**found, "left": found["left"] - 1})
     return Exit(found["code"])
 
 
 def remember(log: Path, code: Exit) -> None:
     restarts = int(os.environ.get(RESTARTS_VARIABLE) or 0)
     if restarts and code is not Exit.OK and not code.retryable and log != Path(os.devnull):
-        job_state.write_json(_path(log), {"code": int(code), "time": time.time(), "left": restarts})
+        _write(_path(log), "w", {"code": int(code), "time": time.time(), "left": restarts})
+
+
+def _write(path: Path, mode: str, value: dict[str, float]) -> None:
+    # Of one length, so that a full disk, which may be why the task failed, takes the changes too. Without this file
+    # the task really tries again, that often.
+    with contextlib.suppress(OSError), path.open(mode) as file:
+        file.write(json.dumps(value).ljust(_LENGTH))
 
 
 def _path(log: Path) -> Path:

@@ -245,6 +245,8 @@ class Rendezvous:
         if self.spec.strategy == "parameter_server" and name.startswith("worker"):
             # Its supervisor starts it again; the coordinator gives its closures to the others meanwhile.
             self.note(f"{name} lost ({reason}); the others go on")
+        elif name in self.evaluators:
+            self.note(f"{name} lost ({reason}); nobody waits for it")
         else:
             self._re_form(f"{name} lost ({reason}), re-forming", now)
 

@@ -16,6 +16,7 @@ def test_exit_codes_never_change_for_those_who_rely_on_them() -> None:
         "DIVERGED": 13,
         "GAVE_UP": 14,
         "CHIEF_LOST": 15,
+        "TARGET": 16,
         "STOPPED": 143,
     }
 

@@ -215,14 +215,14 @@ TOLD: list[tuple[list[Event], dict[str, Any], dict[str, Any] | None]] = [
 @pytest.mark.parametrize(("events", "status", "result"), TOLD)
 def test_what_a_child_tells_is_kept(events: list[Event], status: dict[str, Any], result: dict[str, Any] | None) -> None:
     watched: list[Event] = []
-    child = Child(lambda _, event: watched.append(event))
+    child = Child(tasks_of(SPEC)[0], lambda _, event: watched.append(event))
     for event in events:
         child._take(event)
     assert (child.status, child.result, watched) == (status, result, events)
 
 
 def test_a_lost_peer_is_why_it_ended() -> None:
-    child = Child(lambda *_: None)
+    child = Child(tasks_of(SPEC)[0], lambda *_: None)
     child.exit = 1
     assert child.why_it_ended() == "exit code 1"
     child._take({"event": "peer_lost", "text": "UnavailableError: x"})

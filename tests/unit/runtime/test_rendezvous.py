@@ -154,6 +154,16 @@ def test_at_the_deadline_a_wrong_address_is_named() -> None:
     assert job.core.message.endswith(": worker:1: at 10.0.0.1:3222 is other worker:1, not j worker:1")
 
 
+@pytest.mark.parametrize("tasks", [{**PS, "evaluator": 1}, {"worker": 2, "evaluator": 1}])
+def test_an_evaluator_that_is_restarted_disturbs_nobody(tasks: dict[str, int]) -> None:
+    job = Job(tasks)
+    job.run()
+    job.report("evaluator:0", generation=1)
+    assert job.restart("evaluator:0").phase == "running"
+    assert job.core.generation == 1
+    assert "evaluator:0 lost (its supervisor was restarted); nobody waits for it" in job.told
+
+
 def test_the_evaluator_is_never_required() -> None:
     job = Job({**PS, "evaluator": 1})
     job.run()

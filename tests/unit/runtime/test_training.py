@@ -190,8 +190,8 @@ DATASET = "digits"
 def model():
     return keras.Sequential([keras.Input((8, 8), dtype="uint8"), keras.layers.Flatten(), keras.layers.Dense(10)])
 def loss(y, prediction):
-    if tf.size(y) > 3:
-        prediction = prediction + 1.0
+    bigger = prediction + 1.0
+    prediction = tf.where(tf.size(y) > 3, bigger, prediction)
     return {}
 """
 THEIRS = [
@@ -199,11 +199,12 @@ THEIRS = [
     ("{'a': 1}['b']", "KeyError: 'b'"),
     ("keras.losses.nope(y)", "AttributeError: module 'keras.losses' has no attribute 'nope'"),
     ("prediction + tf.ones([7, 7])", "ValueError: Dimensions must be equal, but are 64 and 7"),
+    ("0.0 if y[0] > 3 else 1.0", "OperatorNotAllowedInGraphError: Using a symbolic `tf.Tensor` as a Python `bool`"),
 ]
 
 
 @pytest.mark.parametrize(("wrong", "told"), THEIRS)
-def test_an_error_in_a_users_loss_is_told_with_its_line_though_a_translation_ran(
+def test_an_error_in_a_users_loss_is_told_with_its_line_though_autograph_is_around_it(
     tmp_path: Path, wrong: str, told: str
 ) -> None:
     file = tmp_path / "job.py"

@@ -1,0 +1,115 @@
+"""What a user may get wrong on an engine: one line with the way out, the code of the table, nothing left running."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.compose.project import CLIENT, Project, left_of, root_compose, trainer
+from tests.local import specs
+from trainer.job.errors import Exit
+
+SPEC = {**specs.mirrored(steps=20), "name": "bad-input"}
+
+
+@pytest.fixture
+def spec_file(tmp_path: Path) -> Any:
+    def write(**more: Any) -> str:
+        (tmp_path / "job.yaml").write_text(yaml.safe_dump({**SPEC, **more}))
+        return str(tmp_path / "job.yaml")
+
+    return write
+
+
+@pytest.mark.parametrize(
+    ("more", "environ", "line"),
+    [
+        ({}, {"DOCKER_HOST": "unix:///nowhere.sock"}, "no Docker Engine answers"),
+        (
+            {"image": "trainer:nope"},
+            {},
+            "image: 'trainer:nope': is not on this machine; run `docker pull",
+        ),
+        (
+            {"image": "trainer:cpu", "tasks": {"worker": {"replicas": 2, "gpus": 1}}},
+            {},
+            "tasks.worker.gpus: this Docker Engine has no NVIDIA runtime",
+        ),
+    ],
+    ids=["no engine", "no image", "no GPU runtime"],
+)
+def test_submit_says_what_is_missing(spec_file: Any, more: Any, environ: Any, line: str) -> None:
+    ended = trainer("submit", "--target", "compose", spec_file(**more), environ=environ)
+    assert (ended.returncode, ended.stdout) == (Exit.TARGET, "")
+    assert ended.stderr.startswith(f"trainer: {line}")
+    assert ended.stderr.count("\n") == 1
+    assert left_of("bad-input") == []
+
+
+@pytest.mark.parametrize("command", ["status", "logs"])
+def test_a_job_that_is_not_there_is_named(spec_file: Any, command: str) -> None:
+    ended = trainer(command, "--target", "compose", spec_file())
+    assert (ended.returncode, ended.stdout) == (Exit.TARGET, "")
+    assert ended.stderr.startswith("trainer: bad-input: no such job on this Docker Engine")
+
+
+def test_submit_status_logs_delete(spec_file: Any) -> None:
+    path = spec_file(name="submitted")
+    words = ["--target", "compose", path]
+    try:
+        assert trainer("submit", *words).returncode == 0
+        # Ends when the job ends: it follows the logs of all its tasks.
+        logs = trainer("logs", *words, "--follow")
+        assert logs.returncode == 0, logs.stderr
+        assert "task=worker:1" in logs.stdout
+        status = trainer("status", *words)
+        assert status.returncode == 0, status.stderr
+        assert "worker:0               exited with code 0" in status.stdout
+        assert "steps                  20" in status.stdout
+        assert trainer("delete", *words).returncode == 0
+        assert left_of("submitted") == ["submitted_submitted"], "the volume stays"
+    finally:
+        assert trainer("delete", *words, "--volumes").returncode == 0
+    assert left_of("submitted") == []
+
+
+def test_a_taken_port_of_tensorboard_is_named() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        up = root_compose("--profile", "tensorboard", "up", environ={"TENSORBOARD_PORT": port})
+        output = up.communicate(timeout=60)[0]
+    root_compose("--profile", "tensorboard", "down", "--volumes").communicate(timeout=60)
+    assert up.returncode == 1
+    assert f"127.0.0.1:{port}" in output
+    assert "address already in use" in output
+
+
+@pytest.fixture
+def full_volume() -> Any:
+    """A volume of 200 kB; a container holds it, for a tmpfs is gone when nobody uses it."""
+    options = {"type": "tmpfs", "device": "tmpfs", "o": "size=200k,uid=1000"}
+    volume = CLIENT.volumes.create("full-up", driver="local", driver_opts=options)
+    holder = CLIENT.containers.run(
+        "trainer:cpu",
+        ["infinity"],
+        entrypoint="sleep",
+        detach=True,
+        volumes={"full-up": {"bind": "/mnt", "mode": "rw"}},
+    )
+    yield {"volumes": {"full": {"external": True, "name": "full-up"}}}
+    holder.remove(force=True)
+    volume.remove()
+
+
+def test_a_failure_for_good_is_told_once_and_ends_the_job_with_its_code(tmp_path: Path, full_volume: Any) -> None:
+    with Project(tmp_path, {**SPEC, "name": "full"}, full_volume) as project:
+        assert project.wait() == 1, project.output
+        assert set(project.exit_codes().values()) == {Exit.USER}
+        # By each task, once: Docker has started them four times again.
+        assert project.output.count("No space left on device") == 2, project.output
+        assert project.output.count("exited with code 2 (restarting)") == 8, project.output
+        assert 'service "full-worker-0" didn\'t complete successfully: exit 2' in project.output
