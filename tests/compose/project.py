@@ -46,6 +46,8 @@ class Project:
         self._up: subprocess.Popen[str] | None = None
 
     def __enter__(self) -> Project:
+        # What a run that was killed may have left.
+        self.compose("down", "--volumes", "--timeout", "0")
         self.up()
         return self
 
