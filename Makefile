@@ -17,7 +17,7 @@ STAMP := $(VENV)/.installed
 BENCH := .bench
 TF_KERAS := tf_keras==2.21.0
 TENSORBOARD := tensorboard==2.21.0
-SHELL_SCRIPTS := $(wildcard scripts/*.sh .ci/run)
+SHELL_SCRIPTS := $(wildcard scripts/*.sh images/*.sh .ci/run)
 
 # A checkout beside a folder of shared data finds MNIST there; elsewhere it is downloaded and checked.
 ifneq ($(wildcard ../shared/data/.),)
@@ -73,6 +73,10 @@ bench-local: setup $(BENCH)/.installed ## measure steps and recovery beside tf_k
 bench-smoke: setup $(BENCH)/.installed ## the same on a small scale: does the benchmark still run?
 	$(BIN)/python tests/bench/local.py --smoke
 
+.PHONY: bench-compose
+bench-compose: setup image-cpu ## measure a job across containers: sizes, start, first step, end
+	$(BIN)/python tests/bench/compose.py
+
 $(BENCH)/.installed: requirements-bench.lock | $(STAMP)
 	rm -rf $(BENCH)
 	$(BIN)/pip install --require-hashes --no-deps --target $(BENCH) -r requirements-bench.lock
@@ -96,11 +100,12 @@ test-compose: setup image-cpu image-tensorboard ## the same jobs across containe
 	$(BIN)/pytest tests/compose
 
 .PHONY: lint
-lint: setup ## ruff, mypy, shellcheck
+lint: setup ## ruff, mypy, shellcheck, hadolint
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
-	$(if $(SHELL_SCRIPTS),$(BIN)/shellcheck $(SHELL_SCRIPTS))
+	$(BIN)/shellcheck $(SHELL_SCRIPTS)
+	$(BIN)/hadolint images/Dockerfile
 
 .PHONY: format
 format: setup ## let ruff mend and format the code

@@ -49,6 +49,7 @@ def both() -> Any:
         seen["write"] = run_in(stranger, "open('/opt/trainer/x', 'w')")
         seen["who"] = run_in(stranger, "import os; print(os.getuid())")
         seen["ports"] = stranger.ports
+        seen["health"] = stranger.exec_run(stranger.attrs["Config"]["Healthcheck"]["Test"][1:])
         seen["rest"] = up.communicate(timeout=420)[0]
         seen["code"] = up.returncode
         for name in REPLICAS:
@@ -96,6 +97,11 @@ def test_containers_can_neither_get_out_nor_write_nor_be_reached_from_outside(bo
     assert "Read-only file system" in both["write"][1]
     assert both["who"] == (0, "1000\n")
     assert not any(both["ports"].values())
+
+
+def test_the_health_check_asks_the_tasks_own_supervisor(both: Any) -> None:
+    code, answer = both["health"]
+    assert (code, json.loads(answer)["task"]) == (0, "worker:0")
 
 
 def test_down_leaves_nothing(tmp_path: Path) -> None:
