@@ -8,6 +8,14 @@ from typing import TextIO
 
 from trainer.job.spec import JobSpec, batch_sizes
 from trainer.job.tf_config import Task
+from trainer.runtime import platform
+
+
+def here_line(spec: JobSpec, task: Task, versions: dict[str, str]) -> str:
+    """A task's first line, before it has met anybody."""
+    group = spec.tasks.group(task.type) or spec.tasks.worker
+    told = " ".join(f"{name}={version}" for name, version in versions.items())
+    return f"{task.name} of {spec.name} is here: {told} cpus={platform.cpus(group.cpu)} gpus={group.gpus}"
 
 
 def start_line(spec: JobSpec, task: Task, replicas_in_sync: int, step: int) -> str:

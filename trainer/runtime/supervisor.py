@@ -22,7 +22,7 @@ from trainer.job.spec import JobSpec
 from trainer.job.tf_config import Task
 from trainer.runtime import last_end, platform, preflight
 from trainer.runtime.child import is_server
-from trainer.runtime.lines import say, say_error
+from trainer.runtime.lines import here_line, say, say_error
 from trainer.runtime.process import Child
 from trainer.runtime.rendezvous import Reply, Report
 from trainer.workloads import workload
@@ -77,6 +77,7 @@ class Supervisor:
         self.phase = "forming"
 
     async def run(self) -> Exit:
+        say(here_line(self.spec, self.task, self.versions))
         if self.task.type != "evaluator":
             # The child's import takes longest: it goes first.
             self.spare = await self._start_child()

@@ -5,7 +5,7 @@ import pytest
 from trainer.job.load import build
 from trainer.job.spec import replicas_in_sync
 from trainer.job.tf_config import tasks_of
-from trainer.runtime.lines import progress_line, start_line
+from trainer.runtime.lines import here_line, progress_line, start_line
 
 MIRRORED, SERVED = "multi_worker_mirrored", "parameter_server"
 
@@ -58,3 +58,9 @@ def test_the_progress_line_tells_where_the_job_is(
     figures: dict[str, float], workers: dict[str, dict[str, float]] | None, line: str
 ) -> None:
     assert progress_line(100, 600, figures, workers) == f"step 100/600 {line}"
+
+
+def test_the_first_line_tells_who_is_here_and_with_what() -> None:
+    spec = build({"name": "j", "strategy": "multi_worker_mirrored", "tasks": {"worker": {"cpu": 2, "gpus": 1}}})
+    line = here_line(spec, tasks_of(spec)[0], {"tensorflow": "2.21.0", "keras": "3.15.1"})
+    assert line == "worker:0 of j is here: tensorflow=2.21.0 keras=3.15.1 cpus=2 gpus=1"
