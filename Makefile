@@ -97,7 +97,7 @@ compose-file: setup ## write docker-compose.yml from k8s/jobs
 
 .PHONY: test-compose
 test-compose: setup image-cpu image-tensorboard ## the same jobs across containers of a real Docker Engine
-	$(BIN)/pytest tests/compose
+	$(BIN)/pytest --timeout 600 tests/compose
 
 .PHONY: lint
 lint: setup ## ruff, mypy, shellcheck, hadolint

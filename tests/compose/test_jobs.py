@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
+import os
 import re
 import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
+from docker.errors import ImageNotFound
 
 from tests.compose.project import CLIENT, Project, left_of, root_compose, run_in, untar
 from tests.harness import Job
@@ -102,6 +106,28 @@ def test_containers_can_neither_get_out_nor_write_nor_be_reached_from_outside(bo
 def test_the_health_check_asks_the_tasks_own_supervisor(both: Any) -> None:
     code, answer = both["health"]
     assert (code, json.loads(answer)["task"]) == (0, "worker:0")
+
+
+def test_up_builds_an_image_that_is_missing(tmp_path: Path) -> None:
+    build: dict[str, Any] = {"target": "cpu"}
+    file: dict[str, Any] = {"services": {"mnist-ps-chief-0": {"image": "trainer:built-by-up", "build": build}}}
+    if os.environ.get("BUILD_FLAGS"):  # as `make image-cpu` was told; the layers are there already
+        build |= {"network": "host", "secrets": ["ca"]}
+        build["additional_contexts"] = {"mnist": os.environ["TRAINER_DATA_DIR"]}
+        file["secrets"] = {"ca": {"file": "/etc/ssl/certs/ca-certificates.crt"}}
+    (tmp_path / "more.yml").write_text(yaml.safe_dump(file))
+    files = ["docker-compose.yml", f"{tmp_path}/more.yml"]
+    try:
+        # Without bake, which asks for buildx 0.17.
+        up = root_compose("up", "--no-start", "mnist-ps-chief-0", files=files, environ={"COMPOSE_BAKE": "false"})
+        output = up.communicate(timeout=400)[0]
+        assert up.returncode == 0, output
+        assert "Pulling" not in output
+        assert CLIENT.images.get("trainer:built-by-up").attrs["Config"]["User"] == "1000:1000"
+    finally:
+        root_compose("down", "--volumes").communicate(timeout=60)
+        with contextlib.suppress(ImageNotFound):
+            CLIENT.images.remove("trainer:built-by-up")
 
 
 def test_down_leaves_nothing(tmp_path: Path) -> None:
