@@ -166,8 +166,10 @@ def _make_closure(setup: Setup, strategy: Any, trainable: Trainable, counters: C
             counters.applied.assign_add(1)
             done += 1
             sums += figures
-            if bad == 0 and not tf.math.is_finite(figures[0]):
+            if not tf.math.is_finite(figures[0]):
                 bad = ticket
+                # No more tickets for anybody: nothing is gained, and the step told is the first that went wrong.
+                counters.limit.assign(0)
         if done > 0:
             means = tf.cast(sums, tf.float64) / tf.cast(done, tf.float64)
             row = tf.concat([[tf.cast(bad, tf.float64)], means], 0)
@@ -189,13 +191,14 @@ class _Watch:
         self._step = step
 
     def look(self, step: int) -> None:
-        if step == self._step:
-            return
-        self._step = step
-        rows, worker_steps = self._counters.rows.numpy(), self._counters.worker_steps.numpy()
+        # A bad row follows its step, and stops all further ones: it is looked for while nothing moves, too.
+        rows = self._counters.rows.numpy()
         if len(bad := rows[rows[:, 0] > 0]):
             first = bad[bad[:, 0].argmin()]
             raise_if_not_finite(first[1:2], int(first[0]) - 1)
+        if step == self._step:
+            return
+        self._step, worker_steps = step, self._counters.worker_steps.numpy()
         now, (then, since, steps_then) = time.perf_counter(), self._logged
         rates = (worker_steps - steps_then) * self._batch / (now - then)
         workers = {
