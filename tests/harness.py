@@ -18,10 +18,47 @@ from typing import Any
 import yaml
 
 TRAINER = [sys.executable, "-m", "trainer"]
-POLL_SECONDS = 0.05
 
 
-class Job:
+class Watched:
+    """A job that was started somewhere. Whoever inherits says how it is asked, and whether it may still answer."""
+
+    poll_seconds = 0.05
+
+    def status(self) -> dict[str, Any]:
+        """The chief's /status; empty while it cannot be asked."""
+        raise NotImplementedError
+
+    @property
+    def output(self) -> str:
+        """All that it printed so far."""
+        raise NotImplementedError
+
+    def over(self) -> bool:
+        raise NotImplementedError
+
+    def until(self, what: str, reached: Callable[[dict[str, Any]], Any], timeout: float = 120) -> dict[str, Any]:
+        """The first status for which `reached` holds; fails with the output if the job ends or time is up."""
+        deadline = time.monotonic() + timeout
+        while time.monotonic() < deadline:
+            status = self.status()
+            if status and reached(status):
+                return status
+            assert not self.over(), f"the job ended before: {what}\n{self.output}"
+            time.sleep(self.poll_seconds)
+        raise AssertionError(f"not within {timeout:g} s: {what}; status {self.status()}\n{self.output}")
+
+    def until_step(self, step: int) -> dict[str, Any]:
+        return self.until(f"step {step}", lambda s: (s.get("step") or 0) >= step)
+
+    def until_formed_again(self, generation: int) -> dict[str, Any]:
+        """Until a later generation makes steps."""
+        return self.until(
+            f"a generation after {generation}", lambda s: s["generation"] > generation and s.get("loss") is not None
+        )
+
+
+class Job(Watched):
     """One `trainer local`. Ends with its processes when the context is left."""
 
     def __init__(self, folder: Path, spec: dict[str, Any], *sets: str, environ: dict[str, str] | None = None) -> None:
@@ -68,7 +105,6 @@ class Job:
         return value
 
     def status(self) -> dict[str, Any]:
-        """The chief's /status; empty while it cannot be asked."""
         if self._port is None:
             path = self.model_dir / "state.json"
             with contextlib.suppress(OSError, ValueError):
@@ -79,19 +115,8 @@ class Job:
             return get_json(f"http://127.0.0.1:{self._port}/status")
         return {}
 
-    def until(self, what: str, reached: Callable[[dict[str, Any]], Any], timeout: float = 90) -> dict[str, Any]:
-        """The first status for which `reached` holds; fails with the output if the job ends or time is up."""
-        deadline = time.monotonic() + timeout
-        while time.monotonic() < deadline:
-            status = self.status()
-            if status and reached(status):
-                return status
-            assert self.process.poll() is None, f"the job ended before: {what}\n{self.output}"
-            time.sleep(POLL_SECONDS)
-        raise AssertionError(f"not within {timeout:g} s: {what}; status {self.status()}\n{self.output}")
-
-    def until_step(self, step: int, timeout: float = 90) -> dict[str, Any]:
-        return self.until(f"step {step}", lambda s: (s.get("step") or 0) >= step, timeout)
+    def over(self) -> bool:
+        return self.process.poll() is not None
 
     def pid(self, task: str, which: str = "child_pid") -> int:
         """Of a task's child, or with which="pid" of its supervisor."""

@@ -9,26 +9,26 @@ import signal
 import subprocess
 import tarfile
 import threading
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import docker
 import yaml
 
-from tests.harness import TRAINER
+from tests.harness import TRAINER, Watched
 from trainer.deploy import engine
 from trainer.job import load
 from trainer.job.names import host_name
 
 ROOT = Path(__file__).parents[2]
-POLL_SECONDS = 0.2
 CLIENT = docker.from_env()
 
 
-class Project:
+class Project(Watched):
     """`trainer render compose SPEC > FILE` and `docker compose up`; nothing is left when the context is left."""
+
+    poll_seconds = 0.2
 
     def __init__(self, folder: Path, spec: dict[str, Any], *files: dict[str, Any]) -> None:
         """`files` are merged over the rendered one, as with `docker compose --file A --file B`."""
@@ -96,43 +96,20 @@ class Project:
         return {name: row["code"] for name, row in engine.status(self.spec)["tasks"].items()}
 
     def status(self) -> dict[str, Any]:
-        """The chief's /status, or result.json; empty while there is neither."""
         with contextlib.suppress(Exception):
-            return dict(engine.status(self.spec)["job"])
+            return self.result()
         return {}
 
-    def until(self, what: str, reached: Callable[[dict[str, Any]], Any], timeout: float = 120) -> dict[str, Any]:
-        """The first status for which `reached` holds; fails with the output if the job ends or time is up."""
-        assert self._up is not None
-        deadline = time.monotonic() + timeout
-        while time.monotonic() < deadline:
-            status = self.status()
-            if status and reached(status):
-                return status
-            assert self._up.poll() is None, f"the job ended before: {what}\n{self.output}"
-            time.sleep(POLL_SECONDS)
-        raise AssertionError(f"not within {timeout:g} s: {what}; status {self.status()}\n{self.output}")
-
-    def until_step(self, step: int) -> dict[str, Any]:
-        return self.until(f"step {step}", lambda s: (s.get("step") or 0) >= step)
-
-    def until_formed_again(self, generation: int) -> dict[str, Any]:
-        """Until a later generation makes steps."""
-        return self.until(
-            f"a generation after {generation}", lambda s: s["generation"] > generation and s.get("loss") is not None
-        )
+    def over(self) -> bool:
+        return self._up is not None and self._up.poll() is not None
 
     def result(self) -> dict[str, Any]:
+        """result.json, or while there is none the chief's /status."""
         return dict(engine.status(self.spec)["job"])
 
     def file(self, name: str) -> str:
         """Text of a file in model_dir."""
-        source = f"{self.container(self.chief).name}:/workspace/runs/{self.spec.name}/{name}"
-        copied = subprocess.run(["docker", "cp", source, "-"], check=True, capture_output=True, timeout=60)
-        shown = subprocess.run(
-            ["tar", "--extract", "--to-stdout"], input=copied.stdout, check=True, capture_output=True
-        )
-        return shown.stdout.decode()
+        return file_of(self.container(self.chief).name, f"{self.spec.name}/{name}")
 
     @property
     def chief(self) -> str:
@@ -144,8 +121,10 @@ class Project:
             self.lines.append(line.rstrip("\n"))
 
 
-def untar(archive: bytes) -> str:
-    """The text of the only file in what `docker cp CONTAINER:FILE -` writes."""
+def file_of(container: str, path: str) -> str:
+    """Text of a file under the folder of all runs in a container, which may have ended."""
+    source = f"{container}:/workspace/runs/{path}"
+    archive = subprocess.run(["docker", "cp", source, "-"], check=True, capture_output=True, timeout=60).stdout
     with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
         file = tar.extractfile(tar.next())  # type: ignore[arg-type]
         assert file is not None

@@ -15,7 +15,7 @@ import pytest
 import yaml
 from docker.errors import ImageNotFound
 
-from tests.compose.project import CLIENT, Project, left_of, root_compose, run_in, untar
+from tests.compose.project import CLIENT, Project, file_of, left_of, root_compose, run_in
 from tests.harness import Job
 from tests.local import specs
 
@@ -59,9 +59,7 @@ def both() -> Any:
         for name in REPLICAS:
             # Its own container has ended; the file is in the volume.
             chief = f"trainer-{name}-{'chief-0' if name == 'mnist-ps' else 'worker-0'}-1"
-            source = f"{chief}:/workspace/runs/{name}/result.json"
-            copied = subprocess.run(["docker", "cp", source, "-"], check=True, capture_output=True).stdout
-            seen[name] = json.loads(untar(copied))
+            seen[name] = json.loads(file_of(chief, f"{name}/result.json"))
         again = root_compose("--profile", "ps", "--profile", "mwms", "up", environ=SHORT)
         seen["again"], _ = again.communicate(timeout=120)
         seen["again code"] = again.returncode

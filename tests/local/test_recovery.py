@@ -133,6 +133,19 @@ def test_a_child_that_hangs_is_noticed_killed_and_the_cluster_re_formed(tmp_path
     assert "no sign of life" in job.output or "worker:0 lost" in job.output
 
 
+def test_an_import_that_takes_long_is_no_hang(tmp_path: Path) -> None:
+    workload = tmp_path / "slow.py"
+    # PyDLL keeps the GIL, as the loading of TensorFlow's libraries does, on a busy machine for seconds.
+    workload.write_text(
+        "import ctypes\n\nfrom trainer.workloads.digits import DATASET, model\n\nctypes.PyDLL(None).sleep(5)\n"
+    )
+    with Job(tmp_path, mirrored(workers=1, workload=str(workload), deadlines={"hang": 4})) as job:
+        job.until_step(100)
+        job.signal("worker:0")
+        assert job.wait() == 0, job.output
+    assert job.result()["generations"] == 2
+
+
 def test_warm_standby_takes_over(tmp_path: Path) -> None:
     """That it is fast is the benchmark's to say; here, that the spare is what continues."""
     with Job(tmp_path, mirrored(steps=30_000, warm_standby=True)) as job:

@@ -117,7 +117,7 @@ class Deadlines(Strict):
     rendezvous: Positive = 120
     """For all tasks to be there and agree, at the start and after each loss."""
     hang: Positive = 30
-    """A child without a sign of life for this long is killed and replaced."""
+    """A child that has imported TensorFlow and gives no sign of life for this long is killed and replaced."""
     progress: Positive = 600
     """A running cluster without a new step for this long is re-formed."""
     task_lost: Positive = 10

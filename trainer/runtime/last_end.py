@@ -24,7 +24,8 @@ RECENT_SECONDS = 30.0
 
 def again(log: Path) -> Exit | None:
     """The code to end with at once, if this start is one of those that follow a failure by themselves."""
-    found, path = job_state.read_json(_path(log)), _path(log)
+    path = _path(log)
+    found = job_state.read_json(path)
     if not found:
         return None
     if found["left"] <= 0 or time.time() - found["time"] > RECENT_SECONDS:

@@ -256,8 +256,11 @@ class Supervisor:
 
     async def _look_after_children(self) -> None:
         child, now = self.running, time.monotonic()
-        if child is not None and child.alive and now - child.last_sign > self.spec.deadlines.hang:
-            child.kill(f"no sign of life for {self.spec.deadlines.hang:g} s")
+        if child is not None and child.alive:
+            # The import of TensorFlow holds the GIL while its libraries load: until then silence is no hang.
+            limit = self.spec.deadlines.hang if child.warm else self.spec.deadlines.rendezvous
+            if now - child.last_sign > limit:
+                child.kill(f"no sign of life for {limit:g} s")
         steady = self.first_step_at is not None and now - self.first_step_at > STANDBY_AFTER_SECONDS
         wanted = self.spec.warm_standby and not is_server(self.spec, self.task) and self.task.type != "evaluator"
         if steady and wanted and self.spare is None and self.leaving_since is None and not self._is_finishing():
