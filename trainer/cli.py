@@ -78,8 +78,10 @@ def _parser() -> argparse.ArgumentParser:
     local.add_argument("--plain", action="store_true", help="prefixed lines instead of a live view")
     local.set_defaults(run=_local)
 
-    render = commands.add_parser("render", help="print what a target runs: a docker-compose file")
-    render.add_argument("target", choices=["compose"])
+    render = commands.add_parser(
+        "render", help="print what a target runs: a docker-compose file, or Kubernetes manifests"
+    )
+    render.add_argument("target", choices=["compose", "kubernetes"])
     render.add_argument(
         "specs", metavar="[PROFILE=]SPEC", nargs="+", help="job specs (YAML); several need a profile each"
     )
@@ -152,17 +154,21 @@ def _local(args: argparse.Namespace) -> int:
 def _render(args: argparse.Namespace) -> int:
     import shlex
 
-    from trainer.deploy import compose
+    from trainer.deploy import compose, kubernetes
     from trainer.job.errors import UserError
     from trainer.job.load import load_file
 
+    command = shlex.join(["trainer", "render", args.target, *args.specs])
+    if args.target == "kubernetes":
+        print("".join(kubernetes.render(load_file(path), command) for path in args.specs), end="")
+        return int(Exit.OK)
     jobs = {}
     for each in args.specs:
         profile, equals, path = each.rpartition("=")
         if (len(args.specs) > 1 and not equals) or profile in jobs:
             raise UserError(f"{each!r}: several jobs in one file need a profile of their own each: PROFILE=SPEC")
         jobs[profile] = load_file(path)
-    print(compose.render(jobs, shlex.join(["trainer", "render", "compose", *args.specs])), end="")
+    print(compose.render(jobs, command), end="")
     return int(Exit.OK)
 
 

@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema
+import kubernetes_validate
 import pytest
+import yaml
 
-from trainer.deploy import compose
+from trainer.deploy import compose, kubernetes
 from trainer.job.load import build, load_file, schema
 from trainer.job.tf_config import tasks_of
 
@@ -21,6 +23,53 @@ SPECS: dict[str, dict[str, Any]] = {
         "name": "mnist",
         "strategy": "multi_worker_mirrored",
         "tasks": {"chief": 1, "worker": {"replicas": 2}, "evaluator": 1},
+    },
+}
+
+ON_KUBERNETES: dict[str, dict[str, Any]] = {
+    **SPECS,
+    "mwms-gpu": {
+        "name": "mnist",
+        "strategy": "multi_worker_mirrored",
+        "tasks": {"worker": {"replicas": 4, "gpus": 2, "cpu": 8, "memory": "32Gi"}},
+    },
+    "one-worker": {"name": "mnist", "strategy": "multi_worker_mirrored"},
+    # Of the pods, mine-...-worker-0 has 63 characters.
+    "longest-name": {
+        "name": f"mine-{'x' * 49}",
+        "strategy": "multi_worker_mirrored",
+        "tasks": {"worker": 2},
+    },
+    "everything": {
+        "name": "mnist",
+        "strategy": "parameter_server",
+        "workload": "k8s/jobs/languages.py",
+        "image": "registry.example/team/trainer:1.0",
+        "tasks": {"worker": {"replicas": 3, "gpus": 1}, "ps": {"replicas": 2, "cpu": 0.5}, "evaluator": 1},
+        "deadlines": {"stop": 20.5},
+        "kubernetes": {
+            "volume": {"size": "10Gi", "storage_class": "fast"},
+            "node_selector": {"pool": "gpu"},
+            "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}],
+            "affinity": {
+                "nodeAffinity": {
+                    "requiredDuringSchedulingIgnoredDuringExecution": {
+                        "nodeSelectorTerms": [
+                            {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}
+                        ]
+                    }
+                }
+            },
+            "priority_class": "high",
+            "image_pull_secrets": ["registry"],
+            "env": {"GREETING": 'say "hi" for $(HOME): ok'},
+            "labels": {"team": "vision"},
+            "gpu_resource": "amd.com/gpu",
+            "queue": "research",
+            "egress": True,
+            "tensorboard": True,
+            "ttl_seconds": 60,
+        },
     },
 }
 
@@ -51,6 +100,20 @@ def test_tf_config(name: str, same: Callable[[str, str], None]) -> None:
 @pytest.mark.parametrize("name", SPECS)
 def test_compose_file(name: str, same: Callable[[str, str], None]) -> None:
     same(f"compose-{name}.yaml", compose.render({"": build(SPECS[name])}, "trainer render compose JOB.yaml"))
+
+
+@pytest.mark.parametrize("name", ON_KUBERNETES)
+def test_manifests(name: str, same: Callable[[str, str], None]) -> None:
+    spec = build(ON_KUBERNETES[name])
+    same(f"kubernetes-{name}.yaml", kubernetes.render(spec, "trainer render kubernetes JOB.yaml"))
+
+
+@pytest.mark.parametrize("version", ["1.31", "1.34", "1.37"])
+@pytest.mark.parametrize("name", ON_KUBERNETES)
+def test_manifests_are_what_kubernetes_publishes(name: str, version: str) -> None:
+    text = (Path(__file__).parent / f"kubernetes-{name}.yaml").read_text(encoding="utf-8")
+    for manifest in yaml.safe_load_all(text):
+        kubernetes_validate.validate(manifest, version, strict=True)
 
 
 def test_the_compose_file_in_the_root_is_that_of_the_specs() -> None:

@@ -13,7 +13,7 @@ import yaml
 
 from trainer.job import load
 from trainer.job.errors import Exit
-from trainer.job.spec import Communication, Deadlines, JobSpec, Train
+from trainer.job.spec import Communication, Deadlines, JobSpec, Kubernetes, Train, Volume
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
@@ -58,6 +58,9 @@ def test_exit_codes_are_those_of_the_code() -> None:
     assert shown == {str(int(code)): code.meaning for code in Exit}
 
 
-@pytest.mark.parametrize("name", [n for m in (JobSpec, Train, Communication, Deadlines) for n in m.model_fields])
+MODELS = (JobSpec, Train, Communication, Deadlines, Kubernetes, Volume)
+
+
+@pytest.mark.parametrize("name", [name for model in MODELS for name in model.model_fields])
 def test_every_key_of_the_spec_is_mentioned(name: str) -> None:
     assert re.search(rf"\b{name}\b", README)

@@ -69,7 +69,7 @@ def _job(profile: str, spec: JobSpec) -> dict[str, Any]:
         "results": f"{mounts[0].partition(':')[0]}:{WORKSPACE}/runs/{spec.name}:ro",
         "volume": None if spec.model_dir else spec.name,
         "stop_seconds": f"{spec.deadlines.stop + STOP_SECONDS:g}",
-        "spec": spec.model_copy(update=changed).model_dump_json(exclude_defaults=True),
+        "spec": spec.model_copy(update=changed).model_dump_json(exclude_defaults=True, exclude={"kubernetes"}),
         "chief": host_name(spec.name, chief.type, chief.index),
         "tasks": [_task(spec, task) for task in tasks],
     }

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from trainer.job.names import DNS_LABEL, MAX_DNS_LABEL, TASK_TYPES, TaskType, host_name
+from trainer.job.names import DNS_LABEL, MAX_DNS_LABEL, TASK_TYPES, TaskType, container_address, host_name
 
 
 def _number_from_text(value: Any) -> Any:
@@ -28,16 +28,21 @@ def _group_from_count(value: Any) -> Any:
 # 2**31: above any real job, and what a timer and a 32-bit number can hold.
 Positive = Annotated[float, Field(gt=0, lt=2**31, allow_inf_nan=False), BeforeValidator(_number_from_text)]
 Count = Annotated[int, Field(ge=1, lt=2**31)]
-# TF_CONFIG lists every address and is one environment variable, 128 KiB on Linux: more never fit.
+# TF_CONFIG lists every address and is one environment variable (LONGEST_VARIABLE): more never fit.
 Replicas = Annotated[int, Field(ge=1, le=8192)]
 # Rust's regex sees only valid Unicode, so this also refuses half a surrogate pair, which no file name can hold.
 Text = Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f]+$")]
 
 
+LONGEST_VARIABLE = 128 * 1024
+"""Bytes of an environment variable with its name: MAX_ARG_STRLEN of Linux, with 4 KiB pages (execve(2))."""
 OUR_IMAGES = {"trainer:cpu": "cpu", "trainer:cuda": "cuda"}
 """The images of images/Dockerfile, by its targets."""
 # https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity/
 _BYTES = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
+
+
+Quantity = Annotated[str, Field(pattern=r"^[0-9]+(\.[0-9]+)?(Ki|Mi|Gi|Ti|k|M|G|T)?$")]
 
 
 class Strict(BaseModel):
@@ -51,7 +56,7 @@ class TaskGroup(Strict):
     replicas: Replicas = 1
     cpu: Positive | None = None
     """Cores per task; thread counts follow it."""
-    memory: str | None = Field(default=None, pattern=r"^[0-9]+(\.[0-9]+)?(Ki|Mi|Gi|Ti|k|M|G|T)?$")
+    memory: Quantity | None = None
     """Memory limit per task, as Kubernetes writes it: 2Gi."""
     gpus: int = Field(default=0, ge=0, lt=2**31)
     """GPUs per task. A task that sees fewer stops with exit code 12."""
@@ -128,6 +133,56 @@ class Deadlines(Strict):
     """From SIGTERM to the end, checkpoint included."""
 
 
+Name = Annotated[str, Field(pattern=r"^[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?$")]
+LabelValue = Annotated[str, Field(pattern=r"^([A-Za-z0-9]([-._A-Za-z0-9]{0,61}[A-Za-z0-9])?)?$")]
+LabelKey = Annotated[str, Field(pattern=r"^([-.a-z0-9]{1,253}/)?[A-Za-z0-9]([-._A-Za-z0-9]{0,61}[A-Za-z0-9])?$")]
+Labels = dict[LabelKey, LabelValue]
+
+
+class Volume(Strict):
+    """What holds model_dir: a new claim of this size, or one of the others."""
+
+    size: Quantity = "1Gi"
+    """Of the claim <name> that is made for the job."""
+    storage_class: Name | None = None
+    """Of the new claim. Default: the cluster's default class."""
+    claim: Name | None = None
+    """A PersistentVolumeClaim that is there already; the job writes to the folder <name> in it."""
+    host_path: Annotated[str, Field(pattern=r"^/[^\x00-\x1f\x7f]*$")] | None = None
+    """A folder of the node; Pod Security "restricted" forbids it."""
+    empty_dir: bool = False
+    """The chief's pod's own: a new pod starts from step 0, and the model goes with the pod."""
+
+
+class Kubernetes(Strict):
+    """What only Kubernetes needs to know."""
+
+    volume: Volume = Volume()
+    node_selector: Labels = {}
+    tolerations: list[dict[str, Any]] = []
+    """As in a pod's spec."""
+    affinity: dict[str, Any] = {}
+    """As in a pod's spec."""
+    priority_class: Name | None = None
+    image_pull_secrets: list[Name] = []
+    env: dict[Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")], Text] = {}
+    """More environment variables of every task."""
+    labels: Labels = {}
+    """More labels of every object."""
+    gpu_resource: Annotated[str, Field(pattern=r"^[-.a-z0-9]{1,253}/[-._A-Za-z0-9]{1,63}$")] = "nvidia.com/gpu"
+    """Resource that `gpus` counts."""
+    queue: LabelValue | None = None
+    """Kueue's local queue; the Jobs start suspended then."""
+    suspend: bool = False
+    """Nothing runs until somebody sets the Jobs' suspend to false."""
+    egress: bool = False
+    """Whether the pods may reach what is not their job."""
+    tensorboard: bool = False
+    """A Deployment that shows the curves; reached by `kubectl port-forward`."""
+    ttl_seconds: Count = 604_800
+    """Finished Jobs are removed after this long; the volume stays."""
+
+
 class JobSpec(Strict):
     """A distributed TensorFlow training job."""
 
@@ -152,6 +207,7 @@ class JobSpec(Strict):
     max_restarts: int = Field(default=5, ge=0, lt=2**31)
     """Generations in a row that may end without a new step."""
     deadlines: Deadlines = Deadlines()
+    kubernetes: Kubernetes = Kubernetes()
 
     @model_validator(mode="before")
     @classmethod
@@ -200,12 +256,25 @@ def _name_problems(spec: JobSpec) -> list[Problem]:
     if (over := len(longest) - MAX_DNS_LABEL) > 0:
         rule = f"{longest} would have {len(longest)} characters, DNS allows {MAX_DNS_LABEL}; shorten it by {over}"
         return [Problem("name", spec.name, rule)]
+    # As JSON each address has two quotes, a comma and a blank; around them stand the names of types, and the task.
+    counts = spec.tasks.counts()
+    size = sum(len(container_address(spec.name, t, i)) + 4 for t, n in counts.items() for i in range(n)) + 200
+    if size > LONGEST_VARIABLE:
+        rule = (
+            f"TF_CONFIG would take about {size:,} bytes, Linux allows {LONGEST_VARIABLE:,} for an environment "
+            "variable; use fewer tasks, or a shorter name"
+        )
+        return [Problem("tasks", f"{sum(counts.values()):,} tasks", rule)]
     return []
 
 
 def _task_problems(spec: JobSpec) -> list[Problem]:
     problems: list[Problem] = []
     counts = spec.tasks.counts()
+    volume = spec.kubernetes.volume
+    if (volume.claim is not None) + (volume.host_path is not None) + volume.empty_dir > 1:
+        rule = "give at most one of claim, host_path and empty_dir"
+        problems.append(Problem("kubernetes.volume", volume.model_dump(exclude_defaults=True), rule))
     for single in ("chief", "evaluator"):
         if counts.get(single, 1) > 1:
             rule = f"there is at most one {single}; set 1"

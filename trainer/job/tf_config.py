@@ -68,14 +68,17 @@ class Task:
         return json.dumps({"cluster": self.cluster, "task": {"type": self.type, "index": self.index}})
 
 
-def tasks_of(spec: JobSpec, address: Callable[[str, int], str] | None = None) -> list[Task]:
+def tasks_of(
+    spec: JobSpec, address: Callable[[str, int], str] | None = None, counts: Mapping[TaskType, int] | None = None
+) -> list[Task]:
     """Every task of a job, each with its TF_CONFIG.
 
     Args:
-        address: from (task type, index) to `host:port`; default the names that containers and pods have.
+        address: from (task type, index) to `host:port`; default the names that pods have.
+        counts: tasks of each type; default those of the spec.
     """
     where = address or (lambda task_type, index: container_address(spec.name, task_type, index))
-    counts = spec.tasks.counts()
+    counts = counts or spec.tasks.counts()
     cluster: Cluster = {t: [where(t, i) for i in range(n)] for t, n in counts.items() if t != "evaluator"}
     return [Task(t, i, cluster) for t, n in counts.items() for i in range(n)]
 

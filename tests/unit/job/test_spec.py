@@ -7,6 +7,7 @@ from trainer.job.errors import UserError
 from trainer.job.load import build
 from trainer.job.names import TaskType
 from trainer.job.spec import batch_rule, batch_sizes, replicas_in_sync
+from trainer.job.tf_config import tasks_of
 
 MWMS = {"name": "j", "strategy": "multi_worker_mirrored"}
 PS = {"name": "j", "strategy": "parameter_server", "tasks": {"worker": 2, "ps": 1}}
@@ -197,7 +198,6 @@ def test_a_batch_is_whole_under_parameter_server_whatever_the_workers() -> None:
         ("multi_worker_mirrored", {"worker": 11}, "-worker-10"),
         ("multi_worker_mirrored", {"worker": 1, "evaluator": 1}, "-evaluator-0"),
         ("parameter_server", {"worker": 1, "ps": 1000}, "-worker-0"),
-        ("parameter_server", {"worker": 1, "ps": 8192}, "-worker-0"),
     ],
 )
 def test_the_longest_host_name_decides_how_long_a_name_may_be(strategy: str, tasks: Any, longest_tail: str) -> None:
@@ -208,6 +208,23 @@ def test_the_longest_host_name_decides_how_long_a_name_may_be(strategy: str, tas
         too_long = longest + "n" * over
         rule = f"{too_long}{longest_tail} would have {63 + over} characters, DNS allows 63; shorten it by {over}"
         assert problems({**raw, "name": too_long}) == [f"name: {too_long!r}: {rule}"]
+
+
+def test_more_tasks_than_tf_config_can_hold_are_refused_and_what_is_accepted_fits() -> None:
+    many = {**PS, "tasks": {"worker": 8000, "ps": 1}}
+    rule = "Linux allows 131,072 for an environment variable; use fewer tasks, or a shorter name"
+    assert [line.partition(" bytes, ")[2] for line in problems(many)] == [rule]
+    most = max(n for n in range(4000, 7000, 50) if not _refused({**PS, "tasks": {"worker": n, "ps": 1}}))
+    longest = tasks_of(build({**PS, "tasks": {"worker": most, "ps": 1}}))[-1].tf_config()
+    assert 120_000 < len(f"TF_CONFIG={longest}") < 131_072
+
+
+def _refused(raw: dict[str, Any]) -> bool:
+    try:
+        build(raw)
+    except UserError:
+        return True
+    return False
 
 
 @pytest.mark.parametrize(

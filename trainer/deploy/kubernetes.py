@@ -1,0 +1,215 @@
+"""A job's cluster as Kubernetes manifests: text from a spec, nothing else.
+
+One Indexed batch/v1 Job per task type, so that a thousand workers are not a thousand objects. The chief's Job is the
+job: it completes or fails as the training does.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import math
+import re
+from pathlib import Path
+from typing import Any
+
+import jinja2
+
+from trainer.job.errors import Exit, UserError
+from trainer.job.names import TF_PORT, TaskType, control_port
+from trainer.job.spec import JobSpec
+from trainer.job.tf_config import tasks_of
+
+WORKSPACE = "/workspace"
+"""The working directory in our images; model_dir is `runs/<name>` below it."""
+STOP_SECONDS = 4
+"""On top of deadlines.stop, before the kubelet kills."""
+RESTARTS = 10
+"""New pods for one index. Disruptions, and whatever ended on a SIGTERM, do not count."""
+LARGEST_CONFIG_MAP = 1024 * 1024
+"""Bytes of a ConfigMap's data (MaxSecretSize in Kubernetes' pkg/apis/core/types.go)."""
+
+_CONFIG_KEY = re.compile(r"[-._a-zA-Z0-9]{1,253}")
+
+
+def render(spec: JobSpec, command: str) -> str:
+    """The manifests of a job, for `kubectl apply`.
+
+    Args:
+        command: that writes them, for the first line.
+
+    Raises:
+        UserError: Kubernetes would refuse it: the value, the limit and the way out.
+    """
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("trainer.deploy"), undefined=jinja2.StrictUndefined, autoescape=False,  # noqa: S701 (YAML)
+        trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True,
+    )  # fmt: skip
+    # JSON is YAML, on one line and with every character that could mean something else escaped.
+    environment.filters["json"] = json.dumps
+    return environment.get_template("kubernetes.yaml.j2").render(command=command, **_values(spec))
+
+
+def counts(spec: JobSpec) -> dict[TaskType, int]:
+    """Pods of each type.
+
+    Where the spec asks for no chief, worker 0 is called chief: it needs a Job of its own, for the volume is its, and
+    for its end is the job's. Both train alike.
+    """
+    asked = spec.tasks.counts()
+    if "chief" not in asked:
+        asked = {"chief": 1, **asked, "worker": asked["worker"] - 1}
+    return {task_type: count for task_type, count in asked.items() if count}
+
+
+def _values(spec: JobSpec) -> dict[str, Any]:
+    settings, pods = spec.kubernetes, counts(spec)
+    if spec.model_dir is not None:
+        raise UserError(f"model_dir: {spec.model_dir!r}: is a folder of this machine; kubernetes.volume says where")
+    labels = {
+        "app.kubernetes.io/name": "trainer",
+        "app.kubernetes.io/instance": spec.name,
+        "app.kubernetes.io/managed-by": "trainer",
+    }
+    config = _config(spec, pods)
+    digest = hashlib.sha256(json.dumps(config).encode()).hexdigest()[:8]
+    return {
+        "name": spec.name,
+        "labels": {**settings.labels, **labels},
+        "selector": {key: labels[key] for key in ("app.kubernetes.io/name", "app.kubernetes.io/instance")},
+        # A new name for new contents: a pod never starts with another spec than its Job's.
+        "config": {"name": f"{spec.name}-{digest}", **config},
+        "claim": _claim(spec),
+        "image": spec.container_image,
+        "ports": {"tensorflow": TF_PORT, "control": control_port(TF_PORT)},
+        # NCCL takes any port.
+        "any_port": any(_gpus(spec, task_type) for task_type in pods),
+        "egress": settings.egress,
+        "tensorboard": _tensorboard(spec, {**settings.labels, **labels}) if settings.tensorboard else None,
+        "suspend": settings.suspend or settings.queue is not None,
+        "ttl_seconds": settings.ttl_seconds,
+        "grace_seconds": math.ceil(spec.deadlines.stop) + STOP_SECONDS,
+        "restarts": RESTARTS,
+        "stopped": int(Exit.STOPPED),
+        "final": sorted(int(code) for code in Exit if code is not Exit.OK and not code.retryable),
+        "pod": _pod(spec),
+        "environment": [{"name": key, "value": value.replace("$", "$$")} for key, value in settings.env.items()],
+        "jobs": [_job(spec, task_type, count, {**settings.labels, **labels}) for task_type, count in pods.items()],
+    }
+
+
+def _job(spec: JobSpec, task_type: TaskType, count: int, labels: dict[str, str]) -> dict[str, Any]:
+    queue = {"kueue.x-k8s.io/queue-name": spec.kubernetes.queue} if spec.kubernetes.queue else {}
+    affinity = dict(spec.kubernetes.affinity)
+    if task_type == "evaluator":
+        affinity.setdefault("podAffinity", _beside_the_chief(spec))
+    return {
+        "type": task_type,
+        "count": count,
+        "labels": {**labels, **_component(spec, task_type)},
+        "job_labels": {**labels, **_component(spec, task_type), **queue},
+        "resources": _resources(spec, task_type),
+        "gpus": _gpus(spec, task_type),
+        # Only the chief writes, and the evaluator reads: the others never need the volume, nor its node.
+        "runs": {"name": "runs", **(_volume(spec) if task_type in ("chief", "evaluator") else {"emptyDir": {}})},
+        "affinity": affinity,
+    }
+
+
+def _tensorboard(spec: JobSpec, labels: dict[str, str]) -> dict[str, Any]:
+    # Another name than the tasks', or Service and NetworkPolicy would take its pod for a task.
+    selector = {"app.kubernetes.io/name": "trainer-tensorboard", "app.kubernetes.io/instance": spec.name}
+    affinity = {"podAffinity": _beside_the_chief(spec)}
+    return {
+        "labels": {**labels, **selector},
+        "selector": selector,
+        "affinity": affinity,
+        "runs": {"name": "runs", **_volume(spec)},
+    }
+
+
+def _beside_the_chief(spec: JobSpec) -> dict[str, Any]:
+    """Pod affinity: a volume that only one node can have is where the chief is."""
+    term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": _component(spec, "chief")}}
+    return {"requiredDuringSchedulingIgnoredDuringExecution": [term]}
+
+
+def _component(spec: JobSpec, component: str) -> dict[str, str]:
+    return {"app.kubernetes.io/instance": spec.name, "app.kubernetes.io/component": component}
+
+
+def _config(spec: JobSpec, pods: dict[TaskType, int]) -> dict[str, Any]:
+    """What all pods share: the spec, the cluster, and files that the spec names."""
+    changed: dict[str, Any] = {"model_dir": None}
+    files: dict[str, bytes] = {}
+    for key in ("workload", "dataset"):
+        path = getattr(spec, key)
+        if path and path.endswith((".py", ".npz")):
+            changed[key] = Path(path).name
+            if not _CONFIG_KEY.fullmatch(Path(path).name):
+                raise UserError(f"{key}: {path!r}: a ConfigMap allows letters, digits, '-', '_' and '.' in file names")
+            try:
+                files[Path(path).name] = Path(path).read_bytes()
+            except OSError as error:
+                raise UserError(f"{key}: {path!r}: cannot be read: {error.strerror}") from None
+    cluster = json.dumps(tasks_of(spec, counts=pods)[0].cluster)
+    job = spec.model_copy(update=changed).model_dump_json(exclude_defaults=True, exclude={"kubernetes"})
+    _require_fits(cluster, job, files)
+    return {
+        "data": {"cluster": cluster, "job": job},
+        "files": {name: base64.b64encode(content).decode() for name, content in files.items()},
+    }
+
+
+def _require_fits(cluster: str, job: str, files: dict[str, bytes]) -> None:
+    if (size := len(cluster) + len(job.encode()) + sum(map(len, files.values()))) > LARGEST_CONFIG_MAP:
+        names = ", ".join(files)
+        raise UserError(
+            f"{names}: the job's ConfigMap would have {size:,} bytes, Kubernetes allows {LARGEST_CONFIG_MAP:,}; "
+            "bake the data into an image of your own (image:), and name a dataset of your workload's instead"
+        )
+
+
+def _volume(spec: JobSpec) -> dict[str, Any]:
+    volume = spec.kubernetes.volume
+    if volume.empty_dir:
+        return {"emptyDir": {}}
+    if volume.host_path:
+        return {"hostPath": {"path": volume.host_path, "type": "DirectoryOrCreate"}}
+    return {"persistentVolumeClaim": {"claimName": volume.claim or spec.name}}
+
+
+def _claim(spec: JobSpec) -> dict[str, Any] | None:
+    """The spec of the claim that the job brings, if it brings one."""
+    volume = spec.kubernetes.volume
+    if _volume(spec) != {"persistentVolumeClaim": {"claimName": spec.name}} or volume.claim:
+        return None
+    claim = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": volume.size}}}
+    return {**claim, "storageClassName": volume.storage_class} if volume.storage_class else claim
+
+
+def _gpus(spec: JobSpec, task_type: TaskType) -> int:
+    group = spec.tasks.group(task_type) or spec.tasks.worker
+    return group.gpus
+
+
+def _resources(spec: JobSpec, task_type: TaskType) -> dict[str, dict[str, str]]:
+    """What the scheduler counts and the kernel enforces: a task gets what its spec names, or shares what is there."""
+    group = spec.tasks.group(task_type) or spec.tasks.worker
+    limits = {"cpu": f"{group.cpu:g}" if group.cpu else None, "memory": group.memory}
+    asked = {key: value for key, value in limits.items() if value}
+    gpus = {spec.kubernetes.gpu_resource: str(group.gpus)} if group.gpus else {}
+    return {"requests": {"cpu": "250m", "memory": "512Mi", **asked, **gpus}, "limits": {**asked, **gpus}}
+
+
+def _pod(spec: JobSpec) -> dict[str, Any]:
+    """Optional keys of every pod's spec, only those that say something."""
+    settings = spec.kubernetes
+    optional = {
+        "nodeSelector": settings.node_selector,
+        "tolerations": settings.tolerations,
+        "priorityClassName": settings.priority_class,
+        "imagePullSecrets": [{"name": name} for name in settings.image_pull_secrets],
+    }
+    return {key: value for key, value in optional.items() if value}
