@@ -29,6 +29,11 @@ ifneq ($(wildcard ../shared/ci/setup),)
 export BUILD_FLAGS ?= --network=host --secret id=ca,src=/etc/ssl/certs/ca-certificates.crt
 endif
 
+# A machine that reaches no image registry has built a node image of its own.
+ifneq ($(wildcard ../shared/ci/setup),)
+export KIND_NODE_IMAGE ?= kindest/node:v1.34.4
+endif
+
 .PHONY: help
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -98,6 +103,16 @@ compose-file: setup ## write docker-compose.yml from k8s/jobs
 .PHONY: test-compose
 test-compose: setup image-cpu image-tensorboard ## the same jobs across containers of a real Docker Engine
 	$(BIN)/pytest --timeout 600 tests/compose
+
+.PHONY: kind-up kind-down
+kind-up: image-cpu ## a Kubernetes of three nodes in containers, with trainer:cpu on it
+	scripts/kind.sh up
+kind-down: ## remove it
+	scripts/kind.sh down
+
+.PHONY: test-kind
+test-kind: setup image-cpu ## the same jobs across pods of a real Kubernetes
+	$(BIN)/pytest --timeout 600 tests/kind
 
 .PHONY: lint
 lint: setup ## ruff, mypy, shellcheck, hadolint

@@ -1,0 +1,103 @@
+"""Jobs on a real Kubernetes, as a user has them: `trainer render kubernetes SPEC | kubectl apply -f -`."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.harness import TRAINER, Watched
+
+ROOT = Path(__file__).parents[2]
+SECONDS = 60
+JOB_SECONDS = 300
+
+
+def kubectl(*words: str, text: str | None = None, check: bool = True, seconds: float = SECONDS) -> str:
+    """Its stdout; with `check`, fails with what it said."""
+    ended = subprocess.run(["kubectl", *words], input=text, capture_output=True, text=True, timeout=seconds)
+    assert ended.returncode == 0 or not check, f"kubectl {' '.join(words)}: {ended.stderr}"
+    return ended.stdout
+
+
+def render(spec: Path, overrides: str = "") -> str:
+    command = [*TRAINER, "render", "kubernetes", str(spec)]
+    environ = {**os.environ, "TRAINER_SET": overrides}
+    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=environ, timeout=SECONDS).stdout
+
+
+class Namespace:
+    """A namespace, and kubectl in it."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def kubectl(self, *words: str, text: str | None = None, check: bool = True, seconds: float = SECONDS) -> str:
+        return kubectl("--namespace", self.name, *words, text=text, check=check, seconds=seconds)
+
+    def get(self, kind: str) -> list[dict[str, Any]]:
+        items: list[dict[str, Any]] = json.loads(self.kubectl("get", kind, "--output=json"))["items"]
+        return items
+
+    def apply(self, manifests: str) -> KubernetesJob:
+        self.kubectl("apply", "--filename=-", text=manifests)
+        return KubernetesJob(self, manifests)
+
+    def report(self) -> str:
+        """All that tells why a test failed."""
+        parts = [self.kubectl("get", "jobs,pods", "--output=wide", check=False)]
+        parts.append(self.kubectl("get", "events", "--sort-by=.lastTimestamp", check=False))
+        for pod in self.get("pods"):
+            name = pod["metadata"]["name"]
+            parts += [f"--- {name}", self.kubectl("logs", name, check=False)]
+        return "\n".join(parts)
+
+
+class KubernetesJob(Watched):
+    """A job that was applied."""
+
+    poll_seconds = 0.5
+
+    def __init__(self, space: Namespace, manifests: str) -> None:
+        self.space = space
+        jobs = [each for each in yaml.safe_load_all(manifests) if each["kind"] == "Job"]
+        self.jobs = {each["metadata"]["name"]: each["spec"]["completions"] for each in jobs}
+        self.name = jobs[0]["metadata"]["labels"]["app.kubernetes.io/instance"]
+
+    def status(self) -> dict[str, Any]:
+        words = ["exec", f"job/{self.name}-chief", "--", "python3", "-m", "trainer.runtime.ask", "status"]
+        answer = self.space.kubectl(*words, check=False)
+        return dict(json.loads(answer)) if answer else {}
+
+    @property
+    def output(self) -> str:
+        return self.space.report()
+
+    def over(self) -> bool:
+        return bool(self.conditions(f"{self.name}-chief") & {"Complete", "Failed"})
+
+    def conditions(self, job: str) -> set[str]:
+        """Types of the conditions that hold for one of its Jobs."""
+        (found,) = (each for each in self.space.get("jobs") if each["metadata"]["name"] == job)
+        return {each["type"] for each in found["status"].get("conditions", []) if each["status"] == "True"}
+
+    def wait(self, condition: str = "complete", job: str = "chief", seconds: float = JOB_SECONDS) -> None:
+        """Until `kubectl wait` says so, for one of its Jobs."""
+        words = ["wait", f"--for=condition={condition}", f"--timeout={seconds:g}s", f"job/{self.name}-{job}"]
+        self.space.kubectl(*words, seconds=seconds + 10)
+
+    def log(self, task_type: str = "chief") -> str:
+        """What the newest pod of index 0 printed."""
+        return self.space.kubectl("logs", f"job/{self.name}-{task_type}")
+
+    def pods(self, task_type: str | None = None) -> list[dict[str, Any]]:
+        """Pods of the job, the oldest first."""
+        selector = f"app.kubernetes.io/instance={self.name}" + (
+            f",app.kubernetes.io/component={task_type}" if task_type else ""
+        )
+        answer = json.loads(self.space.kubectl("get", "pods", f"--selector={selector}", "--output=json"))
+        return sorted(answer["items"], key=lambda pod: str(pod["metadata"]["creationTimestamp"]))
