@@ -24,13 +24,10 @@ ifneq ($(wildcard ../shared/data/.),)
 export TRAINER_DATA_DIR ?= $(abspath ../shared/data)
 endif
 
-# A build that reaches the package index only with this machine's network and certificates.
+# A build that reaches the package index only with this machine's network and certificates, and a node image that was
+# built here, for no image registry is reached.
 ifneq ($(wildcard ../shared/ci/setup),)
 export BUILD_FLAGS ?= --network=host --secret id=ca,src=/etc/ssl/certs/ca-certificates.crt
-endif
-
-# A machine that reaches no image registry has built a node image of its own.
-ifneq ($(wildcard ../shared/ci/setup),)
 export KIND_NODE_IMAGE ?= kindest/node:v1.34.4
 endif
 

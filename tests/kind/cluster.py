@@ -90,6 +90,11 @@ class KubernetesJob(Watched):
         words = ["wait", f"--for=condition={condition}", f"--timeout={seconds:g}s", f"job/{self.name}-{job}"]
         self.space.kubectl(*words, seconds=seconds + 10)
 
+    def wait_for_the_others(self) -> None:
+        """Until every Job is complete, soon after the chief's."""
+        for name in self.jobs:
+            self.wait(job=name.removeprefix(f"{self.name}-"), seconds=30)
+
     def log(self, task_type: str = "chief") -> str:
         """What the newest pod of index 0 printed."""
         return self.space.kubectl("logs", f"job/{self.name}-{task_type}")

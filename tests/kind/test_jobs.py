@@ -7,19 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.kind.cluster import ROOT, KubernetesJob, Namespace, kubectl, render
+from tests.kind.cluster import ROOT, Namespace, kubectl, render
 
 # The CNN learns fast at this rate: a minute instead of the ten of 5,000 steps at the classic rate.
 SHORT = "train.steps=400 train.learning_rate=1e-3 train.checkpoint_steps=200"
 REPLICAS = {"mnist-ps": 1, "mnist-mwms": 2}
 GOLDEN = sorted((ROOT / "tests/golden").glob("kubernetes-*.yaml"))
-
-
-def require_one_cluster_that_ended(job: KubernetesJob) -> None:
-    """Every Job complete soon after the chief's, one start line for each task, all of one cluster."""
-    for name in job.jobs:
-        job.wait(job=name.removeprefix(f"{job.name}-"), seconds=30)
-    assert {pod["status"]["phase"] for pod in job.pods()} == {"Succeeded"}
 
 
 @pytest.mark.parametrize("name", REPLICAS)
@@ -33,7 +26,8 @@ def test_mnist_is_learnt_by_pods_on_two_nodes(namespace: Namespace, name: str) -
     assert f"replicas_in_sync={REPLICAS[name]} " in log
     assert len({pod["spec"]["nodeName"] for pod in job.pods()}) == 2
     assert len(job.pods()) == sum(job.jobs.values())
-    require_one_cluster_that_ended(job)
+    job.wait_for_the_others()
+    assert {pod["status"]["phase"] for pod in job.pods()} == {"Succeeded"}
 
 
 @pytest.mark.parametrize("path", GOLDEN, ids=lambda path: path.stem)

@@ -26,5 +26,4 @@ def test_a_deleted_pod_comes_back_and_the_job_ends_at_its_step(
     namespace.kubectl("delete", "pod", pod, "--wait=false", *(["--force", "--grace-period=0"] if force else []))
     job.wait()
     assert f"done: steps={STEPS} " in job.log()
-    for name in job.jobs:
-        job.wait(job=name.removeprefix(f"{job.name}-"), seconds=30)
+    job.wait_for_the_others()

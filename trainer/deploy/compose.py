@@ -6,20 +6,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import jinja2
 import yaml
 
+from trainer.deploy import container
+from trainer.deploy.container import STOP_SECONDS, WORKSPACE, files_of, job_of
 from trainer.job.errors import UserError
 from trainer.job.names import TF_PORT, host_name
 from trainer.job.spec import OUR_IMAGES, JobSpec, memory_bytes
 from trainer.job.tf_config import Task, tasks_of
 
-WORKSPACE = "/workspace"
-"""The working directory in our images; model_dir is `runs/<name>` below it."""
 RESTARTS = 4
 """Of a container that was killed. Docker knows no exit code but 0: what failed for good, it restarts too."""
-STOP_SECONDS = 4
-"""On top of deadlines.stop, before Docker kills."""
 
 
 def render(jobs: Mapping[str, JobSpec], command: str) -> str:
@@ -36,10 +33,7 @@ def render(jobs: Mapping[str, JobSpec], command: str) -> str:
     for name in names:
         if names.count(name) > 1 or name == "tensorboard":
             raise UserError(f"name: {name!r}: is taken in this compose file; jobs in one file need names of their own")
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("trainer.deploy"), undefined=jinja2.StrictUndefined, autoescape=False,  # noqa: S701 (YAML)
-        trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True,
-    )  # fmt: skip
+    environment = container.templates()
     environment.filters["scalar"] = _scalar
     first = next(iter(jobs.values()))
     return environment.get_template("compose.yaml.j2").render(
@@ -52,12 +46,8 @@ def render(jobs: Mapping[str, JobSpec], command: str) -> str:
 
 def _job(profile: str, spec: JobSpec) -> dict[str, Any]:
     mounts = [f"{_volume(spec)}:{WORKSPACE}/runs{'' if _volume(spec) == spec.name else f'/{spec.name}'}"]
-    changed: dict[str, Any] = {"model_dir": None}
-    for key in ("workload", "dataset"):
-        path = getattr(spec, key)
-        if path and path.endswith((".py", ".npz")):
-            changed[key] = Path(path).name
-            mounts.append(f"{_source(path)}:{WORKSPACE}/{Path(path).name}:ro")
+    for path in files_of(spec).values():
+        mounts.append(f"{_source(path)}:{WORKSPACE}/{Path(path).name}:ro")
     tasks = tasks_of(spec, lambda task_type, index: f"{host_name(spec.name, task_type, index)}:{TF_PORT}")
     chief = next(task for task in tasks if task.is_chief)
     return {
@@ -69,7 +59,7 @@ def _job(profile: str, spec: JobSpec) -> dict[str, Any]:
         "results": f"{mounts[0].partition(':')[0]}:{WORKSPACE}/runs/{spec.name}:ro",
         "volume": None if spec.model_dir else spec.name,
         "stop_seconds": f"{spec.deadlines.stop + STOP_SECONDS:g}",
-        "spec": spec.model_copy(update=changed).model_dump_json(exclude_defaults=True, exclude={"kubernetes"}),
+        "spec": job_of(spec),
         "chief": host_name(spec.name, chief.type, chief.index),
         "tasks": [_task(spec, task) for task in tasks],
     }

@@ -17,6 +17,7 @@ import docker
 from docker.errors import APIError, DockerException, ImageNotFound, NotFound
 
 from trainer.deploy import compose
+from trainer.deploy.container import WORKSPACE
 from trainer.job.errors import Exit, TrainerError
 from trainer.job.names import host_name, task_name
 from trainer.job.spec import OUR_IMAGES, JobSpec
@@ -166,7 +167,7 @@ def _ask(chief: Any) -> dict[str, Any]:
 def _result(chief: Any, spec: JobSpec) -> dict[str, Any]:
     """result.json, out of the volume of a container that has ended; empty if there is none."""
     try:
-        chunks, _ = chief.get_archive(f"{compose.WORKSPACE}/runs/{spec.name}/result.json")
+        chunks, _ = chief.get_archive(f"{WORKSPACE}/runs/{spec.name}/result.json")
     except NotFound:
         return {}
     with tarfile.open(fileobj=io.BytesIO(b"".join(chunks))) as archive:

@@ -14,17 +14,13 @@ import re
 from pathlib import Path
 from typing import Any
 
-import jinja2
-
+from trainer.deploy import container
+from trainer.deploy.container import STOP_SECONDS, files_of, job_of
 from trainer.job.errors import Exit, UserError
 from trainer.job.names import TF_PORT, TaskType, control_port
 from trainer.job.spec import JobSpec
 from trainer.job.tf_config import tasks_of
 
-WORKSPACE = "/workspace"
-"""The working directory in our images; model_dir is `runs/<name>` below it."""
-STOP_SECONDS = 4
-"""On top of deadlines.stop, before the kubelet kills."""
 RESTARTS = 10
 """New pods for one index. Disruptions, and whatever ended on a SIGTERM, do not count."""
 LARGEST_CONFIG_MAP = 1024 * 1024
@@ -42,10 +38,7 @@ def render(spec: JobSpec, command: str) -> str:
     Raises:
         UserError: Kubernetes would refuse it: the value, the limit and the way out.
     """
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("trainer.deploy"), undefined=jinja2.StrictUndefined, autoescape=False,  # noqa: S701 (YAML)
-        trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True,
-    )  # fmt: skip
+    environment = container.templates()
     # JSON is YAML, on one line and with every character that could mean something else escaped.
     environment.filters["json"] = json.dumps
     return environment.get_template("kubernetes.yaml.j2").render(command=command, **_values(spec))
@@ -68,6 +61,7 @@ def _values(spec: JobSpec) -> dict[str, Any]:
     if spec.model_dir is not None:
         raise UserError(f"model_dir: {spec.model_dir!r}: is a folder of this machine; kubernetes.volume says where")
     labels = {
+        **settings.labels,
         "app.kubernetes.io/name": "trainer",
         "app.kubernetes.io/instance": spec.name,
         "app.kubernetes.io/managed-by": "trainer",
@@ -76,7 +70,7 @@ def _values(spec: JobSpec) -> dict[str, Any]:
     digest = hashlib.sha256(json.dumps(config).encode()).hexdigest()[:8]
     return {
         "name": spec.name,
-        "labels": {**settings.labels, **labels},
+        "labels": labels,
         "selector": {key: labels[key] for key in ("app.kubernetes.io/name", "app.kubernetes.io/instance")},
         # A new name for new contents: a pod never starts with another spec than its Job's.
         "config": {"name": f"{spec.name}-{digest}", **config},
@@ -86,7 +80,7 @@ def _values(spec: JobSpec) -> dict[str, Any]:
         # NCCL takes any port.
         "any_port": any(_gpus(spec, task_type) for task_type in pods),
         "egress": settings.egress,
-        "tensorboard": _tensorboard(spec, {**settings.labels, **labels}) if settings.tensorboard else None,
+        "tensorboard": _tensorboard(spec, labels) if settings.tensorboard else None,
         "suspend": settings.suspend or settings.queue is not None,
         "ttl_seconds": settings.ttl_seconds,
         "grace_seconds": math.ceil(spec.deadlines.stop) + STOP_SECONDS,
@@ -95,7 +89,7 @@ def _values(spec: JobSpec) -> dict[str, Any]:
         "final": sorted(int(code) for code in Exit if code is not Exit.OK and not code.retryable),
         "pod": _pod(spec),
         "environment": [{"name": key, "value": value.replace("$", "$$")} for key, value in settings.env.items()],
-        "jobs": [_job(spec, task_type, count, {**settings.labels, **labels}) for task_type, count in pods.items()],
+        "jobs": [_job(spec, task_type, count, labels) for task_type, count in pods.items()],
     }
 
 
@@ -141,20 +135,17 @@ def _component(spec: JobSpec, component: str) -> dict[str, str]:
 
 def _config(spec: JobSpec, pods: dict[TaskType, int]) -> dict[str, Any]:
     """What all pods share: the spec, the cluster, and files that the spec names."""
-    changed: dict[str, Any] = {"model_dir": None}
     files: dict[str, bytes] = {}
-    for key in ("workload", "dataset"):
-        path = getattr(spec, key)
-        if path and path.endswith((".py", ".npz")):
-            changed[key] = Path(path).name
-            if not _CONFIG_KEY.fullmatch(Path(path).name):
-                raise UserError(f"{key}: {path!r}: a ConfigMap allows letters, digits, '-', '_' and '.' in file names")
-            try:
-                files[Path(path).name] = Path(path).read_bytes()
-            except OSError as error:
-                raise UserError(f"{key}: {path!r}: cannot be read: {error.strerror}") from None
+    for key, path in files_of(spec).items():
+        name = Path(path).name
+        if not _CONFIG_KEY.fullmatch(name):
+            raise UserError(f"{key}: {path!r}: a ConfigMap allows letters, digits, '-', '_' and '.' in file names")
+        try:
+            files[name] = Path(path).read_bytes()
+        except OSError as error:
+            raise UserError(f"{key}: {path!r}: cannot be read: {error.strerror}") from None
     cluster = json.dumps(tasks_of(spec, counts=pods)[0].cluster)
-    job = spec.model_copy(update=changed).model_dump_json(exclude_defaults=True, exclude={"kubernetes"})
+    job = job_of(spec)
     _require_fits(cluster, job, files)
     return {
         "data": {"cluster": cluster, "job": job},
@@ -183,7 +174,7 @@ def _volume(spec: JobSpec) -> dict[str, Any]:
 def _claim(spec: JobSpec) -> dict[str, Any] | None:
     """The spec of the claim that the job brings, if it brings one."""
     volume = spec.kubernetes.volume
-    if _volume(spec) != {"persistentVolumeClaim": {"claimName": spec.name}} or volume.claim:
+    if volume.claim or volume.host_path or volume.empty_dir:
         return None
     claim = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": volume.size}}}
     return {**claim, "storageClassName": volume.storage_class} if volume.storage_class else claim
