@@ -47,7 +47,7 @@ Quantity = Annotated[str, Field(pattern=r"^[0-9]+(\.[0-9]+)?(Ki|Mi|Gi|Ti|k|M|G|T
 
 class Strict(BaseModel):
     # The text under a field is its description in `trainer schema`; see `load.schema`.
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
 
 
 class TaskGroup(Strict):
