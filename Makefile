@@ -79,6 +79,10 @@ bench-smoke: setup $(BENCH)/.installed ## the same on a small scale: does the be
 bench-compose: setup image-cpu ## measure a job across containers: sizes, start, first step, end
 	$(BIN)/python tests/bench/compose.py
 
+.PHONY: bench-kind
+bench-kind: setup kind-up ## measure a job across pods beside local processes: first step, rate, end
+	$(BIN)/python tests/bench/kubernetes.py
+
 $(BENCH)/.installed: requirements-bench.lock | $(STAMP)
 	rm -rf $(BENCH)
 	$(BIN)/pip install --require-hashes --no-deps --target $(BENCH) -r requirements-bench.lock

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import signal
 import subprocess
@@ -140,6 +141,14 @@ class Job(Watched):
         assert self.process.stdout is not None
         for line in self.process.stdout:
             self.lines.append(line.rstrip("\n"))
+
+
+def assert_same_curve(one: str, other: str, steps: int) -> None:
+    """Two metrics.jsonl have the same steps, and the same losses within what the order of a sum makes of floats."""
+    curves = [[json.loads(line) for line in text.splitlines()] for text in (one, other)]
+    assert [row["step"] for row in curves[0]] == [row["step"] for row in curves[1]] == list(range(5, steps + 1, 5))
+    for here, there in zip(*curves, strict=True):
+        assert math.isclose(here["step_loss"], there["step_loss"], rel_tol=1e-3), (here, there)
 
 
 def get_json(url: str) -> dict[str, Any]:

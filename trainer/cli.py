@@ -7,10 +7,11 @@ import os
 import sys
 import textwrap
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from trainer import __version__
 from trainer.job.errors import Exit, TrainerError
+from trainer.text import aligned
 
 if TYPE_CHECKING:
     from trainer.job.spec import JobSpec
@@ -68,6 +69,7 @@ def _parser() -> argparse.ArgumentParser:
 
     check = commands.add_parser("check", help="show tasks, addresses, derived numbers and each TF_CONFIG of a spec")
     _add_spec(check)
+    check.add_argument("--target", choices=["kubernetes"], help="refuse as well what this target would refuse")
     check.set_defaults(run=_check)
 
     local = commands.add_parser("local", help="run the whole cluster as processes on this machine")
@@ -87,22 +89,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     render.set_defaults(run=_render)
 
-    for name, run, text in (
-        ("submit", _submit, "start a job's containers and return"),
-        ("status", _status, "show a job's tasks and where it is; exit code 0, or that of a failed job"),
-        ("logs", _logs, "print what a job's tasks have printed"),
-        ("delete", _delete, "stop and remove a job's containers; its volume stays"),
-    ):
-        command = commands.add_parser(name, help=text)
-        command.add_argument("--target", choices=["compose"], required=True, help="where the job runs")
-        _add_spec(command)
-        command.set_defaults(run=run)
-        if name == "status":
-            command.add_argument("--json", action="store_true", help="everything, for programs")
-        elif name == "logs":
-            command.add_argument("--follow", action="store_true", help="until the job ends")
-        elif name == "delete":
-            command.add_argument("--volumes", action="store_true", help="the volume too, with checkpoints and model")
+    _add_deployed(commands)
 
     result = commands.add_parser("result", help="print the result in a task's container, or of a spec's model_dir")
     result.add_argument("spec", metavar="SPEC", nargs="?", help="a job spec (YAML); default that of the environment")
@@ -116,8 +103,42 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _add_deployed(commands: Any) -> None:
+    for name, text in (
+        ("submit", "start a job on a cluster and return"),
+        ("status", "show a job's tasks and where it is; exit code 0, or that of a failed job"),
+        ("logs", "print what a job's tasks have printed, in the order of time"),
+        ("delete", "stop and remove a job; its volume stays"),
+    ):
+        command = commands.add_parser(name, help=text)
+        command.set_defaults(run=_deployed, command=name)
+        command.add_argument("--target", choices=["kubernetes", "compose"], default="kubernetes", help="where it runs")
+        command.add_argument("--namespace", metavar="NS", help="of Kubernetes; default that of the kubectl context")
+        _add_set(command)
+        if name == "submit":
+            command.add_argument("job", metavar="JOB", help="a job spec (YAML)")
+            command.add_argument("--dry-run", action="store_true", help="let the cluster check all, change nothing")
+        else:
+            optional = {"nargs": "?"} if name == "status" else {}
+            command.add_argument(
+                "job", metavar="JOB", help="a job spec (YAML); for Kubernetes, the name of a job will do", **optional
+            )
+        if name == "status":
+            command.add_argument("--watch", action="store_true", help="again and again, until the job is over")
+            command.add_argument("-o", "--output", choices=["text", "json"], default="text", help="json: for programs")
+        elif name == "logs":
+            command.add_argument("--task", metavar="TYPE:INDEX", help="only this one, such as worker:1")
+            command.add_argument("--follow", action="store_true", help="until the job ends")
+        elif name == "delete":
+            command.add_argument("--volumes", action="store_true", help="the volume too, with checkpoints and model")
+
+
 def _add_spec(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("spec", metavar="SPEC", help="a job spec (YAML)")
+    _add_set(parser)
+
+
+def _add_set(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--set", action="append", default=[], metavar="PATH=VALUE", help="change one value, as in train.steps=600"
     )
@@ -136,7 +157,12 @@ def _exit_codes() -> str:
 def _check(args: argparse.Namespace) -> int:
     # Looking for pydantic's plugins reads the metadata of every installed package: 30 ms.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
-    print("\n".join(describe(_load(args))))
+    spec = _load(args)
+    if args.target == "kubernetes":
+        from trainer.deploy import kubernetes
+
+        kubernetes.render(spec, "trainer check")
+    print("\n".join(describe(spec)))
     return int(Exit.OK)
 
 
@@ -172,35 +198,10 @@ def _render(args: argparse.Namespace) -> int:
     return int(Exit.OK)
 
 
-def _submit(args: argparse.Namespace) -> int:
-    from trainer.deploy import engine
+def _deployed(args: argparse.Namespace) -> int:
+    from trainer.deploy import commands
 
-    engine.submit(_load(args), f"trainer submit --target compose {args.spec}")
-    return int(Exit.OK)
-
-
-def _status(args: argparse.Namespace) -> int:
-    import json
-
-    from trainer.deploy import engine, view
-
-    status = engine.status(_load(args))
-    print(json.dumps(status, indent=2) if args.json else view.status(status))
-    return int(status["code"])
-
-
-def _logs(args: argparse.Namespace) -> int:
-    from trainer.deploy import engine
-
-    engine.logs(_load(args), args.follow)
-    return int(Exit.OK)
-
-
-def _delete(args: argparse.Namespace) -> int:
-    from trainer.deploy import engine
-
-    engine.delete(_load(args), args.volumes)
-    return int(Exit.OK)
+    return commands.run(args)
 
 
 def _result(args: argparse.Namespace) -> int:
@@ -249,7 +250,7 @@ def describe(spec: JobSpec) -> list[str]:
             cpu = f"{group.cpu:g}" if group.cpu else "-"
             rows.append((task.name, address, cpu, group.memory or "-", str(group.gpus or "-")))
     configs = [task.tf_config() for task in tasks]
-    return [*_aligned(rows), "", *_aligned(_derived(spec)), "", "TF_CONFIG of each task:", *configs]
+    return [*aligned(rows), "", *aligned(_derived(spec)), "", "TF_CONFIG of each task:", *configs]
 
 
 def _derived(spec: JobSpec) -> list[tuple[str, ...]]:
@@ -273,8 +274,3 @@ def _derived(spec: JobSpec) -> list[tuple[str, ...]]:
         ("learning rate", rate),
         ("model_dir", spec.directory),
     ]
-
-
-def _aligned(rows: Sequence[tuple[str, ...]]) -> list[str]:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]

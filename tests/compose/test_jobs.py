@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import math
 import os
 import re
 import subprocess
@@ -16,7 +15,7 @@ import yaml
 from docker.errors import ImageNotFound
 
 from tests.compose.project import CLIENT, Project, file_of, left_of, root_compose, run_in
-from tests.harness import Job
+from tests.harness import Job, assert_same_curve
 from tests.local import specs
 
 # 400 steps at a rate that the CNN learns fast with: a minute instead of the ten of 5,000 at the classic rate.
@@ -137,17 +136,11 @@ def test_down_leaves_nothing(tmp_path: Path) -> None:
 
 
 def test_local_and_compose_train_the_same(tmp_path: Path) -> None:
-    spec = specs.mirrored(steps=60, train={"log_steps": 5, "seed": 7}, tasks={"worker": {"replicas": 2, "cpu": 1}})
+    spec = specs.same_everywhere()
     (tmp_path / "local").mkdir()
     with Job(tmp_path / "local", spec) as job:
         assert job.wait() == 0, job.output
-        here = (job.model_dir / "metrics.jsonl").read_text()
-        result = job.result()
     with Project(tmp_path, {**spec, "name": "same"}) as project:
         assert project.wait() == 0, project.output
-        there = project.file("metrics.jsonl")
-        assert project.result()["tasks"] == result["tasks"]
-    curves = [[json.loads(line) for line in text.splitlines()] for text in (here, there)]
-    assert [row["step"] for row in curves[0]] == [row["step"] for row in curves[1]] == list(range(5, 61, 5))
-    for one, other in zip(*curves, strict=True):
-        assert math.isclose(one["step_loss"], other["step_loss"], rel_tol=1e-3), (one, other)
+        assert project.result()["tasks"] == job.result()["tasks"]
+        assert_same_curve((job.model_dir / "metrics.jsonl").read_text(), project.file("metrics.jsonl"), steps=60)

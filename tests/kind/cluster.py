@@ -30,6 +30,15 @@ def render(spec: Path, overrides: str = "") -> str:
     return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=environ, timeout=SECONDS).stdout
 
 
+def trainer(*words: str, code: int = 0, environ: dict[str, str] | None = None) -> str:
+    """`trainer` with these words: its stdout, or what it said of a failure if one with `code` is expected."""
+    ended = subprocess.run(
+        [*TRAINER, *words], capture_output=True, text=True, env={**os.environ, **(environ or {})}, timeout=JOB_SECONDS
+    )
+    assert ended.returncode == code, (words, ended.returncode, ended.stdout, ended.stderr)
+    return ended.stderr if code and not ended.stdout else ended.stdout
+
+
 class Namespace:
     """A namespace, and kubectl in it."""
 
@@ -47,9 +56,19 @@ class Namespace:
         self.kubectl("apply", "--filename=-", text=manifests)
         return KubernetesJob(self, manifests)
 
+    def submit(self, spec: Path, *words: str) -> KubernetesJob:
+        """As `trainer submit` does it."""
+        trainer("submit", "--namespace", self.name, str(spec), *words)
+        return KubernetesJob(self, render(spec))
+
+    def status(self, name: str) -> dict[str, Any]:
+        """`trainer status -o json`, whatever the job's exit code is."""
+        command = [*TRAINER, "status", "--namespace", self.name, name, "-o", "json"]
+        return dict(json.loads(subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=SECONDS).stdout))
+
     def report(self) -> str:
         """All that tells why a test failed."""
-        parts = [self.kubectl("get", "jobs,pods", "--output=wide", check=False)]
+        parts = [self.kubectl("get", "jobs,pods,pvc,nodes", "--output=wide", check=False)]
         parts.append(self.kubectl("get", "events", "--sort-by=.lastTimestamp", check=False))
         for pod in self.get("pods"):
             name = pod["metadata"]["name"]
@@ -64,7 +83,8 @@ class KubernetesJob(Watched):
 
     def __init__(self, space: Namespace, manifests: str) -> None:
         self.space = space
-        jobs = [each for each in yaml.safe_load_all(manifests) if each["kind"] == "Job"]
+        self.manifests = list(yaml.safe_load_all(manifests))
+        jobs = [each for each in self.manifests if each["kind"] == "Job"]
         self.jobs = {each["metadata"]["name"]: each["spec"]["completions"] for each in jobs}
         self.name = jobs[0]["metadata"]["labels"]["app.kubernetes.io/instance"]
 
@@ -98,6 +118,27 @@ class KubernetesJob(Watched):
     def log(self, task_type: str = "chief") -> str:
         """What the newest pod of index 0 printed."""
         return self.space.kubectl("logs", f"job/{self.name}-{task_type}")
+
+    def file(self, name: str) -> str:
+        """A file of model_dir, read by a pod of its own from the job's volume."""
+        pod: dict[str, Any] = next(m for m in self.manifests if m["kind"] == "Job")["spec"]["template"]["spec"]
+        task = {**pod["containers"][0], "name": "reader", "env": []}
+        task = {k: v for k, v in task.items() if not k.endswith("Probe") and k != "ports"}
+        task |= {"command": ["cat", f"/workspace/runs/{self.name}/{name}"]}
+        spec = {**pod, "containers": [task], "subdomain": ""}
+        manifest = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "reader"}, "spec": spec}
+        self.space.kubectl("apply", "--filename=-", text=json.dumps(manifest))
+        self.space.kubectl("wait", "--for=jsonpath={.status.phase}=Succeeded", "pod/reader")
+        text = self.space.kubectl("logs", "reader")
+        self.space.kubectl("delete", "pod", "reader")
+        return text
+
+    def newest(self, task_type: str) -> str:
+        """Name of the newest pod of a type."""
+        return str(self.pods(task_type)[-1]["metadata"]["name"])
+
+    def node(self, task_type: str) -> str:
+        return str(self.pods(task_type)[-1]["spec"]["nodeName"])
 
     def pods(self, task_type: str | None = None) -> list[dict[str, Any]]:
         """Pods of the job, the oldest first."""

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
 import pytest
+import yaml
 
+from tests.harness import Job, assert_same_curve
 from tests.kind.cluster import ROOT, Namespace, kubectl, render
+from tests.local import specs
 
 # The CNN learns fast at this rate: a minute instead of the ten of 5,000 steps at the classic rate.
 SHORT = "train.steps=400 train.learning_rate=1e-3 train.checkpoint_steps=200"
@@ -33,3 +37,15 @@ def test_mnist_is_learnt_by_pods_on_two_nodes(namespace: Namespace, name: str) -
 @pytest.mark.parametrize("path", GOLDEN, ids=lambda path: path.stem)
 def test_the_api_server_accepts_every_golden_file(path: Path) -> None:
     kubectl("apply", "--dry-run=server", "--filename", str(path))
+
+
+def test_local_and_kubernetes_train_the_same(namespace: Namespace, tmp_path: Path) -> None:
+    spec = specs.same_everywhere()
+    with Job(tmp_path, spec) as here:
+        assert here.wait() == 0, here.output
+    path = tmp_path / "job.yaml"
+    path.write_text(yaml.safe_dump(spec))
+    there = namespace.submit(path)
+    there.wait()
+    assert json.loads(there.file("result.json"))["tasks"] == here.result()["tasks"]
+    assert_same_curve((here.model_dir / "metrics.jsonl").read_text(), there.file("metrics.jsonl"), steps=60)

@@ -1,29 +1,106 @@
-"""Deaths of pods."""
+"""Jobs that something happens to: deleted pods, killed processes, drained and stopped nodes."""
 
 from __future__ import annotations
 
+import json
+import re
+import subprocess
+import time
 from pathlib import Path
 
 import pytest
 import yaml
 
-from tests.kind.cluster import Namespace, render
+from tests.kind.cluster import KubernetesJob, Namespace, kubectl
 from tests.local import specs
 
-STEPS = 3000
+KILL = "import os, signal; os.kill({}, signal.SIGKILL)"
+# Stops the chief's child while a checkpoint is being written.
+STOP_IN_A_CHECKPOINT = """
+import os, signal, time
+from pathlib import Path
+end = time.monotonic() + 60
+while not (found := list(Path("/workspace/runs").glob("*/checkpoints/.tmp-*/*"))):
+    assert time.monotonic() < end, "no checkpoint was begun"
+os.kill({}, signal.SIGSTOP)
+print(found[0].parent.name)
+"""
 
 
-@pytest.mark.parametrize("task", ["worker", "ps", "chief"])
+def submit(namespace: Namespace, folder: Path, spec: dict[str, object]) -> KubernetesJob:
+    path = folder / "job.yaml"
+    path.write_text(yaml.safe_dump(spec))
+    return namespace.submit(path)
+
+
+def inside(job: KubernetesJob, task_type: str, program: str) -> str:
+    """What a Python program prints that runs in a task's pod."""
+    return job.space.kubectl("exec", f"job/{job.name}-{task_type}", "--", "python3", "-c", program)
+
+
+def chief_child(job: KubernetesJob) -> int:
+    return int(
+        job.until("the child runs", lambda s: s["tasks"]["chief:0"].get("child_pid"))["tasks"]["chief:0"]["child_pid"]
+    )
+
+
 @pytest.mark.parametrize("force", [False, True], ids=["stopped", "killed"])
-def test_a_deleted_pod_comes_back_and_the_job_ends_at_its_step(
-    namespace: Namespace, tmp_path: Path, task: str, force: bool
-) -> None:
-    path = tmp_path / "job.yaml"
-    path.write_text(yaml.safe_dump(specs.parameter_server(steps=STEPS)))
-    job = namespace.apply(render(path))
-    job.until_step(200)
-    pod = job.pods(task)[0]["metadata"]["name"]
-    namespace.kubectl("delete", "pod", pod, "--wait=false", *(["--force", "--grace-period=0"] if force else []))
+def test_deleted_pods_come_back_and_the_job_ends_at_its_step(namespace: Namespace, tmp_path: Path, force: bool) -> None:
+    steps = 4000
+    job = submit(namespace, tmp_path, specs.parameter_server(steps=steps))
+    generation = job.until_step(100)["generation"]
+    how = ["--force", "--grace-period=0"] if force else []
+    for task in ("ps", "chief"):
+        namespace.kubectl("delete", "pod", job.newest(task), "--wait=false", *how)
+        generation = job.until_formed_again(generation)["generation"]
+    before = job.newest("worker")
+    namespace.kubectl("delete", "pod", before, "--wait=false", *how)
     job.wait()
-    assert f"done: steps={STEPS} " in job.log()
+    assert f"done: steps={steps} " in job.log()
+    assert "resume_step=0" not in job.log()
+    job.wait_for_the_others()
+    assert job.newest("worker") != before
+
+
+def test_a_killed_child_and_a_chief_evicted_in_a_checkpoint(namespace: Namespace, tmp_path: Path) -> None:
+    # A model whose checkpoint takes a moment to write.
+    spec = {**specs.mirrored(steps=300, train={"checkpoint_steps": 20}), "workload": "mnist"}
+    job = submit(namespace, tmp_path, spec)
+    status = job.until("a checkpoint", lambda s: s["last_checkpoint"])
+    inside(job, "worker", KILL.format(status["tasks"]["worker:0"]["child_pid"]))
+    generation = job.until_formed_again(status["generation"])["generation"]
+    complete = job.until("a new checkpoint", lambda s: s["generation"] == generation and s["last_checkpoint"])
+    cut_off = inside(job, "chief", STOP_IN_A_CHECKPOINT.format(chief_child(job)))
+    pod = job.newest("chief")
+    eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod, "namespace": namespace.name}}
+    path = f"/api/v1/namespaces/{namespace.name}/pods/{pod}/eviction"
+    namespace.kubectl("create", "--raw", path, "--filename=-", text=json.dumps(eviction))
+    job.wait()
+    assert "done: steps=300 " in job.log()
+    resumed = re.findall(r"resume_step=(\d+)", job.log())
+    step = int(cut_off.split("-")[2])
+    assert int(resumed[-1]) in range(complete["last_checkpoint"], step), (cut_off, job.log())
+
+
+def test_a_drained_node_and_a_node_that_stops(namespace: Namespace, tmp_path: Path) -> None:
+    job = submit(namespace, tmp_path, specs.mirrored(steps=6000))
+    generation = job.until_step(100)["generation"]
+    node = job.node("worker")
+    assert node != job.node("chief"), "the pods are spread"
+    try:
+        begun = time.monotonic()
+        kubectl("drain", node, "--ignore-daemonsets", "--delete-emptydir-data", "--force", "--timeout=60s", seconds=90)
+        generation = job.until_formed_again(generation)["generation"]
+        print(f"drained: {time.monotonic() - begun:.0f} s until the next step")
+        assert job.node("worker") == job.node("chief")
+    finally:
+        kubectl("uncordon", node)
+    # Now with both pods: the whole job loses its node.
+    begun = time.monotonic()
+    subprocess.run(["docker", "stop", job.node("chief")], check=True, capture_output=True, timeout=60)
+    subprocess.run(["docker", "start", job.node("chief")], check=True, capture_output=True, timeout=60)
+    job.until_formed_again(generation)
+    print(f"node stopped: {time.monotonic() - begun:.0f} s until the next step")
+    job.wait()
+    assert "done: steps=6000 " in job.log()
     job.wait_for_the_others()

@@ -15,6 +15,12 @@ def mirrored(*, steps: int = 400, workers: int = 2, **more: Any) -> dict[str, An
     return _spec("multi_worker_mirrored", {"worker": workers}, steps, more)
 
 
+def same_everywhere() -> dict[str, Any]:
+    """A job whose cluster, steps and losses are the same wherever it runs."""
+    task = {"replicas": 1, "cpu": 1}
+    return mirrored(steps=60, train={"log_steps": 5, "seed": 7}, tasks={"chief": task, "worker": task})
+
+
 def _spec(strategy: str, tasks: dict[str, Any], steps: int, more: dict[str, Any]) -> dict[str, Any]:
     train = {"steps": steps, "batch_size": 32, "learning_rate": 1e-3, "checkpoint_steps": 100, **more.pop("train", {})}
     return {

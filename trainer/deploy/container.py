@@ -29,7 +29,6 @@ def files_of(spec: JobSpec) -> dict[str, str]:
 
 
 def job_of(spec: JobSpec) -> str:
-    """TRAINER_JOB: the spec with such files in the working directory, and without what only a target needs."""
+    """TRAINER_JOB: the spec with such files in the working directory, and model_dir where our images have it."""
     changed: dict[str, Any] = {key: Path(path).name for key, path in files_of(spec).items()}
-    inside = spec.model_copy(update={"model_dir": None, **changed})
-    return inside.model_dump_json(exclude_defaults=True, exclude={"kubernetes"})
+    return spec.model_copy(update={"model_dir": None, **changed}).model_dump_json(exclude_defaults=True)

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from trainer.job.spec import JobSpec
+from trainer.text import aligned
 
 if TYPE_CHECKING:
     from rich.console import Console, Group
@@ -104,33 +105,17 @@ def summary(spec: JobSpec, check: str | None = None) -> str:
     with contextlib.suppress(OSError, ValueError):
         result = json.loads(path.read_text())
     result = result if isinstance(result, dict) else {}
-    rows = [*_figures(result), ("result", str(path))]
+    rows = [*figures(result), ("result", str(path))]
     if check is not None:
         tensorboard = shlex.join([program("tensorboard"), "--logdir", f"{spec.directory}/tensorboard"])
         rows += [("next", tensorboard), ("", check)]
-    return "\n".join(["", *_lines(rows)])
+    return "\n".join(["", *aligned(rows)])
 
 
-def status(found: Mapping[str, Any]) -> str:
-    """What `trainer status` prints: a line per task, and where the job is."""
-    job = found["job"]
-    rows = [("phase", found["phase"]), *_figures(job)]
-    rows += [(name, _figure(job[name])) for name in ("step", "loss", "last_checkpoint") if job.get(name) is not None]
-    rows += [("waiting for", job["waiting_for"])] if job.get("waiting_for") else []
-    for name, task in found["tasks"].items():
-        code = f" with code {task['code']}" if task["state"] == "exited" else ""
-        restarts = f", started again {task['restarts']} times" if task["restarts"] else ""
-        rows.append((name, f"{task['state']}{code}{restarts}"))
-    return "\n".join(_lines(rows))
-
-
-def _figures(result: Mapping[str, Any]) -> list[tuple[str, str]]:
+def figures(result: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """The main figures of a result, with their names; nothing for one that it does not have."""
     names = ("status", "steps", "test_accuracy", "examples_per_second", "seconds_to_first_step", "generations")
-    return [(name, _figure(result[name])) for name in names if result.get(name) is not None]
-
-
-def _lines(rows: Sequence[tuple[str, str]]) -> list[str]:
-    return [f"{name:<21}  {value}" for name, value in rows]
+    return [(name, figure(result[name])) for name in names if result.get(name) is not None]
 
 
 def program(name: str) -> str:
@@ -141,7 +126,8 @@ def program(name: str) -> str:
     return str(beside.relative_to(Path.cwd()) if beside.is_relative_to(Path.cwd()) else beside)
 
 
-def _figure(value: object) -> str:
+def figure(value: object) -> str:
+    """A value for people: four digits of a fraction, thousands with commas."""
     if isinstance(value, float):
         return f"{value:.4f}" if abs(value) < 1 else f"{value:,.1f}"
     return f"{value:,}" if isinstance(value, int) else str(value)

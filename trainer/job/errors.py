@@ -44,7 +44,7 @@ _MEANINGS = {
     Exit.DIVERGED: "the loss became NaN or infinite; the message names the step",
     Exit.GAVE_UP: "the cluster was re-formed max_restarts times in a row without a single new step",
     Exit.CHIEF_LOST: "no word from the chief for deadlines.chief_lost seconds",
-    Exit.TARGET: "Docker is missing, too old, or lacks what the job needs: image, GPU runtime",
+    Exit.TARGET: "Docker or Kubernetes is missing, too old, refuses, or lacks what the job needs: image, GPUs",
     Exit.STOPPED: "SIGTERM or Ctrl-C: a checkpoint was kept, the same command resumes",
 }
 

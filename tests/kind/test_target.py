@@ -1,0 +1,153 @@
+"""`trainer submit|status|logs|delete`: right at every phase, and one line for what cannot be."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.kind.cluster import JOB_SECONDS, Namespace, kubectl, trainer
+from tests.local import specs
+from trainer.job.errors import Exit
+
+EVERYTHING = "jobs,pods,services,configmaps,persistentvolumeclaims,networkpolicies"
+
+
+@pytest.fixture
+def spec_file(tmp_path: Path) -> Any:
+    def write(**more: Any) -> str:
+        (tmp_path / "job.yaml").write_text(yaml.safe_dump({**specs.mirrored(steps=300), **more}))
+        return str(tmp_path / "job.yaml")
+
+    return write
+
+
+def there(namespace: Namespace) -> list[str]:
+    """All that is in a namespace, but for what Kubernetes puts there itself."""
+    names = namespace.kubectl("get", EVERYTHING, "--output=name").split()
+    return sorted(name for name in names if not name.endswith("kube-root-ca.crt"))
+
+
+def test_from_submit_to_delete(namespace: Namespace, spec_file: Any) -> None:
+    space = ("--namespace", namespace.name)
+    assert "would be applied" in trainer("submit", *space, spec_file(), "--dry-run")
+    assert there(namespace) == []
+    said = trainer("submit", *space, spec_file(kubernetes={"suspend": True}))
+    assert "digits: submitted, 6 objects; next: trainer status --watch" in said
+    status = json.loads(trainer("status", *space, "digits", "-o", "json"))
+    assert status["phase"] == "suspended"
+    assert {row["why"] for row in status["tasks"].values()} == {"the Job is suspended"}
+    for job in ("digits-chief", "digits-worker"):
+        namespace.kubectl("patch", "job", job, "--patch", '{"spec": {"suspend": false}}')
+    # Both wait for pods that do not run yet, and end with the job.
+    follow = subprocess.Popen(
+        [sys.executable, "-m", "trainer", "logs", *space, "digits", "--follow"], stdout=subprocess.PIPE, text=True
+    )
+    seen = [json.loads(line) for line in trainer("status", *space, "digits", "--watch", "-o", "json").splitlines()]
+    followed, _ = follow.communicate(timeout=JOB_SECONDS)
+    assert follow.returncode == 0
+    assert "done: steps=300 " in followed
+    assert {line.split()[0] for line in followed.splitlines()} == {"chief:0", "worker:0"}
+    running = [each for each in seen if each["job"].get("step")]
+    assert running, seen
+    assert {row["state"] for row in running[-1]["tasks"].values()} == {"running"}
+    nodes = kubectl("get", "nodes", "--output=name").replace("node/", "").split()
+    assert {row["node"] for row in running[-1]["tasks"].values()} <= set(nodes)
+    assert seen[-1]["phase"] == "done"
+    assert "done: steps=300 " in seen[-1]["said"]
+    assert "digits  done" in trainer("status", *space)
+    lines = trainer("logs", *space, "digits", "--task", "worker:0").splitlines()
+    assert lines
+    assert all(line.startswith("worker:0 ") for line in lines)
+    assert "is done; to run it again" in trainer("submit", *space, spec_file(kubernetes={"suspend": True}))
+    assert "its volume stays" in trainer("delete", *space, "digits")
+    assert there(namespace) == ["persistentvolumeclaim/digits"]
+    trainer("delete", *space, "digits", "--volumes")
+    namespace.kubectl("wait", "--for=delete", "persistentvolumeclaim/digits", "--timeout=60s", check=False)
+    assert there(namespace) == []
+    assert "no such job" in trainer("status", *space, "digits", code=Exit.TARGET)
+
+
+def test_suspend_and_resume_keep_the_steps(namespace: Namespace, spec_file: Any) -> None:
+    job = namespace.submit(Path(spec_file(train={"steps": 3000, "batch_size": 32, "learning_rate": 1e-3})))
+    step = job.until_step(100)["step"]
+    for suspended in (True, False):
+        for name in job.jobs:
+            namespace.kubectl("patch", "job", name, "--patch", json.dumps({"spec": {"suspend": suspended}}))
+        if suspended:
+            namespace.kubectl("wait", "--for=delete", "pod", "--all", "--timeout=60s", seconds=70)
+    job.wait()
+    resumed = int(job.log().split("resume_step=")[1].split()[0])
+    assert resumed >= step
+    assert "done: steps=3000 " in job.log()
+
+
+def test_a_name_is_one_jobs(namespace: Namespace, spec_file: Any) -> None:
+    space = ("--namespace", namespace.name)
+    trainer("submit", *space, spec_file(kubernetes={"suspend": True}))
+    before = there(namespace)
+    assert "digits: was there already" in trainer("submit", *space, spec_file(kubernetes={"suspend": True}))
+    said = trainer(
+        "submit", *space, spec_file(kubernetes={"suspend": True}), "--set", "train.steps=301", code=Exit.USER
+    )
+    assert f"name: 'digits': is taken in namespace {namespace.name} by another job" in said
+    assert "train.steps: 300 there, 301 here" in said
+    assert said.count("\n") == 1
+    assert there(namespace) == before
+    namespace.kubectl("create", "job", "other-chief", "--image=trainer:cpu")
+    said = trainer("submit", *space, spec_file(name="other"), code=Exit.USER)
+    assert "is taken" in said
+    assert "by a Job that trainer did not make" in said
+
+
+def test_what_a_user_may_not_is_named(namespace: Namespace, spec_file: Any, tmp_path: Path) -> None:
+    namespace.kubectl("create", "serviceaccount", "guest")
+    namespace.kubectl("create", "role", "reader", "--verb=get,list", "--resource=jobs,pods,configmaps")
+    namespace.kubectl("create", "rolebinding", "guest", "--role=reader", f"--serviceaccount={namespace.name}:guest")
+    token = namespace.kubectl("create", "token", "guest").strip()
+    config = tmp_path / "config"
+    config.write_text(Path(os.environ["KUBECONFIG"]).read_text())
+    options = ["--kubeconfig", str(config), "config"]
+    kubectl(*options, "set-credentials", "guest", f"--token={token}")
+    kubectl(*options, "set-context", "--current", "--user=guest", f"--namespace={namespace.name}")
+    said = trainer("submit", spec_file(), environ={"KUBECONFIG": str(config)}, code=Exit.TARGET)
+    assert said.count("\n") == 1
+    assert 'cannot patch resource "configmaps"' in said
+    assert there(namespace) == []
+
+
+@pytest.mark.parametrize(
+    ("environ", "words", "line"),
+    [
+        ({"KUBECONFIG": "/nowhere"}, [], "no Kubernetes to talk to"),
+        (
+            {},
+            ["--namespace", "nowhere"],
+            "namespace: 'nowhere': is not on this cluster; `kubectl create namespace nowhere`",
+        ),
+    ],
+    ids=["no cluster", "no namespace"],
+)
+def test_what_is_not_there_is_named(spec_file: Any, environ: Any, words: Any, line: str) -> None:
+    said = trainer("submit", spec_file(), *words, environ=environ, code=Exit.TARGET)
+    assert said.startswith(f"trainer: {line}")
+    assert said.count("\n") == 1
+
+
+def test_a_server_that_is_gone_is_named(spec_file: Any, tmp_path: Path) -> None:
+    config = tmp_path / "config"
+    config.write_text(Path(os.environ["KUBECONFIG"]).read_text())
+    current = kubectl(
+        "--kubeconfig", str(config), "config", "view", "--minify", "--output=jsonpath={.clusters[0].name}"
+    )
+    kubectl("--kubeconfig", str(config), "config", "set-cluster", current, "--server=https://127.0.0.1:1")
+    for words in (["submit", spec_file()], ["status"], ["logs", "digits"], ["delete", "digits"]):
+        said = trainer(*words, environ={"KUBECONFIG": str(config)}, code=Exit.TARGET)
+        assert said.startswith("trainer: no Kubernetes answers at https://127.0.0.1:1")
+        assert said.count("\n") == 1

@@ -1,0 +1,87 @@
+"""Tasks that cannot start: `trainer status` says which and why, and the deadline ends the job."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.kind.cluster import Namespace, kubectl, trainer
+from tests.local import specs
+from trainer.job.errors import Exit
+
+# What waits, why, and whether the chief runs and can tell.
+CASES: dict[str, tuple[dict[str, Any], str, str, bool]] = {
+    "image": ({"image": "trainer:nope"}, "chief:0", "trainer:nope", False),
+    "volume": ({"kubernetes": {"volume": {"storage_class": "nope"}}}, "chief:0", "PersistentVolumeClaim", False),
+    "cpu": ({"tasks": {"worker": {"replicas": 2, "cpu": 63}}}, "worker:0", "Insufficient cpu", True),
+    "gpu": (
+        {"tasks": {"worker": {"replicas": 1, "gpus": 1}, "chief": 1}},
+        "worker:0",
+        "Insufficient nvidia.com/gpu",
+        True,
+    ),
+    "quota": ({"tasks": {"worker": {"replicas": 1, "memory": "9Gi"}, "chief": 1}}, "worker:0", "exceeded quota", True),
+}
+QUOTA = """
+apiVersion: v1
+kind: ResourceQuota
+metadata: {name: memory}
+spec: {hard: {requests.memory: 8Gi}}
+"""
+
+
+def test_status_and_the_chief_say_who_waits_and_the_deadline_ends_the_job(namespace: Namespace, tmp_path: Path) -> None:
+    namespace.kubectl("apply", "--filename=-", text=QUOTA)
+    for name, (more, *_) in CASES.items():
+        path = tmp_path / f"{name}.yaml"
+        spec = specs.mirrored(workers=1, deadlines={"rendezvous": 45}, **more)
+        path.write_text(yaml.safe_dump({**spec, "name": name}))
+        namespace.submit(path)
+    for name, (_, task, why, chief_tells) in CASES.items():
+        status = until(namespace, name, lambda s, t=task, w=why: w in s["tasks"][t]["why"])
+        assert status["tasks"][task]["state"] in ("pending", "missing"), status
+        if chief_tells:
+            assert task in until(namespace, name, lambda s: s["phase"] == "failed", Exit.MISSING)["said"]
+
+
+def until(namespace: Namespace, name: str, reached: Any, code: int = 0, seconds: float = 120) -> dict[str, Any]:
+    deadline = time.monotonic() + seconds
+    while True:
+        status = namespace.status(name)
+        if reached(status):
+            assert status["code"] == code
+            return status
+        assert time.monotonic() < deadline, status
+        time.sleep(1)
+
+
+@pytest.fixture
+def faked_gpu() -> Any:
+    """A node that says it has a GPU, as a device plugin would."""
+    node = kubectl("get", "nodes", "--output=name").split()[-1].removeprefix("node/")
+    path = "/status/capacity/nvidia.com~1gpu"
+    words = ["patch", "node", node, "--subresource=status", "--type=json", "--patch"]
+    kubectl(*words, json.dumps([{"op": "add", "path": path, "value": "1"}]))
+    yield node
+    kubectl(*words, json.dumps([{"op": "remove", "path": path}]))
+
+
+def test_a_gpu_that_is_promised_and_not_there_ends_the_job(
+    namespace: Namespace, tmp_path: Path, faked_gpu: str
+) -> None:
+    path = tmp_path / "job.yaml"
+    spec = {**specs.mirrored(tasks={"worker": {"replicas": 1, "gpus": 1}}), "image": "trainer:cpu"}
+    path.write_text(yaml.safe_dump(spec))
+    job = namespace.submit(path)
+    job.wait("failed")
+    assert job.node("chief") == faked_gpu
+    status = namespace.status("digits")
+    assert (status["phase"], status["code"]) == ("failed", Exit.DEVICES)
+    assert "1 GPU" in status["said"]
+    assert "step" not in job.log()
+    trainer("status", "--namespace", namespace.name, "digits", code=Exit.DEVICES)

@@ -1,0 +1,193 @@
+"""A Kubernetes API server, as plain JSON: what it answers, and in one line what it refuses.
+
+The official client finds the server and proves who asks. Its classes per kind are left out: the manifests are JSON
+already, and an older client's classes would drop a newer server's fields.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import re
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any
+
+from aiohttp import ClientError, ClientTimeout
+from kubernetes.aio import config
+from kubernetes.aio.client import ApiClient, Configuration
+from kubernetes.aio.config import ConfigException
+from kubernetes.aio.stream import WsApiClient
+
+from trainer.job.errors import Exit, TrainerError
+
+OLDEST = (1, 31)
+"""The first with all that the manifests use outside of alpha: podFailurePolicy of Jobs came out of beta."""
+CONNECT_SECONDS, ANSWER_SECONDS = 5.0, 30.0
+MANAGER = "trainer"
+"""Field manager of server-side apply."""
+_PATHS = {
+    "ConfigMap": "/api/v1/namespaces/{}/configmaps",
+    "Event": "/api/v1/namespaces/{}/events",
+    "PersistentVolumeClaim": "/api/v1/namespaces/{}/persistentvolumeclaims",
+    "Pod": "/api/v1/namespaces/{}/pods",
+    "Service": "/api/v1/namespaces/{}/services",
+    "Deployment": "/apis/apps/v1/namespaces/{}/deployments",
+    "Job": "/apis/batch/v1/namespaces/{}/jobs",
+    "NetworkPolicy": "/apis/networking.k8s.io/v1/namespaces/{}/networkpolicies",
+}
+
+
+@dataclass(frozen=True)
+class ApiServer:
+    """One namespace of it. All methods raise TrainerError, Exit.TARGET, where the server refuses or is silent."""
+
+    settings: Configuration
+    api: ApiClient
+    namespace: str
+
+    async def read(self, kind: str, name: str) -> dict[str, Any] | None:
+        """An object, or None if there is none of that name."""
+        try:
+            return await self._ask("GET", self._path(kind, name))
+        except _NotFound:
+            return None
+
+    async def items(self, kind: str, **selectors: str) -> list[dict[str, Any]]:
+        """All objects that labelSelector and fieldSelector pick."""
+        return list((await self._ask("GET", self._path(kind), selectors))["items"])
+
+    async def apply(self, manifest: dict[str, Any], dry_run: bool) -> None:
+        """Server-side apply; a field that somebody else has changed since is refused, not taken back."""
+        path = self._path(manifest["kind"], manifest["metadata"]["name"])
+        query = {"fieldManager": MANAGER, "fieldValidation": "Strict", **({"dryRun": "All"} if dry_run else {})}
+        await self._ask("PATCH", path, query, manifest)
+
+    async def delete(self, kind: str, name: str) -> None:
+        """An object with what it owns, such as a Job's pods; no error if it is gone already."""
+        with contextlib.suppress(_NotFound):
+            await self._ask("DELETE", self._path(kind, name), {"propagationPolicy": "Background"})
+
+    async def require_version(self) -> None:
+        """Refuses a server that would drop fields of the manifests in silence."""
+        version = await self._ask("GET", "/version")
+        found = tuple(int(re.sub(r"\D", "", str(version.get(key))) or 0) for key in ("major", "minor"))
+        if found < OLDEST:
+            raise problem(
+                f"Kubernetes {found[0]}.{found[1]} is too old for a Job's spec.podFailurePolicy and "
+                f"spec.backoffLimitPerIndex; {OLDEST[0]}.{OLDEST[1]} or newer is needed"
+            )
+
+    async def log(self, pod: str, follow: bool) -> AsyncIterator[str]:
+        """Lines of a pod's container, each with its time in front; with `follow`, until the container ends."""
+        query = {"timestamps": "true", "container": "task", "follow": json.dumps(follow)}
+        # Nobody knows when a pod prints its next line.
+        total = None if follow else ANSWER_SECONDS
+        with _explained(self):
+            response = await self._send(self.api, "GET", f"{self._path('Pod', pod)}/log", query, total=total)
+            async for line in response.response.content:
+                yield line.decode(errors="replace").rstrip("\n")
+
+    async def execute(self, pod: str, *command: str) -> str:
+        """What a command in a pod's container prints; empty if it cannot run there now."""
+        query = [("container", "task"), ("stdout", "true"), *(("command", word) for word in command)]
+        async with WsApiClient(self.settings) as api:
+            with contextlib.suppress(ClientError, OSError, asyncio.TimeoutError):
+                request = self._send(api, "GET", f"{self._path('Pod', pod)}/exec", query)
+                return bytes((await asyncio.wait_for(request, ANSWER_SECONDS)).data).decode()
+        return ""
+
+    def _path(self, kind: str, name: str = "") -> str:
+        path = _PATHS[kind].format(self.namespace)
+        return f"{path}/{name}" if name else path
+
+    async def _ask(self, method: str, path: str, query: dict[str, str] | None = None, body: object = None) -> Any:
+        with _explained(self):
+            return json.loads(await (await self._send(self.api, method, path, query or {}, body)).read())
+
+    async def _send(
+        self,
+        api: ApiClient,
+        method: str,
+        path: str,
+        query: dict[str, str] | list[tuple[str, str]],
+        body: object = None,
+        total: float | None = ANSWER_SECONDS,
+    ) -> Any:
+        pairs = list(query.items()) if isinstance(query, dict) else query
+        headers = {"Content-Type": "application/apply-patch+yaml"} if body else {}
+        request = await api.param_serialize(
+            method, path, query_params=pairs, header_params=headers, body=body, auth_settings=["BearerToken"]
+        )
+        timeout = ClientTimeout(total=total, sock_connect=CONNECT_SECONDS)
+        response = await api.call_api(*request, _request_timeout=timeout)
+        if response.status >= 400:
+            raise _refusal(response.status, await response.read(), path, self.namespace)
+        return response
+
+
+class _NotFound(TrainerError):
+    pass
+
+
+@contextlib.asynccontextmanager
+async def connect(namespace: str | None) -> AsyncIterator[ApiServer]:
+    """The cluster of the current kubectl context, or the one around this pod.
+
+    Args:
+        namespace: default the context's.
+
+    Raises:
+        TrainerError: Exit.TARGET, if there is none, or it cannot be used.
+    """
+    settings = Configuration()
+    try:
+        try:
+            await config.load_kube_config(client_configuration=settings)
+            context = config.list_kube_config_contexts()[1]["context"]
+        except ConfigException as error:
+            context = {}
+            try:
+                config.load_incluster_config(client_configuration=settings)
+            except ConfigException:
+                raise error from None
+    except (ConfigException, OSError, ValueError) as error:
+        text = " ".join(str(error).split()).rstrip(".")
+        raise problem(f"no Kubernetes to talk to ({text[:150]}); set KUBECONFIG, or `make kind-up`") from None
+    async with ApiClient(settings) as api:
+        yield ApiServer(settings, api, namespace or context.get("namespace") or "default")
+
+
+def problem(text: str) -> TrainerError:
+    """One line about a target that cannot do what it is asked."""
+    return TrainerError(text, Exit.TARGET)
+
+
+@contextlib.contextmanager
+def _explained(server: ApiServer) -> Any:
+    try:
+        yield
+    except (ClientError, OSError, asyncio.TimeoutError) as error:
+        text = " ".join(str(error).split()) or "no answer in time"
+        raise problem(
+            f"no Kubernetes answers at {server.settings.host} ({text[:150]}); `kubectl cluster-info` must work first"
+        ) from None
+
+
+def _refusal(status: int, body: bytes, path: str, namespace: str) -> TrainerError:
+    """What a Status object says (https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/status/)."""
+    try:
+        answer = json.loads(body)
+    except ValueError:
+        answer = {"message": body.decode(errors="replace")[:150]}
+    message = " ".join(str(answer.get("message")).split())
+    if message == f'namespaces "{namespace}" not found':
+        return problem(f"namespace: {namespace!r}: is not on this cluster; `kubectl create namespace {namespace}`")
+    causes = (answer.get("details") or {}).get("causes") or []
+    if status == 422 and causes:
+        # The message repeats the whole object.
+        message = "; ".join(f"{each.get('field')}: {str(each.get('message')).rpartition(': ')[2]}" for each in causes)
+    kind, name = path.split("/")[-2:]
+    text = f"{kind}/{name}: Kubernetes refuses this ({status}): {message}"
+    return _NotFound(text, Exit.TARGET) if status == 404 else problem(text)
