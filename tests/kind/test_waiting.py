@@ -17,15 +17,15 @@ from trainer.job.errors import Exit
 # What waits, why, and whether the chief runs and can tell.
 CASES: dict[str, tuple[dict[str, Any], str, str, bool]] = {
     "image": ({"image": "trainer:nope"}, "chief:0", "trainer:nope", False),
-    "volume": ({"kubernetes": {"volume": {"storage_class": "nope"}}}, "chief:0", "PersistentVolumeClaim", False),
-    "cpu": ({"tasks": {"worker": {"replicas": 2, "cpu": 63}}}, "worker:0", "Insufficient cpu", True),
+    "volume": ({"kubernetes": {"volume": {"storage_class": "nope"}}}, "chief:0", '"nope" not found', False),
+    "cpu": ({"tasks": {"worker": {"replicas": 1, "cpu": 63}}}, "worker:0", "Insufficient cpu", True),
     "gpu": (
-        {"tasks": {"worker": {"replicas": 1, "gpus": 1}, "chief": 1}},
+        {"image": "trainer:cpu", "tasks": {"worker": {"replicas": 1, "gpus": 1}}},
         "worker:0",
         "Insufficient nvidia.com/gpu",
         True,
     ),
-    "quota": ({"tasks": {"worker": {"replicas": 1, "memory": "9Gi"}, "chief": 1}}, "worker:0", "exceeded quota", True),
+    "quota": ({"tasks": {"worker": {"replicas": 1, "memory": "9Gi"}}}, "worker:0", "exceeded quota: memory", True),
 }
 QUOTA = """
 apiVersion: v1
@@ -39,7 +39,7 @@ def test_status_and_the_chief_say_who_waits_and_the_deadline_ends_the_job(namesp
     namespace.kubectl("apply", "--filename=-", text=QUOTA)
     for name, (more, *_) in CASES.items():
         path = tmp_path / f"{name}.yaml"
-        spec = specs.mirrored(workers=1, deadlines={"rendezvous": 45}, **more)
+        spec = specs.parameter_server(deadlines={"rendezvous": 45}, **more)
         path.write_text(yaml.safe_dump({**spec, "name": name}))
         namespace.submit(path)
     for name, (_, task, why, chief_tells) in CASES.items():

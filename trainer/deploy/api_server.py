@@ -9,11 +9,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 import re
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+import yaml
 from aiohttp import ClientError, ClientTimeout
 from kubernetes.aio import config
 from kubernetes.aio.client import ApiClient, Configuration
@@ -50,7 +53,7 @@ class ApiServer:
     async def read(self, kind: str, name: str) -> dict[str, Any] | None:
         """An object, or None if there is none of that name."""
         try:
-            return await self._ask("GET", self._path(kind, name))
+            return dict(await self._ask("GET", self._path(kind, name)))
         except _NotFound:
             return None
 
@@ -75,8 +78,8 @@ class ApiServer:
         found = tuple(int(re.sub(r"\D", "", str(version.get(key))) or 0) for key in ("major", "minor"))
         if found < OLDEST:
             raise problem(
-                f"Kubernetes {found[0]}.{found[1]} is too old for a Job's spec.podFailurePolicy and "
-                f"spec.backoffLimitPerIndex; {OLDEST[0]}.{OLDEST[1]} or newer is needed"
+                f"Kubernetes {found[0]}.{found[1]} is too old for a Job's spec.podFailurePolicy; "
+                f"{OLDEST[0]}.{OLDEST[1]} or newer is needed"
             )
 
     async def log(self, pod: str, follow: bool) -> AsyncIterator[str]:
@@ -141,18 +144,18 @@ async def connect(namespace: str | None) -> AsyncIterator[ApiServer]:
     Raises:
         TrainerError: Exit.TARGET, if there is none, or it cannot be used.
     """
-    settings = Configuration()
+    settings, context = Configuration(), {}
+    files = config.KUBE_CONFIG_DEFAULT_LOCATION
     try:
-        try:
+        if any(Path(file).expanduser().exists() for file in files.split(os.pathsep)):
             await config.load_kube_config(client_configuration=settings)
             context = config.list_kube_config_contexts()[1]["context"]
-        except ConfigException as error:
-            context = {}
-            try:
-                config.load_incluster_config(client_configuration=settings)
-            except ConfigException:
-                raise error from None
-    except (ConfigException, OSError, ValueError) as error:
+        elif "KUBERNETES_SERVICE_HOST" in os.environ:
+            config.load_incluster_config(client_configuration=settings)
+        else:
+            raise ConfigException(f"there is no {files}")
+    except (ConfigException, OSError, yaml.YAMLError, ValueError, TypeError, LookupError, AttributeError) as error:
+        # The last four are what the client makes of a file that is YAML and no kubeconfig.
         text = " ".join(str(error).split()).rstrip(".")
         raise problem(f"no Kubernetes to talk to ({text[:150]}); set KUBECONFIG, or `make kind-up`") from None
     async with ApiClient(settings) as api:

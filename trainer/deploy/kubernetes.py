@@ -22,7 +22,10 @@ from trainer.job.spec import JobSpec
 from trainer.job.tf_config import tasks_of
 
 RESTARTS = 10
-"""New pods for one index. Disruptions, and whatever ended on a SIGTERM, do not count."""
+"""New pods for each task, all tasks of a Job counted together. Disruptions and ends on a SIGTERM do not count.
+
+Not backoffLimitPerIndex: it keeps a failed pod's finalizer until there is a new pod, and in a namespace that is being
+deleted there will be none; the namespace then never ends (seen on Kubernetes 1.34)."""
 LARGEST_CONFIG_MAP = 1024 * 1024
 """Bytes of a ConfigMap's data (MaxSecretSize in Kubernetes' pkg/apis/core/types.go)."""
 
@@ -84,7 +87,6 @@ def _values(spec: JobSpec) -> dict[str, Any]:
         "suspend": settings.suspend or settings.queue is not None,
         "ttl_seconds": settings.ttl_seconds,
         "grace_seconds": math.ceil(spec.deadlines.stop) + STOP_SECONDS,
-        "restarts": RESTARTS,
         "stopped": int(Exit.STOPPED),
         "final": sorted(int(code) for code in Exit if code is not Exit.OK and not code.retryable),
         "pod": _pod(spec),
@@ -101,6 +103,7 @@ def _job(spec: JobSpec, task_type: TaskType, count: int, labels: dict[str, str])
     return {
         "type": task_type,
         "count": count,
+        "restarts": RESTARTS * count,
         "labels": {**labels, **_component(spec, task_type)},
         "job_labels": {**labels, **_component(spec, task_type), **queue},
         "resources": _resources(spec, task_type),

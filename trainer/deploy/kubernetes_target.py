@@ -38,6 +38,8 @@ async def submit(spec: JobSpec, namespace: str | None, command: str, dry_run: bo
         there = await server.read("Job", f"{spec.name}-chief")
         if there:
             await _require_same(server, spec, manifests[0], there)
+            for manifest in manifests:
+                await _keep_suspended(server, manifest)
         for manifest in manifests:
             await server.apply(manifest, dry_run=True)
         names = [f"{each['kind'].lower()}/{each['metadata']['name']}" for each in manifests]
@@ -185,16 +187,24 @@ async def _status(server: ApiServer, name: str) -> dict[str, Any]:
         said = lines[-1][2] if lines else ""
     elif chief and rows["chief:0"]["state"] == "running":
         asked = await _ask(server, chief)
-    suspended = "suspended" if chief_job["spec"].get("suspend") else None
     return {
         "name": name,
         "namespace": server.namespace,
-        "phase": over or suspended or asked.get("phase") or rows["chief:0"]["state"],
+        "phase": over or _phase(chief_job, rows["chief:0"]["state"], asked),
         "code": rows["chief:0"]["code"] if over else 0,
         "said": said,
         "tasks": rows,
         "job": asked,
     }
+
+
+def _phase(chief_job: Mapping[str, Any], state: str, asked: Mapping[str, Any]) -> str:
+    """Of a job that is not over; a chief that has ended may get a new pod, until its Job says otherwise."""
+    if chief_job["spec"].get("suspend"):
+        return "suspended"
+    if state in ("succeeded", "failed") or asked.get("phase") in ("done", "failed"):
+        return "ending"
+    return str(asked.get("phase") or state)
 
 
 async def _ask(server: ApiServer, chief: Mapping[str, Any]) -> dict[str, Any]:
@@ -225,12 +235,19 @@ async def _require_same(server: ApiServer, spec: JobSpec, config: Mapping[str, A
         )
 
 
+async def _keep_suspended(server: ApiServer, manifest: dict[str, Any]) -> None:
+    """Leaves a Job suspended or not as it is: a user, or Kueue, has decided since."""
+    if manifest["kind"] == "Job" and (live := await server.read("Job", manifest["metadata"]["name"])):
+        manifest["spec"]["suspend"] = live["spec"].get("suspend", False)
+
+
 def _differences(old: Any, new: Any, path: str = "") -> Iterator[tuple[str, str, str]]:
     if isinstance(old, dict) and isinstance(new, dict):
         for key in sorted({*old, *new}):
             yield from _differences(old.get(key), new.get(key), f"{path}.{key}" if path else key)
     elif old != new:
-        yield path, *("unset" if each is None else json.dumps(each) for each in (old, new))
+        there, here = ("unset" if each is None else json.dumps(each) for each in (old, new))
+        yield path, there, here
 
 
 async def _pods(server: ApiServer, name: str, task: str | None) -> list[dict[str, Any]]:

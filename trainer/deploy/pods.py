@@ -67,8 +67,9 @@ def _row(
     mine: Sequence[Mapping[str, Any]], said: Mapping[str, str], claims: Iterable[Mapping[str, Any]]
 ) -> dict[str, Any]:
     pod = mine[-1]
-    container = next(iter(pod["status"].get("containerStatuses", [])), {})
-    state, terminated = container.get("state", {}), container.get("state", {}).get("terminated")
+    states = [each.get("state", {}) for each in pod["status"].get("containerStatuses", [])]
+    state = states[0] if states else {}
+    terminated = state.get("terminated")
     phase = str(pod["status"].get("phase", "Pending"))
     if pod["metadata"].get("deletionTimestamp"):
         phase = "Stopping"
@@ -87,15 +88,14 @@ def _waits(
     waiting = state.get("waiting", {})
     if waiting and waiting.get("reason") not in _STARTING:
         return _line(waiting.get("reason"), waiting.get("message"))
+    names = {v["persistentVolumeClaim"]["claimName"] for v in pod["spec"]["volumes"] if "persistentVolumeClaim" in v}
+    pending = [c["metadata"]["name"] for c in claims if c["status"].get("phase") == "Pending"]
+    unbound = [name for name in pending if name in names]
+    volume = [_line(f"claim {name} is not bound", said.get(f"PersistentVolumeClaim/{name}")) for name in unbound]
     for condition in pod["status"].get("conditions", []):
         if condition["type"] == "PodScheduled" and condition["status"] == "False":
-            return _line(condition.get("reason"), condition.get("message"))
-    names = {v["persistentVolumeClaim"]["claimName"] for v in pod["spec"]["volumes"] if "persistentVolumeClaim" in v}
-    for claim in claims:
-        name = claim["metadata"]["name"]
-        if name in names and claim["status"].get("phase") == "Pending":
-            return _line(f"claim {name} is not bound", said.get(f"PersistentVolumeClaim/{name}"))
-    return said.get(f"Pod/{pod['metadata']['name']}", "")
+            return "; ".join([_line(condition.get("reason"), condition.get("message")), *volume])
+    return "; ".join(volume) or said.get(f"Pod/{pod['metadata']['name']}", "")
 
 
 def _end(pod: Mapping[str, Any], terminated: Mapping[str, Any] | None) -> str:
@@ -117,7 +117,9 @@ def _by_object(warnings: Iterable[Mapping[str, Any]]) -> dict[str, str]:
     last = {}
     for event in sorted(warnings, key=lambda each: str(each.get("lastTimestamp") or each.get("eventTime") or "")):
         about = event["involvedObject"]
-        last[f"{about['kind']}/{about['name']}"] = _line(event.get("reason"), event.get("message"))
+        # A probe that fails while a task starts is no news.
+        if event.get("reason") != "Unhealthy":
+            last[f"{about['kind']}/{about['name']}"] = _line(event.get("reason"), event.get("message"))
     return last
 
 

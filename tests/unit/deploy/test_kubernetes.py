@@ -78,7 +78,7 @@ def test_the_job_reaches_the_pod_as_it_was_but_for_its_files(tmp_path: Path) -> 
     workload.write_text("x = 'ä'\n")
     job = spec(workload=str(workload), train={"steps": 7}, kubernetes={"labels": {"a": "b"}})
     told = load_environment(environment(job, "j-worker", 0))
-    assert told == spec(workload="mine.py", train={"steps": 7})
+    assert told == spec(workload="mine.py", train={"steps": 7}, kubernetes={"labels": {"a": "b"}})
     (config,) = (each for (kind, _), each in manifests(job).items() if kind == "ConfigMap")
     assert base64.b64decode(config["binaryData"]["mine.py"]) == workload.read_bytes()
     mounts = pod(job, "j-worker")["containers"][0]["volumeMounts"]
@@ -113,7 +113,7 @@ def test_exit_codes_decide_about_another_pod() -> None:
     by_action = {rule["action"]: rule["onExitCodes"]["values"] for rule in rules if "onExitCodes" in rule}
     assert by_action["Ignore"] == [Exit.STOPPED]
     assert not any(Exit(code).retryable for code in by_action["FailJob"])
-    # Whatever no rule names counts against backoffLimitPerIndex.
+    # Whatever no rule names counts against backoffLimit.
     named = {Exit.OK, *by_action["Ignore"], *by_action["FailJob"]}
     assert set(Exit) - named == {Exit.CHIEF_LOST}
 
