@@ -65,7 +65,7 @@ soak: setup ## kill tasks for minutes and look at what is left
 	$(BIN)/pytest -m soak tests/local
 
 .PHONY: test-all
-test-all: lint test demo test-compose soak bench-smoke ## everything that this machine can check
+test-all: lint test demo test-compose test-kind soak bench-smoke ## everything that this machine can check
 
 .PHONY: bench-local
 bench-local: setup $(BENCH)/.installed ## measure steps and recovery beside tf_keras

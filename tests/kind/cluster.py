@@ -116,8 +116,8 @@ class KubernetesJob(Watched):
             self.wait(job=name.removeprefix(f"{self.name}-"), seconds=30)
 
     def log(self, task_type: str = "chief") -> str:
-        """What the newest pod of index 0 printed."""
-        return self.space.kubectl("logs", f"job/{self.name}-{task_type}")
+        """What the newest pod of a type printed."""
+        return self.space.kubectl("logs", self.newest(task_type))
 
     def file(self, name: str) -> str:
         """A file of model_dir, read by a pod of its own from the job's volume."""

@@ -12,8 +12,8 @@ from tests.unit.test_readme import blocks
 
 
 def test_the_commands_run(namespace: Namespace) -> None:
-    lines = [line for block in blocks("console") for line in block.splitlines() if "kubectl" in line]
-    assert [line.split()[1] for line in lines] == ["trainer", "kubectl", "kubectl", "trainer"]
+    (lines,) = (block.splitlines() for block in blocks("console") if "kubectl" in block)
+    assert [line.split()[1] for line in lines] == [*["trainer"] * 6, "kubectl", "kubectl", "trainer"]
     kubectl("config", "set-context", "--current", f"--namespace={namespace.name}")
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     environ = {**os.environ, "PATH": path, "TRAINER_SET": "train.steps=20"}
@@ -24,5 +24,8 @@ def test_the_commands_run(namespace: Namespace) -> None:
         ).stdout
         for line in lines
     ]  # fmt: skip
-    assert "done: steps=20 " in said[2]
+    assert "done: steps=20 " in said[1]
+    assert {line.split()[0] for line in said[2].splitlines()} == {"worker:1"}
+    assert "digits-ps" in said[3]
+    assert "done: steps=20 " in said[7]
     assert namespace.get("jobs,services,persistentvolumeclaims,networkpolicies") == []

@@ -158,6 +158,8 @@ async def connect(namespace: str | None) -> AsyncIterator[ApiServer]:
         # The last four are what the client makes of a file that is YAML and no kubeconfig.
         text = " ".join(str(error).split()).rstrip(".")
         raise problem(f"no Kubernetes to talk to ({text[:150]}); set KUBECONFIG, or `make kind-up`") from None
+    # Each log that is followed holds a connection.
+    settings.connection_pool_maxsize = 0
     async with ApiClient(settings) as api:
         yield ApiServer(settings, api, namespace or context.get("namespace") or "default")
 
@@ -171,7 +173,7 @@ def problem(text: str) -> TrainerError:
 def _explained(server: ApiServer) -> Any:
     try:
         yield
-    except (ClientError, OSError, asyncio.TimeoutError) as error:
+    except (ClientError, OSError, asyncio.TimeoutError, ValueError) as error:
         text = " ".join(str(error).split()) or "no answer in time"
         raise problem(
             f"no Kubernetes answers at {server.settings.host} ({text[:150]}); `kubectl cluster-info` must work first"

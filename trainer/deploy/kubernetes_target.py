@@ -106,8 +106,8 @@ async def logs(name: str, namespace: str | None, task: str | None, follow: bool)
         if task and task not in pods.tasks(await server.items("Job", labelSelector=_of(name)), [], [], []):
             raise problem(f"{task}: {name} has no such task; `trainer status {name}` lists them")
         if not follow:
-            read = [_all_lines(server, pod) for pod in await _pods(server, name, task)]
-            for _, who, line in heapq.merge(*await asyncio.gather(*read)):
+            read = [await _all_lines(server, pod) for pod in await _pods(server, name, task)]
+            for _, who, line in heapq.merge(*read):
                 yield who, line
             return
         queue: asyncio.Queue[tuple[str, str, str] | None] = asyncio.Queue()
