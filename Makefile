@@ -80,8 +80,8 @@ bench-compose: setup image-cpu ## measure a job across containers: sizes, start,
 	$(BIN)/python tests/bench/compose.py
 
 .PHONY: bench-kind
-bench-kind: setup kind-up ## measure a job across pods beside local processes: first step, rate, end
-	$(BIN)/python tests/bench/kubernetes.py
+bench-kind: setup image-cpu ## measure a job across pods beside local processes: first step, rate, end
+	scripts/kind.sh run $(BIN)/python tests/bench/kubernetes.py
 
 $(BENCH)/.installed: requirements-bench.lock | $(STAMP)
 	rm -rf $(BENCH)
@@ -113,7 +113,8 @@ kind-down: ## remove it
 
 .PHONY: test-kind
 test-kind: setup image-cpu ## the same jobs across pods of a real Kubernetes
-	$(BIN)/pytest --timeout 600 tests/kind
+	scripts/kind.sh run bash -ec '$(BIN)/pytest -n 2 --dist loadfile --timeout 600 tests/kind --ignore tests/kind/test_nodes.py; \
+	  $(BIN)/pytest --timeout 600 tests/kind/test_nodes.py'
 
 .PHONY: lint
 lint: setup ## ruff, mypy, shellcheck, hadolint

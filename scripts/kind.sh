@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# A Kubernetes of three nodes in containers, with the image trainer:cpu on it: scripts/kind.sh up|down
+# A Kubernetes of three nodes in containers, with the image trainer:cpu on it: scripts/kind.sh up|down|run COMMAND...
+# run: one that exists is used and kept; else it is there while the command runs. kubectl's own settings stay as they are.
 # Settings, all optional: KIND_CLUSTER (its name, default trainer); KIND_NODE_IMAGE (default: kind's own);
 # KUBECONFIG (where kubectl finds the cluster; default ~/.kube/config).
 set -o errexit -o nounset -o pipefail
 
-readonly CLUSTER=${KIND_CLUSTER:-trainer}
+export KIND_CLUSTER=${KIND_CLUSTER:-trainer}
 
 main() {
   local program
@@ -16,9 +17,10 @@ main() {
   done
   case ${1:-} in
     up) up ;;
-    down) kind delete cluster --name "$CLUSTER" ;;
+    down) kind delete cluster --name "$KIND_CLUSTER" ;;
+    run) run "${@:2}" ;;
     *)
-      echo "usage: scripts/kind.sh up|down" >&2
+      echo "usage: scripts/kind.sh up|down|run COMMAND..." >&2
       exit 2
       ;;
   esac
@@ -27,17 +29,30 @@ main() {
 up() {
   local image=()
   if [[ -n ${KIND_NODE_IMAGE:-} ]]; then image=(--image "$KIND_NODE_IMAGE"); fi
-  if ! kind get clusters 2>/dev/null | grep -qx "$CLUSTER"; then
-    kind create cluster --name "$CLUSTER" "${image[@]}" --wait 120s --config - <<'EOF'
+  if ! kind get clusters 2>/dev/null | grep -qx "$KIND_CLUSTER"; then
+    kind create cluster --name "$KIND_CLUSTER" "${image[@]}" --wait 120s --config - <<'EOF'
 kind: Cluster
 apiVersion: kind.x-k8s.io/v1alpha4
 nodes: [{role: control-plane}, {role: worker}, {role: worker}]
 EOF
   fi
-  kind export kubeconfig --quiet --name "$CLUSTER"
-  kubectl --context "kind-$CLUSTER" --namespace kube-system rollout status deployment/coredns --timeout 120s
+  kind export kubeconfig --quiet --name "$KIND_CLUSTER"
+  kubectl --context "kind-$KIND_CLUSTER" --namespace kube-system rollout status deployment/coredns --timeout 120s
   # Its tasks run on the two workers.
-  kind load docker-image trainer:cpu --name "$CLUSTER" --nodes "$CLUSTER-worker,$CLUSTER-worker2"
+  kind load docker-image trainer:cpu --name "$KIND_CLUSTER" --nodes "$KIND_CLUSTER-worker,$KIND_CLUSTER-worker2"
+}
+
+run() {
+  KUBECONFIG=$(mktemp)
+  export KUBECONFIG
+  # shellcheck disable=SC2064 # now, not at the end
+  if kind get clusters 2>/dev/null | grep -qx "$KIND_CLUSTER"; then
+    trap "rm -f $KUBECONFIG" EXIT
+  else
+    trap "kind delete cluster --name $KIND_CLUSTER; rm -f $KUBECONFIG" EXIT
+  fi
+  up
+  "$@"
 }
 
 main "$@"

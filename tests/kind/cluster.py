@@ -61,6 +61,11 @@ class Namespace:
         trainer("submit", "--namespace", self.name, str(spec), *words)
         return KubernetesJob(self, render(spec))
 
+    def submit_spec(self, folder: Path, spec: dict[str, Any]) -> KubernetesJob:
+        path = folder / f"{spec['name']}.yaml"
+        path.write_text(yaml.safe_dump(spec))
+        return self.submit(path)
+
     def status(self, name: str) -> dict[str, Any]:
         """`trainer status -o json`, whatever the job's exit code is."""
         command = [*TRAINER, "status", "--namespace", self.name, name, "-o", "json"]

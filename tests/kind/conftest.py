@@ -1,4 +1,4 @@
-"""One cluster serves a whole run; a namespace of its own, with Pod Security "restricted" enforced, each test."""
+"""`scripts/kind.sh run` makes the cluster. Each test has a namespace, with Pod Security "restricted" enforced."""
 
 from __future__ import annotations
 
@@ -10,25 +10,16 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.kind.cluster import ROOT, Namespace, kubectl
+from tests.kind.cluster import Namespace, kubectl
 
 
 @pytest.fixture(scope="session", autouse=True)
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Up before the first test and gone after the last; one that KIND_CLUSTER names is used and kept.
-
-    The user's own kubectl context stays as it is.
-    """
-    kept = "KIND_CLUSTER" in os.environ
-    os.environ.setdefault("KIND_CLUSTER", "trainer-test")
+def kubeconfig(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """A kubectl context of this process's own; the user's, and that of tests beside these, stay as they are."""
+    cluster = os.environ.get("KIND_CLUSTER")
+    assert cluster, "KIND_CLUSTER: is not set: `make test-kind`, or the name of a cluster that `make kind-up` made"
     os.environ["KUBECONFIG"] = str(tmp_path_factory.mktemp("kind") / "config")
-    script = str(ROOT / "scripts/kind.sh")
-    try:
-        subprocess.run([script, "up"], check=True, timeout=600)
-        yield
-    finally:
-        if not kept:
-            subprocess.run([script, "down"], check=True, timeout=120)
+    subprocess.run(["kind", "export", "kubeconfig", "--quiet", "--name", cluster], check=True, timeout=60)
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ import re
 from pathlib import Path
 
 import pytest
-import yaml
 
 from tests.harness import Job, assert_same_curve
 from tests.kind.cluster import ROOT, Namespace, kubectl, render
@@ -43,9 +42,7 @@ def test_local_and_kubernetes_train_the_same(namespace: Namespace, tmp_path: Pat
     spec = specs.same_everywhere()
     with Job(tmp_path, spec) as here:
         assert here.wait() == 0, here.output
-    path = tmp_path / "job.yaml"
-    path.write_text(yaml.safe_dump(spec))
-    there = namespace.submit(path)
+    there = namespace.submit_spec(tmp_path, spec)
     there.wait()
     assert json.loads(there.file("result.json"))["tasks"] == here.result()["tasks"]
     assert_same_curve((here.model_dir / "metrics.jsonl").read_text(), there.file("metrics.jsonl"), steps=60)

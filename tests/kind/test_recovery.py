@@ -1,17 +1,14 @@
-"""Jobs that something happens to: deleted pods, killed processes, drained and stopped nodes."""
+"""Jobs that something happens to: deleted and evicted pods, killed processes."""
 
 from __future__ import annotations
 
 import json
 import re
-import subprocess
-import time
 from pathlib import Path
 
 import pytest
-import yaml
 
-from tests.kind.cluster import KubernetesJob, Namespace, kubectl
+from tests.kind.cluster import KubernetesJob, Namespace
 from tests.local import specs
 
 KILL = "import os, signal; os.kill({}, signal.SIGKILL)"
@@ -25,12 +22,6 @@ while not (found := list(Path("/workspace/runs").glob("*/checkpoints/.tmp-*/*"))
 os.kill({}, signal.SIGSTOP)
 print(found[0].parent.name)
 """
-
-
-def submit(namespace: Namespace, folder: Path, spec: dict[str, object]) -> KubernetesJob:
-    path = folder / "job.yaml"
-    path.write_text(yaml.safe_dump(spec))
-    return namespace.submit(path)
 
 
 def inside(job: KubernetesJob, task_type: str, program: str) -> str:
@@ -47,7 +38,7 @@ def chief_child(job: KubernetesJob) -> int:
 @pytest.mark.parametrize("force", [False, True], ids=["stopped", "killed"])
 def test_deleted_pods_come_back_and_the_job_ends_at_its_step(namespace: Namespace, tmp_path: Path, force: bool) -> None:
     steps = 4000
-    job = submit(namespace, tmp_path, specs.parameter_server(steps=steps))
+    job = namespace.submit_spec(tmp_path, specs.parameter_server(steps=steps))
     generation = job.until_step(100)["generation"]
     how = ["--force", "--grace-period=0"] if force else []
     for task in ("ps", "chief"):
@@ -65,7 +56,7 @@ def test_deleted_pods_come_back_and_the_job_ends_at_its_step(namespace: Namespac
 def test_a_killed_child_and_a_chief_evicted_in_a_checkpoint(namespace: Namespace, tmp_path: Path) -> None:
     # A model whose checkpoint takes a moment to write.
     spec = {**specs.mirrored(steps=300, train={"checkpoint_steps": 20}), "workload": "mnist"}
-    job = submit(namespace, tmp_path, spec)
+    job = namespace.submit_spec(tmp_path, spec)
     status = job.until("a checkpoint", lambda s: s["last_checkpoint"])
     inside(job, "worker", KILL.format(status["tasks"]["worker:0"]["child_pid"]))
     generation = job.until_formed_again(status["generation"])["generation"]
@@ -80,27 +71,3 @@ def test_a_killed_child_and_a_chief_evicted_in_a_checkpoint(namespace: Namespace
     resumed = re.findall(r"resume_step=(\d+)", job.log())
     step = int(cut_off.split("-")[2])
     assert int(resumed[-1]) in range(complete["last_checkpoint"], step), (cut_off, job.log())
-
-
-def test_a_drained_node_and_a_node_that_stops(namespace: Namespace, tmp_path: Path) -> None:
-    job = submit(namespace, tmp_path, specs.mirrored(steps=6000))
-    generation = job.until_step(100)["generation"]
-    node = job.node("worker")
-    assert node != job.node("chief"), "the pods are spread"
-    try:
-        begun = time.monotonic()
-        kubectl("drain", node, "--ignore-daemonsets", "--delete-emptydir-data", "--force", "--timeout=60s", seconds=90)
-        generation = job.until_formed_again(generation)["generation"]
-        print(f"drained: {time.monotonic() - begun:.0f} s until the next step")
-        assert job.node("worker") == job.node("chief")
-    finally:
-        kubectl("uncordon", node)
-    # Now with both pods: the whole job loses its node.
-    begun = time.monotonic()
-    subprocess.run(["docker", "stop", job.node("chief")], check=True, capture_output=True, timeout=60)
-    subprocess.run(["docker", "start", job.node("chief")], check=True, capture_output=True, timeout=60)
-    job.until_formed_again(generation)
-    print(f"node stopped: {time.monotonic() - begun:.0f} s until the next step")
-    job.wait()
-    assert "done: steps=6000 " in job.log()
-    job.wait_for_the_others()

@@ -5,9 +5,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-import yaml
-
-from tests.kind.cluster import Namespace, render
+from tests.kind.cluster import Namespace
 from tests.local import specs
 
 KNOCK = """
@@ -30,9 +28,7 @@ def test_a_stranger_is_refused_and_without_the_policy_is_not(namespace: Namespac
     for name in ("digits", "stranger"):
         # The stranger may go out: what refuses it is the other's policy.
         spec = specs.mirrored(steps=100_000, kubernetes={"egress": name == "stranger"})
-        path = tmp_path / "job.yaml"
-        path.write_text(yaml.safe_dump({**spec, "name": name}))
-        jobs[name] = namespace.apply(render(path))
+        jobs[name] = namespace.submit_spec(tmp_path, {**spec, "name": name})
         jobs[name].until_step(1)
     doors = [(pod["status"]["podIP"], port) for pod in jobs["digits"].pods() for port in (2222, 3222)]
     assert [knock(namespace, "stranger-worker", *door) for door in doors] == ["closed"] * 4

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from tests.kind.cluster import Namespace, kubectl, trainer
 from tests.local import specs
@@ -38,10 +37,8 @@ spec: {hard: {requests.memory: 8Gi}}
 def test_status_and_the_chief_say_who_waits_and_the_deadline_ends_the_job(namespace: Namespace, tmp_path: Path) -> None:
     namespace.kubectl("apply", "--filename=-", text=QUOTA)
     for name, (more, *_) in CASES.items():
-        path = tmp_path / f"{name}.yaml"
         spec = specs.parameter_server(deadlines={"rendezvous": 45}, **more)
-        path.write_text(yaml.safe_dump({**spec, "name": name}))
-        namespace.submit(path)
+        namespace.submit_spec(tmp_path, {**spec, "name": name})
     for name, (_, task, why, chief_tells) in CASES.items():
         status = until(namespace, name, lambda s, t=task, w=why: w in s["tasks"][t]["why"])
         assert status["tasks"][task]["state"] in ("pending", "missing"), status
@@ -74,10 +71,8 @@ def faked_gpu() -> Any:
 def test_a_gpu_that_is_promised_and_not_there_ends_the_job(
     namespace: Namespace, tmp_path: Path, faked_gpu: str
 ) -> None:
-    path = tmp_path / "job.yaml"
     spec = {**specs.mirrored(tasks={"worker": {"replicas": 1, "gpus": 1}}), "image": "trainer:cpu"}
-    path.write_text(yaml.safe_dump(spec))
-    job = namespace.submit(path)
+    job = namespace.submit_spec(tmp_path, spec)
     job.wait("failed")
     assert job.node("chief") == faked_gpu
     status = namespace.status("digits")
