@@ -106,8 +106,9 @@ test-compose: setup image-cpu image-tensorboard ## the same jobs across containe
 	$(BIN)/pytest --timeout 600 tests/compose
 
 .PHONY: kind-up kind-down
-kind-up: image-cpu ## a Kubernetes of three nodes in containers, with trainer:cpu on it
+kind-up: setup image-cpu ## a Kubernetes of three nodes in containers, with trainer:cpu and a demo job on it
 	scripts/kind.sh up
+	$(BIN)/trainer submit k8s/jobs/digits-ps.yaml
 kind-down: ## remove it
 	scripts/kind.sh down
 

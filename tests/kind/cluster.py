@@ -71,6 +71,13 @@ class Namespace:
         command = [*TRAINER, "status", "--namespace", self.name, name, "-o", "json"]
         return dict(json.loads(subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=SECONDS).stdout))
 
+    def save(self, folder: Path) -> None:
+        """Writes what `report` prints, and all objects as YAML, for whoever looks for the cause of a failure."""
+        folder.mkdir(parents=True)
+        kinds = "jobs,pods,services,configmaps,persistentvolumeclaims,networkpolicies,events"
+        (folder / "objects.yaml").write_text(self.kubectl("get", kinds, "--output=yaml", check=False))
+        (folder / "report.txt").write_text(self.report())
+
     def report(self) -> str:
         """All that tells why a test failed."""
         parts = [self.kubectl("get", "jobs,pods,pvc,nodes", "--output=wide", check=False)]
@@ -84,7 +91,8 @@ class Namespace:
 class KubernetesJob(Watched):
     """A job that was applied."""
 
-    poll_seconds = 0.5
+    # Each poll is a `kubectl exec`, which starts a Python in the pod.
+    poll_seconds = 2
 
     def __init__(self, space: Namespace, manifests: str) -> None:
         self.space = space

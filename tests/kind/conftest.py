@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.kind.cluster import Namespace, kubectl
+from tests.kind.cluster import ROOT, Namespace, kubectl
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -32,5 +32,7 @@ def namespace(request: pytest.FixtureRequest) -> Iterator[Namespace]:
     failed = request.session.testsfailed
     yield space
     if request.session.testsfailed > failed:
-        print(space.report())
+        folder = ROOT / "build/kind" / name
+        space.save(folder)
+        print(f"YAML, events and logs: {folder}\n{space.report()}")
     kubectl("delete", "namespace", name, "--wait=false")

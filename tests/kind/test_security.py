@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import time
+import uuid
+from collections.abc import Iterator
 from pathlib import Path
 
-from tests.kind.cluster import Namespace
+import pytest
+
+from tests.kind.cluster import Namespace, kubectl
 from tests.local import specs
 
 KNOCK = """
@@ -18,22 +22,30 @@ except OSError as error:
 """
 
 
-def knock(namespace: Namespace, job: str, address: str, port: int) -> str:
-    words = ["exec", f"job/{job}", "--", "python3", "-c", KNOCK, address, str(port)]
-    return namespace.kubectl(*words).split()[0]
+def knock(namespace: Namespace, who: str, address: str, port: int) -> str:
+    return namespace.kubectl("exec", who, "--", "python3", "-c", KNOCK, address, str(port)).split()[0]
 
 
-def test_a_stranger_is_refused_and_without_the_policy_is_not(namespace: Namespace, tmp_path: Path) -> None:
-    jobs = {}
-    for name in ("digits", "stranger"):
-        # The stranger may go out: what refuses it is the other's policy.
-        spec = specs.mirrored(steps=100_000, kubernetes={"egress": name == "stranger"})
-        jobs[name] = namespace.submit_spec(tmp_path, {**spec, "name": name})
-        jobs[name].until_step(1)
-    doors = [(pod["status"]["podIP"], port) for pod in jobs["digits"].pods() for port in (2222, 3222)]
-    assert [knock(namespace, "stranger-worker", *door) for door in doors] == ["closed"] * 4
-    assert [knock(namespace, "digits-worker", *door) for door in doors] == ["open"] * 4
+@pytest.fixture
+def elsewhere() -> Iterator[Namespace]:
+    """Another namespace, with a pod `stranger` that may go anywhere: what refuses it is the job's policy."""
+    space = Namespace(f"elsewhere-{uuid.uuid4().hex[:6]}")
+    kubectl("create", "namespace", space.name)
+    space.kubectl("run", "stranger", "--image=trainer:cpu", "--command", "--", "sleep", "600")
+    space.kubectl("wait", "--for=condition=Ready", "pod/stranger", "--timeout=60s", seconds=70)
+    yield space
+    kubectl("delete", "namespace", space.name, "--wait=false")
+
+
+def test_a_stranger_is_refused_and_without_the_policy_is_not(
+    namespace: Namespace, elsewhere: Namespace, tmp_path: Path
+) -> None:
+    job = namespace.submit_spec(tmp_path, specs.mirrored(steps=100_000))
+    job.until_step(1)
+    doors = [(pod["status"]["podIP"], port) for pod in job.pods() for port in (2222, 3222)]
+    assert [knock(elsewhere, "stranger", *door) for door in doors] == ["closed"] * 4
+    assert [knock(namespace, "job/digits-worker", *door) for door in doors] == ["open"] * 4
     namespace.kubectl("delete", "networkpolicy", "digits")
     deadline = time.monotonic() + 30
-    while [knock(namespace, "stranger-worker", *door) for door in doors] != ["open"] * 4:
+    while [knock(elsewhere, "stranger", *door) for door in doors] != ["open"] * 4:
         assert time.monotonic() < deadline, "nothing refuses the stranger any more, and it is not let in"

@@ -43,15 +43,16 @@ def test_status_and_the_chief_say_who_waits_and_the_deadline_ends_the_job(namesp
         status = until(namespace, name, lambda s, t=task, w=why: w in s["tasks"][t]["why"])
         assert status["tasks"][task]["state"] in ("pending", "missing"), status
         if chief_tells:
-            assert task in until(namespace, name, lambda s: s["phase"] == "failed", Exit.MISSING)["said"]
+            status = until(namespace, name, lambda s: s["phase"] == "failed")
+            assert status["code"] == Exit.MISSING
+            assert task in status["said"]
 
 
-def until(namespace: Namespace, name: str, reached: Any, code: int = 0, seconds: float = 120) -> dict[str, Any]:
-    deadline = time.monotonic() + seconds
+def until(namespace: Namespace, name: str, reached: Any) -> dict[str, Any]:
+    deadline = time.monotonic() + 120
     while True:
         status = namespace.status(name)
         if reached(status):
-            assert status["code"] == code
             return status
         assert time.monotonic() < deadline, status
         time.sleep(1)

@@ -173,6 +173,32 @@ def test_check_imports_nothing_that_takes_long() -> None:
     assert not loaded & {"rich", "aiohttp", "asyncio", "numpy", "tensorflow", "keras", "prometheus_client"}
 
 
+def test_check_refuses_for_a_target_what_that_target_would_refuse(
+    spec: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["check", spec, "--set", "model_dir=/srv/runs"]
+    assert cli.main(words) == Exit.OK
+    assert cli.main([*words, "--target", "kubernetes"]) == Exit.USER
+    assert "kubernetes.volume says where" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "option"),
+    [
+        (["submit", "--dry-run"], "--dry-run"),
+        (["status", "--watch"], "--watch"),
+        (["logs", "--task", "worker:0"], "--task"),
+        (["delete", "--namespace", "x"], "--namespace"),
+    ],
+    ids=lambda value: value[0] if isinstance(value, list) else "",
+)
+def test_compose_refuses_what_only_kubernetes_has(
+    spec: str, words: list[str], option: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main([words[0], "--target", "compose", spec, *words[1:]]) == Exit.USER
+    assert capsys.readouterr().err == f"trainer: {option}: means nothing to compose; it is for --target kubernetes\n"
+
+
 # local. -----------------------------------------------------------------------------------------------
 
 

@@ -14,7 +14,7 @@ import yaml
 
 from trainer.deploy import kubernetes, pods
 from trainer.deploy.api_server import ApiServer, connect, problem
-from trainer.job.errors import UserError
+from trainer.job.errors import Exit, UserError
 from trainer.job.spec import JobSpec
 
 KINDS = ("Job", "Deployment", "Service", "NetworkPolicy", "ConfigMap")
@@ -134,8 +134,8 @@ async def delete(name: str, namespace: str | None, volumes: bool) -> list[str]:
         found = [(kind, each) for kind in kinds for each in await server.items(kind, labelSelector=_of(name))]
         if not found:
             raise _no_such_job(server, name)
-        jobs = [each for kind, each in found if kind == "Job"]
-        grace = max((job["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] for job in jobs), default=0)
+        templates = [each["spec"]["template"]["spec"] for kind, each in found if kind == "Job"]
+        grace = max((template["terminationGracePeriodSeconds"] for template in templates), default=0)
         for kind, each in found:
             await server.delete(kind, each["metadata"]["name"])
         deadline = time.monotonic() + grace + 30
@@ -191,7 +191,8 @@ async def _status(server: ApiServer, name: str) -> dict[str, Any]:
         "name": name,
         "namespace": server.namespace,
         "phase": over or _phase(chief_job, rows["chief:0"]["state"], asked),
-        "code": rows["chief:0"]["code"] if over else 0,
+        # A Job that Kubernetes itself gave up may have no pod that tells a code.
+        "code": 0 if over != "failed" else rows["chief:0"]["code"] or int(Exit.TARGET),
         "said": said,
         "tasks": rows,
         "job": asked,
