@@ -62,7 +62,7 @@ test: setup ## unit, golden and local-cluster tests
 
 .PHONY: soak
 soak: setup ## kill tasks for minutes and look at what is left
-	$(BIN)/pytest -m soak tests/local
+	TRAINER_SOAK_SEED=$${TRAINER_SOAK_SEED:-$$(date +%s)} $(BIN)/pytest -n 2 -m soak tests/local
 
 .PHONY: test-all
 test-all: lint test demo test-compose test-kind soak bench-smoke ## everything that this machine can check

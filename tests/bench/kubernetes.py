@@ -34,7 +34,7 @@ def main() -> None:
     rows = []
     for strategy, more in SPECS.items():
         spec = {"name": "bench", "strategy": strategy, "workload": "mnist", **more}
-        spec["train"] = {"steps": 400, "batch_size": 64}
+        spec["train"] = {"steps": 150, "batch_size": 64}
         runs = [{**in_pods(spec), **beside(spec)} for _ in range(REPETITIONS)]
         for run in runs:
             run["examples/s in pods, of local"] = run["examples/s in pods"] / run["examples/s, local"]
