@@ -10,8 +10,8 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from trainer import __version__
+from trainer.deploy.text import aligned
 from trainer.job.errors import Exit, TrainerError
-from trainer.text import aligned
 
 if TYPE_CHECKING:
     from trainer.job.spec import JobSpec
@@ -111,17 +111,17 @@ def _add_deployed(commands: Any) -> None:
         ("delete", "stop and remove a job; its volume stays"),
     ):
         command = commands.add_parser(name, help=text)
-        command.set_defaults(run=_deployed, command=name)
+        command.set_defaults(run=_deployed, command=name, load=_load)
         command.add_argument("--target", choices=["kubernetes", "compose"], default="kubernetes", help="where it runs")
         command.add_argument("--namespace", metavar="NS", help="of Kubernetes; default that of the kubectl context")
         _add_set(command)
         if name == "submit":
-            command.add_argument("job", metavar="JOB", help="a job spec (YAML)")
+            command.add_argument("spec", metavar="JOB", help="a job spec (YAML)")
             command.add_argument("--dry-run", action="store_true", help="let the cluster check all, change nothing")
         else:
             optional = {"nargs": "?"} if name == "status" else {}
             command.add_argument(
-                "job", metavar="JOB", help="a job spec (YAML); for Kubernetes, the name of a job will do", **optional
+                "spec", metavar="JOB", help="a job spec (YAML); for Kubernetes, the name of a job will do", **optional
             )
         if name == "status":
             command.add_argument("--watch", action="store_true", help="again and again, until the job is over")

@@ -11,16 +11,19 @@ from pathlib import Path
 from typing import Any
 
 from trainer.deploy import view
+from trainer.deploy.text import aligned
 from trainer.job.errors import Exit, UserError
 from trainer.job.load import load_file
 from trainer.job.names import DNS_LABEL
 from trainer.job.spec import JobSpec
-from trainer.text import aligned
-from trainer.workloads import workload
 
 
 def run(args: argparse.Namespace) -> int:
-    """The command that `args.command` names, on `args.target`; returns the exit code."""
+    """The command that `args.command` names, on `args.target`; returns the exit code.
+
+    Args:
+        args: as the parser makes them; `load` reads the spec that they name.
+    """
     if args.target == "compose":
         for name in ("namespace", "dry_run", "watch", "task"):
             if getattr(args, name, None):
@@ -30,7 +33,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def submit(args: argparse.Namespace) -> int:
-    command = f"trainer submit --target {args.target} {args.job}"
+    command = f"trainer submit --target {args.target} {args.spec}"
     spec = _spec(args)
     if args.target == "compose":
         from trainer.deploy import compose_target
@@ -50,7 +53,7 @@ def status(args: argparse.Namespace) -> int:
         return _print_status(compose_target.status(_spec(args)), args.output)
     from trainer.deploy import kubernetes_target
 
-    if args.job is None:
+    if args.spec is None:
         rows = asyncio.run(kubernetes_target.jobs(args.namespace))
         table = [("job", "phase", "submitted"), *((row["job"], row["phase"], row["submitted"]) for row in rows)]
         print(json.dumps(rows, indent=2) if args.output == "json" else "\n".join(aligned(table)))
@@ -137,15 +140,14 @@ def _print_status(found: Mapping[str, Any], output: str) -> int:
 
 
 def _spec(args: argparse.Namespace) -> JobSpec:
-    if args.job is None:
+    if args.spec is None:
         raise UserError("JOB: is missing: the path of a job spec")
-    spec = load_file(args.job, args.set)
-    workload.check(spec)
+    spec: JobSpec = args.load(args)
     return spec
 
 
 def _name(args: argparse.Namespace) -> str:
     """JOB is a name, or a spec that has one."""
-    if Path(args.job).is_file() or not DNS_LABEL.fullmatch(args.job):
-        return load_file(args.job).name
-    return str(args.job)
+    if Path(args.spec).is_file() or not DNS_LABEL.fullmatch(args.spec):
+        return load_file(args.spec).name
+    return str(args.spec)

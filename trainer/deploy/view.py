@@ -19,8 +19,8 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from trainer.deploy.text import aligned
 from trainer.job.spec import JobSpec
-from trainer.text import aligned
 
 if TYPE_CHECKING:
     from rich.console import Console, Group
