@@ -68,8 +68,8 @@ def test_submit_status_logs_delete(spec_file: Any) -> None:
         assert "task=worker:1" in logs.stdout
         status = trainer("status", *words)
         assert status.returncode == 0, status.stderr
-        assert "worker:0               exited with code 0" in status.stdout
-        assert "steps                  20" in status.stdout
+        assert "\nsteps                  20\n" in status.stdout
+        assert "\nworker:0  exited\n" in status.stdout
         assert trainer("delete", *words).returncode == 0
         assert left_of("submitted") == ["submitted_submitted"], "the volume stays"
     finally:

@@ -118,11 +118,12 @@ def describe(found: Mapping[str, Any]) -> str:
     return "\n".join([*aligned(head), "", *aligned(_table(found["tasks"], job.get("tasks", {})))])
 
 
-def _table(tasks: Mapping[str, Mapping[str, Any]], told: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, ...]]:
+def _table(tasks: Mapping[str, Mapping[str, Any]], told: Mapping[str, Any]) -> list[tuple[str, ...]]:
     """A row per task, of what the target knows and what the chief tells; no column in which no task says anything."""
     rows = [("task", "state", "code", "node", "step", "examples/s", "restarts", "generation", "why")]
     for name, row in tasks.items():
-        mine = told.get(name, {})
+        # In result.json a task has its start line there.
+        mine = known if isinstance(known := told.get(name), dict) else {}
         restarts = row["restarts"] + mine.get("restarts", 0)
         cells = (row["code"], row.get("node"), mine.get("step"), mine.get("examples_per_second"), restarts)
         rows.append((name, row["state"], *map(_cell, (*cells, mine.get("generation"), row.get("why")))))
