@@ -199,6 +199,12 @@ def test_compose_refuses_what_only_kubernetes_has(
     assert capsys.readouterr().err == f"trainer: {option}: means nothing to compose; it is for --target kubernetes\n"
 
 
+@pytest.mark.parametrize("words", [["--watch"], ["--target", "compose"]], ids=" ".join)
+def test_status_of_one_job_needs_a_job(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["status", *words]) == Exit.USER
+    assert capsys.readouterr().err.startswith("trainer: JOB: is missing")
+
+
 # local. -----------------------------------------------------------------------------------------------
 
 

@@ -53,6 +53,8 @@ def status(args: argparse.Namespace) -> int:
         return _print_status(compose_target.status(_spec(args)), args.output)
     from trainer.deploy import kubernetes_target
 
+    if args.spec is None and args.watch:
+        raise UserError("JOB: is missing: --watch follows one job; `trainer status` lists them")
     if args.spec is None:
         rows = asyncio.run(kubernetes_target.jobs(args.namespace))
         table = [("job", "phase", "submitted"), *((row["job"], row["phase"], row["submitted"]) for row in rows)]
