@@ -82,9 +82,13 @@ class ApiServer:
                 f"{OLDEST[0]}.{OLDEST[1]} or newer is needed"
             )
 
-    async def log(self, pod: str, follow: bool) -> AsyncIterator[str]:
-        """Lines of a pod's container, each with its time in front; with `follow`, until the container ends."""
-        query = {"timestamps": "true", "container": "task", "follow": json.dumps(follow)}
+    async def log(self, pod: str, follow: bool = False, **more: str) -> AsyncIterator[str]:
+        """Lines of a pod's container, each with its time in front; with `follow`, until the container ends.
+
+        Args:
+            more: parameters of the API, such as tailLines.
+        """
+        query = {"timestamps": "true", "container": "task", "follow": json.dumps(follow), **more}
         # Nobody knows when a pod prints its next line.
         total = None if follow else ANSWER_SECONDS
         with _explained(self):

@@ -29,6 +29,10 @@ deleted there will be none; the namespace then never ends (seen on Kubernetes 1.
 LARGEST_CONFIG_MAP = 1024 * 1024
 """Bytes of a ConfigMap's data (MaxSecretSize in Kubernetes' pkg/apis/core/types.go)."""
 
+# https://kubernetes.io/docs/concepts/overview/working-with-objects/common-labels/
+INSTANCE, COMPONENT = "app.kubernetes.io/instance", "app.kubernetes.io/component"
+MANAGED_BY = "app.kubernetes.io/managed-by"
+
 _CONFIG_KEY = re.compile(r"[-._a-zA-Z0-9]{1,253}")
 
 
@@ -66,15 +70,15 @@ def _values(spec: JobSpec) -> dict[str, Any]:
     labels = {
         **settings.labels,
         "app.kubernetes.io/name": "trainer",
-        "app.kubernetes.io/instance": spec.name,
-        "app.kubernetes.io/managed-by": "trainer",
+        INSTANCE: spec.name,
+        MANAGED_BY: "trainer",
     }
     config = _config(spec, pods)
     digest = hashlib.sha256(json.dumps(config).encode()).hexdigest()[:8]
     return {
         "name": spec.name,
         "labels": labels,
-        "selector": {key: labels[key] for key in ("app.kubernetes.io/name", "app.kubernetes.io/instance")},
+        "selector": {key: labels[key] for key in ("app.kubernetes.io/name", INSTANCE)},
         # A new name for new contents: a pod never starts with another spec than its Job's.
         "config": {"name": f"{spec.name}-{digest}", **config},
         "claim": _claim(spec),
@@ -116,7 +120,7 @@ def _job(spec: JobSpec, task_type: TaskType, count: int, labels: dict[str, str])
 
 def _tensorboard(spec: JobSpec, labels: dict[str, str]) -> dict[str, Any]:
     # Another name than the tasks', or Service and NetworkPolicy would take its pod for a task.
-    selector = {"app.kubernetes.io/name": "trainer-tensorboard", "app.kubernetes.io/instance": spec.name}
+    selector = {"app.kubernetes.io/name": "trainer-tensorboard", INSTANCE: spec.name}
     affinity = {"podAffinity": _beside_the_chief(spec)}
     return {
         "labels": {**labels, **selector},
@@ -133,7 +137,7 @@ def _beside_the_chief(spec: JobSpec) -> dict[str, Any]:
 
 
 def _component(spec: JobSpec, component: str) -> dict[str, str]:
-    return {"app.kubernetes.io/instance": spec.name, "app.kubernetes.io/component": component}
+    return {INSTANCE: spec.name, COMPONENT: component}
 
 
 def _config(spec: JobSpec, pods: dict[TaskType, int]) -> dict[str, Any]:

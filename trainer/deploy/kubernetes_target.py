@@ -14,6 +14,7 @@ import yaml
 
 from trainer.deploy import kubernetes, pods
 from trainer.deploy.api_server import ApiServer, connect, problem
+from trainer.deploy.kubernetes import COMPONENT, INSTANCE, MANAGED_BY
 from trainer.job.errors import Exit, UserError
 from trainer.job.spec import JobSpec
 
@@ -83,10 +84,10 @@ async def watch(name: str, namespace: str | None) -> AsyncIterator[dict[str, Any
 async def jobs(namespace: str | None) -> list[dict[str, str]]:
     """All jobs of a namespace: {"job", "phase", "submitted"}, the oldest first."""
     async with connect(namespace) as server:
-        chiefs = await server.items("Job", labelSelector=f"{_MANAGED},{pods.COMPONENT}=chief")
+        chiefs = await server.items("Job", labelSelector=f"{_MANAGED},{COMPONENT}=chief")
     rows = [
         {
-            "job": chief["metadata"]["labels"][pods.INSTANCE],
+            "job": chief["metadata"]["labels"][INSTANCE],
             "phase": pods.ended(chief) or ("suspended" if chief["spec"].get("suspend") else "active"),
             "submitted": chief["metadata"]["creationTimestamp"],
         }
@@ -150,17 +151,17 @@ async def delete(name: str, namespace: str | None, volumes: bool) -> list[str]:
         return [f"{name}: deleted"]
 
 
-_MANAGED = "app.kubernetes.io/managed-by=trainer"
+_MANAGED = f"{MANAGED_BY}=trainer"
 
 
 def _of(name: str) -> str:
     """The label selector of all that a job consists of."""
-    return f"{_MANAGED},{pods.INSTANCE}={name}"
+    return f"{_MANAGED},{INSTANCE}={name}"
 
 
 def _tasks_of(name: str) -> str:
     """That of its tasks: without TensorBoard."""
-    return f"{_of(name)},{pods.COMPONENT}"
+    return f"{_of(name)},{COMPONENT}"
 
 
 async def _chief(server: ApiServer, name: str) -> dict[str, Any]:
@@ -175,16 +176,18 @@ def _no_such_job(server: ApiServer, name: str) -> Exception:
 
 
 async def _status(server: ApiServer, name: str) -> dict[str, Any]:
-    chief_job = await _chief(server, name)
-    found = await server.items("Pod", labelSelector=_tasks_of(name))
     parts = await server.items("Job", labelSelector=_of(name))
+    chief_job = next((job for job in parts if job["metadata"]["name"] == f"{name}-chief"), None)
+    if chief_job is None:
+        raise _no_such_job(server, name)
+    found = await server.items("Pod", labelSelector=_tasks_of(name))
     claims = await server.items("PersistentVolumeClaim", labelSelector=_of(name))
     rows = pods.tasks(parts, found, claims, await server.items("Event", fieldSelector="type=Warning"))
     over, chief, said = pods.ended(chief_job), pods.newest(found, "chief:0"), ""
     asked: dict[str, Any] = {}
     if over and chief:
-        lines = await _all_lines(server, chief)
-        said = lines[-1][2] if lines else ""
+        async for line in server.log(chief["metadata"]["name"], tailLines="1"):
+            said = line.partition(" ")[2]
     elif chief and rows["chief:0"]["state"] == "running":
         asked = await _ask(server, chief)
     return {

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from trainer.deploy.kubernetes import COMPONENT
 from trainer.job.names import task_name
 
-INSTANCE, COMPONENT = "app.kubernetes.io/instance", "app.kubernetes.io/component"
 _INDEX = "batch.kubernetes.io/job-completion-index"
 _STARTING = ("ContainerCreating", "PodInitializing")
 """Reasons of a container that waits for nothing but its turn."""

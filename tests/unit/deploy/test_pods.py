@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from trainer.deploy import pods
-from trainer.deploy.pods import COMPONENT, INSTANCE
+from trainer.deploy.kubernetes import COMPONENT, INSTANCE
 
 JOB = {
     "metadata": {"name": "j-worker", "labels": {COMPONENT: "worker", INSTANCE: "j"}},
