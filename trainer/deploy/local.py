@@ -13,7 +13,7 @@ import signal
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -170,7 +170,7 @@ async def _run(spec: JobSpec, taken: Mapping[str, int], plain: bool, command: Se
             await _until_the_end(job, spec)
         finally:
             job.start_nobody()
-            _signal(job, signal.SIGKILL)
+            _signal(job.alive.values(), signal.SIGKILL)
             await asyncio.gather(*runs)
     return job
 
@@ -186,7 +186,7 @@ async def _until_the_end(job: _Job, spec: JobSpec) -> None:
             job.late = [name for name in job.names if name not in job.ends]
     else:
         await job.until_ended(job.names, FAILED_SECONDS)
-    _signal(job, signal.SIGTERM)
+    _signal(job.alive.values(), signal.SIGTERM)
     patience = spec.deadlines.stop + KILL_SECONDS
     await job.until(lambda: len(job.ends) == len(job.names), patience)
     for name in job.alive:
@@ -205,10 +205,12 @@ def _verdict(job: _Job, spec: JobSpec) -> tuple[int, str]:
     return int(Exit.OK), ""
 
 
-def _signal(job: _Job, number: signal.Signals) -> None:
-    for process in job.alive.values():
+def _signal(processes: Iterable[asyncio.subprocess.Process], number: signal.Signals) -> None:
+    for process in processes:
+        # Not its send_signal(): that one polls, and may take the exit code from asyncio (python/cpython#87744).
         with contextlib.suppress(ProcessLookupError):
-            process.send_signal(number)
+            if process.returncode is None:
+                os.kill(process.pid, number)
 
 
 # One task. --------------------------------------------------------------------------------------------
@@ -252,7 +254,9 @@ async def _run_once(job: _Job, name: str, command: Sequence[str], environ: Mappi
         os.close(err_end)
     job.alive[name] = process
     if job.over:
-        process.kill()  # it came too late to be told to stop with the others, and has done nothing yet
+        _signal(
+            [process], signal.SIGKILL
+        )  # it came too late to be told to stop with the others, and has done nothing yet
     readers = [
         asyncio.create_task(_pass_on(out, functools.partial(job.show, name))),
         asyncio.create_task(_pass_on(err, functools.partial(job.show, name, error=True))),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
@@ -87,7 +88,7 @@ class Child:
     def kill(self, why: str | None = None) -> None:
         if self.alive:
             self.killed_for = why
-            self._process.kill()
+            self._signal(signal.SIGKILL)
 
     async def ended(self) -> None:
         await asyncio.shield(self._watcher)
@@ -107,6 +108,12 @@ class Child:
             return "killed by SIGKILL; out of memory?"
         limit = f" at its limit of {limit / 2**20:.0f} MiB" if (limit := platform.memory_limit()) else ""
         return f"out of memory{limit}, killed by the kernel; raise tasks.{self._task_type}.memory"
+
+    def _signal(self, number: signal.Signals) -> None:
+        # Not its send_signal(): that one polls, and may take the exit code from asyncio (python/cpython#87744).
+        with contextlib.suppress(ProcessLookupError):
+            if self._process.returncode is None:
+                os.kill(self._process.pid, number)
 
     def _order(self, order: dict[str, Any]) -> None:
         stdin = self._process.stdin

@@ -124,7 +124,7 @@ def test_why_it_ended_when_a_signal_killed_it(log: Path, number: signal.Signals,
     async def scenario() -> None:
         async with started(ps_task(), log) as (child, watched):
             await watched.until("warm")
-            child._process.send_signal(number)
+            child._signal(number)
             await child.ended()
             assert (child.alive, child.exit, child.why_it_ended()) == (False, -number, why)
             assert watched.events[-1] == {"event": "exit"}
