@@ -254,7 +254,7 @@ def describe(spec: JobSpec) -> list[str]:
 
 
 def _derived(spec: JobSpec) -> list[tuple[str, ...]]:
-    from trainer.job.spec import batch_sizes, learning_rate, replicas_in_sync
+    from trainer.job.derived import batch_sizes, learning_rate, replicas_in_sync
 
     train, counts = spec.train, spec.tasks.counts()
     replicas = replicas_in_sync(spec, counts)

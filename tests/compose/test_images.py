@@ -119,7 +119,7 @@ def test_it_trains_on_the_cpu_without_a_network(variant: str) -> None:
 def test_a_task_without_its_gpu_ends_at_once(variant: str) -> None:
     asking = alone(job(tasks={"worker": {"gpus": 1}}))
     output = run(variant, environment=asking, volumes=["/workspace/runs"], code=12)
-    assert "worker:0: asked for 1 GPU(s), sees 0; check driver" in output
+    assert "worker:0: asked for 1 GPU(s), sees 0 (its devices: CPU:0); check driver" in output
 
 
 # What TensorFlow looks up with dlopen (xla/tsl/platform/default/dso_loader.cc), with what those need in turn.

@@ -142,7 +142,7 @@ def test_the_schema_accepts_what_we_accept(name: str, validator: jsonschema.Draf
         ({"surprise": 1}, "$"),
         ({"train": {"lerning_rate": 1}}, "$.train"),
         ({"tasks": {"workers": 1}}, "$.tasks"),
-        ({"strategy": "mirrored"}, "$.strategy"),
+        ({"strategy": "mirored"}, "$.strategy"),
         ({"train": {"steps": 0}}, "$.train.steps"),
         ({"tasks": {"worker": 0}}, "$.tasks.worker"),
         ({"tasks": {"worker": {"cpu": 0}}}, "$.tasks.worker"),

@@ -13,7 +13,8 @@ import yaml
 
 from trainer.job import load
 from trainer.job.errors import Exit
-from trainer.job.spec import Communication, Deadlines, JobSpec, Kubernetes, Train, Volume
+from trainer.job.kubernetes import Kubernetes, Volume
+from trainer.job.spec import Communication, Deadlines, JobSpec, Train
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()

@@ -10,9 +10,10 @@ import yaml
 
 from trainer.deploy import container
 from trainer.deploy.container import STOP_SECONDS, WORKSPACE, files_of, job_of
+from trainer.job.derived import memory_bytes
 from trainer.job.errors import UserError
 from trainer.job.names import TF_PORT, host_name
-from trainer.job.spec import OUR_IMAGES, JobSpec, memory_bytes
+from trainer.job.spec import OUR_IMAGES, JobSpec
 from trainer.job.tf_config import Task, tasks_of
 
 RESTARTS = 4

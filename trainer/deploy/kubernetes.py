@@ -188,13 +188,13 @@ def _claim(spec: JobSpec) -> dict[str, Any] | None:
 
 
 def _gpus(spec: JobSpec, task_type: TaskType) -> int:
-    group = spec.tasks.group(task_type) or spec.tasks.worker
+    group = spec.tasks.of(task_type)
     return group.gpus
 
 
 def _resources(spec: JobSpec, task_type: TaskType) -> dict[str, dict[str, str]]:
     """What the scheduler counts and the kernel enforces: a task gets what its spec names, or shares what is there."""
-    group = spec.tasks.group(task_type) or spec.tasks.worker
+    group = spec.tasks.of(task_type)
     limits = {"cpu": f"{group.cpu:g}" if group.cpu else None, "memory": group.memory}
     asked = {key: value for key, value in limits.items() if value}
     gpus = {spec.kubernetes.gpu_resource: str(group.gpus)} if group.gpus else {}

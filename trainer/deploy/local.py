@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from trainer.deploy import ports, view
+from trainer.job.derived import COORDINATED
 from trainer.job.errors import Exit
 from trainer.job.load import JOB_VARIABLE, SET_VARIABLE
 from trainer.job.names import CONTROL_PORT_VARIABLE, control_port, task_name
@@ -87,9 +88,9 @@ def environment(spec: JobSpec, task: Task, taken: Mapping[str, int]) -> dict[str
     }
     group, counts = spec.tasks.group(task.type), spec.tasks.counts()
     if group is None or group.cpu is None:
-        mirrored = spec.strategy == "multi_worker_mirrored"
-        sharing = counts["worker"] + (counts.get("chief", 0) if mirrored else 0)
-        if task.type == "chief" and not mirrored:
+        coordinated = spec.strategy in COORDINATED
+        sharing = counts["worker"] + (0 if coordinated else counts.get("chief", 0))
+        if task.type == "chief" and coordinated:
             sharing = 1  # it computes only when the workers are done: the final evaluation
         environ["TRAINER_CPUS"] = str(max(1, len(os.sched_getaffinity(0)) // sharing))
     if task.type == "evaluator":  # TF_CONFIG never names its address

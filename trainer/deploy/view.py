@@ -115,7 +115,11 @@ def summary(spec: JobSpec, check: str | None = None) -> str:
 def figures(result: Mapping[str, Any]) -> list[tuple[str, str]]:
     """The main figures of a result, with their names; nothing for one that it does not have."""
     names = ("status", "steps", "test_accuracy", "examples_per_second", "seconds_to_first_step", "generations")
-    return [(name, figure(result[name])) for name in names if result.get(name) is not None]
+    computed = result.get("result")  # of a graph job
+    own = computed if isinstance(computed, dict) else {}
+    shown = {name: result[name] for name in names if result.get(name) is not None}
+    shown |= {name: value for name, value in own.items() if isinstance(value, (bool, int, float, str))}
+    return [(name, figure(value)) for name, value in shown.items()]
 
 
 def program(name: str) -> str:

@@ -40,7 +40,7 @@ _MEANINGS = {
     Exit.USER: "spec, TF_CONFIG, workload file, data, model_dir or port: the message names value, rule and fix",
     Exit.MISSING: "a task never came, or its address is wrong, within deadlines.rendezvous",
     Exit.MISMATCH: "a task differs from its chief: cluster, spec or TensorFlow version",
-    Exit.DEVICES: "a task sees fewer GPUs than the spec asks for",
+    Exit.DEVICES: "a task lacks a device: fewer GPUs than the spec asks for, no TPU, an unknown device name",
     Exit.DIVERGED: "the loss became NaN or infinite; the message names the step",
     Exit.GAVE_UP: "the cluster was re-formed max_restarts times in a row without a single new step",
     Exit.CHIEF_LOST: "no word from the chief for deadlines.chief_lost seconds",

@@ -7,6 +7,7 @@ import inspect
 import itertools
 import json
 import os
+import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -16,8 +17,10 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from trainer.job.errors import UserError
+from trainer.job.kubernetes import Kubernetes
 from trainer.job.names import TASK_TYPES
-from trainer.job.spec import JobSpec, Problem
+from trainer.job.rules import Problem
+from trainer.job.spec import JobSpec
 
 JOB_VARIABLE = "TRAINER_JOB"
 """Environment variable of a task that holds its job spec as JSON."""
@@ -93,12 +96,13 @@ def schema() -> str:
     models = {"JobSpec": whole, **whole["$defs"]}
     # The text under a field describes it. Pydantic's use_attribute_docstrings would read the source for that
     # at every start of every command, which costs 20 ms.
-    for model in ast.parse(Path(inspect.getfile(JobSpec)).read_text(encoding="utf-8")).body:
-        if isinstance(model, ast.ClassDef) and model.name in models:
-            for field, text in itertools.pairwise(model.body):
-                if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr):
-                    about = models[model.name]["properties"][ast.unparse(field.target)]
-                    about["description"] = ast.literal_eval(text.value)
+    for part in (JobSpec, Kubernetes):
+        for model in ast.parse(Path(inspect.getfile(part)).read_text(encoding="utf-8")).body:
+            if isinstance(model, ast.ClassDef) and model.name in models:
+                for field, text in itertools.pairwise(model.body):
+                    if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr):
+                        about = models[model.name]["properties"][ast.unparse(field.target)]
+                        about["description"] = ast.literal_eval(text.value)
     return json.dumps(whole, indent=2)
 
 
@@ -223,19 +227,26 @@ def _translate(detail: Any) -> list[Problem]:
         return [Problem(path, None, "is required")]
     if kind == "extra_forbidden":
         return [Problem(path, value, f"unknown key{_did_you_mean(place)}")]
+    if kind == "literal_error":
+        known = re.findall(r"'([^']*)'", detail["ctx"]["expected"])
+        return [Problem(path, value, f"must be one of {', '.join(known)}{_nearest(value, known)}")]
     if kind == "model_type":
         return [Problem(path, value, "must be a mapping of settings")]
     return [Problem(path, value, detail["msg"][0].lower() + detail["msg"][1:])]
 
 
 def _did_you_mean(place: tuple[Any, ...]) -> str:
-    from difflib import get_close_matches  # here, because a start without mistakes is 4 ms faster without it
-
     model: type[BaseModel] = JobSpec
     for part in place[:-1]:
         model = next(_models_in(model.model_fields[part].annotation))
-    near = get_close_matches(str(place[-1]), model.model_fields, n=1)
-    return f"; did you mean {near[0]}?" if near else f"; known here: {', '.join(model.model_fields)}"
+    return _nearest(place[-1], model.model_fields) or f"; known here: {', '.join(model.model_fields)}"
+
+
+def _nearest(value: object, known: Iterable[str]) -> str:
+    from difflib import get_close_matches  # here, because a start without mistakes is 4 ms faster without it
+
+    near = get_close_matches(str(value), known, n=1)
+    return f"; did you mean {near[0]}?" if near else ""
 
 
 def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:

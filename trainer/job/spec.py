@@ -2,52 +2,36 @@
 
 from __future__ import annotations
 
-import math
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from trainer.job.names import DNS_LABEL, MAX_DNS_LABEL, TASK_TYPES, TaskType, container_address, host_name
+from trainer.job import rules
+from trainer.job.fields import Count, Positive, Quantity, Replicas, Strict, Text, Value
+from trainer.job.kubernetes import Kubernetes
+from trainer.job.names import TASK_TYPES, TaskType
 
+Strategy = Literal[
+    "parameter_server", "multi_worker_mirrored", "mirrored", "central_storage", "one_device", "tpu", "graph"
+]
+Api = Literal["loop", "keras_fit", "train_and_evaluate"]
 
-def _number_from_text(value: Any) -> Any:
-    # YAML 1.1 reads 1e-4, which lacks a point, as text (https://yaml.org/type/float.html).
-    if isinstance(value, str):
-        try:
-            return float(value)
-        except ValueError:
-            return value
-    return value
+OUR_IMAGES = {"trainer:cpu": "cpu", "trainer:cuda": "cuda"}
+"""The images of images/Dockerfile, by its targets."""
 
 
 def _group_from_count(value: Any) -> Any:
     return {"replicas": value} if isinstance(value, int) and not isinstance(value, bool) else value
 
 
-# 2**31: above any real job, and what a timer and a 32-bit number can hold.
-Positive = Annotated[float, Field(gt=0, lt=2**31, allow_inf_nan=False), BeforeValidator(_number_from_text)]
-Count = Annotated[int, Field(ge=1, lt=2**31)]
-# TF_CONFIG lists every address and is one environment variable (LONGEST_VARIABLE): more never fit.
-Replicas = Annotated[int, Field(ge=1, le=8192)]
-# Rust's regex sees only valid Unicode, so this also refuses half a surrogate pair, which no file name can hold.
-Text = Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f]+$")]
-
-
-LONGEST_VARIABLE = 128 * 1024
-"""Bytes of an environment variable with its name: MAX_ARG_STRLEN of Linux, with 4 KiB pages (execve(2))."""
-OUR_IMAGES = {"trainer:cpu": "cpu", "trainer:cuda": "cuda"}
-"""The images of images/Dockerfile, by its targets."""
-# https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity/
-_BYTES = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
-
-
-Quantity = Annotated[str, Field(pattern=r"^[0-9]+(\.[0-9]+)?(Ki|Mi|Gi|Ti|k|M|G|T)?$")]
-
-
-class Strict(BaseModel):
-    # The text under a field is its description in `trainer schema`; see `load.schema`.
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
+def _numbers_from_text(value: Any) -> Any:
+    # The keys of a JSON object are text.
+    return (
+        {int(k) if isinstance(k, str) and k.isdigit() else k: v for k, v in value.items()}
+        if isinstance(value, dict)
+        else value
+    )
 
 
 class TaskGroup(Strict):
@@ -60,13 +44,15 @@ class TaskGroup(Strict):
     """Memory limit per task, as Kubernetes writes it: 2Gi."""
     gpus: int = Field(default=0, ge=0, lt=2**31)
     """GPUs per task. A task that sees fewer stops with exit code 12."""
+    cpu_devices: int = Field(default=1, ge=1, le=64)
+    """Logical CPU devices per task, each a replica: shows on a CPU what several GPUs would do."""
 
 
 Group = Annotated[TaskGroup, BeforeValidator(_group_from_count, json_schema_input_type=TaskGroup | Replicas)]
 
 
 class Tasks(Strict):
-    """How many tasks of each type. parameter_server adds its chief by itself."""
+    """How many tasks of each type. parameter_server and graph add their chief by themselves."""
 
     chief: Group | None = None
     worker: Group = TaskGroup()
@@ -77,9 +63,16 @@ class Tasks(Strict):
         group: TaskGroup | None = getattr(self, task_type)
         return group
 
+    def of(self, task_type: str) -> TaskGroup:
+        """Settings of a task's type; those of the workers where the spec has none (a TF_CONFIG that is not ours)."""
+        return self.group(task_type) or self.worker
+
     def counts(self) -> dict[TaskType, int]:
         """Replicas of each type that is there, in the order of TASK_TYPES."""
         return {t: group.replicas for t in TASK_TYPES if (group := self.group(t)) is not None}
+
+
+RateTable = Annotated[dict[Count, Positive], Field(min_length=1), BeforeValidator(_numbers_from_text)]
 
 
 class Train(Strict):
@@ -95,6 +88,8 @@ class Train(Strict):
     """Examples per step over all replicas in sync; must divide evenly."""
     optimizer: Literal["adam", "sgd", "rmsprop", "adagrad"] = "adam"
     learning_rate: Positive = 1e-3
+    learning_rates: RateTable | None = None
+    """Instead of one rate: from global batch size to rate, as in {64: 0.001, 128: 0.0015}."""
     learning_rate_scaling: Literal["none", "linear", "sqrt"] = "none"
     """Multiply the rate by the replicas in sync, or by their square root."""
     seed: int = Field(default=0, ge=0, lt=2**31)
@@ -109,9 +104,10 @@ class Train(Strict):
 
 
 class Communication(Strict):
-    """All-reduce of multi_worker_mirrored (tf.distribute.experimental.CommunicationOptions)."""
+    """All-reduce of multi_worker_mirrored (CommunicationOptions) and of mirrored (CrossDeviceOps)."""
 
-    implementation: Literal["auto", "ring", "nccl"] = "auto"
+    implementation: Literal["auto", "ring", "nccl", "hierarchical_copy", "reduction_to_one_device"] = "auto"
+    """ring is for multi_worker_mirrored, the last two are for mirrored."""
     bytes_per_pack: int = Field(default=0, ge=0, lt=2**31)
     """Gradients are packed into all-reduces of about this size; 0 leaves it to TensorFlow."""
 
@@ -133,54 +129,16 @@ class Deadlines(Strict):
     """From SIGTERM to the end, checkpoint included."""
 
 
-Name = Annotated[str, Field(pattern=r"^[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?$")]
-LabelValue = Annotated[str, Field(pattern=r"^([A-Za-z0-9]([-._A-Za-z0-9]{0,61}[A-Za-z0-9])?)?$")]
-LabelKey = Annotated[str, Field(pattern=r"^([-.a-z0-9]{1,253}/)?[A-Za-z0-9]([-._A-Za-z0-9]{0,61}[A-Za-z0-9])?$")]
-Labels = dict[LabelKey, LabelValue]
+Device = Annotated[str, Field(pattern=r"^(CPU|GPU):[0-9]{1,3}$")]
 
 
-class Volume(Strict):
-    """What holds model_dir: a new claim of this size, or one of the others."""
+class Tpu(Strict):
+    """Which TPU (tf.distribute.cluster_resolver.TPUClusterResolver)."""
 
-    size: Quantity = "1Gi"
-    """Of the claim <name> that is made for the job."""
-    storage_class: Name | None = None
-    """Of the new claim. Default: the cluster's default class."""
-    claim: Name | None = None
-    """A PersistentVolumeClaim that is there already; the job writes to the folder <name> in it."""
-    host_path: Annotated[str, Field(pattern=r"^/[^\x00-\x1f\x7f]*$")] | None = None
-    """A folder of the node; Pod Security "restricted" forbids it."""
-    empty_dir: bool = False
-    """The chief's pod's own: a new pod starts from step 0, and the model goes with the pod."""
-
-
-class Kubernetes(Strict):
-    """What only Kubernetes needs to know."""
-
-    volume: Volume = Volume()
-    node_selector: Labels = {}
-    tolerations: list[dict[str, Any]] = []
-    """As in a pod's spec."""
-    affinity: dict[str, Any] = {}
-    """As in a pod's spec."""
-    priority_class: Name | None = None
-    image_pull_secrets: list[Name] = []
-    env: dict[Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")], Text] = {}
-    """More environment variables of every task."""
-    labels: Labels = {}
-    """More labels of every object."""
-    gpu_resource: Annotated[str, Field(pattern=r"^[-.a-z0-9]{1,253}/[-._A-Za-z0-9]{1,63}$")] = "nvidia.com/gpu"
-    """Resource that `gpus` counts."""
-    queue: LabelValue | None = None
-    """Kueue's local queue; the Jobs start suspended then."""
-    suspend: bool = False
-    """Nothing runs until somebody sets the Jobs' suspend to false."""
-    egress: bool = False
-    """Whether the pods may reach what is not their job."""
-    tensorboard: bool = False
-    """A Deployment that shows the curves; reached by `kubectl port-forward`."""
-    ttl_seconds: Count = 604_800
-    """Finished Jobs are removed after this long; the volume stays."""
+    address: Text = "local"
+    """local, the TPU's name in Google Cloud, or grpc://host:port."""
+    cores: Count = 8
+    """Each is a replica."""
 
 
 class JobSpec(Strict):
@@ -188,9 +146,14 @@ class JobSpec(Strict):
 
     name: str
     """RFC 1035 label; names every container, pod and the default model_dir."""
-    strategy: Literal["parameter_server", "multi_worker_mirrored"]
+    strategy: Strategy
+    """mirrored, central_storage, one_device and tpu train in one task; graph runs a workload's compute()."""
+    api: Api = "loop"
+    """Who trains: our loop, the workload's compile and fit, or its input_fn, train spec and eval spec."""
     workload: Text = "mnist"
-    """One of ours (mnist, digits), or a Python file, relative to the spec."""
+    """One of ours (mnist, digits; for graph sum, mean, ...), or a Python file, relative to the spec."""
+    settings: dict[Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")], Value] = {}
+    """Values of the workload's SETTINGS, changed."""
     dataset: Text | None = None
     """A known dataset (mnist, digits), or an .npz with x_train, y_train, x_test, y_test. Default: the workload's."""
     dataset_sha256: str | None = Field(default=None, pattern=r"^[0-9a-f]{64}$")
@@ -198,6 +161,11 @@ class JobSpec(Strict):
     image: Text | None = None
     """Container image of every task. Default trainer:cpu, or trainer:cuda where a task asks for GPUs."""
     tasks: Tasks = Tasks()
+    devices: Annotated[list[Device], Field(min_length=1)] | None = None
+    """Of a task, those that compute: [GPU:0, GPU:2]. Default all GPUs, or all CPU devices where there is none."""
+    job_name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")] = "worker"
+    """The NAME in /job:NAME/task:0, for the servers of a graph job."""
+    tpu: Tpu = Tpu()
     train: Train = Train()
     communication: Communication = Communication()
     model_dir: Text | None = None
@@ -211,10 +179,10 @@ class JobSpec(Strict):
 
     @model_validator(mode="before")
     @classmethod
-    def _parameter_server_has_a_chief(cls, value: Any) -> Any:
+    def _a_coordinator_is_there(cls, value: Any) -> Any:
         # ParameterServerStrategy needs a coordinator; left out of the cluster, TensorFlow invents
         # localhost:random for it, which no other container can reach (eager/remote.py).
-        if not isinstance(value, dict) or value.get("strategy") != "parameter_server":
+        if not isinstance(value, dict) or value.get("strategy") not in ("parameter_server", "graph"):
             return value
         tasks = value.get("tasks", {})
         if isinstance(tasks, dict) and tasks.get("chief") is None:
@@ -223,8 +191,7 @@ class JobSpec(Strict):
 
     @model_validator(mode="after")
     def _rules_between_fields(self) -> JobSpec:
-        problems = [*_name_problems(self), *_task_problems(self), *_train_problems(self)]
-        if problems:
+        if problems := rules.problems(self):
             raise PydanticCustomError("rules", "rules", {"problems": problems})
         return self
 
@@ -236,111 +203,3 @@ class JobSpec(Strict):
     @property
     def directory(self) -> str:
         return self.model_dir or f"runs/{self.name}"
-
-
-class Problem(NamedTuple):
-    """Path in the spec, the value found there, and the rule with its way out."""
-
-    path: str
-    value: object
-    rule: str
-    needs: tuple[str, ...] = ()
-    """Other settings that the rule looks at: while one of those is wrong, nobody can tell."""
-
-
-def _name_problems(spec: JobSpec) -> list[Problem]:
-    if not DNS_LABEL.fullmatch(spec.name):
-        rule = "must be lower-case letters, digits and '-', from a letter to a letter or digit (RFC 1035)"
-        return [Problem("name", spec.name, rule)]
-    longest = max((host_name(spec.name, t, n - 1) for t, n in spec.tasks.counts().items()), key=len)
-    if (over := len(longest) - MAX_DNS_LABEL) > 0:
-        rule = f"{longest} would have {len(longest)} characters, DNS allows {MAX_DNS_LABEL}; shorten it by {over}"
-        return [Problem("name", spec.name, rule)]
-    # As JSON each address has two quotes, a comma and a blank; around them stand the names of types, and the task.
-    counts = spec.tasks.counts()
-    size = sum(len(container_address(spec.name, t, i)) + 4 for t, n in counts.items() for i in range(n)) + 200
-    if size > LONGEST_VARIABLE:
-        rule = (
-            f"TF_CONFIG would take about {size:,} bytes, Linux allows {LONGEST_VARIABLE:,} for an environment "
-            "variable; use fewer tasks, or a shorter name"
-        )
-        return [Problem("tasks", f"{sum(counts.values()):,} tasks", rule)]
-    return []
-
-
-def _task_problems(spec: JobSpec) -> list[Problem]:
-    problems: list[Problem] = []
-    counts = spec.tasks.counts()
-    volume = spec.kubernetes.volume
-    if (volume.claim is not None) + (volume.host_path is not None) + volume.empty_dir > 1:
-        rule = "give at most one of claim, host_path and empty_dir"
-        problems.append(Problem("kubernetes.volume", volume.model_dump(exclude_defaults=True), rule))
-    for single in ("chief", "evaluator"):
-        if counts.get(single, 1) > 1:
-            rule = f"there is at most one {single}; set 1"
-            problems.append(Problem(f"tasks.{single}.replicas", counts[single], rule))
-    if spec.strategy == "multi_worker_mirrored" and "ps" in counts:
-        rule = "multi_worker_mirrored has no ps (TensorFlow would wait for it for ever); remove tasks.ps"
-        problems.append(Problem("tasks.ps", counts["ps"], rule, ("strategy",)))
-    if spec.strategy == "parameter_server" and "ps" not in counts:
-        problems.append(Problem("tasks.ps", None, "parameter_server needs at least one ps; add ps: 1"))
-    gpus = spec.tasks.worker.gpus
-    if spec.strategy == "parameter_server" and gpus > 1:
-        # keras#18624: variables without aggregation fail with several replicas per ps-worker.
-        rule = "a ps-worker trains on at most one GPU; use more workers"
-        problems.append(Problem("tasks.worker.gpus", gpus, rule))
-    chief = spec.tasks.chief
-    if spec.strategy == "multi_worker_mirrored" and chief is not None and chief.gpus != gpus:
-        rule = f"the chief trains too: give it the workers' {gpus}"
-        problems.append(Problem("tasks.chief.gpus", chief.gpus, rule, ("strategy", "tasks.worker")))
-    return problems
-
-
-def _train_problems(spec: JobSpec) -> list[Problem]:
-    problems: list[Problem] = []
-    for first, second in (("steps", "epochs"), ("batch_size", "global_batch_size")):
-        if getattr(spec.train, first) is not None and (value := getattr(spec.train, second)) is not None:
-            problems.append(Problem(f"train.{second}", value, f"give {first} or {second}, not both"))
-    if rule := batch_rule(spec, spec.tasks.counts()):
-        needs = ("strategy", "tasks.chief", "tasks.worker")
-        problems.append(Problem("train.global_batch_size", spec.train.global_batch_size, rule, needs))
-    return problems
-
-
-def batch_rule(spec: JobSpec, counts: dict[TaskType, int]) -> str | None:
-    """The rule that the global batch size breaks in a cluster of these counts, if it does."""
-    batch, replicas = spec.train.global_batch_size, replicas_in_sync(spec, counts)
-    if batch is None or batch % replicas == 0:
-        return None
-    lower, upper = batch // replicas * replicas, (batch // replicas + 1) * replicas
-    nearest = f"{lower} or {upper}" if lower else str(upper)
-    return f"must be divisible by the {replicas} replicas in sync; the nearest that are: {nearest}"
-
-
-def replicas_in_sync(spec: JobSpec, counts: dict[TaskType, int]) -> int:
-    """Model copies whose gradients make one step (`num_replicas_in_sync`), for a cluster of these counts."""
-    if spec.strategy == "parameter_server":
-        return 1
-    return (counts.get("chief", 0) + counts.get("worker", 0)) * max(1, spec.tasks.worker.gpus)
-
-
-def batch_sizes(spec: JobSpec, counts: dict[TaskType, int]) -> tuple[int, int]:
-    """(global, per replica) batch size: examples in one step, and in one replica's part of it."""
-    replicas = replicas_in_sync(spec, counts)
-    if spec.train.global_batch_size is not None:
-        return spec.train.global_batch_size, spec.train.global_batch_size // replicas
-    per_replica = spec.train.batch_size or 64
-    return per_replica * replicas, per_replica
-
-
-def memory_bytes(quantity: str) -> int:
-    """Bytes of a memory limit as Kubernetes writes it: 1.5Gi."""
-    number = quantity.rstrip("".join(_BYTES))
-    return int(float(number) * _BYTES[quantity[len(number) :]])
-
-
-def learning_rate(spec: JobSpec, counts: dict[TaskType, int]) -> float:
-    """The optimizer's rate after scaling by the replicas in sync."""
-    replicas = replicas_in_sync(spec, counts)
-    factor = {"none": 1.0, "linear": float(replicas), "sqrt": math.sqrt(replicas)}[spec.train.learning_rate_scaling]
-    return spec.train.learning_rate * factor

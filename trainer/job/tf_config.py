@@ -12,9 +12,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from trainer.job.derived import ONE_TASK, batch_rule
 from trainer.job.errors import UserError
 from trainer.job.names import TASK_TYPES, TaskType, container_address, control_port, split_address, task_name
-from trainer.job.spec import JobSpec, batch_rule
+from trainer.job.spec import JobSpec
 
 Cluster = dict[str, list[str]]
 """Task type to `host:port` addresses by index. Never holds the evaluator."""
@@ -83,6 +84,12 @@ def tasks_of(
     return [Task(t, i, cluster) for t, n in counts.items() for i in range(n)]
 
 
+def graph_cluster(spec: JobSpec, task: Task) -> Cluster:
+    """The cluster as TensorFlow is told it: a graph job's workers are `/job:NAME`, as its spec says."""
+    name = spec.job_name if spec.strategy == "graph" else "worker"
+    return {name if task_type == "worker" else task_type: where for task_type, where in task.cluster.items()}
+
+
 def from_environment(spec: JobSpec, environ: Mapping[str, str] = os.environ) -> Task:
     """This task, as TF_CONFIG tells it; a TF_CONFIG that somebody else wrote is taken as it is.
 
@@ -123,10 +130,12 @@ def _cluster_problems(cluster: dict[str, Any], spec: JobSpec) -> list[str]:
                 problems.append(f"cluster.chief: {len(addresses)} addresses: there is at most one chief")
     if "worker" not in cluster and "chief" not in cluster:
         problems.append("cluster: has neither chief nor worker")
-    if spec.strategy == "multi_worker_mirrored" and "ps" in cluster:
-        problems.append("cluster.ps: multi_worker_mirrored has no ps (TensorFlow would wait for it for ever)")
-    if spec.strategy == "parameter_server":
-        problems += [f"cluster.{t}: parameter_server needs one" for t in ("chief", "worker", "ps") if t not in cluster]
+    if spec.strategy != "parameter_server" and "ps" in cluster:
+        problems.append(f"cluster.ps: {spec.strategy} has no ps (TensorFlow would wait for it for ever)")
+    needed = {"parameter_server": ("chief", "worker", "ps"), "graph": ("chief", "worker")}
+    problems += [f"cluster.{t}: {spec.strategy} needs one" for t in needed.get(spec.strategy, ()) if t not in cluster]
+    if spec.strategy in ONE_TASK and sum(isinstance(a, list) and len(a) for a in cluster.values()) > 1:
+        problems.append(f"cluster: {spec.strategy} trains in one task; multi_worker_mirrored trains in several")
     return problems
 
 

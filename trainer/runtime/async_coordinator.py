@@ -15,7 +15,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from trainer.job.spec import batch_sizes
+from trainer.job.derived import batch_sizes
 from trainer.runtime import inputs, training
 from trainer.runtime.channel import Channel
 from trainer.runtime.curve import Curve

@@ -230,16 +230,25 @@ class Chief:
         return {**checkpoint.what_must_fit(self._spec), "train.steps": train.steps, "train.epochs": train.epochs}
 
     def _write_result(self, result: dict[str, Any]) -> None:
-        rendezvous, test = self._rendezvous, result["test"]
-        rate = result["examples_per_second"] or self._state.examples_per_second
+        rendezvous = self._rendezvous
+        if self._spec.strategy == "graph":
+            figures = {"result": result["result"]}
+            own = result["result"].items()
+            told = " ".join(f"{name}={value}" for name, value in own if not isinstance(value, (dict, list)))
+        else:
+            test = {f"test_{name}": figure for name, figure in result["test"].items()}
+            figures = {
+                "steps": result["step"],
+                **test,
+                "examples_per_second": result["examples_per_second"] or self._state.examples_per_second,
+                "seconds_to_first_step": self._state.seconds_to_first_step,
+            }
+            told = f"steps={result['step']} " + " ".join(f"{name}={figure:.4f}" for name, figure in test.items())
         value = {
             "status": "succeeded",
             "job": self._spec.name,
             "strategy": self._spec.strategy,
-            "steps": result["step"],
-            **{f"test_{name}": figure for name, figure in test.items()},
-            "examples_per_second": rate,
-            "seconds_to_first_step": self._state.seconds_to_first_step,
+            **figures,
             "seconds": round(time.time() - self._state.started, 3),
             "generations": rendezvous.generation,
             "tasks": dict(sorted(rendezvous.start_lines.items())),
@@ -249,5 +258,4 @@ class Chief:
             "spec": self._spec.model_dump(mode="json"),
         }
         job_state.write_json(job_state.result_path(self._directory), value)
-        figures = " ".join(f"test_{name}={figure:.4f}" for name, figure in test.items())
-        say(f"done: steps={result['step']} {figures} generations={rendezvous.generation}")
+        say(f"done: {told} generations={rendezvous.generation}")

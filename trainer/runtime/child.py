@@ -13,8 +13,9 @@ import traceback
 from typing import Any
 
 from trainer.job import load, tf_config
+from trainer.job.derived import COORDINATED, replicas_in_sync
 from trainer.job.errors import Exit, TrainerError
-from trainer.job.spec import JobSpec, replicas_in_sync
+from trainer.job.spec import JobSpec
 from trainer.job.tf_config import Task
 from trainer.runtime import platform
 from trainer.runtime.channel import Channel
@@ -39,13 +40,16 @@ def main() -> None:
 
 def is_server(spec: JobSpec, task: Task) -> bool:
     """Whether this task only serves graphs that its chief sends: no TensorFlow in Python is needed."""
-    return spec.strategy == "parameter_server" and task.type in ("ps", "worker")
+    return spec.strategy in COORDINATED and task.type in ("ps", "worker")
 
 
 def _run(spec: JobSpec, task: Task, channel: Channel) -> None:
     if is_server(spec, task):
         channel.tell("warm")
         _serve(spec, task, channel)
+        return
+    if spec.strategy == "graph":
+        _compute(spec, task, channel)
         return
     from trainer.runtime import training
     from trainer.workloads import datasets, workload
@@ -68,17 +72,27 @@ def _run(spec: JobSpec, task: Task, channel: Channel) -> None:
     run(setup, go["resume_step"], channel)
 
 
+def _compute(spec: JobSpec, task: Task, channel: Channel) -> None:
+    from trainer.runtime import graph_client
+    from trainer.workloads import workload
+
+    graph = workload.load_graph(spec)
+    channel.tell("warm")
+    channel.orders.get()
+    graph_client.run(spec, task, graph, channel)
+
+
 def _serve(spec: JobSpec, task: Task, channel: Channel) -> None:
     from trainer.runtime import server
 
     go = channel.orders.get()["go"]
-    group = spec.tasks.group(task.type) or spec.tasks.worker
+    group = spec.tasks.of(task.type)
     if group.gpus:
         # Only TensorFlow's Python can count its devices.
         from trainer.runtime.devices import require_gpus
 
-        require_gpus(task, group.gpus)
-    server.start(task, platform.cpus(group.cpu))
+        require_gpus(group.gpus)
+    server.start(spec, task, platform.cpus(group.cpu))
     step = go["resume_step"]
     channel.tell("start", line=start_line(spec, task, replicas_in_sync(spec, task.counts), step))
     threading.Event().wait()
@@ -91,6 +105,10 @@ def _report(error: BaseException, spec: JobSpec | None, channel: Channel) -> Exi
     error = original(error)
     if isinstance(error, TrainerError):
         code, text = error.code, str(error)
+    elif spec is not None and spec.strategy == "graph" and _is_lost_peer(error):
+        # The user's own lines hold the operation that met it.
+        channel.tell("peer_lost", text=_one_line(error))
+        return Exit.BUG
     elif spec is not None and (theirs := where_it_failed(error, spec.workload)):
         code, text = Exit.USER, theirs
     elif isinstance(error, OSError) and not isinstance(error, ConnectionError):

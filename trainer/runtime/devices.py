@@ -7,10 +7,9 @@ from typing import Any
 import tensorflow as tf
 
 from trainer.job.errors import Exit, TrainerError
-from trainer.job.tf_config import Task
 
 
-def require_gpus(task: Task, count: int) -> list[Any]:
+def require_gpus(count: int) -> list[Any]:
     """The GPUs that this task sees; none of them is touched.
 
     Raises:
@@ -19,8 +18,12 @@ def require_gpus(task: Task, count: int) -> list[Any]:
     gpus: list[Any] = tf.config.list_physical_devices("GPU")
     if len(gpus) < count:
         raise TrainerError(
-            f"{task.name}: asked for {count} GPU(s), sees {len(gpus)}; check driver, container runtime and "
-            "image (trainer:cuda), or set gpus: 0 to train on the CPU",
+            f"asked for {count} GPU(s), sees {len(gpus)} (its devices: {', '.join(_names())}); check driver, container "
+            "runtime and image (trainer:cuda), or set gpus: 0 for the CPU",
             Exit.DEVICES,
         )
     return gpus
+
+
+def _names() -> list[str]:
+    return [device.name.removeprefix("/physical_device:") for device in tf.config.list_physical_devices()]

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from trainer.job.derived import batch_sizes
 from trainer.job.errors import Exit, TrainerError, UserError
-from trainer.job.spec import batch_sizes
 from trainer.runtime import checkpoint, training
 from trainer.runtime.channel import Channel
 from trainer.runtime.training import Setup, Trainable

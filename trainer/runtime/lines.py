@@ -6,14 +6,15 @@ import contextlib
 import sys
 from typing import TextIO
 
-from trainer.job.spec import JobSpec, batch_sizes
+from trainer.job.derived import batch_sizes
+from trainer.job.spec import JobSpec
 from trainer.job.tf_config import Task
 from trainer.runtime import platform
 
 
 def here_line(spec: JobSpec, task: Task, versions: dict[str, str]) -> str:
     """A task's first line, before it has met anybody."""
-    group = spec.tasks.group(task.type) or spec.tasks.worker
+    group = spec.tasks.of(task.type)
     told = " ".join(f"{name}={version}" for name, version in versions.items())
     return f"{task.name} of {spec.name} is here: {told} cpus={platform.cpus(group.cpu)} gpus={group.gpus}"
 
@@ -21,6 +22,8 @@ def here_line(spec: JobSpec, task: Task, versions: dict[str, str]) -> str:
 def start_line(spec: JobSpec, task: Task, replicas_in_sync: int, step: int) -> str:
     """What N tasks that train alone could not print: tests and people look at this line."""
     counts = task.counts
+    if spec.strategy == "graph":
+        return f"task={task.name} strategy=graph job_name={spec.job_name} servers={counts['worker']}"
     global_batch, per_replica = batch_sizes(spec, counts)
     workers = counts.get("worker", 0) + (counts.get("chief", 0) if "ps" not in counts else 0)
     return (

@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from trainer.job.errors import TrainerError, UserError
-from trainer.job.tf_config import Task
+from trainer.job.spec import JobSpec
+from trainer.job.tf_config import Task, graph_cluster
 
 
-def start(task: Task, threads: int) -> None:
+def start(spec: JobSpec, task: Task, threads: int) -> None:
     """Starts the server that TF_CONFIG describes for this task, in threads of its own.
 
     Raises:
@@ -36,7 +37,7 @@ def start(task: Task, threads: int) -> None:
     library.TF_ServerStart.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
 
     status = framework.TF_NewStatus()
-    definition = _server_definition(package, task, threads)
+    definition = _server_definition(package, spec, task, threads)
     server = library.TF_NewServer(definition, len(definition), status)
     if framework.TF_GetCode(status) == 0:
         library.TF_ServerStart(server, status)
@@ -48,22 +49,24 @@ def start(task: Task, threads: int) -> None:
         raise TrainerError(f"TensorFlow's server for {task.name} does not start: {reason}")
 
 
-def _server_definition(package: Path, task: Task, threads: int) -> bytes:
+def _server_definition(package: Path, spec: JobSpec, task: Task, threads: int) -> bytes:
     # A bare module with TensorFlow's path lets its protocol buffers be imported without its __init__.
     if "tensorflow" not in sys.modules:
         sys.modules["tensorflow"] = bare = types.ModuleType("tensorflow")
         bare.__path__ = [str(package)]
     from tensorflow.core.protobuf import tensorflow_server_pb2
 
-    definition: Any = tensorflow_server_pb2.ServerDef(job_name=task.type, task_index=task.index, protocol="grpc")
-    for task_type, addresses in task.cluster.items():
-        job = definition.cluster.job.add(name=task_type)
+    name = spec.job_name if spec.strategy == "graph" else task.type
+    definition: Any = tensorflow_server_pb2.ServerDef(job_name=name, task_index=task.index, protocol="grpc")
+    for job_name, addresses in graph_cluster(spec, task).items():
+        job = definition.cluster.job.add(name=job_name)
         for index, address in enumerate(addresses):
             job.tasks[index] = address
     config = definition.default_session_config
     config.intra_op_parallelism_threads = threads
     # Fewer threads than workers + 1 can deadlock a ps (TensorFlow's parameter server tutorial).
     config.inter_op_parallelism_threads = max(threads, len(task.cluster["worker"]) + 1)
+    config.device_count["CPU"] = spec.tasks.of(task.type).cpu_devices
     return bytes(definition.SerializeToString())
 
 

@@ -239,7 +239,7 @@ class Supervisor:
     # Children. ------------------------------------------------------------------------------------
 
     async def _start_child(self) -> Child:
-        group = self.spec.tasks.group(self.task.type) or self.spec.tasks.worker
+        group = self.spec.tasks.of(self.task.type)
         # A server without GPUs of its own would take the memory of all that it sees.
         hidden = {} if group.gpus else {"CUDA_VISIBLE_DEVICES": "-1"}
         return await Child.start(self.task, self.log, hidden, self._on_child)
@@ -301,7 +301,10 @@ class Supervisor:
 
     def _stopping_well(self, child: Child) -> bool:
         """A child that was asked to stop is left to save, until the deadline."""
-        return self.leaving_since is not None and not self.stop_deadline_passed and bool(child.status.get("step"))
+        return self.leaving_since is not None and not self.stop_deadline_passed and self._has_something_to_save(child)
+
+    def _has_something_to_save(self, child: Child) -> bool:
+        return bool(child.status.get("step")) and self.spec.strategy != "graph"
 
     def _is_finishing(self) -> bool:
         return self.running is not None and bool(self.running.status.keys() & {"finishing", "trained"})
@@ -316,9 +319,9 @@ class Supervisor:
     def _leave(self) -> None:
         if self.leaving_since is None:
             self.leaving_since = time.monotonic()
-            if self.running is not None and self.running.status.get("step"):
+            if self.running is not None and self._has_something_to_save(self.running):
                 self.running.stop()
             elif self.running is not None and not is_server(self.spec, self.task):
-                # Not one step yet: there is nothing to save, and it would not listen.
+                # Not one step yet, or a graph job: there is nothing to save, and it would not listen.
                 self.running.kill()
             self.changed.set()

@@ -1,4 +1,5 @@
-"""MultiWorkerMirrored training with a loop of our own: Keras 3's fit is broken under it (keras#20585).
+"""Synchronous training, on the devices of one task or of many, with a loop of our own: Keras 3's fit is broken under
+MultiWorkerMirrored (keras#20585).
 
 Steps run inside the graph, up to `steps_per_call` at a time. One small all-reduce at the end of each call
 carries the losses, the metrics and the wish to stop, so that all workers stop after the same step.
@@ -12,23 +13,17 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from trainer.job.spec import JobSpec, batch_sizes
+from trainer.job.derived import batch_sizes
+from trainer.job.spec import JobSpec
 from trainer.job.tf_config import Task
 from trainer.runtime import checkpoint, inputs, training
 from trainer.runtime.channel import Channel
 from trainer.runtime.curve import Curve
 from trainer.runtime.finish import Saver, finish, raise_if_not_finite
 from trainer.runtime.lines import progress_line, start_line
+from trainer.runtime.strategy import make
 from trainer.runtime.training import Setup, Trainable
 from trainer.workloads.workload import Shard
-
-_IMPLEMENTATION = {
-    # "auto" is RING unless the session config asks for NCCL, which eager mode never does
-    # (collective_param_resolver_local.cc); on GPUs NCCL has to be named.
-    "auto": tf.distribute.experimental.CommunicationImplementation.AUTO,
-    "ring": tf.distribute.experimental.CommunicationImplementation.RING,
-    "nccl": tf.distribute.experimental.CommunicationImplementation.NCCL,
-}
 
 _BROADCAST_KEY = 2**30
 """Apart from the keys of TensorFlow's own collectives, which count up from 1 (cross_device_utils.py)."""
@@ -46,7 +41,7 @@ def run(setup: Setup, resume_step: int, channel: Channel) -> None:
     """
     spec, task = setup.spec, setup.task
     training.prepare_process(setup)
-    strategy = _strategy(spec)
+    strategy = make(spec, task)
     with strategy.scope():
         trainable = training.build(setup)
     position = task.members().index((task.type, task.index))
@@ -111,15 +106,6 @@ def _until_next_boundary(step: int, total: int, spec: JobSpec) -> int:
     return max(1, min(spec.train.steps_per_call, *ends))
 
 
-def _strategy(spec: JobSpec) -> Any:
-    return tf.distribute.MultiWorkerMirroredStrategy(
-        communication_options=tf.distribute.experimental.CommunicationOptions(
-            implementation=_IMPLEMENTATION[spec.communication.implementation],
-            bytes_per_pack=spec.communication.bytes_per_pack,
-        )
-    )
-
-
 def _make_call(strategy: Any, setup: Setup, trainable: Trainable) -> Any:
     """A graph of `count` steps: gives each step's global loss, the means over the call, this task's own, and
     the number of replicas that want to stop."""
@@ -165,9 +151,10 @@ def _restore_everywhere(strategy: Any, setup: Setup, trainable: Trainable, chann
         step, values, broken = training.newest_values(setup, trainable)
         for line in broken:
             channel.tell("line", text=line)
-    values = values or trainable.values()
-    shared = _from_chief({"step": np.array(step, np.int64), **values}, setup.task)
-    step = int(shared.pop("step"))
+    shared = values or trainable.values()
+    if len(setup.task.members()) > 1:
+        shared = _from_chief({"step": np.array(step, np.int64), **shared}, setup.task)
+        step = int(shared.pop("step"))
     with strategy.scope():
         trainable.assign(shared)
     return step

@@ -12,8 +12,9 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from trainer.job.derived import batch_sizes, learning_rate
 from trainer.job.errors import UserError
-from trainer.job.spec import JobSpec, batch_sizes, learning_rate
+from trainer.job.spec import JobSpec
 from trainer.job.tf_config import Task
 from trainer.runtime import checkpoint, devices, inputs, platform
 from trainer.workloads import datasets
@@ -89,11 +90,14 @@ def prepare_process(setup: Setup) -> None:
         TrainerError: Exit.DEVICES, if the task sees fewer GPUs than the spec asks for.
     """
     spec, task = setup.spec, setup.task
-    group = spec.tasks.group(task.type) or spec.tasks.worker
+    group = spec.tasks.of(task.type)
     threads = platform.cpus(group.cpu)
     tf.config.threading.set_intra_op_parallelism_threads(threads)
     tf.config.threading.set_inter_op_parallelism_threads(max(2, threads))
-    tf.config.set_visible_devices(devices.require_gpus(task, group.gpus)[: group.gpus], "GPU")
+    tf.config.set_visible_devices(devices.require_gpus(group.gpus)[: group.gpus], "GPU")
+    if group.cpu_devices > 1:
+        logical = [tf.config.LogicalDeviceConfiguration()] * group.cpu_devices
+        tf.config.set_logical_device_configuration(tf.config.list_physical_devices("CPU")[0], logical)
     if spec.train.deterministic:
         tf.config.experimental.enable_op_determinism()
     if spec.train.mixed_precision != "none":

@@ -7,11 +7,17 @@ data(shard) -> (x, y)           arrays of the whole split: we shard, shuffle, ba
 loss(y, prediction)             optional: one value per example; default cross-entropy from logits
 METRICS = {"accuracy": f}       optional: f(y, prediction) gives one value per example
 evaluate(model) -> dict         optional: final figures by name; default the mean loss and METRICS of the test split
+SETTINGS = {"units": 64}        optional: literal values, which `settings` of a spec changes before anything is called
+
+Under the strategy graph it is instead
+
+compute(cluster) -> dict        required: places work on the servers; see `cluster.py`
 """
 
 from __future__ import annotations
 
 import ast
+import difflib
 import importlib
 import importlib.util
 import sys
@@ -25,7 +31,9 @@ from typing import Any, Literal
 from trainer.job.errors import UserError
 from trainer.job.spec import JobSpec
 
-BUILT_IN = ("mnist", "digits")
+MODELS = ("mnist", "digits")
+GRAPHS = ("sum", "mean", "ensemble", "matmul", "matpow", "remote_gpu")
+"""What comes with the package: for training, and for the strategy graph."""
 _CONTRACT = "see `trainer/workloads/workload.py` for what a workload file holds"
 
 
@@ -52,19 +60,54 @@ class Workload:
     evaluate: Callable[[Any], dict[str, float]] | None = None
 
 
+@dataclass(frozen=True)
+class Graph:
+    """A loaded workload of the strategy graph."""
+
+    name: str
+    compute: Callable[[Any], Any]
+
+
 def check(spec: JobSpec) -> None:
     """Looks at the workload without running it (needs no TensorFlow).
 
     Raises:
-        UserError: unknown name, no such file, a syntax error with its line, or no `model` function.
+        UserError: unknown name, no such file, a syntax error with its line, a function that is missing, or a setting
+            that it does not have.
     """
     name = spec.workload
+    tree = _parse(_file_of(spec), name)
+    _check_settings(spec, tree)
     if not name.endswith(".py"):
-        if name not in BUILT_IN:
-            raise UserError(f"workload: {name!r}: not known; known: {', '.join(BUILT_IN)}; or a path that ends in .py")
         return
+    defined = {n.name for n in tree.body if isinstance(n, ast.FunctionDef)}
+    defined |= set(_assignments(tree))
+    defined |= {a.asname or a.name for n in tree.body if isinstance(n, ast.ImportFrom) for a in n.names}
+    function = "compute" if spec.strategy == "graph" else "model"
+    if function not in defined:
+        raise UserError(f"workload: {name}: has no function {function}(); {_CONTRACT}")
+    if spec.strategy != "graph" and spec.dataset is None and not {"data", "DATASET"} & defined:
+        raise UserError(f"workload: {name}: has neither data() nor DATASET, and the spec names no dataset; {_CONTRACT}")
+
+
+def _file_of(spec: JobSpec) -> Path:
+    name, graph = spec.workload, spec.strategy == "graph"
+    if name.endswith(".py"):
+        return Path(name)
+    known, others = (GRAPHS, MODELS) if graph else (MODELS, GRAPHS)
+    if name in others:
+        what = "trains a model; strategy graph runs" if graph else f"is for strategy graph; {spec.strategy} trains"
+        raise UserError(f"workload: {name!r}: {what} {', '.join(known)}, or a path that ends in .py")
+    if name not in known:
+        near = difflib.get_close_matches(name, known, 1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        raise UserError(f"workload: {name!r}: not known{hint}; known: {', '.join(known)}; or a path that ends in .py")
+    return Path(__file__).parent / ("graphs" if graph else "") / f"{name}.py"
+
+
+def _parse(path: Path, name: str) -> ast.Module:
     try:
-        tree = ast.parse(Path(name).read_text(encoding="utf-8"), filename=name)
+        return ast.parse(path.read_text(encoding="utf-8"), filename=name)
     except FileNotFoundError:
         raise UserError(f"workload: {name}: no such file (a path is relative to the spec)") from None
     except OSError as error:
@@ -74,15 +117,39 @@ def check(spec: JobSpec) -> None:
         raise UserError(f"workload: {place}: syntax error: {error.msg}") from None
     except ValueError as error:
         raise UserError(f"workload: {name}: is not Python text: {error}") from None
-    defined = {n.name for n in tree.body if isinstance(n, ast.FunctionDef)}
-    targets = [t for n in tree.body if isinstance(n, ast.Assign) for t in n.targets]
-    targets += [n.target for n in tree.body if isinstance(n, ast.AnnAssign) and n.value]
-    assigned = {t.id for t in targets if isinstance(t, ast.Name)}
-    imported = {a.asname or a.name for n in tree.body if isinstance(n, ast.ImportFrom) for a in n.names}
-    if "model" not in defined | assigned | imported:
-        raise UserError(f"workload: {name}: has no function model(); {_CONTRACT}")
-    if spec.dataset is None and not {"data", "DATASET"} & (defined | assigned | imported):
-        raise UserError(f"workload: {name}: has neither data() nor DATASET, and the spec names no dataset; {_CONTRACT}")
+
+
+def _assignments(tree: ast.Module) -> dict[str, ast.expr]:
+    """Values of the names that a module assigns at its top."""
+    values = {
+        t.id: n.value for n in tree.body if isinstance(n, ast.Assign) for t in n.targets if isinstance(t, ast.Name)
+    }
+    annotated = [n for n in tree.body if isinstance(n, ast.AnnAssign)]
+    return values | {n.target.id: n.value for n in annotated if isinstance(n.target, ast.Name) and n.value}
+
+
+def _check_settings(spec: JobSpec, tree: ast.Module) -> None:
+    if not spec.settings:
+        return
+    try:
+        known = ast.literal_eval(_assignments(tree)["SETTINGS"])
+    except (KeyError, ValueError):
+        known = {}
+    problems = []
+    for key, value in spec.settings.items():
+        if key not in known:
+            near = difflib.get_close_matches(str(key), known, 1)
+            hint = f"did you mean {near[0]}?" if near else f"workload {spec.workload} has {', '.join(known) or 'none'}"
+            problems.append(f"settings.{key}: {value!r}: unknown setting; {hint}")
+        elif known[key] is not None and not _alike(value, known[key]):
+            kind = type(known[key]).__name__
+            problems.append(f"settings.{key}: {value!r}: must be {kind}, as its default {known[key]!r}")
+    if problems:
+        raise UserError(*problems)
+
+
+def _alike(value: object, default: object) -> bool:
+    return type(value) is type(default) or (type(default) is float and type(value) is int)
 
 
 def load(spec: JobSpec) -> Workload:
@@ -92,7 +159,7 @@ def load(spec: JobSpec) -> Workload:
         UserError: as `check`, or what the file raised, with its line.
     """
     check(spec)
-    module = _import_file(spec.workload) if spec.workload.endswith(".py") else _import_built_in(spec.workload)
+    module = _import(spec, "")
     return Workload(
         name=spec.workload,
         model=module.model,
@@ -102,6 +169,16 @@ def load(spec: JobSpec) -> Workload:
         metrics=getattr(module, "METRICS", None),
         evaluate=getattr(module, "evaluate", None),
     )
+
+
+def load_graph(spec: JobSpec) -> Graph:
+    """Imports a workload of the strategy graph (and with it TensorFlow).
+
+    Raises:
+        UserError: as `load`.
+    """
+    check(spec)
+    return Graph(spec.workload, _import(spec, "graphs.").compute)
 
 
 def original(error: BaseException) -> BaseException:
@@ -127,8 +204,13 @@ def where_it_failed(error: BaseException, workload: str) -> str | None:
     return f"workload: {workload}:{lines[-1]}: {type(error).__name__}: {text[:300]}"
 
 
-def _import_built_in(name: str) -> ModuleType:
-    return importlib.import_module(f"trainer.workloads.{name}")
+def _import(spec: JobSpec, package: str) -> ModuleType:
+    name = spec.workload
+    own = name.endswith(".py")
+    module = _import_file(name) if own else importlib.import_module(f"trainer.workloads.{package}{name}")
+    if spec.settings:
+        module.SETTINGS.update(spec.settings)
+    return module
 
 
 def _import_file(name: str) -> ModuleType:

@@ -6,7 +6,7 @@ import shlex
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import yaml
@@ -14,10 +14,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
+from trainer.job.derived import COORDINATED, ONE_TASK, batch_sizes, replicas_in_sync
 from trainer.job.errors import Exit, UserError
 from trainer.job.load import build, load_environment, load_file
 from trainer.job.names import DNS_LABEL, MAX_DNS_LABEL, TASK_TYPES, host_name
-from trainer.job.spec import JobSpec, batch_sizes, replicas_in_sync
+from trainer.job.spec import JobSpec, Strategy
 from trainer.job.tf_config import Task, from_environment, tasks_of
 
 ANY = settings(deadline=None, derandomize=False, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
@@ -59,11 +60,18 @@ def section(keys: Keys) -> SearchStrategy[Any]:
 small = mostly(st.integers(1, 12))
 count = mostly(st.integers(1, 12) | st.sampled_from([1, 1, 1000, 8192]))
 group = section(
-    {"replicas": count, "cpu": some(0.5, 1, 2), "memory": some("2Gi", "1.5G", "512M"), "gpus": some(0, 0, 0, 1, 2)}
+    {
+        "replicas": count,
+        "cpu": some(0.5, 1, 2),
+        "memory": some("2Gi", "1.5G", "512M"),
+        "gpus": some(0, 0, 0, 1, 2),
+        "cpu_devices": some(1, 1, 1, 2),
+    }
 )
 train: Keys = {
     "optimizer": some("adam", "sgd", "rmsprop", "adagrad"),
     "learning_rate": some(1e-3, 1, "1e-4"),
+    "learning_rates": some(None, None, None, {64: 1e-3}, {"64": "1e-3", 128: 1}),
     "learning_rate_scaling": some("none", "linear", "sqrt"),
     "deterministic": mostly(st.booleans()),
     "mixed_precision": some("none", "bfloat16", "float16"),
@@ -76,6 +84,11 @@ sections: Keys = {
     "workload": some("mnist", "digits", "x.py"),
     "dataset": some("mnist", "x.npz", None),
     "dataset_sha256": some(None, "0a" * 32),
+    "api": some("loop", "loop", "keras_fit", "train_and_evaluate"),
+    "settings": some({}, {"x": [1, None, {"y": 0.5}]}),
+    "devices": some(None, None, None, ["CPU:0"], ["GPU:0", "GPU:1"]),
+    "job_name": some("worker", "local"),
+    "tpu": section({"address": some("local"), "cores": small}),
     "train": section(train),
     "communication": section({"implementation": some("auto", "ring", "nccl"), "bytes_per_pack": small}),
     "model_dir": some(None, "/data/x", "runs/é\u2028\U0001f600"),
@@ -89,13 +102,14 @@ name = some("j", "j", "mnist-ps", "n" * 52, "n" * 53, "n" * 54, "n" * 55)
 def spec_for(strategy: str) -> SearchStrategy[dict[str, Any]]:
     single, many = some(1, None) | group, count | group
     servers: Keys = {"ps": many} if strategy == "parameter_server" else {}
-    others: Keys = {"chief": single, "worker": many, "evaluator": single}
+    one = strategy in ONE_TASK
+    others: Keys = {"worker": single} if one else {"chief": single, "worker": many, "evaluator": single}
     tasks = st.fixed_dictionaries(servers, optional=others)
     keys: Keys = {"name": name, "strategy": some(strategy), "tasks": mostly(tasks)}
     return st.fixed_dictionaries(keys, optional=sections)
 
 
-whole = st.sampled_from(["parameter_server", "multi_worker_mirrored"]).flatmap(spec_for)
+whole = st.sampled_from(get_args(Strategy)).flatmap(spec_for)
 parts = section({"name": name, "strategy": word, "tasks": junk, **sections}).filter(lambda raw: isinstance(raw, dict))
 raw_specs: SearchStrategy[dict[str, Any]] = whole | whole | parts
 
@@ -111,7 +125,7 @@ def check(spec: JobSpec) -> None:
     assert [task.name for task in tasks if task.is_chief] == [tasks[0].name]
     assert ("ps" in counts) == (spec.strategy == "parameter_server")
     assert counts.get("chief", 0) <= 1
-    assert counts.get("chief") == 1 or spec.strategy == "multi_worker_mirrored"
+    assert counts.get("chief") == 1 or spec.strategy not in COORDINATED
     for task in tasks if len(tasks) < 40 else [tasks[0], tasks[-1]]:  # each reads the whole cluster
         host = host_name(spec.name, task.type, task.index)
         assert len(host) <= MAX_DNS_LABEL

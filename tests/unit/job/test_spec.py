@@ -3,10 +3,10 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from trainer.job.derived import batch_rule, batch_sizes, replicas_in_sync
 from trainer.job.errors import UserError
 from trainer.job.load import build
 from trainer.job.names import TaskType
-from trainer.job.spec import batch_rule, batch_sizes, replicas_in_sync
 from trainer.job.tf_config import tasks_of
 
 MWMS = {"name": "j", "strategy": "multi_worker_mirrored"}
@@ -55,14 +55,25 @@ def test_a_number_that_yaml_reads_as_text_is_a_number(value: Any) -> None:
 
 
 # Each: what is added to a good spec, and the only problem it makes.
+APIS = "loop, keras_fit, train_and_evaluate"
+STRATEGIES = "parameter_server, multi_worker_mirrored, mirrored, central_storage, one_device, tpu, graph"
 BAD_FIELDS: list[tuple[dict[str, Any], str]] = [
     ({"name": None}, "name: null: input should be a valid string"),
     ({"name": 3}, "name: 3: input should be a valid string"),
     ({"name": ""}, f"name: '': {LABEL}"),
     ({"name": "My_Job"}, f"name: 'My_Job': {LABEL}"),
     ({"name": "job-"}, f"name: 'job-': {LABEL}"),
-    ({"strategy": "ps"}, "strategy: 'ps': input should be 'parameter_server' or 'multi_worker_mirrored'"),
-    ({"strategy": ["x"]}, "strategy: [\"x\"]: input should be 'parameter_server' or 'multi_worker_mirrored'"),
+    ({"strategy": "mirored"}, f"strategy: 'mirored': must be one of {STRATEGIES}; did you mean mirrored?"),
+    (
+        {"api": "keras-fit"},
+        "api: 'keras-fit': must be one of loop, keras_fit, train_and_evaluate; did you mean keras_fit?",
+    ),
+    ({"settings": {"x": float("nan")}}, "settings.x: NaN: value error, JSON has no such number"),
+    ({"devices": []}, "devices: []: list should have at least 1 item after validation, not 0"),
+    ({"devices": ["TPU:0"]}, "devices.0: 'TPU:0': string should match pattern '^(CPU|GPU):[0-9]{1,3}$'"),
+    ({"job_name": "a-b"}, "job_name: 'a-b': string should match pattern '^[a-z][a-z0-9_]*$'"),
+    ({"strategy": "ps"}, f"strategy: 'ps': must be one of {STRATEGIES}"),
+    ({"strategy": ["x"]}, f'strategy: ["x"]: must be one of {STRATEGIES}'),
     ({"workload": 1}, "workload: 1: input should be a valid string"),
     ({"workload": ""}, f"workload: '': {NO_CONTROL}"),
     ({"model_dir": "a\nb"}, rf"model_dir: 'a\nb': {NO_CONTROL}"),
@@ -94,7 +105,7 @@ BAD_FIELDS: list[tuple[dict[str, Any], str]] = [
     ({"deadlines": {"hang": 1e300}}, "deadlines.hang: 1e+300: input should be less than 2147483648"),
     (
         {"communication": {"implementation": 1}},
-        "communication.implementation: 1: input should be 'auto', 'ring' or 'nccl'",
+        "communication.implementation: 1: must be one of auto, ring, nccl, hierarchical_copy, reduction_to_one_device",
     ),
 ]
 

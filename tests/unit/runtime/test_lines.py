@@ -2,8 +2,8 @@ from typing import Any
 
 import pytest
 
+from trainer.job.derived import replicas_in_sync
 from trainer.job.load import build
-from trainer.job.spec import replicas_in_sync
 from trainer.job.tf_config import tasks_of
 from trainer.runtime.lines import here_line, progress_line, start_line
 

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from trainer.job.load import build
+from trainer.job.spec import JobSpec
 from trainer.job.tf_config import tasks_of
 
 SPEC = build({"name": "j", "strategy": "parameter_server", "tasks": {"worker": 2, "ps": 1}})
@@ -21,12 +22,13 @@ HOST = "127.0.0.1"
 SERVE = """
 import json, sys
 from trainer.job.errors import TrainerError
+from trainer.job import load
 from trainer.job.tf_config import Task
 from trainer.runtime import server
 config = json.loads(sys.argv[1])
 before = set(sys.modules)
 try:
-    server.start(Task(**config["task"], cluster=config["cluster"]), 2)
+    server.start(load.load_environment(), Task(**config["task"], cluster=config["cluster"]), 2)
 except TrainerError as error:
     print(error)
     sys.stdout.flush()
@@ -36,19 +38,19 @@ sys.stdin.read()
 """
 
 
-def config(task: int, port: int) -> str:
+def config(task: int, port: int, spec: JobSpec = SPEC) -> str:
     """TF_CONFIG of the chief (0), a worker (1, 2) or the ps (3), which listens on that port."""
-    whole = json.loads(tasks_of(SPEC, lambda task_type, index: f"{HOST}:{len(task_type)}{index}")[task].tf_config())
+    whole = json.loads(tasks_of(spec, lambda task_type, index: f"{HOST}:{len(task_type)}{index}")[task].tf_config())
     whole["cluster"][whole["task"]["type"]][whole["task"]["index"]] = f"{HOST}:{port}"
     return json.dumps(whole)
 
 
 @contextlib.contextmanager
-def serving(task: int, port: int, program: str = SERVE) -> Iterator[subprocess.Popen[str]]:
+def serving(task: int, port: int, program: str = SERVE, spec: JobSpec = SPEC) -> Iterator[subprocess.Popen[str]]:
     process = subprocess.Popen(
-        [sys.executable, "-c", program, config(task, port)],
+        [sys.executable, "-c", program, config(task, port, spec)],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "1"},
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "1", "TRAINER_JOB": spec.model_dump_json()},
     )  # fmt: skip
     try:
         yield process
@@ -94,17 +96,19 @@ def test_a_port_that_is_taken_is_one_line_and_exit_code_2(port: int) -> None:
 
 DEFINE = """
 import json, sys
+from trainer.job import load
 from trainer.job.tf_config import Task
 from trainer.runtime import server
 config = json.loads(sys.argv[1])
 package, task = server._package_folder(), Task(**config["task"], cluster=config["cluster"])
-definition = server._server_definition(package, task, THREADS)
+definition = server._server_definition(package, load.load_environment(), task, THREADS)
 from tensorflow.core.protobuf import tensorflow_server_pb2
 read = tensorflow_server_pb2.ServerDef.FromString(definition)
 options = read.default_session_config
 print(json.dumps({
     "task": [read.job_name, read.task_index, read.protocol],
     "cluster": {job.name: list(job.tasks.values()) for job in read.cluster.job},
+    "cpus": options.device_count["CPU"],
     "threads": [options.intra_op_parallelism_threads, options.inter_op_parallelism_threads],
 }))
 """
@@ -117,3 +121,14 @@ def test_what_tensorflow_is_told(threads: int, inter_op: int) -> None:
     assert told["task"] == ["worker", 1, "grpc"]
     assert told["cluster"] == json.loads(config(2, 4000))["cluster"]
     assert told["threads"] == [threads, inter_op], "one more than there are workers, or a ps can deadlock"
+
+
+def test_a_graph_jobs_servers_have_the_name_of_their_spec_and_its_devices() -> None:
+    tasks = {"worker": {"replicas": 2, "cpu_devices": 3}}
+    spec = build({"name": "j", "strategy": "graph", "workload": "sum", "job_name": "local", "tasks": tasks})
+    with serving(2, 4000, DEFINE.replace("THREADS", "1"), spec) as process:
+        told = json.loads(process.communicate()[0])
+    assert told["task"] == ["local", 1, "grpc"]
+    assert set(told["cluster"]) == {"chief", "local"}
+    assert told["cluster"]["local"][1] == f"{HOST}:4000"
+    assert told["cpus"] == 3

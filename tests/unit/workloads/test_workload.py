@@ -36,7 +36,7 @@ def problem(name: str | Path, look: Any = workload.check, **more: Any) -> str:
 # Looking at it. -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", workload.BUILT_IN)
+@pytest.mark.parametrize("name", workload.MODELS)
 def test_our_own_are_fine(name: str) -> None:
     workload.check(spec_of(name))
 

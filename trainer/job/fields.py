@@ -1,0 +1,46 @@
+"""Types of single values in a spec, and what all its models share."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, JsonValue
+
+
+def _number_from_text(value: Any) -> Any:
+    # YAML 1.1 reads 1e-4, which lacks a point, as text (https://yaml.org/type/float.html).
+    if isinstance(value, str):
+        try:
+            return float(value)
+        except ValueError:
+            return value
+    return value
+
+
+# 2**31: above any real job, and what a timer and a 32-bit number can hold.
+Positive = Annotated[float, Field(gt=0, lt=2**31, allow_inf_nan=False), BeforeValidator(_number_from_text)]
+Count = Annotated[int, Field(ge=1, lt=2**31)]
+# TF_CONFIG lists every address and is one environment variable (rules.LONGEST_VARIABLE): more never fit.
+Replicas = Annotated[int, Field(ge=1, le=8192)]
+# Rust's regex sees only valid Unicode, so this also refuses half a surrogate pair, which no file name can hold.
+Text = Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f]+$")]
+Quantity = Annotated[str, Field(pattern=r"^[0-9]+(\.[0-9]+)?(Ki|Mi|Gi|Ti|k|M|G|T)?$")]
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, (list, dict)):
+        for each in value.values() if isinstance(value, dict) else value:
+            _finite(each)
+    elif isinstance(value, float) and not math.isfinite(value):
+        raise ValueError("JSON has no such number")
+    return value
+
+
+Value = Annotated[JsonValue, AfterValidator(_finite)]
+"""Plain data, which a task reads from JSON as it was written."""
+
+
+class Strict(BaseModel):
+    # The text under a field is its description in `trainer schema`; see `load.schema`.
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)

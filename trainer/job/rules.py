@@ -1,0 +1,157 @@
+"""Rules between the fields of a spec, which no field can check by itself."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from trainer.job.derived import ONE_TASK, batch_rule, rate_rule
+from trainer.job.names import DNS_LABEL, MAX_DNS_LABEL, container_address, host_name
+
+if TYPE_CHECKING:
+    from trainer.job.spec import JobSpec
+
+LONGEST_VARIABLE = 128 * 1024
+"""Bytes of an environment variable with its name: MAX_ARG_STRLEN of Linux, with 4 KiB pages (execve(2))."""
+
+IMPLEMENTATIONS = {
+    "multi_worker_mirrored": ("auto", "ring", "nccl"),
+    "mirrored": ("auto", "nccl", "hierarchical_copy", "reduction_to_one_device"),
+}
+"""Of the all-reduce, by strategy; the others have no choice."""
+
+
+class Problem(NamedTuple):
+    """Path in the spec, the value found there, and the rule with its way out."""
+
+    path: str
+    value: object
+    rule: str
+    needs: tuple[str, ...] = ()
+    """Other settings that the rule looks at: while one of those is wrong, nobody can tell."""
+
+
+def problems(spec: JobSpec) -> list[Problem]:
+    """All that fields by themselves could not see."""
+    found = (_name_problems, _volume_problems, _task_problems, _device_problems, _train_problems)
+    return [problem for look in found for problem in look(spec)]
+
+
+def _name_problems(spec: JobSpec) -> list[Problem]:
+    if not DNS_LABEL.fullmatch(spec.name):
+        rule = "must be lower-case letters, digits and '-', from a letter to a letter or digit (RFC 1035)"
+        return [Problem("name", spec.name, rule)]
+    longest = max((host_name(spec.name, t, n - 1) for t, n in spec.tasks.counts().items()), key=len)
+    if (over := len(longest) - MAX_DNS_LABEL) > 0:
+        rule = f"{longest} would have {len(longest)} characters, DNS allows {MAX_DNS_LABEL}; shorten it by {over}"
+        return [Problem("name", spec.name, rule)]
+    # As JSON each address has two quotes, a comma and a blank; around them stand the names of types, and the task.
+    counts = spec.tasks.counts()
+    size = sum(len(container_address(spec.name, t, i)) + 4 for t, n in counts.items() for i in range(n)) + 200
+    if size > LONGEST_VARIABLE:
+        rule = (
+            f"TF_CONFIG would take about {size:,} bytes, Linux allows {LONGEST_VARIABLE:,} for an environment "
+            "variable; use fewer tasks, or a shorter name"
+        )
+        return [Problem("tasks", f"{sum(counts.values()):,} tasks", rule)]
+    return []
+
+
+def _task_problems(spec: JobSpec) -> list[Problem]:
+    problems: list[Problem] = []
+    counts = spec.tasks.counts()
+    for single in ("chief", "evaluator"):
+        if counts.get(single, 1) > 1:
+            rule = f"there is at most one {single}; set 1"
+            problems.append(Problem(f"tasks.{single}.replicas", counts[single], rule))
+    if spec.strategy == "parameter_server" and "ps" not in counts:
+        problems.append(Problem("tasks.ps", None, "parameter_server needs at least one ps; add ps: 1"))
+    if spec.strategy != "parameter_server" and "ps" in counts:
+        why = " (TensorFlow would wait for it for ever)" if spec.strategy == "multi_worker_mirrored" else ""
+        rule = f"{spec.strategy} has no ps{why}; remove tasks.ps"
+        problems.append(Problem("tasks.ps", counts["ps"], rule, ("strategy",)))
+    if spec.strategy == "graph" and "evaluator" in counts:
+        rule = "a graph job has no checkpoints to evaluate; remove tasks.evaluator"
+        problems.append(Problem("tasks.evaluator", counts["evaluator"], rule, ("strategy",)))
+    if spec.job_name == "chief":
+        problems.append(Problem("job_name", spec.job_name, "is the client's own name; choose another"))
+    if spec.strategy in ONE_TASK:
+        rule = f"{spec.strategy} trains in one task, on its devices; for several tasks use multi_worker_mirrored"
+        if counts["worker"] > 1:
+            problems.append(Problem("tasks.worker.replicas", counts["worker"], rule, ("strategy",)))
+        if "chief" in counts:
+            problems.append(Problem("tasks.chief", counts["chief"], rule, ("strategy",)))
+    return problems
+
+
+def _device_problems(spec: JobSpec) -> list[Problem]:
+    problems: list[Problem] = []
+    worker, chief = spec.tasks.worker, spec.tasks.chief
+    if spec.strategy == "parameter_server" and worker.gpus > 1:
+        # keras#18624: variables without aggregation fail with several replicas per ps-worker.
+        rule = "a ps-worker trains on at most one GPU; use more workers"
+        problems.append(Problem("tasks.worker.gpus", worker.gpus, rule))
+    if spec.strategy == "multi_worker_mirrored" and chief is not None:
+        for key in ("gpus", "cpu_devices"):
+            mine, theirs = getattr(chief, key), getattr(worker, key)
+            if mine != theirs:
+                rule = f"the chief trains too: give it the workers' {theirs}"
+                problems.append(Problem(f"tasks.chief.{key}", mine, rule, ("strategy", "tasks.worker")))
+    if spec.devices is not None:
+        problems += _chosen_device_problems(spec, spec.devices)
+    implementation = spec.communication.implementation
+    known = IMPLEMENTATIONS.get(spec.strategy, ("auto",))
+    if implementation not in known:
+        rule = f"{spec.strategy} knows {', '.join(known)}"
+        problems.append(Problem("communication.implementation", implementation, rule, ("strategy",)))
+    elif implementation == "nccl" and spec.strategy == "mirrored" and not worker.gpus:
+        rule = "NCCL is for GPUs; set tasks.worker.gpus, or hierarchical_copy or reduction_to_one_device"
+        problems.append(Problem("communication.implementation", implementation, rule, ("tasks.worker",)))
+    return problems
+
+
+def _chosen_device_problems(spec: JobSpec, devices: list[str]) -> list[Problem]:
+    needs = ("strategy", "tasks.worker")
+    if spec.strategy not in ("mirrored", "central_storage", "one_device"):
+        rule = "is for mirrored, central_storage and one_device; the others use all devices of a task"
+        return [Problem("devices", devices, rule, needs)]
+    worker = spec.tasks.worker
+    there = [f"GPU:{i}" for i in range(worker.gpus)] + [f"CPU:{i}" for i in range(worker.cpu_devices)]
+    if unknown := [device for device in devices if device not in there]:
+        rule = f"{', '.join(unknown)}: the task has {', '.join(there)}; more with tasks.worker.gpus or .cpu_devices"
+        return [Problem("devices", devices, rule, needs)]
+    if len(set(devices)) < len(devices) or len({device[:3] for device in devices}) > 1:
+        return [Problem("devices", devices, "must be different devices of one kind")]
+    if spec.strategy == "one_device" and len(devices) > 1:
+        return [Problem("devices", devices, "one_device computes on one; name one, or use mirrored", needs)]
+    return []
+
+
+def _train_problems(spec: JobSpec) -> list[Problem]:
+    problems: list[Problem] = []
+    train, counts = spec.train, spec.tasks.counts()
+    for first, second in (("steps", "epochs"), ("batch_size", "global_batch_size")):
+        if getattr(train, first) is not None and (value := getattr(train, second)) is not None:
+            problems.append(Problem(f"train.{second}", value, f"give {first} or {second}, not both"))
+    needs = ("strategy", "tasks.chief", "tasks.worker", "devices", "tpu")
+    if rule := batch_rule(spec, counts):
+        problems.append(Problem("train.global_batch_size", train.global_batch_size, rule, needs))
+    elif rule := rate_rule(spec, counts):
+        sizes = ("train.batch_size", "train.global_batch_size")
+        problems.append(Problem("train.learning_rates", train.learning_rates, rule, (*needs, *sizes)))
+    for other in ("learning_rate", "learning_rate_scaling"):
+        if train.learning_rates is not None and getattr(train, other) != type(train).model_fields[other].default:
+            problems.append(
+                Problem(f"train.{other}", getattr(train, other), f"give {other} or learning_rates, not both")
+            )
+    if spec.strategy == "graph" and spec.api != "loop":
+        rule = "a graph job trains nothing by an API; remove it, or choose another strategy"
+        problems.append(Problem("api", spec.api, rule, ("strategy",)))
+    return problems
+
+
+def _volume_problems(spec: JobSpec) -> list[Problem]:
+    volume = spec.kubernetes.volume
+    if (volume.claim is not None) + (volume.host_path is not None) + volume.empty_dir <= 1:
+        return []
+    rule = "give at most one of claim, host_path and empty_dir"
+    return [Problem("kubernetes.volume", volume.model_dump(exclude_defaults=True), rule)]

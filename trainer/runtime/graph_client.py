@@ -1,0 +1,48 @@
+"""A graph job's client: connects to the servers and runs the workload's compute(), which places work on them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import tensorflow as tf
+
+from trainer.job.errors import UserError
+from trainer.job.spec import JobSpec
+from trainer.job.tf_config import Task, graph_cluster
+from trainer.runtime import platform
+from trainer.runtime.channel import Channel
+from trainer.runtime.lines import start_line
+from trainer.workloads.cluster import Cluster
+from trainer.workloads.workload import Graph
+
+
+def run(spec: JobSpec, task: Task, graph: Graph, channel: Channel) -> None:
+    """Runs compute() once; what it gives becomes the job's result.
+
+    Raises:
+        UserError: it gave something else than a dict that JSON can hold.
+        tf.errors.OpError: a server was lost.
+    """
+    threads = platform.cpus(spec.tasks.of(task.type).cpu)
+    tf.config.threading.set_intra_op_parallelism_threads(threads)
+    tf.config.threading.set_inter_op_parallelism_threads(max(2, threads))
+    tf.config.set_visible_devices([], "GPU")
+    tf.config.experimental_connect_to_cluster(
+        tf.train.ClusterSpec(graph_cluster(spec, task)), job_name=task.type, task_index=task.index
+    )
+    channel.tell("start", step=0, line=start_line(spec, task, 1, 0))
+    cluster = Cluster(
+        job_name=spec.job_name,
+        tasks=task.counts["worker"],
+        say=lambda text: channel.tell("line", text=text),
+        progress=lambda done: channel.tell("step", step=done),
+    )
+    result: Any = graph.compute(cluster)
+    if not isinstance(result, dict):
+        raise UserError(f"workload: {graph.name}: compute() must give a dict, gave {type(result).__name__}")
+    try:
+        json.dumps(result)
+    except (TypeError, ValueError) as error:
+        raise UserError(f"workload: {graph.name}: compute() gave what JSON cannot hold: {error}") from None
+    channel.tell("done", result=result)

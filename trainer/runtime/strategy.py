@@ -1,0 +1,110 @@
+"""From a spec to its tf.distribute.Strategy, except parameter_server, whose coordinator has its own needs."""
+
+from __future__ import annotations
+
+import socket
+from typing import Any
+from urllib.parse import urlsplit
+
+import tensorflow as tf
+from tensorflow.python.distribute import collective_all_reduce_strategy
+
+from trainer.job.errors import Exit, TrainerError
+from trainer.job.spec import JobSpec
+from trainer.job.tf_config import Task
+
+_COMMUNICATION = {
+    # "auto" is RING unless the session config asks for NCCL, which eager mode never does
+    # (collective_param_resolver_local.cc); on GPUs NCCL has to be named.
+    "auto": tf.distribute.experimental.CommunicationImplementation.AUTO,
+    "ring": tf.distribute.experimental.CommunicationImplementation.RING,
+    "nccl": tf.distribute.experimental.CommunicationImplementation.NCCL,
+}
+_CROSS_DEVICE_OPS = {
+    "nccl": tf.distribute.NcclAllReduce,
+    "hierarchical_copy": tf.distribute.HierarchicalCopyAllReduce,
+    "reduction_to_one_device": tf.distribute.ReductionToOneDevice,
+}
+TPU_SECONDS = 10.0
+"""To reach the address of a TPU; TensorFlow itself would wait for minutes and not say for what."""
+
+
+def make(spec: JobSpec, task: Task) -> Any:
+    """The strategy, with as many replicas as the spec says; before any TensorFlow operation.
+
+    Raises:
+        TrainerError: Exit.DEVICES, if there is no such TPU, or it has another number of cores.
+    """
+    if spec.strategy == "multi_worker_mirrored":
+        return _multi_worker_mirrored(spec, task)
+    if spec.strategy == "tpu":
+        return _tpu(spec)
+    devices = compute_devices(spec, task)
+    if spec.strategy == "mirrored":
+        operations = _CROSS_DEVICE_OPS.get(spec.communication.implementation)
+        return tf.distribute.MirroredStrategy(devices, cross_device_ops=operations and operations())
+    if spec.strategy == "central_storage":
+        return tf.distribute.experimental.CentralStorageStrategy(devices, parameter_device="CPU:0")
+    return tf.distribute.OneDeviceStrategy(devices[0])
+
+
+def compute_devices(spec: JobSpec, task: Task) -> list[str]:
+    """Devices of this task that hold a replica each: those of the spec, or its GPUs, or its CPUs."""
+    if spec.devices is not None:
+        return spec.devices
+    group = spec.tasks.of(task.type)
+    kind, count = ("GPU", group.gpus) if group.gpus else ("CPU", group.cpu_devices)
+    return [f"{kind}:{i}" for i in range(1 if spec.strategy == "one_device" else count)]
+
+
+def _multi_worker_mirrored(spec: JobSpec, task: Task) -> Any:
+    count = spec.tasks.of(task.type).cpu_devices
+    if count > 1:
+        _use_cpu_devices(count)
+    return tf.distribute.MultiWorkerMirroredStrategy(
+        communication_options=tf.distribute.experimental.CommunicationOptions(
+            implementation=_COMMUNICATION[spec.communication.implementation],
+            bytes_per_pack=spec.communication.bytes_per_pack,
+        )
+    )
+
+
+def _use_cpu_devices(count: int) -> None:
+    """The strategy takes all GPUs, but of CPUs the first only; there is no public way to tell it otherwise."""
+
+    def local_devices(_: Any, __: Any, worker_device: str) -> tuple[tuple[str, ...], str]:
+        return tuple(f"{worker_device}/device:CPU:{i}" for i in range(count)), "CPU"
+
+    collective_all_reduce_strategy.CollectiveAllReduceExtended._initialize_local_devices = local_devices
+
+
+def _tpu(spec: JobSpec) -> Any:
+    # The order is that of the TPU guide: resolve, connect, initialize (which clears the TPU's memory), build.
+    address = spec.tpu.address
+    _require_reachable(address)
+    try:
+        resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu=address)
+        tf.config.experimental_connect_to_cluster(resolver)
+        tf.tpu.experimental.initialize_tpu_system(resolver)
+        strategy = tf.distribute.TPUStrategy(resolver)
+    except (tf.errors.OpError, ValueError, RuntimeError, OSError) as error:
+        why = " ".join(str(error).split())[:200]
+        raise TrainerError(f"tpu.address: {address!r}: there is no TPU that can be used: {why}", Exit.DEVICES) from None
+    if strategy.num_replicas_in_sync != spec.tpu.cores:
+        there = strategy.num_replicas_in_sync
+        raise TrainerError(f"tpu.cores: {spec.tpu.cores}: the TPU has {there}; set tpu.cores={there}", Exit.DEVICES)
+    return strategy
+
+
+def _require_reachable(address: str) -> None:
+    url = urlsplit(address)
+    if url.scheme != "grpc":
+        return
+    try:
+        with socket.create_connection((url.hostname or "", url.port or 8470), TPU_SECONDS):
+            return
+    except OSError as error:
+        why = error.strerror or "no answer"
+        raise TrainerError(
+            f"tpu.address: {address!r}: cannot be reached within {TPU_SECONDS:g} s: {why}", Exit.DEVICES
+        ) from None
