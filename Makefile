@@ -12,10 +12,6 @@ VENV := .venv
 BIN := $(VENV)/bin
 # Newer than requirements.lock and pyproject.toml means that .venv is as they ask.
 STAMP := $(VENV)/.installed
-# The peer of the local benchmark. It asks for the wheel `tensorflow`, which would overwrite tensorflow-cpu:
-# hence a folder of its own, without dependencies.
-BENCH := .bench
-TF_KERAS := tf_keras==2.21.0
 TENSORBOARD := tensorboard==2.21.0
 SHELL_SCRIPTS := $(wildcard scripts/*.sh images/*.sh .ci/run)
 
@@ -45,7 +41,8 @@ $(STAMP): requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || \
 	  { echo "make: $(PYTHON) cannot make virtual environments: apt install python3-venv" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --require-hashes -r requirements.lock
+# The lock is complete but for `tensorflow`, which tf_keras asks for: tensorflow-cpu is here in its place.
+	$(BIN)/pip install --no-deps --require-hashes -r requirements.lock
 # With isolation pip would fetch a setuptools of its own, without a hash; the lock brings one.
 	$(BIN)/pip install --no-deps --no-build-isolation -e .
 	@touch $@
@@ -68,11 +65,11 @@ soak: setup ## kill tasks for minutes and look at what is left
 test-all: lint test demo test-compose test-kind soak bench-smoke ## everything that this machine can check
 
 .PHONY: bench-local
-bench-local: setup $(BENCH)/.installed ## measure steps and recovery beside tf_keras
+bench-local: setup ## measure steps and recovery beside tf_keras
 	$(BIN)/python tests/bench/local.py
 
 .PHONY: bench-smoke
-bench-smoke: setup $(BENCH)/.installed ## the same on a small scale: does the benchmark still run?
+bench-smoke: setup ## the same on a small scale: does the benchmark still run?
 	$(BIN)/python tests/bench/local.py --smoke
 
 .PHONY: bench-compose
@@ -82,11 +79,6 @@ bench-compose: setup image-cpu ## measure a job across containers: sizes, start,
 .PHONY: bench-kind
 bench-kind: setup image-cpu ## measure a job across pods beside local processes: first step, rate, end
 	scripts/kind.sh run $(BIN)/python tests/bench/kubernetes.py
-
-$(BENCH)/.installed: requirements-bench.lock | $(STAMP)
-	rm -rf $(BENCH)
-	$(BIN)/pip install --require-hashes --no-deps --target $(BENCH) -r requirements-bench.lock
-	@touch $@
 
 .PHONY: images
 images: image-cpu image-cuda image-tensorboard ## build the images trainer:cpu, trainer:cuda, trainer:tensorboard
@@ -139,13 +131,17 @@ FOR_IMAGES = --python-version 3.13 $(addprefix --no-emit-package ,setuptools ten
 FOR_TRAINING = $(addprefix --no-emit-package ,\
   google-pasta grpcio libclang markdown markdown-it-py markupsafe mdurl pillow pygments werkzeug)
 
+# tensorflow-cpu takes its place; tf_keras does not know that name.
+NO_TENSORFLOW = --no-emit-package tensorflow
+
 .PHONY: lock
 lock: setup ## renew all lock files from pyproject.toml (UPGRADE=--upgrade: the newest versions)
-	$(COMPILE) --python-version 3.10 --extra cpu --extra deploy --extra dev --output-file requirements.lock pyproject.toml
-	$(COMPILE) $(FOR_IMAGES) $(FOR_TRAINING) --extra cpu --output-file images/requirements-cpu.lock pyproject.toml
-	$(COMPILE) $(FOR_IMAGES) $(FOR_TRAINING) --extra cuda --output-file images/requirements-cuda.lock pyproject.toml
+	$(COMPILE) --python-version 3.10 $(NO_TENSORFLOW) --extra cpu --extra legacy --extra deploy --extra dev \
+	  --output-file requirements.lock pyproject.toml
+	$(COMPILE) $(FOR_IMAGES) $(FOR_TRAINING) $(NO_TENSORFLOW) --extra cpu --extra legacy \
+	  --output-file images/requirements-cpu.lock pyproject.toml
+	$(COMPILE) $(FOR_IMAGES) $(FOR_TRAINING) --extra cuda --extra legacy --output-file images/requirements-cuda.lock pyproject.toml
 	$(COMPILE) $(FOR_IMAGES) --output-file images/requirements-tensorboard.lock - <<< '$(TENSORBOARD)'
-	$(COMPILE) --python-version 3.10 --no-deps --output-file requirements-bench.lock - <<< '$(TF_KERAS)'
 
 .PHONY: golden
 golden: setup ## rewrite the expected texts of tests/golden; read the diff before you commit
@@ -153,5 +149,5 @@ golden: setup ## rewrite the expected texts of tests/golden; read the diff befor
 
 .PHONY: clean
 clean: ## remove .venv and all caches; what was trained, in runs/, stays
-	rm -rf $(VENV) $(BENCH) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -34,7 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         code: int = args.run(args)
         sys.stdout.flush()
     except TrainerError as error:
-        return _fail(str(error).split("\n"), error.code)
+        return _tell(str(error).split("\n"), error.code)
     except KeyboardInterrupt:
         return int(Exit.STOPPED)
     except BrokenPipeError:
@@ -47,11 +47,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
             traceback.print_exc()
         text = " ".join(str(error).split())
-        return _fail([f"internal error: {type(error).__name__}: {text}; please report it"], Exit.BUG)
+        return _tell([f"internal error: {type(error).__name__}: {text}; please report it"], Exit.BUG)
     return code
 
 
-def _fail(lines: Iterable[str], code: Exit) -> int:
+def _tell(lines: Iterable[str], code: Exit) -> int:
     for line in lines:
         print(f"trainer: {line}", file=sys.stderr)
     return int(code)
@@ -94,6 +94,12 @@ def _parser() -> argparse.ArgumentParser:
     result = commands.add_parser("result", help="print the result in a task's container, or of a spec's model_dir")
     result.add_argument("spec", metavar="SPEC", nargs="?", help="a job spec (YAML); default that of the environment")
     result.set_defaults(run=_result)
+
+    imported = commands.add_parser(
+        "import", help="print the job spec of a Kubeflow TFJob; what has no place in it is told"
+    )
+    imported.add_argument("file", metavar="TFJOB", help="a TFJob of kubeflow.org/v1 (YAML)")
+    imported.set_defaults(run=_import)
 
     schema = commands.add_parser("schema", help="print the JSON Schema of a spec, for editors")
     schema.set_defaults(run=_schema)
@@ -210,6 +216,14 @@ def _result(args: argparse.Namespace) -> int:
 
     print(view.summary(load_file(args.spec) if args.spec else load_environment()))
     return int(Exit.OK)
+
+
+def _import(args: argparse.Namespace) -> int:
+    from trainer.deploy.tfjob import convert
+
+    raw, notes = convert.convert_file(args.file)
+    print(convert.to_yaml(raw), end="")
+    return _tell(notes, Exit.OK)
 
 
 def _schema(_: argparse.Namespace) -> int:

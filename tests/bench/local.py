@@ -30,7 +30,6 @@ from trainer.job import load  # noqa: E402
 from trainer.job.tf_config import tasks_of  # noqa: E402
 
 PEER = ROOT / "tests" / "bench" / "peer_tf_keras.py"
-TF_KERAS = ROOT / ".bench"
 RESULTS = ROOT / "tests" / "bench" / "results" / "local.json"
 T = TypeVar("T")
 TASKS: dict[str, dict[str, Any]] = {
@@ -102,7 +101,7 @@ def tf_keras(strategy: str, steps: int, per_execution: int) -> float:
     with ports.reserve([task.name for task in tasks_of(job)], None) as taken:
         tasks = tasks_of(job, lambda task_type, index: f"127.0.0.1:{taken[f'{task_type}:{index}']}")
         command = [sys.executable, str(PEER), str(steps), str(per_execution)]
-        shared = {**os.environ, "PYTHONPATH": str(TF_KERAS)}
+        shared = {**os.environ}
         with processes([(command, {**shared, "TF_CONFIG": task.tf_config()}) for task in tasks]) as running:
             # The chief, or worker 0, is the first.
             output = running[0].communicate(timeout=900)[0]

@@ -14,6 +14,8 @@ ONE_TASK = ("mirrored", "central_storage", "one_device", "tpu")
 """Strategies whose replicas are the devices of one task."""
 COORDINATED = ("parameter_server", "graph")
 """Strategies whose chief sends graphs to its workers, and computes nothing itself."""
+TF_KERAS_FITS = ("multi_worker_mirrored", "parameter_server", "central_storage")
+"""Under these Keras 3's fit fails (keras#20585, keras#18624, AggregatingVariable), and that of tf_keras works."""
 # https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity/
 _BYTES = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
 
@@ -55,6 +57,11 @@ def batch_sizes(spec: JobSpec, counts: dict[TaskType, int]) -> tuple[int, int]:
         return spec.train.global_batch_size, spec.train.global_batch_size // replicas
     per_replica = spec.train.batch_size or 64
     return per_replica * replicas, per_replica
+
+
+def uses_tf_keras(spec: JobSpec) -> bool:
+    """Whether tf.keras has to be tf_keras (Keras 2) in this job, and not Keras 3."""
+    return spec.api == "keras_fit" and spec.strategy in TF_KERAS_FITS
 
 
 def learning_rate(spec: JobSpec, counts: dict[TaskType, int]) -> float:

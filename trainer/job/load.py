@@ -28,7 +28,7 @@ SET_VARIABLE = "TRAINER_SET"
 """Environment variable with overrides as on the command line: 'train.steps=600 train.seed=1'."""
 
 
-class _UniqueKeyLoader(yaml.SafeLoader):
+class UniqueKeyLoader(yaml.SafeLoader):
     """SafeLoader that refuses a key given twice; PyYAML keeps the last one in silence."""
 
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
@@ -77,7 +77,7 @@ def load_environment(environ: Mapping[str, str] = os.environ) -> JobSpec:
     try:
         raw = json.loads(text)  # and not YAML, which folds some Unicode line breaks into blanks
     except (ValueError, RecursionError) as error:
-        raise UserError(f"{JOB_VARIABLE}: {_show(text)}: is not JSON: {error}") from None
+        raise UserError(f"{JOB_VARIABLE}: {show(text)}: is not JSON: {error}") from None
     return _build(_mapping(raw, JOB_VARIABLE), JOB_VARIABLE, _environment_overrides(environ))
 
 
@@ -110,7 +110,7 @@ def _build(raw: dict[str, Any], source: str, overrides: Iterable[tuple[str, str]
     data = _expand_counts(raw)
     problems = [p for origin, override in overrides if (p := _apply(data, origin, override))]
     spec, found = _validate(data)
-    problems += [f"{p.path}: {_show(p.value)}: {p.rule}" for p in found]
+    problems += [f"{p.path}: {show(p.value)}: {p.rule}" for p in found]
     if spec is None or problems:
         raise UserError(*(f"{source}: {problem}" for problem in dict.fromkeys(problems)))
     return spec
@@ -118,19 +118,23 @@ def _build(raw: dict[str, Any], source: str, overrides: Iterable[tuple[str, str]
 
 def _parse(text: str, source: str) -> Any:
     try:
-        return yaml.load(text, Loader=_UniqueKeyLoader)  # noqa: S506 (a SafeLoader)
+        return yaml.load(text, Loader=UniqueKeyLoader)  # noqa: S506 (a SafeLoader)
     except Exception as error:
-        # Any: PyYAML lets whatever a constructor raises through, KeyError for `!!bool x`.
-        mark = getattr(error, "problem_mark", None)
-        where = f"{source}:{mark.line + 1}:{mark.column + 1}" if mark else source
-        told = [part for name in ("context", "problem") if (part := getattr(error, name, None))]
-        reason = " ".join((", ".join(told) or str(error)).split())
-        raise UserError(f"{where}: not valid YAML: {reason}") from None
+        raise not_yaml(error, source) from None
+
+
+def not_yaml(error: Exception, source: str) -> UserError:
+    """What PyYAML says, in one line with the place. Any error: it lets through what a constructor raises, KeyError
+    for `!!bool x`."""
+    mark = getattr(error, "problem_mark", None)
+    where = f"{source}:{mark.line + 1}:{mark.column + 1}" if mark else source
+    told = [part for name in ("context", "problem") if (part := getattr(error, name, None))]
+    return UserError(f"{where}: not valid YAML: {' '.join((', '.join(told) or str(error)).split())}")
 
 
 def _mapping(raw: Any, source: str) -> dict[str, Any]:
     if not isinstance(raw, dict):
-        raise UserError(f"{source}: {_show(raw)}: must be a mapping of settings")
+        raise UserError(f"{source}: {show(raw)}: must be a mapping of settings")
     return raw
 
 
@@ -139,7 +143,7 @@ def _environment_overrides(environ: Mapping[str, str]) -> list[tuple[str, str]]:
     try:
         return [(SET_VARIABLE, each) for each in shlex.split(text)]
     except ValueError as error:
-        raise UserError(f"{SET_VARIABLE}: {_show(text)}: {error}; quote each path=value as in a shell") from None
+        raise UserError(f"{SET_VARIABLE}: {show(text)}: {error}; quote each path=value as in a shell") from None
 
 
 def _expand_counts(raw: dict[str, Any]) -> dict[str, Any]:
@@ -257,7 +261,8 @@ def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
         yield from _models_in(part)
 
 
-def _show(value: object) -> str:
+def show(value: object) -> str:
+    """A value in a message: as JSON, cut where it gets long."""
     try:
         text = repr(value) if isinstance(value, str) else json.dumps(value, default=str)
     except (TypeError, ValueError, RecursionError):  # a key that is no text, a mapping within itself, 5,000 digits

@@ -55,7 +55,7 @@ def run(setup: Setup, _resume_step: int, channel: Channel) -> None:
     spec, task = setup.spec, setup.task
     training.prepare_process(setup)
     _make_keras_counters_atomic()
-    strategy = tf.distribute.ParameterServerStrategy(tf.distribute.cluster_resolver.TFConfigClusterResolver())
+    strategy = make_strategy()
     coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
     workers = task.counts["worker"]
     source = setup.split(Shard("train", 0, workers, spec.train.seed))
@@ -69,7 +69,12 @@ def run(setup: Setup, _resume_step: int, channel: Channel) -> None:
     channel.tell("start", step=step, steps=total, line=start_line(spec, task, strategy.num_replicas_in_sync, step))
     begun = _train(setup, channel, coordinator, strategy, trainable, counters, source, step, total)
     if begun is not None:
-        finish(setup, trainable, channel, total, begun)
+        finish(setup, trainable.values(), channel, total, begun)
+
+
+def make_strategy() -> Any:
+    """Of the cluster in TF_CONFIG; waits for its servers."""
+    return tf.distribute.ParameterServerStrategy(tf.distribute.cluster_resolver.TFConfigClusterResolver())
 
 
 def _train(
@@ -85,7 +90,7 @@ def _train(
 ) -> tuple[float, int] | None:
     """Keeps the workers fed until `total` steps are applied; None if asked to stop before."""
     spec = setup.spec
-    iterator = iter(coordinator.create_per_worker_dataset(_per_worker_dataset(setup, source, step)))
+    iterator = iter(coordinator.createper_worker_dataset(per_worker_dataset(setup, source, step)))
     closure = _make_closure(setup, strategy, trainable, counters)
     watch = _Watch(setup, channel, counters, step, total)
     saver = Saver(setup, trainable, channel)
@@ -129,7 +134,8 @@ def _stop(channel: Channel, coordinator: Any, counters: Counters, saver: Saver) 
     channel.tell("stopped", step=step)
 
 
-def _per_worker_dataset(setup: Setup, source: inputs.Source, step: int) -> Any:
+def per_worker_dataset(setup: Setup, source: inputs.Source, step: int) -> Any:
+    """A function that gives a worker's endless batches, to be called on that worker."""
     spec, workers = setup.spec, setup.task.counts["worker"]
     batch = batch_sizes(spec, setup.task.counts)[1]
 

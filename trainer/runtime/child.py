@@ -5,6 +5,7 @@ It imports what it needs, says "warm", and waits for the order to go: so it can 
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import signal
 import sys
@@ -13,8 +14,8 @@ import traceback
 from typing import Any
 
 from trainer.job import load, tf_config
-from trainer.job.derived import COORDINATED, replicas_in_sync
-from trainer.job.errors import Exit, TrainerError
+from trainer.job.derived import COORDINATED, replicas_in_sync, uses_tf_keras
+from trainer.job.errors import Exit, TrainerError, UserError
 from trainer.job.spec import JobSpec
 from trainer.job.tf_config import Task
 from trainer.runtime import platform
@@ -51,6 +52,8 @@ def _run(spec: JobSpec, task: Task, channel: Channel) -> None:
     if spec.strategy == "graph":
         _compute(spec, task, channel)
         return
+    if uses_tf_keras(spec):
+        _use_tf_keras(spec)
     from trainer.runtime import training
     from trainer.workloads import datasets, workload
 
@@ -63,6 +66,8 @@ def _run(spec: JobSpec, task: Task, channel: Channel) -> None:
 
         # Outside the cluster: TensorFlow must not try to find this task in it.
         del os.environ["TF_CONFIG"]
+    elif spec.api == "keras_fit":
+        from trainer.runtime.keras_fit import run
     elif spec.strategy == "parameter_server":
         from trainer.runtime.async_coordinator import run
     else:
@@ -70,6 +75,15 @@ def _run(spec: JobSpec, task: Task, channel: Channel) -> None:
     channel.tell("warm")
     go = channel.orders.get()["go"]
     run(setup, go["resume_step"], channel)
+
+
+def _use_tf_keras(spec: JobSpec) -> None:
+    if importlib.util.find_spec("tf_keras") is None:
+        raise UserError(
+            f"api: keras_fit: under {spec.strategy} fit needs tf_keras, for Keras 3 cannot do it; "
+            "pip install --no-deps tf_keras==2.21.0, or set api: loop"
+        )
+    os.environ["TF_USE_LEGACY_KERAS"] = "1"  # before TensorFlow is imported: tf.keras is tf_keras then
 
 
 def _compute(spec: JobSpec, task: Task, channel: Channel) -> None:

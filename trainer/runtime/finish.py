@@ -23,15 +23,15 @@ class Saver:
         self._pool = ThreadPoolExecutor(1, "checkpoint")
         self._pending: Future[None] | None = None
 
-    def save(self, step: int) -> None:
-        """Begins a checkpoint, after the one before is on disk.
+    def save(self, step: int, values: checkpoint.Values | None = None) -> None:
+        """Begins a checkpoint of these values, or of those now, after the one before is on disk.
 
         Raises:
             UserError: the one before could not be written.
             TrainerError: Exit.DIVERGED, if a variable is not finite.
         """
         self.wait()
-        values = self._trainable.values()
+        values = self._trainable.values() if values is None else values
         for name, value in values.items():
             if value.dtype.kind == "f" and not np.isfinite(value).all():
                 path = self._trainable.description()[name]["path"]
@@ -51,10 +51,11 @@ class Saver:
         self._channel.tell("checkpoint", step=step)
 
 
-def finish(setup: Setup, trainable: Trainable, channel: Channel, step: int, pace: tuple[float, int]) -> None:
+def finish(setup: Setup, values: checkpoint.Values, channel: Channel, step: int, pace: tuple[float, int]) -> None:
     """The chief evaluates, exports and reports; every other task waits to be ended by its supervisor.
 
     Args:
+        values: of the trained variables.
         pace: (seconds, steps) of steady training in this generation.
     """
     if not setup.task.is_chief:
@@ -62,7 +63,7 @@ def finish(setup: Setup, trainable: Trainable, channel: Channel, step: int, pace
         # Leaving now would make TensorFlow's coordination service call this task crashed (tensorflow#58434).
         threading.Event().wait()
     channel.tell("finishing", step=step)
-    model, figures = training.evaluate(setup, trainable.values())
+    model, figures = training.evaluate(setup, values)
     try:
         training.export(model, setup.spec.directory)
     except OSError as error:

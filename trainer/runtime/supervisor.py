@@ -304,7 +304,9 @@ class Supervisor:
         return self.leaving_since is not None and not self.stop_deadline_passed and self._has_something_to_save(child)
 
     def _has_something_to_save(self, child: Child) -> bool:
-        return bool(child.status.get("step")) and self.spec.strategy != "graph"
+        # fit saves at the end of an epoch only: there it goes on.
+        resumes_anywhere = self.spec.strategy != "graph" and self.spec.api != "keras_fit"
+        return bool(child.status.get("step")) and resumes_anywhere
 
     def _is_finishing(self) -> bool:
         return self.running is not None and bool(self.running.status.keys() & {"finishing", "trained"})
@@ -322,6 +324,6 @@ class Supervisor:
             if self.running is not None and self._has_something_to_save(self.running):
                 self.running.stop()
             elif self.running is not None and not is_server(self.spec, self.task):
-                # Not one step yet, or a graph job: there is nothing to save, and it would not listen.
+                # Not one step yet, or not a loop of ours: there is nothing to save, and it would not listen.
                 self.running.kill()
             self.changed.set()

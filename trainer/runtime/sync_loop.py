@@ -49,7 +49,7 @@ def run(setup: Setup, resume_step: int, channel: Channel) -> None:
     local = strategy.num_replicas_in_sync // workers
     source = setup.split(Shard("train", position, workers, spec.train.seed))
     total = training.total_steps(setup, source)
-    step = _restore_everywhere(strategy, setup, trainable, channel) if resume_step else 0
+    step = restore_everywhere(strategy, setup, trainable, channel) if resume_step else 0
     channel.tell("start", step=step, steps=total, line=start_line(spec, task, strategy.num_replicas_in_sync, step))
 
     batch = batch_sizes(spec, task.counts)[1]
@@ -97,7 +97,7 @@ def run(setup: Setup, resume_step: int, channel: Channel) -> None:
         channel.tell("stopped", step=step)
         return
     elapsed = (time.perf_counter() - begun[0], step - begun[1]) if begun else (0.0, 0)
-    finish(setup, trainable, channel, step, elapsed)
+    finish(setup, trainable.values(), channel, step, elapsed)
 
 
 def _until_next_boundary(step: int, total: int, spec: JobSpec) -> int:
@@ -144,7 +144,7 @@ def _all_reduce(strategy: Any, operation: Any, vector: Any) -> Any:
     return strategy.experimental_local_results(strategy.run(reduce, (vector,)))[0]
 
 
-def _restore_everywhere(strategy: Any, setup: Setup, trainable: Trainable, channel: Channel) -> int:
+def restore_everywhere(strategy: Any, setup: Setup, trainable: Trainable, channel: Channel) -> int:
     """The chief reads the checkpoint; step and values reach the others through the cluster."""
     values, step = None, 0
     if setup.task.is_chief:

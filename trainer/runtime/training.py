@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,7 +14,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from trainer.job.derived import batch_sizes, learning_rate
+from trainer.job.derived import batch_sizes, learning_rate, uses_tf_keras
 from trainer.job.errors import UserError
 from trainer.job.spec import JobSpec
 from trainer.job.tf_config import Task
@@ -57,7 +59,7 @@ class Setup:
 
 @dataclass(frozen=True)
 class Trainable:
-    """A built model and its optimizer."""
+    """A built model and its optimizer, of Keras 3 or of tf_keras."""
 
     model: Any
     optimizer: Any
@@ -69,14 +71,16 @@ class Trainable:
         return [(f"{part}.{i:03d}", v) for part, variables in parts.items() for i, v in enumerate(variables)]
 
     def description(self) -> dict[str, dict[str, Any]]:
-        return {
-            name: {"path": v.path, "shape": list(v.shape), "dtype": keras.backend.standardize_dtype(v.dtype)}
-            for name, v in self.variables
-        }
+        def described(v: Any) -> dict[str, Any]:
+            dtype = keras.backend.standardize_dtype(v.dtype)
+            return {"path": getattr(v, "path", v.name), "shape": list(v.shape), "dtype": dtype}
+
+        return {name: described(v) for name, v in self.variables}
 
     def values(self) -> checkpoint.Values:
         """Copies: a CPU variable's .numpy() may be a view that the next step changes."""
-        return {name: np.array(v.value) for name, v in self.variables}
+        tensors = {name: v.value if isinstance(v, keras.Variable) else v.read_value() for name, v in self.variables}
+        return {name: np.array(tensor) for name, tensor in tensors.items()}
 
     def assign(self, values: checkpoint.Values) -> None:
         for name, v in self.variables:
@@ -101,7 +105,13 @@ def prepare_process(setup: Setup) -> None:
     if spec.train.deterministic:
         tf.config.experimental.enable_op_determinism()
     if spec.train.mixed_precision != "none":
-        keras.mixed_precision.set_dtype_policy(f"mixed_{spec.train.mixed_precision}")
+        library = tf.keras if spec.api == "keras_fit" else keras
+        library.mixed_precision.set_global_policy(f"mixed_{spec.train.mixed_precision}")
+
+
+def keras_name(spec: JobSpec) -> str:
+    """What tf.keras is in this job."""
+    return "tf_keras" if uses_tf_keras(spec) else "Keras 3"
 
 
 def build(setup: Setup) -> Trainable:
@@ -195,6 +205,9 @@ def evaluate(setup: Setup, values: checkpoint.Values) -> tuple[Any, dict[str, fl
     if setup.workload.evaluate is not None:
         return model, {name: float(value) for name, value in setup.workload.evaluate(model).items()}
     test = setup.split(Shard("test", seed=setup.spec.train.seed))
+    if setup.spec.api == "keras_fit":
+        found = model.evaluate(inputs.evaluation(test), verbose=0, return_dict=True)
+        return model, {name: float(value) for name, value in found.items()}
     figures = {"loss": setup.loss, **setup.metrics}
 
     @tf.function(autograph=False)
@@ -216,7 +229,8 @@ def export(model: Any, model_dir: str) -> None:
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir(parents=True)
     model.save(temporary / "model.keras")
-    model.export(str(temporary / "saved_model"), verbose=False)
+    with contextlib.redirect_stdout(io.StringIO()):  # tf_keras' export cannot be told to be quiet
+        model.export(str(temporary / "saved_model"))
     shutil.rmtree(target, ignore_errors=True)
     temporary.rename(target)
 

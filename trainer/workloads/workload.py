@@ -1,12 +1,13 @@
 """A workload is one Python file. This is the contract, for ours and for a user's own:
 
-model() -> keras.Model          required: a plain Keras 3 model, built (it has an Input)
+model() -> keras.Model          required: a plain Keras 3 model, built (it has an Input); for api keras_fit compiled too
 DATASET = "mnist"               the dataset if the spec names none; or a data function:
 data(shard) -> (x, y)           arrays of the whole split: we shard, shuffle, batch and resume; or
             -> tf.data.Dataset  of single examples, this shard's only: we repeat, batch and skip
 loss(y, prediction)             optional: one value per example; default cross-entropy from logits
 METRICS = {"accuracy": f}       optional: f(y, prediction) gives one value per example
 evaluate(model) -> dict         optional: final figures by name; default the mean loss and METRICS of the test split
+fit(model, run)                 optional, only for api keras_fit: calls model.fit; see `fit.py`
 SETTINGS = {"units": 64}        optional: literal values, which `settings` of a spec changes before anything is called
 
 Under the strategy graph it is instead
@@ -58,6 +59,7 @@ class Workload:
     loss: Callable[[Any, Any], Any] | None = None
     metrics: dict[str, Callable[[Any, Any], Any]] | None = field(default=None)
     evaluate: Callable[[Any], dict[str, float]] | None = None
+    fit: Callable[[Any, Any], None] | None = None
 
 
 @dataclass(frozen=True)
@@ -94,6 +96,8 @@ def _file_of(spec: JobSpec) -> Path:
     name, graph = spec.workload, spec.strategy == "graph"
     if name.endswith(".py"):
         return Path(name)
+    if spec.api != "loop":
+        raise UserError(f"workload: {name!r}: {spec.api} needs a file of your own; {_CONTRACT}")
     known, others = (GRAPHS, MODELS) if graph else (MODELS, GRAPHS)
     if name in others:
         what = "trains a model; strategy graph runs" if graph else f"is for strategy graph; {spec.strategy} trains"
@@ -168,6 +172,7 @@ def load(spec: JobSpec) -> Workload:
         loss=getattr(module, "loss", None),
         metrics=getattr(module, "METRICS", None),
         evaluate=getattr(module, "evaluate", None),
+        fit=getattr(module, "fit", None),
     )
 
 

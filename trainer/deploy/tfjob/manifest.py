@@ -1,0 +1,104 @@
+"""A Kubeflow TFJob laid out flat, settings by their path: what nobody takes out is still there at the end."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import yaml
+
+from trainer.job.errors import UserError
+from trainer.job.load import UniqueKeyLoader, not_yaml
+
+Path = tuple[str, ...]
+Found = dict[Path, Any]
+
+TYPES: Path = ("spec", "tfReplicaSpecs")
+POD: Path = ("template", "spec")
+"""Below a type, as the next."""
+CONTAINER: Path = (*POD, "containers[tensorflow]")
+"""The container that trains: the operator goes by its name."""
+
+# Mappings that are opened; any other value is one setting, however deep it is.
+_OPEN = {"metadata", "labels", "annotations", "spec", "runPolicy", "schedulingPolicy", "tfReplicaSpecs", "template"}
+_OPEN |= {"containers[tensorflow]", "resources", "limits", "requests"}
+# Lists of named items, of which each is a setting, or is opened as well.
+_NAMED = {"containers": False, "volumeMounts": False, "env": True, "volumes": True}
+FREE = {"labels", "annotations", "limits", "requests"}
+"""The keys in these are the user's, whatever they are called."""
+
+
+def read(text: str, source: str) -> list[Any]:
+    """The documents of a file of manifests, as JSON has them: so has Kubernetes, and there all keys are text.
+
+    Raises:
+        UserError: it is not YAML, or says what JSON cannot.
+    """
+    try:
+        documents = list(yaml.load_all(text, Loader=UniqueKeyLoader))
+        return [json.loads(json.dumps(each, default=str, allow_nan=False)) for each in documents]
+    except Exception as error:
+        raise not_yaml(error, source) from None
+
+
+def flat(value: Any, path: Path = ()) -> Found:
+    """All settings of a TFJob. A null is none, as for Kubernetes.
+
+    Raises:
+        UserError: something is not the mapping or list that it has to be.
+    """
+    found: Found = {}
+    for key, each in mapping(value, path).items():
+        inner = (*path, key)
+        if each is None:
+            continue
+        if path[-1:] and path[-1] in FREE:
+            found[inner] = each
+        elif key in _NAMED:
+            found |= _named(each, inner, opened=_NAMED[key])
+        elif key in _OPEN or path == TYPES:
+            found |= flat(each, inner)
+        else:
+            found[inner] = each
+    return found
+
+
+def mapping(value: Any, path: Path) -> dict[str, Any]:
+    """A value that has to be a mapping; null is an empty one.
+
+    Raises:
+        UserError: it is something else.
+    """
+    if value is not None and not isinstance(value, dict):
+        raise UserError(f"{dotted(path)}: {show(value)}: must be a mapping")
+    return value or {}
+
+
+def dotted(path: Path) -> str:
+    """`spec.tfReplicaSpecs.Worker.replicas`."""
+    return ".".join(part if part and part.isprintable() else repr(part) for part in path) or "top level"
+
+
+def show(value: Any) -> str:
+    """A value in one line, cut where it says nothing new any more."""
+    text = repr(value) if isinstance(value, str) else json.dumps(value)
+    return text if len(text) <= 200 else text[:197] + "..."
+
+
+def _named(items: Any, path: Path, opened: bool) -> Found:
+    """Items as `env[NAME]`; one without a name, or with that of another, as `env[#0]`."""
+    if not isinstance(items, list):
+        raise UserError(f"{dotted(path)}: {show(items)}: must be a list")
+    found: Found = {}
+    names: set[str] = set()
+    for index, item in enumerate(items):
+        name = mapping(item, (*path[:-1], f"{path[-1]}[#{index}]")).get("name")
+        unique = isinstance(name, str) and name not in names
+        rest = {key: each for key, each in item.items() if not (unique and key == "name")} if item else {}
+        part = str(name) if unique else f"#{index}"
+        names.add(part)
+        inner = (*path[:-1], f"{path[-1]}[{part}]")
+        # An item that only has a name says something too: an empty variable, an empty folder.
+        below = flat(rest, inner) if opened or inner[-1] in _OPEN else {}
+        found |= below or {inner: rest}
+    return found

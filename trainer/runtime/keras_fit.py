@@ -1,0 +1,171 @@
+"""`api: keras_fit`: the workload compiles and fits; the strategy, the data, checkpoints and reports come from here."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from trainer.job.derived import batch_sizes
+from trainer.job.errors import UserError
+from trainer.runtime import async_coordinator, inputs, strategy, training
+from trainer.runtime.channel import Channel
+from trainer.runtime.curve import Curve
+from trainer.runtime.finish import Saver, finish, raise_if_not_finite
+from trainer.runtime.lines import progress_line, start_line
+from trainer.runtime.sync_loop import restore_everywhere
+from trainer.runtime.training import Setup, Trainable
+from trainer.workloads import fit
+from trainer.workloads.workload import Shard
+
+POLL_SECONDS = 0.5
+"""Between looks at the optimizer's step. A callback for each batch would cost, and tf_keras has none with a ps."""
+
+
+def run(setup: Setup, resume_step: int, channel: Channel) -> None:
+    """Fits to the last epoch; the chief saves after each, evaluates, exports and reports.
+
+    Raises:
+        UserError, TrainerError: with the exit code of the job.
+        tf.errors.OpError: a peer was lost.
+    """
+    spec, task = setup.spec, setup.task
+    training.prepare_process(setup)
+    servers = spec.strategy == "parameter_server"
+    distribution = async_coordinator.make_strategy() if servers else strategy.make(spec, task)
+    with distribution.scope():
+        trainable = _compiled(setup, distribution)
+    if servers:
+        with distribution.scope():
+            step, broken = training.restore(setup, trainable)
+        for line in broken:
+            channel.tell("line", text=line)
+    else:
+        step = restore_everywhere(distribution, setup, trainable, channel) if resume_step else 0
+    source, train = _data(setup, distribution, step)
+    total = training.total_steps(setup, source)
+    per_epoch = _steps_per_epoch(setup, source, total)
+    channel.tell("start", step=step, steps=total, line=start_line(spec, task, distribution.num_replicas_in_sync, step))
+    epochs = _make_callback(setup, trainable, channel, per_epoch, total, step)
+    run = fit.Fit(
+        train=train,
+        steps_per_epoch=per_epoch,
+        epochs=total // per_epoch,
+        initial_epoch=step // per_epoch,
+        job_callbacks=(epochs,),
+        is_chief=task.is_chief,
+    )
+    if step < total:
+        (setup.workload.fit or fit.fit)(trainable.model, run)
+    if epochs.step < total:
+        raise UserError(
+            f"workload: {spec.workload}: fit() ended after step {epochs.step} of {total}; pass run.epochs, "
+            "run.steps_per_epoch, run.initial_epoch and run.callbacks() on to model.fit"
+        )
+    values = trainable.values()
+    if task.is_chief:
+        epochs.saver.wait()
+    finish(setup, values, channel, total, epochs.pace)
+
+
+def _compiled(setup: Setup, distribution: Any) -> Trainable:
+    name = setup.spec.workload
+    tf.keras.utils.set_random_seed(setup.spec.train.seed)
+    model = setup.workload.model()
+    if not isinstance(model, tf.keras.Model):
+        raise UserError(
+            f"workload: {name}: model() gave a {type(model).__module__.split('.')[0]} model, and under "
+            f"{setup.spec.strategy} fit needs {training.keras_name(setup.spec)}; write tf.keras for keras"
+        )
+    if not model.built or model.optimizer is None:
+        lacks = "compiled; call model.compile" if model.built else "built; begin with tf.keras.Input"
+        raise UserError(f"workload: {name}: model() must give a model that is {lacks}")
+    per_execution = getattr(model, "steps_per_execution", 1)
+    if training.keras_name(setup.spec) == "Keras 3" and distribution.num_replicas_in_sync > 1 and per_execution != 1:
+        # InvalidArgumentError from within: a tf.function in a while_loop (cross_device_utils.py).
+        raise UserError(
+            f"workload: {name}: steps_per_execution={per_execution}: Keras 3 cannot do that on "
+            f"{distribution.num_replicas_in_sync} replicas; set 1"
+        )
+    model.optimizer.build(model.trainable_variables)
+    return Trainable(model, model.optimizer)
+
+
+def _data(setup: Setup, distribution: Any, step: int) -> tuple[inputs.Source, Any]:
+    """The training split, and this job's batches of it as fit takes them."""
+    spec, task = setup.spec, setup.task
+    if spec.strategy == "parameter_server":
+        source = setup.split(Shard("train", 0, task.counts["worker"], spec.train.seed))
+        dataset = async_coordinator.per_worker_dataset(setup, source, step)
+        return source, tf.keras.utils.experimental.DatasetCreator(lambda _: dataset())
+    members = task.members()
+    position = members.index((task.type, task.index))
+    source = setup.split(Shard("train", position, len(members), spec.train.seed))
+    local = distribution.num_replicas_in_sync // len(members)
+    batch = batch_sizes(spec, task.counts)[1]
+    batches = distribution.distribute_datasets_from_function(
+        lambda _: inputs.training(
+            source, batch=batch, shards=len(members), index=position, local=local, seed=spec.train.seed, start=step
+        )
+    )
+    return source, batches
+
+
+def _steps_per_epoch(setup: Setup, source: inputs.Source, total: int) -> int:
+    """An epoch is one of the data's where the spec counts epochs, and checkpoint_steps steps where it counts steps."""
+    train = setup.spec.train
+    return total // train.epochs if train.epochs is not None else min(total, train.checkpoint_steps)
+
+
+def _make_callback(setup: Setup, trainable: Trainable, channel: Channel, per_epoch: int, total: int, step: int) -> Any:
+    """The job's part of fit. A class within, because tf.keras is one of two libraries."""
+    spec, task = setup.spec, setup.task
+    examples = batch_sizes(spec, task.counts)[0]
+
+    class Epochs(tf.keras.callbacks.Callback):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.step = step
+            self.saver = Saver(setup, trainable, channel)
+            self.pace = (0.0, 0)
+            self._curve = Curve(spec.directory, "metrics", step) if task.is_chief else None
+            self._steady: tuple[float, int] | None = None
+            self._over = threading.Event()
+
+        def on_train_begin(self, logs: Any = None) -> None:
+            self._epoch_began = time.perf_counter()
+            threading.Thread(target=self._watch, daemon=True).start()
+
+        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+            now, self.step = time.perf_counter(), (epoch + 1) * per_epoch
+            figures = {name: float(value) for name, value in (logs or {}).items()}
+            raise_if_not_finite(np.array([figures.get("loss", 0.0)]), self.step - 1)
+            figures["examples_per_second"] = per_epoch * examples / (now - self._epoch_began)
+            self._epoch_began = now
+            if self._steady:
+                self.pace = (now - self._steady[0], self.step - self._steady[1])
+            else:
+                self._steady = (now, self.step)  # the first epoch traced the graphs
+            channel.tell("step", step=self.step, **figures)
+            # On every task: a variable that is summed when it is read takes all of them to read it.
+            values = trainable.values()
+            if self._curve is not None:
+                self._curve.add(self.step, figures)
+                channel.tell("line", text=progress_line(self.step, total, figures))
+                self.saver.save(self.step, values)
+
+        def on_train_end(self, logs: Any = None) -> None:
+            self._over.set()
+
+        def _watch(self) -> None:
+            while not self._over.wait(POLL_SECONDS):
+                try:
+                    now = int(trainable.optimizer.iterations.numpy())
+                except tf.errors.OpError:
+                    return  # a peer was lost; fit will say so
+                channel.tell("step", step=max(now, self.step))
+
+    return Epochs()

@@ -1,0 +1,40 @@
+"""What a workload's fit() is given under `api: keras_fit`: everything of Keras' fit that depends on the job."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Fit:
+    """Arguments for `model.fit`, the same on every task."""
+
+    train: Any
+    """Endless batches, sharded by task: what fit takes as x."""
+    steps_per_epoch: int
+    epochs: int
+    initial_epoch: int
+    """Where the last checkpoint was; the model has its values already."""
+    job_callbacks: tuple[Any, ...]
+    is_chief: bool
+
+    def callbacks(self, *own: Any) -> list[Any]:
+        """The job's callbacks, which save and report, and your own; those that write files only on the chief."""
+        return [*self.job_callbacks, *(each for each in own if self.is_chief or type(each).__name__ not in _WRITERS)]
+
+
+_WRITERS = ("BackupAndRestore", "CSVLogger", "ModelCheckpoint", "TensorBoard")
+"""Of Keras 3 and tf_keras: on two tasks with one folder they destroy each other's files (backup_and_restore.py)."""
+
+
+def fit(model: Any, run: Fit) -> None:
+    """For a workload that has no fit() of its own."""
+    model.fit(
+        run.train,
+        steps_per_epoch=run.steps_per_epoch,
+        epochs=run.epochs,
+        initial_epoch=run.initial_epoch,
+        callbacks=run.callbacks(),
+        verbose=0,
+    )
