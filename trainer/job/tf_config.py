@@ -9,10 +9,10 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from trainer.job.derived import ONE_TASK, batch_rule
+from trainer.job.derived import COORDINATED, ONE_TASK, batch_rule
 from trainer.job.errors import UserError
 from trainer.job.names import TASK_TYPES, TaskType, container_address, control_port, split_address, task_name
 from trainer.job.spec import JobSpec
@@ -28,6 +28,8 @@ class Task:
     type: TaskType
     index: int
     cluster: Cluster
+    given: str | None = field(default=None, compare=False)
+    """Its name in a TF_CONFIG that names no chief, where it has another one here."""
 
     @property
     def name(self) -> str:
@@ -91,7 +93,7 @@ def graph_cluster(spec: JobSpec, task: Task) -> Cluster:
 
 
 def from_environment(spec: JobSpec, environ: Mapping[str, str] = os.environ) -> Task:
-    """This task, as TF_CONFIG tells it; a TF_CONFIG that somebody else wrote is taken as it is.
+    """This task, as TF_CONFIG tells it; a TF_CONFIG that somebody else wrote is taken as it is (see `_with_a_chief`).
 
     Raises:
         UserError: TF_CONFIG is missing or broken, or does not fit the spec's strategy; all problems at once.
@@ -105,13 +107,31 @@ def from_environment(spec: JobSpec, environ: Mapping[str, str] = os.environ) -> 
         raise UserError(f"TF_CONFIG: {text[:60]!r}: is not JSON: {error}") from None
     if not isinstance(config, dict) or not isinstance(config.get("cluster"), dict):
         raise UserError("TF_CONFIG: must be an object with 'cluster' and 'task'; cluster maps types to addresses")
+    config, given = _with_a_chief(config, spec)
     problems = [*_cluster_problems(config["cluster"], spec), *_task_problems(config)]
     if problems:
         raise UserError(*(f"TF_CONFIG: {problem}" for problem in problems))
-    task = Task(config["task"]["type"], config["task"]["index"], config["cluster"])
+    task = Task(config["task"]["type"], config["task"]["index"], config["cluster"], given)
     if rule := batch_rule(spec, task.counts):  # somebody else's cluster need not be the spec's
         raise UserError(f"TF_CONFIG: train.global_batch_size: {spec.train.global_batch_size}: {rule}")
     return task
+
+
+def _with_a_chief(config: dict[str, Any], spec: JobSpec) -> tuple[dict[str, Any], str | None]:
+    """Where a job needs a coordinator and TF_CONFIG has workers only, as those of Estimators have, the first is chief.
+
+    The others are counted from 0 again: TensorFlow knows `/job:worker` without gaps only.
+    """
+    cluster, task = config["cluster"], config.get("task")
+    workers = cluster.get("worker")
+    if spec.strategy not in COORDINATED or "chief" in cluster or not isinstance(workers, list) or len(workers) < 2:
+        return config, None
+    cluster = {"chief": workers[:1], **cluster, "worker": workers[1:]}
+    given = None
+    if isinstance(task, dict) and task.get("type") == "worker" and type(index := task.get("index")) is int:
+        given = task_name("worker", index)
+        task = {**task, "type": "chief"} if index == 0 else {**task, "index": index - 1 if index > 0 else index}
+    return {**config, "cluster": cluster, "task": task}, given
 
 
 def _cluster_problems(cluster: dict[str, Any], spec: JobSpec) -> list[str]:

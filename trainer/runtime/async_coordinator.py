@@ -90,15 +90,16 @@ def _train(
 ) -> tuple[float, int] | None:
     """Keeps the workers fed until `total` steps are applied; None if asked to stop before."""
     spec = setup.spec
-    iterator = iter(coordinator.createper_worker_dataset(per_worker_dataset(setup, source, step)))
+    iterator = iter(coordinator.create_per_worker_dataset(per_worker_dataset(setup, source, step)))
     closure = _make_closure(setup, strategy, trainable, counters)
+    setup.begin()
     watch = _Watch(setup, channel, counters, step, total)
     saver = Saver(setup, trainable, channel)
     saved, scheduled, begun = step, step, None
     ahead = CLOSURES_AHEAD * setup.task.counts["worker"] * spec.train.steps_per_call
     while (applied := int(counters.applied.numpy())) < total:
         if channel.stopping.is_set():
-            _stop(channel, coordinator, counters, saver)
+            _stop(setup, channel, coordinator, counters, saver)
             return None
         claimed = int(counters.claimed.numpy())
         if claimed >= total and coordinator.done():
@@ -117,18 +118,20 @@ def _train(
         coordinator.done()
         time.sleep(POLL_SECONDS if begun else POLL_SECONDS / 10)
     watch.look(total)
+    setup.end(total)
     coordinator.join()
     saver.save(total)
     saver.wait()
     return (time.perf_counter() - begun[0], total - begun[1]) if begun else (0.0, 0)
 
 
-def _stop(channel: Channel, coordinator: Any, counters: Counters, saver: Saver) -> None:
+def _stop(setup: Setup, channel: Channel, coordinator: Any, counters: Counters, saver: Saver) -> None:
     counters.limit.assign(0)
     deadline = time.monotonic() + DRAIN_SECONDS
     while not coordinator.done() and time.monotonic() < deadline:
         time.sleep(0.02)
     step = int(counters.applied.numpy())
+    setup.end(step)
     saver.save(step)
     saver.wait()
     channel.tell("stopped", step=step)
@@ -137,16 +140,13 @@ def _stop(channel: Channel, coordinator: Any, counters: Counters, saver: Saver) 
 def per_worker_dataset(setup: Setup, source: inputs.Source, step: int) -> Any:
     """A function that gives a worker's endless batches, to be called on that worker."""
     spec, workers = setup.spec, setup.task.counts["worker"]
-    batch = batch_sizes(spec, setup.task.counts)[1]
 
     def dataset() -> Any:
         index = tf.cast(tf.distribute.coordinator.experimental_get_current_worker_index(), tf.int32)
         mine = source
         if source.dataset is not None:
             mine = setup.split(Shard("train", tf.cast(index, tf.int64), workers, spec.train.seed))
-        return inputs.training(
-            mine, batch=batch, shards=workers, index=index, local=1, seed=spec.train.seed, start=step // workers
-        )
+        return setup.training(mine, shards=workers, index=index, local=1, start=step // workers)
 
     return dataset
 
@@ -220,6 +220,7 @@ class _Watch:
         figures = dict(zip(self._names, means.tolist(), strict=True))
         figures["examples_per_second"] = (step - since) * self._batch / (now - then)
         self._channel.tell("step", step=step, **figures, workers=workers)
+        self._setup.after_run(step, self._names, means)
         every = self._setup.spec.train.log_steps
         if step // every > since // every or step == self._total:
             self._logged = (now, step, worker_steps)

@@ -10,7 +10,7 @@ import numpy as np
 
 from trainer.job.derived import batch_sizes
 from trainer.job.errors import Exit, TrainerError, UserError
-from trainer.runtime import checkpoint, training
+from trainer.runtime import checkpoint, exports, training
 from trainer.runtime.channel import Channel
 from trainer.runtime.training import Setup, Trainable
 
@@ -65,7 +65,9 @@ def finish(setup: Setup, values: checkpoint.Values, channel: Channel, step: int,
     channel.tell("finishing", step=step)
     model, figures = training.evaluate(setup, values)
     try:
-        training.export(model, setup.spec.directory)
+        exports.export(model, setup.spec.directory)
+        if not setup.spec.tasks.evaluator:
+            exports.run_exporters(setup, model, figures, last=True)
     except OSError as error:
         raise UserError(f"model_dir: {setup.spec.directory}: the model cannot be exported: {error.strerror}") from None
     seconds, steps = pace

@@ -105,11 +105,8 @@ def _data(setup: Setup, distribution: Any, step: int) -> tuple[inputs.Source, An
     position = members.index((task.type, task.index))
     source = setup.split(Shard("train", position, len(members), spec.train.seed))
     local = distribution.num_replicas_in_sync // len(members)
-    batch = batch_sizes(spec, task.counts)[1]
     batches = distribution.distribute_datasets_from_function(
-        lambda _: inputs.training(
-            source, batch=batch, shards=len(members), index=position, local=local, seed=spec.train.seed, start=step
-        )
+        lambda _: setup.training(source, shards=len(members), index=position, local=local, start=step)
     )
     return source, batches
 

@@ -16,7 +16,8 @@ def here_line(spec: JobSpec, task: Task, versions: dict[str, str]) -> str:
     """A task's first line, before it has met anybody."""
     group = spec.tasks.of(task.type)
     told = " ".join(f"{name}={version}" for name, version in versions.items())
-    return f"{task.name} of {spec.name} is here: {told} cpus={platform.cpus(group.cpu)} gpus={group.gpus}"
+    given = f" ({task.given} of TF_CONFIG, which names no chief)" if task.given else ""
+    return f"{task.name}{given} of {spec.name} is here: {told} cpus={platform.cpus(group.cpu)} gpus={group.gpus}"
 
 
 def start_line(spec: JobSpec, task: Task, replicas_in_sync: int, step: int) -> str:

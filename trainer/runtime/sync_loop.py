@@ -16,7 +16,7 @@ import tensorflow as tf
 from trainer.job.derived import batch_sizes
 from trainer.job.spec import JobSpec
 from trainer.job.tf_config import Task
-from trainer.runtime import checkpoint, inputs, training
+from trainer.runtime import checkpoint, training
 from trainer.runtime.channel import Channel
 from trainer.runtime.curve import Curve
 from trainer.runtime.finish import Saver, finish, raise_if_not_finite
@@ -53,11 +53,10 @@ def run(setup: Setup, resume_step: int, channel: Channel) -> None:
     channel.tell("start", step=step, steps=total, line=start_line(spec, task, strategy.num_replicas_in_sync, step))
 
     batch = batch_sizes(spec, task.counts)[1]
+    setup.begin()
     iterator = iter(
         strategy.distribute_datasets_from_function(
-            lambda _: inputs.training(
-                source, batch=batch, shards=workers, index=position, local=local, seed=spec.train.seed, start=step
-            )
+            lambda _: setup.training(source, shards=workers, index=position, local=local, start=step)
         )
     )
     call = _make_call(strategy, setup, trainable)
@@ -75,6 +74,7 @@ def run(setup: Setup, resume_step: int, channel: Channel) -> None:
         begun = begun or (now, step)
         rate = (step - logged[1]) * batch * local / (now - logged[0])
         window += means.numpy() * count
+        setup.after_run(step, names, local_means)
         if now >= tell_at or stopped or step == total:
             own = dict(zip(names, local_means.numpy().tolist(), strict=True))
             channel.tell("step", step=step, **own, examples_per_second=rate)
@@ -91,6 +91,7 @@ def run(setup: Setup, resume_step: int, channel: Channel) -> None:
             if saver:
                 saver.save(step)
         count = _until_next_boundary(step, total, spec)
+    setup.end(step)
     if saver:
         saver.wait()
     if stopped and step < total:

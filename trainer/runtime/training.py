@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
-import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from trainer.job.derived import batch_sizes, learning_rate, uses_tf_keras
+from trainer.job.derived import batch_sizes, learning_rate, replicas_in_sync, uses_tf_keras
 from trainer.job.errors import UserError
 from trainer.job.spec import JobSpec
 from trainer.job.tf_config import Task
 from trainer.runtime import checkpoint, devices, inputs, platform
 from trainer.workloads import datasets
+from trainer.workloads.estimator import Context, Hook
 from trainer.workloads.workload import Shard, Workload
 
 OPTIMIZERS = {"adam": keras.optimizers.Adam, "sgd": keras.optimizers.SGD,
@@ -40,10 +37,47 @@ class Setup:
     arrays: datasets.Arrays | None
 
     def split(self, shard: Shard) -> inputs.Source:
+        if self.workload.train_spec is not None:
+            return inputs.Source()  # input_fn gives batches, see `training`
         if self.workload.data is not None:
             return inputs.source(self.workload.data(shard), shard.split)
         assert self.arrays is not None
         return inputs.source((self.arrays[f"x_{shard.split}"], self.arrays[f"y_{shard.split}"]), shard.split)
+
+    def training(self, source: inputs.Source, *, shards: int, index: Any, local: int, start: int) -> Any:
+        """One task's endless batches; arguments as those of `inputs.training`."""
+        spec, batch = self.spec, batch_sizes(self.spec, self.task.counts)[1]
+        if self.workload.train_spec is not None:
+            asked = Context(shards, index, replicas_in_sync(spec, self.task.counts), batch)
+            return inputs.batches(self.workload.train_spec.input_fn(asked), batch, start * local)
+        return inputs.training(
+            source, batch=batch, shards=shards, index=index, local=local, seed=spec.train.seed, start=start
+        )
+
+    def evaluation(self) -> Any:
+        """Finite batches to evaluate on."""
+        wanted = self.workload.eval_spec
+        if wanted is not None:
+            batch = batch_sizes(self.spec, self.task.counts)[1]
+            return wanted.input_fn(Context(1, 0, 1, batch)).take(-1 if wanted.steps is None else wanted.steps)
+        return inputs.evaluation(self.split(Shard("test", seed=self.spec.train.seed)))
+
+    def begin(self) -> None:
+        for hook in self._hooks:
+            hook.begin()
+
+    def after_run(self, step: int, names: Sequence[str], values: Any) -> None:
+        """Tells the workload's hooks of a step; `values` is a vector of loss and metrics."""
+        for hook in self._hooks:
+            hook.after_run(step, dict(zip(names, np.array(values).tolist(), strict=True)))
+
+    def end(self, step: int) -> None:
+        for hook in self._hooks:
+            hook.end(step)
+
+    @property
+    def _hooks(self) -> Sequence[Hook]:
+        return self.workload.train_spec.hooks if self.workload.train_spec else ()
 
     @property
     def loss(self) -> PerExample:
@@ -163,7 +197,8 @@ def total_steps(setup: Setup, training: inputs.Source) -> int:
     global_batch, _ = batch_sizes(spec, setup.task.counts)
     if spec.train.epochs is not None:
         return inputs.steps_in_epochs(training, spec.train.epochs, global_batch)
-    return spec.train.steps or 1000
+    default = setup.workload.train_spec and setup.workload.train_spec.max_steps
+    return spec.train.steps or default or 1000
 
 
 def newest_values(setup: Setup, trainable: Trainable) -> tuple[int, checkpoint.Values | None, list[str]]:
@@ -204,9 +239,8 @@ def evaluate(setup: Setup, values: checkpoint.Values) -> tuple[Any, dict[str, fl
         variable.assign(values[f"model.{i:03d}"])
     if setup.workload.evaluate is not None:
         return model, {name: float(value) for name, value in setup.workload.evaluate(model).items()}
-    test = setup.split(Shard("test", seed=setup.spec.train.seed))
     if setup.spec.api == "keras_fit":
-        found = model.evaluate(inputs.evaluation(test), verbose=0, return_dict=True)
+        found = model.evaluate(setup.evaluation(), verbose=0, return_dict=True)
         return model, {name: float(value) for name, value in found.items()}
     figures = {"loss": setup.loss, **setup.metrics}
 
@@ -216,23 +250,10 @@ def evaluate(setup: Setup, values: checkpoint.Values) -> tuple[Any, dict[str, fl
         return tf.stack([tf.reduce_sum(tf.cast(f(y, prediction), tf.float32)) for f in figures.values()])
 
     sums, count = np.zeros(len(figures)), 0
-    for x, y in inputs.evaluation(test):
+    for x, y in setup.evaluation():
         sums += score(x, y).numpy()
-        count += len(y)
+        count += len(tf.nest.flatten(y)[0])
     return model, {name: float(s / count) for name, s in zip(figures, sums, strict=True)}
-
-
-def export(model: Any, model_dir: str) -> None:
-    """Writes export/model.keras and export/saved_model, whole or not at all."""
-    target = Path(model_dir) / "export"
-    temporary = target.with_name(".tmp-export")
-    shutil.rmtree(temporary, ignore_errors=True)
-    temporary.mkdir(parents=True)
-    model.save(temporary / "model.keras")
-    with contextlib.redirect_stdout(io.StringIO()):  # tf_keras' export cannot be told to be quiet
-        model.export(str(temporary / "saved_model"))
-    shutil.rmtree(target, ignore_errors=True)
-    temporary.rename(target)
 
 
 def _cross_entropy(y: Any, prediction: Any) -> Any:

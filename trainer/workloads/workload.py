@@ -10,6 +10,10 @@ evaluate(model) -> dict         optional: final figures by name; default the mea
 fit(model, run)                 optional, only for api keras_fit: calls model.fit; see `fit.py`
 SETTINGS = {"units": 64}        optional: literal values, which `settings` of a spec changes before anything is called
 
+Under api train_and_evaluate it is instead
+
+train_and_evaluate() -> (Estimator, TrainSpec, EvalSpec)        required; see `estimator.py`
+
 Under the strategy graph it is instead
 
 compute(cluster) -> dict        required: places work on the servers; see `cluster.py`
@@ -27,10 +31,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from trainer.job.errors import UserError
 from trainer.job.spec import JobSpec
+
+if TYPE_CHECKING:
+    from trainer.workloads.estimator import EvalSpec, TrainSpec
 
 MODELS = ("mnist", "digits")
 GRAPHS = ("sum", "mean", "ensemble", "matmul", "matpow", "remote_gpu")
@@ -60,6 +67,9 @@ class Workload:
     metrics: dict[str, Callable[[Any, Any], Any]] | None = field(default=None)
     evaluate: Callable[[Any], dict[str, float]] | None = None
     fit: Callable[[Any, Any], None] | None = None
+    train_spec: TrainSpec | None = None
+    eval_spec: EvalSpec | None = None
+    """Both only under api train_and_evaluate."""
 
 
 @dataclass(frozen=True)
@@ -85,10 +95,11 @@ def check(spec: JobSpec) -> None:
     defined = {n.name for n in tree.body if isinstance(n, ast.FunctionDef)}
     defined |= set(_assignments(tree))
     defined |= {a.asname or a.name for n in tree.body if isinstance(n, ast.ImportFrom) for a in n.names}
-    function = "compute" if spec.strategy == "graph" else "model"
+    function: str = spec.api if spec.api == "train_and_evaluate" else "model"
+    function = "compute" if spec.strategy == "graph" else function
     if function not in defined:
         raise UserError(f"workload: {name}: has no function {function}(); {_CONTRACT}")
-    if spec.strategy != "graph" and spec.dataset is None and not {"data", "DATASET"} & defined:
+    if function == "model" and spec.dataset is None and not {"data", "DATASET"} & defined:
         raise UserError(f"workload: {name}: has neither data() nor DATASET, and the spec names no dataset; {_CONTRACT}")
 
 
@@ -164,6 +175,8 @@ def load(spec: JobSpec) -> Workload:
     """
     check(spec)
     module = _import(spec, "")
+    if spec.api == "train_and_evaluate":
+        return _estimator(spec.workload, module)
     return Workload(
         name=spec.workload,
         model=module.model,
@@ -173,6 +186,25 @@ def load(spec: JobSpec) -> Workload:
         metrics=getattr(module, "METRICS", None),
         evaluate=getattr(module, "evaluate", None),
         fit=getattr(module, "fit", None),
+    )
+
+
+def _estimator(name: str, module: ModuleType) -> Workload:
+    from trainer.workloads.estimator import Estimator, EvalSpec, TrainSpec
+
+    given = module.train_and_evaluate()
+    kinds = (Estimator, TrainSpec, EvalSpec)
+    if not isinstance(given, tuple) or len(given) != len(kinds) or not all(map(isinstance, given, kinds)):
+        raise UserError(f"workload: {name}: train_and_evaluate() must give (Estimator, TrainSpec, EvalSpec)")
+    estimator, train_spec, eval_spec = given
+    metrics = {} if estimator.metrics is None and estimator.loss is not None else estimator.metrics
+    return Workload(
+        name=name,
+        model=estimator.model,
+        loss=estimator.loss,
+        metrics=None if metrics is None else dict(metrics),
+        train_spec=train_spec,
+        eval_spec=eval_spec,
     )
 
 

@@ -198,6 +198,35 @@ def test_a_tf_config_nested_too_deep_is_told() -> None:
     assert told.startswith(f"'{'[' * 60}': is not JSON: ")
 
 
+GUIDE = {
+    "cluster": {"worker": ["host1:2222", "host2:2222", "host3:2222"], "ps": ["host4:2222", "host5:2222"]},
+    "task": {"type": "worker", "index": 1},
+}
+"""What the distribution guide shows: no chief, for with Estimators the first worker was the chief."""
+
+
+@pytest.mark.parametrize(
+    ("given", "name"),
+    [(("worker", 0), "chief:0"), (("worker", 1), "worker:0"), (("worker", 2), "worker:1"), (("ps", 1), "ps:1")],
+)
+def test_the_first_worker_of_the_guides_tf_config_is_the_chief(given: tuple[str, int], name: str) -> None:
+    config = {**GUIDE, "task": {"type": given[0], "index": given[1]}}
+    task = from_environment(PS, {"TF_CONFIG": json.dumps(config)})
+    assert task.name == name
+    assert task.given == ("{}:{}".format(*given) if given[0] == "worker" else None)
+    assert task.cluster == {
+        "chief": ["host1:2222"],
+        "worker": ["host2:2222", "host3:2222"],
+        "ps": ["host4:2222", "host5:2222"],
+    }
+
+
+@pytest.mark.parametrize("index", [-1, 3, "1"])
+def test_an_index_that_is_wrong_stays_wrong_without_a_chief(index: Any) -> None:
+    (told,) = problems({**GUIDE, "task": {"type": "worker", "index": index}}, PS)
+    assert told.startswith("task.index: ")
+
+
 @pytest.mark.parametrize("missing", ["chief", "worker", "ps"])
 def test_parameter_server_needs_chief_worker_and_ps(missing: str) -> None:
     cluster = {t: [f"{t}:1"] for t in ("chief", "worker", "ps") if t != missing}

@@ -341,22 +341,6 @@ def test_a_split_comes_from_the_dataset_or_from_the_data_function() -> None:
     assert (source.count(), asked) == (5, [shard])
 
 
-def test_the_export_is_a_model_that_others_can_load_and_replaces_the_one_before(
-    tmp_path: Path, built: Trainable
-) -> None:
-    (tmp_path / "export").mkdir()
-    (tmp_path / "export" / "old").write_text("")
-    (tmp_path / ".tmp-export").mkdir()
-    training.export(built.model, str(tmp_path))
-    assert sorted(path.name for path in (tmp_path / "export").iterdir()) == ["model.keras", "saved_model"]
-    assert [path.name for path in tmp_path.iterdir()] == ["export"]
-    x = DIGITS["x_test"][:5]
-    expected = built.model(x).numpy()
-    np.testing.assert_allclose(keras.models.load_model(tmp_path / "export" / "model.keras")(x), expected, atol=1e-5)
-    served = tf.saved_model.load(tmp_path / "export" / "saved_model")
-    np.testing.assert_allclose(served.serve(x), expected, atol=1e-5)
-
-
 # Keras' counters. ---------------------------------------------------------------------------------
 
 

@@ -1,0 +1,163 @@
+"""The Estimator's contract without the Estimator, which TensorFlow removed: for `api: train_and_evaluate`.
+
+A workload's train_and_evaluate() gives the three that tf.estimator.train_and_evaluate took:
+
+    return LinearRegressor(["x"]), TrainSpec(input_fn, max_steps=200), EvalSpec(input_fn)
+
+What is different: the optimizer is the spec's (`train.optimizer`), and a model_fn is called once, with symbolic inputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import keras
+
+PerExample = Callable[[Any, Any], Any]
+
+
+@dataclass(frozen=True)
+class Context:
+    """Who asks for data, as tf.distribute.InputContext tells it, and how many examples a batch of one replica has."""
+
+    num_input_pipelines: int
+    input_pipeline_id: Any
+    """Which of them; under parameter_server a scalar tensor."""
+    num_replicas_in_sync: int
+    batch_size: int
+
+    def get_per_replica_batch_size(self, global_batch_size: int) -> int:
+        """As that of InputContext: for an input_fn that was written for it."""
+        return global_batch_size // self.num_replicas_in_sync
+
+
+InputFn = Callable[[Context], Any]
+"""Gives a tf.data.Dataset of (features, labels) in batches of one replica; called once on each worker."""
+
+
+@dataclass(frozen=True)
+class Estimator:
+    """What is trained. `model` is called again for each copy that is evaluated."""
+
+    model: Callable[[], Any]
+    loss: PerExample | None = None
+    """loss(labels, predictions): one value per example; default cross-entropy from logits."""
+    metrics: Mapping[str, PerExample] | None = None
+
+
+@dataclass(frozen=True)
+class ModelSpec:
+    """What a model_fn gives: symbolic tensors, the loss and each metric with one value per example."""
+
+    predictions: Any
+    loss: Any
+    metrics: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Hook:
+    """Called on every task that trains; under parameter_server on the chief."""
+
+    def begin(self) -> None:
+        """Before the first step of this run."""
+
+    def after_run(self, step: int, figures: Mapping[str, float]) -> None:
+        """After each call of some steps, with this task's loss and metrics."""
+
+    def end(self, step: int) -> None:
+        """After the last step, also where the job was stopped."""
+
+
+@dataclass(frozen=True)
+class TrainSpec:
+    input_fn: InputFn
+    max_steps: int | None = None
+    """Of the whole job; `train.steps` of the job spec has the last word."""
+    hooks: Sequence[Hook] = ()
+
+
+@dataclass(frozen=True)
+class EvalSpec:
+    input_fn: InputFn
+    steps: int | None = 100
+    """Batches to evaluate; None is all there are."""
+    throttle_secs: float = 600.0
+    """At least so long between two evaluations by the evaluator; the last checkpoint is always evaluated."""
+    exporters: Sequence[Exporter] = ()
+
+
+@dataclass(frozen=True)
+class Exporter:
+    """Writes `exporters/NAME/model.keras` for an evaluated model, where `wanted` says so."""
+
+    name: str
+
+    def wanted(self, figures: Mapping[str, float], best: Mapping[str, float] | None, last: bool) -> bool:
+        """Whether to export: `best` are the figures of the last export, None before the first."""
+        return True
+
+    def export(self, model: Any, folder: Path) -> None:
+        model.save(folder / "model.keras")
+
+
+class LatestExporter(Exporter):
+    """Every evaluated model, each over the one before."""
+
+
+class FinalExporter(Exporter):
+    """Only the last one."""
+
+    def wanted(self, figures: Mapping[str, float], best: Mapping[str, float] | None, last: bool) -> bool:
+        return last
+
+
+class BestExporter(Exporter):
+    """The one with the smallest loss."""
+
+    def wanted(self, figures: Mapping[str, float], best: Mapping[str, float] | None, last: bool) -> bool:
+        return best is None or figures["loss"] < best["loss"]
+
+
+def from_model_fn(
+    model_fn: Callable[[Any, Any], ModelSpec], features: Any, labels: Any, metrics: Sequence[str] = ()
+) -> Estimator:
+    """An Estimator of a model_fn(features, labels), written with Keras layers and keras.ops.
+
+    It is called once, with these symbolic inputs, as an Estimator called it to build its graph. There is no `mode`:
+    layers know whether they train. Loss and metrics may use labels and predictions (which may be a dict).
+
+    Args:
+        features, labels: keras.Input, or a dict of them by name.
+        metrics: names of those that it gives.
+    """
+    graph: list[Any] = []
+
+    def model() -> Any:
+        spec = model_fn(features, labels)
+        graph[:] = [keras.Function([labels, spec.predictions], {"loss": spec.loss, **spec.metrics})]
+        return keras.Model(features, spec.predictions)
+
+    def figure(name: str) -> PerExample:
+        return lambda y, predictions: graph[0]([y, predictions])[name]
+
+    return Estimator(model, figure("loss"), {name: figure(name) for name in metrics})
+
+
+class LinearRegressor(Estimator):
+    """A weighted sum of named features and a bias, with squared loss: tf.estimator.LinearRegressor."""
+
+    def __init__(self, features: Sequence[str]) -> None:
+        def model() -> Any:
+            inputs = {name: keras.Input((1,), name=name) for name in features}
+            columns = list(inputs.values())
+            joined = columns[0] if len(columns) == 1 else keras.layers.Concatenate()(columns)
+            return keras.Model(inputs, keras.layers.Dense(1, kernel_initializer="zeros")(joined))
+
+        metrics = {"label/mean": lambda y, _: _column(y), "prediction/mean": lambda _, p: _column(p)}
+        super().__init__(model, lambda y, p: keras.ops.square(_column(p) - _column(y)), metrics)
+
+
+def _column(values: Any) -> Any:
+    return keras.ops.reshape(values, (-1,))
