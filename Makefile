@@ -57,6 +57,10 @@ test: setup ## unit, golden and local-cluster tests
 	$(BIN)/pytest -n auto tests/unit tests/golden
 	$(BIN)/pytest -n 2 tests/local
 
+.PHONY: support-table
+support-table: setup ## run every API under every strategy, and write the README's table of it
+	$(BIN)/python -m tests.local.support
+
 .PHONY: soak
 soak: setup ## kill tasks for minutes and look at what is left
 	TRAINER_SOAK_SEED=$${TRAINER_SOAK_SEED:-$$(date +%s)} $(BIN)/pytest -n 2 -m soak tests/local

@@ -1,3 +1,4 @@
+import importlib
 import subprocess
 import sys
 from pathlib import Path
@@ -91,6 +92,129 @@ def test_a_name_that_is_not_ours_is_told_with_ours() -> None:
     assert told == "workload: 'resnet': not known; known: mnist, digits; or a path that ends in .py"
 
 
+def test_a_misspelt_name_is_told_with_the_nearest() -> None:
+    told = problem("mnits")
+    assert told == "workload: 'mnits': not known; did you mean mnist?; known: mnist, digits; or a path that ends in .py"
+    assert "did you mean matmul?" in problem("matmull", strategy="graph")
+
+
+GRAPHS = "sum, mean, ensemble, matmul, matpow, remote_gpu"
+
+
+@pytest.mark.parametrize("name", workload.GRAPHS)
+def test_our_graphs_are_fine_under_strategy_graph(name: str) -> None:
+    workload.check(spec_of(name, strategy="graph"))
+
+
+@pytest.mark.parametrize("name", workload.GRAPHS)
+def test_a_graph_is_refused_where_a_model_is_trained(name: str) -> None:
+    told = problem(name, strategy="mirrored")
+    assert told == (
+        f"workload: '{name}': is for strategy graph; mirrored trains mnist, digits, or a path that ends in .py"
+    )
+
+
+@pytest.mark.parametrize("name", workload.MODELS)
+def test_a_model_is_refused_under_strategy_graph(name: str) -> None:
+    told = problem(name, strategy="graph")
+    assert told == f"workload: '{name}': trains a model; strategy graph runs {GRAPHS}, or a path that ends in .py"
+
+
+@pytest.mark.parametrize("api", ["keras_fit", "train_and_evaluate"])
+def test_an_api_other_than_loop_needs_a_file_of_the_users(api: str) -> None:
+    assert problem("digits", api=api) == f"workload: 'digits': {api} needs a file of your own{CONTRACT}"
+
+
+# Each: a spec, and the one function that its file must hold, for which it needs no data.
+OTHERS: list[tuple[dict[str, Any], str]] = [
+    ({"strategy": "graph"}, "compute"),
+    ({"api": "train_and_evaluate"}, "train_and_evaluate"),
+]
+
+
+@pytest.mark.parametrize(("spec", "function"), OTHERS)
+def test_a_file_must_hold_the_function_of_its_strategy_and_api(
+    tmp_path: Path, spec: dict[str, Any], function: str
+) -> None:
+    path = file(tmp_path, MODEL + "DATASET = 'digits'")
+    assert problem(path, **spec) == f": has no function {function}(){CONTRACT}"
+    workload.check(spec_of(file(tmp_path, f"def {function}(): pass"), **spec))
+
+
+def test_under_keras_fit_a_file_holds_model_and_data(tmp_path: Path) -> None:
+    workload.check(spec_of(file(tmp_path, MODEL + "DATASET = 'digits'"), api="keras_fit"))
+    assert problem(file(tmp_path, "def fit(model, run): pass"), api="keras_fit") == NO_MODEL
+    assert problem(file(tmp_path, MODEL), api="keras_fit") == NO_DATA
+
+
+# Settings. ----------------------------------------------------------------------------------------
+
+OWN = MODEL + "DATASET = 'digits'\n"
+SETTINGS = OWN + "SETTINGS = {'units': 64, 'rate': 0.5, 'deep': False, 'text': 'a', 'sizes': [1], 'any': None}\n"
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"units": 3},
+        {"rate": 0.25, "deep": True, "text": "", "sizes": []},
+        {"rate": 1},
+        {"any": 1},
+        {"any": "x"},
+        {"any": [1]},
+        {"any": None},
+    ],
+)
+def test_a_setting_has_the_type_of_its_default(tmp_path: Path, settings: dict[str, Any]) -> None:
+    workload.check(spec_of(file(tmp_path, SETTINGS), settings=settings))
+
+
+# Each: a setting, its value, and what is told.
+WRONG: list[tuple[str, Any, str]] = [
+    ("unit", 3, "unknown setting; did you mean units?"),
+    ("zzz", 3, "unknown setting; workload mine.py has units, rate, deep, text, sizes, any"),
+    ("units", 0.5, "must be int, as its default 64"),
+    ("units", True, "must be int, as its default 64"),
+    ("units", None, "must be int, as its default 64"),
+    ("rate", True, "must be float, as its default 0.5"),
+    ("rate", "0.5", "must be float, as its default 0.5"),
+    ("deep", 1, "must be bool, as its default False"),
+    ("text", 1, "must be str, as its default 'a'"),
+    ("sizes", {"a": 1}, "must be list, as its default [1]"),
+]
+
+
+@pytest.mark.parametrize(("key", "value", "told"), WRONG)
+def test_a_setting_that_is_wrong_is_told_with_its_value(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str, value: Any, told: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    file(tmp_path, SETTINGS)
+    assert problem("mine.py", settings={key: value}) == f"settings.{key}: {value!r}: {told}"
+
+
+def test_settings_that_are_wrong_are_told_all_at_once(tmp_path: Path) -> None:
+    with pytest.raises(UserError) as caught:
+        workload.check(spec_of(file(tmp_path, SETTINGS), settings={"unit": 3, "rate": 0.1, "text": 4}))
+    assert [line.split(":")[0] for line in caught.value.problems] == ["settings.unit", "settings.text"]
+
+
+@pytest.mark.parametrize("text", ["", "SETTINGS = {}", "SETTINGS: dict[str, int]"])
+def test_a_file_without_settings_has_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    file(tmp_path, OWN + text)
+    workload.check(spec_of("mine.py"))
+    told = problem("mine.py", settings={"units": 3})
+    assert told == "settings.units: 3: unknown setting; workload mine.py has none"
+
+
+def test_settings_of_our_own_are_known_too() -> None:
+    workload.check(spec_of("matpow", strategy="graph", settings={"size": 10, "devices": ["a", "b"]}))
+    told = problem("sum", strategy="graph", settings={"y": 1})
+    assert told == "settings.y: 1: unknown setting; workload sum has x"
+    assert problem("digits", settings={"units": 1}).endswith("unknown setting; workload digits has none")
+
+
 def test_a_file_that_is_not_there_or_no_file(tmp_path: Path) -> None:
     assert problem(tmp_path / "no.py") == ": no such file (a path is relative to the spec)"
     (tmp_path / "folder.py").mkdir()
@@ -147,6 +271,108 @@ def test_a_dataset_in_the_spec_takes_the_place_of_the_files(tmp_path: Path) -> N
     text = MODEL + "DATASET = 'digits'\ndef data(shard): return 1\n"
     loaded = workload.load(spec_of(file(tmp_path, text), dataset="mnist"))
     assert (loaded.dataset, loaded.data) == ("mnist", None)
+
+
+def test_a_fit_of_the_files_is_loaded(tmp_path: Path) -> None:
+    text = MODEL + "DATASET = 'digits'\ndef fit(model, run): run.append(model)\n"
+    loaded = workload.load(spec_of(file(tmp_path, text), api="keras_fit"))
+    run: list[int] = []
+    assert loaded.fit is not None
+    loaded.fit(7, run)
+    assert run == [7]
+
+
+@pytest.mark.parametrize("kind", ["", ": dict"])
+def test_settings_are_changed_before_anything_is_called(tmp_path: Path, kind: str) -> None:
+    text = f"SETTINGS{kind} = {{'units': 64, 'rate': 0.5}}\ndef model(): return SETTINGS\nDATASET = 'digits'\n"
+    path = file(tmp_path, text)
+    assert workload.load(spec_of(path, settings={"units": 3})).model() == {"units": 3, "rate": 0.5}
+    assert workload.load(spec_of(path)).model() == {"units": 64, "rate": 0.5}
+
+
+def test_a_setting_that_is_wrong_stops_a_file_before_it_is_run(tmp_path: Path) -> None:
+    path = file(tmp_path, SETTINGS + "1 / 0\n")
+    assert problem(path, workload.load, settings={"units": "x"}).startswith("settings.units: 'x': must be int")
+
+
+def test_a_graph_of_the_users_is_loaded_with_its_settings(tmp_path: Path) -> None:
+    text = "SETTINGS = {'x': 2}\ndef compute(cluster): return {'y': cluster * SETTINGS['x']}\n"
+    path = file(tmp_path, text)
+    loaded = workload.load_graph(spec_of(path, strategy="graph", settings={"x": 5}))
+    assert (loaded.name, loaded.compute(3)) == (str(path), {"y": 15})
+
+
+def test_a_graph_that_raises_when_imported_is_told_with_its_line(tmp_path: Path) -> None:
+    path = file(tmp_path, "def compute(cluster): pass\n1 / 0\n")
+    told = problem(path, workload.load_graph, strategy="graph")
+    assert told == ":2: ZeroDivisionError: division by zero"
+
+
+def test_a_graph_of_ours_is_loaded_with_its_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = importlib.import_module("trainer.workloads.graphs.sum")
+    monkeypatch.setattr(module, "SETTINGS", {"x": 2})
+    loaded = workload.load_graph(spec_of("sum", strategy="graph", settings={"x": 5}))
+    assert (loaded.name, loaded.compute) == ("sum", module.compute)
+    assert module.SETTINGS == {"x": 5}
+
+
+ESTIMATOR = """from trainer.workloads.estimator import Estimator, EvalSpec, LinearRegressor, TrainSpec
+def model(): return 1
+def loss(y, prediction): return 2
+def input_fn(context): return 3
+trained, evaluated = TrainSpec(input_fn, max_steps=5), EvalSpec(input_fn, steps=6)
+def train_and_evaluate(): return {}
+"""
+
+
+def estimator(tmp_path: Path, given: str) -> workload.Workload:
+    return workload.load(spec_of(file(tmp_path, ESTIMATOR.format(given)), api="train_and_evaluate"))
+
+
+def test_what_train_and_evaluate_gives_is_loaded(tmp_path: Path) -> None:
+    loaded = estimator(tmp_path, "Estimator(model, loss, {'a': loss}), trained, evaluated")
+    assert loaded.name == str(tmp_path / "mine.py")
+    assert loaded.model() == 1
+    assert loaded.loss is not None
+    assert loaded.loss(0, 0) == 2
+    assert loaded.metrics == {"a": loaded.loss}
+    assert loaded.train_spec is not None
+    assert loaded.eval_spec is not None
+    assert (loaded.train_spec.max_steps, loaded.eval_spec.steps) == (5, 6)
+    assert (loaded.data, loaded.dataset, loaded.evaluate, loaded.fit) == (None, None, None, None)
+
+
+@pytest.mark.parametrize(
+    ("parts", "metrics"), [("", None), (", loss", []), (", metrics={'a': loss}", ["a"]), (", loss, {}", [])]
+)
+def test_an_estimator_with_a_loss_of_its_own_has_no_accuracy_by_default(
+    tmp_path: Path, parts: str, metrics: list[str] | None
+) -> None:
+    loaded = estimator(tmp_path, f"Estimator(model{parts}), trained, evaluated")
+    assert (loaded.metrics if loaded.metrics is None else list(loaded.metrics)) == metrics
+
+
+def test_a_subclass_of_estimator_will_do(tmp_path: Path) -> None:
+    assert estimator(tmp_path, "LinearRegressor(['x']), trained, evaluated").loss is not None
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        "None",
+        "Estimator(model)",
+        "(Estimator(model), trained)",
+        "(Estimator(model), trained, evaluated, 1)",
+        "[Estimator(model), trained, evaluated]",
+        "(Estimator(model), evaluated, trained)",
+        "(Estimator, trained, evaluated)",
+        "(model, trained, evaluated)",
+    ],
+)
+def test_train_and_evaluate_must_give_its_three(tmp_path: Path, given: str) -> None:
+    path = file(tmp_path, ESTIMATOR.format(given))
+    told = problem(path, workload.load, api="train_and_evaluate")
+    assert told == ": train_and_evaluate() must give (Estimator, TrainSpec, EvalSpec)"
 
 
 RAISES = [

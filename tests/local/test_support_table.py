@@ -1,0 +1,25 @@
+"""The README's table of what works under what claims no more than what a run shows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.local.support import APIS, CPU, claims, library, try_out
+
+CLAIMS = {(setup, api): cell for setup, api, cell in claims()}
+
+
+def test_the_table_has_every_api_under_every_strategy() -> None:
+    assert set(CLAIMS) == {(setup, api) for setup in CPU for api in APIS}
+
+
+@pytest.mark.parametrize(("setup", "api"), CLAIMS)
+def test_a_cell_claims_what_a_run_shows(tmp_path: Path, setup: str, api: str) -> None:
+    cell = CLAIMS[setup, api]
+    found = try_out(tmp_path, CPU[setup], api, steps=200)
+    if found.verdict == "works":
+        assert cell.startswith(f"works{library(CPU[setup], api)}: ")
+    else:
+        assert cell == found.text("")
