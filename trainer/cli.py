@@ -268,7 +268,7 @@ def describe(spec: JobSpec) -> list[str]:
 
 
 def _derived(spec: JobSpec) -> list[tuple[str, ...]]:
-    from trainer.job.derived import batch_sizes, learning_rate, replicas_in_sync
+    from trainer.job.derived import DEFAULT_STEPS, batch_sizes, learning_rate, replicas_in_sync
 
     train, counts = spec.train, spec.tasks.counts()
     replicas = replicas_in_sync(spec, counts)
@@ -276,7 +276,7 @@ def _derived(spec: JobSpec) -> list[tuple[str, ...]]:
     rate = f"{learning_rate(spec, counts):g}"
     if train.learning_rate_scaling != "none":
         rate += f" ({train.learning_rate:g}, {train.learning_rate_scaling} in {replicas} replicas)"
-    length = ("epochs", str(train.epochs)) if train.epochs else ("steps", str(train.steps or 1000))
+    length = ("epochs", str(train.epochs)) if train.epochs else ("steps", str(train.steps or DEFAULT_STEPS))
     return [
         ("job", spec.name),
         ("strategy", spec.strategy),

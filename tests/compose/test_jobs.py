@@ -14,7 +14,7 @@ import pytest
 import yaml
 from docker.errors import ImageNotFound
 
-from tests.compose.project import CLIENT, Project, file_of, left_of, root_compose, run_in
+from tests.compose.project import CLIENT, ROOT, Project, file_of, left_of, root_compose, run_in
 from tests.harness import Job, assert_same_curve
 from tests.local import specs
 
@@ -144,3 +144,12 @@ def test_local_and_compose_train_the_same(tmp_path: Path) -> None:
         assert project.wait() == 0, project.output
         assert project.result()["tasks"] == job.result()["tasks"]
         assert_same_curve((job.model_dir / "metrics.jsonl").read_text(), project.file("metrics.jsonl"), steps=60)
+
+
+@pytest.mark.parametrize("name", specs.GRAPHS)
+def test_a_graph_job_computes_in_containers(tmp_path: Path, name: str) -> None:
+    spec = yaml.safe_load((ROOT / f"k8s/jobs/{name}.yaml").read_text())
+    with Project(tmp_path, {**spec, "name": f"graph-{name}"}) as project:
+        assert project.wait() == 0, project.output
+    for line in specs.GRAPHS[name]:
+        assert any(each.endswith(f"| {line}") for each in project.lines), project.output

@@ -12,8 +12,10 @@ from tests.harness import Job, assert_same_curve
 from tests.kind.cluster import ROOT, Namespace, kubectl, render
 from tests.local import specs
 
-# The CNN learns fast at this rate: a minute instead of the ten of 5,000 steps at the classic rate.
-SHORT = "train.steps=400 train.learning_rate=1e-3 train.checkpoint_steps=200"
+# The CNN learns fast at this rate: a minute instead of the ten of 5,000 steps at the classic rate. 50 examples in each
+# step of both.
+SHORT = "train.steps=400 train.learning_rate=1e-3 train.checkpoint_steps=200 "
+SHORT += "train.batch_size=null train.global_batch_size=50"
 REPLICAS = {"mnist-ps": 1, "mnist-mwms": 2}
 GOLDEN = sorted((ROOT / "tests/golden").glob("kubernetes-*.yaml"))
 
@@ -46,3 +48,10 @@ def test_local_and_kubernetes_train_the_same(namespace: Namespace, tmp_path: Pat
     there.wait()
     assert json.loads(there.file("result.json"))["tasks"] == here.result()["tasks"]
     assert_same_curve((here.model_dir / "metrics.jsonl").read_text(), there.file("metrics.jsonl"), steps=60)
+
+
+def test_graph_jobs_compute_in_pods(namespace: Namespace) -> None:
+    jobs = {name: namespace.submit(ROOT / f"k8s/jobs/{name}.yaml") for name in specs.GRAPHS}
+    for name, job in jobs.items():
+        job.wait()
+        assert set(specs.GRAPHS[name]) <= set(job.log().splitlines()), job.log()

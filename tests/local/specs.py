@@ -7,6 +7,23 @@ from typing import Any
 DEADLINES = {"rendezvous": 60, "hang": 20, "chief_lost": 40}
 
 
+GRAPHS = {
+    "sum": [
+        "y1 = 302 on /job:local/task:0/device:CPU:0",
+        "y2 = -64 on /job:local/task:1/device:CPU:0",
+        "y = 238 on /job:chief/task:0/device:CPU:0",
+    ],
+    "mean": ["weighted by size  = 4.852776, right; NumPy says 4.852776"],
+    "matmul": [
+        "product = [[22, 28], [49, 64]] on /job:worker/task:0/device:CPU:0",
+        "product again = [[22, 28], [49, 64]] on /job:worker/task:1/device:CPU:0",
+        "their sum = [[44, 56], [98, 128]] on /job:chief/task:0/device:CPU:0",
+        "small = [[5, 8], [13, 20]] on /job:worker/task:0/device:CPU:0",
+    ],
+}
+"""What some of k8s/jobs print, on every target."""
+
+
 def parameter_server(*, steps: int = 400, workers: int = 2, **more: Any) -> dict[str, Any]:
     return _spec("parameter_server", {"ps": 1, "worker": workers}, steps, more)
 

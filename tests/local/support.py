@@ -81,11 +81,11 @@ def try_out(folder: Path, setup: dict[str, Any], api: str, steps: int) -> Outcom
     try:
         load.build(spec)
     except UserError as error:
-        return Outcome("refused", str(error).rpartition(": ")[2])
+        return Outcome("refused", str(error).rpartition(": ")[2].partition(";")[0])
     with Job(folder, spec) as job:
         code = job.wait()
     if code == Exit.DEVICES:
-        return Outcome("not testable here", "no such device")
+        return Outcome("not testable here", f"no {'TPU' if setup['strategy'] == 'tpu' else 'GPU'}")
     if code != 0:
         told = [line for line in job.lines if "| trainer: " in line]
         return Outcome("refused", told[-1].rpartition("| trainer: ")[2] if told else job.output)
@@ -106,7 +106,7 @@ def library(setup: dict[str, Any], api: str) -> str:
 def claims() -> Iterator[tuple[str, str, str]]:
     """(setup, api, cell) of the README's table of CPUs."""
     text = README.read_text()
-    table = text[text.index(BEGIN) : text.index(END)]
+    table = text[text.index(BEGIN) : text.index(END)].partition("| on a GPU")[0]
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines() if line[:2] == "| "]
     for name, *cells in rows[1:]:
         if name.startswith("`"):

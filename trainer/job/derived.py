@@ -10,6 +10,7 @@ from trainer.job.names import TaskType
 if TYPE_CHECKING:
     from trainer.job.spec import JobSpec
 
+DEFAULT_STEPS = 1000
 ONE_TASK = ("mirrored", "central_storage", "one_device", "tpu")
 """Strategies whose replicas are the devices of one task."""
 COORDINATED = ("parameter_server", "graph")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from trainer.job.derived import ONE_TASK, batch_rule, rate_rule
+from trainer.job.derived import DEFAULT_STEPS, ONE_TASK, batch_rule, rate_rule
 from trainer.job.names import DNS_LABEL, MAX_DNS_LABEL, container_address, host_name
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class Problem(NamedTuple):
 
 def problems(spec: JobSpec) -> list[Problem]:
     """All that fields by themselves could not see."""
-    found = (_name_problems, _volume_problems, _task_problems, _device_problems, _train_problems)
+    found = (_name_problems, _volume_problems, _task_problems, _device_problems, _train_problems, _api_problems)
     return [problem for look in found for problem in look(spec)]
 
 
@@ -143,9 +143,32 @@ def _train_problems(spec: JobSpec) -> list[Problem]:
             problems.append(
                 Problem(f"train.{other}", getattr(train, other), f"give {other} or learning_rates, not both")
             )
+    return problems
+
+
+def _api_problems(spec: JobSpec) -> list[Problem]:
+    problems: list[Problem] = []
+    train = spec.train
     if spec.strategy == "graph" and spec.api != "loop":
         rule = "a graph job trains nothing by an API; remove it, or choose another strategy"
         problems.append(Problem("api", spec.api, rule, ("strategy",)))
+    if spec.api == "keras_fit":
+        for key in ("optimizer", "learning_rate", "learning_rates", "learning_rate_scaling", "steps_per_call"):
+            if getattr(train, key) != type(train).model_fields[key].default:
+                rule = "under keras_fit that is said in the workload's model.compile; remove it"
+                problems.append(Problem(f"train.{key}", getattr(train, key), rule, ("api",)))
+        steps, epoch = train.steps or DEFAULT_STEPS, train.checkpoint_steps
+        if train.epochs is None and steps > epoch and steps % epoch:
+            rule = (
+                f"keras_fit saves after an epoch of train.checkpoint_steps={epoch}; make it a multiple, or give epochs"
+            )
+            problems.append(Problem("train.steps", steps, rule, ("api", "train.checkpoint_steps", "train.epochs")))
+    if spec.api == "train_and_evaluate":
+        rule = "under train_and_evaluate the workload's input_fn brings the data; remove it"
+        if train.epochs is not None:
+            problems.append(Problem("train.epochs", train.epochs, f"{rule}, and give steps", ("api",)))
+        if spec.dataset is not None:
+            problems.append(Problem("dataset", spec.dataset, rule, ("api",)))
     return problems
 
 

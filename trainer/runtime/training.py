@@ -10,7 +10,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from trainer.job.derived import batch_sizes, learning_rate, replicas_in_sync, uses_tf_keras
+from trainer.job.derived import DEFAULT_STEPS, batch_sizes, learning_rate, replicas_in_sync, uses_tf_keras
 from trainer.job.errors import UserError
 from trainer.job.spec import JobSpec
 from trainer.job.tf_config import Task
@@ -155,11 +155,25 @@ def build(setup: Setup) -> Trainable:
     model = setup.workload.model()
     if not model.built:
         raise UserError(f"workload: {setup.workload.name}: model() must give a built model; begin with keras.Input")
+    _require_aggregation(setup, model)
     optimizer = OPTIMIZERS[spec.train.optimizer](learning_rate(spec, counts))
     if spec.train.mixed_precision == "float16":
         optimizer = keras.optimizers.LossScaleOptimizer(optimizer)
     optimizer.build(model.trainable_variables)
     return Trainable(model, optimizer)
+
+
+def _require_aggregation(setup: Setup, model: Any) -> None:
+    # Keras 3's random seeds and moving statistics; TensorFlow says so within the first step (ps_values.py).
+    spec = setup.spec
+    if spec.strategy != "central_storage" or (replicas := replicas_in_sync(spec, setup.task.counts)) == 1:
+        return
+    lonely = [v.path for v in model.non_trainable_variables if v.aggregation in (None, "none")]
+    if lonely:
+        raise UserError(
+            f"workload: {spec.workload}: {lonely[0]}: {replicas} devices cannot share a variable that a layer updates "
+            "by itself (Dropout, BatchNormalization) under central_storage; use mirrored, or one device"
+        )
 
 
 def make_step(setup: Setup, trainable: Trainable, replicas: int) -> Any:
@@ -198,7 +212,7 @@ def total_steps(setup: Setup, training: inputs.Source) -> int:
     if spec.train.epochs is not None:
         return inputs.steps_in_epochs(training, spec.train.epochs, global_batch)
     default = setup.workload.train_spec and setup.workload.train_spec.max_steps
-    return spec.train.steps or default or 1000
+    return spec.train.steps or default or DEFAULT_STEPS
 
 
 def newest_values(setup: Setup, trainable: Trainable) -> tuple[int, checkpoint.Values | None, list[str]]:

@@ -36,6 +36,23 @@ def worker(**settings: Any) -> dict[str, Any]:
             "job_name: 'chief': is the client's own name; choose another",
         ),
         (
+            spec_of("mirrored", api="keras_fit", train={"steps": 700}),
+            "train.steps: 700: keras_fit saves after each train.checkpoint_steps=500; make it a multiple, or give epochs",
+        ),
+        (
+            spec_of("mirrored", api="keras_fit", train={"optimizer": "sgd"}),
+            "train.optimizer: 'sgd': under keras_fit that is said in the workload's model.compile; remove it",
+        ),
+        (
+            spec_of("mirrored", api="train_and_evaluate", train={"epochs": 2}),
+            "train.epochs: 2: under train_and_evaluate the workload's input_fn brings the data; remove it, and give "
+            "steps",
+        ),
+        (
+            spec_of("mirrored", api="train_and_evaluate", dataset="mnist"),
+            "dataset: 'mnist': under train_and_evaluate the workload's input_fn brings the data; remove it",
+        ),
+        (
             spec_of("graph", workload="sum", api="keras_fit"),
             "api: 'keras_fit': a graph job trains nothing by an API; remove it, or choose another strategy",
         ),

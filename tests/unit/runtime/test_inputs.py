@@ -151,6 +151,60 @@ def test_evaluation_is_the_whole_split_once_and_in_order(given: Any) -> None:
     assert [y.tolist() for _, y in batches] == [[0, -1], [-2, -3], [-4]]
 
 
+# What an input_fn gives. --------------------------------------------------------------------------
+
+
+def examples(batches: Any, count: int) -> list[list[int]]:
+    return [x.tolist() for x, _ in itertools.islice(batches.as_numpy_iterator(), count)]
+
+
+# Each: what input_fn() gives where batches of 2 are asked for, and the rule that it breaks.
+BAD_BATCHES: list[tuple[Any, str]] = [
+    (None, "must give a tf.data.Dataset, gave NoneType"),
+    ((np.zeros(4), np.zeros(4)), "must give a tf.data.Dataset, gave tuple"),
+    (PAIRS.batch(2).map(lambda x, y: x), "the Dataset must yield (features, labels), it yields TensorSpec(shape=(N"),
+    (PAIRS.batch(2).map(lambda x, y: (x, y, y)), "the Dataset must yield (features, labels), it yields (TensorSpec("),
+    (PAIRS.batch(2).map(lambda x, y: {"x": x, "y": y}), "the Dataset must yield (features, labels), it yields {'x'"),
+    (PAIRS.batch(3), "gives batches of 3, the spec asks for 2; use batch(context.batch_size)"),
+    (PAIRS.batch(1), "gives batches of 1, the spec asks for 2; use batch(context.batch_size)"),
+    (PAIRS.take(1).batch(2), "gives batches of 1, the spec asks for 2; use batch(context.batch_size)"),
+    (PAIRS, "gives single examples, the spec asks for 2; use batch(context.batch_size)"),
+    (PAIRS.map(lambda x, y: ({"x": x}, {"y": y})), "gives single examples, the spec asks for 2; use batch("),
+]
+
+
+@pytest.mark.parametrize(("value", "rule"), BAD_BATCHES, ids=range(len(BAD_BATCHES)))
+def test_what_is_no_batches_is_named(value: Any, rule: str) -> None:
+    with pytest.raises(UserError) as caught:
+        inputs.batches(value, batch=2, skip=0)
+    assert str(caught.value).startswith(f"workload: input_fn(): {rule}")
+
+
+@pytest.mark.parametrize(("skip", "first"), [(0, [0, 1]), (1, [2, 3]), (2, [0, 1]), (7, [2, 3])])
+def test_batches_are_repeated_for_ever_and_those_before_are_skipped(skip: int, first: list[int]) -> None:
+    got = examples(inputs.batches(PAIRS.take(4).batch(2), batch=2, skip=skip), 9)
+    assert got[0] == first
+    assert got == ([[0, 1], [2, 3]] * 5)[skip % 2 :][:9]
+
+
+def test_features_and_labels_may_be_named() -> None:
+    named = PAIRS.batch(2).map(lambda x, y: ({"x": x, "twice": 2 * x}, {"y": y}))
+    ((features, labels),) = inputs.batches(named, batch=2, skip=1).take(1).as_numpy_iterator()
+    assert {name: values.tolist() for name, values in features.items()} == {"x": [2, 3], "twice": [4, 6]}
+    assert labels["y"].tolist() == [-2, -3]
+
+
+def test_in_the_graph_that_a_ps_worker_is_sent_batches_cannot_be_read_and_are_taken_as_they_are() -> None:
+    @tf.function(autograph=False)
+    def first() -> Any:
+        return next(iter(inputs.batches(PAIRS.batch(3), batch=2, skip=0)))[0]
+
+    assert first().numpy().tolist() == [0, 1, 2]
+
+
+# Epochs. ------------------------------------------------------------------------------------------
+
+
 @pytest.mark.parametrize(("count", "epochs", "per_step", "steps"), [(26, 1, 6, 4), (26, 3, 6, 12), (5, 2, 6, 2)])
 def test_steps_in_epochs(count: int, epochs: int, per_step: int, steps: int) -> None:
     assert inputs.steps_in_epochs(source(count), epochs, per_step) == steps

@@ -1,5 +1,5 @@
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from trainer.runtime import async_coordinator, checkpoint, inputs, training
 from trainer.runtime.finish import raise_if_not_finite
 from trainer.runtime.training import Setup, Trainable
 from trainer.workloads import datasets, workload
+from trainer.workloads.estimator import Context, EvalSpec, Hook, LinearRegressor, TrainSpec
 
 # TensorFlow's variables and Keras, as they are, with NumPy 2.
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy:DeprecationWarning")
@@ -339,6 +340,111 @@ def test_a_split_comes_from_the_dataset_or_from_the_data_function() -> None:
 
     source: inputs.Source = with_workload(data=data).split(shard)
     assert (source.count(), asked) == (5, [shard])
+
+
+# A train spec and an eval spec. -------------------------------------------------------------------
+
+
+class Recorder(Hook):
+    def __init__(self, name: str, calls: list[Any]) -> None:
+        self.name, self.calls = name, calls
+
+    def begin(self) -> None:
+        self.calls.append((self.name, "begin"))
+
+    def after_run(self, step: int, figures: Mapping[str, float]) -> None:
+        self.calls.append((self.name, step, dict(figures)))
+
+    def end(self, step: int) -> None:
+        self.calls.append((self.name, "end", step))
+
+
+def test_hooks_are_called_in_their_order_with_figures_by_name() -> None:
+    calls: list[Any] = []
+    hooks = [Recorder("a", calls), Recorder("b", calls)]
+    hooked = with_workload(train_spec=TrainSpec(lambda context: None, hooks=hooks))
+    hooked.begin()
+    hooked.after_run(20, ["loss", "accuracy"], tf.constant([0.5, 0.25]))
+    hooked.end(30)
+    figures = {"loss": 0.5, "accuracy": 0.25}
+    one = [("a", "begin"), ("a", 20, figures), ("a", "end", 30)]
+    assert calls == [call for each in one for call in (each, ("b", *each[1:]))]
+    assert type(calls[2][2]["loss"]) is float
+
+
+def test_a_hook_needs_none_of_its_methods_and_a_job_needs_no_hook() -> None:
+    for plain in (with_workload(train_spec=TrainSpec(lambda context: None, hooks=[Hook()])), setup()):
+        plain.begin()
+        plain.after_run(10, ["loss"], np.array([0.5]))
+        plain.end(10)
+
+
+@pytest.mark.parametrize(
+    ("max_steps", "train", "steps"), [(5, {}, 5), (5, {"steps": 7}, 7), (9, {"steps": 7}, 7), (None, {}, 1000)]
+)
+def test_the_steps_of_the_spec_win_over_those_of_the_train_spec(
+    max_steps: int | None, train: dict[str, Any], steps: int
+) -> None:
+    job = setup(train=train)
+    job = replace(job, workload=replace(job.workload, train_spec=TrainSpec(lambda context: None, max_steps)))
+    assert training.total_steps(job, job.split(workload.Shard("train"))) == steps
+
+
+NUMBERS = tf.data.Dataset.from_tensor_slices((np.arange(12.0), -np.arange(12.0)))
+
+
+def test_an_input_fn_is_told_who_asks_and_what_came_before_is_skipped() -> None:
+    asked: list[Context] = []
+
+    def input_fn(context: Context) -> Any:
+        asked.append(context)
+        return NUMBERS.batch(context.batch_size)
+
+    job = setup({"worker": {"replicas": 3, "cpu_devices": 2}}, train={"batch_size": 2})
+    job = replace(job, workload=replace(job.workload, train_spec=TrainSpec(input_fn)))
+    assert job.split(workload.Shard("train")).count() is None
+    batches = job.training(job.split(workload.Shard("train")), shards=3, index=1, local=2, start=2)
+    assert asked == [Context(num_input_pipelines=3, input_pipeline_id=1, num_replicas_in_sync=6, batch_size=2)]
+    got = [x.tolist() for x, _ in batches.take(3).as_numpy_iterator()]
+    assert got == [[8.0, 9.0], [10.0, 11.0], [0.0, 1.0]], "two batches for each of two steps came before"
+
+
+def regression(eval_spec: EvalSpec) -> Setup:
+    """A model that predicts twice its input, in batches of 4."""
+    linear = LinearRegressor(["x"])
+
+    def model() -> Any:
+        made = linear.model()
+        made.variables[0].assign([[2.0]])
+        return made
+
+    job = setup(train={"batch_size": 4})
+    theirs = replace(
+        job.workload, model=model, loss=linear.loss, metrics=dict(linear.metrics or {}), eval_spec=eval_spec
+    )
+    return replace(job, workload=theirs)
+
+
+# Each: steps of the eval spec, and how many of its examples are evaluated.
+@pytest.mark.parametrize(("steps", "count"), [(1, 4), (2, 8), (100, 10), (None, 10)])
+def test_an_evaluation_takes_as_many_batches_as_its_eval_spec_says(steps: int | None, count: int) -> None:
+    asked: list[Context] = []
+
+    def input_fn(context: Context) -> Any:
+        asked.append(context)
+        column = NUMBERS.take(10).map(lambda x, y: ({"x": x[tf.newaxis]}, tf.cast(y, tf.float32)[tf.newaxis]))
+        return column.batch(context.batch_size)
+
+    job = regression(EvalSpec(input_fn, steps=steps))
+    values = Trainable(job.workload.model(), keras.optimizers.SGD()).values()
+    _, figures = training.evaluate(job, values)
+    assert asked == [Context(num_input_pipelines=1, input_pipeline_id=0, num_replicas_in_sync=1, batch_size=4)]
+    x = np.arange(count)
+    assert figures == {
+        "loss": pytest.approx(np.mean((2 * x - -x) ** 2)),
+        "label/mean": pytest.approx(np.mean(-x)),
+        "prediction/mean": pytest.approx(np.mean(2 * x)),
+    }
 
 
 # Keras' counters. ---------------------------------------------------------------------------------

@@ -160,13 +160,16 @@ def test_a_power_is_numpys(power: matpow.Power, n: int) -> None:
 def test_the_chain_takes_n_minus_1_products_and_squaring_few(
     monkeypatch: pytest.MonkeyPatch, n: int, products: int
 ) -> None:
-    calls: list[Any] = []
-    monkeypatch.setattr(tf, "matmul", lambda a, b: calls.append((a, b)) or a)
-    matpow.squaring(1.0, n)
-    assert len(calls) == products
-    calls.clear()
-    matpow.chain(1.0, n)
-    assert len(calls) == n - 1
+    counted: list[int] = []
+
+    def exponent_of_product(a: int, b: int) -> int:
+        counted.append(a + b)
+        return a + b
+
+    monkeypatch.setattr(tf, "matmul", exponent_of_product)
+    assert (matpow.squaring(1, n), len(counted)) == (n, products)
+    counted.clear()
+    assert (matpow.chain(1, n), len(counted)) == (n, n - 1)
 
 
 @pytest.mark.parametrize("name", ["size", "n"])
