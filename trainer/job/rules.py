@@ -106,6 +106,10 @@ def _device_problems(spec: JobSpec) -> list[Problem]:
     elif implementation == "nccl" and spec.strategy == "mirrored" and not worker.gpus:
         rule = "NCCL is for GPUs; set tasks.worker.gpus, or hierarchical_copy or reduction_to_one_device"
         problems.append(Problem("communication.implementation", implementation, rule, ("tasks.worker",)))
+    packed = spec.communication.bytes_per_pack
+    if packed and spec.strategy != "multi_worker_mirrored":
+        rule = "is for multi_worker_mirrored; remove it"
+        problems.append(Problem("communication.bytes_per_pack", packed, rule, ("strategy",)))
     return problems
 
 
@@ -159,9 +163,7 @@ def _api_problems(spec: JobSpec) -> list[Problem]:
                 problems.append(Problem(f"train.{key}", getattr(train, key), rule, ("api",)))
         steps, epoch = train.steps or DEFAULT_STEPS, train.checkpoint_steps
         if train.epochs is None and steps > epoch and steps % epoch:
-            rule = (
-                f"keras_fit saves after an epoch of train.checkpoint_steps={epoch}; make it a multiple, or give epochs"
-            )
+            rule = f"keras_fit saves after each train.checkpoint_steps={epoch}; make it a multiple, or give epochs"
             problems.append(Problem("train.steps", steps, rule, ("api", "train.checkpoint_steps", "train.epochs")))
     if spec.api == "train_and_evaluate":
         rule = "under train_and_evaluate the workload's input_fn brings the data; remove it"

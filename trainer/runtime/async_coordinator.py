@@ -140,6 +140,9 @@ def _stop(setup: Setup, channel: Channel, coordinator: Any, counters: Counters, 
 def per_worker_dataset(setup: Setup, source: inputs.Source, step: int) -> Any:
     """A function that gives a worker's endless batches, to be called on that worker."""
     spec, workers = setup.spec, setup.task.counts["worker"]
+    if setup.workload.train_spec is not None:
+        # A first look at its batches, which a graph that is sent to a worker does not have.
+        setup.training(source, shards=workers, index=0, local=1, start=0)
 
     def dataset() -> Any:
         index = tf.cast(tf.distribute.coordinator.experimental_get_current_worker_index(), tf.int32)

@@ -43,5 +43,9 @@ def _replace(target: Path, write: Callable[[Path], None]) -> None:
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir(parents=True)
     write(temporary)
-    shutil.rmtree(target, ignore_errors=True)
+    old = target.with_name(f".old-{target.name}")
+    shutil.rmtree(old, ignore_errors=True)
+    if target.exists():
+        target.rename(old)
     temporary.rename(target)
+    shutil.rmtree(old, ignore_errors=True)

@@ -94,23 +94,39 @@ def training(source: Source, *, batch: int, shards: int, index: Any, local: int,
 
 
 def batches(value: Any, batch: int, skip: int) -> Any:
-    """Endless batches of what an input_fn gave, which are those of one replica.
+    """Endless batches of what an input_fn gave, which are those of one replica; smaller ones, at its end, are left out.
 
     Raises:
-        UserError: it is no Dataset of (features, labels), or its batches have another size than the spec's.
+        UserError: it is no Dataset of (features, labels), is empty, or its batches have another size than the spec's.
+    """
+    value = pairs(value)
+    if tf.executing_eagerly():  # and not in the graph that ps-workers are sent
+        given = next((_examples(labels) for _, labels in value.take(1)), "nothing")
+        if given != f"batches of {batch}":
+            raise UserError(
+                f"workload: input_fn(): gives {given}, the spec asks for {batch}: batch(context.batch_size)"
+            )
+    whole = value.filter(lambda _, labels: tf.equal(tf.shape(tf.nest.flatten(labels)[0])[0], batch))
+    return whole.repeat().skip(skip).prefetch(2)
+
+
+def pairs(value: Any) -> tf.data.Dataset:
+    """What an input_fn gave, checked.
+
+    Raises:
+        UserError: it is no Dataset of (features, labels).
     """
     what = "workload: input_fn()"
     if not isinstance(value, tf.data.Dataset):
         raise UserError(f"{what}: must give a tf.data.Dataset, gave {type(value).__name__}")
     if not isinstance(value.element_spec, tuple) or len(value.element_spec) != 2:
         raise UserError(f"{what}: the Dataset must yield (features, labels), it yields {value.element_spec}")
-    if tf.executing_eagerly():  # and not in the graph that ps-workers are sent
-        for _, labels in value.take(1):
-            shape = tf.nest.flatten(labels)[0].shape
-            if shape.rank == 0 or shape[0] != batch:
-                found = f"batches of {shape[0]}" if shape.rank else "single examples"
-                raise UserError(f"{what}: gives {found}, the spec asks for {batch}; use batch(context.batch_size)")
-    return value.repeat().skip(skip).prefetch(2)
+    return value
+
+
+def _examples(labels: Any) -> str:
+    shape = tf.nest.flatten(labels)[0].shape
+    return f"batches of {shape[0]}" if shape.rank else "single examples"
 
 
 def steps_in_epochs(source: Source, epochs: int, examples_per_step: int) -> int:

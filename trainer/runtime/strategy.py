@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import socket
 from typing import Any
-from urllib.parse import urlsplit
 
 import tensorflow as tf
 from tensorflow.python.distribute import collective_all_reduce_strategy
 
-from trainer.job.errors import Exit, TrainerError
+from trainer.job.errors import Exit, TrainerError, UserError
+from trainer.job.names import split_address
 from trainer.job.spec import JobSpec
 from trainer.job.tf_config import Task
 
@@ -25,6 +25,7 @@ _CROSS_DEVICE_OPS = {
     "hierarchical_copy": tf.distribute.HierarchicalCopyAllReduce,
     "reduction_to_one_device": tf.distribute.ReductionToOneDevice,
 }
+TPU_PORT = 8470
 TPU_SECONDS = 10.0
 """To reach the address of a TPU; TensorFlow itself would wait for minutes and not say for what."""
 
@@ -33,6 +34,7 @@ def make(spec: JobSpec, task: Task) -> Any:
     """The strategy, with as many replicas as the spec says; before any TensorFlow operation.
 
     Raises:
+        UserError: the address of a TPU is none.
         TrainerError: Exit.DEVICES, if there is no such TPU, or it has another number of cores.
     """
     if spec.strategy == "multi_worker_mirrored":
@@ -97,11 +99,15 @@ def _tpu(spec: JobSpec) -> Any:
 
 
 def _require_reachable(address: str) -> None:
-    url = urlsplit(address)
-    if url.scheme != "grpc":
+    if not address.startswith("grpc://"):
         return
     try:
-        with socket.create_connection((url.hostname or "", url.port or 8470), TPU_SECONDS):
+        rest = address.removeprefix("grpc://")
+        host, port = split_address(rest if ":" in rest else f"{rest}:{TPU_PORT}")
+    except ValueError as error:
+        raise UserError(f"tpu.address: grpc://{error}") from None
+    try:
+        with socket.create_connection((host, port), TPU_SECONDS):
             return
     except OSError as error:
         why = error.strerror or "no answer"

@@ -59,7 +59,8 @@ class Setup:
         wanted = self.workload.eval_spec
         if wanted is not None:
             batch = batch_sizes(self.spec, self.task.counts)[1]
-            return wanted.input_fn(Context(1, 0, 1, batch)).take(-1 if wanted.steps is None else wanted.steps)
+            given = inputs.pairs(wanted.input_fn(Context(1, 0, 1, batch)))
+            return given.take(-1 if wanted.steps is None else wanted.steps)
         return inputs.evaluation(self.split(Shard("test", seed=self.spec.train.seed)))
 
     def begin(self) -> None:
@@ -267,6 +268,8 @@ def evaluate(setup: Setup, values: checkpoint.Values) -> tuple[Any, dict[str, fl
     for x, y in setup.evaluation():
         sums += score(x, y).numpy()
         count += len(tf.nest.flatten(y)[0])
+    if count == 0:
+        raise UserError(f"workload: {setup.workload.name}: there are no examples to evaluate on")
     return model, {name: float(s / count) for name, s in zip(figures, sums, strict=True)}
 
 

@@ -4,17 +4,20 @@ A workload's train_and_evaluate() gives the three that tf.estimator.train_and_ev
 
     return LinearRegressor(["x"]), TrainSpec(input_fn, max_steps=200), EvalSpec(input_fn)
 
-What is different: the optimizer is the spec's (`train.optimizer`), and a model_fn is called once, with symbolic inputs.
+What is different: the optimizer is the spec's (`train.optimizer`), and a model_fn is called with symbolic inputs.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import keras
+
+from trainer.job.errors import UserError
 
 PerExample = Callable[[Any, Any], Any]
 
@@ -114,10 +117,10 @@ class FinalExporter(Exporter):
 
 
 class BestExporter(Exporter):
-    """The one with the smallest loss."""
+    """The one with the smallest loss; a NaN is never the best."""
 
     def wanted(self, figures: Mapping[str, float], best: Mapping[str, float] | None, last: bool) -> bool:
-        return best is None or figures["loss"] < best["loss"]
+        return figures["loss"] < (best or {}).get("loss", math.inf)
 
 
 def from_model_fn(
@@ -125,18 +128,30 @@ def from_model_fn(
 ) -> Estimator:
     """An Estimator of a model_fn(features, labels), written with Keras layers and keras.ops.
 
-    It is called once, with these symbolic inputs, as an Estimator called it to build its graph. There is no `mode`:
+    It is called with these symbolic inputs, as an Estimator called it to build a graph, once for each copy of the
+    model: the one that is trained, and those that are evaluated. There is no `mode`:
     layers know whether they train. Loss and metrics may use labels and predictions (which may be a dict).
 
     Args:
         features, labels: keras.Input, or a dict of them by name.
         metrics: names of those that it gives.
+
+    Raises:
+        UserError: from the model that is built, if loss or metrics cannot be had.
     """
     graph: list[Any] = []
 
     def model() -> Any:
         spec = model_fn(features, labels)
-        graph[:] = [keras.Function([labels, spec.predictions], {"loss": spec.loss, **spec.metrics})]
+        if missing := sorted(set(metrics) ^ set(spec.metrics)):
+            raise UserError(f"workload: model_fn: metrics {', '.join(missing)}: from_model_fn must name those it gives")
+        try:
+            graph[:] = [keras.Function([labels, spec.predictions], {"loss": spec.loss, **spec.metrics})]
+        except ValueError as error:  # "Output with path ... is not connected to `inputs`"
+            raise UserError(
+                "workload: model_fn: loss and metrics may use labels and predictions only; put what else they need, "
+                f"such as logits, into the predictions: {' '.join(str(error).split())[:120]}"
+            ) from None
         return keras.Model(features, spec.predictions)
 
     def figure(name: str) -> PerExample:
@@ -160,4 +175,4 @@ class LinearRegressor(Estimator):
 
 
 def _column(values: Any) -> Any:
-    return keras.ops.reshape(values, (-1,))
+    return keras.ops.cast(keras.ops.reshape(values, (-1,)), "float32")

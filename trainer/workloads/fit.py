@@ -21,11 +21,15 @@ class Fit:
 
     def callbacks(self, *own: Any) -> list[Any]:
         """The job's callbacks, which save and report, and your own; those that write files only on the chief."""
-        return [*self.job_callbacks, *(each for each in own if self.is_chief or type(each).__name__ not in _WRITERS)]
+        return [*self.job_callbacks, *(each for each in own if self.is_chief or not _writes(each))]
 
 
 _WRITERS = ("BackupAndRestore", "CSVLogger", "ModelCheckpoint", "TensorBoard")
 """Of Keras 3 and tf_keras: on two tasks with one folder they destroy each other's files (backup_and_restore.py)."""
+
+
+def _writes(callback: Any) -> bool:
+    return any(kind.__name__ in _WRITERS for kind in type(callback).__mro__)
 
 
 def fit(model: Any, run: Fit) -> None:

@@ -146,10 +146,9 @@ def _assignments(tree: ast.Module) -> dict[str, ast.expr]:
 def _check_settings(spec: JobSpec, tree: ast.Module) -> None:
     if not spec.settings:
         return
-    try:
-        known = ast.literal_eval(_assignments(tree)["SETTINGS"])
-    except (KeyError, ValueError):
-        known = {}
+    known = _settings_of(tree)
+    if known is None:
+        raise UserError(f"workload: {spec.workload}: SETTINGS must be a dict of literal values with names as keys")
     problems = []
     for key, value in spec.settings.items():
         if key not in known:
@@ -161,6 +160,18 @@ def _check_settings(spec: JobSpec, tree: ast.Module) -> None:
             problems.append(f"settings.{key}: {value!r}: must be {kind}, as its default {known[key]!r}")
     if problems:
         raise UserError(*problems)
+
+
+def _settings_of(tree: ast.Module) -> dict[str, Any] | None:
+    """SETTINGS of a file that was not run: empty if it has none, None if they are not literal."""
+    value = _assignments(tree).get("SETTINGS")
+    if value is None:
+        return {}
+    try:
+        settings = ast.literal_eval(value)
+    except (ValueError, TypeError):
+        return None
+    return settings if isinstance(settings, dict) and all(isinstance(key, str) for key in settings) else None
 
 
 def _alike(value: object, default: object) -> bool:

@@ -37,7 +37,8 @@ def worker(**settings: Any) -> dict[str, Any]:
         ),
         (
             spec_of("mirrored", api="keras_fit", train={"steps": 700}),
-            "train.steps: 700: keras_fit saves after each train.checkpoint_steps=500; make it a multiple, or give epochs",
+            "train.steps: 700: keras_fit saves after each train.checkpoint_steps=500; make it a multiple, or give "
+            "epochs",
         ),
         (
             spec_of("mirrored", api="keras_fit", train={"optimizer": "sgd"}),

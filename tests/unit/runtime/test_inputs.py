@@ -165,11 +165,12 @@ BAD_BATCHES: list[tuple[Any, str]] = [
     (PAIRS.batch(2).map(lambda x, y: x), "the Dataset must yield (features, labels), it yields TensorSpec(shape=(N"),
     (PAIRS.batch(2).map(lambda x, y: (x, y, y)), "the Dataset must yield (features, labels), it yields (TensorSpec("),
     (PAIRS.batch(2).map(lambda x, y: {"x": x, "y": y}), "the Dataset must yield (features, labels), it yields {'x'"),
-    (PAIRS.batch(3), "gives batches of 3, the spec asks for 2; use batch(context.batch_size)"),
-    (PAIRS.batch(1), "gives batches of 1, the spec asks for 2; use batch(context.batch_size)"),
-    (PAIRS.take(1).batch(2), "gives batches of 1, the spec asks for 2; use batch(context.batch_size)"),
-    (PAIRS, "gives single examples, the spec asks for 2; use batch(context.batch_size)"),
-    (PAIRS.map(lambda x, y: ({"x": x}, {"y": y})), "gives single examples, the spec asks for 2; use batch("),
+    (PAIRS.batch(3), "gives batches of 3, the spec asks for 2: batch(context.batch_size)"),
+    (PAIRS.batch(1), "gives batches of 1, the spec asks for 2: batch(context.batch_size)"),
+    (PAIRS.take(1).batch(2), "gives batches of 1, the spec asks for 2: batch(context.batch_size)"),
+    (PAIRS.take(0).batch(2), "gives nothing, the spec asks for 2: batch(context.batch_size)"),
+    (PAIRS, "gives single examples, the spec asks for 2: batch(context.batch_size)"),
+    (PAIRS.map(lambda x, y: ({"x": x}, {"y": y})), "gives single examples, the spec asks for 2: batch("),
 ]
 
 
@@ -194,12 +195,17 @@ def test_features_and_labels_may_be_named() -> None:
     assert labels["y"].tolist() == [-2, -3]
 
 
-def test_in_the_graph_that_a_ps_worker_is_sent_batches_cannot_be_read_and_are_taken_as_they_are() -> None:
-    @tf.function(autograph=False)
-    def first() -> Any:
-        return next(iter(inputs.batches(PAIRS.batch(3), batch=2, skip=0)))[0]
+def test_a_smaller_last_batch_is_left_out() -> None:
+    assert examples(inputs.batches(PAIRS.take(3).batch(2), batch=2, skip=0), 3) == [[0, 1], [0, 1], [0, 1]]
 
-    assert first().numpy().tolist() == [0, 1, 2]
+
+def test_in_the_graph_that_a_ps_worker_is_sent_too_batches_are_those_of_the_spec() -> None:
+    @tf.function(autograph=False)
+    def second() -> Any:
+        batches = iter(inputs.batches(PAIRS.take(5).batch(2), batch=2, skip=0))
+        return [next(batches)[0] for _ in range(3)][-1]
+
+    assert second().numpy().tolist() == [0, 1]
 
 
 # Epochs. ------------------------------------------------------------------------------------------

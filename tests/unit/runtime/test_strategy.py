@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
-from trainer.job.errors import Exit, TrainerError
+from trainer.job.errors import Exit, TrainerError, UserError
 from trainer.job.load import build
 from trainer.job.spec import JobSpec
 from trainer.job.tf_config import tasks_of
@@ -237,6 +237,12 @@ def test_an_address_where_somebody_listens_is_resolved(monkeypatch: pytest.Monke
         address = f"grpc://127.0.0.1:{server.getsockname()[1]}"
         assert make_tpu(address=address) is tpu
     assert tpu.calls[0] == ("resolve", {"tpu": address})
+
+
+@pytest.mark.parametrize("address", ["h:abc", "h:99999", "[::1", ""])
+def test_an_address_that_is_none_is_told(address: str) -> None:
+    with pytest.raises(UserError, match=r"^tpu\.address: grpc://'"):
+        strategy._require_reachable(f"grpc://{address}")
 
 
 def test_an_address_that_does_not_answer_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from trainer.job.errors import UserError
 from trainer.workloads import estimator
 from trainer.workloads.estimator import Context, Estimator, LinearRegressor, ModelSpec, from_model_fn
 
@@ -108,14 +109,29 @@ def test_a_model_fn_may_predict_by_name() -> None:
     assert figures(made, labels, predictions) == {"loss": [9.0, 18.0, 0.0]}
 
 
-def test_a_model_fn_reports_only_the_metrics_that_are_named() -> None:
+@pytest.mark.parametrize(("named", "told"), [(["a"], "b"), (["a", "b", "c"], "c"), ([], "a, b")])
+def test_the_metrics_of_a_model_fn_are_those_that_are_named(named: list[str], told: str) -> None:
     def model_fn(features: Any, labels: Any) -> ModelSpec:
         predictions = features["x"] * 1.0
         return ModelSpec(predictions, predictions - labels, {"a": predictions + labels, "b": predictions})
 
-    made = from_model_fn(model_fn, inputs("x"), keras.Input((1,)), ["a"])
-    made.model()
-    assert list(figures(made, LABELS, LABELS)) == ["loss", "a"]
+    with pytest.raises(UserError, match=rf"^workload: model_fn: metrics {told}: from_model_fn must name those"):
+        from_model_fn(model_fn, inputs("x"), keras.Input((1,)), named).model()
+
+
+def test_a_loss_of_more_than_labels_and_predictions_is_refused() -> None:
+    def model_fn(features: Any, labels: Any) -> ModelSpec:
+        logits = keras.layers.Dense(2)(features["x"])
+        return ModelSpec(keras.ops.softmax(logits), logits - labels)
+
+    with pytest.raises(UserError, match=r"^workload: model_fn: loss and metrics may use labels and predictions only"):
+        from_model_fn(model_fn, inputs("x"), keras.Input((1,))).model()
+
+
+def test_a_linear_regressor_takes_labels_of_any_number_type() -> None:
+    loss = LinearRegressor(["x"]).loss
+    assert loss is not None
+    assert loss(np.array([[2.0], [3.0]]), np.array([[1.0], [1.0]], np.float32)).numpy().tolist() == [1.0, 4.0]
 
 
 def test_gradients_of_a_model_fns_loss_reach_its_weights() -> None:
