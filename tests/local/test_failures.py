@@ -273,3 +273,23 @@ def alive(pid: int) -> bool:
         return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
     except OSError:
         return False
+
+
+def test_a_tf_config_of_somebody_else_is_taken_as_it_is(tmp_path: Path) -> None:
+    """Three workers and two ps, no chief: the TF_CONFIG of the distribution guide, with ports of this machine."""
+    spec = parameter_server(steps=200, workers=1, model_dir=str(tmp_path))
+    job = load.build(spec).model_dump_json(exclude_none=True)
+    names = ["worker:0", "worker:1", "worker:2", "ps:0", "ps:1"]
+    with ports.reserve(names) as taken:
+        addresses = {kind: [f"127.0.0.1:{taken[n]}" for n in names if n.startswith(kind)] for kind in ("worker", "ps")}
+        environs = []
+        for name in names:
+            task_type, _, index = name.partition(":")
+            config = {"cluster": addresses, "task": {"type": task_type, "index": int(index)}}
+            environs.append({**os.environ, "TF_CONFIG": json.dumps(config), "TRAINER_JOB": job, "TRAINER_CPUS": "1"})
+        ended = run_tasks(environs, timeout=120)
+    assert [code for code, _ in ended] == [0] * 5, ended
+    assert "chief:0 (worker:0 of TF_CONFIG, which names no chief) of digits is here" in ended[0][1]
+    result = json.loads((tmp_path / "result.json").read_text())
+    assert result["steps"] == 200
+    assert all("workers=2 ps=2" in line for line in result["tasks"].values())

@@ -80,7 +80,7 @@ def _compiled(setup: Setup, distribution: Any) -> Trainable:
             f"workload: {name}: model() gave a {type(model).__module__.split('.')[0]} model, and under "
             f"{setup.spec.strategy} fit needs {training.keras_name(setup.spec)}; write tf.keras for keras"
         )
-    if not model.built or model.optimizer is None:
+    if not model.built or getattr(model, "optimizer", None) is None:
         lacks = "compiled; call model.compile" if model.built else "built; begin with tf.keras.Input"
         raise UserError(f"workload: {name}: model() must give a model that is {lacks}")
     per_execution = getattr(model, "steps_per_execution", 1)

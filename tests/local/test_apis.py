@@ -1,0 +1,193 @@
+"""The training APIs on real processes, where a table of what works does not look: deaths, files, refusals."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+
+from tests.harness import Job
+from tests.local.specs import mirrored, parameter_server
+
+ROOT = Path(__file__).parents[2]
+FIT = str(ROOT / "k8s/jobs/digits_fit.py")
+
+
+def fit(make: Any, **more: Any) -> dict[str, Any]:
+    """A job of `api: keras_fit` with epochs of 50 steps."""
+    train = {"checkpoint_steps": 50, **more.pop("train", {})}
+    spec: dict[str, Any] = make(api="keras_fit", workload=FIT, train=train, **more)
+    return spec
+
+
+# keras_fit. -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("make", [mirrored, parameter_server])
+def test_fit_goes_on_after_the_last_epoch_that_was_saved(tmp_path: Path, make: Any) -> None:
+    leader = "worker:0" if make is mirrored else "chief:0"
+    with Job(tmp_path, fit(make, steps=1000)) as job:
+        job.until("a checkpoint", lambda s: (s["last_checkpoint"] or 0) >= 200)
+        job.signal(leader)
+        assert job.wait() == 0, job.output
+    result = job.result()
+    assert (result["steps"], result["generations"]) == (1000, 2)
+    assert result["test_accuracy"] >= 0.93
+    resumed = int(result["tasks"][leader].rpartition("resume_step=")[2])
+    assert resumed >= 200
+    assert resumed % 50 == 0
+    curve = [json.loads(line)["step"] for line in (job.model_dir / "metrics.jsonl").read_text().splitlines()]
+    assert curve == list(range(50, 1001, 50)), "no epoch twice, none left out"
+
+
+WRITES = """
+import json, os, pathlib
+from digits_fit import *
+import tensorflow as tf
+
+class Mark(tf.keras.callbacks.Callback):
+    calls = 0
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.calls += 1
+
+    def on_train_end(self, logs=None):
+        index = json.loads(os.environ["TF_CONFIG"])["task"]["index"]
+        pathlib.Path(FOLDER, f"calls-{index}").write_text(str(self.calls))
+
+def fit(model, run):
+    writer = tf.keras.callbacks.CSVLogger(f"{FOLDER}/log-{os.getpid()}.csv")
+    model.fit(run.train, steps_per_epoch=run.steps_per_epoch, epochs=run.epochs, initial_epoch=run.initial_epoch,
+              callbacks=run.callbacks(writer, Mark()), verbose=0)
+"""
+
+
+def test_a_callback_that_writes_is_the_chiefs_alone_and_steps_per_execution_is_kept(tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text(f"FOLDER = {str(tmp_path)!r}\n" + WRITES)
+    several = Path(FIT).read_text().replace('"steps_per_execution": 1', '"steps_per_execution": 10')
+    (tmp_path / "digits_fit.py").write_text(several)
+    with Job(tmp_path, {**fit(mirrored, steps=100), "workload": "own.py"}) as job:
+        assert job.wait() == 0, job.output
+    assert {path.name: path.read_text() for path in tmp_path.glob("calls-*")} == {"calls-0": "10", "calls-1": "10"}
+    assert len(list(tmp_path.glob("log-*.csv"))) == 1
+
+
+ONE = {"strategy": "mirrored", "tasks": {"worker": {"cpu_devices": 2}}}
+OTHER_KERAS = """
+import keras
+DATASET = "digits"
+def model():
+    return keras.Sequential([keras.Input((8, 8)), keras.layers.Flatten(), keras.layers.Dense(10)])
+"""
+REFUSED: list[tuple[dict[str, Any], str, str]] = [
+    (
+        {**ONE, "settings": {"steps_per_execution": 5}},
+        Path(FIT).read_text(),
+        "steps_per_execution=5: Keras 3 cannot do that on 2 replicas; set 1",
+    ),
+    ({}, OTHER_KERAS, "model() gave a keras model, and under multi_worker_mirrored fit needs tf_keras; write tf.keras"),
+    (ONE, OTHER_KERAS, "model() must give a model that is compiled; call model.compile"),
+    (
+        {},
+        Path(FIT).read_text() + "\ndef fit(model, run):\n    pass\n",
+        "fit() ended after step 0 of 100; pass run.epochs, run.steps_per_epoch, run.initial_epoch and run.callbacks()",
+    ),
+]
+
+
+@pytest.mark.parametrize(("more", "text", "told"), REFUSED, ids=["steps_per_execution", "keras", "compile", "fit"])
+def test_what_fit_cannot_do_is_told_with_the_way_out(
+    tmp_path: Path, more: dict[str, Any], text: str, told: str
+) -> None:
+    (tmp_path / "own.py").write_text(text)
+    with Job(tmp_path, {**fit(mirrored, steps=100, workers=1), **more, "workload": "own.py"}) as job:
+        assert job.wait() == 2, job.output
+    assert told in job.output
+    assert "Traceback" not in job.output
+
+
+# train_and_evaluate. ----------------------------------------------------------------------------------
+
+ESTIMATOR = """
+import pathlib
+import tensorflow as tf
+from trainer.workloads.estimator import *
+
+def note(text):
+    with open(FOLDER + "/notes", "a") as file:
+        file.write(text + "\\n")
+
+class Notes(Hook):
+    def begin(self):
+        note("begin")
+    def end(self, step):
+        note(f"end {step}")
+
+def input_fn(context):
+    note(f"input {context.input_pipeline_id} of {context.num_input_pipelines} for {context.num_replicas_in_sync}")
+    return tf.data.Dataset.from_tensors(({"x": [1.0]}, [1.0])).repeat(1000).batch(context.batch_size)
+
+def train_and_evaluate():
+    evaluation = EvalSpec(input_fn, steps=3, throttle_secs=0, exporters=[FinalExporter("final")])
+    return LinearRegressor(["x"]), TrainSpec(input_fn, max_steps=150, hooks=[Notes()]), evaluation
+"""
+
+
+@pytest.mark.parametrize("make", [mirrored, parameter_server])
+def test_the_guides_regressor_learns_to_say_one_and_each_task_plays_its_part(tmp_path: Path, make: Any) -> None:
+    (tmp_path / "own.py").write_text(f"FOLDER = {str(tmp_path)!r}\n" + ESTIMATOR)
+    train = {"batch_size": 10, "optimizer": "sgd", "learning_rate": 0.1, "steps": None, "checkpoint_steps": 50}
+    spec = make(api="train_and_evaluate", train=train, tasks={"evaluator": 1})
+    with Job(tmp_path, {**spec, "workload": "own.py"}) as job:
+        assert job.wait() == 0, job.output
+    result = job.result()
+    assert result["steps"] == 150, "max_steps of the TrainSpec"
+    assert result["test_prediction/mean"] == pytest.approx(1.0, abs=1e-3)
+    assert result["test_loss"] < 1e-5
+    notes = (tmp_path / "notes").read_text().splitlines()
+    workers = 2 if make is mirrored else 1  # hooks of parameter_server run on its chief
+    assert (notes.count("begin"), notes.count("end 150")) == (workers, workers)
+    if make is mirrored:
+        assert [line for line in sorted(notes) if "of 2" in line] == ["input 0 of 2 for 2", "input 1 of 2 for 2"]
+    evaluated = [json.loads(line) for line in (job.model_dir / "evaluation.jsonl").read_text().splitlines()]
+    assert evaluated[-1]["step"] == 150
+    assert evaluated[-1]["prediction/mean"] == pytest.approx(result["test_prediction/mean"])
+    model = keras.models.load_model(job.model_dir / "exporters" / "final" / "model.keras")
+    assert float(model({"x": np.array([[1.0]])})[0, 0]) == pytest.approx(1.0, abs=1e-3)
+
+
+def test_batches_of_another_size_than_the_specs_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text(f"FOLDER = {str(tmp_path)!r}\n" + ESTIMATOR.replace("context.batch_size", "7"))
+    with Job(tmp_path, {**parameter_server(api="train_and_evaluate", workers=1), "workload": "own.py"}) as job:
+        assert job.wait() == 2, job.output
+    assert "input_fn(): gives batches of 7, the spec asks for 32: batch(context.batch_size)" in job.output
+
+
+# Strategies of one task. ------------------------------------------------------------------------------
+
+
+def test_layers_that_update_variables_are_refused_under_central_storage(tmp_path: Path) -> None:
+    text = OTHER_KERAS.replace("keras.layers.Dense", "keras.layers.Dropout(0.1), keras.layers.Dense")
+    (tmp_path / "own.py").write_text(text)
+    with Job(tmp_path, {**mirrored(workers=1), **ONE, "strategy": "central_storage", "workload": "own.py"}) as job:
+        assert job.wait() == 2, job.output
+    assert "2 devices cannot share a variable that a layer updates by itself (Dropout, BatchNorm" in job.output
+
+
+def test_mirrored_devices_train_as_as_many_workers_do(tmp_path: Path) -> None:
+    """Two replicas are two replicas: the same batches, the same sums, whether of one task or of two."""
+    curves = []
+    for name, spec in {"devices": {**mirrored(workers=1), **ONE}, "workers": mirrored()}.items():
+        folder = tmp_path / name
+        folder.mkdir()
+        spec["train"] |= {"steps": 40, "log_steps": 10}
+        with Job(folder, spec) as job:
+            assert job.wait() == 0, job.output
+        curves.append(
+            [json.loads(line)["step_loss"] for line in (job.model_dir / "metrics.jsonl").read_text().splitlines()]
+        )
+    assert curves[0] == pytest.approx(curves[1], rel=1e-4)
