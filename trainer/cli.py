@@ -268,6 +268,19 @@ def describe(spec: JobSpec) -> list[str]:
 
 
 def _derived(spec: JobSpec) -> list[tuple[str, ...]]:
+    from trainer.job.derived import uses_tf_keras
+
+    rows = [("job", spec.name), ("strategy", spec.strategy)]
+    if spec.api != "loop":
+        keras = ", with tf_keras" if uses_tf_keras(spec) else ""
+        rows.append(("api", f"{spec.api}{keras}"))
+    rows.append(("workload", spec.workload))
+    rows += [(f"settings.{key}", str(value)) for key, value in spec.settings.items()]
+    rows += [("job name", f"/job:{spec.job_name}")] if spec.strategy == "graph" else _training(spec)
+    return [*rows, ("model_dir", spec.directory)]
+
+
+def _training(spec: JobSpec) -> list[tuple[str, str]]:
     from trainer.job.derived import DEFAULT_STEPS, batch_sizes, learning_rate, replicas_in_sync
 
     train, counts = spec.train, spec.tasks.counts()
@@ -276,15 +289,12 @@ def _derived(spec: JobSpec) -> list[tuple[str, ...]]:
     rate = f"{learning_rate(spec, counts):g}"
     if train.learning_rate_scaling != "none":
         rate += f" ({train.learning_rate:g}, {train.learning_rate_scaling} in {replicas} replicas)"
-    length = ("epochs", str(train.epochs)) if train.epochs else ("steps", str(train.steps or DEFAULT_STEPS))
-    return [
-        ("job", spec.name),
-        ("strategy", spec.strategy),
-        ("workload", spec.workload),
+    if train.learning_rates is not None:
+        rate += f" (of learning_rates, for a global batch of {global_batch})"
+    rows = [
         ("replicas in sync", str(replicas)),
         ("global batch", str(global_batch)),
         ("per-replica batch", str(per_replica)),
-        length,
-        ("learning rate", rate),
-        ("model_dir", spec.directory),
+        ("epochs", str(train.epochs)) if train.epochs else ("steps", str(train.steps or DEFAULT_STEPS)),
     ]
+    return rows if spec.api == "keras_fit" else [*rows, ("learning rate", rate)]

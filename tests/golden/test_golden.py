@@ -24,6 +24,8 @@ SPECS: dict[str, dict[str, Any]] = {
         "strategy": "multi_worker_mirrored",
         "tasks": {"chief": 1, "worker": {"replicas": 2}, "evaluator": 1},
     },
+    "graph": {"name": "sum", "strategy": "graph", "workload": "sum", "job_name": "local", "tasks": {"worker": 2}},
+    "mirrored": {"name": "mnist", "strategy": "mirrored", "tasks": {"worker": {"gpus": 2}}},
 }
 
 ON_KUBERNETES: dict[str, dict[str, Any]] = {

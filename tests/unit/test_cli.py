@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -126,7 +127,38 @@ def test_check_tells_epochs_where_steps_follow_from_the_data(spec: str, capsys: 
 def test_the_jobs_we_ship_are_sound(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["check", str(job)]) == Exit.OK
     out = capsys.readouterr().out
-    assert f"job                {job.stem}\n" in out
+    assert re.search(rf"^job +{job.stem}$", out, re.MULTILINE)
+
+
+def test_check_tells_of_a_graph_job_what_it_has(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["check", str(ROOT / "k8s/jobs/sum.yaml"), "--set", "settings.x=3"]) == Exit.OK
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["settings.x", "3"] in rows
+    assert ["job", "name", "/job:local"] in rows
+    assert not [row for row in rows if row[:1] in (["learning"], ["global"])]
+
+
+@pytest.mark.parametrize(("strategy", "library"), [("one_device", []), ("multi_worker_mirrored", ["with", "tf_keras"])])
+def test_check_tells_which_keras_fits(strategy: str, library: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    sets = ["--set", f"strategy={strategy}", "--set", "tasks.worker=1"]
+    assert cli.main(["check", str(ROOT / "k8s/jobs/digits-fit.yaml"), *sets]) == Exit.OK
+    (row,) = [line.split() for line in capsys.readouterr().out.splitlines() if line.startswith("api ")]
+    assert row == ["api", "keras_fit,"[: None if library else -1], *library]
+
+
+def test_import_prints_a_spec_and_tells_the_rest_on_stderr(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["import", str(ROOT / "tests/unit/deploy/tfjobs/dist-mnist.yaml")]) == Exit.OK
+    out, err = capsys.readouterr()
+    (tmp_path / "imported.yaml").write_text(out)
+    assert load_file(tmp_path / "imported.yaml").strategy == "parameter_server"
+    assert err
+    assert all(line.startswith("trainer: ") for line in err.splitlines())
+
+
+def test_import_of_what_is_no_tfjob_is_a_users_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "x.yaml").write_text("kind: Deployment")
+    assert cli.main(["import", str(tmp_path / "x.yaml")]) == Exit.USER
+    assert capsys.readouterr().err == f"trainer: {tmp_path}/x.yaml: kind: 'Deployment': must be a TFJob\n"
 
 
 def test_every_problem_is_told_at_once(spec: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from trainer import cli
 from trainer.job import load
 from trainer.job.errors import Exit
 from trainer.job.kubernetes import Kubernetes, Volume
@@ -34,6 +35,16 @@ def test_quick_commands_succeed(words: list[str]) -> None:
     ended = subprocess.run([sys.executable, "-m", *words], cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout
+
+
+def in_tables() -> list[list[str]]:
+    """`trainer local` commands in cells of tables; what they print is tested elsewhere (tests/local)."""
+    return [shlex.split(text) for text in re.findall(r"`(trainer local [^`]*)`", README)]
+
+
+@pytest.mark.parametrize("words", in_tables(), ids=shlex.join)
+def test_commands_in_tables_are_of_valid_jobs(words: list[str]) -> None:
+    assert cli.main(["check", *words[2:]]) == Exit.OK
 
 
 @pytest.mark.parametrize("words", commands("make"), ids=shlex.join)

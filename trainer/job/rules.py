@@ -142,11 +142,9 @@ def _train_problems(spec: JobSpec) -> list[Problem]:
     elif rule := rate_rule(spec, counts):
         sizes = ("train.batch_size", "train.global_batch_size")
         problems.append(Problem("train.learning_rates", train.learning_rates, rule, (*needs, *sizes)))
-    for other in ("learning_rate", "learning_rate_scaling"):
-        if train.learning_rates is not None and getattr(train, other) != type(train).model_fields[other].default:
-            problems.append(
-                Problem(f"train.{other}", getattr(train, other), f"give {other} or learning_rates, not both")
-            )
+    if train.learning_rates is not None and train.learning_rate_scaling != "none":
+        rule = "the table of learning_rates says it all; remove it"
+        problems.append(Problem("train.learning_rate_scaling", train.learning_rate_scaling, rule))
     return problems
 
 

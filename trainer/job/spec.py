@@ -89,7 +89,7 @@ class Train(Strict):
     optimizer: Literal["adam", "sgd", "rmsprop", "adagrad"] = "adam"
     learning_rate: Positive = 1e-3
     learning_rates: RateTable | None = None
-    """Instead of one rate: from global batch size to rate, as in {64: 0.001, 128: 0.0015}."""
+    """In place of learning_rate: from global batch size to rate, as in {64: 0.001, 128: 0.0015}."""
     learning_rate_scaling: Literal["none", "linear", "sqrt"] = "none"
     """Multiply the rate by the replicas in sync, or by their square root."""
     seed: int = Field(default=0, ge=0, lt=2**31)

@@ -117,12 +117,18 @@ def read(checkpoint: Checkpoint) -> Values:
 
 def what_must_fit(spec: JobSpec) -> dict[str, Any]:
     """The settings that decide which variables there are and what they mean."""
-    return {"workload": Path(spec.workload).name, "dataset": spec.dataset, "train.optimizer": spec.train.optimizer}
+    return {
+        "workload": Path(spec.workload).name,
+        "settings": spec.settings,
+        "api": spec.api,
+        "dataset": spec.dataset,
+        "train.optimizer": spec.train.optimizer,
+    }
 
 
 def differences(meta: Mapping[str, Any], spec: JobSpec, variables: Mapping[str, Any] | None = None) -> list[str]:
     """What in spec or model does not fit the checkpoint; empty if all does."""
-    saved, wanted = meta.get("fits", {}), what_must_fit(spec)
+    saved, wanted = {"settings": {}, "api": "loop", **meta.get("fits", {})}, what_must_fit(spec)
     found = [
         f"{key}: checkpoint {saved.get(key)!r}, spec {wanted[key]!r}" for key in wanted if saved.get(key) != wanted[key]
     ]

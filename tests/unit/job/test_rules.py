@@ -97,8 +97,8 @@ def worker(**settings: Any) -> dict[str, Any]:
             'train.learning_rates: {"64": 0.1, "256": 0.2}: has no rate for the global batch size 128; it has 64, 256',
         ),
         (
-            spec_of("one_device", train={"learning_rates": {64: 0.1}, "learning_rate": 0.2}),
-            "train.learning_rate: 0.2: give learning_rate or learning_rates, not both",
+            spec_of("one_device", train={"learning_rates": {64: 0.1}, "learning_rate_scaling": "sqrt"}),
+            "train.learning_rate_scaling: 'sqrt': the table of learning_rates says it all; remove it",
         ),
     ],
 )
