@@ -50,6 +50,7 @@ def main() -> None:
             "warm standby": recovery(kills, standby=True),
             "without": recovery(kills, standby=False),
         },
+        "matpow_speed_up": repeat(repetitions, lambda: matpow(200 if arguments.smoke else 2000)),
         "demo_seconds": repeat(repetitions, demo),
         "help_seconds": repeat(repetitions * 2, lambda: command_seconds("--help")),
         "check_seconds": repeat(repetitions * 2, lambda: command_seconds("check", "k8s/jobs/mnist-ps.yaml")),
@@ -109,6 +110,16 @@ def tf_keras(strategy: str, steps: int, per_execution: int) -> float:
     if not figures:
         raise SystemExit(output)
     return float(figures[0].partition("=")[2])
+
+
+def matpow(size: int) -> dict[str, float]:
+    """A^10 + B^10 on two servers of one core: how many times as fast as on one, by chain and by squaring."""
+    job_file = load.load_file(ROOT / "k8s/jobs/matpow.yaml", [f"settings.size={size}"])
+    spec = job_file.model_dump(mode="json", exclude_defaults=True)
+    with tempfile.TemporaryDirectory() as folder, Job(Path(folder), spec) as job:
+        if job.wait(600) != 0:
+            raise SystemExit(job.output)
+        return dict(job.result()["result"]["speed_up"])
 
 
 def recovery(kills: int, *, standby: bool) -> list[float]:
@@ -195,6 +206,11 @@ def table(figures: dict[str, Any]) -> str:
         ratio = statistics.median(a / b for a, b in zip(own, values, strict=True))
         times = "" if values is own else f"{ratio:.2f} times as fast"
         lines.append(f"| {name} | {statistics.median(values):.0f} | {min(values):.0f} to {max(values):.0f} | {times} |")
+    lines += ["", "| A^10 + B^10, 2,000 rows, two tasks of one core | median | min to max |", "|---|---|---|"]
+    for name in ("chain", "squaring"):
+        ups = [each[name] for each in figures["matpow_speed_up"]]
+        spread = f"{min(ups):.2f} to {max(ups):.2f}"
+        lines.append(f"| by {name}, of the speed of one task | {statistics.median(ups):.2f} | {spread} |")
     lines += ["", "| seconds | median | min to max |", "|---|---|---|"]
     rows = {
         "SIGKILL of an MWMS task's child to the next step, warm standby": figures["recovery_seconds"]["warm standby"],

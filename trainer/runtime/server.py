@@ -64,10 +64,8 @@ def _server_definition(package: Path, spec: JobSpec, task: Task, threads: int) -
             job.tasks[index] = address
     config = definition.default_session_config
     config.intra_op_parallelism_threads = threads
-    # Fewer threads than workers + 1 can deadlock a ps (TensorFlow's parameter server tutorial). A graph job has one
-    # client; there more threads would only let a task of one core use two, for two operations at a time.
-    clients = 0 if spec.strategy == "graph" else len(task.cluster["worker"]) + 1
-    config.inter_op_parallelism_threads = max(threads, clients)
+    # Fewer threads than workers + 1 can deadlock a ps (TensorFlow's parameter server tutorial).
+    config.inter_op_parallelism_threads = max(threads, len(task.cluster["worker"]) + 1)
     config.device_count["CPU"] = spec.tasks.of(task.type).cpu_devices
     return bytes(definition.SerializeToString())
 

@@ -132,4 +132,3 @@ def test_a_graph_jobs_servers_have_the_name_of_their_spec_and_its_devices() -> N
     assert set(told["cluster"]) == {"chief", "local"}
     assert told["cluster"]["local"][1] == f"{HOST}:4000"
     assert told["cpus"] == 3
-    assert told["threads"] == [1, 1], "one core is one core, also for two operations at a time"

@@ -89,11 +89,12 @@ def _placed(power: Power, n: int, devices: list[str], matrices: list[Any]) -> tu
 
     @tf.function(autograph=False)
     def graph(a: Any, b: Any) -> Any:
-        powers = []
-        for device, matrix in zip(devices, (a, b), strict=True):
-            with tf.device(device):
-                powers.append(power(matrix, n))
-        return tf.add_n(powers)
+        with tf.device(devices[0]):
+            first = power(a, n)
+        # One device does one after the other, as a GPU does: a CPU of one core would use a second one of the machine.
+        after = [first] if devices[0] == devices[1] else []
+        with tf.device(devices[1]), tf.control_dependencies(after):
+            return first + power(b, n)
 
     placed = []
     for device, matrix in zip(devices, matrices, strict=True):
