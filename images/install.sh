@@ -21,9 +21,15 @@ rm -f "$site"/tensorflow/compiler/tf2xla/ops/_xla_ops.so \
 if [ -d "$site/tensorflow" ]; then
   rm -r "$site"/tensorboard/webfiles.zip "$site"/tensorboard/plugins/projector/tf_projector_plugin
 fi
-# The libraries' own tests (27).
+# Other backends of Keras (3), what only TensorBoard's pages import (1), pydantic's first version (1), Fortran for NumPy
+# (1), and the list of TensorFlow's 20,000 files (2), which only replacing it would need.
+rm -rf "$site"/keras/src/backend/jax "$site"/keras/src/backend/torch "$site"/keras/src/backend/openvino \
+  "$site"/keras/src/backend/numpy "$site"/pydantic/v1 "$site"/numpy/f2py "$site"/tensorflow_cpu-*.dist-info/RECORD
+if [ -d "$site/tensorflow" ]; then rm -r "$site"/tensorboard/_vendor; fi
+# The libraries' own tests (28).
 find "$site" \( -path '*/numpy/*' -o -path '*/h5py/*' -o -path '*/tensorflow/*' \) -type d \
   \( -name tests -o -name kernel_tests -o -name memory_tests \) -prune -exec rm -rf {} +
+rm -rf "$site"/tensorflow/python/framework/test_ops.py "$site"/tensorflow/tools/pip_package
 find "$site" \( -path '*/keras/*' -o -path '*/tensorboard/*' \) -type f -name '*_test.py' -delete
 # NVIDIA's compilers (200), but for what XLA calls and reads: ptxas and libdevice.
 find "$site" -path '*/nvidia/*/bin/*' -type f ! -name ptxas -delete

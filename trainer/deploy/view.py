@@ -108,7 +108,7 @@ def summary(spec: JobSpec, check: str | None = None) -> str:
     rows = [*figures(result), ("result", str(path))]
     if check is not None:
         tensorboard = shlex.join([program("tensorboard"), "--logdir", f"{spec.directory}/tensorboard"])
-        rows += [("next", tensorboard), ("", check)]
+        rows += zip(("next", ""), [check] if spec.strategy == "graph" else [tensorboard, check], strict=False)
     return "\n".join(["", *aligned(rows)])
 
 
