@@ -27,17 +27,18 @@ def fit(make: Any, **more: Any) -> dict[str, Any]:
 # keras_fit. -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("make", [mirrored, parameter_server])
-def test_fit_goes_on_after_the_last_epoch_that_was_saved(tmp_path: Path, make: Any) -> None:
-    leader = "worker:0" if make is mirrored else "chief:0"
+@pytest.mark.parametrize(
+    ("make", "victim"), [(mirrored, "worker:0"), (mirrored, "worker:1"), (parameter_server, "ps:0")]
+)
+def test_fit_goes_on_after_the_last_epoch_that_was_saved(tmp_path: Path, make: Any, victim: str) -> None:
     with Job(tmp_path, fit(make, steps=1000)) as job:
         job.until("a checkpoint", lambda s: (s["last_checkpoint"] or 0) >= 200)
-        job.signal(leader)
+        job.signal(victim)
         assert job.wait() == 0, job.output
     result = job.result()
     assert (result["steps"], result["generations"]) == (1000, 2)
     assert result["test_accuracy"] >= 0.93
-    resumed = int(result["tasks"][leader].rpartition("resume_step=")[2])
+    resumed = int(result["tasks"][victim].rpartition("resume_step=")[2])
     assert resumed >= 200
     assert resumed % 50 == 0
     curve = [json.loads(line)["step"] for line in (job.model_dir / "metrics.jsonl").read_text().splitlines()]

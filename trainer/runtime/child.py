@@ -119,8 +119,8 @@ def _report(error: BaseException, spec: JobSpec | None, channel: Channel) -> Exi
     error = original(error)
     if isinstance(error, TrainerError):
         code, text = error.code, str(error)
-    elif spec is not None and spec.strategy == "graph" and _is_lost_peer(error):
-        # The user's own lines hold the operation that met it.
+    elif spec is not None and (spec.strategy == "graph" or spec.api == "keras_fit") and _is_lost_peer(error):
+        # compute() and fit() are the user's: it is their line that meets it.
         channel.tell("peer_lost", text=_one_line(error))
         return Exit.BUG
     elif spec is not None and (theirs := where_it_failed(error, spec.workload)):

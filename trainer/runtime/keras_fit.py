@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from trainer.job.derived import batch_sizes
 from trainer.job.errors import UserError
+from trainer.job.spec import JobSpec
 from trainer.runtime import async_coordinator, inputs, strategy, training
 from trainer.runtime.channel import Channel
 from trainer.runtime.curve import Curve
@@ -47,10 +48,15 @@ def run(setup: Setup, resume_step: int, channel: Channel) -> None:
         step = restore_everywhere(distribution, setup, trainable, channel) if resume_step else 0
     source, train = _data(setup, distribution, step)
     total = training.total_steps(setup, source)
-    per_epoch = _steps_per_epoch(setup, source, total)
+    per_epoch = _steps_per_epoch(spec, total)
+    if step % per_epoch and step < total:
+        raise UserError(
+            f"model_dir: {spec.directory}: its checkpoint of step {step} is not at the end of an epoch of {per_epoch} "
+            "steps; set train.checkpoint_steps as it was, or choose another model_dir"
+        )
     channel.tell("start", step=step, steps=total, line=start_line(spec, task, distribution.num_replicas_in_sync, step))
     epochs = _make_callback(setup, trainable, channel, per_epoch, total, step)
-    run = fit.Fit(
+    arguments = fit.Fit(
         train=train,
         steps_per_epoch=per_epoch,
         epochs=total // per_epoch,
@@ -59,7 +65,7 @@ def run(setup: Setup, resume_step: int, channel: Channel) -> None:
         is_chief=task.is_chief,
     )
     if step < total:
-        (setup.workload.fit or fit.fit)(trainable.model, run)
+        (setup.workload.fit or fit.fit)(trainable.model, arguments)
     if epochs.step < total:
         raise UserError(
             f"workload: {spec.workload}: fit() ended after step {epochs.step} of {total}; pass run.epochs, "
@@ -111,10 +117,11 @@ def _data(setup: Setup, distribution: Any, step: int) -> tuple[inputs.Source, An
     return source, batches
 
 
-def _steps_per_epoch(setup: Setup, source: inputs.Source, total: int) -> int:
+def _steps_per_epoch(spec: JobSpec, total: int) -> int:
     """An epoch is one of the data's where the spec counts epochs, and checkpoint_steps steps where it counts steps."""
-    train = setup.spec.train
-    return total // train.epochs if train.epochs is not None else min(total, train.checkpoint_steps)
+    if spec.train.epochs is not None:
+        return total // spec.train.epochs
+    return min(total, spec.train.checkpoint_steps)
 
 
 def _make_callback(setup: Setup, trainable: Trainable, channel: Channel, per_epoch: int, total: int, step: int) -> Any:
