@@ -117,6 +117,26 @@ def test_what_cannot_be_computed_is_told_in_one_line(
     assert "Traceback" not in job.output
 
 
+@pytest.mark.parametrize(
+    ("line", "code", "told"),
+    [
+        (
+            "with tf.device('/job:local/task:7/device:CPU:0'): tf.constant(1) + 1",
+            12,
+            "unknown device; there are: /job:local/task:0/device:CPU:0, /job:local/task:1/device:CPU:0",
+        ),
+        ("return {'y': tf.constant(1)}", 2, "compute() gave what JSON cannot hold"),
+        ("raise KeyError('x')", 2, "own.py:3: KeyError: 'x'"),
+    ],
+    ids=["device", "json", "raise"],
+)
+def test_what_a_compute_of_ones_own_does_wrong_is_told(tmp_path: Path, line: str, code: int, told: str) -> None:
+    (tmp_path / "own.py").write_text(f"import tensorflow as tf\ndef compute(cluster):\n    {line}\n")
+    with Job(tmp_path, {**spec_of("sum"), "workload": "own.py"}) as job:
+        assert job.wait() == code, job.output
+    assert told in job.output
+
+
 OWN = """
 import pathlib, time
 import tensorflow as tf

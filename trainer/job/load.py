@@ -233,7 +233,7 @@ def _translate(detail: Any) -> list[Problem]:
         return [Problem(path, value, f"unknown key{_did_you_mean(place)}")]
     if kind == "literal_error":
         known = re.findall(r"'([^']*)'", detail["ctx"]["expected"])
-        return [Problem(path, value, f"must be one of {', '.join(known)}{_nearest(value, known)}")]
+        return [Problem(path, value, f"must be one of {', '.join(known)}{nearest(value, known)}")]
     if kind == "model_type":
         return [Problem(path, value, "must be a mapping of settings")]
     return [Problem(path, value, detail["msg"][0].lower() + detail["msg"][1:])]
@@ -243,10 +243,11 @@ def _did_you_mean(place: tuple[Any, ...]) -> str:
     model: type[BaseModel] = JobSpec
     for part in place[:-1]:
         model = next(_models_in(model.model_fields[part].annotation))
-    return _nearest(place[-1], model.model_fields) or f"; known here: {', '.join(model.model_fields)}"
+    return nearest(place[-1], model.model_fields) or f"; known here: {', '.join(model.model_fields)}"
 
 
-def _nearest(value: object, known: Iterable[str]) -> str:
+def nearest(value: object, known: Iterable[str]) -> str:
+    """`; did you mean ...?` for a slip of the pen, or nothing."""
     from difflib import get_close_matches  # here, because a start without mistakes is 4 ms faster without it
 
     near = get_close_matches(str(value), known, n=1)

@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from trainer.job.errors import UserError
+from trainer.job.errors import Exit, TrainerError, UserError
 from trainer.job.spec import JobSpec
 from trainer.job.tf_config import Task, graph_cluster
 from trainer.runtime import platform
@@ -22,6 +22,7 @@ def run(spec: JobSpec, task: Task, graph: Graph, channel: Channel) -> None:
 
     Raises:
         UserError: it gave something else than a dict that JSON can hold.
+        TrainerError: Exit.DEVICES, if it named a device that there is not.
         tf.errors.OpError: a server was lost.
     """
     threads = platform.cpus(spec.tasks.of(task.type).cpu)
@@ -38,7 +39,13 @@ def run(spec: JobSpec, task: Task, graph: Graph, channel: Channel) -> None:
         say=lambda text: channel.tell("line", text=text),
         progress=lambda done: channel.tell("step", step=done),
     )
-    result: Any = graph.compute(cluster)
+    try:
+        result: Any = graph.compute(cluster)
+    except tf.errors.InvalidArgumentError as error:
+        if "unknown device" not in str(error):  # tf.device took a name as it came
+            raise
+        told = f"{error.message.rstrip('.')}; there are: {', '.join(cluster.devices())}"
+        raise TrainerError(f"workload: {graph.name}: {told}", Exit.DEVICES) from None
     if not isinstance(result, dict):
         raise UserError(f"workload: {graph.name}: compute() must give a dict, gave {type(result).__name__}")
     try:

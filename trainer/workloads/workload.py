@@ -22,7 +22,6 @@ compute(cluster) -> dict        required: places work on the servers; see `clust
 from __future__ import annotations
 
 import ast
-import difflib
 import importlib
 import importlib.util
 import sys
@@ -34,6 +33,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal
 
 from trainer.job.errors import UserError
+from trainer.job.load import nearest
 from trainer.job.spec import JobSpec
 
 if TYPE_CHECKING:
@@ -97,12 +97,18 @@ def check(spec: JobSpec) -> None:
     defined |= {a.asname or a.name for n in tree.body if isinstance(n, ast.ImportFrom) for a in n.names}
     if "*" in defined:
         return  # only a run can tell what it has
-    function: str = spec.api if spec.api == "train_and_evaluate" else "model"
-    function = "compute" if spec.strategy == "graph" else function
+    function = _entry(spec)
     if function not in defined:
         raise UserError(f"workload: {name}: has no function {function}(); {_CONTRACT}")
     if function == "model" and spec.dataset is None and not {"data", "DATASET"} & defined:
         raise UserError(f"workload: {name}: has neither data() nor DATASET, and the spec names no dataset; {_CONTRACT}")
+
+
+def _entry(spec: JobSpec) -> str:
+    """The function that a workload must have."""
+    if spec.strategy == "graph":
+        return "compute"
+    return spec.api if spec.api == "train_and_evaluate" else "model"
 
 
 def _file_of(spec: JobSpec) -> Path:
@@ -116,9 +122,8 @@ def _file_of(spec: JobSpec) -> Path:
         what = "trains a model; strategy graph runs" if graph else f"is for strategy graph; {spec.strategy} trains"
         raise UserError(f"workload: {name!r}: {what} {', '.join(known)}, or a path that ends in .py")
     if name not in known:
-        near = difflib.get_close_matches(name, known, 1)
-        hint = f"; did you mean {near[0]}?" if near else ""
-        raise UserError(f"workload: {name!r}: not known{hint}; known: {', '.join(known)}; or a path that ends in .py")
+        hint = f"{nearest(name, known)}; known: {', '.join(known)}"
+        raise UserError(f"workload: {name!r}: not known{hint}; or a path that ends in .py")
     return Path(__file__).parent / ("graphs" if graph else "") / f"{name}.py"
 
 
@@ -154,9 +159,8 @@ def _check_settings(spec: JobSpec, tree: ast.Module) -> None:
     problems = []
     for key, value in spec.settings.items():
         if key not in known:
-            near = difflib.get_close_matches(str(key), known, 1)
-            hint = f"did you mean {near[0]}?" if near else f"workload {spec.workload} has {', '.join(known) or 'none'}"
-            problems.append(f"settings.{key}: {value!r}: unknown setting; {hint}")
+            hint = nearest(key, known) or f"; workload {spec.workload} has {', '.join(known) or 'none'}"
+            problems.append(f"settings.{key}: {value!r}: unknown setting{hint}")
         elif known[key] is not None and not _alike(value, known[key]):
             kind = type(known[key]).__name__
             problems.append(f"settings.{key}: {value!r}: must be {kind}, as its default {known[key]!r}")
@@ -187,7 +191,7 @@ def load(spec: JobSpec) -> Workload:
         UserError: as `check`, or what the file raised, with its line.
     """
     check(spec)
-    module = _import(spec, "")
+    module = _import(spec)
     if spec.api == "train_and_evaluate":
         return _estimator(spec.workload, module)
     return Workload(
@@ -228,7 +232,7 @@ def load_graph(spec: JobSpec) -> Graph:
         UserError: as `load`.
     """
     check(spec)
-    return Graph(spec.workload, _import(spec, "graphs.").compute)
+    return Graph(spec.workload, _import(spec).compute)
 
 
 def original(error: BaseException) -> BaseException:
@@ -254,10 +258,12 @@ def where_it_failed(error: BaseException, workload: str) -> str | None:
     return f"workload: {workload}:{lines[-1]}: {type(error).__name__}: {text[:300]}"
 
 
-def _import(spec: JobSpec, package: str) -> ModuleType:
+def _import(spec: JobSpec) -> ModuleType:
     name = spec.workload
-    own = name.endswith(".py")
-    module = _import_file(name) if own else importlib.import_module(f"trainer.workloads.{package}{name}")
+    package = "trainer.workloads.graphs" if spec.strategy == "graph" else "trainer.workloads"
+    module = _import_file(name) if name.endswith(".py") else importlib.import_module(f"{package}.{name}")
+    if not hasattr(module, _entry(spec)):
+        raise UserError(f"workload: {name}: has no function {_entry(spec)}(); {_CONTRACT}")
     if spec.settings:
         module.SETTINGS.update(spec.settings)
     return module
