@@ -455,3 +455,9 @@ def test_an_error_that_no_translation_made_is_its_own_original() -> None:
 
     error = raised(fail)
     assert workload.original(error) is error
+
+
+def test_what_a_star_import_lacks_is_told_when_it_is_loaded(tmp_path: Path) -> None:
+    mine = file(tmp_path, "from json import *")
+    workload.check(spec_of(mine))
+    assert problem(mine, workload.load) == f": has no function model(){CONTRACT}"
