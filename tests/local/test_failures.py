@@ -25,7 +25,7 @@ from trainer.job.errors import Exit
 from trainer.job.tf_config import Task, tasks_of
 
 TASK = [*TRAINER, "task"]
-SOON = {"rendezvous": 6, "chief_lost": 8}
+SOON = {"rendezvous": 6, "chief_lost": 30}
 
 
 Environments = Callable[[dict[str, Any], Path], dict[str, tuple[Task, dict[str, str]]]]
