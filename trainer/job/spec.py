@@ -27,11 +27,9 @@ def _group_from_count(value: Any) -> Any:
 
 def _numbers_from_text(value: Any) -> Any:
     # The keys of a JSON object are text.
-    return (
-        {int(k) if isinstance(k, str) and k.isdigit() else k: v for k, v in value.items()}
-        if isinstance(value, dict)
-        else value
-    )
+    if not isinstance(value, dict):
+        return value
+    return {int(key) if isinstance(key, str) and key.isdecimal() else key: rate for key, rate in value.items()}
 
 
 class TaskGroup(Strict):
