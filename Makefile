@@ -12,7 +12,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 # Newer than requirements.lock and pyproject.toml means that .venv is as they ask.
 STAMP := $(VENV)/.installed
-TENSORBOARD := tensorboard==2.21.0
+PEERS_STAMP := .venv-peers/.installed
+TENSORBOARD := $(shell grep -om1 'tensorboard==[^"]*' pyproject.toml)
 SHELL_SCRIPTS := $(wildcard scripts/*.sh images/*.sh .ci/run)
 
 # A checkout beside a folder of shared data finds MNIST there; elsewhere it is downloaded and checked.
@@ -40,7 +41,8 @@ $(STAMP): requirements.lock pyproject.toml
 	    "trainer needs Python 3.10 to 3.13; try make setup PYTHON=python3.12" >&2; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || \
 	  { echo "make: $(PYTHON) cannot make virtual environments: apt install python3-venv" >&2; exit 1; }
-	$(PYTHON) -m venv $(VENV)
+# --clear: a package that is no longer in the lock would stay, and Keras imports some wherever it finds them.
+	$(PYTHON) -m venv --clear $(VENV)
 # The lock is complete but for `tensorflow`, which tf_keras asks for: tensorflow-cpu is here in its place.
 	$(BIN)/pip install --no-deps --require-hashes -r requirements.lock
 # With isolation pip would fetch a setuptools of its own, without a hash; the lock brings one.
@@ -68,13 +70,19 @@ soak: setup ## kill tasks for minutes and look at what is left
 .PHONY: test-all
 test-all: lint test demo test-compose test-kind soak bench-smoke ## everything that this machine can check
 
-.PHONY: bench-local
-bench-local: setup ## measure steps and recovery beside tf_keras
-	$(BIN)/python tests/bench/local.py
+.PHONY: bench
+bench: setup $(PEERS_STAMP) ## measure throughput, costs and growth beside torch, tf_keras and the classic ways; writes README
+	$(BIN)/python -m tests.bench
+
+# Five gigabytes: torch's wheel for Linux brings CUDA, whether there is a GPU or not.
+$(PEERS_STAMP): tests/bench/peers/requirements.lock
+	$(PYTHON) -m venv --clear .venv-peers
+	.venv-peers/bin/pip install --require-hashes -r $<
+	@touch $@
 
 .PHONY: bench-smoke
-bench-smoke: setup ## the same on a small scale: does the benchmark still run?
-	$(BIN)/python tests/bench/local.py --smoke
+bench-smoke: setup ## the same on a small scale, without torch where .venv-peers is missing: does it still run?
+	$(BIN)/python -m tests.bench --smoke
 
 .PHONY: bench-compose
 bench-compose: setup image-cpu ## measure a job across containers: sizes, start, first step, end
@@ -146,12 +154,13 @@ lock: setup ## renew all lock files from pyproject.toml (UPGRADE=--upgrade: the 
 	  --output-file images/requirements-cpu.lock pyproject.toml
 	$(COMPILE) $(FOR_IMAGES) $(FOR_TRAINING) --extra cuda --extra legacy --output-file images/requirements-cuda.lock pyproject.toml
 	$(COMPILE) $(FOR_IMAGES) --output-file images/requirements-tensorboard.lock - <<< '$(TENSORBOARD)'
+	$(COMPILE) --python-version 3.11 --output-file tests/bench/peers/requirements.lock - <<< $$'numpy\ntorch\nmatplotlib'
 
 .PHONY: golden
 golden: setup ## rewrite the expected texts of tests/golden; read the diff before you commit
 	$(BIN)/pytest tests/golden --update-golden
 
 .PHONY: clean
-clean: ## remove .venv and all caches; what was trained, in runs/, stays
-	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+clean: ## remove .venv, .venv-peers and all caches; what was trained, in runs/, stays
+	rm -rf $(VENV) .venv-peers build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -251,9 +251,11 @@ def _load(args: argparse.Namespace) -> JobSpec:
 
 # What `trainer check` prints. -------------------------------------------------------------------------
 
+MOST_CONFIGS = 32
+
 
 def describe(spec: JobSpec) -> list[str]:
-    """Everything that follows from a spec, as lines: tasks, derived numbers, a TF_CONFIG per task."""
+    """Everything that follows from a spec, as lines: tasks, derived numbers, TF_CONFIGs."""
     from trainer.job.tf_config import tasks_of
 
     tasks = tasks_of(spec)
@@ -263,8 +265,11 @@ def describe(spec: JobSpec) -> list[str]:
         if group := spec.tasks.group(task.type):
             cpu = f"{group.cpu:g}" if group.cpu else "-"
             rows.append((task.name, address, cpu, group.memory or "-", str(group.gpus or "-")))
-    configs = [task.tf_config() for task in tasks]
-    return [*aligned(rows), "", *aligned(_derived(spec)), "", "TF_CONFIG of each task:", *configs]
+    title = "TF_CONFIG of each task:"
+    if len(tasks) > MOST_CONFIGS:  # each names all tasks: those of a thousand workers would be 37 MB
+        tasks = [task for task in tasks if task.index == 0]
+        title = "TF_CONFIG of the first task of each type, for the others differ in their index only:"
+    return [*aligned(rows), "", *aligned(_derived(spec)), "", title, *(task.tf_config() for task in tasks)]
 
 
 def _derived(spec: JobSpec) -> list[tuple[str, ...]]:

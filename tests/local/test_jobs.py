@@ -35,7 +35,10 @@ def test_parameter_server_trains_digits_and_every_task_ends_by_itself(tmp_path: 
     assert (result["strategy"], result["steps"], result["generations"]) == ("parameter_server", 800, 1)
     assert result["test_accuracy"] >= 0.95
     assert result["examples_per_second"] > 0
-    assert result["seconds_to_first_step"] > 0
+    assert list(result["seconds_by_phase"]) == ["import", "rendezvous", "build", "trace", "first_step"]
+    assert all(seconds >= 0 for seconds in result["seconds_by_phase"].values())
+    assert result["seconds_to_first_step"] == pytest.approx(sum(result["seconds_by_phase"].values()), abs=0.01)
+    assert result["seconds_saving"] > 0
     assert_one_cluster(
         result, {"chief:0", "worker:0", "worker:1", "ps:0"},
         workers=2, ps=1, replicas_in_sync=1, global_batch=32, per_replica=32, resume_step=0,
@@ -53,6 +56,21 @@ def test_parameter_server_trains_digits_and_every_task_ends_by_itself(tmp_path: 
     assert {path.name for path in (job.model_dir / "export").iterdir()} == {"model.keras", "saved_model"}
     assert len(list((job.model_dir / "checkpoints").iterdir())) == 3
     assert "chief-0.log" in {path.name for path in (job.model_dir / "logs").iterdir()}
+
+
+def test_compressed_gradients_change_the_bits_and_not_the_accuracy(tmp_path: Path) -> None:
+    found = []
+    for gradients in ("float32", "bfloat16"):
+        (folder := tmp_path / gradients).mkdir()
+        spec = mirrored(steps=300, communication={"gradients": gradients}, train={"log_steps": 50})
+        with Job(folder, spec) as job:
+            assert job.wait() == 0, job.output
+        found.append((job.result()["test_accuracy"], [record["loss"] for record in curve(job.model_dir)]))
+    (exact, losses), (compressed, other_losses) = found
+    assert losses != other_losses
+    assert losses == pytest.approx(other_losses, rel=0.05, abs=0.01)
+    assert exact >= 0.95
+    assert compressed == pytest.approx(exact, abs=0.01)
 
 
 @pytest.mark.parametrize("chief", [False, True], ids=["worker-0-leads", "explicit-chief"])

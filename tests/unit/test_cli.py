@@ -303,3 +303,10 @@ def test_a_task_without_its_environment() -> None:
     done = trainer("task", env=environ)
     assert done.returncode == Exit.USER
     assert done.stderr.startswith("trainer: TRAINER_JOB is not set")
+
+
+def test_check_of_many_tasks_does_not_print_all_their_tf_configs(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["check", str(ROOT / "k8s/jobs/mnist-ps.yaml"), "--set", "tasks.worker=1000"]) == Exit.OK
+    printed = capsys.readouterr().out
+    assert printed.count('"cluster"') == 3  # chief, worker, ps
+    assert "worker:999 " in printed

@@ -53,16 +53,24 @@ def load_file(path: str | Path, overrides: Iterable[str] = (), environ: Mapping[
     Raises:
         UserError: all that is wrong, one line each.
     """
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
-    raw = _mapping(_parse(text, str(path)), str(path))
+    raw = _mapping(_parse(read_text(path), str(path)), str(path))
     for key in ("workload", "dataset"):
         value = raw.get(key)
         if isinstance(value, str) and value.endswith((".py", ".npz")):
             raw[key] = os.path.normpath(Path(path).parent / value)
     return _build(raw, str(path), [*_environment_overrides(environ), *(("--set", each) for each in overrides)])
+
+
+def read_text(path: str | Path) -> str:
+    """A file that the user named.
+
+    Raises:
+        UserError: it cannot be read, or is no text.
+    """
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
 
 
 def load_environment(environ: Mapping[str, str] = os.environ) -> JobSpec:

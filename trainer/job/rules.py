@@ -107,9 +107,14 @@ def _device_problems(spec: JobSpec) -> list[Problem]:
         rule = "NCCL is for GPUs; set tasks.worker.gpus, or hierarchical_copy or reduction_to_one_device"
         problems.append(Problem("communication.implementation", implementation, rule, ("tasks.worker",)))
     packed = spec.communication.bytes_per_pack
-    if packed and spec.strategy != "multi_worker_mirrored":
+    if packed is not None and spec.strategy != "multi_worker_mirrored":
         rule = "is for multi_worker_mirrored; remove it"
         problems.append(Problem("communication.bytes_per_pack", packed, rule, ("strategy",)))
+    if spec.communication.gradients != "float32" and (
+        spec.strategy != "multi_worker_mirrored" or spec.api == "keras_fit"
+    ):
+        rule = "is for multi_worker_mirrored, and not for fit, which adds up gradients itself; remove it"
+        problems.append(Problem("communication.gradients", spec.communication.gradients, rule, ("strategy", "api")))
     return problems
 
 

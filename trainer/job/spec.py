@@ -106,8 +106,11 @@ class Communication(Strict):
 
     implementation: Literal["auto", "ring", "nccl", "hierarchical_copy", "reduction_to_one_device"] = "auto"
     """ring is for multi_worker_mirrored, the last two are for mirrored."""
-    bytes_per_pack: int = Field(default=0, ge=0, lt=2**31)
-    """Gradients are packed into all-reduces of about this size; 0 leaves it to TensorFlow."""
+    bytes_per_pack: int | None = Field(default=None, ge=0, lt=2**31)
+    """Gradients are sent in packs of about this size, while those of earlier layers are still computed. Default 2 MiB;
+    0 sends all in one."""
+    gradients: Literal["float32", "bfloat16"] = "float32"
+    """bfloat16 halves what multi_worker_mirrored sends, and rounds the sum of gradients to 8 bits of mantissa."""
 
 
 class Deadlines(Strict):

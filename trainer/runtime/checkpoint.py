@@ -1,4 +1,5 @@
-"""Checkpoints: complete or absent, verified when read. NumPy only, so that a supervisor can look at them too.
+"""Checkpoints: complete or absent, verified when read. NumPy only, and only to write and read the values: a supervisor
+looks at them without it.
 
     checkpoints/step-00000500/variables.npz   every variable of model and optimizer, by position
                               meta.json       step, what it fits, and the SHA-256 of variables.npz
@@ -16,15 +17,15 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-import numpy as np
-import numpy.typing as npt
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from trainer.job.errors import UserError
 from trainer.job.spec import JobSpec
 
-Values = dict[str, npt.NDArray[Any]]
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+Values: TypeAlias = "dict[str, npt.NDArray[Any]]"
 FORMAT = 1
 
 
@@ -47,6 +48,8 @@ def save(model_dir: str | Path, step: int, values: Mapping[str, npt.NDArray[Any]
     Raises:
         UserError: the disk is full or the folder not writable; nothing half-written stays.
     """
+    import numpy as np
+
     target = folder(model_dir) / f"step-{step:08d}"
     if verify(target) is not None:
         return target
@@ -110,6 +113,8 @@ def verify(path: Path) -> Checkpoint | None:
 
 
 def read(checkpoint: Checkpoint) -> Values:
+    import numpy as np
+
     described = checkpoint.meta.get("variables", {})
     with np.load(checkpoint.path / "variables.npz", allow_pickle=False) as archive:
         return {name: _typed(archive[name], described.get(name, {}).get("dtype")) for name in archive.files}

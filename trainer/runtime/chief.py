@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from trainer.job.errors import Exit, TrainerError
@@ -95,7 +96,9 @@ class Chief:
         while rendezvous.phase not in ("done", "failed"):
             now = time.monotonic()
             self._dial(session)
-            reply = rendezvous.report(supervisor.report(), now)
+            rendezvous.report(supervisor.report(), now)
+            rendezvous.tick(now)
+            reply = rendezvous.reply()
             self._announce()
             if reply.phase in ("done", "failed"):
                 return
@@ -116,11 +119,12 @@ class Chief:
         if child is None:
             return
         if self._state.seconds_to_first_step is None and self._supervisor.first_step_at is not None:
-            self._state.seconds_to_first_step = round(time.time() - self._state.started, 3)
+            self._state.phases = _phases(self._state.started, child.times)
+            self._state.seconds_to_first_step = round(sum(self._state.phases.values()), 3)
             job_state.save(self._directory, self._state)
         self._state.examples_per_second = child.status.get("examples_per_second", self._state.examples_per_second)
         if child.result is not None:
-            self._write_result(child.result)
+            self._write_result(child, child.result)
             self._rendezvous.end(Exit.OK, "")
         elif not child.alive and child.status.get("stopped_well"):
             self._rendezvous.generation_over(time.monotonic())
@@ -229,7 +233,7 @@ class Chief:
         train = self._spec.train
         return {**checkpoint.what_must_fit(self._spec), "train.steps": train.steps, "train.epochs": train.epochs}
 
-    def _write_result(self, result: dict[str, Any]) -> None:
+    def _write_result(self, child: Child, result: dict[str, Any]) -> None:
         rendezvous = self._rendezvous
         if self._spec.strategy == "graph":
             figures = {"result": result["result"]}
@@ -242,6 +246,8 @@ class Chief:
                 **test,
                 "examples_per_second": result["examples_per_second"] or self._state.examples_per_second,
                 "seconds_to_first_step": self._state.seconds_to_first_step,
+                "seconds_by_phase": self._state.phases,
+                "seconds_saving": child.status.get("seconds_saving"),
             }
             told = f"steps={result['step']} " + " ".join(f"{name}={figure:.4f}" for name, figure in test.items())
         value = {
@@ -259,3 +265,19 @@ class Chief:
         }
         job_state.write_json(job_state.result_path(self._directory), value)
         say(f"done: {told} generations={rendezvous.generation}")
+
+
+def _phases(started: float, times: Mapping[str, float]) -> dict[str, float]:
+    """Seconds until the first step was done, by what they went into; `times` as in Child."""
+    ends = {
+        "import": times["warm"],
+        "rendezvous": max(times["go"], times["warm"]),
+        "build": times.get("start"),
+        "trace": times.get("traced"),
+        "first_step": times["step"],
+    }
+    phases, last = {}, started
+    for name, end in ends.items():
+        if end is not None:
+            phases[name], last = round(end - last, 3), end
+    return phases

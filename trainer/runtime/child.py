@@ -5,6 +5,7 @@ It imports what it needs, says "warm", and waits for the order to go: so it can 
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import os
 import signal
@@ -24,6 +25,7 @@ from trainer.runtime.lines import start_line
 
 
 def main() -> None:
+    gc.disable()  # until all is imported: collections in between find nothing, and are a fifth of TensorFlow's import
     platform.die_with_parent(signal.SIGKILL)
     channel = Channel()
     spec, code = None, Exit.OK
@@ -46,7 +48,7 @@ def is_server(spec: JobSpec, task: Task) -> bool:
 
 def _run(spec: JobSpec, task: Task, channel: Channel) -> None:
     if is_server(spec, task):
-        channel.tell("warm")
+        _warm(channel)
         _serve(spec, task, channel)
         return
     if spec.strategy == "graph":
@@ -72,9 +74,16 @@ def _run(spec: JobSpec, task: Task, channel: Channel) -> None:
         from trainer.runtime.async_coordinator import run
     else:
         from trainer.runtime.sync_loop import run
-    channel.tell("warm")
+    _warm(channel)
     go = channel.orders.get()["go"]
     run(setup, go["resume_step"], channel)
+
+
+def _warm(channel: Channel) -> None:
+    """Says so. What was imported stays: no later collection looks at it again."""
+    gc.freeze()
+    gc.enable()
+    channel.tell("warm")
 
 
 def _use_tf_keras(spec: JobSpec) -> None:
@@ -91,7 +100,7 @@ def _compute(spec: JobSpec, task: Task, channel: Channel) -> None:
     from trainer.workloads import workload
 
     graph = workload.load_graph(spec)
-    channel.tell("warm")
+    _warm(channel)
     channel.orders.get()
     graph_client.run(spec, task, graph, channel)
 
@@ -117,19 +126,18 @@ def _report(error: BaseException, spec: JobSpec | None, channel: Channel) -> Exi
     from trainer.workloads.workload import original, where_it_failed
 
     error = original(error)
+    theirs = where_it_failed(error, spec.workload) if spec else None
+    # compute() and fit() are the user's: it is their line that meets a lost peer.
+    meets_it = spec is not None and (spec.strategy == "graph" or spec.api == "keras_fit")
     if isinstance(error, TrainerError):
         code, text = error.code, str(error)
-    elif spec is not None and (spec.strategy == "graph" or spec.api == "keras_fit") and _is_lost_peer(error):
-        # compute() and fit() are the user's: it is their line that meets it.
+    elif _is_lost_peer(error) and (theirs is None or meets_it):
         channel.tell("peer_lost", text=_one_line(error))
         return Exit.BUG
-    elif spec is not None and (theirs := where_it_failed(error, spec.workload)):
+    elif theirs is not None:
         code, text = Exit.USER, theirs
     elif isinstance(error, OSError) and not isinstance(error, ConnectionError):
         code, text = Exit.USER, f"{error.filename or (spec and spec.directory)}: {error.strerror}"
-    elif _is_lost_peer(error):
-        channel.tell("peer_lost", text=_one_line(error))
-        return Exit.BUG
     else:
         code, text = Exit.BUG, f"unexpected {_one_line(error)}"
     channel.tell("error", code=int(code), message=text)

@@ -1,4 +1,4 @@
-"""GPUs: a task that asked for some never trains on the CPU instead."""
+"""Threads and GPUs of a process. A task that asked for GPUs never trains on the CPU instead."""
 
 from __future__ import annotations
 
@@ -7,6 +7,12 @@ from typing import Any
 import tensorflow as tf
 
 from trainer.job.errors import Exit, TrainerError
+
+
+def limit_threads(count: int) -> None:
+    """TensorFlow's own threads in this process; before its first operation."""
+    tf.config.threading.set_intra_op_parallelism_threads(count)
+    tf.config.threading.set_inter_op_parallelism_threads(max(2, count))
 
 
 def require_gpus(count: int) -> list[Any]:

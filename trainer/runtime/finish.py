@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
@@ -22,6 +23,8 @@ class Saver:
         self._setup, self._trainable, self._channel = setup, trainable, channel
         self._pool = ThreadPoolExecutor(1, "checkpoint")
         self._pending: Future[None] | None = None
+        self._stalled = 0.0
+        """Seconds for which training stood still."""
 
     def save(self, step: int, values: checkpoint.Values | None = None) -> None:
         """Begins a checkpoint of these values, or of those now, after the one before is on disk.
@@ -30,12 +33,14 @@ class Saver:
             UserError: the one before could not be written.
             TrainerError: Exit.DIVERGED, if a variable is not finite.
         """
+        begun = time.perf_counter()
         self.wait()
         values = self._trainable.values() if values is None else values
         for name, value in values.items():
             if value.dtype.kind == "f" and not np.isfinite(value).all():
                 path = self._trainable.description()[name]["path"]
                 raise TrainerError(f"variable {path} is not finite at step {step}; {_SMALLER_RATE}", Exit.DIVERGED)
+        self._stalled += time.perf_counter() - begun
         self._pending = self._pool.submit(self._write, step, values)
 
     def wait(self) -> None:
@@ -48,7 +53,7 @@ class Saver:
         meta = {"fits": checkpoint.what_must_fit(spec), "variables": self._trainable.description()}
         checkpoint.save(spec.directory, step, values, meta)
         checkpoint.prune(spec.directory, spec.train.keep_checkpoints)
-        self._channel.tell("checkpoint", step=step)
+        self._channel.tell("checkpoint", step=step, stalled=self._stalled)
 
 
 def finish(setup: Setup, values: checkpoint.Values, channel: Channel, step: int, pace: tuple[float, int]) -> None:

@@ -10,7 +10,7 @@ import tensorflow as tf
 from trainer.job.errors import Exit, TrainerError, UserError
 from trainer.job.spec import JobSpec
 from trainer.job.tf_config import Task, graph_cluster
-from trainer.runtime import platform
+from trainer.runtime import devices, platform
 from trainer.runtime.channel import Channel
 from trainer.runtime.lines import start_line
 from trainer.workloads.cluster import Cluster
@@ -25,9 +25,7 @@ def run(spec: JobSpec, task: Task, graph: Graph, channel: Channel) -> None:
         TrainerError: Exit.DEVICES, if it named a device that there is not.
         tf.errors.OpError: a server was lost.
     """
-    threads = platform.cpus(spec.tasks.of(task.type).cpu)
-    tf.config.threading.set_intra_op_parallelism_threads(threads)
-    tf.config.threading.set_inter_op_parallelism_threads(max(2, threads))
+    devices.limit_threads(platform.cpus(spec.tasks.of(task.type).cpu))
     tf.config.set_visible_devices([], "GPU")
     tf.config.experimental_connect_to_cluster(
         tf.train.ClusterSpec(graph_cluster(spec, task)), job_name=task.type, task_index=task.index

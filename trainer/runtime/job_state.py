@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -21,6 +21,8 @@ class State:
     """Where the chief answers /status; tells other programs on this machine."""
     started: float = 0.0
     seconds_to_first_step: float | None = None
+    phases: dict[str, float] = field(default_factory=dict)
+    """Those seconds, by what they went into."""
     examples_per_second: float | None = None
 
 

@@ -12,12 +12,11 @@ import tensorflow as tf
 from trainer.job.derived import batch_sizes
 from trainer.job.errors import UserError
 from trainer.job.spec import JobSpec
-from trainer.runtime import async_coordinator, inputs, strategy, training
+from trainer.runtime import async_coordinator, inputs, strategy, sync_loop, training
 from trainer.runtime.channel import Channel
 from trainer.runtime.curve import Curve
 from trainer.runtime.finish import Saver, finish, raise_if_not_finite
 from trainer.runtime.lines import progress_line, start_line
-from trainer.runtime.sync_loop import restore_everywhere
 from trainer.runtime.training import Setup, Trainable
 from trainer.workloads import fit
 from trainer.workloads.workload import Shard
@@ -45,7 +44,7 @@ def run(setup: Setup, resume_step: int, channel: Channel) -> None:
         for line in broken:
             channel.tell("line", text=line)
     else:
-        step = restore_everywhere(distribution, setup, trainable, channel) if resume_step else 0
+        step = sync_loop.restore_everywhere(distribution, setup, trainable, channel) if resume_step else 0
     source, train = _data(setup, distribution, step)
     total = training.total_steps(setup, source)
     per_epoch = _steps_per_epoch(spec, total)
@@ -107,14 +106,8 @@ def _data(setup: Setup, distribution: Any, step: int) -> tuple[inputs.Source, An
         source = setup.split(Shard("train", 0, task.counts["worker"], spec.train.seed))
         dataset = async_coordinator.per_worker_dataset(setup, source, step)
         return source, tf.keras.utils.experimental.DatasetCreator(lambda _: dataset())
-    members = task.members()
-    position = members.index((task.type, task.index))
-    source = setup.split(Shard("train", position, len(members), spec.train.seed))
-    local = distribution.num_replicas_in_sync // len(members)
-    batches = distribution.distribute_datasets_from_function(
-        lambda _: setup.training(source, shards=len(members), index=position, local=local, start=step)
-    )
-    return source, batches
+    source = sync_loop.own_split(setup)
+    return source, sync_loop.own_batches(distribution, setup, source, step)
 
 
 def _steps_per_epoch(spec: JobSpec, total: int) -> int:

@@ -20,6 +20,15 @@ from trainer.runtime.platform import PARENT_VARIABLE
 
 _LINE_LIMIT = 1 << 20
 _LAST_WORDS_SECONDS = 0.5
+_FAST = {
+    # Off by default where the CPU has no AVX-512 (tensorflow/core/util/util.cc), though convolutions gain there too.
+    "TF_ENABLE_ONEDNN_OPTS": "1",
+    # glibc gives each large tensor back to the kernel when it is freed, and takes new pages, zeroed, at the next step.
+    "MALLOC_MMAP_THRESHOLD_": str(2**30),
+    "MALLOC_TRIM_THRESHOLD_": str(2**32),
+    "MALLOC_TOP_PAD_": str(2**26),
+}
+"""What TensorFlow and glibc read at a process's start; a variable of the user's own goes first (DECISIONS 23)."""
 
 
 class Child:
@@ -35,6 +44,8 @@ class Child:
         self.last_sign = time.monotonic()
         self.status: dict[str, Any] = {}
         self.result: dict[str, Any] | None = None
+        self.times: dict[str, float] = {}
+        """When it was told to go, and when it first told of each kind of event; seconds since the epoch."""
         self.exit: int | None = None
         self.killed_for: str | None = None
 
@@ -47,6 +58,7 @@ class Child:
         ours, theirs = os.pipe()
         environ = {
             "TF_CPP_MIN_LOG_LEVEL": "1",
+            **_FAST,
             **os.environ,
             "TF_CONFIG": task.tf_config(),
             EVENTS_VARIABLE: str(theirs),
@@ -75,6 +87,7 @@ class Child:
 
     def go(self, generation: int, resume_step: int) -> None:
         self.generation = generation
+        self.times["go"] = time.time()
         self._order({"go": {"generation": generation, "resume_step": resume_step}})
 
     def stop(self) -> None:
@@ -139,6 +152,7 @@ class Child:
     def _take(self, event: dict[str, Any]) -> None:
         kind = event["event"]
         fields = {key: value for key, value in event.items() if key != "event"}
+        self.times.setdefault(kind, time.time())
         if kind == "warm":
             self.warm = True
         elif kind in ("start", "step", "stopped", "scored"):
@@ -146,7 +160,7 @@ class Child:
         elif kind == "peer_lost":
             self.status["peer_lost"] = fields["text"]
         elif kind == "checkpoint":
-            self.status["last_checkpoint"] = fields["step"]
+            self.status |= {"last_checkpoint": fields["step"], "seconds_saving": fields["stalled"]}
         elif kind in ("finishing", "trained"):
             self.status[kind] = True
         elif kind == "done":

@@ -93,6 +93,8 @@ class Rendezvous:
         self.events: list[dict[str, Any]] = []
         self.start_lines: dict[str, str] = {}
         self._forming_since = now
+        self._known = {*self.required, *self.evaluators}
+        self._awaited = self.required[-1]
         self._step, self._step_at = 0, now
         self._fruitless = -1
 
@@ -118,7 +120,8 @@ class Rendezvous:
             self.start_lines[report.task] = line
         if report.task == task_name(*self.task.chief):
             self._watch_progress(report.status.get("step") or 0, now)
-        self.tick(now)
+        if self.phase == "forming":
+            self.tick(now)  # at once, for all wait for it; what else depends on the clock can wait for the chief's beat
         member.told_end = self.phase in ("done", "failed")
         return self.reply()
 
@@ -129,7 +132,7 @@ class Rendezvous:
         """Looks at the clock: forms the cluster when all are ready, or ends the job at a deadline."""
         deadlines = self.spec.deadlines
         if self.phase == "forming":
-            if not any(self._why_missing(name, now) for name in self.required):
+            if self._all_ready(now):
                 self._form(now)
             elif now - self._forming_since > deadlines.rendezvous:
                 code = Exit.MISMATCH if any(name in self.strangers for name in self.missing(now)) else Exit.MISSING
@@ -143,6 +146,14 @@ class Rendezvous:
                     self._lost(name, f"silent for {deadlines.task_lost:g} s", now)
             if now - self._step_at > deadlines.progress and not self._finishing():
                 self._re_form(f"no new step for {deadlines.progress:g} s (deadlines.progress)", now)
+
+    def _all_ready(self, now: float) -> bool:
+        """Asks first for the task that it last waited for: to look through all at each report would be work for N²."""
+        if self._why_missing(self._awaited, now):
+            return False
+        awaited = next((name for name in self.required if self._why_missing(name, now)), None)
+        self._awaited = awaited or self._awaited
+        return awaited is None
 
     def missing(self, now: float) -> dict[str, str]:
         """Tasks that keep the cluster from forming, and why."""
@@ -210,7 +221,7 @@ class Rendezvous:
 
     def _difference(self, report: Report) -> str | None:
         """How a task differs from this one, in one line; None if it may take part."""
-        if report.task not in (*self.required, *self.evaluators):
+        if report.task not in self._known:
             return f"{report.task} is not in the chief's cluster ({', '.join(self.required)}); compare their TF_CONFIGs"
         if report.cluster != self._digest:
             return (

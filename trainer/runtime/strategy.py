@@ -25,6 +25,8 @@ _CROSS_DEVICE_OPS = {
     "hierarchical_copy": tf.distribute.HierarchicalCopyAllReduce,
     "reduction_to_one_device": tf.distribute.ReductionToOneDevice,
 }
+BYTES_PER_PACK = 2**21
+"""So that the large layers, whose gradients come first, are on their way while the small ones are computed."""
 TPU_PORT = 8470
 TPU_SECONDS = 10.0
 """To reach the address of a TPU; TensorFlow itself would wait for minutes and not say for what."""
@@ -60,13 +62,13 @@ def compute_devices(spec: JobSpec, task: Task) -> list[str]:
 
 
 def _multi_worker_mirrored(spec: JobSpec, task: Task) -> Any:
-    count = spec.tasks.of(task.type).cpu_devices
+    count, packed = spec.tasks.of(task.type).cpu_devices, spec.communication.bytes_per_pack
     if count > 1:
         _use_cpu_devices(count)
     return tf.distribute.MultiWorkerMirroredStrategy(
         communication_options=tf.distribute.experimental.CommunicationOptions(
             implementation=_COMMUNICATION[spec.communication.implementation],
-            bytes_per_pack=spec.communication.bytes_per_pack,
+            bytes_per_pack=BYTES_PER_PACK if packed is None else packed,
         )
     )
 

@@ -16,7 +16,7 @@ import tensorflow as tf
 from trainer.job.derived import batch_sizes
 from trainer.job.spec import JobSpec
 from trainer.job.tf_config import Task
-from trainer.runtime import checkpoint, training
+from trainer.runtime import checkpoint, inputs, training
 from trainer.runtime.channel import Channel
 from trainer.runtime.curve import Curve
 from trainer.runtime.finish import Saver, finish, raise_if_not_finite
@@ -27,7 +27,8 @@ from trainer.workloads.workload import Shard
 
 _BROADCAST_KEY = 2**30
 """Apart from the keys of TensorFlow's own collectives, which count up from 1 (cross_device_utils.py)."""
-_BROADCAST_SECONDS = 60.0
+_BROADCAST_WORDS = 2**26
+"""In one message, of 4 bytes each: gRPC takes 2 GB at most."""
 TELL_SECONDS = 0.1
 """A small model takes a thousand steps a second; nobody looks that often."""
 
@@ -44,22 +45,17 @@ def run(setup: Setup, resume_step: int, channel: Channel) -> None:
     strategy = make(spec, task)
     with strategy.scope():
         trainable = training.build(setup)
-    position = task.members().index((task.type, task.index))
     workers = len(task.members())
     local = strategy.num_replicas_in_sync // workers
-    source = setup.split(Shard("train", position, workers, spec.train.seed))
+    source = own_split(setup)
     total = training.total_steps(setup, source)
     step = restore_everywhere(strategy, setup, trainable, channel) if resume_step else 0
     channel.tell("start", step=step, steps=total, line=start_line(spec, task, strategy.num_replicas_in_sync, step))
 
     batch = batch_sizes(spec, task.counts)[1]
     setup.begin()
-    iterator = iter(
-        strategy.distribute_datasets_from_function(
-            lambda _: setup.training(source, shards=workers, index=position, local=local, start=step)
-        )
-    )
-    call = _make_call(strategy, setup, trainable)
+    iterator = iter(own_batches(strategy, setup, source, step))
+    call = _make_call(strategy, setup, trainable, channel)
     saver = Saver(setup, trainable, channel) if task.is_chief else None
     curve = Curve(spec.directory, "metrics", step) if task.is_chief else None
     names = ["loss", *setup.metrics]
@@ -101,13 +97,34 @@ def run(setup: Setup, resume_step: int, channel: Channel) -> None:
     finish(setup, trainable.values(), channel, step, elapsed)
 
 
+def own_split(setup: Setup) -> inputs.Source:
+    """The training data as this task sees them: all of them, or a workload's own part for it."""
+    position, workers = _place(setup.task)
+    return setup.split(Shard("train", position, workers, setup.spec.train.seed))
+
+
+def own_batches(strategy: Any, setup: Setup, source: inputs.Source, start: int) -> Any:
+    """This task's endless batches from step `start` on, handed out to its replicas."""
+    position, workers = _place(setup.task)
+    local = strategy.num_replicas_in_sync // workers
+    return strategy.distribute_datasets_from_function(
+        lambda _: setup.training(source, shards=workers, index=position, local=local, start=start)
+    )
+
+
+def _place(task: Task) -> tuple[int, int]:
+    """Which of the tasks that train this is, and how many there are."""
+    members = task.members()
+    return members.index((task.type, task.index)), len(members)
+
+
 def _until_next_boundary(step: int, total: int, spec: JobSpec) -> int:
     """Steps of the next call: they end together with a checkpoint, a log line or the job."""
     ends = (total - step, *(every - step % every for every in (spec.train.checkpoint_steps, spec.train.log_steps)))
     return max(1, min(spec.train.steps_per_call, *ends))
 
 
-def _make_call(strategy: Any, setup: Setup, trainable: Trainable) -> Any:
+def _make_call(strategy: Any, setup: Setup, trainable: Trainable, channel: Channel) -> Any:
     """A graph of `count` steps: gives each step's global loss, the means over the call, this task's own, and
     the number of replicas that want to stop."""
     replicas = strategy.num_replicas_in_sync
@@ -129,6 +146,7 @@ def _make_call(strategy: Any, setup: Setup, trainable: Trainable) -> Any:
         vector = tf.concat([losses, own, [stop]], 0)
         reduced = _all_reduce(strategy, tf.distribute.ReduceOp.SUM, vector)
         means = reduced[longest : longest + width] / float(replicas)
+        channel.tell("traced")  # this is Python, and runs once: when the graph is made
         return reduced[:longest] / float(replicas), means, own, reduced[-1]
 
     return lambda iterator, count, stop: call(iterator, tf.constant(count), tf.constant(stop))
@@ -154,34 +172,42 @@ def restore_everywhere(strategy: Any, setup: Setup, trainable: Trainable, channe
             channel.tell("line", text=line)
     shared = values or trainable.values()
     if len(setup.task.members()) > 1:
-        shared = _from_chief({"step": np.array(step, np.int64), **shared}, setup.task)
+        everything = {"step": np.array(step, np.int64), **shared}
+        shared = _from_chief(everything, setup.task, setup.spec.deadlines.progress)
         step = int(shared.pop("step"))
     with strategy.scope():
         trainable.assign(shared)
     return step
 
 
-def _from_chief(values: checkpoint.Values, task: Task) -> checkpoint.Values:
-    """The chief's values, on every task: the bits of all of them in one broadcast."""
+def _from_chief(values: checkpoint.Values, task: Task, seconds: float) -> checkpoint.Values:
+    """The chief's values, on every task: the bits of all of them one after the other, in few broadcasts."""
     raw = b"".join(v.tobytes() for v in values.values())
-    bits = tf.constant(np.frombuffer(raw + bytes(-len(raw) % 4), np.int32))
-    common: dict[str, Any] = {
-        "group_size": len(task.members()),
-        "group_key": _BROADCAST_KEY,
-        "instance_key": _BROADCAST_KEY,
-        "shape": bits.shape,
-        "timeout_seconds": _BROADCAST_SECONDS,
-    }
-    with tf.device("CPU:0"):
-        if task.is_chief:
-            bits = tf.raw_ops.CollectiveBcastSend(input=bits, **common)
-        else:
-            bits = tf.raw_ops.CollectiveBcastRecv(T=tf.int32, **common)
-    shared, offset, result = bits.numpy().tobytes(), 0, {}
+    bits = np.frombuffer(raw + bytes(-len(raw) % 4), np.int32)
+    pieces = [_broadcast(piece, i, task, seconds) for i, piece in enumerate(_cut(bits))]
+    shared, offset, result = np.concatenate(pieces), 0, {}
     for name, v in values.items():
         result[name] = np.frombuffer(shared, v.dtype, v.size, offset).reshape(v.shape)
         offset += v.nbytes
     return result
+
+
+def _cut(bits: Any) -> list[Any]:
+    return np.array_split(bits, range(_BROADCAST_WORDS, len(bits), _BROADCAST_WORDS))
+
+
+def _broadcast(bits: Any, number: int, task: Task, seconds: float) -> Any:
+    common: dict[str, Any] = {
+        "group_size": len(task.members()),
+        "group_key": _BROADCAST_KEY,
+        "instance_key": _BROADCAST_KEY + number,
+        "shape": bits.shape,
+        "timeout_seconds": seconds,
+    }
+    with tf.device("CPU:0"):
+        if task.is_chief:
+            return tf.raw_ops.CollectiveBcastSend(input=bits, **common).numpy()
+        return tf.raw_ops.CollectiveBcastRecv(T=tf.int32, **common).numpy()
 
 
 def _average_statistics(strategy: Any, trainable: Trainable) -> None:

@@ -14,12 +14,13 @@ from trainer.job.derived import DEFAULT_STEPS, batch_sizes, learning_rate, repli
 from trainer.job.errors import UserError
 from trainer.job.spec import JobSpec
 from trainer.job.tf_config import Task
-from trainer.runtime import checkpoint, devices, inputs, platform
+from trainer.runtime import checkpoint, devices, gradients, inputs, platform
+from trainer.runtime.adam import Adam
 from trainer.workloads import datasets
 from trainer.workloads.estimator import Context, Hook
 from trainer.workloads.workload import Shard, Workload
 
-OPTIMIZERS = {"adam": keras.optimizers.Adam, "sgd": keras.optimizers.SGD,
+OPTIMIZERS = {"adam": Adam, "sgd": keras.optimizers.SGD,
               "rmsprop": keras.optimizers.RMSprop, "adagrad": keras.optimizers.Adagrad}  # fmt: skip
 
 
@@ -130,9 +131,7 @@ def prepare_process(setup: Setup) -> None:
     """
     spec, task = setup.spec, setup.task
     group = spec.tasks.of(task.type)
-    threads = platform.cpus(group.cpu)
-    tf.config.threading.set_intra_op_parallelism_threads(threads)
-    tf.config.threading.set_inter_op_parallelism_threads(max(2, threads))
+    devices.limit_threads(platform.cpus(group.cpu))
     tf.config.set_visible_devices(devices.require_gpus(group.gpus)[: group.gpus], "GPU")
     if group.cpu_devices > 1:
         logical = [tf.config.LogicalDeviceConfiguration()] * group.cpu_devices
@@ -158,6 +157,8 @@ def build(setup: Setup) -> Trainable:
         raise UserError(f"workload: {setup.workload.name}: model() must give a built model; begin with keras.Input")
     _require_aggregation(setup, model)
     optimizer = OPTIMIZERS[spec.train.optimizer](learning_rate(spec, counts))
+    if spec.communication.gradients == "bfloat16":
+        gradients.compress(optimizer)
     if spec.train.mixed_precision == "float16":
         optimizer = keras.optimizers.LossScaleOptimizer(optimizer)
     optimizer.build(model.trainable_variables)
@@ -199,8 +200,7 @@ def make_step(setup: Setup, trainable: Trainable, replicas: int) -> Any:
             if model.losses:
                 total += tf.add_n(model.losses) / float(replicas)
             scaled = optimizer.scale_loss(total) if float16 else total
-        gradients = tape.gradient(scaled, model.trainable_variables)
-        optimizer.apply(gradients, model.trainable_variables)
+        optimizer.apply(tape.gradient(scaled, model.trainable_variables), model.trainable_variables)
         means = [tf.reduce_mean(tf.cast(f(y, prediction), tf.float32)) for f in setup.metrics.values()]
         return tf.stack([total * float(replicas), *means])
 

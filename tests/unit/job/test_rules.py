@@ -89,6 +89,11 @@ def worker(**settings: Any) -> dict[str, Any]:
             "reduction_to_one_device",
         ),
         (
+            spec_of("mirrored", communication={"gradients": "bfloat16"}),
+            "communication.gradients: 'bfloat16': is for multi_worker_mirrored, and not for fit, which adds up "
+            "gradients itself; remove it",
+        ),
+        (
             spec_of("one_device", communication={"implementation": "nccl"}),
             "communication.implementation: 'nccl': one_device knows auto",
         ),

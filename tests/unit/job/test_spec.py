@@ -139,7 +139,10 @@ UNKNOWN_KEYS: list[tuple[dict[str, Any], str]] = [
     ({"tasks": {"workers": 3}}, "tasks.workers: 3: unknown key; did you mean worker?"),
     ({"tasks": {"worker": {"replcas": 3}}}, "tasks.worker.replcas: 3: unknown key; did you mean replicas?"),
     ({"tasks": {"chief": {"replcas": 3}}}, "tasks.chief.replcas: 3: unknown key; did you mean replicas?"),
-    ({"communication": {"q": 1}}, "communication.q: 1: unknown key; known here: implementation, bytes_per_pack"),
+    (
+        {"communication": {"q": 1}},
+        "communication.q: 1: unknown key; known here: implementation, bytes_per_pack, gradients",
+    ),
     ({"tasks": {"": 1}}, "tasks.'': 1: unknown key; known here: chief, worker, ps, evaluator"),
     ({"tasks": {"a\nb": 1}}, r"tasks.'a\nb': 1: unknown key; known here: chief, worker, ps, evaluator"),
     ({"tasks": {"x.y": 1}}, "tasks.x.y: 1: unknown key; known here: chief, worker, ps, evaluator"),

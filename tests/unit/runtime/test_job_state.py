@@ -24,7 +24,7 @@ def test_the_first_chief_of_a_job_begins_with_its_own_start(tmp_path: Path) -> N
 
 
 def test_state_comes_back_as_it_was(tmp_path: Path) -> None:
-    state = State(3, 4001, 100.5, 2.25, 5000.0)
+    state = State(3, 4001, 100.5, 2.25, {"import": 2.25}, 5000.0)
     job_state.save(str(tmp_path), state)
     assert job_state.load(str(tmp_path), 999) == state
     job_state.forget(str(tmp_path))

@@ -204,7 +204,11 @@ def test_orders_after_its_end_do_no_harm(log: Path) -> None:
 # What a child of a trainer tells, as status and result keep it.
 TOLD: list[tuple[list[Event], dict[str, Any], dict[str, Any] | None]] = [
     ([{"event": "step", "step": 5, "loss": 1}, {"event": "step", "step": 6}], {"step": 6, "loss": 1}, None),
-    ([{"event": "step", "step": 5}, {"event": "checkpoint", "step": 4}], {"step": 5, "last_checkpoint": 4}, None),
+    (
+        [{"event": "step", "step": 5}, {"event": "checkpoint", "step": 4, "stalled": 0.1}],
+        {"step": 5, "last_checkpoint": 4, "seconds_saving": 0.1},
+        None,
+    ),
     ([{"event": "trained", "step": 9}], {"trained": True}, None),
     ([{"event": "finishing", "step": 9}, {"event": "done", "step": 9}], {"finishing": True}, {"step": 9}),
     ([{"event": "peer_lost", "text": "UnavailableError: x"}], {"peer_lost": "UnavailableError: x"}, None),

@@ -1,6 +1,7 @@
 """The chief's state machine, with a clock of our own."""
 
 import re
+import sys
 import time
 from dataclasses import replace
 from typing import Any
@@ -99,6 +100,29 @@ def test_the_order_in_which_tasks_come_does_not_matter() -> None:
     job = Job()
     job.arrive("worker:2", "worker:1", "worker:0")
     assert job.core.phase == "running"
+
+
+@pytest.mark.parametrize("running", [False, True], ids=["forming", "running"])
+def test_a_report_is_no_more_work_with_more_tasks(running: bool) -> None:
+    def lines_run(workers: int) -> int:
+        count = 0
+
+        def trace(*_: Any) -> Any:
+            nonlocal count
+            count += 1
+            return trace
+
+        job = Job({"worker": workers})
+        if running:
+            job.run()
+        else:
+            job.arrive(*job.core.required[:-1])
+        sys.settrace(trace)
+        job.report("worker:0")
+        sys.settrace(None)
+        return count
+
+    assert lines_run(4) == lines_run(400)
 
 
 # Each: what a task says or does, and why the cluster waits for it.

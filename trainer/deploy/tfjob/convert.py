@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import yaml
@@ -13,6 +12,7 @@ from trainer.deploy.tfjob.reasons import reason
 from trainer.deploy.tfjob.rules import Groups
 from trainer.deploy.tfjob.spec import Note, Setting, fit, lines
 from trainer.job.errors import UserError
+from trainer.job.load import read_text
 from trainer.job.names import TaskType
 
 API_VERSION, KIND = "kubeflow.org/v1", "TFJob"
@@ -57,11 +57,7 @@ def convert_file(path: str) -> tuple[dict[str, Any], list[str]]:
     Raises:
         UserError: it cannot be read, or as there.
     """
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
-    return convert(text, path)
+    return convert(read_text(path), path)
 
 
 def to_yaml(raw: dict[str, Any]) -> str:

@@ -1,0 +1,78 @@
+"""`make bench`: what trainer costs and gains, beside what a user would pick instead.
+
+    python -m tests.bench [PART ...] [--turns N] [--smoke]      parts: throughput, costs, growth, gpu
+
+Writes tests/bench/results/PART.json, growth.png and the README's tables. With --smoke each runs once, small, and
+nothing is written.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tests.bench import costs, gpu, growth, run, throughput
+
+RESULTS = Path(__file__).parent / "results"
+README = run.ROOT / "README.md"
+BEGIN, END = "<!-- `make bench` writes from here -->", "<!-- to here: bench -->"
+PARTS: dict[str, tuple[Callable[[int, bool], Any], Callable[[Any], list[str]]]] = {
+    "throughput": (throughput.measure, throughput.table),
+    "costs": (costs.measure, costs.table),
+    "growth": (growth.measure, growth.table),
+    "gpu": (gpu.measure, gpu.table),
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m tests.bench", description="see tests/bench/__main__.py")
+    parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)}; default all")
+    parser.add_argument("--turns", type=int, default=5, help="of each contender (5)")
+    parser.add_argument("--smoke", action="store_true", help="everything once, small, to see that it runs")
+    arguments = parser.parse_args()
+    if unknown := set(arguments.parts) - set(PARTS):
+        parser.error(f"{', '.join(unknown)}: parts are {', '.join(PARTS)}")
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # some machines set it: trainer would be compiled at each start
+    for part in arguments.parts or PARTS:
+        measure, table = PARTS[part]
+        print(f"{part}:", flush=True)
+        begun = time.perf_counter()
+        figures = measure(arguments.turns, arguments.smoke)
+        print("\n".join(table(figures)))
+        print(f"{part} took {time.perf_counter() - begun:.0f} s", flush=True)
+        if figures and not arguments.smoke:
+            _write(part, figures)
+    if not arguments.smoke:
+        write_readme()
+
+
+def write_readme() -> None:
+    """The tables of all results that there are, each with the machine that it comes from."""
+    lines = [BEGIN]
+    for part, (_, table) in PARTS.items():
+        path = RESULTS / f"{part}.json"
+        if path.exists():
+            result = json.loads(path.read_text())
+            on = result["machine"]
+            lines += ["", f"{on['cpu']}, {on['cores']} cores, {on['date']}:", "", *table(result["figures"])]
+            if part == "growth":
+                subprocess.run([throughput.PEERS_PYTHON, Path(__file__).parent / "plot.py"], check=True)
+                lines += ["", "![examples/s by number of workers](tests/bench/results/growth.png)"]
+    text = README.read_text()
+    before, rest = text.split(BEGIN)
+    README.write_text(before + "\n".join([*lines, "", END]) + rest.split(END)[1])
+
+
+def _write(part: str, figures: Any) -> None:
+    RESULTS.mkdir(exist_ok=True)
+    (RESULTS / f"{part}.json").write_text(json.dumps({"machine": run.machine(), "figures": figures}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,102 @@
+"""A thousand supervisors without TensorFlow: one real chief, and everybody else as coroutines of one process.
+
+Each of them listens on its own control port, is dialled back there and sends its reports over TCP, as a supervisor
+does (trainer/runtime/supervisor.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import tempfile
+import time
+import uuid
+from contextlib import AsyncExitStack
+from typing import Any
+
+from aiohttp import ClientError
+
+from tests.bench import run
+from tests.bench.run import Steps
+from tests.harness import TRAINER
+from trainer.deploy import local
+from trainer.job import load
+from trainer.job.names import TF_PORT, task_name
+from trainer.job.spec import JobSpec
+from trainer.job.tf_config import Task, tasks_of
+from trainer.runtime import control, platform, preflight
+from trainer.runtime.rendezvous import Report
+
+SECONDS = 120.0
+
+
+async def meet(count: int) -> float:
+    """Seconds from the report of the last of `count` tasks until all of them know that they may go."""
+    more = {"deadlines": {"rendezvous": SECONDS}}
+    with tempfile.TemporaryDirectory() as folder:
+        job = load.build({**run.spec("parameter_server", count - 2, Steps(1, 1), **more), "model_dir": folder})
+        # All of 127.0.0.0/8 is this machine: an address for each, so that all have the same ports.
+        places = {
+            name: f"127.1.{i // 250}.{i % 250 + 1}:{TF_PORT}" for i, name in enumerate(t.name for t in tasks_of(job))
+        }
+        chief, *others = tasks_of(job, lambda task_type, index: places[task_name(task_type, index)])
+        async with AsyncExitStack() as stack:
+            session = await stack.enter_async_context(control.client())
+            reports = [await _listen(stack, job, task) for task in others]
+            process = await asyncio.create_subprocess_exec(
+                *TRAINER, "task", env=local.environment(job, chief, {}), stdout=asyncio.subprocess.DEVNULL
+            )
+            try:
+                return await _report_all(session, chief, reports)
+            finally:
+                process.kill()
+                await process.wait()
+
+
+async def _listen(stack: AsyncExitStack, job: JobSpec, task: Task) -> Report:
+    report = Report(
+        task=task.name, incarnation=uuid.uuid4().hex, cluster=task.digest, versions=platform.versions(),
+        spec=hashlib.sha256(job.model_dump_json().encode()).hexdigest()[:12],
+    )  # fmt: skip
+    host, port = preflight.control_address(task)
+    identity = {"job": job.name, "task": task.name, "incarnation": report.incarnation}
+    runner = await control.serve(port, host, identity, dict, None)
+    stack.push_async_callback(runner.cleanup)
+    return report
+
+
+async def _report_all(session: Any, chief: Task, reports: list[Report]) -> float:
+    address = chief.control_address(*chief.chief)
+    last = reports.pop()
+    waiting = [asyncio.create_task(_until_go(session, address, report)) for report in reports]
+    deadline = time.perf_counter() + SECONDS
+    while not await _waits_only_for(session, address, last.task) and time.perf_counter() < deadline:
+        await asyncio.sleep(0.2)
+    begun = time.perf_counter()
+    await asyncio.gather(*waiting, _until_go(session, address, last))
+    return time.perf_counter() - begun
+
+
+async def _until_go(session: Any, address: tuple[str, int], report: Report) -> None:
+    known, deadline = 0, time.perf_counter() + SECONDS
+    while time.perf_counter() < deadline:
+        try:
+            reply = await control.send_report(session, address, report, known)
+        except ConnectionError:
+            await asyncio.sleep(0.2)  # as a supervisor does while its chief is not there
+            continue
+        if reply.phase == "running":
+            return
+        if reply.phase == "failed":
+            raise SystemExit(reply.message)
+        known = reply.version
+    raise SystemExit(f"{report.task} was not told to go within {SECONDS:g} s")
+
+
+async def _waits_only_for(session: Any, address: tuple[str, int], last: str) -> bool:
+    try:
+        async with session.get(f"http://{address[0]}:{address[1]}/status") as response:
+            waiting = (await response.json()).get("waiting_for")
+            return waiting is not None and waiting.startswith(f"{last}:") and ";" not in waiting
+    except (OSError, ClientError):
+        return False  # the chief is still starting

@@ -1,0 +1,62 @@
+"""The usual alternative: torch's DistributedDataParallel over gloo, the same network, data and optimizer.
+
+    python torch_ddp.py WARM_UP STEPS FORMAT GRADIENTS      contiguous or channels_last; float32 or bfloat16
+
+as one rank, with RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT and TRAINER_DATA_DIR. Prints `examples_per_second=N`, of
+all ranks together.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import distributed, nn
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+
+BATCH = 64
+
+
+def main() -> None:
+    warm_up, steps = int(sys.argv[1]), int(sys.argv[2])
+    memory = {"contiguous": torch.contiguous_format, "channels_last": torch.channels_last}[sys.argv[3]]
+    torch.set_num_threads(1)
+    distributed.init_process_group("gloo")
+    rank, ranks = distributed.get_rank(), distributed.get_world_size()
+    with np.load(Path(os.environ["TRAINER_DATA_DIR"]) / "mnist.npz") as archive:
+        x = torch.from_numpy(archive["x_train"][rank::ranks]).unsqueeze(1)
+        y = torch.from_numpy(archive["y_train"].astype("int64")[rank::ranks])
+    model = nn.parallel.DistributedDataParallel(cnn().to(memory_format=memory))
+    if sys.argv[4] == "bfloat16":
+        model.register_comm_hook(None, default_hooks.bf16_compress_hook)
+    optimizer = torch.optim.Adam(model.parameters(), 1e-4, fused=True)
+
+    def run(count: int) -> None:
+        for _ in range(count):
+            chosen = torch.randint(0, len(x), (BATCH,))
+            batch = x[chosen].float().div_(255).contiguous(memory_format=memory)
+            optimizer.zero_grad(set_to_none=True)
+            nn.functional.cross_entropy(model(batch), y[chosen]).backward()
+            optimizer.step()
+
+    run(warm_up)
+    begun = time.perf_counter()
+    run(steps)
+    print(f"examples_per_second={steps * BATCH * ranks / (time.perf_counter() - begun):.1f}", flush=True)
+    os._exit(0)
+
+
+def cnn() -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(1, 32, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Conv2d(32, 64, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Flatten(), nn.Linear(3136, 500), nn.ReLU(), nn.Linear(500, 10),
+    )  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()

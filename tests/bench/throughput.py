@@ -1,0 +1,119 @@
+"""Examples per second of all contenders, in turns: A B C, A B C, ... A ratio is between neighbours of one turn."""
+
+from __future__ import annotations
+
+import socket
+import statistics
+from collections.abc import Callable
+
+from tests.bench import run
+from tests.bench.run import Process, Steps
+
+WORKERS = 2
+PEERS_PYTHON = run.ROOT / ".venv-peers" / "bin" / "python"
+MWMS, PS = "multi_worker_mirrored", "parameter_server"
+IDEAL, PLAIN = "2 processes that do not talk", "MWMS, TensorFlow's default: plain loop, RING"
+OURS, OURS_16 = "MWMS, trainer", "MWMS, trainer, bfloat16 gradients"
+OUR_PS, CLASSIC, FIT_PS = "PS, trainer", "PS, classic: compat.v1, feed_dict", "PS, tf_keras fit"
+FIT, TORCH = "MWMS, tf_keras fit", "torch DDP, gloo, channels_last"
+
+Contender = Callable[[Steps], float]
+
+
+def contenders() -> dict[str, Contender]:
+    """By name, each from a number of steps to examples per second of two workers of one core.
+
+    The fast ones take twice the steps: about as much time, which is what evens out a machine's moods.
+    """
+    found: dict[str, Contender] = {
+        IDEAL: lambda steps: run.ours("one_device", 1, steps.times(2), jobs=WORKERS),
+        OURS: lambda steps: run.ours(MWMS, WORKERS, steps.times(2)),
+        OURS_16: lambda steps: run.ours(MWMS, WORKERS, steps.times(2), communication={"gradients": "bfloat16"}),
+        PLAIN: lambda steps: run.peer("plain_loop", MWMS, WORKERS, steps),
+        FIT: lambda steps: run.peer("tf_keras_fit", MWMS, WORKERS, steps, "1"),
+        f"{FIT}, 10 steps per execution": lambda steps: run.peer("tf_keras_fit", MWMS, WORKERS, steps, "10"),
+    }
+    if PEERS_PYTHON.exists():
+        found |= {
+            TORCH: lambda steps: _torch(steps.times(2), "float32"),
+            f"{TORCH}, bfloat16 gradients": lambda steps: _torch(steps.times(2), "bfloat16"),
+        }
+    # Under a ps steps are the job's, not each worker's.
+    found |= {
+        OUR_PS: lambda steps: run.ours(PS, WORKERS, steps.times(2 * WORKERS)),
+        CLASSIC: lambda steps: run.peer("classic_ps", PS, WORKERS, steps.times(WORKERS), chief=False),
+        FIT_PS: lambda steps: run.peer("tf_keras_fit", PS, WORKERS, steps.times(WORKERS), "1"),
+    }
+    if run.machine()["bfloat16"]:
+        for precision in ("none", "bfloat16"):
+            name = f"one core, {'float32' if precision == 'none' else 'mixed_bfloat16'}"
+            found[name] = lambda steps, precision=precision: run.ours(  # type: ignore[misc]
+                "one_device", 1, steps.times(2), train={"mixed_precision": precision}
+            )
+    return found
+
+
+def measure(turns: int, smoke: bool) -> dict[str, list[float]]:
+    known = contenders()
+    turns, steps = (1, Steps(10, 10)) if smoke else (turns, Steps(10, 20))
+    if smoke:  # one of each program
+        known = {name: known[name] for name in known if name != f"{FIT}, 10 steps per execution"}
+    rates: dict[str, list[float]] = {name: [] for name in known}
+    for turn in range(turns):
+        for name, contender in known.items():
+            rates[name].append(contender(steps))
+            print(f"  {turn + 1}/{turns} {name}: {rates[name][-1]:.0f} examples/s", flush=True)
+    return rates
+
+
+def ratio(rates: dict[str, list[float]], one: str, other: str) -> float:
+    """How many times as fast one is, in the median of the turns."""
+    return statistics.median(a / b for a, b in zip(rates[one], rates[other], strict=True))
+
+
+def table(rates: dict[str, list[float]]) -> list[str]:
+    lines = [
+        "| examples/s, 2 workers of one core, CNN, batch 64 each | median | min to max | trainer is |",
+        "|---|---|---|---|",
+    ]
+    for name, values in rates.items():
+        own = OUR_PS if name.startswith("PS") else OURS
+        times = "" if name == own else f"{ratio(rates, own, name):.2f} times as fast"
+        if name in (IDEAL, OURS_16):
+            times = f"{ratio(rates, own, name):.2f} of it"
+        lines.append(f"| {name} | {run.spread(values)} | {times} |")
+    return [*lines, "", *_verdicts(rates)]
+
+
+def _verdicts(rates: dict[str, list[float]]) -> list[str]:
+    """Each row of what was promised, as one sentence with its figure."""
+
+    def lost(name: str) -> float:
+        """Of what TensorFlow's default loses to the ideal, in the median of the turns."""
+        turns = zip(rates[IDEAL], rates[name], rates[PLAIN], strict=True)
+        return statistics.median((ideal - own) / (ideal - default) for ideal, own, default in turns)
+
+    lines = [
+        f"Of what TensorFlow's default loses to processes that do not talk, MWMS loses {lost(OURS):.0%}, with "
+        f"bfloat16 gradients {lost(OURS_16):.0%}."
+    ]
+    torch = [name for name in rates if name.startswith("torch")]
+    if torch:
+        best = max(torch, key=lambda name: statistics.median(rates[name]))
+        lines.append(
+            f'Of torch\'s best ("{best}") it reaches {ratio(rates, OURS, best):.2f}, '
+            f"with bfloat16 gradients {ratio(rates, OURS_16, best):.2f}."
+        )
+    lines.append("Horovod has no wheel, and is not here.")
+    if not any(name.startswith("one core") for name in rates):
+        lines.append("This CPU has no bfloat16: mixed precision was not measured.")
+    return [" ".join(lines)]
+
+
+def _torch(steps: Steps, gradients: str) -> float:
+    # contiguous was 0.8 to 0.9 of channels_last.
+    command = [str(PEERS_PYTHON), str(run.PEERS / "torch_ddp.py"), *steps.words, "channels_last", gradients]
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    shared = {"WORLD_SIZE": str(WORKERS), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    return run.figures([Process(command, {**shared, "RANK": str(i)}, i) for i in range(WORKERS)])
