@@ -11,11 +11,12 @@ from tests.compose.project import CLIENT, Project
 from tests.local import specs
 
 DEADLINES = {"task_lost": 5}
+STEPS = 2000
 
 
 def test_each_task_type_may_be_killed_under_parameter_server(tmp_path: Path) -> None:
     tasks = {"worker": 4, "ps": 2, "evaluator": 1}
-    spec = specs.parameter_server(steps=4000, tasks=tasks, deadlines=DEADLINES)
+    spec = specs.parameter_server(steps=4000, tasks=tasks, deadlines=DEADLINES, workload=specs.PACED)
     with Project(tmp_path, {**spec, "name": "ps-kills"}) as project:
         generation = 1
         for task in ("worker:3", "evaluator:0", "ps:1", "chief:0"):
@@ -37,8 +38,8 @@ def test_each_task_type_may_be_killed_under_parameter_server(tmp_path: Path) -> 
 
 @pytest.fixture
 def mirrored(tmp_path: Path) -> Any:
-    spec = specs.mirrored(steps=3000, deadlines={**DEADLINES, "stop": 8}, train={"checkpoint_steps": 50})
-    with Project(tmp_path, {**spec, "name": "mirrored"}) as project:
+    spec = specs.mirrored(steps=STEPS, deadlines={**DEADLINES, "stop": 8}, train={"checkpoint_steps": 50})
+    with Project(tmp_path, {**spec, "name": "mirrored", "workload": specs.PACED}) as project:
         project.until_step(100)
         yield project
 
@@ -46,7 +47,7 @@ def mirrored(tmp_path: Path) -> Any:
 def succeeded(project: Project, generations: int) -> None:
     assert project.wait() == 0, project.output
     result = project.result()
-    assert (result["status"], result["steps"], result["generations"]) == ("succeeded", 3000, generations)
+    assert (result["status"], result["steps"], result["generations"]) == ("succeeded", STEPS, generations)
     assert all("workers=2 ps=0 replicas_in_sync=2" in line for line in result["tasks"].values())
 
 

@@ -9,9 +9,11 @@ from pathlib import Path
 from tests.kind.cluster import Namespace, kubectl
 from tests.local import specs
 
+STEPS = 3000
+
 
 def test_a_drained_node_and_a_node_that_stops(namespace: Namespace, tmp_path: Path) -> None:
-    job = namespace.submit_spec(tmp_path, specs.mirrored(steps=6000))
+    job = namespace.submit_spec(tmp_path, specs.mirrored(steps=STEPS, workload=specs.PACED))
     generation = job.until_step(100)["generation"]
     node = job.node("worker")
     assert node != job.node("chief"), "the pods are spread"
@@ -30,5 +32,5 @@ def test_a_drained_node_and_a_node_that_stops(namespace: Namespace, tmp_path: Pa
     job.until_formed_again(generation)
     print(f"node stopped: {time.monotonic() - begun:.0f} s until the next step")
     job.wait()
-    assert "done: steps=6000 " in job.log()
+    assert f"done: steps={STEPS} " in job.log()
     job.wait_for_the_others()

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from tests.harness import TRAINER, Job, processes
-from tests.local.specs import mirrored, parameter_server
+from tests.local.specs import PACED, mirrored, parameter_server
 from trainer.deploy import ports
 from trainer.job import load
 from trainer.job.errors import Exit
@@ -246,7 +246,7 @@ def test_a_broken_tf_config_is_told(tmp_path: Path, environments: Environments, 
 
 
 def test_two_jobs_on_one_model_dir_are_kept_apart(tmp_path: Path) -> None:
-    with Job(tmp_path, mirrored(steps=30_000, workers=1)) as first:
+    with Job(tmp_path, mirrored(steps=30_000, workers=1, workload=PACED)) as first:
         first.until_step(10)
         second = subprocess.run(
             [*TRAINER, "local", str(first.spec_path), "--plain"], capture_output=True, text=True, timeout=60
@@ -258,7 +258,7 @@ def test_two_jobs_on_one_model_dir_are_kept_apart(tmp_path: Path) -> None:
 
 def test_no_process_is_left_behind(tmp_path: Path) -> None:
     """Even after SIGKILL of `trainer local` itself."""
-    with Job(tmp_path, parameter_server(steps=30_000)) as job:
+    with Job(tmp_path, parameter_server(steps=30_000, workload=PACED)) as job:
         status = job.until_step(50)
         pids = [row[key] for row in status["tasks"].values() for key in ("pid", "child_pid")]
         job.process.kill()

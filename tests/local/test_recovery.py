@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 
 from tests.harness import Job
-from tests.local.specs import mirrored, parameter_server
+from tests.local.specs import PACED, mirrored, parameter_server
 
 STEPS = 800
-PS = parameter_server(steps=STEPS)
-MWMS = mirrored(steps=STEPS)
+PS = parameter_server(steps=STEPS, workload=PACED)
+MWMS = mirrored(steps=STEPS, workload=PACED)
 
 
 def values(model_dir: Path, step: int) -> dict[str, Any]:
@@ -54,7 +54,7 @@ def test_a_kill_makes_a_new_generation_that_ends_at_the_right_step(
 
 @pytest.mark.parametrize("which", ["child_pid", "pid"])
 def test_a_ps_worker_may_die_while_the_others_go_on_stepping(tmp_path: Path, which: str) -> None:
-    with Job(tmp_path, parameter_server(steps=1200)) as job:
+    with Job(tmp_path, parameter_server(steps=1200, workload=PACED)) as job:
         before = job.until_step(200)
         job.signal("worker:1", which)
         old = before["tasks"]["worker:1"][which]
@@ -75,7 +75,7 @@ def test_a_killed_and_resumed_run_has_the_same_weights_bit_for_bit(tmp_path: Pat
     for name in ("unbroken", "killed"):
         folder = tmp_path / name
         folder.mkdir()
-        with Job(folder, mirrored(steps=900, train={"checkpoint_steps": 70})) as job:
+        with Job(folder, mirrored(steps=900, train={"checkpoint_steps": 70}, workload=PACED)) as job:
             if name == "killed":
                 # Whatever step this falls on, the run goes back to the last multiple of 70.
                 step = int.from_bytes(os.urandom(2), "big") % 500 + 100
@@ -124,7 +124,7 @@ def test_sigterm_keeps_a_checkpoint_of_the_current_step_and_a_rerun_resumes_ther
 
 
 def test_a_child_that_hangs_is_noticed_killed_and_the_cluster_re_formed(tmp_path: Path) -> None:
-    with Job(tmp_path, mirrored(steps=STEPS, deadlines={"hang": 4})) as job:
+    with Job(tmp_path, mirrored(steps=STEPS, workload=PACED, deadlines={"hang": 4})) as job:
         job.until_step(200)
         job.signal("worker:1", number=signal.SIGSTOP)
         assert job.wait() == 0, job.output
@@ -136,9 +136,7 @@ def test_a_child_that_hangs_is_noticed_killed_and_the_cluster_re_formed(tmp_path
 def test_an_import_that_takes_long_is_no_hang(tmp_path: Path) -> None:
     workload = tmp_path / "slow.py"
     # PyDLL keeps the GIL, as the loading of TensorFlow's libraries does, on a busy machine for seconds.
-    workload.write_text(
-        "import ctypes\n\nfrom trainer.workloads.digits import DATASET, model\n\nctypes.PyDLL(None).sleep(5)\n"
-    )
+    workload.write_text(f"import ctypes\n{Path(PACED).read_text()}\nctypes.PyDLL(None).sleep(5)\n")
     with Job(tmp_path, mirrored(workers=1, workload=str(workload), deadlines={"hang": 4})) as job:
         job.until_step(100)
         job.signal("worker:0")
@@ -148,7 +146,7 @@ def test_an_import_that_takes_long_is_no_hang(tmp_path: Path) -> None:
 
 def test_warm_standby_takes_over(tmp_path: Path) -> None:
     """That it is fast is the benchmark's to say; here, that the spare is what continues."""
-    with Job(tmp_path, mirrored(steps=30_000, warm_standby=True)) as job:
+    with Job(tmp_path, mirrored(steps=30_000, warm_standby=True, workload=PACED)) as job:
         before = job.until("spares are ready", lambda s: all(t.get("standby") for t in s["tasks"].values()))
         job.signal("worker:1")
         job.until("the next generation steps", lambda s: s["generation"] == 2 and (s.get("step") or 0) > before["step"])
