@@ -172,6 +172,8 @@ def worker_death() -> dict[str, float]:
         job.signal("worker:1")
         last, pause, moved = 40, 0.0, time.perf_counter()
         while last < 200:
+            if job.over():
+                raise SystemExit(job.output)
             step = job.status().get("step") or 0
             now = time.perf_counter()
             if step > last:

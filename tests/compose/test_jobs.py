@@ -39,7 +39,7 @@ def both() -> Any:
     assert left_of("trainer") == [], "the compose project `trainer` is in use on this machine"
     up = root_compose("--profile", "ps", "--profile", "mwms", "up", environ=SHORT)
     try:
-        until_line(up, r"^mnist-ps-chief-0-1 +\| step ")
+        until_line(up, r"^mnist-ps-chief-0-1 +\| task=chief:0 ")
         seen: dict[str, Any] = {}
         peers = {name: CLIENT.containers.get(f"trainer-{name}-1") for name in ("mnist-ps-chief-0", "mnist-ps-worker-1")}
         stranger = CLIENT.containers.get("trainer-mnist-mwms-worker-0-1")

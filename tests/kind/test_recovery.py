@@ -55,7 +55,8 @@ def test_deleted_pods_come_back_and_the_job_ends_at_its_step(namespace: Namespac
 
 def test_a_killed_child_and_a_chief_evicted_in_a_checkpoint(namespace: Namespace, tmp_path: Path) -> None:
     # A model whose checkpoint takes a moment to write.
-    spec = {**specs.mirrored(steps=300, train={"checkpoint_steps": 20}), "workload": "mnist"}
+    mnist = {"workload": specs.PACED, "settings": {"model": "mnist"}, "dataset": "mnist"}
+    spec = {**specs.mirrored(steps=600, train={"checkpoint_steps": 20}), **mnist}
     job = namespace.submit_spec(tmp_path, spec)
     status = job.until("a checkpoint", lambda s: s["last_checkpoint"])
     inside(job, "worker", KILL.format(status["tasks"]["worker:0"]["child_pid"]))
@@ -67,7 +68,7 @@ def test_a_killed_child_and_a_chief_evicted_in_a_checkpoint(namespace: Namespace
     path = f"/api/v1/namespaces/{namespace.name}/pods/{pod}/eviction"
     namespace.kubectl("create", "--raw", path, "--filename=-", text=json.dumps(eviction))
     job.wait()
-    assert "done: steps=300 " in job.log()
+    assert "done: steps=600 " in job.log()
     resumed = re.findall(r"resume_step=(\d+)", job.log())
     step = int(cut_off.split("-")[2])
     assert int(resumed[-1]) in range(complete["last_checkpoint"], step), (cut_off, job.log())

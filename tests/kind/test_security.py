@@ -40,7 +40,7 @@ def elsewhere() -> Iterator[Namespace]:
 def test_a_stranger_is_refused_and_without_the_policy_is_not(
     namespace: Namespace, elsewhere: Namespace, tmp_path: Path
 ) -> None:
-    job = namespace.submit_spec(tmp_path, specs.mirrored(steps=100_000))
+    job = namespace.submit_spec(tmp_path, specs.mirrored(steps=100_000, workload=specs.PACED))
     job.until_step(1)
     doors = [(pod["status"]["podIP"], port) for pod in job.pods() for port in (2222, 3222)]
     assert [knock(elsewhere, "stranger", *door) for door in doors] == ["closed"] * 4

@@ -1,16 +1,20 @@
-"""The digits model at some 100 steps a second at most, on any machine: for jobs that something must happen to."""
+"""One of our models at some 100 steps a second at most, on any machine: for jobs that something must happen to."""
 
+import importlib
 from typing import Any
 
 import keras
 import tensorflow as tf
 from tensorflow.python.data.experimental.ops.testing import sleep
 
-from trainer.workloads.digits import DATASET, model
-
-__all__ = ["DATASET", "loss", "model"]
+DATASET = "digits"
+SETTINGS = {"model": "digits"}
 MICROSECONDS = 5_000
 """Twice a step: a dataset sleeps before its example, and before its end."""
+
+
+def model() -> keras.Model:
+    return importlib.import_module(f"trainer.workloads.{SETTINGS['model']}").model()
 
 
 def loss(y: Any, prediction: Any) -> Any:
