@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from trainer.job.errors import Exit, TrainerError
 from trainer.job.names import task_name
 from trainer.runtime import checkpoint, control, job_state, platform, preflight
-from trainer.runtime.lines import say, say_error
+from trainer.runtime.lines import SAY_SECONDS, say, say_error
 from trainer.runtime.rendezvous import Rendezvous, Reply, Report
 
 if TYPE_CHECKING:
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from trainer.runtime.supervisor import Supervisor
 
 BEAT_SECONDS = 0.5
-SAY_SECONDS = 10.0
 LINGER_SECONDS = 10.0
 """After the end: for tasks that were just being restarted to hear of it."""
 LAST_ANSWERS_SECONDS = 0.3

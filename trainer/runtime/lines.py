@@ -11,6 +11,9 @@ from trainer.job.spec import JobSpec
 from trainer.job.tf_config import Task
 from trainer.runtime import platform
 
+SAY_SECONDS = 10.0
+"""How often a task that waits says what for."""
+
 
 def here_line(spec: JobSpec, task: Task, versions: dict[str, str]) -> str:
     """A task's first line, before it has met anybody."""

@@ -29,10 +29,7 @@ from trainer.workloads import workload
 
 STANDBY_AFTER_SECONDS = 10.0
 """Steady training before a spare child is started: the import costs seconds of CPU."""
-RETRY_SECONDS = 0.2
 BACKOFF_SECONDS = (0.0, 0.2, 0.5, 1.0, 2.0, 5.0)
-SAY_SECONDS = 10.0
-"""How often a task that waits says what for."""
 
 
 def main() -> int:
@@ -73,7 +70,6 @@ class Supervisor:
         self.failure: tuple[int, str] | None = None
         self.restarts, self._retry_at = 0, 0.0
         self.first_step_at: float | None = None
-        self.chief_seen = time.monotonic()
         self.phase = "forming"
 
     async def run(self) -> Exit:
@@ -83,6 +79,7 @@ class Supervisor:
             self.spare = await self._start_child()
         from trainer.runtime import control
         from trainer.runtime.chief import Chief
+        from trainer.runtime.follower import follow
 
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -96,13 +93,13 @@ class Supervisor:
         )
         try:
             async with control.client() as session:
-                code = await (chief.run(session) if chief else self._follow(session))
+                code = await (chief.run(session) if chief else follow(self, session))
         finally:
             await self.end_children()
             await runner.cleanup()
         return code
 
-    # What the loop is made of; the chief uses these too. ------------------------------------------
+    # What the loop is made of; chief.py and follower.py use these too. --------------------------
 
     def report(self) -> Report:
         child = self.running
@@ -151,12 +148,12 @@ class Supervisor:
                 # Nothing to score yet; its import would slow down those who train.
                 pass
             elif child is None or child.generation != reply.generation:
-                await self._go(reply.generation, reply.resume_step)
-            elif not child.alive and self._restarts_alone() and time.monotonic() >= self._retry_at:
+                await self.go(reply.generation, reply.resume_step)
+            elif not child.alive and self.restarts_alone() and time.monotonic() >= self._retry_at:
                 self.restarts += 1
                 self._retry_at = time.monotonic() + BACKOFF_SECONDS[min(self.restarts, len(BACKOFF_SECONDS) - 1)]
-                await self._go(reply.generation, reply.resume_step)
-        await self._look_after_children()
+                await self.go(reply.generation, reply.resume_step)
+        await self.look_after_children()
 
     async def wait_for_change(self, seconds: float) -> None:
         """Until something changed here, or that long."""
@@ -168,74 +165,6 @@ class Supervisor:
     def stop_deadline_passed(self) -> bool:
         return self.leaving_since is not None and time.monotonic() - self.leaving_since > self.spec.deadlines.stop
 
-    # A task that is not the chief. ----------------------------------------------------------------
-
-    async def _follow(self, session: Any) -> Exit:
-        from trainer.runtime import control
-
-        chief, known, said = self.task.control_address(*self.task.chief), 0, time.monotonic()
-        while True:
-            asking = asyncio.create_task(control.send_report(session, chief, self.report(), known))
-            change = asyncio.create_task(self.changed.wait())
-            await asyncio.wait({asking, change}, return_when=asyncio.FIRST_COMPLETED)
-            self.changed.clear()
-            change.cancel()
-            if not asking.done():
-                # Something changed here while the chief held our report: send the new one at once.
-                asking.cancel()
-                await asyncio.wait({asking})
-                known = 0
-                continue
-            now = time.monotonic()
-            try:
-                reply = asking.result()
-            except ConnectionError as error:
-                if self.leaving_since is not None:
-                    return Exit.STOPPED
-                await self._look_after_children()
-                silent = now - self.chief_seen
-                if silent > self.spec.deadlines.chief_lost:
-                    say_error(self._chief_lost(str(error)))
-                    return Exit.CHIEF_LOST
-                if now - said > SAY_SECONDS:
-                    say(f"{self.task.name} waits for the chief ({error}), {silent:.0f} s so far")
-                    said = now
-                await self.wait_for_change(RETRY_SECONDS)
-                continue
-            self.chief_seen, known = now, reply.version
-            if reply.phase in ("done", "failed"):
-                return await self._end(reply)
-            await self.act(reply)
-            if self._may_leave(reply):
-                return Exit.STOPPED
-
-    def _chief_lost(self, why: str) -> str:
-        name = "{}:{}".format(*self.task.chief)
-        return (
-            f"{self.task.name} has had no word from its chief ({name}) for {self.spec.deadlines.chief_lost:g} s "
-            f"(deadlines.chief_lost): {why}; is it running, and is its address in TF_CONFIG right?"
-        )
-
-    async def _end(self, reply: Reply) -> Exit:
-        self.phase = reply.phase
-        if reply.phase == "failed":
-            say_error(reply.message)
-        elif self.task.type == "evaluator":
-            if self.running is None or not self.running.alive:
-                await self._go(reply.generation, reply.resume_step)
-            assert self.running is not None
-            self.running.finalise(reply.step)
-            with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self.running.ended(), self.spec.deadlines.rendezvous)
-        return Exit(reply.code)
-
-    def _may_leave(self, reply: Reply) -> bool:
-        if self.leaving_since is None:
-            return False
-        alone = self._restarts_alone() or self.task.type == "evaluator"
-        over = reply.phase != "running" or self.running is None or not self.running.alive
-        return alone or over or self.stop_deadline_passed
-
     # Children. ------------------------------------------------------------------------------------
 
     async def _start_child(self) -> Child:
@@ -244,7 +173,7 @@ class Supervisor:
         hidden = {} if group.gpus else {"CUDA_VISIBLE_DEVICES": "-1"}
         return await Child.start(self.task, self.log, hidden, self._on_child)
 
-    async def _go(self, generation: int, resume_step: int) -> None:
+    async def go(self, generation: int, resume_step: int) -> None:
         child = self.spare if self.spare is not None and self.spare.alive else await self._start_child()
         self.spare, self.first_step_at, self.lost = None, None, 0
         if self.running is not None and self.running.alive:
@@ -254,7 +183,7 @@ class Supervisor:
         child.last_sign = time.monotonic()
         child.go(generation, resume_step)
 
-    async def _look_after_children(self) -> None:
+    async def look_after_children(self) -> None:
         child, now = self.running, time.monotonic()
         if child is not None and child.alive:
             # The import of TensorFlow holds the GIL while its libraries load: until then silence is no hang.
@@ -289,12 +218,12 @@ class Supervisor:
         if child.result is not None:
             return
         self.reason = child.why_it_ended()
-        if not self._restarts_alone():
+        if not self.restarts_alone():
             self.lost = child.generation
         if self.phase == "running" and self.failure is None:
             say(f"{self.task.name}: child lost ({self.reason}); its log: {self.log}")
 
-    def _restarts_alone(self) -> bool:
+    def restarts_alone(self) -> bool:
         """Whether this task's child may die without the others being restarted."""
         worker = self.spec.strategy == "parameter_server" and self.task.type == "worker"
         return worker or self.task.type == "evaluator"

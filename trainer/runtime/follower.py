@@ -1,0 +1,88 @@
+"""What the supervisor of a task that is not the chief does: asks the chief, and does what it replies, to the end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from typing import TYPE_CHECKING, Any
+
+from trainer.job.errors import Exit
+from trainer.job.tf_config import Task
+from trainer.runtime import control
+from trainer.runtime.lines import SAY_SECONDS, say, say_error
+from trainer.runtime.rendezvous import Reply
+
+if TYPE_CHECKING:
+    from trainer.runtime.supervisor import Supervisor
+
+RETRY_SECONDS = 0.2
+
+
+async def follow(supervisor: Supervisor, session: Any) -> Exit:
+    """Until the chief says that the job is over, this task may leave, or the chief is lost."""
+    task, deadlines = supervisor.task, supervisor.spec.deadlines
+    chief, known, seen, said = task.control_address(*task.chief), 0, time.monotonic(), time.monotonic()
+    while True:
+        asking = asyncio.create_task(control.send_report(session, chief, supervisor.report(), known))
+        change = asyncio.create_task(supervisor.changed.wait())
+        await asyncio.wait({asking, change}, return_when=asyncio.FIRST_COMPLETED)
+        supervisor.changed.clear()
+        change.cancel()
+        if not asking.done():
+            # Something changed here while the chief held our report: send the new one at once.
+            asking.cancel()
+            await asyncio.wait({asking})
+            known = 0
+            continue
+        now = time.monotonic()
+        try:
+            reply = asking.result()
+        except ConnectionError as error:
+            if supervisor.leaving_since is not None:
+                return Exit.STOPPED
+            await supervisor.look_after_children()
+            if now - seen > deadlines.chief_lost:
+                say_error(_chief_lost(task, deadlines.chief_lost, str(error)))
+                return Exit.CHIEF_LOST
+            if now - said > SAY_SECONDS:
+                say(f"{task.name} waits for the chief ({error}), {now - seen:.0f} s so far")
+                said = now
+            await supervisor.wait_for_change(RETRY_SECONDS)
+            continue
+        seen, known = now, reply.version
+        if reply.phase in ("done", "failed"):
+            return await _end(supervisor, reply)
+        await supervisor.act(reply)
+        if _may_leave(supervisor, reply):
+            return Exit.STOPPED
+
+
+def _chief_lost(task: Task, seconds: float, why: str) -> str:
+    name = "{}:{}".format(*task.chief)
+    return (
+        f"{task.name} has had no word from its chief ({name}) for {seconds:g} s "
+        f"(deadlines.chief_lost): {why}; is it running, and is its address in TF_CONFIG right?"
+    )
+
+
+async def _end(supervisor: Supervisor, reply: Reply) -> Exit:
+    supervisor.phase = reply.phase
+    if reply.phase == "failed":
+        say_error(reply.message)
+    elif supervisor.task.type == "evaluator":
+        if supervisor.running is None or not supervisor.running.alive:
+            await supervisor.go(reply.generation, reply.resume_step)
+        assert supervisor.running is not None
+        supervisor.running.finalise(reply.step)
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(supervisor.running.ended(), supervisor.spec.deadlines.rendezvous)
+    return Exit(reply.code)
+
+
+def _may_leave(supervisor: Supervisor, reply: Reply) -> bool:
+    if supervisor.leaving_since is None:
+        return False
+    child = supervisor.running
+    over = reply.phase != "running" or child is None or not child.alive
+    return supervisor.restarts_alone() or over or supervisor.stop_deadline_passed
