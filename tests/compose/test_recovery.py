@@ -11,7 +11,7 @@ from tests.compose.project import CLIENT, Project
 from tests.local import specs
 
 DEADLINES = {"task_lost": 5}
-STEPS = 2000
+STEPS = 1500
 
 
 def test_each_task_type_may_be_killed_under_parameter_server(tmp_path: Path) -> None:

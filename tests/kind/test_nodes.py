@@ -9,7 +9,7 @@ from pathlib import Path
 from tests.kind.cluster import Namespace, kubectl
 from tests.local import specs
 
-STEPS = 3000
+STEPS = 2500
 
 
 def test_a_drained_node_and_a_node_that_stops(namespace: Namespace, tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ def chief_child(job: KubernetesJob) -> int:
 
 @pytest.mark.parametrize("force", [False, True], ids=["stopped", "killed"])
 def test_deleted_pods_come_back_and_the_job_ends_at_its_step(namespace: Namespace, tmp_path: Path, force: bool) -> None:
-    steps = 4000
+    steps = 3000
     job = namespace.submit_spec(tmp_path, specs.parameter_server(steps=steps, workload=specs.PACED))
     generation = job.until_step(100)["generation"]
     how = ["--force", "--grace-period=0"] if force else []

@@ -15,6 +15,7 @@ from tests.local.specs import mirrored, parameter_server
 
 ROOT = Path(__file__).parents[2]
 FIT = str(ROOT / "k8s/jobs/digits_fit.py")
+STEPS = 1200
 
 
 def fit(make: Any, **more: Any) -> dict[str, Any]:
@@ -31,18 +32,18 @@ def fit(make: Any, **more: Any) -> dict[str, Any]:
     ("make", "victim"), [(mirrored, "worker:0"), (mirrored, "worker:1"), (parameter_server, "ps:0")]
 )
 def test_fit_goes_on_after_the_last_epoch_that_was_saved(tmp_path: Path, make: Any, victim: str) -> None:
-    with Job(tmp_path, fit(make, steps=600)) as job:
+    with Job(tmp_path, fit(make, steps=STEPS)) as job:
         job.until("a checkpoint", lambda s: (s["last_checkpoint"] or 0) >= 200)
         job.signal(victim)
         assert job.wait() == 0, job.output
     result = job.result()
-    assert (result["steps"], result["generations"]) == (600, 2)
+    assert (result["steps"], result["generations"]) == (STEPS, 2)
     assert result["test_accuracy"] >= 0.93
     resumed = int(result["tasks"][victim].rpartition("resume_step=")[2])
     assert resumed >= 200
     assert resumed % 50 == 0
     curve = [json.loads(line)["step"] for line in (job.model_dir / "metrics.jsonl").read_text().splitlines()]
-    assert curve == list(range(50, 601, 50)), "no epoch twice, none left out"
+    assert curve == list(range(50, STEPS + 1, 50)), "no epoch twice, none left out"
 
 
 WRITES = """

@@ -15,7 +15,7 @@ import pytest
 from tests.harness import Job
 from tests.local.specs import PACED, mirrored, parameter_server
 
-STEPS = 800
+STEPS = 600
 PS = parameter_server(steps=STEPS, workload=PACED)
 MWMS = mirrored(steps=STEPS, workload=PACED)
 
@@ -54,7 +54,7 @@ def test_a_kill_makes_a_new_generation_that_ends_at_the_right_step(
 
 @pytest.mark.parametrize("which", ["child_pid", "pid"])
 def test_a_ps_worker_may_die_while_the_others_go_on_stepping(tmp_path: Path, which: str) -> None:
-    with Job(tmp_path, parameter_server(steps=1200, workload=PACED)) as job:
+    with Job(tmp_path, parameter_server(steps=STEPS, workload=PACED)) as job:
         before = job.until_step(200)
         job.signal("worker:1", which)
         old = before["tasks"]["worker:1"][which]
@@ -64,7 +64,7 @@ def test_a_ps_worker_may_die_while_the_others_go_on_stepping(tmp_path: Path, whi
         job.until("worker:0 goes on", lambda s: s["tasks"]["worker:0"]["step"] > other)
         assert job.wait() == 0, job.output
     result = job.result()
-    assert (result["steps"], result["generations"]) == (1200, 1)
+    assert (result["steps"], result["generations"]) == (STEPS, 1)
     assert result["test_accuracy"] >= 0.94
     steps = [json.loads(line)["step"] for line in (job.model_dir / "metrics.jsonl").read_text().splitlines()]
     assert steps == sorted(steps), "the step never went back"
