@@ -1,4 +1,7 @@
-"""Twenty jobs, each with a task killed at a random moment: `make soak`. TRAINER_SOAK_SEED repeats a run."""
+"""Jobs, each with a task killed at a random moment: `make soak`.
+
+TRAINER_SOAK_SEED repeats a run; TRAINER_SOAK_RUNS is how many jobs, by default 20.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from tests.harness import Job
 from tests.local.specs import mirrored, parameter_server
 
 SEED = int(os.environ.get("TRAINER_SOAK_SEED") or time.time())
-RUNS = 20
+RUNS = int(os.environ.get("TRAINER_SOAK_RUNS") or 20)
 STEPS = 2000
 VICTIMS = [
     *((parameter_server, task) for task in ("worker:0", "worker:1", "ps:0", "chief:0")),
