@@ -119,6 +119,12 @@ class Job(Watched):
     def over(self) -> bool:
         return self.process.poll() is not None
 
+    def until_printed(self, text: str, timeout: float = 120) -> None:
+        deadline = time.monotonic() + timeout
+        while not any(text in line for line in self.lines):
+            assert time.monotonic() < deadline, f"not printed within {timeout:g} s: {text}\n{self.output}"
+            time.sleep(0.01)
+
     def pid(self, task: str, which: str = "child_pid") -> int:
         """Of a task's child, or with which="pid" of its supervisor."""
         status = self.until(f"{task} runs", lambda s: s["tasks"][task].get(which) and s["tasks"][task]["generation"])

@@ -23,6 +23,7 @@ from trainer.deploy import ports
 from trainer.job import load
 from trainer.job.errors import Exit
 from trainer.job.tf_config import Task, tasks_of
+from trainer.runtime import job_state
 
 TASK = [*TRAINER, "task"]
 SOON = {"rendezvous": 6, "chief_lost": 30}
@@ -79,6 +80,21 @@ def test_a_chief_that_never_comes_is_named_by_the_others(tmp_path: Path, environ
     (line,) = errors(output)
     assert "chief:0" in line
     assert "refused" in line
+
+
+def test_who_comes_back_when_the_job_is_complete_and_the_chief_gone_ends_well(
+    tmp_path: Path, environments: Environments
+) -> None:
+    for steps, wanted in ((400, Exit.OK), (500, Exit.CHIEF_LOST)):  # the second asks for more than there is
+        spec = parameter_server(steps=steps, deadlines={**SOON, "chief_lost": 6})
+        made = environments(spec, tmp_path)
+        done = load.build(parameter_server())
+        job_state.write_json(
+            job_state.result_path(str(tmp_path)), {"status": "succeeded", "fits": job_state.what_it_answers(done)}
+        )
+        for code, output in run_tasks([made["worker:0"][1], made["ps:0"][1]]):
+            assert code == wanted, output
+            assert ("the job is complete" in output) == (wanted == Exit.OK)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -68,6 +69,16 @@ def test_a_ps_worker_may_die_while_the_others_go_on_stepping(tmp_path: Path, whi
     assert result["test_accuracy"] >= 0.94
     steps = [json.loads(line)["step"] for line in (job.model_dir / "metrics.jsonl").read_text().splitlines()]
     assert steps == sorted(steps), "the step never went back"
+
+
+def test_a_worker_that_is_killed_as_the_job_ends_changes_nothing(tmp_path: Path) -> None:
+    with Job(tmp_path, parameter_server(steps=100)) as job:
+        pid = job.pid("worker:1", "pid")
+        job.until_printed("done: ")
+        with contextlib.suppress(ProcessLookupError):  # it may have ended by now
+            os.kill(pid, signal.SIGKILL)
+        assert job.wait() == 0, job.output
+    assert "has had no word from its chief" not in job.output
 
 
 def test_a_killed_and_resumed_run_has_the_same_weights_bit_for_bit(tmp_path: Path) -> None:

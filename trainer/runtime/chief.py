@@ -222,15 +222,10 @@ class Chief:
             raise checkpoint.refusal(found.meta, self._directory, different)
 
     def _already_complete(self) -> bool:
-        result = job_state.read_json(job_state.result_path(self._directory))
-        if result.get("status") != "succeeded" or result.get("fits") != self._what_it_answers():
+        if not job_state.is_complete(self._spec):
             return False
         say(f"already complete: {job_state.result_path(self._directory)}; choose another model_dir to train anew")
         return True
-
-    def _what_it_answers(self) -> dict[str, Any]:
-        train = self._spec.train
-        return {**checkpoint.what_must_fit(self._spec), "train.steps": train.steps, "train.epochs": train.epochs}
 
     def _write_result(self, child: Child, result: dict[str, Any]) -> None:
         rendezvous = self._rendezvous
@@ -259,7 +254,7 @@ class Chief:
             "tasks": dict(sorted(rendezvous.start_lines.items())),
             "events": rendezvous.events,
             "versions": self._supervisor.versions,
-            "fits": self._what_it_answers(),
+            "fits": job_state.what_it_answers(self._spec),
             "spec": self._spec.model_dump(mode="json"),
         }
         job_state.write_json(job_state.result_path(self._directory), value)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainer.job.errors import Exit
 from trainer.job.tf_config import Task
-from trainer.runtime import control
+from trainer.runtime import control, job_state
 from trainer.runtime.lines import SAY_SECONDS, say, say_error
 from trainer.runtime.rendezvous import Reply
 
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from trainer.runtime.supervisor import Supervisor
 
 RETRY_SECONDS = 0.2
+GONE_SECONDS = 3.0
+"""Without a word from the chief, after which a result of this job tells that it went because it was done."""
 
 
 async def follow(supervisor: Supervisor, session: Any) -> Exit:
@@ -42,6 +44,10 @@ async def follow(supervisor: Supervisor, session: Any) -> Exit:
             if supervisor.leaving_since is not None:
                 return Exit.STOPPED
             await supervisor.look_after_children()
+            # Killed when all was over: the chief does not wait for one who comes back then.
+            if now - seen > GONE_SECONDS and task.type != "evaluator" and job_state.is_complete(supervisor.spec):
+                say(f"{task.name}: the chief is gone, and the job is complete")
+                return Exit.OK
             if now - seen > deadlines.chief_lost:
                 say_error(_chief_lost(task, deadlines.chief_lost, str(error)))
                 return Exit.CHIEF_LOST

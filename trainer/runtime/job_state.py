@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from trainer.job.errors import UserError
+from trainer.job.spec import JobSpec
+from trainer.runtime import checkpoint
 
 
 @dataclass
@@ -66,6 +68,18 @@ def forget(model_dir: str) -> None:
 
 def result_path(model_dir: str) -> Path:
     return Path(model_dir) / "result.json"
+
+
+def what_it_answers(spec: JobSpec) -> dict[str, Any]:
+    """What a result is the result of: a spec that differs here asks for more training."""
+    train = spec.train
+    return {**checkpoint.what_must_fit(spec), "train.steps": train.steps, "train.epochs": train.epochs}
+
+
+def is_complete(spec: JobSpec) -> bool:
+    """Whether model_dir, as far as this task sees it, holds the result of this job."""
+    result = read_json(result_path(spec.directory))
+    return result.get("status") == "succeeded" and result.get("fits") == what_it_answers(spec)
 
 
 def read_json(path: Path) -> dict[str, Any]:
