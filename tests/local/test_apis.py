@@ -15,7 +15,7 @@ from tests.local.specs import mirrored, parameter_server
 
 ROOT = Path(__file__).parents[2]
 FIT = str(ROOT / "k8s/jobs/digits_fit.py")
-STEPS = 1200
+STEPS = 600
 
 
 def fit(make: Any, **more: Any) -> dict[str, Any]:
@@ -35,7 +35,7 @@ def test_fit_goes_on_after_the_last_epoch_that_was_saved(tmp_path: Path, make: A
     with Job(tmp_path, fit(make, steps=STEPS)) as job:
         job.until("a checkpoint", lambda s: (s["last_checkpoint"] or 0) >= 200)
         job.signal(victim)
-        assert job.wait() == 0, job.output
+        assert job.wait(200) == 0, job.output
     result = job.result()
     assert (result["steps"], result["generations"]) == (STEPS, 2)
     assert result["test_accuracy"] >= 0.93
