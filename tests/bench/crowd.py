@@ -1,7 +1,7 @@
 """A thousand supervisors without TensorFlow: one real chief, and everybody else as coroutines of one process.
 
 Each of them listens on its own control port, is dialled back there and sends its reports over TCP, as a supervisor
-does (trainer/runtime/supervisor.py).
+does (trainer/runtime/follower.py).
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from trainer.job.names import TF_PORT, task_name
 from trainer.job.spec import JobSpec
 from trainer.job.tf_config import Task, tasks_of
 from trainer.runtime import control, platform, preflight
+from trainer.runtime.follower import RETRY_SECONDS
 from trainer.runtime.rendezvous import Report
 
 SECONDS = 120.0
@@ -83,7 +84,7 @@ async def _until_go(session: Any, address: tuple[str, int], report: Report) -> N
         try:
             reply = await control.send_report(session, address, report, known)
         except ConnectionError:
-            await asyncio.sleep(0.2)  # as a supervisor does while its chief is not there
+            await asyncio.sleep(RETRY_SECONDS)
             continue
         if reply.phase == "running":
             return

@@ -55,7 +55,7 @@ def test_a_kill_makes_a_new_generation_that_ends_at_the_right_step(
 
 @pytest.mark.parametrize("which", ["child_pid", "pid"])
 def test_a_ps_worker_may_die_while_the_others_go_on_stepping(tmp_path: Path, which: str) -> None:
-    with Job(tmp_path, parameter_server(steps=STEPS, workload=PACED)) as job:
+    with Job(tmp_path, PS) as job:
         before = job.until_step(200)
         job.signal("worker:1", which)
         old = before["tasks"]["worker:1"][which]
