@@ -97,6 +97,20 @@ def test_who_comes_back_when_the_job_is_complete_and_the_chief_gone_ends_well(
             assert ("the job is complete" in output) == (wanted == Exit.OK)
 
 
+def test_an_evaluator_that_comes_back_when_the_chief_is_gone_scores_the_last_checkpoint(
+    tmp_path: Path, environments: Environments
+) -> None:
+    spec = mirrored(steps=50, workers=1)
+    with Job(tmp_path, spec) as job:
+        assert job.wait() == 0, job.output
+    made = environments({**spec, "tasks": {"worker": 1, "evaluator": 1}}, job.model_dir)
+    ((code, output),) = run_tasks([made["evaluator:0"][1]])
+    assert code == Exit.OK, output
+    (scored,) = (json.loads(line) for line in (job.model_dir / "evaluation.jsonl").read_text().splitlines())
+    assert scored["step"] == 50
+    assert scored["accuracy"] == pytest.approx(job.result()["test_accuracy"])
+
+
 @pytest.mark.parametrize(
     ("address", "reason"),
     # 192.0.2.0/24 belongs to nobody (RFC 5737).

@@ -222,7 +222,7 @@ class Chief:
             raise checkpoint.refusal(found.meta, self._directory, different)
 
     def _already_complete(self) -> bool:
-        if not job_state.is_complete(self._spec):
+        if not job_state.completed(self._spec):
             return False
         say(f"already complete: {job_state.result_path(self._directory)}; choose another model_dir to train anew")
         return True

@@ -45,9 +45,9 @@ async def follow(supervisor: Supervisor, session: Any) -> Exit:
                 return Exit.STOPPED
             await supervisor.look_after_children()
             # Killed when all was over: the chief does not wait for one who comes back then.
-            if now - seen > GONE_SECONDS and task.type != "evaluator" and job_state.is_complete(supervisor.spec):
+            if now - seen > GONE_SECONDS and (result := job_state.completed(supervisor.spec)):
                 say(f"{task.name}: the chief is gone, and the job is complete")
-                return Exit.OK
+                return await _end(supervisor, Reply("done", 1, 0, known, step=result.get("steps", 0)))
             if now - seen > deadlines.chief_lost:
                 say_error(_chief_lost(task, deadlines.chief_lost, str(error)))
                 return Exit.CHIEF_LOST

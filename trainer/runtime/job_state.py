@@ -76,10 +76,11 @@ def what_it_answers(spec: JobSpec) -> dict[str, Any]:
     return {**checkpoint.what_must_fit(spec), "train.steps": train.steps, "train.epochs": train.epochs}
 
 
-def is_complete(spec: JobSpec) -> bool:
-    """Whether model_dir, as far as this task sees it, holds the result of this job."""
+def completed(spec: JobSpec) -> dict[str, Any]:
+    """The result of this job, as far as this task sees model_dir; empty while there is none."""
     result = read_json(result_path(spec.directory))
-    return result.get("status") == "succeeded" and result.get("fits") == what_it_answers(spec)
+    is_ours = result.get("status") == "succeeded" and result.get("fits") == what_it_answers(spec)
+    return result if is_ours else {}
 
 
 def read_json(path: Path) -> dict[str, Any]:
