@@ -2,8 +2,8 @@
 
     python -m tests.bench [PART ...] [--turns N] [--smoke]      parts: throughput, costs, growth, gpu
 
-Writes tests/bench/results/PART.json, growth.png and the README's tables. With --smoke each runs once, small, and
-nothing is written.
+Writes tests/bench/results/PART-INSTRUCTIONS.json, growth.png and the README's tables: a ratio depends on the CPU, so
+the last result of each kind of CPU is kept. With --smoke each runs once, small, and nothing is written.
 """
 
 from __future__ import annotations
@@ -56,22 +56,23 @@ def write_readme() -> None:
     """The tables of all results that there are, each with the machine that it comes from."""
     lines = [BEGIN]
     for part, (_, table) in PARTS.items():
-        path = RESULTS / f"{part}.json"
-        if path.exists():
+        for path in sorted(RESULTS.glob(f"{part}-*.json")):
             result = json.loads(path.read_text())
             on = result["machine"]
-            lines += ["", f"{on['cpu']}, {on['cores']} cores, {on['date']}:", "", *table(result["figures"])]
-            if part == "growth":
-                subprocess.run([throughput.PEERS_PYTHON, Path(__file__).parent / "plot.py"], check=True)
-                lines += ["", "![examples/s by number of workers](tests/bench/results/growth.png)"]
+            machine = f"{on['cpu']} ({', '.join(on['instructions'])}), {on['cores']} cores, {on['date']}"
+            lines += ["", f"{part.capitalize()} on {machine}:", "", *table(result["figures"])]
+    subprocess.run([throughput.PEERS_PYTHON, Path(__file__).parent / "plot.py"], check=True)
+    lines += ["", "![examples/s by number of workers](tests/bench/results/growth.png)"]
     text = README.read_text()
     before, rest = text.split(BEGIN)
     README.write_text(before + "\n".join([*lines, "", END]) + rest.split(END)[1])
 
 
 def _write(part: str, figures: Any) -> None:
+    machine = run.machine()
     RESULTS.mkdir(exist_ok=True)
-    (RESULTS / f"{part}.json").write_text(json.dumps({"machine": run.machine(), "figures": figures}, indent=1) + "\n")
+    path = RESULTS / f"{part}-{['other', *machine['instructions']][-1]}.json"
+    path.write_text(json.dumps({"machine": machine, "figures": figures}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -27,6 +27,9 @@ ROOT = Path(__file__).parents[2]
 PEERS = Path(__file__).parent / "peers"
 SECONDS = 300.0
 BATCH = 64
+BFLOAT16 = ("avx512_bf16", "amx_bf16")
+INSTRUCTIONS = ("avx2", "avx512f", *BFLOAT16)
+"""Of x86; they decide how fast oneDNN computes, and whether TensorFlow uses it without being asked."""
 
 
 class Steps(NamedTuple):
@@ -191,12 +194,13 @@ def _without_chief(cluster: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def machine() -> dict[str, Any]:
-    cpuinfo = Path("/proc/cpuinfo").read_text().splitlines()
-    models = [line for line in cpuinfo if line.startswith("model name")]
+    cpuinfo = [line.partition(":") for line in Path("/proc/cpuinfo").read_text().splitlines()]
+    first = {key.strip(): value.strip() for key, _, value in reversed(cpuinfo)}
+    known = first.get("flags", "").split()
     return {
-        "cpu": models[0].partition(":")[2].strip() if models else platform.machine(),
+        "cpu": first.get("model name", platform.machine()),
         "cores": len(os.sched_getaffinity(0)),
-        "bfloat16": any("amx_bf16" in line or "avx512_bf16" in line for line in cpuinfo),
+        "instructions": [name for name in INSTRUCTIONS if name in known],
         "python": platform.python_version(),
         "date": time.strftime("%Y-%m-%d"),
     }
