@@ -18,8 +18,9 @@ from tests.compose.project import CLIENT, ROOT, Project, file_of, left_of, root_
 from tests.harness import Job, assert_same_curve
 from tests.local import specs
 
-# 400 steps at a rate that the CNN learns fast with: a minute instead of the ten of 5,000 at the classic rate.
-SHORT = {"TRAINER_SET": "train.steps=400 train.learning_rate=1e-3 train.checkpoint_steps=200"}
+# A rate that the CNN learns fast with: a minute instead of the ten of 5,000 steps at the classic rate. Under a ps 600
+# steps end between 0.977 and 0.984 (five runs), 400 between 0.969 and 0.981 (ten).
+SHORT = {"TRAINER_SET": "train.steps=600 train.learning_rate=1e-3 train.checkpoint_steps=200"}
 REPLICAS = {"mnist-ps": 1, "mnist-mwms": 2}
 
 
@@ -74,7 +75,7 @@ def both() -> Any:
 def test_mnist_is_learnt_by_one_cluster_and_up_ends_with_0(both: Any, name: str) -> None:
     assert both["code"] == 0, both["rest"]
     result = both[name]
-    assert (result["status"], result["steps"]) == ("succeeded", 400)
+    assert (result["status"], result["steps"]) == ("succeeded", 600)
     assert result["test_accuracy"] >= 0.97
     lines = [line for task, line in result["tasks"].items() if task != "evaluator:0"]
     workers = {"mnist-ps": "workers=3 ps=1", "mnist-mwms": "workers=2 ps=0"}[name]

@@ -12,9 +12,8 @@ from tests.harness import Job, assert_same_curve
 from tests.kind.cluster import ROOT, Namespace, kubectl, render
 from tests.local import specs
 
-# The CNN learns fast at this rate: a minute instead of the ten of 5,000 steps at the classic rate. 50 examples in each
-# step of both.
-SHORT = "train.steps=400 train.learning_rate=1e-3 train.checkpoint_steps=200 "
+# As in tests/compose/test_jobs.py, with 50 examples in each step of both.
+SHORT = "train.steps=600 train.learning_rate=1e-3 train.checkpoint_steps=200 "
 SHORT += "train.batch_size=null train.global_batch_size=50"
 REPLICAS = {"mnist-ps": 1, "mnist-mwms": 2}
 GOLDEN = sorted((ROOT / "tests/golden").glob("kubernetes-*.yaml"))
@@ -25,7 +24,7 @@ def test_mnist_is_learnt_by_pods_on_two_nodes(namespace: Namespace, name: str) -
     job = namespace.apply(render(ROOT / f"k8s/jobs/{name}.yaml", SHORT))
     job.wait()
     log = job.log()
-    accuracy = re.search(r"done: steps=400 .*test_accuracy=([0-9.]+)", log)
+    accuracy = re.search(r"done: steps=600 .*test_accuracy=([0-9.]+)", log)
     assert accuracy, log
     assert float(accuracy[1]) >= 0.97
     assert f"replicas_in_sync={REPLICAS[name]} " in log
