@@ -74,7 +74,10 @@ def table(figures: dict[str, Any]) -> list[str]:
         row(f"`trainer local` to the demo's first step, file cache {how}: {told}", [sum(p.values()) for p in runs])
     for name, values in figures["recovery"].items():
         row(f"SIGKILL of {name}, to the next step", values)
-    row("longest pause of the other ps-workers when one is killed", [each["pause"] for each in figures["worker_death"]])
+    row(
+        "longest pause of the other ps-workers when one dies, as told every 0.2 s",
+        [each["pause"] for each in figures["worker_death"]],
+    )
     row("`result.json` written to the last task's exit", figures["end"])
     for name, values in figures["commands"].items():
         row(f"`{name}`", values)
