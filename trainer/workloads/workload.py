@@ -22,6 +22,7 @@ compute(cluster) -> dict        required: places work on the servers; see `clust
 from __future__ import annotations
 
 import ast
+import hashlib
 import importlib
 import importlib.util
 import sys
@@ -102,6 +103,18 @@ def check(spec: JobSpec) -> None:
         raise UserError(f"workload: {name}: has no function {function}(); {_CONTRACT}")
     if function == "model" and spec.dataset is None and not {"data", "DATASET"} & defined:
         raise UserError(f"workload: {name}: has neither data() nor DATASET, and the spec names no dataset; {_CONTRACT}")
+
+
+def digest(spec: JobSpec) -> str:
+    """SHA-256 of the workload's file.
+
+    Raises:
+        UserError: unknown name, or the file cannot be read.
+    """
+    try:
+        return hashlib.sha256(_file_of(spec).read_bytes()).hexdigest()
+    except OSError as error:
+        raise UserError(f"workload: {spec.workload}: cannot be read: {error.strerror}") from None
 
 
 def _entry(spec: JobSpec) -> str:

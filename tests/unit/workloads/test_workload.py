@@ -87,6 +87,17 @@ def test_a_dataset_in_the_spec_is_data_enough(tmp_path: Path) -> None:
     workload.check(spec_of(file(tmp_path, MODEL), dataset="digits"))
 
 
+def test_a_digest_is_of_what_the_file_holds_wherever_it_is(tmp_path: Path) -> None:
+    folder = tmp_path / "elsewhere"
+    folder.mkdir()
+    here, there = file(tmp_path, MODEL), file(folder, MODEL, "other.py")
+    assert workload.digest(spec_of(here)) == workload.digest(spec_of(there))
+    there.write_text(MODEL + "# changed")
+    assert workload.digest(spec_of(here)) != workload.digest(spec_of(there))
+    assert workload.digest(spec_of("mnist")) != workload.digest(spec_of("digits"))
+    assert problem(tmp_path / "gone.py", workload.digest) == ": cannot be read: No such file or directory"
+
+
 def test_a_name_that_is_not_ours_is_told_with_ours() -> None:
     told = problem("resnet")
     assert told == "workload: 'resnet': not known; known: mnist, digits; or a path that ends in .py"
