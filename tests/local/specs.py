@@ -28,11 +28,11 @@ GRAPHS = {
 """What some of k8s/jobs print, on every target."""
 
 
-def parameter_server(*, steps: int = 400, workers: int = 2, **more: Any) -> dict[str, Any]:
+def parameter_server(*, steps: int | None = 400, workers: int = 2, **more: Any) -> dict[str, Any]:
     return _spec("parameter_server", {"ps": 1, "worker": workers}, steps, more)
 
 
-def mirrored(*, steps: int = 400, workers: int = 2, **more: Any) -> dict[str, Any]:
+def mirrored(*, steps: int | None = 400, workers: int = 2, **more: Any) -> dict[str, Any]:
     return _spec("multi_worker_mirrored", {"worker": workers}, steps, more)
 
 
@@ -42,7 +42,7 @@ def same_everywhere() -> dict[str, Any]:
     return mirrored(steps=60, train={"log_steps": 5, "seed": 7}, tasks={"chief": task, "worker": task})
 
 
-def _spec(strategy: str, tasks: dict[str, Any], steps: int, more: dict[str, Any]) -> dict[str, Any]:
+def _spec(strategy: str, tasks: dict[str, Any], steps: int | None, more: dict[str, Any]) -> dict[str, Any]:
     train = {"steps": steps, "batch_size": 32, "learning_rate": 1e-3, "checkpoint_steps": 100, **more.pop("train", {})}
     return {
         "name": "digits",

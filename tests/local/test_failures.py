@@ -229,6 +229,17 @@ def test_a_checkpoint_cut_off_in_the_middle_is_passed_over_and_said(tmp_path: Pa
     assert again.result()["steps"] == 300
 
 
+@pytest.mark.parametrize("make", [mirrored, parameter_server])
+def test_fewer_steps_than_the_checkpoint_has_are_refused_before_a_step(tmp_path: Path, make: Any) -> None:
+    with Job(tmp_path, make(steps=100)) as job:
+        assert job.wait() == 0, job.output
+    with Job(tmp_path, make(steps=None, train={"epochs": 1})) as again:
+        assert again.wait() == Exit.USER, again.output
+    steps = 22 if make is mirrored else 44
+    assert f"train.epochs: 1: the checkpoint is at step 100, this job ends at step {steps}; undo the" in again.output
+    assert again.result()["steps"] == 100, "the result of the first job"
+
+
 def test_a_model_dir_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with Job(tmp_path, mirrored(workers=1, model_dir=str(tmp_path / "file" / "run"))) as job:

@@ -61,8 +61,8 @@ def run(setup: Setup, _resume_step: int, channel: Channel) -> None:
     source = setup.split(Shard("train", 0, workers, spec.train.seed))
     with strategy.scope():
         trainable = training.build(setup)
-        step, broken = training.restore(setup, trainable)
         total = training.total_steps(setup, source)
+        step, broken = training.restore(setup, trainable, total)
         counters = Counters(step, total, workers, 1 + len(setup.metrics))
     for line in broken:
         channel.tell("line", text=line)

@@ -131,14 +131,19 @@ def what_must_fit(spec: JobSpec) -> dict[str, Any]:
     }
 
 
-def differences(meta: Mapping[str, Any], spec: JobSpec, variables: Mapping[str, Any] | None = None) -> list[str]:
-    """What in spec or model does not fit the checkpoint; empty if all does."""
+def differences(
+    meta: Mapping[str, Any], spec: JobSpec, variables: Mapping[str, Any] | None = None, total: int | None = None
+) -> list[str]:
+    """What in spec or model does not fit the checkpoint; empty if all does. `total` is the steps of the whole job, once
+    the data and hence the length of an epoch are known."""
     saved, wanted = {"settings": {}, "api": "loop", **meta.get("fits", {})}, what_must_fit(spec)
     found = [
         f"{key}: checkpoint {saved.get(key)!r}, spec {wanted[key]!r}" for key in wanted if saved.get(key) != wanted[key]
     ]
-    if spec.train.steps is not None and meta["step"] > spec.train.steps:
-        found.append(f"train.steps: the checkpoint is at step {meta['step']}, spec {spec.train.steps}")
+    total = spec.train.steps if total is None else total
+    if total is not None and meta["step"] > total:
+        asked = f"train.epochs: {spec.train.epochs}" if spec.train.epochs is not None else "train.steps"
+        found.append(f"{asked}: the checkpoint is at step {meta['step']}, this job ends at step {total}")
     if variables is not None:
         found += _variable_differences(meta.get("variables", {}), variables)
     return found

@@ -38,15 +38,16 @@ def run(setup: Setup, resume_step: int, channel: Channel) -> None:
     distribution = async_coordinator.make_strategy() if servers else strategy.make(spec, task)
     with distribution.scope():
         trainable = _compiled(setup, distribution)
+    source = _source(setup)
+    total = training.total_steps(setup, source)
     if servers:
         with distribution.scope():
-            step, broken = training.restore(setup, trainable)
+            step, broken = training.restore(setup, trainable, total)
         for line in broken:
             channel.tell("line", text=line)
     else:
-        step = sync_loop.restore_everywhere(distribution, setup, trainable, channel) if resume_step else 0
-    source, train = _data(setup, distribution, step)
-    total = training.total_steps(setup, source)
+        step = sync_loop.restore_everywhere(distribution, setup, trainable, total, channel) if resume_step else 0
+    train = _batches(setup, distribution, source, step)
     per_epoch = _steps_per_epoch(spec, total)
     if step % per_epoch and step < total:
         raise UserError(
@@ -99,15 +100,20 @@ def _compiled(setup: Setup, distribution: Any) -> Trainable:
     return Trainable(model, model.optimizer)
 
 
-def _data(setup: Setup, distribution: Any, step: int) -> tuple[inputs.Source, Any]:
-    """The training split, and this job's batches of it as fit takes them."""
+def _source(setup: Setup) -> inputs.Source:
+    """The training split."""
     spec, task = setup.spec, setup.task
     if spec.strategy == "parameter_server":
-        source = setup.split(Shard("train", 0, task.counts["worker"], spec.train.seed))
+        return setup.split(Shard("train", 0, task.counts["worker"], spec.train.seed))
+    return sync_loop.own_split(setup)
+
+
+def _batches(setup: Setup, distribution: Any, source: inputs.Source, step: int) -> Any:
+    """This job's batches of the training split as fit takes them, from a step on."""
+    if setup.spec.strategy == "parameter_server":
         dataset = async_coordinator.per_worker_dataset(setup, source, step)
-        return source, tf.keras.utils.experimental.DatasetCreator(lambda _: dataset())
-    source = sync_loop.own_split(setup)
-    return source, sync_loop.own_batches(distribution, setup, source, step)
+        return tf.keras.utils.experimental.DatasetCreator(lambda _: dataset())
+    return sync_loop.own_batches(distribution, setup, source, step)
 
 
 def _steps_per_epoch(spec: JobSpec, total: int) -> int:

@@ -49,7 +49,7 @@ def run(setup: Setup, resume_step: int, channel: Channel) -> None:
     local = strategy.num_replicas_in_sync // workers
     source = own_split(setup)
     total = training.total_steps(setup, source)
-    step = restore_everywhere(strategy, setup, trainable, channel) if resume_step else 0
+    step = restore_everywhere(strategy, setup, trainable, total, channel) if resume_step else 0
     channel.tell("start", step=step, steps=total, line=start_line(spec, task, strategy.num_replicas_in_sync, step))
 
     batch = batch_sizes(spec, task.counts)[1]
@@ -163,11 +163,11 @@ def _all_reduce(strategy: Any, operation: Any, vector: Any) -> Any:
     return strategy.experimental_local_results(strategy.run(reduce, (vector,)))[0]
 
 
-def restore_everywhere(strategy: Any, setup: Setup, trainable: Trainable, channel: Channel) -> int:
+def restore_everywhere(strategy: Any, setup: Setup, trainable: Trainable, total: int, channel: Channel) -> int:
     """The chief reads the checkpoint; step and values reach the others through the cluster."""
     values, step = None, 0
     if setup.task.is_chief:
-        step, values, broken = training.newest_values(setup, trainable)
+        step, values, broken = training.newest_values(setup, trainable, total)
         for line in broken:
             channel.tell("line", text=line)
     shared = values or trainable.values()

@@ -216,28 +216,29 @@ def total_steps(setup: Setup, training: inputs.Source) -> int:
     return spec.train.steps or default or DEFAULT_STEPS
 
 
-def newest_values(setup: Setup, trainable: Trainable) -> tuple[int, checkpoint.Values | None, list[str]]:
-    """Step and values of the newest whole checkpoint, in the order of `trainable.variables`.
+def newest_values(setup: Setup, trainable: Trainable, total: int) -> tuple[int, checkpoint.Values | None, list[str]]:
+    """Step and values of the newest whole checkpoint, in the order of `trainable.variables`; `total` is the step at
+    which the job ends.
 
     Returns:
         (0, None) if there is none; and a line for each damaged one that was passed over.
 
     Raises:
-        UserError: it does not fit the spec or the model; the difference is named.
+        UserError: it does not fit the spec or the model, or is past the job's end; the difference is named.
     """
     directory = setup.spec.directory
     found, broken = checkpoint.latest(directory)
     if found is None:
         return 0, None, broken
-    if different := checkpoint.differences(found.meta, setup.spec, trainable.description()):
+    if different := checkpoint.differences(found.meta, setup.spec, trainable.description(), total):
         raise checkpoint.refusal(found.meta, directory, different)
     values = checkpoint.read(found)
     return found.step, {name: values[name] for name, _ in trainable.variables}, broken
 
 
-def restore(setup: Setup, trainable: Trainable) -> tuple[int, list[str]]:
+def restore(setup: Setup, trainable: Trainable, total: int) -> tuple[int, list[str]]:
     """Loads the newest whole checkpoint into the variables; gives what `newest_values` says of it."""
-    step, values, broken = newest_values(setup, trainable)
+    step, values, broken = newest_values(setup, trainable, total)
     if values is not None:
         trainable.assign(values)
     return step, broken

@@ -198,7 +198,7 @@ DIFFERENT: list[tuple[dict[str, Any], dict[str, Any] | None, list[str]]] = [
     ({"train": {"steps": 100, "optimizer": "sgd"}}, None, ["train.optimizer: checkpoint 'adam', spec 'sgd'"]),
     ({"workload": "/home/x/job.py"}, None, ["workload: checkpoint 'digits', spec 'job.py'"]),
     ({"dataset": "mnist"}, None, ["dataset: checkpoint None, spec 'mnist'"]),
-    ({"train": {"steps": 49}}, None, ["train.steps: the checkpoint is at step 50, spec 49"]),
+    ({"train": {"steps": 49}}, None, ["train.steps: the checkpoint is at step 50, this job ends at step 49"]),
     (
         {},
         {"model.000": {**KERNEL, "shape": [64, 20]}, "optimizer.000": ITERATION},

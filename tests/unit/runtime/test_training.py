@@ -276,12 +276,12 @@ def save(digits: Setup, trainable: Trainable, step: int) -> Path:
 def test_restore_gives_the_newest_whole_checkpoint(tmp_path: Path) -> None:
     digits = setup(model_dir=str(tmp_path), train={"seed": 1})
     trainable = training.build(digits)
-    assert training.restore(digits, trainable) == (0, [])
+    assert training.restore(digits, trainable, 100) == (0, [])
     saved = trainable.values()
     save(digits, trainable, 10)
     (save(digits, trainable, 20) / "variables.npz").write_bytes(b"")
     other = training.build(setup(model_dir=str(tmp_path), train={"seed": 2}))
-    step, broken = training.restore(digits, other)
+    step, broken = training.restore(digits, other, 100)
     assert (step, len(broken)) == (10, 1)
     assert all((value == saved[name]).all() for name, value in other.values().items())
 
@@ -292,7 +292,24 @@ def test_restore_refuses_another_model(tmp_path: Path) -> None:
     bigger = keras.Sequential([keras.Input((8, 8), dtype="uint8"), keras.layers.Flatten(), keras.layers.Dense(10)])
     other = replace(digits, workload=replace(digits.workload, model=lambda: bigger))
     with pytest.raises(UserError, match=r"does not fit this spec: variable \S+: checkpoint float32\[64, 128\], model"):
-        training.restore(other, training.build(other))
+        training.restore(other, training.build(other), 100)
+
+
+def test_restore_refuses_a_checkpoint_past_the_end_of_the_job(tmp_path: Path) -> None:
+    """Whatever the end follows from: steps, epochs, or the default."""
+    trainable = training.build(setup())
+    save(setup(model_dir=str(tmp_path)), trainable, 1500)
+    for train, told in {
+        (): "train.steps: the checkpoint is at step 1500, this job ends at step 1000",
+        (("steps", 1499),): "train.steps: the checkpoint is at step 1500, this job ends at step 1499",
+        (("epochs", 2),): "train.epochs: 2: the checkpoint is at step 1500, this job ends at step 44",
+    }.items():
+        digits = setup(model_dir=str(tmp_path), train=dict(train))
+        total = training.total_steps(digits, digits.split(workload.Shard("train")))
+        with pytest.raises(UserError, match=f"its checkpoint of step 1500 does not fit this spec: {told}; undo the"):
+            training.restore(digits, trainable, total)
+    digits = setup(model_dir=str(tmp_path), train={"steps": 1500})
+    assert training.restore(digits, trainable, 1500) == (1500, [])
 
 
 def test_a_bfloat16_variable_survives_a_checkpoint(tmp_path: Path) -> None:
@@ -305,7 +322,7 @@ def test_a_bfloat16_variable_survives_a_checkpoint(tmp_path: Path) -> None:
     saved = trainable.values()["model.000"].astype(np.float32)
     save(digits, trainable, 10)
     trainable.assign({name: np.zeros_like(value) for name, value in trainable.values().items()})
-    assert training.restore(digits, trainable) == (10, [])
+    assert training.restore(digits, trainable, 100) == (10, [])
     assert (trainable.values()["model.000"].astype(np.float32) == saved).all()
 
 
