@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from trainer import __version__
-from trainer.deploy.text import aligned
+from trainer.deploy.text import aligned, command_line
 from trainer.job.errors import Exit, TrainerError
 
 if TYPE_CHECKING:
@@ -87,12 +87,14 @@ def _parser() -> argparse.ArgumentParser:
     render.add_argument(
         "specs", metavar="[PROFILE=]SPEC", nargs="+", help="job specs (YAML); several need a profile each"
     )
+    _add_set(render, "change one value of every SPEC, as in train.steps=600")
     render.set_defaults(run=_render)
 
     _add_deployed(commands)
 
     result = commands.add_parser("result", help="print the result in a task's container, or of a spec's model_dir")
     result.add_argument("spec", metavar="SPEC", nargs="?", help="a job spec (YAML); default that of the environment")
+    _add_set(result)
     result.set_defaults(run=_result)
 
     imported = commands.add_parser(
@@ -144,10 +146,8 @@ def _add_spec(parser: argparse.ArgumentParser) -> None:
     _add_set(parser)
 
 
-def _add_set(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--set", action="append", default=[], metavar="PATH=VALUE", help="change one value, as in train.steps=600"
-    )
+def _add_set(parser: argparse.ArgumentParser, text: str = "change one value, as in train.steps=600") -> None:
+    parser.add_argument("--set", action="append", default=[], metavar="PATH=VALUE", help=text)
 
 
 def _exit_codes() -> str:
@@ -173,33 +173,28 @@ def _check(args: argparse.Namespace) -> int:
 
 
 def _local(args: argparse.Namespace) -> int:
-    import shlex
-
     from trainer.deploy import local, view
 
     spec = _load(args)
-    overrides = [word for each in args.set for word in ("--set", each)]
-    check = shlex.join([view.program("trainer"), "check", args.spec, *overrides])
+    check = command_line([view.program("trainer"), "check", args.spec], args.set)
     return local.run(spec, base_port=args.port, plain=args.plain, check=check)
 
 
 def _render(args: argparse.Namespace) -> int:
-    import shlex
-
     from trainer.deploy import compose, kubernetes
     from trainer.job.errors import UserError
     from trainer.job.load import load_file
 
-    command = shlex.join(["trainer", "render", args.target, *args.specs])
+    command = command_line(["trainer", "render", args.target, *args.specs], args.set)
     if args.target == "kubernetes":
-        print("".join(kubernetes.render(load_file(path), command) for path in args.specs), end="")
+        print("".join(kubernetes.render(load_file(path, args.set), command) for path in args.specs), end="")
         return int(Exit.OK)
     jobs = {}
     for each in args.specs:
         profile, equals, path = each.rpartition("=")
         if (len(args.specs) > 1 and not equals) or profile in jobs:
             raise UserError(f"{each!r}: several jobs in one file need a profile of their own each: PROFILE=SPEC")
-        jobs[profile] = load_file(path)
+        jobs[profile] = load_file(path, args.set)
     print(compose.render(jobs, command), end="")
     return int(Exit.OK)
 
@@ -212,9 +207,12 @@ def _deployed(args: argparse.Namespace) -> int:
 
 def _result(args: argparse.Namespace) -> int:
     from trainer.deploy import view
+    from trainer.job.errors import UserError
     from trainer.job.load import load_environment, load_file
 
-    print(view.summary(load_file(args.spec) if args.spec else load_environment()))
+    if args.set and not args.spec:
+        raise UserError("SPEC: is missing: --set changes the values of a spec")
+    print(view.summary(load_file(args.spec, args.set) if args.spec else load_environment()))
     return int(Exit.OK)
 
 

@@ -8,15 +8,17 @@ import re
 import shlex
 import subprocess
 import sys
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from trainer import __version__, cli
-from trainer.deploy import local
+from trainer.deploy import compose_target, kubernetes_target, local
 from trainer.job.errors import Exit, TrainerError
 from trainer.job.load import load_file, schema
+from trainer.job.spec import JobSpec
 from trainer.job.tf_config import tasks_of
 
 ROOT = Path(__file__).parents[2]
@@ -235,6 +237,92 @@ def test_compose_refuses_what_only_kubernetes_has(
 def test_status_of_one_job_needs_a_job(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["status", *words]) == Exit.USER
     assert capsys.readouterr().err.startswith("trainer: JOB: is missing")
+
+
+# --set, wherever a spec is read. ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("words", [["status"], ["status", "--watch"], ["logs"], ["delete"]], ids=" ".join)
+def test_set_names_the_job_that_kubernetes_is_asked_for(
+    spec: str, words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = []
+
+    async def answer(name: str, *_: object) -> Any:
+        asked.append(name)
+        return {"phase": "done", "code": 0, "tasks": {}, "job": {}} if words[0] == "status" else []
+
+    async def stream(name: str, *_: object) -> AsyncIterator[Any]:
+        asked.append(name)
+        for each in [("chief:0", "step 1")] if words[0] == "logs" else [await answer(name)]:
+            yield each
+
+    for function in ("status", "delete"):
+        monkeypatch.setattr(kubernetes_target, function, answer)
+    for function in ("watch", "logs"):
+        monkeypatch.setattr(kubernetes_target, function, stream)
+    # Without --set this spec has no name at all.
+    Path(spec).write_text(SPEC.replace("name: j", ""))
+    assert cli.main([*words, spec, "--set", "name=other"]) == Exit.OK, capsys.readouterr().err
+    assert set(asked) == {"other"}
+
+
+@pytest.mark.parametrize("words", [["status"], ["logs"], ["delete", "--volumes"], ["submit"]], ids=" ".join)
+def test_set_reaches_the_spec_that_compose_is_given(
+    spec: str, words: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[JobSpec] = []
+
+    def answer(spec: JobSpec, *_: object) -> Any:
+        asked.append(spec)
+        return {"phase": "done", "code": 0, "tasks": {}, "job": {}}
+
+    monkeypatch.setattr(compose_target, words[0], answer)
+    sets = ["--set", "name=other", "--set", "tasks.worker=7"]
+    assert cli.main([words[0], "--target", "compose", spec, *words[1:], *sets]) == Exit.OK
+    assert asked == [load_file(spec, sets[1::2])]
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (
+            ["status", "digits"],
+            "--set: 'digits' is a job's name, and --set changes the values of a spec; give its file",
+        ),
+        (["logs", "digits"], "--set: 'digits' is a job's name, and --set changes the values of a spec; give its file"),
+        (["status"], "JOB: is missing: --set changes the values of a spec"),
+        (["result"], "SPEC: is missing: --set changes the values of a spec"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_set_without_a_spec_to_change_is_refused(
+    words: list[str], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main([*words, "--set", "name=other"]) == Exit.USER
+    assert capsys.readouterr().err == f"trainer: {told}\n"
+
+
+@pytest.mark.parametrize("target", ["compose", "kubernetes"])
+def test_set_changes_every_spec_that_render_is_given(
+    spec: str, target: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("second.yaml").write_text(SPEC.replace("name: j", "name: k"))
+    jobs = [spec, "second.yaml"] if target == "kubernetes" else [f"one={spec}", "two=second.yaml"]
+    assert cli.main(["render", target, *jobs, "--set", "train.steps=617"]) == Exit.OK
+    out = capsys.readouterr().out
+    assert out.startswith(f"# Written by: trainer render {target} {' '.join(jobs)} --set train.steps=617\n")
+    assert out.replace("\\", "").count('"steps":617') == 2
+    # The header stays one line of comment, whatever a value holds.
+    assert cli.main(["render", target, *jobs, "--set", "train.steps=617\n\n"]) == Exit.OK
+    header, _, rest = capsys.readouterr().out.partition("\n")
+    assert header.startswith("# Written by: ")
+    assert rest.startswith("# ")
+
+
+def test_result_is_that_of_the_model_dir_that_set_names(spec: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["result", spec, "--set", "model_dir=elsewhere"]) == Exit.OK
+    assert "elsewhere/result.json" in capsys.readouterr().out
 
 
 # local. -----------------------------------------------------------------------------------------------

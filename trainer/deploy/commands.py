@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from trainer.deploy import view
-from trainer.deploy.text import aligned
+from trainer.deploy.text import aligned, command_line
 from trainer.job.errors import Exit, UserError
 from trainer.job.load import load_file
 from trainer.job.names import DNS_LABEL
@@ -33,7 +33,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def submit(args: argparse.Namespace) -> int:
-    command = f"trainer submit --target {args.target} {args.spec}"
+    command = command_line(["trainer", "submit", "--target", args.target, args.spec], args.set)
     spec = _spec(args)
     if args.target == "compose":
         from trainer.deploy import compose_target
@@ -55,6 +55,8 @@ def status(args: argparse.Namespace) -> int:
 
     if args.spec is None and args.watch:
         raise UserError("JOB: is missing: --watch follows one job; `trainer status` lists them")
+    if args.spec is None and args.set:
+        raise UserError("JOB: is missing: --set changes the values of a spec")
     if args.spec is None:
         rows = asyncio.run(kubernetes_target.jobs(args.namespace))
         table = [("job", "phase", "submitted"), *((row["job"], row["phase"], row["submitted"]) for row in rows)]
@@ -152,5 +154,7 @@ def _spec(args: argparse.Namespace) -> JobSpec:
 def _name(args: argparse.Namespace) -> str:
     """JOB is a name, or a spec that has one."""
     if Path(args.spec).is_file() or not DNS_LABEL.fullmatch(args.spec):
-        return load_file(args.spec).name
+        return load_file(args.spec, args.set).name
+    if args.set:
+        raise UserError(f"--set: {args.spec!r} is a job's name, and --set changes the values of a spec; give its file")
     return str(args.spec)

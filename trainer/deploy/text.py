@@ -1,7 +1,8 @@
-"""Tables in plain text."""
+"""Plain text: tables and commands."""
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 
 
@@ -9,3 +10,10 @@ def aligned(rows: Sequence[tuple[str, ...]]) -> list[str]:
     """A line per row; columns as wide as their widest cell."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+
+
+def command_line(words: Sequence[str], overrides: Sequence[str]) -> str:
+    """A `trainer` command as a shell takes it, with `--set` for each override; one line, for it also stands in comments
+    of YAML."""
+    whole = [*words, *(word for each in overrides for word in ("--set", each))]
+    return " ".join(shlex.join(whole).splitlines())
