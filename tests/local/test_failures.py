@@ -194,6 +194,42 @@ def test_an_exception_in_the_workload_names_file_and_line(tmp_path: Path) -> Non
     assert "Traceback" not in job.output
 
 
+GENERATOR = """
+import os, signal
+import keras, numpy as np, tensorflow as tf
+
+def model():
+    return keras.Sequential([keras.Input((8,)), keras.layers.Dense(4)])
+
+def data(shard):
+    def examples():
+        for i in range(100_000):
+            if i == 3000 and shard.split == "train":
+                {at_3000}
+            yield np.zeros(8, "float32"), np.int32(i % 4)
+    return tf.data.Dataset.from_generator(examples, output_signature=(tf.TensorSpec((8,)), tf.TensorSpec((), tf.int32)))
+"""
+
+
+@pytest.mark.parametrize("make", [mirrored, parameter_server])
+def test_an_exception_in_a_generator_is_no_lost_peer_and_names_file_and_line(tmp_path: Path, make: Any) -> None:
+    workload = tmp_path / "gen.py"
+    workload.write_text(GENERATOR.format(at_3000='raise OSError("cannot read part-00007")'))
+    with Job(tmp_path, make(workload=str(workload), train={"checkpoint_steps": 1000})) as job:
+        assert job.wait() == Exit.USER, job.output
+    assert f"{workload}:12: OSError: cannot read part-00007" in job.output
+    assert "generation 2 formed" not in job.output
+
+
+def test_a_crash_at_the_same_step_of_each_generation_ends_the_job(tmp_path: Path) -> None:
+    workload = tmp_path / "gen.py"
+    workload.write_text(GENERATOR.format(at_3000="os.kill(os.getpid(), signal.SIGSEGV)"))
+    spec = mirrored(workers=1, workload=str(workload), train={"checkpoint_steps": 1000}, max_restarts=1)
+    with Job(tmp_path, spec) as job:
+        assert job.wait() == Exit.GAVE_UP, job.output
+    assert "2 generations without a new step (max_restarts); last: worker:0 lost (killed by SIGSEGV)" in job.output
+
+
 def test_a_port_in_use_is_named(tmp_path: Path, environments: Environments) -> None:
     made = environments(mirrored(workers=1), tmp_path)
     task, environ = made["worker:0"]

@@ -42,7 +42,7 @@ _MEANINGS = {
     Exit.MISMATCH: "a task differs from its chief: cluster, spec or TensorFlow version",
     Exit.DEVICES: "a task lacks a device: fewer GPUs than the spec asks for, no TPU, an unknown device name",
     Exit.DIVERGED: "the loss became NaN or infinite; the message names the step",
-    Exit.GAVE_UP: "the cluster was re-formed max_restarts times in a row without a single new step",
+    Exit.GAVE_UP: "the cluster was re-formed, or a ps-worker restarted, max_restarts times in a row without a new step",
     Exit.CHIEF_LOST: "no word from the chief for deadlines.chief_lost seconds",
     Exit.TARGET: "Docker or Kubernetes is missing, too old, refuses, or lacks what the job needs: image, GPUs",
     Exit.STOPPED: "SIGTERM or Ctrl-C: a checkpoint was kept, the same command resumes",

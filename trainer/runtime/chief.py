@@ -12,13 +12,15 @@ from trainer.job.errors import Exit, TrainerError
 from trainer.job.names import task_name
 from trainer.runtime import checkpoint, control, job_state, platform, preflight
 from trainer.runtime.lines import SAY_SECONDS, say, say_error
-from trainer.runtime.rendezvous import Rendezvous, Reply, Report
+from trainer.runtime.rendezvous import Progress, Rendezvous, Reply, Report
 
 if TYPE_CHECKING:
     from trainer.runtime.process import Child
     from trainer.runtime.supervisor import Supervisor
 
 BEAT_SECONDS = 0.5
+SAVE_STATE_SECONDS = 5.0
+"""How often the highest step is written, for a chief that is killed again and again."""
 LINGER_SECONDS = 10.0
 """After the end: for tasks that were just being restarted to hear of it."""
 LAST_ANSWERS_SECONDS = 0.3
@@ -35,8 +37,14 @@ class Chief:
         self._state = job_state.load(self._directory, platform.process_started())
         self._begun = time.monotonic()
         self._rendezvous = Rendezvous(
-            self._spec, self._task, self._state.generation, self._begun, lambda: self._newest_step() or 0
+            self._spec,
+            self._task,
+            self._state.generation,
+            self._begun,
+            lambda: self._newest_step() or 0,
+            Progress(self._state.step, self._state.fruitless),
         )
+        self._state_saved = self._begun
         self._news = asyncio.Event()
         self._announced = self._rendezvous.version
         self._events_said = 0
@@ -103,6 +111,8 @@ class Chief:
                 return
             await supervisor.act(reply)
             self._look_at_child(supervisor.running)
+            if rendezvous.progress.step != self._state.step and now - self._state_saved > SAVE_STATE_SECONDS:
+                self._save_state()
             if rendezvous.phase != "forming":
                 said = now
             elif now - said > SAY_SECONDS:
@@ -149,7 +159,8 @@ class Chief:
         self._announce()
         await self._supervisor.end_children()
         if rendezvous.code is Exit.STOPPED:
-            job_state.save(self._directory, self._state)
+            rendezvous.progress.fruitless = 0
+            self._save_state()
             say(rendezvous.message)
         else:
             job_state.forget(self._directory)
@@ -174,8 +185,7 @@ class Chief:
         if rendezvous.version != self._announced:
             self._announced = rendezvous.version
             if rendezvous.generation != self._state.generation:
-                self._state.generation = rendezvous.generation
-                job_state.save(self._directory, self._state)
+                self._save_state()
             self._news.set()
             self._news = asyncio.Event()
             self._supervisor.changed.set()
@@ -211,6 +221,12 @@ class Chief:
         return {task_name(*m): self._task.control_address(*m) for m in self._task.members()}
 
     # Files. ---------------------------------------------------------------------------------------
+
+    def _save_state(self) -> None:
+        rendezvous, state = self._rendezvous, self._state
+        state.generation, self._state_saved = rendezvous.generation, time.monotonic()
+        state.step, state.fruitless = rendezvous.progress.step, rendezvous.progress.fruitless
+        job_state.save(self._directory, state)
 
     def _newest_step(self) -> int | None:
         steps = checkpoint.steps(self._directory)

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import gc
 import importlib.util
+import json
 import os
+import re
 import signal
 import sys
 import threading
 import traceback
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
 from trainer.job import load, tf_config
 from trainer.job.derived import COORDINATED, replicas_in_sync, uses_tf_keras
@@ -126,30 +129,56 @@ def _report(error: BaseException, spec: JobSpec | None, channel: Channel) -> Exi
     from trainer.workloads.workload import original, where_it_failed
 
     error = original(error)
+    inner = python_error(str(error), spec.workload) if spec else None
     theirs = where_it_failed(error, spec.workload) if spec else None
     # compute() and fit() are the user's: it is their line that meets a lost peer.
     meets_it = spec is not None and (spec.strategy == "graph" or spec.api == "keras_fit")
     if isinstance(error, TrainerError):
         code, text = error.code, str(error)
-    elif _is_lost_peer(error) and (theirs is None or meets_it):
-        channel.tell("peer_lost", text=_one_line(error))
-        return Exit.BUG
-    elif theirs is not None:
-        code, text = Exit.USER, theirs
+    elif inner is not None or theirs is not None:
+        code, text = Exit.USER, inner or theirs or ""
     elif isinstance(error, OSError) and not isinstance(error, ConnectionError):
         code, text = Exit.USER, f"{error.filename or (spec and spec.directory)}: {error.strerror}"
     else:
         code, text = Exit.BUG, f"unexpected {_one_line(error)}"
+    if inner is None and (theirs is None or meets_it) and (blame := _blame(error)) and _has_peers():
+        # The chief knows whether a peer is gone; if none is, a doubtful error is what it says itself.
+        otherwise = {"code": int(code), "message": text} if blame == "doubtful" else {}
+        channel.tell("peer_lost", text=_one_line(error), **otherwise)
+        return Exit.BUG
     channel.tell("error", code=int(code), message=text)
     return code
 
 
-def _is_lost_peer(error: BaseException) -> bool:
+def python_error(text: str, workload: str) -> str | None:
+    """The Python exception in an error of TensorFlow, which quotes the traceback of a function that a graph calls:
+    from_generator, py_function, numpy_function (py_func.cc); None if there is none."""
+    _, found, trace = text.rpartition("Traceback (most recent call last):\n")
+    frames = re.findall(r'^ +File "(.+)", line (\d+)', trace, re.MULTILINE)
+    if not found or not frames:
+        return None
+    theirs = [frame for frame in frames if Path(frame[0]) == Path(workload).absolute()]
+    file, line = theirs[-1] if theirs else frames[-1]
+    last = re.search(r"^\S.*", trace, re.MULTILINE)
+    place = f"workload: {workload}:{line}" if theirs else f"workload: {workload}: {file}:{line}"
+    return f"{place}: {last[0][:300] if last else 'an exception'}"
+
+
+def _blame(error: BaseException) -> Literal["certain", "doubtful"] | None:
+    """Whether an error of TensorFlow tells of a lost peer. Errors of a graph's own have some of the codes, too."""
     errors: Any = getattr(sys.modules.get("tensorflow"), "errors", None)
     if errors is None:
-        return False
-    lost = (errors.UnavailableError, errors.AbortedError, errors.CancelledError, errors.DeadlineExceededError)
-    return isinstance(error, (*lost, errors.InternalError, errors.FailedPreconditionError, errors.UnknownError))
+        return None
+    if isinstance(error, (errors.UnavailableError, errors.AbortedError)):
+        return "certain"
+    others = (errors.CancelledError, errors.DeadlineExceededError, errors.InternalError, errors.FailedPreconditionError)
+    return "doubtful" if isinstance(error, (*others, errors.UnknownError)) else None
+
+
+def _has_peers() -> bool:
+    """Whether this process belongs to a cluster of several tasks; an evaluator's has no TF_CONFIG by now."""
+    cluster = json.loads(os.environ.get("TF_CONFIG") or "{}").get("cluster", {})
+    return sum(len(addresses) for addresses in cluster.values()) > 1
 
 
 def _one_line(error: BaseException) -> str:

@@ -26,6 +26,10 @@ class State:
     phases: dict[str, float] = field(default_factory=dict)
     """Those seconds, by what they went into."""
     examples_per_second: float | None = None
+    step: int = 0
+    """The highest that was ever reached."""
+    fruitless: int = 0
+    """Generations in a row that did not get past it."""
 
 
 def lock(model_dir: str) -> TextIO:

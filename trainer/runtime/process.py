@@ -47,7 +47,12 @@ class Child:
         self.times: dict[str, float] = {}
         """When it was told to go, and when it first told of each kind of event; seconds since the epoch."""
         self.exit: int | None = None
+        self.failure: tuple[int, str] | None = None
+        self.blames_peer = False
+        """Whether it ended with an error that a lost peer causes; `failure`, if any, is what it is otherwise."""
         self.killed_for: str | None = None
+        self.dismissed = False
+        """Whether it was killed because its generation is over."""
 
     @classmethod
     async def start(
@@ -103,6 +108,12 @@ class Child:
             self.killed_for = why
             self._signal(signal.SIGKILL)
 
+    async def dismiss(self) -> None:
+        """Kills it: its generation is over."""
+        self.dismissed = True
+        self.kill()
+        await self.ended()
+
     async def ended(self) -> None:
         await asyncio.shield(self._watcher)
 
@@ -113,12 +124,17 @@ class Child:
         assert self.exit is not None
         if self.exit < 0:
             name = signal.Signals(-self.exit).name
-            return self._out_of_memory() if name == "SIGKILL" else f"killed by {name}"
-        return str(self.status.get("peer_lost") or f"exit code {self.exit}")
+            return self._memory_ran_out() if self.out_of_memory else f"killed by {name}"
+        told = "; ".join(self.failure[1].splitlines()) if self.failure else f"exit code {self.exit}"
+        return str(self.status.get("peer_lost") or told)
 
-    def _out_of_memory(self) -> str:
-        if platform.oom_kills() == self._oom_kills:
-            return "killed by SIGKILL; out of memory?"
+    @property
+    def out_of_memory(self) -> bool:
+        """Whether the kernel killed a process of this container while this one ended by SIGKILL, not by us."""
+        killed = self.exit == -signal.SIGKILL and self.killed_for is None and not self.dismissed
+        return killed and platform.oom_kills() > self._oom_kills
+
+    def _memory_ran_out(self) -> str:
         limit = f" at its limit of {limit / 2**20:.0f} MiB" if (limit := platform.memory_limit()) else ""
         return f"out of memory{limit}, killed by the kernel; raise tasks.{self._task_type}.memory"
 
@@ -158,7 +174,10 @@ class Child:
         elif kind in ("start", "step", "stopped", "scored"):
             self.status.update(fields)
         elif kind == "peer_lost":
-            self.status["peer_lost"] = fields["text"]
+            self.status["peer_lost"], self.blames_peer = fields["text"], True
+            self.failure = (fields["code"], fields["message"]) if "code" in fields else None
+        elif kind == "error":
+            self.failure = (fields["code"], fields["message"])
         elif kind == "checkpoint":
             self.status |= {"last_checkpoint": fields["step"], "seconds_saving": fields["stalled"]}
         elif kind in ("finishing", "trained"):

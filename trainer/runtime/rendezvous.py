@@ -11,6 +11,7 @@ only asks; what it has to do follows from the reply:
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
@@ -40,6 +41,8 @@ class Report:
     """Generation whose child ended before its time."""
     reason: str = ""
     failure: tuple[int, str] | None = None
+    blames_peer: bool = False
+    """Whether the child ended with an error that a lost peer causes; `failure`, if any, is what it is otherwise."""
     leaving: bool = False
     restarts: int = 0
     standby: bool = False
@@ -61,6 +64,16 @@ class Reply:
 
 
 @dataclass
+class Progress:
+    """What tells a crash that comes again and again from several different ones."""
+
+    step: int = 0
+    """The highest that was ever reached, over all generations."""
+    fruitless: int = 0
+    """Generations in a row, the present one included, that did not get past it."""
+
+
+@dataclass
 class Member:
     report: Report
     seen: float
@@ -74,7 +87,13 @@ class Rendezvous:
     """All times are of one monotonic clock, in seconds."""
 
     def __init__(
-        self, spec: JobSpec, task: Task, generation: int, now: float, resume: Callable[[], int] = lambda: 0
+        self,
+        spec: JobSpec,
+        task: Task,
+        generation: int,
+        now: float,
+        resume: Callable[[], int] = lambda: 0,
+        progress: Progress | None = None,
     ) -> None:
         """`generation` is the last one there was; `resume` gives the step of the newest checkpoint."""
         self.spec, self.task, self._resume = spec, task, resume
@@ -96,7 +115,15 @@ class Rendezvous:
         self._known = {*self.required, *self.evaluators}
         self._awaited = self.required[-1]
         self._step, self._step_at = 0, now
-        self._fruitless = -1
+        self.progress = progress or Progress()
+        self._last_loss = "unknown"
+        self._task_lost = False
+        """Whether a task of this generation was lost for another reason than a lost peer."""
+        self._blame_refuted = False
+        """Whether the generation before ended with an error that a lost peer causes, though none was lost."""
+        self._stepless: Counter[str] = Counter(name for name in self.required if self._restarts_alone(name))
+        """Lives of a ps-worker in a row, the present one included, without a step of its own."""
+        self._worker_steps: dict[str, Any] = {}
 
     def report(self, report: Report, now: float) -> Reply:
         """Takes one report and says what that task has to do."""
@@ -106,20 +133,25 @@ class Rendezvous:
         self.strangers.pop(report.task, None)
         member = self.members.get(report.task)
         if member is None or member.report.incarnation != report.incarnation:
+            self._task_lost |= member is not None
             if member is not None and self.phase == "running" and report.generation != self.generation:
                 self._lost(report.task, "its supervisor was restarted", now)
             member = self.members[report.task] = Member(report, now)
             if report.task in self.evaluators:
                 member.problem = None
-        member.report, member.seen, member.silent = report, now, False
-        if report.failure is not None:
-            self.end(Exit(report.failure[0]), f"{report.task}: {report.failure[1]}")
-        elif report.lost == self.generation and self.phase == "running":
+        elif report.restarts > member.report.restarts and self.phase == "running":
             self._lost(report.task, report.reason, now)
+        member.report, member.seen, member.silent = report, now, False
+        if report.failure is not None and not report.blames_peer:
+            self.end(Exit(report.failure[0]), f"{report.task}: {report.failure[1]}")
+        elif report.lost and report.lost == self.generation:
+            self._task_lost |= not report.blames_peer
+            if self.phase == "running":
+                self._lost(report.task, report.reason, now)
         if line := report.status.get("line"):
             self.start_lines[report.task] = line
         if report.task == task_name(*self.task.chief):
-            self._watch_progress(report.status.get("step") or 0, now)
+            self._watch_progress(report.status, now)
         if self.phase == "forming":
             self.tick(now)  # at once, for all wait for it; what else depends on the clock can wait for the chief's beat
         member.told_end = self.phase in ("done", "failed")
@@ -142,10 +174,11 @@ class Rendezvous:
             for name in self.required:
                 member = self.members[name]
                 if now - member.seen > deadlines.task_lost and not member.silent:
-                    member.silent = True
+                    member.silent = self._task_lost = True
                     self._lost(name, f"silent for {deadlines.task_lost:g} s", now)
             if now - self._step_at > deadlines.progress and not self._finishing():
-                self._re_form(f"no new step for {deadlines.progress:g} s (deadlines.progress)", now)
+                self._last_loss = f"no new step for {deadlines.progress:g} s (deadlines.progress)"
+                self._re_form(self._last_loss, now)
 
     def _all_ready(self, now: float) -> bool:
         """Asks first for the task that it last waited for: to look through all at each report would be work for N²."""
@@ -175,6 +208,7 @@ class Rendezvous:
     def generation_over(self, now: float) -> None:
         """The chief's child stopped as it was asked to; whoever stays waits for the next generation."""
         if self.phase == "running":
+            self.progress.fruitless = 0
             self._re_form("", now)
 
     def end(self, code: Exit, message: str) -> None:
@@ -239,40 +273,74 @@ class Rendezvous:
         return None
 
     def _form(self, now: float) -> None:
-        self._fruitless += 1
-        if self._fruitless > self.spec.max_restarts:
-            reason = self.events[-1]["text"] if self.events else "unknown"
-            self.end(Exit.GAVE_UP, f"{self._fruitless} generations without a new step (max_restarts); last: {reason}")
+        if (fruitless := self.progress.fruitless) > self.spec.max_restarts:
+            given_up = f"{fruitless} generations without a new step (max_restarts)"
+            self.end(Exit.GAVE_UP, f"{given_up}; last: {self._last_loss}")
+            return
+        if self._ends_by_its_own_failure():
             return
         self.generation += 1
         self.resume_step = self._resume()
+        self.progress.fruitless += 1
+        self._task_lost = False
         self.phase = "running"
         self.version += 1
         self._step_at = now
         self.strangers.clear()
         self.note(f"generation {self.generation} formed: {len(self.required)} tasks")
 
+    def _ends_by_its_own_failure(self) -> bool:
+        """An error that a lost peer causes, and that comes back without a new step while no peer is lost, is the
+        task's own. Once may be the network."""
+        reports = [self.members[name].report for name in self.required]
+        own = [r for r in reports if r.lost and r.lost == self.generation and r.blames_peer and r.failure]
+        if self._task_lost or not own:
+            self._blame_refuted = False
+            return False
+        if self._blame_refuted and self.progress.fruitless and (failure := own[0].failure):
+            self.end(Exit(failure[0]), f"{own[0].task}: {failure[1]} (twice, and no other task was lost)")
+            return True
+        self._blame_refuted = True
+        return False
+
     def _lost(self, name: str, reason: str, now: float) -> None:
-        if self.spec.strategy == "parameter_server" and name.startswith("worker"):
+        self._last_loss = f"{name} lost ({reason})"
+        if self._restarts_alone(name):
             # Its supervisor starts it again; the coordinator gives its closures to the others meanwhile.
-            self.note(f"{name} lost ({reason}); the others go on")
+            self.note(f"{self._last_loss}; the others go on")
+            if (lives := self._stepless[name]) > self.spec.max_restarts:
+                self.end(
+                    Exit.GAVE_UP,
+                    f"{name} was lost {lives} times in a row without a step (max_restarts); last: {reason}",
+                )
+            self._stepless[name] += 1
         elif name in self.evaluators:
-            self.note(f"{name} lost ({reason}); nobody waits for it")
+            self.note(f"{self._last_loss}; nobody waits for it")
         else:
-            self._re_form(f"{name} lost ({reason}), re-forming", now)
+            self._re_form(f"{self._last_loss}, re-forming", now)
+
+    def _restarts_alone(self, name: str) -> bool:
+        return self.spec.strategy == "parameter_server" and name.startswith("worker")
 
     def _re_form(self, text: str, now: float) -> None:
+        if self.phase in ("done", "failed"):
+            return
         if text:
             self.note(text)
         self.phase = "forming"
         self.version += 1
         self._forming_since = now
 
-    def _watch_progress(self, step: int, now: float) -> None:
+    def _watch_progress(self, status: dict[str, Any], now: float) -> None:
+        step = status.get("step") or 0
         if step != self._step:
             self._step, self._step_at = step, now
-            if step > self.resume_step:
-                self._fruitless = -1
+            if step > max(self.progress.step, self.resume_step):
+                self.progress.step, self.progress.fruitless = step, 0
+        for name, row in (status.get("workers") or {}).items():
+            if row.get("step") != self._worker_steps.get(name):
+                self._worker_steps[name] = row.get("step")
+                self._stepless[name] = 0
 
     def _finishing(self) -> bool:
         chief = self.members.get(task_name(*self.task.chief))

@@ -29,6 +29,8 @@ from trainer.workloads import workload
 
 STANDBY_AFTER_SECONDS = 10.0
 """Steady training before a spare child is started: the import costs seconds of CPU."""
+STANDBY_FAILURES = 3
+"""In a row, each after four times as long; then the task goes on without: a spare takes memory that training needs."""
 BACKOFF_SECONDS = (0.0, 0.2, 0.5, 1.0, 2.0, 5.0)
 
 
@@ -68,7 +70,9 @@ class Supervisor:
         self.leaving_since: float | None = None
         self.lost, self.reason = 0, ""
         self.failure: tuple[int, str] | None = None
+        self.blames_peer = False
         self.restarts, self._retry_at = 0, 0.0
+        self._standby_failures, self._standby_at = 0, 0.0
         self.first_step_at: float | None = None
         self.phase = "forming"
 
@@ -113,6 +117,7 @@ class Supervisor:
             lost=self.lost,
             reason=self.reason,
             failure=self.failure,
+            blames_peer=self.blames_peer,
             leaving=self.leaving_since is not None,
             restarts=self.restarts,
             standby=self.spare is not None and self.spare.warm,
@@ -139,8 +144,7 @@ class Supervisor:
         child = self.running
         if reply.phase == "forming" and child is not None:
             if child.alive and not self._stopping_well(child):
-                child.kill()
-                await child.ended()
+                await child.dismiss()
             if not child.alive:
                 self.running = None
         elif reply.phase == "running" and self.leaving_since is None:
@@ -174,11 +178,15 @@ class Supervisor:
         return await Child.start(self.task, self.log, hidden, self._on_child)
 
     async def go(self, generation: int, resume_step: int) -> None:
-        child = self.spare if self.spare is not None and self.spare.alive else await self._start_child()
+        child = self.spare
+        if child is not None and child.alive:
+            self._standby_failures = 0
+        else:
+            child = await self._start_child()
         self.spare, self.first_step_at, self.lost = None, None, 0
+        self.failure, self.blames_peer = None, False
         if self.running is not None and self.running.alive:
-            self.running.kill()
-            await self.running.ended()
+            await self.running.dismiss()
         self.running = child
         child.last_sign = time.monotonic()
         child.go(generation, resume_step)
@@ -192,6 +200,7 @@ class Supervisor:
                 child.kill(f"no sign of life for {limit:g} s")
         steady = self.first_step_at is not None and now - self.first_step_at > STANDBY_AFTER_SECONDS
         wanted = self.spec.warm_standby and not is_server(self.spec, self.task) and self.task.type != "evaluator"
+        wanted = wanted and self._standby_failures < STANDBY_FAILURES and now >= self._standby_at
         if steady and wanted and self.spare is None and self.leaving_since is None and not self._is_finishing():
             self.spare = await self._start_child()
 
@@ -202,26 +211,41 @@ class Supervisor:
         elif kind == "start" and "line" in event:
             say(f"{event['line']} generation={child.generation}")
         elif kind == "error" and (child is self.running or self.running is None):
-            self.failure = (event["code"], event["message"])
+            self.failure = child.failure
         elif kind == "step" and self.first_step_at is None and child is self.running:
             self.first_step_at = time.monotonic()
         elif kind == "exit" and child is self.running and not child.status.get("stopped_well"):
             self._child_ended(child)
         elif kind == "exit" and child is self.spare:
             self.spare = None
+            self._standby_ended(child)
         if kind == "stopped":
             child.status["stopped_well"] = True
         if kind != "step" or self.task.is_chief:
             self.changed.set()
 
     def _child_ended(self, child: Child) -> None:
-        if child.result is not None:
+        if child.result is not None or child.dismissed:
             return
         self.reason = child.why_it_ended()
         if not self.restarts_alone():
             self.lost = child.generation
-        if self.phase == "running" and self.failure is None:
+        if child.blames_peer:
+            self.failure, self.blames_peer = child.failure, True
+        if child.out_of_memory and self.spare is not None and self._standby_failures < STANDBY_FAILURES:
+            self._standby_failures = STANDBY_FAILURES
+            say(f"{self.task.name}: no standby is started any more: memory does not suffice for two children")
+        if self.phase == "running" and (self.failure is None or self.blames_peer):
             say(f"{self.task.name}: child lost ({self.reason}); its log: {self.log}")
+
+    def _standby_ended(self, child: Child) -> None:
+        if child.dismissed or self.running is None:
+            return
+        self._standby_failures += 1
+        self._standby_at = time.monotonic() + STANDBY_AFTER_SECONDS * 4**self._standby_failures
+        say(f"{self.task.name}: standby lost ({child.why_it_ended()}); its log: {self.log}")
+        if self._standby_failures == STANDBY_FAILURES:
+            say(f"{self.task.name}: {STANDBY_FAILURES} standbys were lost in a row; training goes on without one")
 
     def restarts_alone(self) -> bool:
         """Whether this task's child may die without the others being restarted."""
@@ -244,8 +268,7 @@ class Supervisor:
         self.phase = "done"
         for child in (self.running, self.spare):
             if child is not None and child.alive:
-                child.kill()
-                await child.ended()
+                await child.dismiss()
 
     def _leave(self) -> None:
         if self.leaving_since is None:

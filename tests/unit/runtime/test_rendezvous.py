@@ -11,7 +11,7 @@ import pytest
 from trainer.job.errors import Exit
 from trainer.job.load import build
 from trainer.job.tf_config import tasks_of
-from trainer.runtime.rendezvous import EVENTS_KEPT, Rendezvous, Reply, Report
+from trainer.runtime.rendezvous import EVENTS_KEPT, Progress, Rendezvous, Reply, Report
 
 RENDEZVOUS, LOST, PROGRESS = 60.0, 10.0, 300.0
 PS = {"worker": 2, "ps": 1}
@@ -436,8 +436,131 @@ def test_it_gives_up_after_max_restarts_generations_without_a_step(allowed: int,
         assert job.core.phase == "running"
     fail_once_more(job)
     assert job.outcome == ("failed", Exit.GAVE_UP)
-    last = "worker:1 lost (killed by SIGKILL), re-forming"
+    last = "worker:1 lost (killed by SIGKILL)"
     assert job.core.message == f"{allowed + 1} generations without a new step (max_restarts); last: {last}"
+
+
+@pytest.mark.parametrize("allowed", [0, 2])
+@pytest.mark.parametrize("tasks", [None, {"chief": 1, "worker": 1}])
+def test_steps_up_to_the_highest_of_all_generations_are_no_progress(tasks: dict[str, int] | None, allowed: int) -> None:
+    job = Job(tasks, max_restarts=allowed)
+    job.run()
+    name = job.core.required[-1]
+    step(job, 188)  # it crashes there each time, and no checkpoint was written before
+    for _ in range(allowed + 1):
+        assert job.core.phase == "running"
+        job.report(name, generation=0, lost=job.core.generation, reason="exit code 1")
+        job.stop_children()
+        for other in job.core.required:
+            job.report(other, generation=job.core.generation, lost=0, status={})
+        step(job, 100)
+        step(job, 188)
+    job.report(name, generation=0, lost=job.core.generation, reason="exit code 1")
+    job.stop_children()
+    assert job.outcome == ("failed", Exit.GAVE_UP)
+    assert job.core.message.endswith(f"(max_restarts); last: {name} lost (exit code 1)")
+
+
+def test_a_restarted_chief_remembers_the_highest_step_and_the_generations_without_one() -> None:
+    job = Job({"worker": 1}, max_restarts=2)
+    job.core.progress = Progress(188, fruitless=1)
+    for _ in range(2):
+        job.run()
+        step(job, 188)
+        lose_child(job, "worker:0")
+        job.stop_children()
+    assert job.outcome == ("failed", Exit.GAVE_UP)
+
+
+def test_a_generation_that_stopped_as_it_was_asked_to_is_no_crash() -> None:
+    job = Job(PS, max_restarts=0)
+    job.run()
+    step(job, 100)
+    lose_child(job, "ps:0")
+    job.stop_children()
+    for _ in range(3):
+        job.run()
+        step(job, 50)
+        job.core.generation_over(job.now)
+        job.stop_children()
+    assert job.outcome == ("running", Exit.OK)
+
+
+def test_a_ps_worker_that_is_lost_again_and_again_without_a_step_ends_the_job() -> None:
+    job = Job(PS, max_restarts=2)
+    job.run()
+    for restarts in (1, 2):
+        job.report("worker:1", restarts=restarts, reason="killed by SIGSEGV")
+        step(job, 10 * restarts, workers={"worker:0": {"step": 10 * restarts}})
+    job.restart("worker:0")
+    assert job.outcome == ("running", Exit.OK)
+    job.restart("worker:1")
+    assert job.outcome == ("failed", Exit.GAVE_UP)
+    assert job.core.message == (
+        "worker:1 was lost 3 times in a row without a step (max_restarts); last: its supervisor was restarted"
+    )
+
+
+def test_a_ps_worker_that_makes_steps_may_be_lost_for_ever() -> None:
+    job = Job(PS, max_restarts=0)
+    job.run()
+    for restarts in range(1, 20):
+        step(job, restarts, workers={"worker:1": {"step": restarts}})
+        job.report("worker:1", restarts=restarts, reason="killed by SIGKILL")
+    assert job.outcome == ("running", Exit.OK)
+
+
+def blame(job: Job, name: str) -> None:
+    """Its child ends with an error that a lost peer causes, or a defect of its own."""
+    job.report(
+        name, generation=0, lost=job.core.generation, reason="InternalError: x", blames_peer=True,
+        failure=(2, "gen.py:8: InternalError: x"),
+    )  # fmt: skip
+
+
+def clear(job: Job) -> None:
+    job.stop_children()
+    for name in job.core.required:
+        job.report(name, generation=job.core.generation, lost=0, reason="", blames_peer=False, failure=None)
+
+
+def test_an_error_that_blames_a_peer_though_none_is_lost_is_the_tasks_own_when_it_comes_back() -> None:
+    job = Job()
+    job.run()
+    blame(job, "worker:1")
+    job.report("worker:2", generation=0, lost=1, reason="UnavailableError: x", blames_peer=True)  # as a consequence
+    clear(job)
+    assert job.core.generation == 2
+    blame(job, "worker:1")
+    job.stop_children()
+    assert job.outcome == ("failed", Exit.USER)
+    assert job.core.message == "worker:1: gen.py:8: InternalError: x (twice, and no other task was lost)"
+
+
+@pytest.mark.parametrize(("lose", "_"), LOSSES)
+def test_an_error_that_blames_a_peer_is_believed_when_one_is_lost(lose: Any, _: str) -> None:
+    job = Job()
+    job.run()
+    for _generation in range(3):
+        if lose is fall_silent:
+            lose(job, "worker:2")
+            blame(job, "worker:1")
+        else:
+            blame(job, "worker:1")
+            lose(job, "worker:2")
+        job.reach("worker:2")
+        clear(job)
+    assert job.outcome == ("running", Exit.OK)
+
+
+def test_an_error_that_blames_a_peer_after_new_steps_is_another_one() -> None:
+    job = Job()
+    job.run()
+    for number in range(1, 5):
+        step(job, number)
+        blame(job, "worker:1")
+        clear(job)
+    assert job.outcome == ("running", Exit.OK)
 
 
 def test_a_step_of_each_generation_keeps_it_going_for_ever() -> None:

@@ -1,0 +1,83 @@
+"""What a child says of the error it ended with."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trainer.job.load import build
+from trainer.runtime import child
+from trainer.runtime.child import python_error
+
+QUOTED = """Graph execution error:
+
+Detected at node PyFunc defined at (most recent call last):
+<stack traces unavailable>
+OSError: cannot read part-00007.tfrecord
+Traceback (most recent call last):
+
+  File "/lib/python3.11/site-packages/tensorflow/python/ops/script_ops.py", line 269, in __call__
+    ret = func(*args)
+          ^^^^^^^^^^^
+
+  File "{file}", line 9, in examples
+    raise OSError("cannot read part-00007.tfrecord")
+
+OSError: cannot read part-00007.tfrecord
+
+
+\t [[{{{{node PyFunc}}}}]]
+\t [[while/body/_1/while/IteratorGetNext]] [Op:__inference_call_339]"""
+
+
+def test_an_exception_inside_a_graph_is_told_with_the_line_of_the_workload() -> None:
+    text = QUOTED.format(file=Path("gen.py").absolute())
+    assert python_error(text, "gen.py") == "workload: gen.py:9: OSError: cannot read part-00007.tfrecord"
+
+
+def test_an_exception_of_a_module_that_the_workload_uses_is_told_with_its_own_line() -> None:
+    text = QUOTED.format(file="/lib/reader.py")
+    told = "workload: gen.py: /lib/reader.py:9: OSError: cannot read part-00007.tfrecord"
+    assert python_error(text, "gen.py") == told
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "Connection reset by peer", "Traceback (most recent call last):\n", QUOTED.partition("Traceback")[0]],
+)
+def test_an_error_that_quotes_no_traceback_is_none_of_python(text: str) -> None:
+    assert python_error(text, "gen.py") is None
+
+
+class Told:
+    def __init__(self) -> None:
+        self.events: list[tuple[str, dict[str, Any]]] = []
+
+    def tell(self, event: str, **fields: Any) -> None:
+        self.events.append((event, fields))
+
+
+TWO = '{"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": 0}}'
+ONE = '{"cluster": {"worker": ["a:1"]}, "task": {"type": "worker", "index": 0}}'
+
+
+@pytest.mark.parametrize(
+    ("error", "tf_config", "event", "fields"),
+    [
+        ("UnavailableError", TWO, "peer_lost", {"text"}),
+        ("UnknownError", TWO, "peer_lost", {"text", "code", "message"}),
+        ("InternalError", TWO, "peer_lost", {"text", "code", "message"}),
+        ("InvalidArgumentError", TWO, "error", {"code", "message"}),
+        ("UnavailableError", ONE, "error", {"code", "message"}),
+        ("InternalError", "", "error", {"code", "message"}),
+    ],
+)
+def test_only_a_task_with_peers_may_blame_one_and_doubtful_errors_say_what_they_are_otherwise(
+    error: str, tf_config: str, event: str, fields: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tf = pytest.importorskip("tensorflow")
+    monkeypatch.setenv("TF_CONFIG", tf_config)
+    told: Any = Told()
+    child._report(getattr(tf.errors, error)(None, None, "it broke"), build({"name": "j", "strategy": "mirrored"}), told)
+    ((name, values),) = told.events
+    assert (name, values.keys()) == (event, fields)

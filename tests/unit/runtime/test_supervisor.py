@@ -1,0 +1,61 @@
+"""A supervisor's care for its children, with real ones that fail at once: their job is `{}`."""
+
+import asyncio
+import time
+from pathlib import Path
+
+import pytest
+
+from trainer.job.load import JOB_VARIABLE, build
+from trainer.job.tf_config import tasks_of
+from trainer.runtime import supervisor as supervisor_module
+from trainer.runtime.process import Child
+from trainer.runtime.supervisor import STANDBY_FAILURES, Supervisor
+
+SPEC = build({"name": "j", "strategy": "one_device"})
+
+
+@pytest.fixture
+def training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Supervisor:
+    """A supervisor whose child has trained for long enough to get a standby."""
+    monkeypatch.setenv(JOB_VARIABLE, "{}")
+    monkeypatch.setattr(supervisor_module, "STANDBY_AFTER_SECONDS", 0.0)
+    supervisor = Supervisor(SPEC, tasks_of(SPEC)[0], tmp_path / "worker-0.log")
+    supervisor.running = Child(supervisor.task, supervisor._on_child)
+    supervisor.phase, supervisor.first_step_at = "running", time.monotonic() - 1
+    return supervisor
+
+
+def test_a_standby_that_fails_is_told_and_not_started_for_ever(
+    training: Supervisor, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def run() -> int:
+        started = 0
+        for _ in range(STANDBY_FAILURES + 2):
+            await training.look_after_children()
+            if training.spare is not None:
+                started += 1
+                await training.spare.ended()
+        return started
+
+    assert asyncio.run(asyncio.wait_for(run(), 60)) == STANDBY_FAILURES
+    *lost, last = capsys.readouterr().out.splitlines()
+    assert len(lost) == STANDBY_FAILURES
+    assert all(line.startswith("worker:0: standby lost (") and "TRAINER_JOB: name: null: is required" in line
+               for line in lost)  # fmt: skip
+    assert all(line.endswith(f"its log: {training.log}") for line in lost)
+    assert last == "worker:0: 3 standbys were lost in a row; training goes on without one"
+    assert training.failure is None, "training goes on"
+
+
+def test_after_a_standby_failed_the_next_one_waits(training: Supervisor, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervisor_module, "STANDBY_AFTER_SECONDS", 0.5)
+
+    async def run() -> None:
+        await training.look_after_children()
+        assert training.spare is not None
+        await training.spare.ended()
+        await training.look_after_children()
+        assert training.spare is None
+
+    asyncio.run(asyncio.wait_for(run(), 60))
