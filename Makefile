@@ -65,7 +65,7 @@ support-table: setup ## run every API under every strategy, and write the README
 
 .PHONY: soak
 soak: setup ## kill tasks for minutes and look at what is left
-	TRAINER_SOAK_SEED=$${TRAINER_SOAK_SEED:-$$(date +%s)} $(BIN)/pytest -n 2 -m soak tests/local
+	TRAINER_SOAK_SEED=$${TRAINER_SOAK_SEED:-$$(date +%s)} $(BIN)/pytest -n 2 -m soak tests/soak
 
 .PHONY: test-all
 test-all: lint test demo test-compose test-kind soak bench-smoke ## everything that this machine can check

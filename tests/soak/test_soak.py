@@ -1,0 +1,172 @@
+"""Random jobs to which random things happen, judged by `judge.py` from what they leave behind: `make soak`.
+
+TRAINER_SOAK_SEED repeats a run, TRAINER_SOAK_RUNS is the number of jobs (by default 20), TRAINER_SOAK_FIRST the number
+of the first. A full disk needs the right to mount a tmpfs; where it is missing, that fault is not drawn. The first line
+of a run names the faults it could draw.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.harness import Job
+from tests.soak import plan
+from trainer.deploy.ports import BLOCK
+from trainer.job import load
+from trainer.job.errors import Exit
+from trainer.job.names import CONTROL_PORT_OFFSET
+from trainer.job.tf_config import tasks_of
+
+SEED = int(os.environ.get("TRAINER_SOAK_SEED") or time.time())
+RUNS = int(os.environ.get("TRAINER_SOAK_RUNS") or 20)
+FIRST = int(os.environ.get("TRAINER_SOAK_FIRST") or 0)
+LAUNCHES = 5
+DISK = "64m"
+JUDGE = Path(__file__).parent / "judge.py"
+CLOCK = Path(__file__).parent / "clock"
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("run", range(FIRST, FIRST + RUNS))
+def test_a_random_job_under_random_faults(tmp_path: Path, run: int) -> None:
+    draw = random.Random(f"{SEED}/{run}")
+    spec = {**plan.job(draw), "model_dir": str(tmp_path / "disk" / "run")}
+    with disk(tmp_path / "disk") as has_disk:
+        allowed = tuple(kind for kind in plan.FAULTS if kind != "full disk" or has_disk)
+        built = load.build(spec)
+        faults = plan.faults(draw, [task.name for task in tasks_of(built)], allowed)
+        print(f"TRAINER_SOAK_SEED={SEED} TRAINER_SOAK_FIRST={run} TRAINER_SOAK_RUNS=1, of {', '.join(allowed)}")
+        print(json.dumps({key: spec[key] for key in ("strategy", "settings", "tasks", "train", "warm_standby")}))
+        soaked = Soaked(tmp_path, spec, faults, f"TRAINER_SOAK_MARKER={SEED}-{run}-{os.getpid()}")
+        begun = time.monotonic()
+        codes = soaked.run()
+        sync = spec["strategy"] != "parameter_server"
+        counts = built.tasks.counts()
+        replicas = spec["tasks"]["worker"].get("cpu_devices", 1) * (counts["worker"] if sync else 1)
+        summary = {
+            "steps": spec["train"]["steps"],
+            "global_batch": spec["train"]["batch_size"] * replicas,
+            "sync": sync,
+            "codes": codes,
+            "allowed": [Exit.STOPPED, Exit.USER] if any(f.kind == "full disk" for f in faults) else [Exit.STOPPED],
+            "marker": soaked.marker,
+            "ports": soaked.ports,
+            "seconds": time.monotonic() - begun,
+            "model_dir": spec["model_dir"],
+            "lost_steps": 0 if sync else len(faults),
+        }
+        (tmp_path / "run.json").write_text(json.dumps(summary))
+        verdict = subprocess.run([sys.executable, str(JUDGE), str(tmp_path)], capture_output=True, text=True)
+        told = f"codes {codes}, {'; '.join(soaked.done)}"
+        print("ok" if verdict.returncode == 0 else "WRONG", told)
+        assert verdict.returncode == 0, f"{verdict.stdout}{verdict.stderr}{told}\n{soaked.output}"
+
+
+@contextlib.contextmanager
+def disk(folder: Path) -> Iterator[bool]:
+    """A small file system of its own, where this user may mount one."""
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={DISK}", "tmpfs", str(folder)]
+    mounted = subprocess.run(mount, capture_output=True).returncode == 0
+    try:
+        yield mounted
+    finally:
+        if mounted:
+            subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+class Soaked:
+    """One job, started again for as long as it was stopped, or its disk was full."""
+
+    def __init__(self, folder: Path, spec: dict[str, Any], faults: list[plan.Fault], marker: str) -> None:
+        self.folder, self.spec, self.faults, self.marker = folder, spec, faults, marker
+        self.ports: list[int] = []
+        self.done: list[str] = []
+        self.output = ""
+        self._filler = Path(spec["model_dir"]).parent / "filler"
+        self._clock = folder / "clock"
+        self._clock.write_text("0")
+
+    def run(self) -> list[int]:
+        """The exit codes of all launches."""
+        codes: list[int] = []
+        name, _, value = self.marker.partition("=")
+        environ = {name: value}
+        if any(fault.kind == "clock" for fault in self.faults):
+            path = os.pathsep.join([str(CLOCK), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
+            environ |= {"SOAK_CLOCK": str(self._clock), "PYTHONPATH": path}
+        while len(codes) < LAUNCHES and (not codes or codes[-1] in (Exit.STOPPED, Exit.USER)):
+            with Job(self.folder, self.spec, environ=environ) as job:
+                if not codes:
+                    job.until("the cluster has formed", lambda s: s["generation"] >= 1)
+                    self._note_ports(job)
+                    self._harm(job)
+                codes.append(job.wait(400))
+                self.output += f"--- launch {len(codes)}\n{notable(job)}\n"
+            self._filler.unlink(missing_ok=True)
+        return codes
+
+    def _note_ports(self, job: Job) -> None:
+        state = json.loads((job.model_dir / "state.json").read_text())
+        first = (state["control_port"] - CONTROL_PORT_OFFSET) // BLOCK * BLOCK
+        self.ports = [first, first + BLOCK - 1]
+
+    def _harm(self, job: Job) -> None:
+        for fault in self.faults:
+            deadline = time.monotonic() + fault.after
+            while time.monotonic() < deadline and not job.over():
+                time.sleep(0.02)
+            what = self._do(job, fault)
+            self.done.append(f"{fault.kind} {fault.task} after {fault.after:.1f} s ({fault.seconds:.0f}): {what}")
+
+    def _do(self, job: Job, fault: plan.Fault) -> str:
+        """What came of it."""
+        if job.over():
+            return "the job was over"
+        if fault.kind == "end job":
+            job.process.send_signal(signal.SIGTERM)
+        elif fault.kind == "clock":
+            self._clock.write_text(f"{fault.seconds:.0f}")
+        elif fault.kind == "full disk":
+            with contextlib.suppress(OSError), self._filler.open("wb", buffering=0) as file:
+                while True:
+                    file.write(bytes(1 << 16))
+        else:
+            row = job.status().get("tasks", {}).get(fault.task, {})
+            pids = [pid for which in _WHICH[fault.kind] if (pid := row.get(which))]
+            number = {"kill": signal.SIGKILL, "end": signal.SIGTERM, "pause": signal.SIGSTOP}[fault.kind.split()[0]]
+            hit = [pid for pid in pids if _send(pid, number)]
+            if number is signal.SIGSTOP and hit:
+                threading.Timer(fault.seconds, lambda: [_send(pid, signal.SIGCONT) for pid in hit]).start()
+            return f"hit {len(hit)} at step {job.status().get('step')}"
+        return "done"
+
+
+def notable(job: Job) -> str:
+    return "\n".join(line for line in job.lines if "| step " not in line)
+
+
+_WHICH = {"kill": ["child_pid"], "kill supervisor": ["pid"], "end task": ["pid"], "pause": ["child_pid"],
+          "pause supervisor": ["pid"], "pause both": ["pid", "child_pid"]}  # fmt: skip
+
+
+def _send(pid: int, number: signal.Signals) -> bool:
+    try:
+        os.kill(pid, number)
+    except OSError:
+        return False
+    return True
