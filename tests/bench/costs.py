@@ -36,7 +36,8 @@ def measure(turns: int, smoke: bool) -> dict[str, Any]:
         "end": [each["end"] for runs in first.values() for each in runs],
         "recovery": {name: deaths(*DEATHS[name], kills) for name in (list(DEATHS)[-1:] if smoke else DEATHS)},
         "worker_death": [worker_death()],
-        "saving": [saving()],
+        "saving": [saving("multi_worker_mirrored")],
+        "saving_ps": [saving("parameter_server")],
         "supervisor": supervisor(seconds=2 if smoke else 10),
         "commands": {name: repeat(2 * times, functools.partial(seconds, *words)) for name, words in COMMANDS.items()},
         "render": {
@@ -86,14 +87,19 @@ def table(figures: dict[str, Any]) -> list[str]:
     for name, values in figures["rendezvous"].items():
         row(f"the last of {name} reports, to all of them told to go", values)
     lost = max(each["lost"] for each in figures["worker_death"])
-    stall = statistics.median(each["share"] for each in figures["saving"])
+    stops = [
+        f"{name} {statistics.median(each['share'] for each in figures[key]):.2%} of its time "
+        f"({statistics.median(each['seconds'] for each in figures[key]) * 1000:.0f} ms each)"
+        for name, key in (("an MWMS loop", "saving"), ("a PS loop, whose workers end their steps first,", "saving_ps"))
+        if key in figures  # of a parameter server: not in results before 2026-11-22
+    ]
     one = figures["supervisor"]
     speed_up = {name: statistics.median(each[name] for each in figures["matpow"]) for name in figures["matpow"][0]}
     return [
         *lines,
         "",
         f"Steps that died with a ps-worker and were run again: at most {lost} (10 in a call). "
-        f"A checkpoint every {DEFAULT_CHECKPOINT_STEPS} steps stops the loop for {stall:.2%} of its time. "
+        f"A checkpoint every {DEFAULT_CHECKPOINT_STEPS} steps stops {', '.join(stops)}. "
         f"A supervisor takes {one['proportional']:.0f} MB (PSS: what processes share is divided among them; resident "
         f"{one['resident']:.0f} MB), "
         f"and {one['cpu']:.2%} of a core while its task trains. "
@@ -188,9 +194,9 @@ def worker_death() -> dict[str, float]:
         return {"lost": lost, "pause": pause}
 
 
-def saving() -> dict[str, float]:
-    """The share of its time that the loop stands still for a checkpoint, at the default interval."""
-    spec = run.spec("multi_worker_mirrored", 2, Steps(20, 100), train={"checkpoint_steps": 30})
+def saving(strategy: str) -> dict[str, float]:
+    """Seconds that the loop stands still for a checkpoint, and the share of its time at the default interval."""
+    spec = run.spec(strategy, 2, Steps(20, 100), train={"checkpoint_steps": 30})
     with tempfile.TemporaryDirectory() as folder, Job(Path(folder), spec) as job:
         if job.wait(300) != 0:
             raise SystemExit(job.output)

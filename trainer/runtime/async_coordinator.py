@@ -1,14 +1,18 @@
 """ParameterServer training: the chief schedules closures of K steps; any worker may run any of them.
 
-Exactly the requested number of steps is applied, whoever dies: a step needs a ticket from `claimed`, counts
-itself in `applied` when its update is done, and no ticket above `limit` is honoured. Tickets that died with
-their worker are handed out again at the end. All three counters live on a ps and are only ever added to
-atomically (Keras' own counters are not: assign(self + 1), keras#18668).
+Exactly the requested number of steps is applied, whatever dies. Steps are handed out in rounds, from one checkpoint to
+the next: a step needs one of the round's tickets, and its update counts itself in the optimizer's `iterations`, which
+is the only count of steps that there is. When all of a round's closures have ended nothing moves, and the variables
+are the state at the step that `iterations` names. Tickets that died with their worker are handed out again.
+
+The counters live on a ps and are only ever added to atomically (Keras' own are not: assign(self + 1), keras#18668).
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import keras
@@ -16,6 +20,7 @@ import numpy as np
 import tensorflow as tf
 
 from trainer.job.derived import batch_sizes
+from trainer.job.errors import UserError
 from trainer.runtime import inputs, training
 from trainer.runtime.channel import Channel
 from trainer.runtime.curve import Curve
@@ -25,6 +30,8 @@ from trainer.runtime.training import Setup, Trainable
 from trainer.workloads.workload import Shard
 
 POLL_SECONDS = 0.2
+FIRST_POLL_SECONDS = 0.02
+DRAIN_POLL_SECONDS = 0.002
 CLOSURES_AHEAD = 64
 """Per worker: deep enough to outlast a poll, far below the coordinator's 262,144."""
 DRAIN_SECONDS = 3.0
@@ -34,12 +41,13 @@ DRAIN_SECONDS = 3.0
 class Counters:
     """The job's counters, on a ps."""
 
-    def __init__(self, step: int, total: int, workers: int, figures: int) -> None:
+    def __init__(self, workers: int, figures: int) -> None:
         # The plain optimizer variables are spread over the ps the same way: by the strategy's round-robin.
         first = tf.VariableAggregation.ONLY_FIRST_REPLICA
-        self.claimed = tf.Variable(step, dtype=tf.int64, trainable=False, aggregation=first)
-        self.applied = tf.Variable(step, dtype=tf.int64, trainable=False, aggregation=first)
-        self.limit = tf.Variable(total, dtype=tf.int64, trainable=False, aggregation=first)
+        self.taken = tf.Variable(0, dtype=tf.int64, trainable=False, aggregation=first)
+        """The last ticket that was taken; a ticket is the number of a step."""
+        self.last = tf.Variable(0, dtype=tf.int64, trainable=False, aggregation=first)
+        """The round's last ticket: no later one is honoured."""
         self.worker_steps = tf.Variable(np.zeros(workers, np.int64), trainable=False, aggregation=first)
         # Row per worker: the ticket whose loss was not finite (0: none), then loss and metrics of its last closure.
         self.rows = tf.Variable(np.zeros((workers, 1 + figures)), trainable=False, aggregation=first)
@@ -61,15 +69,28 @@ def run(setup: Setup, _resume_step: int, channel: Channel) -> None:
     source = setup.split(Shard("train", 0, workers, spec.train.seed))
     with strategy.scope():
         trainable = training.build(setup)
+        if not trainable.model.trainable_variables:
+            raise UserError(
+                f"workload: {setup.workload.name}: model() has no trainable variables; nothing can be trained"
+            )
         total = training.total_steps(setup, source)
         step, broken = training.restore(setup, trainable, total)
-        counters = Counters(step, total, workers, 1 + len(setup.metrics))
+        counters = Counters(workers, 1 + len(setup.metrics))
     for line in broken:
         channel.tell("line", text=line)
     channel.tell("start", step=step, steps=total, line=start_line(spec, task, strategy.num_replicas_in_sync, step))
-    begun = _train(setup, channel, coordinator, strategy, trainable, counters, source, step, total)
-    if begun is not None:
-        finish(setup, trainable.values(), channel, total, begun)
+    iterator = iter(coordinator.create_per_worker_dataset(per_worker_dataset(setup, source, step)))
+    closure = _make_closure(setup, strategy, trainable, counters, channel)
+    rounds = _Rounds(
+        setup=setup,
+        channel=channel,
+        trainable=trainable,
+        counters=counters,
+        coordinator=coordinator,
+        schedule=lambda: coordinator.schedule(closure, args=(iterator,)),
+        watch=_Watch(setup, channel, counters, step, total),
+    )
+    _train(rounds, step, total)
 
 
 def make_strategy() -> Any:
@@ -77,66 +98,94 @@ def make_strategy() -> Any:
     return tf.distribute.ParameterServerStrategy(tf.distribute.cluster_resolver.TFConfigClusterResolver())
 
 
-def _train(
-    setup: Setup,
-    channel: Channel,
-    coordinator: Any,
-    strategy: Any,
-    trainable: Trainable,
-    counters: Counters,
-    source: inputs.Source,
-    step: int,
-    total: int,
-) -> tuple[float, int] | None:
-    """Keeps the workers fed until `total` steps are applied; None if asked to stop before."""
-    spec = setup.spec
-    iterator = iter(coordinator.create_per_worker_dataset(per_worker_dataset(setup, source, step)))
-    closure = _make_closure(setup, strategy, trainable, counters, channel)
+def _train(rounds: _Rounds, step: int, total: int) -> None:
+    """A round after the other, each with its checkpoint, until `total` steps are applied or the job is to stop."""
+    setup, channel = rounds.setup, rounds.channel
+    every = setup.spec.train.checkpoint_steps
+    saver = Saver(setup, rounds.trainable, channel)
     setup.begin()
-    watch = _Watch(setup, channel, counters, step, total)
-    saver = Saver(setup, trainable, channel)
-    saved, scheduled, begun = step, step, None
-    ahead = CLOSURES_AHEAD * setup.task.counts["worker"] * spec.train.steps_per_call
-    while (applied := int(counters.applied.numpy())) < total:
-        if channel.stopping.is_set():
-            _stop(setup, channel, coordinator, counters, saver)
-            return None
-        claimed = int(counters.claimed.numpy())
-        # Read again when nothing runs any more: what was read before may be older than the last closures' end.
-        if claimed >= total and coordinator.done() and (applied := int(counters.applied.numpy())) < total:
-            channel.tell("line", text=f"{total - applied} steps were lost with their worker, and are run again")
-            counters.claimed.assign(applied)
-            claimed = scheduled = applied
-        while scheduled < total and scheduled - claimed < ahead:
-            coordinator.schedule(closure, args=(iterator,))
-            scheduled += spec.train.steps_per_call
-        watch.look(applied)
-        if begun is None and applied > step:
-            begun = (time.perf_counter(), applied)
-        if applied // spec.train.checkpoint_steps > saved // spec.train.checkpoint_steps:
-            saver.save(applied)
-            saved = applied
-        # done() raises what a closure or a dead ps raised.
-        coordinator.done()
-        time.sleep(POLL_SECONDS if begun else POLL_SECONDS / 10)
-    watch.look(total)
-    setup.end(total)
-    coordinator.join()
-    saver.save(total)
-    saver.wait()
-    return (time.perf_counter() - begun[0], total - begun[1]) if begun else (0.0, 0)
-
-
-def _stop(setup: Setup, channel: Channel, coordinator: Any, counters: Counters, saver: Saver) -> None:
-    counters.limit.assign(0)
-    deadline = time.monotonic() + DRAIN_SECONDS
-    while not coordinator.done() and time.monotonic() < deadline:
-        time.sleep(0.02)
-    step = int(counters.applied.numpy())
+    while step < total and not channel.stopping.is_set():
+        last = min(total, (step // every + 1) * every)
+        step, stood_still = rounds.run(step, last)
+        if step >= last or channel.stopping.is_set():
+            saver.save(step, since=stood_still)
+        else:
+            why = "skipped (float16)" if setup.spec.train.mixed_precision == "float16" else "lost with their worker"
+            channel.tell("line", text=f"{last - step} steps were {why}, and are run again")
     setup.end(step)
-    saver.save(step)
     saver.wait()
-    channel.tell("stopped", step=step)
+    if step < total:
+        channel.tell("stopped", step=step)
+    else:
+        finish(setup, rounds.trainable.values(), channel, step, rounds.pace(step))
+
+
+@dataclass
+class _Rounds:
+    """What it takes to run the steps from one checkpoint to the next."""
+
+    setup: Setup
+    channel: Channel
+    trainable: Trainable
+    counters: Counters
+    coordinator: Any
+    schedule: Callable[[], Any]
+    watch: _Watch
+    _first_step: tuple[float, int] | None = None
+
+    def run(self, step: int, last: int) -> tuple[int, float]:
+        """Hands out the tickets after `step` to `last`, and waits until no closure runs any more.
+
+        Returns:
+            The step that was reached, and since when workers had nothing to do.
+        """
+        workers, per_call = self.setup.task.counts["worker"], self.setup.spec.train.steps_per_call
+        # One closure more for each further worker: at the end of a round all of them take single steps.
+        scheduled, enough = step, last + (workers - 1) * per_call
+        begun, looked, taken, spent = time.perf_counter(), 0.0, step, 0.0
+        self.counters.taken.assign(step)
+        self.counters.last.assign(last)
+        while scheduled < enough or not self.coordinator.done():  # done() raises what a closure or a dead ps raised
+            if self.channel.stopping.is_set():
+                return self._drain()
+            now = time.perf_counter()
+            if not spent:
+                taken = int(self.counters.taken.numpy())
+                spent = now if taken >= last else 0.0
+            while scheduled < enough and scheduled - taken < CLOSURES_AHEAD * workers * per_call:
+                self.schedule()
+                scheduled += per_call
+            if now - looked > POLL_SECONDS:
+                looked = now
+                self._look()
+            # As the end of the round comes closer it is looked for more often.
+            rate = (taken - step) / (now - begun)
+            time.sleep(
+                min(max((last - taken) / rate / 2, DRAIN_POLL_SECONDS), POLL_SECONDS) if rate else FIRST_POLL_SECONDS
+            )
+        return self._look(), spent or time.perf_counter()
+
+    def _drain(self) -> tuple[int, float]:
+        """Ends the round before its end: no more tickets, and a while for the steps under way."""
+        begun = time.perf_counter()
+        self.counters.last.assign(0)
+        while not self.coordinator.done() and time.perf_counter() - begun < DRAIN_SECONDS:
+            time.sleep(DRAIN_POLL_SECONDS)
+        return self._look(), begun
+
+    def _look(self) -> int:
+        step = int(self.trainable.optimizer.iterations.numpy())
+        self.watch.look(step)
+        if self._first_step is None and self.watch.moved:
+            self._first_step = (time.perf_counter(), step)
+        return step
+
+    def pace(self, step: int) -> tuple[float, int]:
+        """Seconds and steps since the first step was seen."""
+        if self._first_step is None:
+            return 0.0, 0
+        then, first = self._first_step
+        return time.perf_counter() - then, step - first
 
 
 def per_worker_dataset(setup: Setup, source: inputs.Source, step: int) -> Any:
@@ -164,18 +213,18 @@ def _make_closure(setup: Setup, strategy: Any, trainable: Trainable, counters: C
 
     def one_ticket(iterator: Any, done: Any, bad: Any, sums: Any) -> Any:
         """Whether there was a ticket for a step; done, the ticket of a bad loss and the sums of figures after it."""
-        counters.claimed.assign_add(1)
-        ticket = counters.claimed.read_value()
+        counters.taken.assign_add(1)
+        # Two who add at once may read the same: then one ticket fewer is honoured than there are, never one more.
+        ticket = counters.taken.read_value()
 
         def train() -> Any:
             figures = strategy.run(one_step, (next(iterator),))
-            counters.applied.assign_add(1)
             finite = tf.math.is_finite(figures[0])
             # No more tickets for anybody: nothing is gained, and the step told is the first that went wrong.
-            tf.cond(finite, counters.limit.read_value, lambda: counters.limit.assign(0, read_value=True))
+            tf.cond(finite, counters.last.read_value, lambda: counters.last.assign(0, read_value=True))
             return True, done + 1, tf.where(finite, bad, ticket), sums + figures
 
-        return tf.cond(ticket > counters.limit, lambda: (False, done, bad, sums), train)
+        return tf.cond(ticket > counters.last, lambda: (False, done, bad, sums), train)
 
     # autograph=False: converting this and the data set's function took 1.2 s of every start (DECISIONS 12).
     @tf.function(autograph=False)
@@ -213,6 +262,7 @@ class _Watch:
         self._batch = batch_sizes(setup.spec, setup.task.counts)[1]
         self._logged = (time.perf_counter(), step, np.zeros(setup.task.counts["worker"], np.int64))
         self._step = step
+        self.moved = False
 
     def look(self, step: int) -> None:
         # A bad row follows its step, and stops all further ones: it is looked for while nothing moves, too.
@@ -222,6 +272,7 @@ class _Watch:
             raise_if_not_finite(first[1:2], int(first[0]) - 1)
         if step == self._step:
             return
+        self.moved = True
         self._step, worker_steps = step, self._counters.worker_steps.numpy()
         now, (then, since, steps_then) = time.perf_counter(), self._logged
         rates = (worker_steps - steps_then) * self._batch / (now - then)

@@ -26,14 +26,17 @@ class Saver:
         self._stalled = 0.0
         """Seconds for which training stood still."""
 
-    def save(self, step: int, values: checkpoint.Values | None = None) -> None:
+    def save(self, step: int, values: checkpoint.Values | None = None, since: float | None = None) -> None:
         """Begins a checkpoint of these values, or of those now, after the one before is on disk.
+
+        Args:
+            since: when training came to a stand for it, of time.perf_counter(); now, unless given.
 
         Raises:
             UserError: the one before could not be written.
             TrainerError: Exit.DIVERGED, if a variable is not finite.
         """
-        begun = time.perf_counter()
+        begun = since or time.perf_counter()
         self.wait()
         values = self._trainable.values() if values is None else values
         for name, value in values.items():
