@@ -106,6 +106,10 @@ def _parser() -> argparse.ArgumentParser:
     schema = commands.add_parser("schema", help="print the JSON Schema of a spec, for editors")
     schema.set_defaults(run=_schema)
 
+    secret = commands.add_parser("secret", help="write a random secret for a job's tasks into FILE, unless it has one")
+    secret.add_argument("file", metavar="FILE", help="read by the tasks: TRAINER_SECRET_FILE")
+    secret.set_defaults(run=_secret)
+
     task = commands.add_parser("task", help="run one task; reads TF_CONFIG and the job from its environment")
     task.set_defaults(run=_task)
     return parser
@@ -229,6 +233,15 @@ def _schema(_: argparse.Namespace) -> int:
     from trainer.job.load import schema
 
     print(schema())
+    return int(Exit.OK)
+
+
+def _secret(args: argparse.Namespace) -> int:
+    from pathlib import Path
+
+    from trainer.job import secret
+
+    secret.keep(Path(args.file))
     return int(Exit.OK)
 
 

@@ -53,6 +53,12 @@ def both() -> Any:
         seen["write"] = run_in(stranger, "open('/opt/trainer/x', 'w')")
         seen["who"] = run_in(stranger, "import os; print(os.getuid())")
         seen["ports"] = stranger.ports
+        name = "import os; path = os.environ['TRAINER_SECRET_FILE']; "
+        seen["secrets"] = [
+            run_in(each, f"{name}print(oct(os.stat(path).st_mode), os.stat(path).st_uid, open(path).read())")[1].split()
+            for each in (*peers.values(), stranger)
+        ]
+        seen["write secret"] = run_in(stranger, f"{name}os.remove(path)")
         seen["health"] = stranger.exec_run(stranger.attrs["Config"]["Healthcheck"]["Test"][1:])
         seen["rest"] = up.communicate(timeout=420)[0]
         seen["code"] = up.returncode
@@ -69,6 +75,15 @@ def both() -> Any:
         up.communicate()
         down = root_compose("--profile", "*", "down", "--volumes", "--timeout", "2")
         down.communicate(timeout=120)
+
+
+def test_the_tasks_of_a_job_share_a_secret_that_no_other_job_has(both: Any) -> None:
+    chief, worker, stranger = both["secrets"]
+    assert chief == worker
+    assert [each[:2] for each in both["secrets"]] == [["0o100400", "1000"]] * 3
+    assert chief[2] != stranger[2]
+    assert both["write secret"][0], "its volume is read-only for the tasks"
+    assert not any(each[2] in both["rest"] + both["again"] for each in both["secrets"])
 
 
 @pytest.mark.parametrize("name", REPLICAS)

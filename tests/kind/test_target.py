@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import subprocess
@@ -16,7 +17,7 @@ from tests.kind.cluster import JOB_SECONDS, Namespace, kubectl, trainer
 from tests.local import specs
 from trainer.job.errors import Exit
 
-EVERYTHING = "jobs,pods,services,configmaps,persistentvolumeclaims,networkpolicies"
+EVERYTHING = "jobs,pods,services,configmaps,secrets,persistentvolumeclaims,networkpolicies"
 
 
 @pytest.fixture
@@ -39,7 +40,7 @@ def test_from_submit_to_delete(namespace: Namespace, spec_file: Any) -> None:
     assert "would be applied" in trainer("submit", *space, spec_file(), "--dry-run")
     assert there(namespace) == []
     said = trainer("submit", *space, spec_file(kubernetes={"suspend": True}))
-    assert "digits: submitted, 6 objects; next: trainer status --watch" in said
+    assert "digits: submitted, 7 objects; next: trainer status --watch" in said
     status = json.loads(trainer("status", *space, "digits", "-o", "json"))
     assert status["phase"] == "suspended"
     assert {row["why"] for row in status["tasks"].values()} == {"the Job is suspended"}
@@ -62,6 +63,7 @@ def test_from_submit_to_delete(namespace: Namespace, spec_file: Any) -> None:
     assert seen[-1]["phase"] == "done"
     assert "done: steps=300 " in seen[-1]["said"]
     assert "digits  done" in trainer("status", *space)
+    assert_one_secret(namespace, f"{seen} {followed}")
     lines = trainer("logs", *space, "digits", "--task", "worker:0").splitlines()
     assert lines
     assert all(line.startswith("worker:0 ") for line in lines)
@@ -72,6 +74,31 @@ def test_from_submit_to_delete(namespace: Namespace, spec_file: Any) -> None:
     namespace.kubectl("wait", "--for=delete", "persistentvolumeclaim/digits", "--timeout=60s", check=False)
     assert there(namespace) == []
     assert "no such job" in trainer("status", *space, "digits", code=Exit.TARGET)
+
+
+def assert_one_secret(namespace: Namespace, printed: str) -> None:
+    """The job's secret is in its Secret, and nowhere else."""
+    (secret,) = namespace.get("secrets")
+    assert secret["metadata"]["name"] == "digits-report-secret"
+    (value,) = secret["data"].values()
+    assert len(base64.b64decode(value)) >= 32
+    others = EVERYTHING.replace("secrets,", "")
+    for text in (namespace.kubectl("get", others, "--output=json"), printed):
+        assert value not in text
+        assert base64.b64decode(value).decode() not in text
+
+
+def test_a_secret_is_kept_and_that_of_another_stays(namespace: Namespace, spec_file: Any) -> None:
+    space = ("--namespace", namespace.name)
+    namespace.kubectl("create", "secret", "generic", "mine", "--from-literal=secret=x")
+    for _ in range(2):
+        trainer("submit", *space, spec_file(kubernetes={"suspend": True}))
+        kept = namespace.get("secrets")
+        namespace.kubectl("delete", "jobs", "--all")
+    trainer("submit", *space, spec_file(kubernetes={"suspend": True}))
+    assert namespace.get("secrets") == kept
+    trainer("delete", *space, "digits", "--volumes")
+    assert [each["metadata"]["name"] for each in namespace.get("secrets")] == ["mine"]
 
 
 def test_suspend_and_resume_keep_the_steps(namespace: Namespace, spec_file: Any) -> None:

@@ -33,6 +33,7 @@ MANAGER = "trainer"
 _PATHS = {
     "ConfigMap": "/api/v1/namespaces/{}/configmaps",
     "Event": "/api/v1/namespaces/{}/events",
+    "Secret": "/api/v1/namespaces/{}/secrets",
     "PersistentVolumeClaim": "/api/v1/namespaces/{}/persistentvolumeclaims",
     "Pod": "/api/v1/namespaces/{}/pods",
     "Service": "/api/v1/namespaces/{}/services",
@@ -66,6 +67,16 @@ class ApiServer:
         path = self._path(manifest["kind"], manifest["metadata"]["name"])
         query = {"fieldManager": MANAGER, "fieldValidation": "Strict", **({"dryRun": "All"} if dry_run else {})}
         await self._ask("PATCH", path, query, manifest)
+
+    async def create(self, manifest: dict[str, Any], dry_run: bool) -> None:
+        """An object that is kept as it is if it is there: who may create it need not be allowed to read it."""
+        query = {"fieldManager": MANAGER, "fieldValidation": "Strict", **({"dryRun": "All"} if dry_run else {})}
+        with contextlib.suppress(_AlreadyThere):
+            await self._ask("POST", self._path(manifest["kind"]), query, manifest)
+
+    async def delete_all(self, kind: str, **selectors: str) -> None:
+        """All objects that labelSelector picks, of a kind that the user may not be allowed to list."""
+        await self._ask("DELETE", self._path(kind), selectors)
 
     async def delete(self, kind: str, name: str) -> None:
         """An object with what it owns, such as a Job's pods; no error if it is gone already."""
@@ -123,18 +134,23 @@ class ApiServer:
         total: float | None = ANSWER_SECONDS,
     ) -> Any:
         pairs = list(query.items()) if isinstance(query, dict) else query
-        headers = {"Content-Type": "application/apply-patch+yaml"} if body else {}
+        kind = "application/apply-patch+yaml" if method == "PATCH" else "application/json"
+        headers = {"Content-Type": kind} if body else {}
         request = await api.param_serialize(
             method, path, query_params=pairs, header_params=headers, body=body, auth_settings=["BearerToken"]
         )
         timeout = ClientTimeout(total=total, sock_connect=CONNECT_SECONDS)
         response = await api.call_api(*request, _request_timeout=timeout)
         if response.status >= 400:
-            raise _refusal(response.status, await response.read(), path, self.namespace)
+            raise _refusal(response.status, await response.read(), method, path, self.namespace)
         return response
 
 
 class _NotFound(TrainerError):
+    pass
+
+
+class _AlreadyThere(TrainerError):
     pass
 
 
@@ -184,7 +200,7 @@ def _explained(server: ApiServer) -> Any:
         ) from None
 
 
-def _refusal(status: int, body: bytes, path: str, namespace: str) -> TrainerError:
+def _refusal(status: int, body: bytes, method: str, path: str, namespace: str) -> TrainerError:
     """What a Status object says (https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/status/)."""
     try:
         answer = json.loads(body)
@@ -199,4 +215,5 @@ def _refusal(status: int, body: bytes, path: str, namespace: str) -> TrainerErro
         message = "; ".join(f"{each.get('field')}: {str(each.get('message')).rpartition(': ')[2]}" for each in causes)
     kind, name = path.split("/")[-2:]
     text = f"{kind}/{name}: Kubernetes refuses this ({status}): {message}"
-    return _NotFound(text, Exit.TARGET) if status == 404 else problem(text)
+    told = {404: _NotFound, 409: _AlreadyThere if method == "POST" else TrainerError}.get(status, TrainerError)
+    return told(text, Exit.TARGET)

@@ -12,12 +12,13 @@ from trainer.deploy import container
 from trainer.deploy.container import STOP_SECONDS, WORKSPACE, files_of, job_of
 from trainer.job.derived import memory_bytes
 from trainer.job.errors import UserError
-from trainer.job.names import TF_PORT, host_name
+from trainer.job.names import TF_PORT, host_name, secret_name
 from trainer.job.spec import OUR_IMAGES, JobSpec
 from trainer.job.tf_config import Task, tasks_of
 
 RESTARTS = 4
 """Of a container that was killed. Docker knows no exit code but 0: what failed for good, it restarts too."""
+SECRET_FOLDER = "/run/trainer"  # noqa: S105 (images/Dockerfile makes it, for the owner of a new volume is its folder's)
 
 
 def render(jobs: Mapping[str, JobSpec], command: str) -> str:
@@ -31,8 +32,9 @@ def render(jobs: Mapping[str, JobSpec], command: str) -> str:
         UserError: two jobs of one name, or one that is named as something else in the file.
     """
     names = [spec.name for spec in jobs.values()]
+    taken = ["tensorboard", *map(secret_name, names)]
     for name in names:
-        if names.count(name) > 1 or name == "tensorboard":
+        if names.count(name) > 1 or name in taken:
             raise UserError(f"name: {name!r}: is taken in this compose file; jobs in one file need names of their own")
     environment = container.templates()
     environment.filters["scalar"] = _scalar
@@ -41,6 +43,8 @@ def render(jobs: Mapping[str, JobSpec], command: str) -> str:
         command=command,
         project=first.name if list(jobs) == [""] else "trainer",
         restarts=RESTARTS,
+        secret_folder=SECRET_FOLDER,
+        secret_file=f"{SECRET_FOLDER}/secret",
         jobs=[_job(profile, spec) for profile, spec in jobs.items()],
     )
 
@@ -53,6 +57,7 @@ def _job(profile: str, spec: JobSpec) -> dict[str, Any]:
     chief = next(task for task in tasks if task.is_chief)
     return {
         "name": spec.name,
+        "secret": secret_name(spec.name),
         "profile": profile,
         "image": spec.container_image,
         "build": OUR_IMAGES.get(spec.container_image),

@@ -16,8 +16,9 @@ from typing import Any
 
 from trainer.deploy import container
 from trainer.deploy.container import STOP_SECONDS, files_of, job_of
+from trainer.job import secret as job_secret
 from trainer.job.errors import Exit, UserError
-from trainer.job.names import TF_PORT, TaskType, control_port
+from trainer.job.names import TF_PORT, TaskType, control_port, secret_name
 from trainer.job.spec import JobSpec
 from trainer.job.tf_config import tasks_of
 
@@ -51,6 +52,19 @@ def render(spec: JobSpec, command: str) -> str:
     return environment.get_template("kubernetes.yaml.j2").render(command=command, **_values(spec))
 
 
+SECRET_KEY = "secret"  # noqa: S105 (a name)
+
+
+def secret(spec: JobSpec) -> dict[str, Any]:
+    """A new Secret for the tasks' reports, as a manifest. It is in no file of manifests, which people keep."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": secret_name(spec.name), "labels": _labels(spec)},
+        "stringData": {SECRET_KEY: job_secret.new()},
+    }
+
+
 def counts(spec: JobSpec) -> dict[TaskType, int]:
     """Pods of each type.
 
@@ -67,12 +81,7 @@ def _values(spec: JobSpec) -> dict[str, Any]:
     settings, pods = spec.kubernetes, counts(spec)
     if spec.model_dir is not None:
         raise UserError(f"model_dir: {spec.model_dir!r}: is a folder of this machine; kubernetes.volume says where")
-    labels = {
-        **settings.labels,
-        "app.kubernetes.io/name": "trainer",
-        INSTANCE: spec.name,
-        MANAGED_BY: "trainer",
-    }
+    labels = _labels(spec)
     config = _config(spec, pods)
     digest = hashlib.sha256(json.dumps(config).encode()).hexdigest()[:8]
     return {
@@ -81,6 +90,7 @@ def _values(spec: JobSpec) -> dict[str, Any]:
         "selector": {key: labels[key] for key in ("app.kubernetes.io/name", INSTANCE)},
         # A new name for new contents: a pod never starts with another spec than its Job's.
         "config": {"name": f"{spec.name}-{digest}", **config},
+        "secret": {"name": secret_name(spec.name), "key": SECRET_KEY},
         "claim": _claim(spec),
         "image": spec.container_image,
         "ports": {"tensorflow": TF_PORT, "control": control_port(TF_PORT)},
@@ -96,6 +106,15 @@ def _values(spec: JobSpec) -> dict[str, Any]:
         "pod": _pod(spec),
         "environment": [{"name": key, "value": value.replace("$", "$$")} for key, value in settings.env.items()],
         "jobs": [_job(spec, task_type, count, labels) for task_type, count in pods.items()],
+    }
+
+
+def _labels(spec: JobSpec) -> dict[str, str]:
+    return {
+        **spec.kubernetes.labels,
+        "app.kubernetes.io/name": "trainer",
+        INSTANCE: spec.name,
+        MANAGED_BY: "trainer",
     }
 
 

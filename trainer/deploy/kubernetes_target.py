@@ -41,11 +41,18 @@ async def submit(spec: JobSpec, namespace: str | None, command: str, dry_run: bo
             await _require_same(server, spec, manifests[0], there)
             for manifest in manifests:
                 await _keep_suspended(server, manifest)
+        # Not where the job is there: its running tasks would know no new secret.
+        secret = None if there else kubernetes.secret(spec)
         for manifest in manifests:
             await server.apply(manifest, dry_run=True)
-        names = [f"{each['kind'].lower()}/{each['metadata']['name']}" for each in manifests]
+        if secret:
+            await server.create(secret, dry_run=True)
+        objects = [*manifests, secret] if secret else manifests
+        names = [f"{each['kind'].lower()}/{each['metadata']['name']}" for each in objects]
         if dry_run:
             return [f"{name}: would be applied" for name in names]
+        if secret:
+            await server.create(secret, dry_run=False)
         for manifest in manifests:
             await server.apply(manifest, dry_run=False)
         done = there and pods.ended(there)
@@ -139,6 +146,7 @@ async def delete(name: str, namespace: str | None, volumes: bool) -> list[str]:
         grace = max((template["terminationGracePeriodSeconds"] for template in templates), default=0)
         for kind, each in found:
             await server.delete(kind, each["metadata"]["name"])
+        await server.delete_all("Secret", labelSelector=_of(name))
         deadline = time.monotonic() + grace + 30
         while left := await server.items("Pod", labelSelector=_of(name)):
             if time.monotonic() > deadline:

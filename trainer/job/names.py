@@ -34,6 +34,11 @@ def host_name(job: str, task_type: str, index: int) -> str:
     return f"{job}-{task_type}-{index}"
 
 
+def secret_name(job: str) -> str:
+    """Of what holds the secret of a job's tasks: a Kubernetes Secret, a volume and the service that fills it."""
+    return f"{job}-report-secret"
+
+
 def container_address(job: str, task_type: str, index: int) -> str:
     """`mnist-worker-1.mnist:2222`: the pod's DNS name under the job's headless Service."""
     return f"{host_name(job, task_type, index)}.{job}:{TF_PORT}"

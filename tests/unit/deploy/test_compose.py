@@ -38,6 +38,7 @@ def test_the_job_reaches_the_task_as_it_was_but_for_its_files() -> None:
         "/srv/out:/workspace/runs/j",
         "./some/where/mine.py:/workspace/mine.py:ro",
         "/data/d.npz:/workspace/d.npz:ro",
+        "j-report-secret:/run/trainer:ro",
     ]
 
 
@@ -80,3 +81,20 @@ def test_time_to_stop_is_the_specs_and_some_more() -> None:
 def test_a_name_that_is_taken_is_refused(name: str) -> None:
     with pytest.raises(UserError, match=f"name: '{name}': is taken"):
         compose.render({"a": spec(), "b": spec(name=name)}, "trainer render")
+
+
+def test_a_jobs_secret_is_mounted_by_its_tasks_only() -> None:
+    mounts = {
+        name: [each for each in service["volumes"] if "secret" in each]
+        for name, service in services(spec(tasks={"worker": 1, "evaluator": 1}), spec(name="k")).items()
+    }
+    written, read = "j-report-secret:/run/trainer", "j-report-secret:/run/trainer:ro"
+    others = {name: each for name, each in mounts.items() if written in each or read in each}
+    assert others == {"j-report-secret": [written], "j-worker-0": [read], "j-evaluator-0": [read]}
+    done = {"condition": "service_completed_successfully"}
+    assert services(spec())["j-worker-0"]["depends_on"] == {"j-report-secret": done}
+
+
+def test_a_name_that_a_secret_has_is_refused() -> None:
+    with pytest.raises(UserError, match="name: 'j-report-secret': is taken"):
+        compose.render({"a": spec(), "b": spec(name="j-report-secret")}, "trainer render")

@@ -48,6 +48,8 @@ def environment(job: JobSpec, name: str, index: int) -> dict[str, str]:
                 value = value.replace(f"$({known})", text)
         elif "fieldRef" in each["valueFrom"]:
             value = str(index)
+        elif "secretKeyRef" in each["valueFrom"]:
+            continue
         else:
             value = config[each["valueFrom"]["configMapKeyRef"]["key"]]
         variables[each["name"]] = value
@@ -106,6 +108,20 @@ def test_only_chief_and_evaluator_hold_the_volume(volume: Any, source: Any, clai
     with_it, without = {"name": "runs", **source}, {"name": "runs", "emptyDir": {}}
     assert held == {"j-chief": with_it, "j-evaluator": with_it, "j-worker": without, "j-ps": without}
     assert [name for kind, name in manifests(job) if kind == "PersistentVolumeClaim"] == claims
+
+
+def test_no_manifest_holds_the_secret_that_pods_may_have() -> None:
+    for name in jobs(spec()):
+        (reference,) = (
+            each["valueFrom"] for each in pod(spec(), name)["containers"][0]["env"] if each["name"] == "TRAINER_SECRET"
+        )
+        assert reference == {"secretKeyRef": {"name": "j-report-secret", "key": "secret", "optional": True}}
+    made = [kubernetes.secret(spec()) for _ in range(2)]
+    assert made[0]["stringData"] != made[1]["stringData"]
+    assert made[0]["metadata"] == {
+        "name": "j-report-secret",
+        "labels": manifests(spec())["Service", "j"]["metadata"]["labels"],
+    }
 
 
 def test_exit_codes_decide_about_another_pod() -> None:

@@ -1,0 +1,36 @@
+"""The secret that a job's tasks share: a report without it is no report of theirs."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from pathlib import Path
+
+from trainer.job.errors import UserError
+
+SECRET_VARIABLE = "TRAINER_SECRET"  # noqa: S105 (a name)
+"""Environment variable of a task that holds the secret."""
+SECRET_FILE_VARIABLE = "TRAINER_SECRET_FILE"  # noqa: S105
+"""The same, as the path of a file that holds it."""
+
+
+def new() -> str:
+    return secrets.token_urlsafe(32)
+
+
+def keep(path: Path) -> None:
+    """Writes a new secret into a file that only its owner reads, unless it holds one already.
+
+    Raises:
+        UserError: the folder cannot be written.
+    """
+    try:
+        if path.exists() and path.stat().st_size:
+            return
+        # Whole or not at all: the tasks start once this is done.
+        temporary = path.with_name(f".tmp-{path.name}-{os.getpid()}")
+        with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o400), "w") as file:
+            file.write(new())
+        temporary.replace(path)
+    except OSError as error:
+        raise UserError(f"{path}: the job's secret cannot be written: {error.strerror}") from None
