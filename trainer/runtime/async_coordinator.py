@@ -21,12 +21,14 @@ import tensorflow as tf
 
 from trainer.job.derived import batch_sizes
 from trainer.job.errors import UserError
+from trainer.job.spec import JobSpec
+from trainer.job.tf_config import Task
 from trainer.runtime import inputs, training
 from trainer.runtime.channel import Channel
 from trainer.runtime.curve import Curve
 from trainer.runtime.finish import Saver, finish, raise_if_not_finite
 from trainer.runtime.lines import progress_line, start_line
-from trainer.runtime.training import Setup, Trainable
+from trainer.runtime.training import Load, Setup, Trainable
 from trainer.workloads.workload import Shard
 
 POLL_SECONDS = 0.2
@@ -53,17 +55,16 @@ class Counters:
         self.rows = tf.Variable(np.zeros((workers, 1 + figures)), trainable=False, aggregation=first)
 
 
-def run(setup: Setup, _resume_step: int, channel: Channel) -> None:
+def run(spec: JobSpec, task: Task, load: Load, _resume_step: int, channel: Channel) -> None:
     """Trains to the end, or until asked to stop; then saves, evaluates, exports and reports.
 
     Raises:
         UserError, TrainerError: with the exit code of the job.
         tf.errors.OpError: a ps was lost.
     """
-    spec, task = setup.spec, setup.task
-    training.prepare_process(setup)
     _make_keras_counters_atomic()
     strategy = make_strategy()
+    setup = load()
     coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
     workers = task.counts["worker"]
     source = setup.split(Shard("train", 0, workers, spec.train.seed))

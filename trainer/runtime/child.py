@@ -5,6 +5,7 @@ It imports what it needs, says "warm", and waits for the order to go: so it can 
 
 from __future__ import annotations
 
+import functools
 import gc
 import importlib.util
 import json
@@ -14,6 +15,7 @@ import signal
 import sys
 import threading
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
@@ -60,11 +62,9 @@ def _run(spec: JobSpec, task: Task, channel: Channel) -> None:
     if uses_tf_keras(spec):
         _use_tf_keras(spec)
     from trainer.runtime import training
-    from trainer.workloads import datasets, workload
 
-    loaded = workload.load(spec)
-    arrays = datasets.load(loaded.dataset, spec.dataset_sha256) if loaded.dataset and not loaded.data else None
-    setup = training.Setup(spec, task, loaded, arrays)
+    training.prepare_process(spec, task)
+    loaded = _loader(spec, lambda: training.load(spec, task))
     run: Any
     if task.type == "evaluator":
         from trainer.runtime.evaluator import run
@@ -79,7 +79,19 @@ def _run(spec: JobSpec, task: Task, channel: Channel) -> None:
         from trainer.runtime.sync_loop import run
     _warm(channel)
     go = channel.orders.get()["go"]
-    run(setup, go["resume_step"], channel)
+    run(spec, task, loaded, go["resume_step"], channel)
+
+
+def _loader(spec: JobSpec, load: Callable[[], Any]) -> Callable[[], Any]:
+    """Loads the workload now, while standing by, unless its file may run TensorFlow: the strategy comes first then
+    ("Collective ops must be configured at program startup"), and no memory of a GPU is taken before it is wanted."""
+    from trainer.workloads import workload
+
+    once = functools.cache(load)
+    workload.check(spec)
+    if not workload.runs_code(spec):
+        once()
+    return once
 
 
 def _warm(channel: Channel) -> None:
@@ -102,7 +114,8 @@ def _compute(spec: JobSpec, task: Task, channel: Channel) -> None:
     from trainer.runtime import graph_client
     from trainer.workloads import workload
 
-    graph = workload.load_graph(spec)
+    graph_client.prepare_process(spec, task)
+    graph = _loader(spec, lambda: workload.load_graph(spec))
     _warm(channel)
     channel.orders.get()
     graph_client.run(spec, task, graph, channel)

@@ -7,22 +7,24 @@ import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from trainer.job.spec import JobSpec
+from trainer.job.tf_config import Task
 from trainer.runtime import checkpoint, exports, training
 from trainer.runtime.channel import Channel
 from trainer.runtime.curve import Curve, read
-from trainer.runtime.training import Setup
+from trainer.runtime.training import Load, Setup
 
 POLL_SECONDS = 1.0
 
 
-def run(setup: Setup, _resume_step: int, channel: Channel) -> None:
+def run(spec: JobSpec, _task: Task, load: Load, _resume_step: int, channel: Channel) -> None:
     """Scores new checkpoints until the order {"final": step} came and that step is scored.
 
     Raises:
         UserError: a checkpoint does not fit the spec.
     """
-    training.prepare_process(setup)
-    directory = setup.spec.directory
+    setup = load()
+    directory = spec.directory
     throttle = setup.workload.eval_spec.throttle_secs if setup.workload.eval_spec else 0.0
     scored = {record["step"] for record in read(Path(directory) / "evaluation.jsonl")}
     curve = Curve(directory, "evaluation", max(scored, default=0))

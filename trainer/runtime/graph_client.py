@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
@@ -17,7 +18,13 @@ from trainer.workloads.cluster import Cluster
 from trainer.workloads.workload import Graph
 
 
-def run(spec: JobSpec, task: Task, graph: Graph, channel: Channel) -> None:
+def prepare_process(spec: JobSpec, task: Task) -> None:
+    """Thread counts and no GPUs; before the first TensorFlow operation, as that of `training`."""
+    devices.limit_threads(platform.cpus(spec.tasks.of(task.type).cpu))
+    tf.config.set_visible_devices([], "GPU")
+
+
+def run(spec: JobSpec, task: Task, load: Callable[[], Graph], channel: Channel) -> None:
     """Runs compute() once; what it gives becomes the job's result.
 
     Raises:
@@ -25,11 +32,10 @@ def run(spec: JobSpec, task: Task, graph: Graph, channel: Channel) -> None:
         TrainerError: Exit.DEVICES, if it named a device that there is not.
         tf.errors.OpError: a server was lost.
     """
-    devices.limit_threads(platform.cpus(spec.tasks.of(task.type).cpu))
-    tf.config.set_visible_devices([], "GPU")
     tf.config.experimental_connect_to_cluster(
         tf.train.ClusterSpec(graph_cluster(spec, task)), job_name=task.type, task_index=task.index
     )
+    graph = load()
     channel.tell("start", step=0, line=start_line(spec, task, 1, 0))
     cluster = Cluster(
         job_name=spec.job_name,

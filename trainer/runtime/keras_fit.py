@@ -12,12 +12,13 @@ import tensorflow as tf
 from trainer.job.derived import batch_sizes
 from trainer.job.errors import UserError
 from trainer.job.spec import JobSpec
+from trainer.job.tf_config import Task
 from trainer.runtime import async_coordinator, inputs, strategy, sync_loop, training
 from trainer.runtime.channel import Channel
 from trainer.runtime.curve import Curve
 from trainer.runtime.finish import Saver, finish, raise_if_not_finite
 from trainer.runtime.lines import progress_line, start_line
-from trainer.runtime.training import Setup, Trainable
+from trainer.runtime.training import Load, Setup, Trainable
 from trainer.workloads import fit
 from trainer.workloads.workload import Shard
 
@@ -25,17 +26,16 @@ POLL_SECONDS = 0.5
 """Between looks at the optimizer's step. A callback for each batch would cost, and tf_keras has none with a ps."""
 
 
-def run(setup: Setup, resume_step: int, channel: Channel) -> None:
+def run(spec: JobSpec, task: Task, load: Load, resume_step: int, channel: Channel) -> None:
     """Fits to the last epoch; the chief saves after each, evaluates, exports and reports.
 
     Raises:
         UserError, TrainerError: with the exit code of the job.
         tf.errors.OpError: a peer was lost.
     """
-    spec, task = setup.spec, setup.task
-    training.prepare_process(setup)
     servers = spec.strategy == "parameter_server"
     distribution = async_coordinator.make_strategy() if servers else strategy.make(spec, task)
+    setup = load()
     with distribution.scope():
         trainable = _compiled(setup, distribution)
     source = _source(setup)

@@ -65,12 +65,19 @@ def _multi_worker_mirrored(spec: JobSpec, task: Task) -> Any:
     count, packed = spec.tasks.of(task.type).cpu_devices, spec.communication.bytes_per_pack
     if count > 1:
         _use_cpu_devices(count)
-    return tf.distribute.MultiWorkerMirroredStrategy(
-        communication_options=tf.distribute.experimental.CommunicationOptions(
-            implementation=_COMMUNICATION[spec.communication.implementation],
-            bytes_per_pack=BYTES_PER_PACK if packed is None else packed,
-        )
+    options = tf.distribute.experimental.CommunicationOptions(
+        implementation=_COMMUNICATION[spec.communication.implementation],
+        bytes_per_pack=BYTES_PER_PACK if packed is None else packed,
     )
+    try:
+        return tf.distribute.MultiWorkerMirroredStrategy(communication_options=options)
+    except RuntimeError as error:
+        if "must be configured at program startup" not in str(error):  # context.py
+            raise
+        raise UserError(
+            f"workload: {spec.workload}: a module that it imports runs TensorFlow operations, which must not be before "
+            "the strategy is made; import that module inside model() or data()"
+        ) from None
 
 
 def _use_cpu_devices(count: int) -> None:

@@ -22,7 +22,7 @@ from trainer.runtime.curve import Curve
 from trainer.runtime.finish import Saver, finish, raise_if_not_finite
 from trainer.runtime.lines import progress_line, start_line
 from trainer.runtime.strategy import make
-from trainer.runtime.training import Setup, Trainable
+from trainer.runtime.training import Load, Setup, Trainable
 from trainer.workloads.workload import Shard
 
 _BROADCAST_KEY = 2**30
@@ -33,16 +33,15 @@ TELL_SECONDS = 0.1
 """A small model takes a thousand steps a second; nobody looks that often."""
 
 
-def run(setup: Setup, resume_step: int, channel: Channel) -> None:
+def run(spec: JobSpec, task: Task, load: Load, resume_step: int, channel: Channel) -> None:
     """Trains to the end, or until asked to stop; the chief saves, evaluates, exports and reports.
 
     Raises:
         UserError, TrainerError: with the exit code of the job.
         tf.errors.OpError: a peer was lost.
     """
-    spec, task = setup.spec, setup.task
-    training.prepare_process(setup)
     strategy = make(spec, task)
+    setup = load()
     with strategy.scope():
         trainable = training.build(setup)
     workers = len(task.members())

@@ -16,7 +16,7 @@ from trainer.job.spec import JobSpec
 from trainer.job.tf_config import Task
 from trainer.runtime import checkpoint, devices, gradients, inputs, platform
 from trainer.runtime.adam import Adam
-from trainer.workloads import datasets
+from trainer.workloads import datasets, workload
 from trainer.workloads.estimator import Context, Hook
 from trainer.workloads.workload import Shard, Workload
 
@@ -93,6 +93,10 @@ class Setup:
         return {"accuracy": _accuracy} if self.workload.loss is None else {}
 
 
+Load = Callable[[], Setup]
+"""Imports the workload, if that was not done while this process stood by; for after the strategy was made."""
+
+
 @dataclass(frozen=True)
 class Trainable:
     """A built model and its optimizer, of Keras 3 or of tf_keras."""
@@ -123,13 +127,20 @@ class Trainable:
             v.assign(values[name])
 
 
-def prepare_process(setup: Setup) -> None:
-    """Thread counts, GPUs, determinism, precision and seed; before the first TensorFlow operation.
+def load(spec: JobSpec, task: Task) -> Setup:
+    """Imports the workload and reads its dataset."""
+    loaded = workload.load(spec)
+    arrays = datasets.load(loaded.dataset, spec.dataset_sha256) if loaded.dataset and not loaded.data else None
+    return Setup(spec, task, loaded, arrays)
+
+
+def prepare_process(spec: JobSpec, task: Task) -> None:
+    """Thread counts, GPUs, determinism and precision; before the first TensorFlow operation, which a workload file
+    may run when it is imported.
 
     Raises:
         TrainerError: Exit.DEVICES, if the task sees fewer GPUs than the spec asks for.
     """
-    spec, task = setup.spec, setup.task
     group = spec.tasks.of(task.type)
     devices.limit_threads(platform.cpus(group.cpu))
     tf.config.set_visible_devices(devices.require_gpus(group.gpus)[: group.gpus], "GPU")

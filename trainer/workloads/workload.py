@@ -36,6 +36,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from trainer.job.errors import UserError
 from trainer.job.load import nearest
 from trainer.job.spec import JobSpec
+from trainer.workloads import source
 
 if TYPE_CHECKING:
     from trainer.workloads.estimator import EvalSpec, TrainSpec
@@ -89,7 +90,7 @@ def check(spec: JobSpec) -> None:
             that it does not have.
     """
     name = spec.workload
-    tree = _parse(_file_of(spec), name)
+    tree = source.parse(_file_of(spec), name)
     _check_settings(spec, tree)
     if not name.endswith(".py"):
         return
@@ -140,20 +141,6 @@ def _file_of(spec: JobSpec) -> Path:
     return Path(__file__).parent / ("graphs" if graph else "") / f"{name}.py"
 
 
-def _parse(path: Path, name: str) -> ast.Module:
-    try:
-        return ast.parse(path.read_text(encoding="utf-8"), filename=name)
-    except FileNotFoundError:
-        raise UserError(f"workload: {name}: no such file (a path is relative to the spec)") from None
-    except OSError as error:
-        raise UserError(f"workload: {name}: cannot be read: {error.strerror}") from None
-    except SyntaxError as error:
-        place = f"{name}:{error.lineno}" if error.lineno else name
-        raise UserError(f"workload: {place}: syntax error: {error.msg}") from None
-    except ValueError as error:
-        raise UserError(f"workload: {name}: is not Python text: {error}") from None
-
-
 def _assignments(tree: ast.Module) -> dict[str, ast.expr]:
     """Values of the names that a module assigns at its top."""
     values = {
@@ -195,6 +182,11 @@ def _settings_of(tree: ast.Module) -> dict[str, Any] | None:
 
 def _alike(value: object, default: object) -> bool:
     return type(value) is type(default) or (type(default) is float and type(value) is int)
+
+
+def runs_code(spec: JobSpec) -> bool:
+    """Whether `load` may run TensorFlow operations."""
+    return spec.api == "train_and_evaluate" or source.runs_code(_file_of(spec))
 
 
 def load(spec: JobSpec) -> Workload:

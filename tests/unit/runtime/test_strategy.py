@@ -188,6 +188,17 @@ def refusal(**tpu: Any) -> str:
     return str(caught.value)
 
 
+def test_tensorflow_that_ran_before_the_strategy_is_the_workloads_import(
+    monkeypatch: pytest.MonkeyPatch, port: int
+) -> None:
+    spec = build({"name": "j", "strategy": "multi_worker_mirrored", "workload": "my.py", "tasks": {"worker": 2}})
+    task = tasks_of(spec, lambda _, index: f"127.0.0.1:{port + index}")[0]
+    monkeypatch.setenv("TF_CONFIG", task.tf_config())
+    tf.constant(1)
+    with pytest.raises(UserError, match=r"^workload: my\.py: a module that it imports runs TensorFlow operations"):
+        strategy.make(spec, task)
+
+
 def test_a_tpu_is_resolved_connected_to_initialized_and_then_used(monkeypatch: pytest.MonkeyPatch) -> None:
     tpu = Tpu(monkeypatch)
     assert make_tpu(address="my-tpu") is tpu

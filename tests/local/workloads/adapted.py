@@ -1,0 +1,19 @@
+import keras
+import numpy as np
+import tensorflow as tf
+
+from trainer.workloads import datasets
+
+DATASET = "digits"
+PIXELS = datasets.load("digits")["x_train"].reshape(-1, 64).astype("float32")
+NORMAL = keras.layers.Normalization()
+NORMAL.adapt(PIXELS)
+SCALE = tf.constant(2.0)
+
+
+def model():
+    return keras.Sequential([keras.Input((8, 8)), keras.layers.Flatten(), NORMAL, keras.layers.Dense(10)])
+
+
+def loss(y, prediction):
+    return SCALE * tf.nn.sparse_softmax_cross_entropy_with_logits(tf.cast(y, tf.int32), prediction)

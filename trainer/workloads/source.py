@@ -1,0 +1,114 @@
+"""What a workload file imports from beside it, and what importing it runs, read from its text (needs no TensorFlow)."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from trainer.job.errors import UserError
+
+_QUIET = {"numpy"} | sys.stdlib_module_names
+"""Modules whose functions run nothing of TensorFlow."""
+
+
+def parse(path: Path, name: str) -> ast.Module:
+    """The file's syntax tree.
+
+    Raises:
+        UserError: it cannot be read, or is not Python; `name` is what the spec calls it.
+    """
+    try:
+        return ast.parse(path.read_text(encoding="utf-8"), filename=name)
+    except FileNotFoundError:
+        raise UserError(f"workload: {name}: no such file (a path is relative to the spec)") from None
+    except OSError as error:
+        raise UserError(f"workload: {name}: cannot be read: {error.strerror}") from None
+    except SyntaxError as error:
+        place = f"{name}:{error.lineno}" if error.lineno else name
+        raise UserError(f"workload: {place}: syntax error: {error.msg}") from None
+    except ValueError as error:
+        raise UserError(f"workload: {name}: is not Python text: {error}") from None
+
+
+def helpers(path: Path) -> list[Path]:
+    """Modules beside a workload file that it imports, directly or through one another: files and package folders.
+
+    An import inside a function counts too. A name of the standard library is never one of them.
+    """
+    folder, found, to_read = path.parent, set[Path](), [path]
+    while to_read:
+        here = to_read.pop()
+        for name in sorted({module for module, _ in _imports(ast.walk(parse(here, str(here))))}):
+            module = _beside(folder, name)
+            if module is not None and module not in found and module != path:
+                found.add(module)
+                to_read += files_of(module)
+    return sorted(found)
+
+
+def files_of(module: Path) -> list[Path]:
+    """The Python files of a module: itself, or all in a package's folder."""
+    return sorted(module.rglob("*.py")) if module.is_dir() else [module]
+
+
+def runs_code(path: Path) -> bool:
+    """Whether importing the file, or a module beside it, may run TensorFlow: whether there is a call at its top of
+    something else than the standard library or NumPy. Decorators do not count: they run when the function does."""
+    files = [path, *(file for module in helpers(path) for file in files_of(module))]
+    return any(_calls_out(parse(file, str(file))) for file in files)
+
+
+def _calls_out(tree: ast.Module) -> bool:
+    top = list(_top(tree))
+    quiet = set(dir(builtins)) | {n.id for n in top if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+    for node in top:
+        if isinstance(node, ast.Import):
+            quiet |= {a.asname or _first(a.name) for a in node.names if _first(a.name) in _QUIET}
+        elif isinstance(node, ast.ImportFrom) and _first(node.module or "") in _QUIET:
+            quiet |= {a.asname or a.name for a in node.names}
+    return any(_root(node.func) not in quiet for node in top if isinstance(node, ast.Call))
+
+
+def _top(node: ast.AST) -> Iterator[ast.AST]:
+    """All nodes that run when the module is imported."""
+    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
+        children: list[ast.AST] = [node.args]
+    else:
+        decorators = node.decorator_list if isinstance(node, ast.ClassDef) else []
+        children = [child for child in ast.iter_child_nodes(node) if child not in decorators]
+    for child in children:
+        yield child
+        yield from _top(child)
+
+
+def _root(node: ast.expr) -> str | None:
+    """The name that a dotted or chained expression begins with; of a literal that of its type."""
+    while isinstance(node, (ast.Attribute, ast.Call, ast.Subscript)):
+        node = node.func if isinstance(node, ast.Call) else node.value
+    if isinstance(node, (ast.Constant, ast.JoinedStr)):
+        return "str"
+    return node.id if isinstance(node, ast.Name) else None
+
+
+def _imports(nodes: Iterator[ast.AST]) -> Iterator[tuple[str, int]]:
+    """First names of the modules that are imported, with their lines; relative imports stay in their package."""
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            yield from ((_first(alias.name), node.lineno) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+            yield _first(node.module), node.lineno
+
+
+def _beside(folder: Path, name: str) -> Path | None:
+    if name in sys.stdlib_module_names:
+        return None
+    if (folder / name / "__init__.py").is_file():
+        return folder / name
+    return file if (file := folder / f"{name}.py").is_file() else None
+
+
+def _first(name: str) -> str:
+    return name.partition(".")[0]
