@@ -1,3 +1,7 @@
+"""TensorFlow values and an adapted layer at the top of the file."""
+
+from typing import Any
+
 import keras
 import tensorflow as tf
 
@@ -10,9 +14,9 @@ NORMAL.adapt(PIXELS)
 SCALE = tf.constant(2.0)
 
 
-def model():
+def model() -> Any:
     return keras.Sequential([keras.Input((8, 8)), keras.layers.Flatten(), NORMAL, keras.layers.Dense(10)])
 
 
-def loss(y, prediction):
+def loss(y: Any, prediction: Any) -> Any:
     return SCALE * tf.nn.sparse_softmax_cross_entropy_with_logits(tf.cast(y, tf.int32), prediction)
