@@ -163,6 +163,14 @@ def get_json(url: str) -> dict[str, Any]:
         return value
 
 
+def alive(pid: int) -> bool:
+    """Whether there is such a process; a zombie is none."""
+    try:
+        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return False
+
+
 @contextlib.contextmanager
 def processes(commands: list[tuple[list[str], dict[str, str]]]) -> Iterator[list[subprocess.Popen[str]]]:
     """Several commands at once, each with its environment; killed when the context is left."""

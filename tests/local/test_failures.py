@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.harness import TRAINER, Job, processes
+from tests.harness import TRAINER, Job, alive, processes
 from tests.local.specs import PACED, mirrored, parameter_server
 from trainer.deploy import ports
 from trainer.job import load
@@ -343,13 +343,6 @@ def test_no_process_is_left_behind(tmp_path: Path) -> None:
         while (left := [pid for pid in pids if alive(pid)]) and time.monotonic() < deadline:
             time.sleep(0.1)
     assert not left
-
-
-def alive(pid: int) -> bool:
-    try:
-        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
-    except OSError:
-        return False
 
 
 def test_a_tf_config_of_somebody_else_is_taken_as_it_is(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.harness import Job
+from tests.harness import Job, alive
 from tests.local.specs import PACED, mirrored, parameter_server
 
 STEPS = 600
@@ -132,6 +132,44 @@ def test_sigterm_keeps_a_checkpoint_of_the_current_step_and_a_rerun_resumes_ther
         assert again.wait() == 0, again.output
     assert f"resume_step={kept[0]}" in again.output
     assert again.result()["steps"] == STEPS
+
+
+FORKS = """
+import multiprocessing, os, pathlib, subprocess, sys, time
+from trainer.workloads import datasets
+PIDS = pathlib.Path({pids!r})
+
+def reader(): time.sleep(600)
+
+def data(shard):
+    context = multiprocessing.get_context("fork")
+    workers = [context.Process(target=reader, daemon=True) for _ in range(2)]
+    for worker in workers:
+        worker.start()
+    command = [sys.executable, "-c", "import time; time.sleep(600)"]
+    workers += [subprocess.Popen(command), subprocess.Popen(command, start_new_session=True)]
+    with PIDS.open("a") as file:
+        file.write("".join(f"{{worker.pid}}\\n" for worker in workers))
+    arrays = datasets.load("digits")
+    return arrays[f"x_{{shard.split}}"], arrays[f"y_{{shard.split}}"]
+"""
+
+
+@pytest.mark.parametrize("make", [mirrored, parameter_server])
+def test_processes_that_a_workload_forks_end_with_its_child(tmp_path: Path, make: Any) -> None:
+    """A fork holds TensorFlow's port; the chief's child and supervisor are killed in turn."""
+    workload, pids = tmp_path / "forky.py", tmp_path / "pids"
+    workload.write_text(FORKS.format(pids=str(pids)) + Path(PACED).read_text().replace("DATASET", "_DATASET"))
+    with Job(tmp_path, make(steps=30_000, workload=str(workload))) as job:
+        chief = next(iter(job.until_step(10)["tasks"]))
+        for generation, which in enumerate(("child_pid", "pid"), 1):
+            job.signal(chief, which)
+            job.until_formed_again(generation)
+        job.process.send_signal(signal.SIGTERM)
+        assert job.wait(30) == 143, job.output
+    started = [int(line) for line in pids.read_text().split()]
+    assert len(started) >= 12, "four in each generation"
+    assert not [pid for pid in started if alive(pid)]
 
 
 def test_a_child_that_hangs_is_noticed_killed_and_the_cluster_re_formed(tmp_path: Path) -> None:

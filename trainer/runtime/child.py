@@ -27,6 +27,7 @@ from trainer.job.tf_config import Task
 from trainer.runtime import platform
 from trainer.runtime.channel import Channel
 from trainer.runtime.lines import start_line
+from trainer.runtime.preflight import port_in_use
 
 
 def main() -> None:
@@ -148,6 +149,9 @@ def _report(error: BaseException, spec: JobSpec | None, channel: Channel) -> Exi
     meets_it = spec is not None and (spec.strategy == "graph" or spec.api == "keras_fit")
     if isinstance(error, TrainerError):
         code, text = error.code, str(error)
+    elif spec is not None and "Could not start gRPC server" in str(error):
+        code, text = Exit.USER, str(port_in_use(tf_config.from_environment(spec)))
+        error = UserError(text)
     elif inner is not None or theirs is not None:
         code, text = Exit.USER, inner or theirs or ""
     elif isinstance(error, OSError) and not isinstance(error, ConnectionError):

@@ -82,6 +82,21 @@ def memory_limit() -> int | None:
     return None
 
 
+def port_holder(port: int) -> str | None:
+    """`process 123 (python)`, which listens on this TCP port; None if it is not visible (proc(5))."""
+    sockets = set()
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        with contextlib.suppress(OSError):
+            rows = [line.split() for line in Path(table).read_text().splitlines()[1:]]
+            sockets |= {f"socket:[{row[9]}]" for row in rows if row[3] == "0A" and row[1].endswith(f":{port:04X}")}
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            for descriptor in (process / "fd").iterdir():
+                if descriptor.readlink().name in sockets:
+                    return f"process {process.name} ({(process / 'comm').read_text().strip()})"
+    return None
+
+
 def _cgroup_quota() -> float | None:
     """CPUs of the cgroup's CFS quota, version 2 or 1; None if there is none."""
     try:

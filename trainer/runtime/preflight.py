@@ -11,6 +11,7 @@ from trainer.job.errors import UserError
 from trainer.job.names import CONTROL_PORT_VARIABLE, TF_PORT, control_port
 from trainer.job.spec import JobSpec
 from trainer.job.tf_config import Task
+from trainer.runtime import platform
 
 LOG_VARIABLE = "TRAINER_LOG_DIR"
 
@@ -38,10 +39,18 @@ def check_tensorflow_port(task: Task) -> None:
             # TensorFlow listens on all interfaces, whatever host TF_CONFIG names.
             probe.bind(("", port))
         except OSError as error:
-            raise UserError(
-                f"port {port} (TensorFlow port of {task.name}) cannot be used: {error.strerror}; "
-                "stop what holds it, or change this task's port in TF_CONFIG"
-            ) from None
+            raise port_in_use(task, error.strerror) from None
+
+
+def port_in_use(task: Task, why: str | None = None) -> UserError:
+    """With the process that holds this task's TensorFlow port, where it can be seen."""
+    assert task.address is not None
+    port = task.address[1]
+    holder = platform.port_holder(port)
+    return UserError(
+        f"port {port} (TensorFlow port of {task.name}) cannot be used: {why or 'Address already in use'}; "
+        f"stop {holder or 'what holds it'}, or change this task's port in TF_CONFIG"
+    )
 
 
 def log_file(spec: JobSpec, task: Task) -> Path:

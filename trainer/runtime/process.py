@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import json
 import os
 import signal
@@ -14,12 +15,15 @@ from pathlib import Path
 from typing import Any
 
 from trainer.job.tf_config import Task
-from trainer.runtime import platform
+from trainer.runtime import orphans, platform
 from trainer.runtime.channel import EVENTS_VARIABLE
 from trainer.runtime.platform import PARENT_VARIABLE
 
 _LINE_LIMIT = 1 << 20
 _LAST_WORDS_SECONDS = 0.5
+_ORPHAN_SECONDS = 2.0
+"""For processes that a child started to be gone, after SIGKILL."""
+_numbers = itertools.count(1)
 _FAST = {
     # Off by default where the CPU has no AVX-512 (tensorflow/core/util/util.cc), though convolutions gain there too.
     "TF_ENABLE_ONEDNN_OPTS": "1",
@@ -37,6 +41,7 @@ class Child:
     def __init__(self, task: Task, on_change: Callable[[Child, dict[str, Any]], None]) -> None:
         self._task_type, self._on_change = task.type, on_change
         self._oom_kills = platform.oom_kills()
+        self._mark = orphans.mark(next(_numbers))
         self._process: asyncio.subprocess.Process
         self._watcher: asyncio.Task[None]
         self.generation = 0
@@ -68,6 +73,7 @@ class Child:
             "TF_CONFIG": task.tf_config(),
             EVENTS_VARIABLE: str(theirs),
             PARENT_VARIABLE: str(os.getpid()),
+            orphans.VARIABLE: child._mark,
             # gRPC would send the cluster's own traffic through an HTTP proxy.
             "no_grpc_proxy": ",".join({a.rpartition(":")[0] for group in task.cluster.values() for a in group}),
             **more_environ,
@@ -107,6 +113,7 @@ class Child:
         if self.alive:
             self.killed_for = why
             self._signal(signal.SIGKILL)
+            orphans.kill_group(self._process.pid)
 
     async def dismiss(self) -> None:
         """Kills it: its generation is over."""
@@ -152,11 +159,19 @@ class Child:
     async def _watch(self, reader: asyncio.StreamReader) -> None:
         reading = asyncio.create_task(self._read(reader))
         code = await self._process.wait()
+        await self._end_orphans()
         # A process of the user's own may have inherited the pipe and keep it open.
         await asyncio.wait({reading}, timeout=_LAST_WORDS_SECONDS)
         reading.cancel()
         self.exit = code
         self._on_change(self, {"event": "exit"})
+
+    async def _end_orphans(self) -> None:
+        """What the child started ends with it."""
+        orphans.kill_group(self._process.pid)
+        deadline = time.monotonic() + _ORPHAN_SECONDS
+        while orphans.kill(self._mark) and time.monotonic() < deadline:
+            await asyncio.sleep(0.02)
 
     async def _read(self, reader: asyncio.StreamReader) -> None:
         while line := await reader.readline():

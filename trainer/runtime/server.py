@@ -17,6 +17,7 @@ from typing import Any
 from trainer.job.errors import TrainerError, UserError
 from trainer.job.spec import JobSpec
 from trainer.job.tf_config import Task, graph_cluster
+from trainer.runtime.preflight import port_in_use
 
 
 def start(spec: JobSpec, task: Task, threads: int) -> None:
@@ -44,8 +45,7 @@ def start(spec: JobSpec, task: Task, threads: int) -> None:
     if framework.TF_GetCode(status) != 0:
         reason = framework.TF_Message(status).decode(errors="replace")
         if "Could not start gRPC server" in reason:
-            assert task.address is not None
-            raise UserError(f"port {task.address[1]} ({task.name}) is in use; stop what holds it or change TF_CONFIG")
+            raise port_in_use(task)
         raise TrainerError(f"TensorFlow's server for {task.name} does not start: {reason}")
 
 

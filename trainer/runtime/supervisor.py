@@ -20,7 +20,7 @@ from trainer.job import load, tf_config
 from trainer.job.errors import Exit, TrainerError
 from trainer.job.spec import JobSpec
 from trainer.job.tf_config import Task
-from trainer.runtime import last_end, platform, preflight
+from trainer.runtime import last_end, orphans, platform, preflight
 from trainer.runtime.child import is_server
 from trainer.runtime.lines import here_line, say, say_error
 from trainer.runtime.process import Child
@@ -78,6 +78,7 @@ class Supervisor:
 
     async def run(self) -> Exit:
         say(here_line(self.spec, self.task, self.versions))
+        orphans.kill_left_over()
         if self.task.type != "evaluator":
             # The child's import takes longest: it goes first.
             self.spare = await self._start_child()

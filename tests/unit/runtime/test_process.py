@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import os
 import signal
 import socket
 import time
@@ -169,7 +170,8 @@ def test_a_port_that_is_taken_is_told(log: Path) -> None:
                 await child.ended()
         port = task.address[1]
         assert (error["code"], child.exit) == (2, 2)
-        assert error["message"] == f"port {port} (ps:0) is in use; stop what holds it or change TF_CONFIG"
+        told = f"port {port} (TensorFlow port of ps:0) cannot be used: Address already in use; "
+        assert error["message"].startswith(f"{told}stop process {os.getpid()} (")
 
     run(scenario())
 
