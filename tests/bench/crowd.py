@@ -26,7 +26,8 @@ from trainer.job.spec import JobSpec
 from trainer.job.tf_config import Task, tasks_of
 from trainer.runtime import control, platform, preflight
 from trainer.runtime.follower import RETRY_SECONDS
-from trainer.runtime.rendezvous import Report
+from trainer.runtime.reports import Report
+from trainer.workloads import workload
 
 SECONDS = 120.0
 
@@ -57,7 +58,7 @@ async def meet(count: int) -> float:
 async def _listen(stack: AsyncExitStack, job: JobSpec, task: Task) -> Report:
     report = Report(
         task=task.name, incarnation=uuid.uuid4().hex, cluster=task.digest, versions=platform.versions(),
-        spec=hashlib.sha256(job.model_dump_json().encode()).hexdigest()[:12],
+        spec=hashlib.sha256(job.model_dump_json().encode()).hexdigest()[:12], workload=workload.digest(job),
     )  # fmt: skip
     host, port = preflight.control_address(task)
     identity = {"job": job.name, "task": task.name, "incarnation": report.incarnation}

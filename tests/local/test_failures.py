@@ -10,6 +10,8 @@ import resource
 import socket
 import subprocess
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -156,6 +158,57 @@ def test_another_tensorflow_version_is_refused_with_both_versions(tmp_path: Path
         assert code == Exit.MISMATCH, output
         (line,) = errors(output)
         assert "worker:1 has tensorflow 2.20.0, the chief 2.21.0" in line
+
+
+def test_another_workload_file_is_refused_with_its_name(tmp_path: Path, environments: Environments) -> None:
+    made = environments(mirrored(workers=2, deadlines=SOON, workload="mine.py"), tmp_path / "run")
+    commands = []
+    for index, (_, environ) in enumerate(made.values()):
+        folder = tmp_path / str(index)
+        folder.mkdir()
+        (folder / "mine.py").write_text(f"from trainer.workloads.digits import DATASET, model\n# {index}\n")
+        commands.append((["env", f"--chdir={folder}", *TASK], environ))
+    with processes(commands) as running:
+        ended = [process.communicate(timeout=60)[0] for process in running]
+    for process, output in zip(running, ended, strict=True):
+        assert process.returncode == Exit.MISMATCH, output
+        (line,) = errors(output)
+        assert "worker:1 has another workload file (mine.py) than the chief; give all tasks the same file" in line
+
+
+def test_another_secret_is_refused_and_neither_is_printed(tmp_path: Path, environments: Environments) -> None:
+    made = environments(mirrored(workers=2, deadlines=SOON), tmp_path)
+    (tmp_path / "secret").write_text("7d793037a0760186\n")
+    (_, chief), (_, other) = made.values()
+    ended = run_tasks(
+        [
+            {**chief, "TRAINER_SECRET_FILE": str(tmp_path / "secret")},
+            {**other, "TRAINER_SECRET": "2cf24dba5fb0a30e"},
+        ]
+    )
+    for (code, output), told in zip(ended, ("worker:1: lacks this job's secret", "than its chief"), strict=True):
+        assert code == Exit.MISMATCH, output
+        (line,) = errors(output)
+        assert told in line
+        assert not {"7d793037a0760186", "2cf24dba5fb0a30e"} & set(re.findall(r"\w+", output))
+
+
+def test_the_secret_of_a_local_job_is_in_no_file_status_or_child(tmp_path: Path) -> None:
+    with Job(tmp_path, mirrored(steps=30_000, workers=2, workload=PACED)) as job:
+        job.until_step(5)
+        environ = Path(f"/proc/{job.pid('worker:1', 'pid')}/environ").read_bytes()
+        (secret,) = re.findall(rb"TRAINER_SECRET=(\S+?)\0", environ)
+        child = Path(f"/proc/{job.pid('worker:1')}")
+        seen = [json.dumps(job.status()).encode(), job.output.encode()]
+        seen += [(child / name).read_bytes() for name in ("environ", "cmdline")]
+        seen += [path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()]
+        address = f"http://127.0.0.1:{json.loads((job.model_dir / 'state.json').read_text())['control_port']}/report"
+        with pytest.raises(urllib.error.HTTPError) as caught:
+            urllib.request.urlopen(urllib.request.Request(address, b"{}"), timeout=5)
+        assert caught.value.code == 400
+        caught.value.close()
+    assert len(secret) >= 32
+    assert not any(secret in each for each in seen)
 
 
 @pytest.mark.parametrize("make", [mirrored, parameter_server])

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from trainer.deploy import ports, view
+from trainer.job import secret
 from trainer.job.derived import COORDINATED
 from trainer.job.errors import Exit
 from trainer.job.load import JOB_VARIABLE, SET_VARIABLE
@@ -165,7 +166,8 @@ async def _run(spec: JobSpec, taken: Mapping[str, int], plain: bool, command: Se
         loop.add_signal_handler(number, job.stop)
     status_port = control_port(taken[job.chief])
     async with view.open_view(spec, job.names, status_port, job.restarts, job.stop, plain) as job.show:
-        environs = {task.name: environment(spec, task, taken) for task in tasks}
+        shared = {secret.SECRET_VARIABLE: secret.new()}
+        environs = {task.name: environment(spec, task, taken) | shared for task in tasks}
         runs = [asyncio.create_task(_keep_running(job, name, command, environ)) for name, environ in environs.items()]
         try:
             await _until_the_end(job, spec)

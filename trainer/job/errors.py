@@ -39,7 +39,7 @@ _MEANINGS = {
     Exit.BUG: "unexpected error: a defect in trainer; the traceback is in the task's log",
     Exit.USER: "spec, TF_CONFIG, workload file, data, model_dir or port: the message names value, rule and fix",
     Exit.MISSING: "a task never came, or its address is wrong, within deadlines.rendezvous",
-    Exit.MISMATCH: "a task differs from its chief: cluster, spec or TensorFlow version",
+    Exit.MISMATCH: "a task differs from its chief: cluster, spec, workload file, secret or versions",
     Exit.DEVICES: "a task lacks a device: fewer GPUs than the spec asks for, no TPU, an unknown device name",
     Exit.DIVERGED: "the loss became NaN or infinite; the message names the step",
     Exit.GAVE_UP: "the cluster was re-formed, or a ps-worker restarted, max_restarts times in a row without a new step",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+from collections.abc import MutableMapping
 from pathlib import Path
 
 from trainer.job.errors import UserError
@@ -16,6 +17,26 @@ SECRET_FILE_VARIABLE = "TRAINER_SECRET_FILE"  # noqa: S105
 
 def new() -> str:
     return secrets.token_urlsafe(32)
+
+
+def take(environ: MutableMapping[str, str] = os.environ) -> bytes:
+    """A task's secret, empty if it was given none. It is taken out of the environment: no child inherits it.
+
+    Raises:
+        UserError: it is empty, or its file cannot be read.
+    """
+    value, file = environ.pop(SECRET_VARIABLE, None), environ.pop(SECRET_FILE_VARIABLE, None)
+    if value is None and file is None:
+        return b""
+    try:
+        secret = (os.fsencode(value) if value is not None else Path(file or "").read_bytes()).strip()
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise UserError(f"{SECRET_FILE_VARIABLE}: {file!r}: cannot be read: {why}") from None
+    if not secret:
+        name = SECRET_VARIABLE if value is not None else f"{SECRET_FILE_VARIABLE}: {file!r}"
+        raise UserError(f"{name}: is empty; it must hold the job's secret, the same for all of its tasks")
+    return secret
 
 
 def keep(path: Path) -> None:

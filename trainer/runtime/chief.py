@@ -12,7 +12,8 @@ from trainer.job.errors import Exit, TrainerError
 from trainer.job.names import task_name
 from trainer.runtime import checkpoint, control, job_state, platform, preflight
 from trainer.runtime.lines import SAY_SECONDS, say, say_error
-from trainer.runtime.rendezvous import Progress, Rendezvous, Reply, Report
+from trainer.runtime.rendezvous import Progress, Rendezvous
+from trainer.runtime.reports import Reply, Report
 
 if TYPE_CHECKING:
     from trainer.runtime.process import Child
@@ -24,6 +25,7 @@ SAVE_STATE_SECONDS = 5.0
 LINGER_SECONDS = 10.0
 """After the end: for tasks that were just being restarted to hear of it."""
 LAST_ANSWERS_SECONDS = 0.3
+REFUSALS_TOLD = 50
 
 
 class Chief:
@@ -50,6 +52,9 @@ class Chief:
         self._events_said = 0
         self._dialling: dict[str, asyncio.Task[None]] = {}
         self._asked_to_stop = 0
+        self._refused: set[tuple[str, str]] = set()
+        # Before anybody else can: the others are compared with it.
+        self._rendezvous.report(supervisor.report(), self._begun)
 
     async def run(self, session: Any) -> Exit:
         """Until the job is over."""
@@ -67,6 +72,8 @@ class Chief:
 
     async def answer(self, report: Report, known: int) -> Reply:
         """A supervisor's report; held back while there is nothing new for it."""
+        if report.task == self._task.name:
+            return Reply("failed", 0, 0, self._rendezvous.version, Exit.MISMATCH, f"{report.task} is the chief itself")
         reply = self._rendezvous.report(report, time.monotonic())
         self._announce()
         if reply.version == known:
@@ -78,13 +85,21 @@ class Chief:
             self._rendezvous.members[report.task].told_end = True
         return reply
 
+    def refuse(self, peer: str, task: str, why: str) -> None:
+        """What came as a report, and is none of this job's: one line for each peer and reason."""
+        if task in self._addresses():
+            self._rendezvous.strangers[task] = why
+        if (peer, why) not in self._refused and len(self._refused) < REFUSALS_TOLD:
+            self._refused.add((peer, why))
+            say(f"refused what {peer} sent to /report{f' as {task}' if task else ''}: it {why}")
+
     def status(self) -> dict[str, Any]:
         """The whole job's view, for /status."""
         rendezvous, now = self._rendezvous, time.monotonic()
         tasks = rendezvous.status(now)
         own = self._supervisor.status()
         for name, row in own.pop("workers", {}).items():
-            tasks[name].update(row)
+            tasks[name] = {**row, **tasks[name]}
         ended = rendezvous.phase in ("done", "failed")
         return {
             **own,
@@ -205,10 +220,10 @@ class Chief:
         except ConnectionError as error:
             problem: str | None = str(error)
         else:
-            there = f"{identity.get('job')} {identity.get('task')}"
+            there = f"{identity.job} {identity.task}"
             wanted = f"{self._spec.name} {name}"
             problem = None if there == wanted else f"at {address[0]}:{address[1]} is {there}, not {wanted}"
-            if problem is None and member and identity.get("incarnation") != member.report.incarnation:
+            if problem is None and member and identity.incarnation != member.report.incarnation:
                 problem = f"at {address[0]}:{address[1]} another process calls itself {name}"
         now = time.monotonic()
         if member is None:

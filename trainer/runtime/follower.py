@@ -11,7 +11,7 @@ from trainer.job.errors import Exit
 from trainer.job.tf_config import Task
 from trainer.runtime import control, job_state
 from trainer.runtime.lines import SAY_SECONDS, say, say_error
-from trainer.runtime.rendezvous import Reply
+from trainer.runtime.reports import Reply
 
 if TYPE_CHECKING:
     from trainer.runtime.supervisor import Supervisor
@@ -26,7 +26,7 @@ async def follow(supervisor: Supervisor, session: Any) -> Exit:
     task, deadlines = supervisor.task, supervisor.spec.deadlines
     chief, known, seen, said = task.control_address(*task.chief), 0, time.monotonic(), time.monotonic()
     while True:
-        asking = asyncio.create_task(control.send_report(session, chief, supervisor.report(), known))
+        asking = asyncio.create_task(control.send_report(session, chief, supervisor.report(), known, supervisor.secret))
         change = asyncio.create_task(supervisor.changed.wait())
         await asyncio.wait({asking, change}, return_when=asyncio.FIRST_COMPLETED)
         supervisor.changed.clear()

@@ -11,6 +11,8 @@ import signal
 import time
 from pathlib import Path
 
+from trainer import __version__
+
 PARENT_VARIABLE = "TRAINER_PARENT"
 """The process id of a parent that wants to be outlived by nobody: it may be gone before we can ask."""
 _PR_SET_PDEATHSIG = 1
@@ -22,6 +24,7 @@ def versions() -> dict[str, str]:
     return {
         "tensorflow": _version("tensorflow", "tensorflow-cpu", "tensorflow-cpu-aws"),
         "keras": _version("keras"),
+        "trainer": __version__,
         "python": ".".join(platform.python_version_tuple()[:2]),
     }
 

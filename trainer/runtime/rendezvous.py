@@ -13,54 +13,16 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from trainer.job.errors import Exit
 from trainer.job.names import task_name
 from trainer.job.spec import JobSpec
 from trainer.job.tf_config import Task
+from trainer.runtime.reports import Phase, Reply, Report
 
-Phase = Literal["forming", "running", "done", "failed"]
 EVENTS_KEPT = 50
-
-
-@dataclass
-class Report:
-    """What a supervisor tells its chief, each time it asks."""
-
-    task: str
-    incarnation: str
-    """Random per process: a new one means that the supervisor was restarted."""
-    cluster: str
-    spec: str
-    versions: dict[str, str]
-    generation: int = 0
-    """Generation of the running child; 0 if none runs."""
-    lost: int = 0
-    """Generation whose child ended before its time."""
-    reason: str = ""
-    failure: tuple[int, str] | None = None
-    blames_peer: bool = False
-    """Whether the child ended with an error that a lost peer causes; `failure`, if any, is what it is otherwise."""
-    leaving: bool = False
-    restarts: int = 0
-    standby: bool = False
-    status: dict[str, Any] = field(default_factory=dict)
-
-
-@dataclass
-class Reply:
-    """What the chief answers."""
-
-    phase: Phase
-    generation: int
-    resume_step: int
-    version: int
-    """Goes up with every change; a supervisor that says which it knows is answered when there is a newer one."""
-    code: int = 0
-    message: str = ""
-    step: int = 0
 
 
 @dataclass
@@ -128,11 +90,15 @@ class Rendezvous:
     def report(self, report: Report, now: float) -> Reply:
         """Takes one report and says what that task has to do."""
         if difference := self._difference(report):
-            self.strangers[report.task] = difference
+            if report.task in self._known:
+                self.strangers[report.task] = difference
             return Reply("failed", 0, 0, self.version, Exit.MISMATCH, difference)
         self.strangers.pop(report.task, None)
         member = self.members.get(report.task)
-        if member is None or member.report.incarnation != report.incarnation:
+        same_process = member is not None and member.report.incarnation == report.incarnation
+        if member is not None and same_process and report.number < member.report.number:
+            return self.reply()
+        if member is None or not same_process:
             self._task_lost |= member is not None
             if member is not None and self.phase == "running" and report.generation != self.generation:
                 self._lost(report.task, "its supervisor was restarted", now)
@@ -143,7 +109,7 @@ class Rendezvous:
             self._lost(report.task, report.reason, now)
         member.report, member.seen, member.silent = report, now, False
         if report.failure is not None and not report.blames_peer:
-            self.end(Exit(report.failure[0]), f"{report.task}: {report.failure[1]}")
+            self._fail(report.task, *report.failure)
         elif report.lost and report.lost == self.generation:
             self._task_lost |= not report.blames_peer
             if self.phase == "running":
@@ -218,6 +184,10 @@ class Rendezvous:
             self.code, self.message = code, message
             self.version += 1
 
+    def _fail(self, name: str, code: int, text: str) -> None:
+        # A failure is never a success, whatever code a child gave: the chief's own is not read from the network.
+        self.end(Exit(code) if code in list(Exit) and code != Exit.OK else Exit.BUG, f"{name}: {text}")
+
     def all_told(self, now: float) -> bool:
         """Whether everybody who is there knows that the job ended, and who is still to come if it ended that early."""
         came = {*self.members, task_name(*self.task.chief)}
@@ -239,7 +209,7 @@ class Rendezvous:
         running = member.report.generation == self.generation and self.phase == "running"
         state = "done" if self.phase == "done" else "lost" if lost else "running" if running else "waiting"
         report = asdict(member.report)
-        return {"state": state, **report["status"], **{k: report[k] for k in ("generation", "restarts", "standby")}}
+        return {**report["status"], "state": state, **{k: report[k] for k in ("generation", "restarts", "standby")}}
 
     def _why_missing(self, name: str, now: float) -> str | None:
         member = self.members.get(name)
@@ -259,13 +229,16 @@ class Rendezvous:
             return f"{report.task} is not in the chief's cluster ({', '.join(self.required)}); compare their TF_CONFIGs"
         if report.cluster != self._digest:
             return (
-                f"{report.task} was given another cluster than the chief (digest {report.cluster}, chief "
-                f"{self._digest}); all tasks need the same 'cluster' in TF_CONFIG, in the same order"
+                f"{report.task} was given another cluster than the chief; all tasks need the same 'cluster' in "
+                "TF_CONFIG, in the same order"
             )
         chief = self.members.get(task_name(*self.task.chief))
         own = chief.report if chief else report
         if report.spec != own.spec:
-            return f"{report.task} was given another job spec than the chief ({report.spec}, chief {own.spec})"
+            return f"{report.task} was given another job spec than the chief; give all tasks the same"
+        if report.workload != own.workload:
+            name = self.spec.workload
+            return f"{report.task} has another workload file ({name}) than the chief; give all tasks the same file"
         for package, version in own.versions.items():
             if report.versions.get(package) != version:
                 theirs = report.versions.get(package)
@@ -298,7 +271,7 @@ class Rendezvous:
             self._blame_refuted = False
             return False
         if self._blame_refuted and self.progress.fruitless and (failure := own[0].failure):
-            self.end(Exit(failure[0]), f"{own[0].task}: {failure[1]} (twice, and no other task was lost)")
+            self._fail(own[0].task, failure[0], f"{failure[1]} (twice, and no other task was lost)")
             return True
         self._blame_refuted = True
         return False

@@ -16,15 +16,16 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-from trainer.job import load, tf_config
+from trainer.job import load, secret, tf_config
 from trainer.job.errors import Exit, TrainerError
+from trainer.job.secret import SECRET_VARIABLE
 from trainer.job.spec import JobSpec
 from trainer.job.tf_config import Task
 from trainer.runtime import last_end, orphans, platform, preflight
 from trainer.runtime.child import is_server
 from trainer.runtime.lines import here_line, say, say_error
 from trainer.runtime.process import Child
-from trainer.runtime.rendezvous import Reply, Report
+from trainer.runtime.reports import Reply, Report
 from trainer.workloads import workload
 
 STANDBY_AFTER_SECONDS = 10.0
@@ -39,6 +40,7 @@ def main() -> int:
     try:
         platform.die_with_parent(signal.SIGTERM)
         spec = load.load_environment()
+        job_secret = secret.take()
         task = tf_config.from_environment(spec)
         log = preflight.log_file(spec, task)
     except TrainerError as error:
@@ -48,7 +50,7 @@ def main() -> int:
         return int(code)
     try:
         workload.check(spec)
-        code = asyncio.run(Supervisor(spec, task, log).run())
+        code = asyncio.run(Supervisor(spec, task, log, job_secret).run())
     except TrainerError as error:
         say_error(str(error))
         code = error.code
@@ -59,11 +61,12 @@ def main() -> int:
 class Supervisor:
     """One task's supervisor. The chief's has a `Chief` beside it, and asks that one without a network."""
 
-    def __init__(self, spec: JobSpec, task: Task, log: Path) -> None:
-        self.spec, self.task, self.log = spec, task, log
-        self.incarnation = uuid.uuid4().hex
+    def __init__(self, spec: JobSpec, task: Task, log: Path, secret: bytes = b"") -> None:
+        self.spec, self.task, self.log, self.secret = spec, task, log, secret
+        self.incarnation, self._reports = uuid.uuid4().hex, 0
         self.versions = platform.versions()
         self.spec_digest = hashlib.sha256(spec.model_dump_json().encode()).hexdigest()[:12]
+        self.workload_digest = workload.digest(spec)
         self.running: Child | None = None
         self.spare: Child | None = None
         self.changed = asyncio.Event()
@@ -93,9 +96,12 @@ class Supervisor:
         chief = Chief(self) if self.task.is_chief else None
         host, port = preflight.control_address(self.task)
         identity = {"job": self.spec.name, "task": self.task.name, "incarnation": self.incarnation}
-        runner = await control.serve(
-            port, host, identity, chief.status if chief else self.status, chief.answer if chief else None
-        )
+        if chief is None:
+            runner = await control.serve(port, host, identity, self.status, None)
+        else:
+            runner = await control.serve(port, host, identity, chief.status, chief.answer, chief.refuse, self.secret)
+        if chief is not None and host is None and not self.secret:
+            say(f"no {SECRET_VARIABLE} is set: any program that reaches port {port} can end this job")
         try:
             async with control.client() as session:
                 code = await (chief.run(session) if chief else follow(self, session))
@@ -108,12 +114,15 @@ class Supervisor:
 
     def report(self) -> Report:
         child = self.running
+        self._reports += 1
         return Report(
             task=self.task.name,
             incarnation=self.incarnation,
             cluster=self.task.digest,
             spec=self.spec_digest,
+            workload=self.workload_digest,
             versions=self.versions,
+            number=self._reports,
             generation=child.generation if child and child.alive else 0,
             lost=self.lost,
             reason=self.reason,
@@ -129,6 +138,7 @@ class Supervisor:
         """This task's own view, for /status."""
         child = self.running
         return {
+            **(child.status if child else {}),
             "job": self.spec.name,
             "task": self.task.name,
             "strategy": self.spec.strategy,
@@ -136,7 +146,6 @@ class Supervisor:
             "generation": child.generation if child else 0,
             "restarts": self.restarts,
             "standby": self.spare is not None and self.spare.warm,
-            **(child.status if child else {}),
         }
 
     async def act(self, reply: Reply) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from trainer.job import secret
-from trainer.job.errors import UserError
+from trainer.job.errors import Exit, UserError
 
 
 def test_a_new_one_is_its_owners_and_is_kept(tmp_path: Path) -> None:
@@ -30,3 +30,33 @@ def test_each_is_another(tmp_path: Path) -> None:
 def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"nowhere/secret: the job's secret cannot be written: No such file"):
         secret.keep(tmp_path / "nowhere" / "secret")
+
+
+def test_it_comes_from_the_environment_or_a_file_and_is_taken_out(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_bytes(b"\n 1f2e \xff\n")
+    for environ, value in (
+        ({}, b""),
+        ({"TRAINER_SECRET": " 3d4c\n"}, b"3d4c"),
+        ({"TRAINER_SECRET_FILE": str(tmp_path / "secret")}, b"1f2e \xff"),
+        ({"TRAINER_SECRET": "3d4c", "TRAINER_SECRET_FILE": "/nowhere"}, b"3d4c"),
+    ):
+        given = {"PATH": "/bin", **environ}
+        assert secret.take(given) == value
+        assert given == {"PATH": "/bin"}
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "problem"),
+    [
+        ("TRAINER_SECRET", " \n", ": is empty"),
+        ("TRAINER_SECRET_FILE", "", ": '': cannot be read: Is a directory"),
+        ("TRAINER_SECRET_FILE", "/nowhere/secret", ": '/nowhere/secret': cannot be read: No such file or directory"),
+        ("TRAINER_SECRET_FILE", "/dev/null", ": '/dev/null': is empty"),
+        ("TRAINER_SECRET_FILE", "a\0b", ": 'a\\x00b': cannot be read: embedded null byte"),
+    ],
+)
+def test_one_that_is_promised_and_not_there_is_told(name: str, value: str, problem: str) -> None:
+    with pytest.raises(UserError) as caught:
+        secret.take({name: value})
+    assert caught.value.code is Exit.USER
+    assert str(caught.value).startswith(f"{name}{problem}")

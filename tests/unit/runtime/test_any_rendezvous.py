@@ -9,11 +9,18 @@ from typing import Any
 from trainer.job.errors import Exit
 from trainer.job.load import build
 from trainer.job.tf_config import tasks_of
-from trainer.runtime.rendezvous import Rendezvous, Reply, Report
+from trainer.runtime.rendezvous import Rendezvous
+from trainer.runtime.reports import Reply, Report
 
 LOST = 10.0
 CLUSTERS: list[dict[str, int]] = [{"worker": 1}, {"worker": 3}, {"worker": 2, "ps": 1, "evaluator": 1}]
-STRANGE: list[tuple[str, Any]] = [("cluster", "x"), ("spec", "x"), ("versions", {}), ("task", "worker:9")]
+STRANGE: list[tuple[str, Any]] = [
+    ("cluster", "x"),
+    ("spec", "x"),
+    ("workload", "x"),
+    ("versions", {}),
+    ("task", "worker:9"),
+]
 outcomes: Counter[str] = Counter()
 
 
@@ -41,7 +48,7 @@ class Job:
         made = tasks_of(spec)
         self.now, self.step, self.mirrored = 0.0, 0, "ps" not in tasks
         self.core = Rendezvous(spec, made[0], 3, self.now, lambda: self.step // 100 * 100)
-        self.tasks = [Truth(Report(task.name, "0", task.digest, "s", {"tensorflow": "1"})) for task in made]
+        self.tasks = [Truth(Report(task.name, "0", task.digest, "s", "w", {"tensorflow": "1"})) for task in made]
         self.required = [task for task in self.tasks if task.report.task in self.core.required]
         self.report(0)
 

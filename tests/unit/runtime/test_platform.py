@@ -21,7 +21,7 @@ def test_versions_are_read_without_importing_what_they_are_of() -> None:
 
 def test_versions_tell_all_that_tasks_must_share() -> None:
     versions = platform.versions()
-    assert set(versions) == {"tensorflow", "keras", "python"}
+    assert set(versions) == {"tensorflow", "keras", "trainer", "python"}
     assert "absent" not in versions.values()
     assert versions["python"] == f"{sys.version_info[0]}.{sys.version_info[1]}"
 

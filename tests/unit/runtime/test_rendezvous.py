@@ -11,11 +11,12 @@ import pytest
 from trainer.job.errors import Exit
 from trainer.job.load import build
 from trainer.job.tf_config import tasks_of
-from trainer.runtime.rendezvous import EVENTS_KEPT, Progress, Rendezvous, Reply, Report
+from trainer.runtime.rendezvous import EVENTS_KEPT, Progress, Rendezvous
+from trainer.runtime.reports import Reply, Report
 
 RENDEZVOUS, LOST, PROGRESS = 60.0, 10.0, 300.0
 PS = {"worker": 2, "ps": 1}
-VERSIONS = {"tensorflow": "2.21.0", "keras": "3.15.1"}
+VERSIONS = {"tensorflow": "2.21.0", "keras": "3.15.1", "trainer": "0.1.0"}
 
 
 class Job:
@@ -30,7 +31,7 @@ class Job:
         self.chief, self.now, self.checkpoint = self.tasks[0].name, 0.0, step
         self.core = Rendezvous(self.spec, self.tasks[0], generation, self.now, lambda: self.checkpoint)
         self.reports = {
-            name: Report(name, "first", self.tasks[0].digest, "spec", VERSIONS)
+            name: Report(name, "first", self.tasks[0].digest, "spec", "workload", VERSIONS)
             for name in (*(task.name for task in self.tasks), "worker:9")
         }
 
@@ -212,9 +213,11 @@ STRANGERS: list[tuple[str, dict[str, Any], str]] = [
     (
         "worker:1",
         {"cluster": "0ther"},
-        r"worker:1 was given another cluster than the chief \(digest 0ther, chief \w+\)",
+        r"worker:1 was given another cluster than the chief; all tasks need the same 'cluster' in TF_CONFIG",
     ),
-    ("worker:1", {"spec": "0ther"}, r"worker:1 was given another job spec than the chief \(0ther, chief spec\)"),
+    ("worker:1", {"spec": "0ther"}, r"worker:1 was given another job spec than the chief; give all"),
+    ("worker:1", {"workload": "0ther"}, r"worker:1 has another workload file \(mnist\) than the chief; give all tasks"),
+    ("worker:1", {"versions": {**VERSIONS, "trainer": "9.9"}}, r"has trainer 9\.9, the chief 0\.1\.0"),
     ("worker:1", {"versions": {**VERSIONS, "tensorflow": "2.20.0"}}, r"has tensorflow 2\.20\.0, the chief 2\.21\.0"),
     ("worker:1", {"versions": {}}, r"worker:1 has tensorflow None, the chief 2\.21\.0; use one image"),
     ("worker:9", {}, r"worker:9 is not in the chief's cluster \(worker:0, worker:1, worker:2\); compare"),

@@ -1,0 +1,188 @@
+"""What supervisors tell their chief and what it replies, as bytes on the network and back.
+
+What comes in is checked here: types, ranges, lengths, known exit codes.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from dataclasses import asdict, dataclass, field
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationError
+
+from trainer.job.errors import Exit
+
+LONGEST_TEXT = 8000
+_MOST_FIGURES = 500
+_CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f]+")
+_T = TypeVar("_T")
+
+
+def _known(code: int) -> int:
+    if code not in list(Exit):
+        raise ValueError("is no exit code of trainer")
+    return code
+
+
+def _not_ok(code: int) -> int:
+    if code == Exit.OK:
+        raise ValueError("0 is no failure")
+    return code
+
+
+def _figure(value: Any) -> Any:
+    if isinstance(value, str):
+        fits = len(value) <= LONGEST_TEXT and not _CONTROL.search(value)
+    elif isinstance(value, int):
+        fits = abs(value) < 2**63
+    else:
+        fits = value is None or (isinstance(value, float) and math.isfinite(value))
+    if not fits:
+        raise ValueError("must be a finite number, a text, true, false or null")
+    return value
+
+
+Phase = Literal["forming", "running", "done", "failed"]
+Number = Annotated[int, Field(ge=0, lt=2**31)]
+Word = Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f]+$", max_length=200)]
+Text = Annotated[str, Field(pattern=r"^[^\x00-\x09\x0b-\x1f\x7f]*$", max_length=LONGEST_TEXT)]
+Code = Annotated[int, AfterValidator(_known)]
+Figures = Annotated[dict[Word, Annotated[Any, AfterValidator(_figure)]], Field(max_length=_MOST_FIGURES)]
+_STRICT = ConfigDict(strict=True, extra="forbid")
+
+
+@dataclass
+class Report:
+    """What a supervisor tells its chief, each time it asks."""
+
+    __pydantic_config__ = _STRICT
+
+    task: Word
+    incarnation: Word
+    """Random per process: a new one means that the supervisor was restarted."""
+    cluster: Word
+    spec: Word
+    workload: Word
+    """Digests of TF_CONFIG's cluster, the job spec and the workload file."""
+    versions: Annotated[dict[Word, Word], Field(max_length=20)]
+    number: Number = 0
+    """Goes up with each report of a process: one that comes late, or once more, changes nothing."""
+    generation: Number = 0
+    """Generation of the running child; 0 if none runs."""
+    lost: Number = 0
+    """Generation whose child ended before its time."""
+    reason: Text = ""
+    failure: tuple[Annotated[Code, AfterValidator(_not_ok)], Text] | None = None
+    blames_peer: bool = False
+    """Whether the child ended with an error that a lost peer causes; `failure`, if any, is what it is otherwise."""
+    leaving: bool = False
+    restarts: Number = 0
+    standby: bool = False
+    status: Figures = field(default_factory=dict)
+    """Of the running child. The chief's own holds more than figures, and is never sent."""
+
+
+@dataclass
+class Reply:
+    """What the chief answers."""
+
+    __pydantic_config__ = _STRICT
+
+    phase: Phase
+    generation: Number
+    resume_step: Number
+    version: Number
+    """Goes up with every change; a supervisor that says which it knows is answered when there is a newer one."""
+    code: Code = 0
+    message: str = ""
+    step: Number = 0
+
+
+@dataclass
+class Asked:
+    """The body of a POST to /report."""
+
+    __pydantic_config__ = _STRICT
+
+    report: Report
+    known: Number
+    """The version of the last reply."""
+
+
+@dataclass
+class Identity:
+    """The answer to /healthz."""
+
+    job: Word
+    task: Word
+    incarnation: Word
+
+
+_ASKED, _REPLY, _IDENTITY = TypeAdapter(Asked), TypeAdapter(Reply), TypeAdapter(Identity)
+
+
+def question(report: Report, known: int) -> bytes:
+    """A report as bytes. What the user's own code put into it is cut to what may be sent."""
+    body = asdict(report)
+    body["reason"] = _plain(report.reason)
+    if report.failure is not None:
+        body["failure"] = [report.failure[0], _plain(report.failure[1])]
+    figures = {name: value for name, value in body["status"].items() if _may_be_sent(name, value)}
+    body["status"] = dict(list(figures.items())[:_MOST_FIGURES])
+    return json.dumps({"report": body, "known": known}).encode()
+
+
+def read_question(body: bytes) -> Asked:
+    """
+    Raises:
+        ValueError: it is none; with the reason in one line.
+    """
+    return _read(_ASKED, body)
+
+
+def answer(reply: Reply) -> bytes:
+    return json.dumps(asdict(reply)).encode()
+
+
+def read_answer(body: bytes) -> Reply:
+    """
+    Raises:
+        ValueError: it is none; with the reason in one line.
+    """
+    reply = _read(_REPLY, body)
+    if (reply.phase == "failed") != (reply.code != Exit.OK):
+        raise ValueError(f"phase: {reply.phase} with exit code {reply.code}")
+    return reply
+
+
+def read_identity(body: bytes) -> Identity:
+    """
+    Raises:
+        ValueError: it is none; with the reason in one line.
+    """
+    return _read(_IDENTITY, body)
+
+
+def _read(adapter: TypeAdapter[_T], body: bytes) -> _T:
+    try:
+        return adapter.validate_json(body)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+        place = ".".join(map(str, first["loc"]))
+        raise ValueError(_plain(f"{place}: {first['msg']}" if place else first["msg"])[:200]) from None
+
+
+def _may_be_sent(name: str, value: object) -> bool:
+    try:
+        _figure(value)
+    except ValueError:
+        return False
+    return 0 < len(name) <= 200 and not _CONTROL.search(name) and "\n" not in name
+
+
+def _plain(text: str) -> str:
+    text = _CONTROL.sub(" ", text)
+    return text if len(text) <= LONGEST_TEXT else f"{text[: LONGEST_TEXT - 3]}..."

@@ -1,0 +1,18 @@
+"""Signatures by the job's secret: they prove that a report is from one of its tasks, and a reply from its chief."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+
+HEADER = "Trainer-Signature"
+
+
+def sign(secret: bytes, *parts: bytes) -> str:
+    """The HMAC-SHA256 of these bytes; empty without a secret."""
+    return hmac.new(secret, b"\0".join(parts), hashlib.sha256).hexdigest() if secret else ""
+
+
+def is_signed(signature: str | None, secret: bytes, *parts: bytes) -> bool:
+    """Whether that is the signature of these bytes. Without a secret there must be none."""
+    return hmac.compare_digest((signature or "").encode(errors="replace"), sign(secret, *parts).encode())
