@@ -92,23 +92,27 @@ def _curve(run: dict[str, Any], model_dir: Path) -> list[str]:
 
 
 def _left_over(run: dict[str, Any]) -> list[str]:
-    """Processes with the run's marker in their environment, and ports of its block that are still open."""
-    problems = []
+    """Processes with the run's marker in their environment, and open ports of its block that nobody else has."""
+    problems, others = [], set()
     for path in Path("/proc").glob("[0-9]*"):
         try:
             marked = run["marker"].encode() in (path / "environ").read_bytes()
             command = (path / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            sockets = {str(descriptor.readlink()) for descriptor in (path / "fd").iterdir()}
         except OSError:
             continue
-        if marked and path.name != str(os.getpid()):
+        if not marked or path.name == str(os.getpid()):
+            others |= sockets
+        else:
             problems.append(f"process {path.name} is left over: {command[:100]}")
     first, last = run["ports"]
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         for line in Path(table).read_text().splitlines()[1:]:
             fields = line.split()
-            port = int(fields[1].rpartition(":")[2], 16)
-            if fields[3] == LISTEN and (first <= port <= last or first <= port - 1000 <= last):
-                problems.append(f"port {port} is still listened on")
+            port, inode = int(fields[1].rpartition(":")[2], 16), fields[9]
+            ours = first <= port <= last or first <= port - 1000 <= last
+            if ours and fields[3] == LISTEN and f"socket:[{inode}]" not in others:
+                problems.append(f"port {port} is still open")
     return problems
 
 
