@@ -46,6 +46,20 @@ def test_sum_is_238_and_each_part_ran_where_it_was_placed(tmp_path: Path) -> Non
     assert "task=worker:1 strategy=graph job_name=local servers=2" in output
 
 
+def test_a_result_and_a_line_of_many_megabytes_arrive(tmp_path: Path) -> None:
+    workload = tmp_path / "big.py"
+    workload.write_text(
+        "def compute(cluster):\n"
+        "    cluster.say('y' * 2_000_000)\n"
+        "    return {'text': 'x' * 3_000_000, 'values': [0.123456789 + i for i in range(400_000)], 'sum': 3}\n"
+    )
+    found, output = computed(tmp_path, "sum", workload=str(workload))
+    assert found["values"] == [0.123456789 + i for i in range(400_000)]
+    assert found["text"] == "x" * 3_000_000
+    assert output.count("y") >= 2_000_000
+    assert max(len(line) for line in output.splitlines() if "done: " in line) < 2000
+
+
 @pytest.mark.parametrize(
     ("workers", "count", "slices", "sizes"),
     [(2, 100, None, [50, 50]), (3, 100, None, [34, 33, 33]), (3, 1000, [10, 20, 970], [10, 20, 970])],

@@ -12,6 +12,7 @@ import os
 import shlex
 import shutil
 import sys
+import textwrap
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -127,7 +128,7 @@ def figure(value: object) -> str:
     """A value for people: four digits of a fraction, thousands with commas."""
     if isinstance(value, float):
         return f"{value:.4f}" if abs(value) < 1 else f"{value:,.1f}"
-    return f"{value:,}" if isinstance(value, int) else str(value)
+    return f"{value:,}" if isinstance(value, int) else textwrap.shorten(str(value), 200)
 
 
 def _lines_above(console: Console, on_gone: Callable[[], None]) -> Show:

@@ -12,8 +12,14 @@ import sys
 import threading
 from typing import Any
 
+from trainer.job.errors import UserError
+
 EVENTS_VARIABLE = "TRAINER_EVENTS_FD"
 SIGN_OF_LIFE_SECONDS = 1.0
+EVENT_BYTES = 1 << 26
+"""An event is one line, which the supervisor takes as a whole."""
+
+_CARRIES = {"done": "result", "line": "line of output"}
 
 
 class Channel:
@@ -28,10 +34,18 @@ class Channel:
         threading.Thread(target=self._live, daemon=True).start()
 
     def tell(self, event: str, **fields: Any) -> None:
-        """Sends one event. A supervisor that is gone is noticed by `_listen`."""
+        """Sends one event. A supervisor that is gone is noticed by `_listen`.
+
+        Raises:
+            UserError: it is longer than EVENT_BYTES.
+        """
+        line = json.dumps({"event": event, **fields}) + "\n"
+        if len(line) > EVENT_BYTES:
+            mebibytes = f"{len(line) / 2**20:.0f} MiB of JSON, at most {EVENT_BYTES >> 20} MiB"
+            raise UserError(f"workload: its {_CARRIES.get(event, event)} is {mebibytes}; write it to a file instead")
         with self._lock:
             try:
-                self._events.write(json.dumps({"event": event, **fields}) + "\n")
+                self._events.write(line)
             except (BrokenPipeError, ValueError):
                 return
 

@@ -26,6 +26,7 @@ LINGER_SECONDS = 10.0
 """After the end: for tasks that were just being restarted to hear of it."""
 LAST_ANSWERS_SECONDS = 0.3
 REFUSALS_TOLD = 50
+_TOLD_CHARACTERS = 1000
 
 
 class Chief:
@@ -125,7 +126,7 @@ class Chief:
             if reply.phase in ("done", "failed"):
                 return
             await supervisor.act(reply)
-            self._look_at_child(supervisor.running)
+            await self._look_at_child(supervisor.running)
             if rendezvous.progress.step != self._state.step and now - self._state_saved > SAVE_STATE_SECONDS:
                 self._save_state()
             if rendezvous.phase != "forming":
@@ -138,7 +139,7 @@ class Chief:
             self._announce()
             await supervisor.wait_for_change(BEAT_SECONDS)
 
-    def _look_at_child(self, child: Child | None) -> None:
+    async def _look_at_child(self, child: Child | None) -> None:
         """What the chief's own child did since: a first step, the end, or a stop that was asked for."""
         if child is None:
             return
@@ -148,7 +149,10 @@ class Chief:
             job_state.save(self._directory, self._state)
         self._state.examples_per_second = child.status.get("examples_per_second", self._state.examples_per_second)
         if child.result is not None:
-            self._write_result(child, child.result)
+            value, told = self._result(child, child.result)
+            # In a thread: a graph's result may take seconds to write.
+            await asyncio.to_thread(job_state.write_json, job_state.result_path(self._directory), value)
+            say(f"done: {told[:_TOLD_CHARACTERS]} generations={self._rendezvous.generation}")
             self._rendezvous.end(Exit.OK, "")
         elif not child.alive and child.status.get("stopped_well"):
             self._rendezvous.generation_over(time.monotonic())
@@ -258,7 +262,8 @@ class Chief:
         say(f"already complete: {job_state.result_path(self._directory)}; choose another model_dir to train anew")
         return True
 
-    def _write_result(self, child: Child, result: dict[str, Any]) -> None:
+    def _result(self, child: Child, result: dict[str, Any]) -> tuple[dict[str, Any], str]:
+        """What result.json holds, and its figures as a line."""
         rendezvous = self._rendezvous
         if self._spec.strategy == "graph":
             figures = {"result": result["result"]}
@@ -288,8 +293,7 @@ class Chief:
             "fits": job_state.what_it_answers(self._spec),
             "spec": self._spec.model_dump(mode="json"),
         }
-        job_state.write_json(job_state.result_path(self._directory), value)
-        say(f"done: {told} generations={rendezvous.generation}")
+        return value, told
 
 
 def _phases(started: float, times: Mapping[str, float]) -> dict[str, float]:

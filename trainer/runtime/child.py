@@ -29,6 +29,8 @@ from trainer.runtime.channel import Channel
 from trainer.runtime.lines import start_line
 from trainer.runtime.preflight import port_in_use
 
+_MESSAGE_CHARACTERS = 5000
+
 
 def main() -> None:
     gc.disable()  # until all is imported: collections in between find nothing, and are a fifth of TensorFlow's import
@@ -160,10 +162,10 @@ def _report(error: BaseException, spec: JobSpec | None, channel: Channel) -> Exi
         code, text = Exit.BUG, f"unexpected {_one_line(error)}"
     if inner is None and (theirs is None or meets_it) and (blame := _blame(error)) and _has_peers():
         # The chief knows whether a peer is gone; if none is, a doubtful error is what it says itself.
-        otherwise = {"code": int(code), "message": text} if blame == "doubtful" else {}
+        otherwise = {"code": int(code), "message": text[:_MESSAGE_CHARACTERS]} if blame == "doubtful" else {}
         channel.tell("peer_lost", text=_one_line(error), **otherwise)
         return Exit.BUG
-    channel.tell("error", code=int(code), message=text)
+    channel.tell("error", code=int(code), message=text[:_MESSAGE_CHARACTERS])
     return code
 
 

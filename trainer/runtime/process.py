@@ -16,10 +16,11 @@ from typing import Any
 
 from trainer.job.tf_config import Task
 from trainer.runtime import orphans, platform
-from trainer.runtime.channel import EVENTS_VARIABLE
+from trainer.runtime.channel import EVENT_BYTES, EVENTS_VARIABLE
 from trainer.runtime.platform import PARENT_VARIABLE
 
-_LINE_LIMIT = 1 << 20
+_FIGURES_KEPT = 100
+"""Of a model with thousands of metrics: each report to the chief carries the status."""
 _LAST_WORDS_SECONDS = 0.5
 _ORPHAN_SECONDS = 2.0
 """For processes that a child started to be gone, after SIGKILL."""
@@ -85,7 +86,7 @@ class Child:
             )  # fmt: skip
         os.close(theirs)
         child.status["child_pid"] = child._process.pid
-        reader = asyncio.StreamReader(limit=_LINE_LIMIT)
+        reader = asyncio.StreamReader(limit=EVENT_BYTES)
         await asyncio.get_running_loop().connect_read_pipe(
             lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(ours, "rb")
         )
@@ -187,7 +188,7 @@ class Child:
         if kind == "warm":
             self.warm = True
         elif kind in ("start", "step", "stopped", "scored"):
-            self.status.update(fields)
+            self.status.update(_without_most_figures(fields))
         elif kind == "peer_lost":
             self.status["peer_lost"], self.blames_peer = fields["text"], True
             self.failure = (fields["code"], fields["message"]) if "code" in fields else None
@@ -200,3 +201,9 @@ class Child:
         elif kind == "done":
             self.result = fields
         self._on_change(self, event)
+
+
+def _without_most_figures(fields: dict[str, Any]) -> dict[str, Any]:
+    kept = {"step", "steps", "line", "loss", "accuracy", "examples_per_second", "workers"}
+    figures = set([name for name in fields if name not in kept][:_FIGURES_KEPT])
+    return {name: value for name, value in fields.items() if name in kept or name in figures}

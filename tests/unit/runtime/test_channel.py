@@ -101,6 +101,19 @@ channel.tell("end")
         assert events == [{"event": "x", "text": "y" * 500}] * 1200 + [{"event": "end"}]
 
 
+def test_an_event_that_is_too_long_is_refused_by_name_and_the_next_one_arrives() -> None:
+    program = """
+from trainer.job.errors import UserError
+try:
+    channel.tell("done", result="x" * 70_000_000)
+except UserError as error:
+    channel.tell("refused", message=str(error))
+"""
+    with peer(program) as running:
+        message = "workload: its result is 67 MiB of JSON, at most 64 MiB; write it to a file instead"
+        assert running.event() == {"event": "refused", "message": message}
+
+
 def test_the_pipe_is_not_passed_on_to_processes_of_the_users_own() -> None:
     with peer(f"import os; channel.tell('x', named={EVENTS_VARIABLE!r} in os.environ)") as running:
         assert running.event() == {"event": "x", "named": False}

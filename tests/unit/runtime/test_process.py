@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import json
 import os
 import signal
 import socket
@@ -225,6 +226,14 @@ def test_what_a_child_tells_is_kept(events: list[Event], status: dict[str, Any],
     for event in events:
         child._take(event)
     assert (child.status, child.result, watched) == (status, result, events)
+
+
+def test_a_status_stays_small_with_any_number_of_metrics() -> None:
+    child = Child(tasks_of(SPEC)[0], lambda *_: None)
+    figures = {f"metric_{number}": 0.123456789 for number in range(30_000)}
+    child._take({"event": "step", "step": 5, "loss": 1, **figures, "examples_per_second": 9.0, "workers": {}})
+    assert len(json.dumps(child.status)) < 10_000
+    assert {"step", "loss", "metric_0", "metric_99", "examples_per_second", "workers"} <= child.status.keys()
 
 
 def test_a_lost_peer_is_why_it_ended() -> None:
