@@ -35,7 +35,8 @@ BACKOFF_SECONDS = (0.2, 0.4, 0.8, 1.6, 3.2, 5.0)
 FAILED_SECONDS = 5.0
 """After a failure, for the others to hear of it from their chief and end by themselves."""
 SUCCEEDED_SECONDS = 10.0
-"""After the chief's success, likewise. An evaluator has deadlines.rendezvous more, for the last checkpoint."""
+"""After the chief's success, likewise. An evaluator keeps a deadline of its own for the last checkpoint, and then as
+long for its exporters."""
 KILL_SECONDS = 2.0
 """On top of deadlines.stop, before a task that was told to stop is killed."""
 LAST_LINES_SECONDS = 0.5
@@ -137,6 +138,10 @@ class _Job:
         self.ends[name] = _End(code, how)
         self.changed.set()
 
+    def failed(self) -> dict[str, _End]:
+        """Tasks whose end is the job's failure. An evaluator's is not: the training does without it."""
+        return {name: end for name, end in self.ends.items() if end.failed and not _is_evaluator(name)}
+
     def start_nobody(self) -> None:
         self.over = True
         self.changed.set()
@@ -180,11 +185,13 @@ async def _run(spec: JobSpec, taken: Mapping[str, int], plain: bool, command: Se
 
 async def _until_the_end(job: _Job, spec: JobSpec) -> None:
     """Waits for the job's end, then for the tasks to end by themselves, then makes them."""
-    await job.until(lambda: job.stopped or job.chief in job.ends or any(end.failed for end in job.ends.values()))
+    await job.until(lambda: job.stopped or job.chief in job.ends or job.failed())
     job.start_nobody()
     if job.chief in job.ends and job.ends[job.chief].code == Exit.OK:
-        await job.until_ended([name for name in job.names if not name.startswith("evaluator:")], SUCCEEDED_SECONDS)
-        await job.until_ended(job.names, spec.deadlines.rendezvous)
+        evaluators = [name for name in job.names if _is_evaluator(name)]
+        await job.until_ended(set(job.names) - set(evaluators), SUCCEEDED_SECONDS)
+        patience = 2 * spec.deadlines.evaluation + spec.deadlines.rendezvous + SUCCEEDED_SECONDS
+        await job.until_ended(evaluators, patience)
         if not job.stopped:
             job.late = [name for name in job.names if name not in job.ends]
     else:
@@ -198,14 +205,17 @@ async def _until_the_end(job: _Job, spec: JobSpec) -> None:
 
 def _verdict(job: _Job, spec: JobSpec) -> tuple[int, str]:
     """The job's exit code and, if it did not succeed, why in one line."""
-    for name, end in job.ends.items():
-        if end.failed:
-            return end.code, f"{spec.name} failed: {name} {end.how}"
+    for name, end in job.failed().items():
+        return end.code, f"{spec.name} failed: {name} {end.how}"
     if job.late:
         return int(Exit.BUG), f"{spec.name}: the chief succeeded, but {', '.join(job.late)} had to be killed"
     if job.stopped and any(end.code for end in job.ends.values()):
         return int(Exit.STOPPED), "stopped; the same command resumes"
     return int(Exit.OK), ""
+
+
+def _is_evaluator(name: str) -> bool:
+    return name.startswith("evaluator:")
 
 
 def _signal(processes: Iterable[asyncio.subprocess.Process], number: signal.Signals) -> None:
@@ -228,6 +238,8 @@ async def _keep_running(job: _Job, name: str, command: Sequence[str], environ: M
             code = await _run_once(job, name, command, environ)
             how = _how_it_ended(code)
             if job.over or not _may_start_again(code):
+                if _is_evaluator(name) and code != Exit.OK:
+                    job.show("local", f"{name} {how}; the training does without it")
                 return
             in_a_row = 1 if time.monotonic() - began > LONG_LIFE_SECONDS else in_a_row + 1
             if in_a_row > MAX_RESTARTS:

@@ -113,7 +113,8 @@ def figures(result: Mapping[str, Any]) -> list[tuple[str, str]]:
     own = computed if isinstance(computed, dict) else {}
     shown = {name: result[name] for name in names if result.get(name) is not None}
     shown |= {name: value for name, value in own.items() if isinstance(value, (bool, int, float, str))}
-    return [(name, figure(value)) for name, value in shown.items()]
+    warnings = [("warning", str(text)) for text in result.get("warnings") or ()]
+    return [*((name, figure(value)) for name, value in shown.items()), *warnings]
 
 
 def program(name: str) -> str:

@@ -23,6 +23,7 @@ class Exit(enum.IntEnum):
     GAVE_UP = 14
     CHIEF_LOST = 15
     TARGET = 16
+    EVALUATION = 17
     STOPPED = 143
 
     @property
@@ -45,6 +46,7 @@ _MEANINGS = {
     Exit.GAVE_UP: "the cluster was re-formed, or a ps-worker restarted, max_restarts times in a row without a new step",
     Exit.CHIEF_LOST: "no word from the chief for deadlines.chief_lost seconds",
     Exit.TARGET: "Docker or Kubernetes is missing, too old, refuses, or lacks what the job needs: image, GPUs",
+    Exit.EVALUATION: "the evaluator did not score the last checkpoint; the training's own result stands",
     Exit.STOPPED: "SIGTERM or Ctrl-C: a checkpoint was kept, the same command resumes",
 }
 

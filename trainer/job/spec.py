@@ -126,6 +126,8 @@ class Deadlines(Strict):
     """A task whose supervisor has been silent for this long is lost."""
     chief_lost: Positive = 120
     """A task gives up when its chief has been silent for this long."""
+    evaluation: Positive = 3600
+    """After the training: for the evaluator to score the last checkpoint. What it lacks then is a warning."""
     stop: Positive = 8
     """From SIGTERM to the end, checkpoint included."""
 

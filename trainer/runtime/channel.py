@@ -1,6 +1,6 @@
 """Child and supervisor talk in JSON lines: events go up on a pipe of their own, orders come down on stdin.
 
-Orders: {"go": {...}}, {"stop": true}, {"final": step}. End of file means that the supervisor is gone.
+Orders: {"go": {...}}, {"stop": true}, {"final": step, "score": bool}. End of file means that the supervisor is gone.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
 
 from trainer.job.errors import UserError
 from trainer.job.spec import JobSpec
@@ -42,6 +42,10 @@ def folder(model_dir: str | Path) -> Path:
     return Path(model_dir) / "checkpoints"
 
 
+def name(step: int) -> str:
+    return f"step-{step:08d}"
+
+
 def save(model_dir: str | Path, step: int, values: Mapping[str, npt.NDArray[Any]], meta: dict[str, Any]) -> Path:
     """Writes a checkpoint under a temporary name, syncs it, renames it. One that is there and whole is kept.
 
@@ -50,7 +54,7 @@ def save(model_dir: str | Path, step: int, values: Mapping[str, npt.NDArray[Any]
     """
     import numpy as np
 
-    target = folder(model_dir) / f"step-{step:08d}"
+    target = folder(model_dir) / name(step)
     if verify(target) is not None:
         return target
     temporary = folder(model_dir) / f".tmp-{target.name}-{os.getpid()}"
@@ -61,7 +65,7 @@ def save(model_dir: str | Path, step: int, values: Mapping[str, npt.NDArray[Any]
         with archive.open("wb") as file:
             np.savez(file, allow_pickle=False, **values)
             _sync(file.fileno())
-        full = {"format": FORMAT, "step": step, "sha256": _sha256(archive), **meta}
+        full = {"format": FORMAT, "step": step, "sha256": _sha256_of(archive), **meta}
         with (temporary / "meta.json").open("w") as file:
             json.dump(full, file, indent=1)
             file.flush()
@@ -106,18 +110,33 @@ def verify(path: Path) -> Checkpoint | None:
     """The checkpoint at path, or None if it is not whole."""
     meta = _read_meta(path)
     try:
-        whole = meta is not None and _sha256(path / "variables.npz") == meta.get("sha256")
+        whole = meta is not None and _sha256_of(path / "variables.npz") == meta.get("sha256")
     except OSError:
         return None
     return Checkpoint(path, meta["step"], meta) if meta is not None and whole else None
 
 
 def read(checkpoint: Checkpoint) -> Values:
-    import numpy as np
+    with (checkpoint.path / "variables.npz").open("rb") as file:
+        return _values(file, checkpoint.meta)
 
-    described = checkpoint.meta.get("variables", {})
-    with np.load(checkpoint.path / "variables.npz", allow_pickle=False) as archive:
-        return {name: _typed(archive[name], described.get(name, {}).get("dtype")) for name in archive.files}
+
+def load(path: Path) -> tuple[Checkpoint, Values] | None:
+    """The checkpoint at path and its values; None if it is not whole, or goes meanwhile.
+
+    For a task that does not write checkpoints: the chief prunes while this reads. What is verified is what is read,
+    for it is one open file.
+    """
+    if (meta := _read_meta(path)) is None:
+        return None
+    try:
+        with (path / "variables.npz").open("rb") as file:
+            if _sha256(file) != meta.get("sha256"):
+                return None
+            file.seek(0)
+            return Checkpoint(path, meta["step"], meta), _values(file, meta)
+    except OSError:
+        return None
 
 
 def what_must_fit(spec: JobSpec) -> dict[str, Any]:
@@ -175,6 +194,14 @@ def _complete(model_dir: str | Path) -> list[Path]:
     return sorted(found, key=lambda path: int(path.name.removeprefix("step-")))
 
 
+def _values(file: BinaryIO, meta: Mapping[str, Any]) -> Values:
+    import numpy as np
+
+    described = meta.get("variables", {})
+    with np.load(file, allow_pickle=False) as archive:
+        return {name: _typed(archive[name], described.get(name, {}).get("dtype")) for name in archive.files}
+
+
 def _typed(array: npt.NDArray[Any], dtype: str | None) -> npt.NDArray[Any]:
     # NumPy has no bfloat16 of its own: of such an array a file keeps the bits, but not the type.
     if array.dtype.kind != "V" or dtype is None:
@@ -192,11 +219,15 @@ def _read_meta(path: Path) -> dict[str, Any] | None:
     return meta if isinstance(meta, dict) and isinstance(meta.get("step"), int) else None
 
 
-def _sha256(path: Path) -> str:
-    sha = hashlib.sha256()
+def _sha256_of(path: Path) -> str:
     with path.open("rb") as file:
-        while chunk := file.read(1 << 20):
-            sha.update(chunk)
+        return _sha256(file)
+
+
+def _sha256(file: BinaryIO) -> str:
+    sha = hashlib.sha256()
+    while chunk := file.read(1 << 20):
+        sha.update(chunk)
     return sha.hexdigest()
 
 

@@ -60,8 +60,8 @@ class Chief:
     async def run(self, session: Any) -> Exit:
         """Until the job is over."""
         try:
-            if self._already_complete():
-                self._rendezvous.end(Exit.OK, "")
+            if result := self._already_complete():
+                self._rendezvous.end(Exit.OK, "", result.get("steps"))
             else:
                 self._state.control_port = preflight.control_address(self._task)[1]
                 job_state.save(self._directory, self._state)
@@ -153,7 +153,7 @@ class Chief:
             # In a thread: a graph's result may take seconds to write.
             await asyncio.to_thread(job_state.write_json, job_state.result_path(self._directory), value)
             say(f"done: {told[:_TOLD_CHARACTERS]} generations={self._rendezvous.generation}")
-            self._rendezvous.end(Exit.OK, "")
+            self._rendezvous.end(Exit.OK, "", child.result.get("step"))
         elif not child.alive and child.status.get("stopped_well"):
             self._rendezvous.generation_over(time.monotonic())
         elif child.alive and self._asked_to_stop != child.generation and self._a_ps_is_leaving():
@@ -256,11 +256,10 @@ class Chief:
         if found is not None and (different := checkpoint.differences(found.meta, self._spec)):
             raise checkpoint.refusal(found.meta, self._directory, different)
 
-    def _already_complete(self) -> bool:
-        if not job_state.completed(self._spec):
-            return False
-        say(f"already complete: {job_state.result_path(self._directory)}; choose another model_dir to train anew")
-        return True
+    def _already_complete(self) -> dict[str, Any]:
+        if result := job_state.completed(self._spec):
+            say(f"already complete: {job_state.result_path(self._directory)}; choose another model_dir to train anew")
+        return result
 
     def _result(self, child: Child, result: dict[str, Any]) -> tuple[dict[str, Any], str]:
         """What result.json holds, and its figures as a line."""
@@ -287,6 +286,8 @@ class Chief:
             **figures,
             "seconds": round(time.time() - self._state.started, 3),
             "generations": rendezvous.generation,
+            # Until the evaluator has scored the last checkpoint: it takes this away, or gives the reason.
+            "warnings": [f"{name}: the last checkpoint is not scored yet" for name in rendezvous.evaluators],
             "tasks": dict(sorted(rendezvous.start_lines.items())),
             "events": rendezvous.events,
             "versions": self._supervisor.versions,

@@ -2,77 +2,131 @@
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import time
+import traceback
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from trainer.job.errors import Exit, TrainerError
 from trainer.job.spec import JobSpec
 from trainer.job.tf_config import Task
 from trainer.runtime import checkpoint, exports, training
 from trainer.runtime.channel import Channel
 from trainer.runtime.curve import Curve, read
 from trainer.runtime.training import Load, Setup
+from trainer.workloads.workload import where_it_failed
 
 POLL_SECONDS = 1.0
 
 
 def run(spec: JobSpec, _task: Task, load: Load, _resume_step: int, channel: Channel) -> None:
-    """Scores new checkpoints until the order {"final": step} came and that step is scored.
+    """Scores new checkpoints until the order {"final": step} comes, and that step last.
+
+    Before that order, a checkpoint that cannot be scored is logged, and the next one taken.
 
     Raises:
-        UserError: a checkpoint does not fit the spec.
+        TrainerError: Exit.EVALUATION, the last checkpoint cannot be scored.
     """
     setup = load()
     directory = spec.directory
     throttle = setup.workload.eval_spec.throttle_secs if setup.workload.eval_spec else 0.0
-    scored = {record["step"] for record in read(Path(directory) / "evaluation.jsonl")}
-    curve = Curve(directory, "evaluation", max(scored, default=0))
-    final: int | None = None
+    records = {record["step"]: record for record in read(Path(directory) / "evaluation.jsonl")}
+    curve = Curve(directory, "evaluation", max(records, default=0))
+    seen, next_at = set(records), 0.0
     newest: Evaluated | None = None
-    next_at = 0.0
-    while final is None or final not in scored:
-        new = [step for step in checkpoint.steps(directory) if step not in scored]
+    missed_one = idle = False
+    while (order := _order(channel, POLL_SECONDS if idle else 0)) is None:
+        new = [step for step in checkpoint.steps(directory) if step not in seen]
         now = time.monotonic()
-        look = bool(new) and (final is not None or now >= next_at)
-        if look:
-            newest = _evaluate(setup, new[-1]) or newest
-            if newest and newest.step == new[-1]:
-                _tell(channel, curve, newest)
-                exports.run_exporters(setup, newest.model, newest.figures, last=False)
-            scored.add(new[-1])
+        idle = not new or now < next_at
+        if not idle:
+            step = new[-1]
+            seen.add(step)
             next_at = now + throttle
-        elif final is not None:
-            break
-        try:
-            final = channel.orders.get(timeout=0 if look else POLL_SECONDS)["final"]
-        except queue.Empty:
-            continue
-    # Which one is the last is told only now: often it is scored already.
-    last = newest if newest and newest.step == final else _evaluate(setup, final)
-    if last is not None:
-        exports.run_exporters(setup, last.model, last.figures, last=True)
-    channel.tell("done", step=final)
+            try:
+                found = _load(setup, step)
+                if found is not None:
+                    newest = _score(setup, channel, curve, found)
+                    exports.run_exporters(setup, newest.model, newest.figures, last=False)
+                elif not missed_one:
+                    missed_one = True
+                    channel.tell("line", text=f"checkpoint {step} was pruned before it was scored; only this is logged")
+            except Exception as error:
+                what = "exported" if newest is not None and newest.step == step else "scored"
+                channel.tell("line", text=f"checkpoint {step} is not {what}: {_why(setup, error)}")
+    if newest is None or newest.step != order["final"]:
+        newest = _known(setup, order["final"], records)
+    _end(setup, channel, curve, order, newest)
+
+
+def _order(channel: Channel, seconds: float) -> dict[str, Any] | None:
+    with contextlib.suppress(queue.Empty):
+        return channel.orders.get(timeout=seconds)
+    return None
 
 
 class Evaluated(NamedTuple):
     step: int
     model: Any
     figures: dict[str, float]
+    """Empty as long as it is not scored."""
 
 
-def _evaluate(setup: Setup, step: int) -> Evaluated | None:
-    found = checkpoint.verify(checkpoint.folder(setup.spec.directory) / f"step-{step:08d}")
+def _end(setup: Setup, channel: Channel, curve: Curve, order: dict[str, Any], last: Evaluated) -> None:
+    """Scores the last checkpoint, if that is not done, and lets the exporters that wait for it write, in any case.
+
+    With {"score": False} it cannot be scored, as the supervisor knows: an attempt took the whole process with it.
+    """
+    failure = None
+    if not last.figures and order.get("score", True):
+        try:
+            last = _score(setup, channel, curve, last)
+        except Exception as error:
+            failure = _why(setup, error)
+    exports.run_exporters(setup, last.model, last.figures, last=True)
+    if failure is not None:
+        raise TrainerError(failure, Exit.EVALUATION)
+    channel.tell("done", step=last.step)
+
+
+def _known(setup: Setup, step: int, records: dict[int, dict[str, Any]]) -> Evaluated:
+    """The last checkpoint, with the figures that a process before this one found."""
+    found = _load(setup, step)
     if found is None:
-        # Pruned while we looked, or damaged; the chief says so when it restores.
+        raise TrainerError(f"the last checkpoint, of step {step}, is damaged or gone", Exit.EVALUATION)
+    figures = {name: value for name, value in records.get(step, {}).items() if name not in ("step", "time")}
+    return found._replace(figures=figures)
+
+
+def _load(setup: Setup, step: int) -> Evaluated | None:
+    """A checkpoint's model, not scored; None if the checkpoint is damaged, or was pruned meanwhile.
+
+    Raises:
+        UserError: it does not fit the spec.
+    """
+    loaded = checkpoint.load(checkpoint.folder(setup.spec.directory) / checkpoint.name(step))
+    if loaded is None:
         return None
+    found, values = loaded
     if different := checkpoint.differences(found.meta, setup.spec):
         raise checkpoint.refusal(found.meta, setup.spec.directory, different)
-    return Evaluated(step, *training.evaluate(setup, checkpoint.read(found)))
+    return Evaluated(step, training.copy_of_model(setup, values), {})
 
 
-def _tell(channel: Channel, curve: Curve, found: Evaluated) -> None:
-    curve.add(found.step, found.figures)
-    text = " ".join(f"{name}={value:.4f}" for name, value in found.figures.items())
-    channel.tell("scored", step=found.step, **found.figures)
+def _score(setup: Setup, channel: Channel, curve: Curve, found: Evaluated) -> Evaluated:
+    figures = training.score(setup, found.model)
+    curve.add(found.step, figures)
+    text = " ".join(f"{name}={value:.4f}" for name, value in figures.items())
+    channel.tell("scored", step=found.step, **figures)
     channel.tell("line", text=f"checkpoint {found.step}: test {text}")
+    return found._replace(figures=figures)
+
+
+def _why(setup: Setup, error: Exception) -> str:
+    traceback.print_exception(error)  # into the log
+    if isinstance(error, TrainerError):
+        return str(error)
+    place = where_it_failed(error, setup.spec.workload)
+    return place or f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"

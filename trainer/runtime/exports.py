@@ -26,16 +26,28 @@ def export(model: Any, model_dir: str) -> None:
 
 
 def run_exporters(setup: Setup, model: Any, figures: dict[str, float], last: bool) -> None:
-    """Lets each exporter of the workload's EvalSpec write exporters/NAME, with the figures it was chosen for."""
+    """Lets each exporter of the workload's EvalSpec write exporters/NAME, with the figures it was chosen for.
+
+    There are no figures where the last checkpoint cannot be scored: exporters that choose by one are left out then.
+    """
     for exporter in setup.workload.eval_spec.exporters if setup.workload.eval_spec else ():
         folder = Path(setup.spec.directory) / "exporters" / exporter.name
-        if exporter.wanted(figures, read_json(folder / "figures.json") or None, last):
+        if _wanted(exporter, figures, read_json(folder / "figures.json") or None, last):
 
             def write(temporary: Path, exporter: Any = exporter) -> None:
                 exporter.export(model, temporary)
                 (temporary / "figures.json").write_text(json.dumps(figures) + "\n")
 
             _replace(folder, write)
+
+
+def _wanted(exporter: Any, figures: dict[str, float], best: dict[str, float] | None, last: bool) -> bool:
+    try:
+        return bool(exporter.wanted(figures, best, last))
+    except KeyError:
+        if figures:
+            raise
+        return False
 
 
 def _replace(target: Path, write: Callable[[Path], None]) -> None:

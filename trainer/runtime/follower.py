@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 from typing import TYPE_CHECKING, Any
 
 from trainer.job.errors import Exit
 from trainer.job.tf_config import Task
-from trainer.runtime import control, job_state
+from trainer.runtime import control, job_state, scoring
 from trainer.runtime.lines import SAY_SECONDS, say, say_error
 from trainer.runtime.reports import Reply
 
@@ -59,7 +58,7 @@ async def follow(supervisor: Supervisor, session: Any) -> Exit:
         seen, known = now, reply.version
         if reply.phase in ("done", "failed"):
             return await _end(supervisor, reply)
-        await supervisor.act(reply)
+        await (scoring.keep_scoring(supervisor, reply) if task.type == "evaluator" else supervisor.act(reply))
         if _may_leave(supervisor, reply):
             return Exit.STOPPED
 
@@ -77,12 +76,7 @@ async def _end(supervisor: Supervisor, reply: Reply) -> Exit:
     if reply.phase == "failed":
         say_error(reply.message)
     elif supervisor.task.type == "evaluator":
-        if supervisor.running is None or not supervisor.running.alive:
-            await supervisor.go(reply.generation, reply.resume_step)
-        assert supervisor.running is not None
-        supervisor.running.finalise(reply.step)
-        with contextlib.suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(supervisor.running.ended(), supervisor.spec.deadlines.rendezvous)
+        return await scoring.score_last(supervisor, reply)
     return Exit(reply.code)
 
 

@@ -87,6 +87,15 @@ def completed(spec: JobSpec) -> dict[str, Any]:
     return result if is_ours else {}
 
 
+def set_warning(model_dir: str, task: str, text: str | None) -> None:
+    """Puts this task's warning, which begins with its name, into the result of a job that is over, in place of the one
+    that it had. The chief, who wrote the result, has told this task since, and writes it no more."""
+    result = read_json(result_path(model_dir))
+    if result:
+        others = [known for known in result.get("warnings", []) if not known.startswith(task)]
+        write_json(result_path(model_dir), {**result, "warnings": others if text is None else [*others, text]})
+
+
 def read_json(path: Path) -> dict[str, Any]:
     """The object in a file; empty if there is none."""
     try:

@@ -106,9 +106,9 @@ class Child:
         """Asks it to save a checkpoint and end."""
         self._order({"stop": True})
 
-    def finalise(self, step: int) -> None:
-        """Tells an evaluator which checkpoint is the last."""
-        self._order({"final": step})
+    def finalise(self, step: int, score: bool) -> None:
+        """Tells an evaluator which checkpoint is the last, and whether to score it or only to export it."""
+        self._order({"final": step, "score": score})
 
     def kill(self, why: str | None = None) -> None:
         if self.alive:

@@ -108,7 +108,7 @@ class Rendezvous:
         elif report.restarts > member.report.restarts and self.phase == "running":
             self._lost(report.task, report.reason, now)
         member.report, member.seen, member.silent = report, now, False
-        if report.failure is not None and not report.blames_peer:
+        if report.failure is not None and not report.blames_peer and report.task not in self.evaluators:
             self._fail(report.task, *report.failure)
         elif report.lost and report.lost == self.generation:
             self._task_lost |= not report.blames_peer
@@ -177,9 +177,10 @@ class Rendezvous:
             self.progress.fruitless = 0
             self._re_form("", now)
 
-    def end(self, code: Exit, message: str) -> None:
-        """The job is over. The first verdict stands."""
+    def end(self, code: Exit, message: str, step: int | None = None) -> None:
+        """The job is over, at this step if it succeeded. The first verdict stands."""
         if self.phase not in ("done", "failed"):
+            self._step = self._step if step is None else step
             self.phase = "done" if code is Exit.OK else "failed"
             self.code, self.message = code, message
             self.version += 1

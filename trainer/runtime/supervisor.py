@@ -76,6 +76,8 @@ class Supervisor:
         self.blames_peer = False
         self.restarts, self._retry_at = 0, 0.0
         self._standby_failures, self._standby_at = 0, 0.0
+        self.stillborn = 0
+        """Children of an evaluator in a row that ended without a score."""
         self.first_step_at: float | None = None
         self.phase = "forming"
 
@@ -158,16 +160,18 @@ class Supervisor:
             if not child.alive:
                 self.running = None
         elif reply.phase == "running" and self.leaving_since is None:
-            if self.task.type == "evaluator" and not reply.step:
-                # Nothing to score yet; its import would slow down those who train.
-                pass
-            elif child is None or child.generation != reply.generation:
+            if child is None or child.generation != reply.generation:
                 await self.go(reply.generation, reply.resume_step)
-            elif not child.alive and self.restarts_alone() and time.monotonic() >= self._retry_at:
-                self.restarts += 1
-                self._retry_at = time.monotonic() + BACKOFF_SECONDS[min(self.restarts, len(BACKOFF_SECONDS) - 1)]
-                await self.go(reply.generation, reply.resume_step)
+            elif not child.alive and self.restarts_alone():
+                await self.go_again(reply)
         await self.look_after_children()
+
+    async def go_again(self, reply: Reply) -> None:
+        """Replaces a child that died, unless it is too early to."""
+        if time.monotonic() >= self._retry_at:
+            self.restarts += 1
+            self._retry_at = time.monotonic() + BACKOFF_SECONDS[min(self.restarts, len(BACKOFF_SECONDS) - 1)]
+            await self.go(reply.generation, reply.resume_step)
 
     async def wait_for_change(self, seconds: float) -> None:
         """Until something changed here, or that long."""
@@ -220,6 +224,10 @@ class Supervisor:
             say(event["text"])
         elif kind == "start" and "line" in event:
             say(f"{event['line']} generation={child.generation}")
+        elif kind == "scored":
+            self.stillborn = 0
+        elif kind == "error" and self.task.type == "evaluator":
+            pass  # the job goes on without it, and this task tries again
         elif kind == "error" and (child is self.running or self.running is None):
             self.failure = child.failure
         elif kind == "step" and self.first_step_at is None and child is self.running:
@@ -238,6 +246,8 @@ class Supervisor:
         if child.result is not None or child.dismissed:
             return
         self.reason = child.why_it_ended()
+        if self.task.type == "evaluator":
+            self.stillborn += 1
         if not self.restarts_alone():
             self.lost = child.generation
         if child.blames_peer:

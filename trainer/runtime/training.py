@@ -256,7 +256,13 @@ def restore(setup: Setup, trainable: Trainable, total: int) -> tuple[int, list[s
 
 
 def evaluate(setup: Setup, values: checkpoint.Values) -> tuple[Any, dict[str, float]]:
-    """A copy of the model outside any strategy, with these values, and its figures on the test split.
+    """A copy of the model with these values, and its figures on the test split."""
+    model = copy_of_model(setup, values)
+    return model, score(setup, model)
+
+
+def copy_of_model(setup: Setup, values: checkpoint.Values) -> Any:
+    """The model with these values outside any strategy.
 
     Under parameter_server the trained variables live on the ps, and under multi_worker_mirrored a metric's
     result is a collective; a local copy needs neither.
@@ -264,25 +270,30 @@ def evaluate(setup: Setup, values: checkpoint.Values) -> tuple[Any, dict[str, fl
     model = setup.workload.model()
     for i, variable in enumerate(model.variables):
         variable.assign(values[f"model.{i:03d}"])
+    return model
+
+
+def score(setup: Setup, model: Any) -> dict[str, float]:
+    """A model's figures on the test split."""
     if setup.workload.evaluate is not None:
-        return model, {name: float(value) for name, value in setup.workload.evaluate(model).items()}
+        return {name: float(value) for name, value in setup.workload.evaluate(model).items()}
     if setup.spec.api == "keras_fit":
         found = model.evaluate(setup.evaluation(), verbose=0, return_dict=True)
-        return model, {name: float(value) for name, value in found.items()}
+        return {name: float(value) for name, value in found.items()}
     figures = {"loss": setup.loss, **setup.metrics}
 
     @tf.function(autograph=False)
-    def score(x: Any, y: Any) -> Any:
+    def sums_of(x: Any, y: Any) -> Any:
         prediction = model(x, training=False)
         return tf.stack([tf.reduce_sum(tf.cast(f(y, prediction), tf.float32)) for f in figures.values()])
 
     sums, count = np.zeros(len(figures)), 0
     for x, y in setup.evaluation():
-        sums += score(x, y).numpy()
+        sums += sums_of(x, y).numpy()
         count += len(tf.nest.flatten(y)[0])
     if count == 0:
         raise UserError(f"workload: {setup.workload.name}: there are no examples to evaluate on")
-    return model, {name: float(s / count) for name, s in zip(figures, sums, strict=True)}
+    return {name: float(s / count) for name, s in zip(figures, sums, strict=True)}
 
 
 def _cross_entropy(y: Any, prediction: Any) -> Any:

@@ -155,6 +155,22 @@ def test_an_evaluator_has_more_time_after_the_chiefs_success(
     assert "evaluator:0 | scored the last\n" in capfd.readouterr().out
 
 
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_an_evaluator_that_fails_does_not_end_the_job_nor_change_its_code(
+    spec: JobSpec, capfd: pytest.CaptureFixture[str], when: str
+) -> None:
+    fifo("over")
+    first, second = "os.open('over', os.O_WRONLY)", "open('over').read()"
+    chief, evaluator = (first, second) if when == "after" else (second, first)
+    Path("runs/j").mkdir(parents=True)
+    Path("runs/j/result.json").write_text('{"status": "succeeded", "warnings": ["evaluator:0: too slow"]}')
+    tasks = {"chief_0": chief, "evaluator_0": f"{evaluator}; sys.exit(17)"}
+    assert local.run(make(tasks={"evaluator": 1}), command=stand_in(**tasks)) == Exit.OK
+    out, _ = capfd.readouterr()
+    assert "local | evaluator:0 ended with exit code 17 (the evaluator did not score the last checkpoint" in out
+    assert ["warning", "evaluator:0:", "too", "slow"] in [line.split() for line in out.splitlines()]
+
+
 def test_a_task_killed_after_the_chiefs_success_changes_nothing(spec: JobSpec) -> None:
     fifo("done")
     worker = "if once('before'): open('done').read(); die()"

@@ -17,6 +17,7 @@ def test_exit_codes_never_change_for_those_who_rely_on_them() -> None:
         "GAVE_UP": 14,
         "CHIEF_LOST": 15,
         "TARGET": 16,
+        "EVALUATION": 17,
         "STOPPED": 143,
     }
 

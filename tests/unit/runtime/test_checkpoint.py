@@ -2,6 +2,7 @@ import json
 import shutil
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -175,6 +176,37 @@ checkpoint.save({str(tmp_path)!r}, 200, {{"model.000": numpy.zeros(9)}}, {{}})
     save(tmp_path, 200)
     checkpoint.prune(tmp_path, 3)
     assert files(tmp_path) == ["step-00000200"]
+
+
+def test_what_reads_while_the_chief_prunes_gets_a_whole_checkpoint_or_none(tmp_path: Path) -> None:
+    """Another process, the evaluator's, which the chief does not wait for."""
+    over = threading.Event()
+
+    def train() -> None:
+        for step in range(1, 150):
+            save(tmp_path, step)
+            checkpoint.prune(tmp_path, 1)
+        over.set()
+
+    writer = threading.Thread(target=train)
+    writer.start()
+    found = 0
+    while not over.is_set():
+        for step in checkpoint.steps(tmp_path)[-1:]:
+            loaded = checkpoint.load(checkpoint.folder(tmp_path) / checkpoint.name(step))
+            if loaded is not None:
+                assert (loaded[0].step, float(loaded[1]["model.000"][7, 7])) == (step, step)
+                found += 1
+    writer.join()
+    assert found > 1
+    assert checkpoint.steps(tmp_path) == [149]
+
+
+@pytest.mark.parametrize(("damage", "name"), DAMAGES)
+def test_a_damaged_checkpoint_is_not_loaded(tmp_path: Path, damage: Any, name: str) -> None:
+    path = checkpoint.save(tmp_path, 5, values(), {})
+    damage(path / name)
+    assert checkpoint.load(path) is None
 
 
 # What must fit. -----------------------------------------------------------------------------------

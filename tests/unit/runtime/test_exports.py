@@ -76,6 +76,12 @@ def written(model_dir: Path, name: str) -> tuple[str, float]:
     return (folder / "model").read_text(), json.loads((folder / "figures.json").read_text())["loss"]
 
 
+def test_without_figures_those_that_need_none_write(tmp_path: Path) -> None:
+    """Where the last checkpoint cannot be scored."""
+    exports.run_exporters(setup(tmp_path, Latest("latest"), Best("best"), Final("final")), "model", {}, last=True)
+    assert sorted(path.name for path in (tmp_path / "exporters").iterdir()) == ["final", "latest"]
+
+
 def test_an_exporter_writes_the_model_and_the_figures_it_was_chosen_for(tmp_path: Path) -> None:
     model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
     run(setup(tmp_path, LatestExporter("newest")), model, 0.25)

@@ -47,6 +47,17 @@ def test_the_result_lies_in_model_dir() -> None:
     assert job_state.result_path("runs/j") == Path("runs/j/result.json")
 
 
+def test_a_warning_of_a_task_takes_the_place_of_the_one_before(tmp_path: Path) -> None:
+    job_state.set_warning(str(tmp_path), "evaluator:0", "evaluator:0: of no job")
+    path = job_state.result_path(str(tmp_path))
+    assert not path.exists()
+    job_state.write_json(path, {"steps": 5, "warnings": ["evaluator:0: not yet", "another"]})
+    job_state.set_warning(str(tmp_path), "evaluator:0", "evaluator:0: too slow")
+    assert job_state.read_json(path) == {"steps": 5, "warnings": ["another", "evaluator:0: too slow"]}
+    job_state.set_warning(str(tmp_path), "evaluator:0", None)
+    assert job_state.read_json(path) == {"steps": 5, "warnings": ["another"]}
+
+
 # Whole or not at all. -----------------------------------------------------------------------------
 
 

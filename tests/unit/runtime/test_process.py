@@ -198,7 +198,7 @@ def test_orders_after_its_end_do_no_harm(log: Path) -> None:
             await child.ended()
             child.go(2, 0)
             child.stop()
-            child.finalise(3)
+            child.finalise(3, True)
             await child.ended()
 
     run(scenario())

@@ -189,6 +189,22 @@ def test_an_evaluator_that_is_restarted_disturbs_nobody(tasks: dict[str, int]) -
     assert "evaluator:0 lost (its supervisor was restarted); nobody waits for it" in job.told
 
 
+@pytest.mark.parametrize("code", [Exit.USER, Exit.BUG, Exit.EVALUATION, Exit.OK])
+def test_a_failure_of_the_evaluator_is_not_the_jobs(code: Exit) -> None:
+    job = Job({**PS, "evaluator": 1})
+    job.run()
+    assert job.report("evaluator:0", failure=(int(code), "pruned meanwhile")).phase == "running"
+    assert job.outcome == ("running", Exit.OK)
+
+
+def test_the_last_step_is_told_even_if_no_report_named_it() -> None:
+    job = Job({**PS, "evaluator": 1})
+    job.run()
+    job.report("chief:0", status={"step": 90})
+    job.core.end(Exit.OK, "", 100)
+    assert job.report("evaluator:0").step == 100
+
+
 def test_the_evaluator_is_never_required() -> None:
     job = Job({**PS, "evaluator": 1})
     job.run()
