@@ -26,6 +26,20 @@ def values(model_dir: Path, step: int) -> dict[str, Any]:
         return {name: archive[name] for name in archive.files}
 
 
+def test_a_chiefs_supervisor_that_stood_still_takes_nobody_for_lost_or_hung(tmp_path: Path) -> None:
+    deadlines = {"task_lost": 3, "hang": 6}
+    with Job(tmp_path, mirrored(steps=30_000, workload=PACED, deadlines=deadlines)) as job:
+        job.until_step(20)
+        supervisor = job.pid("worker:0", "pid")
+        os.kill(supervisor, signal.SIGSTOP)
+        time.sleep(12)  # the pause is what this test is about
+        os.kill(supervisor, signal.SIGCONT)
+        step = job.until("the chief answers", lambda s: s.get("step"))["step"]
+        status = job.until_step(step + 50)
+        assert status["generation"] == 1, job.output
+        assert " lost (" not in job.output
+
+
 @pytest.mark.parametrize(
     ("spec", "task", "which"),
     [

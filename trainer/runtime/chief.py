@@ -37,17 +37,22 @@ class Chief:
         self._spec, self._task = supervisor.spec, supervisor.task
         self._directory = self._spec.directory
         self._lock = job_state.lock(self._directory)
-        self._state = job_state.load(self._directory, platform.process_started())
-        self._begun = time.monotonic()
+        self._clock = supervisor.clock
+        age = platform.process_age()
+        self._state = job_state.load(self._directory, time.time() - age)
+        # The wall clock counts only from process to process: it may step, and differ on another machine.
+        before = max(age, time.time() - self._state.started)
+        self._started = time.monotonic() - before
+        begun = self._clock()
         self._rendezvous = Rendezvous(
             self._spec,
             self._task,
             self._state.generation,
-            self._begun,
+            begun,
             lambda: self._newest_step() or 0,
             Progress(self._state.step, self._state.fruitless),
         )
-        self._state_saved = self._begun
+        self._state_saved = time.monotonic()
         self._news = asyncio.Event()
         self._announced = self._rendezvous.version
         self._events_said = 0
@@ -55,7 +60,7 @@ class Chief:
         self._asked_to_stop = 0
         self._refused: set[tuple[str, str]] = set()
         # Before anybody else can: the others are compared with it.
-        self._rendezvous.report(supervisor.report(), self._begun)
+        self._rendezvous.report(supervisor.report(), begun)
 
     async def run(self, session: Any) -> Exit:
         """Until the job is over."""
@@ -75,7 +80,7 @@ class Chief:
         """A supervisor's report; held back while there is nothing new for it."""
         if report.task == self._task.name:
             return Reply("failed", 0, 0, self._rendezvous.version, Exit.MISMATCH, f"{report.task} is the chief itself")
-        reply = self._rendezvous.report(report, time.monotonic())
+        reply = self._rendezvous.report(report, self._clock())
         self._announce()
         if reply.version == known:
             news = self._news
@@ -96,7 +101,7 @@ class Chief:
 
     def status(self) -> dict[str, Any]:
         """The whole job's view, for /status."""
-        rendezvous, now = self._rendezvous, time.monotonic()
+        rendezvous, now = self._rendezvous, self._clock()
         tasks = rendezvous.status(now)
         own = self._supervisor.status()
         for name, row in own.pop("workers", {}).items():
@@ -108,16 +113,20 @@ class Chief:
             "generation": rendezvous.generation,
             "last_checkpoint": self._newest_step(),
             "waiting_for": rendezvous.waiting_for(now) or None if rendezvous.phase == "forming" else None,
-            "seconds": now - self._begun,
+            "seconds": self._seconds(),
             "events": rendezvous.events,
             "tasks": tasks,
             "end": {"code": int(rendezvous.code), "message": rendezvous.message} if ended else None,
         }
 
+    def _seconds(self) -> float:
+        """Since the job's start, those before a restart of the chief included."""
+        return time.monotonic() - self._started
+
     async def _lead(self, session: Any) -> None:
-        supervisor, rendezvous, said = self._supervisor, self._rendezvous, time.monotonic()
+        supervisor, rendezvous, said = self._supervisor, self._rendezvous, self._clock()
         while rendezvous.phase not in ("done", "failed"):
-            now = time.monotonic()
+            now = self._clock()
             self._dial(session)
             rendezvous.report(supervisor.report(), now)
             rendezvous.tick(now)
@@ -144,7 +153,7 @@ class Chief:
         if child is None:
             return
         if self._state.seconds_to_first_step is None and self._supervisor.first_step_at is not None:
-            self._state.phases = _phases(self._state.started, child.times)
+            self._state.phases = _phases(self._started, child.times)
             self._state.seconds_to_first_step = round(sum(self._state.phases.values()), 3)
             job_state.save(self._directory, self._state)
         self._state.examples_per_second = child.status.get("examples_per_second", self._state.examples_per_second)
@@ -155,7 +164,7 @@ class Chief:
             say(f"done: {told[:_TOLD_CHARACTERS]} generations={self._rendezvous.generation}")
             self._rendezvous.end(Exit.OK, "", child.result.get("step"))
         elif not child.alive and child.status.get("stopped_well"):
-            self._rendezvous.generation_over(time.monotonic())
+            self._rendezvous.generation_over(self._clock())
         elif child.alive and self._asked_to_stop != child.generation and self._a_ps_is_leaving():
             child.stop()
             self._asked_to_stop = child.generation
@@ -185,11 +194,11 @@ class Chief:
             job_state.forget(self._directory)
             if rendezvous.code is not Exit.OK:
                 say_error(rendezvous.message)
-        deadline = time.monotonic() + LINGER_SECONDS
+        deadline = self._clock() + LINGER_SECONDS
         own = rendezvous.members.get(self._supervisor.task.name)
         if own is not None:
             own.told_end = True
-        while not rendezvous.all_told(now := time.monotonic()) and now < deadline:
+        while not rendezvous.all_told(now := self._clock()) and now < deadline:
             await self._supervisor.wait_for_change(0.1)
         await asyncio.sleep(LAST_ANSWERS_SECONDS)
         return rendezvous.code
@@ -197,10 +206,9 @@ class Chief:
     def _announce(self) -> None:
         """Wakes everybody whose report is held, and says new events."""
         rendezvous = self._rendezvous
-        for event in rendezvous.events:
-            if event["time"] > self._events_said:
-                say(event["text"])
-                self._events_said = event["time"]
+        new, self._events_said = rendezvous.noted - self._events_said, rendezvous.noted
+        for event in rendezvous.events[max(0, len(rendezvous.events) - new) :]:
+            say(event["text"])
         if rendezvous.version != self._announced:
             self._announced = rendezvous.version
             if rendezvous.generation != self._state.generation:
@@ -229,7 +237,7 @@ class Chief:
             problem = None if there == wanted else f"at {address[0]}:{address[1]} is {there}, not {wanted}"
             if problem is None and member and identity.incarnation != member.report.incarnation:
                 problem = f"at {address[0]}:{address[1]} another process calls itself {name}"
-        now = time.monotonic()
+        now = self._clock()
         if member is None:
             self._rendezvous.no_shows[name] = problem or "its supervisor is there, but did not report yet"
         else:
@@ -284,7 +292,7 @@ class Chief:
             "job": self._spec.name,
             "strategy": self._spec.strategy,
             **figures,
-            "seconds": round(time.time() - self._state.started, 3),
+            "seconds": round(self._seconds(), 3),
             "generations": rendezvous.generation,
             # Until the evaluator has scored the last checkpoint: it takes this away, or gives the reason.
             "warnings": [f"{name}: the last checkpoint is not scored yet" for name in rendezvous.evaluators],

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from typing import TYPE_CHECKING, Any
 
 from trainer.job.errors import Exit
@@ -23,7 +22,7 @@ GONE_SECONDS = 3.0
 async def follow(supervisor: Supervisor, session: Any) -> Exit:
     """Until the chief says that the job is over, this task may leave, or the chief is lost."""
     task, deadlines = supervisor.task, supervisor.spec.deadlines
-    chief, known, seen, said = task.control_address(*task.chief), 0, time.monotonic(), time.monotonic()
+    chief, known, seen, said = task.control_address(*task.chief), 0, supervisor.clock(), supervisor.clock()
     while True:
         asking = asyncio.create_task(control.send_report(session, chief, supervisor.report(), known, supervisor.secret))
         change = asyncio.create_task(supervisor.changed.wait())
@@ -36,7 +35,7 @@ async def follow(supervisor: Supervisor, session: Any) -> Exit:
             await asyncio.wait({asking})
             known = 0
             continue
-        now = time.monotonic()
+        now = supervisor.clock()
         try:
             reply = asking.result()
         except ConnectionError as error:

@@ -28,7 +28,7 @@ def again(log: Path) -> Exit | None:
     found = job_state.read_json(path)
     if not found:
         return None
-    if found["left"] <= 0 or time.time() - found["time"] > RECENT_SECONDS:
+    if found["left"] <= 0 or not 0 <= _now() - found["time"] <= RECENT_SECONDS:
         path.unlink(missing_ok=True)
         return None
     _write(path, "r+", {**found, "left": found["left"] - 1})
@@ -38,7 +38,7 @@ def again(log: Path) -> Exit | None:
 def remember(log: Path, code: Exit) -> None:
     restarts = int(os.environ.get(RESTARTS_VARIABLE) or 0)
     if restarts and code is not Exit.OK and not code.retryable and log != Path(os.devnull):
-        _write(_path(log), "w", {"code": int(code), "time": time.time(), "left": restarts})
+        _write(_path(log), "w", {"code": int(code), "time": _now(), "left": restarts})
 
 
 def _write(path: Path, mode: str, value: dict[str, float]) -> None:
@@ -46,6 +46,11 @@ def _write(path: Path, mode: str, value: dict[str, float]) -> None:
     # the task really tries again, that often.
     with contextlib.suppress(OSError), path.open(mode) as file:
         file.write(json.dumps(value).ljust(_LENGTH))
+
+
+def _now() -> float:
+    # Of the machine, not of the wall: containers share it, and after a reboot it is less than before.
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 def _path(log: Path) -> Path:

@@ -8,7 +8,6 @@ import importlib.metadata
 import os
 import platform
 import signal
-import time
 from pathlib import Path
 
 from trainer import __version__
@@ -51,11 +50,11 @@ def die_with_parent(number: signal.Signals) -> None:
         os.kill(os.getpid(), number)
 
 
-def process_started() -> float:
-    """When this process was started, in seconds since the epoch (proc(5): starttime is field 22, in ticks)."""
+def process_age() -> float:
+    """Seconds since this process was started (proc(5): starttime is field 22, in ticks)."""
     ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
     up = float(Path("/proc/uptime").read_text().split()[0])
-    return time.time() - up + ticks / os.sysconf("SC_CLK_TCK")
+    return up - ticks / os.sysconf("SC_CLK_TCK")
 
 
 def _version(*names: str) -> str:

@@ -39,19 +39,24 @@ _FAST = {
 class Child:
     """One process. `status` merges its events; `on_change` is called at each, and at its end."""
 
-    def __init__(self, task: Task, on_change: Callable[[Child, dict[str, Any]], None]) -> None:
-        self._task_type, self._on_change = task.type, on_change
+    def __init__(
+        self,
+        task: Task,
+        on_change: Callable[[Child, dict[str, Any]], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._task_type, self._on_change, self._clock = task.type, on_change, clock
         self._oom_kills = platform.oom_kills()
         self._mark = orphans.mark(next(_numbers))
         self._process: asyncio.subprocess.Process
         self._watcher: asyncio.Task[None]
         self.generation = 0
         self.warm = False
-        self.last_sign = time.monotonic()
+        self.last_sign = clock()
         self.status: dict[str, Any] = {}
         self.result: dict[str, Any] | None = None
         self.times: dict[str, float] = {}
-        """When it was told to go, and when it first told of each kind of event; seconds since the epoch."""
+        """When it was told to go, and when it first told of each kind of event; by time.monotonic()."""
         self.exit: int | None = None
         self.failure: tuple[int, str] | None = None
         self.blames_peer = False
@@ -62,10 +67,15 @@ class Child:
 
     @classmethod
     async def start(
-        cls, task: Task, log: Path, more_environ: dict[str, str], on_change: Callable[[Child, dict[str, Any]], None]
+        cls,
+        task: Task,
+        log: Path,
+        more_environ: dict[str, str],
+        on_change: Callable[[Child, dict[str, Any]], None],
+        clock: Callable[[], float] = time.monotonic,
     ) -> Child:
         """Starts the process. Its stdout is ours, its stderr, where TensorFlow talks, goes to the log file."""
-        child = cls(task, on_change)
+        child = cls(task, on_change, clock)
         ours, theirs = os.pipe()
         environ = {
             "TF_CPP_MIN_LOG_LEVEL": "1",
@@ -99,7 +109,7 @@ class Child:
 
     def go(self, generation: int, resume_step: int) -> None:
         self.generation = generation
-        self.times["go"] = time.time()
+        self.times["go"] = time.monotonic()
         self._order({"go": {"generation": generation, "resume_step": resume_step}})
 
     def stop(self) -> None:
@@ -176,7 +186,7 @@ class Child:
 
     async def _read(self, reader: asyncio.StreamReader) -> None:
         while line := await reader.readline():
-            self.last_sign = time.monotonic()
+            self.last_sign = self._clock()
             event = json.loads(line)
             if event["event"] != "alive":
                 self._take(event)
@@ -184,7 +194,7 @@ class Child:
     def _take(self, event: dict[str, Any]) -> None:
         kind = event["event"]
         fields = {key: value for key, value in event.items() if key != "event"}
-        self.times.setdefault(kind, time.time())
+        self.times.setdefault(kind, time.monotonic())
         if kind == "warm":
             self.warm = True
         elif kind in ("start", "step", "stopped", "scored"):

@@ -72,6 +72,9 @@ class Rendezvous:
         self.version = 1
         self.code, self.message = Exit.OK, ""
         self.events: list[dict[str, Any]] = []
+        """The newest."""
+        self.noted = 0
+        """How many there ever were."""
         self.start_lines: dict[str, str] = {}
         self._forming_since = now
         self._known = {*self.required, *self.evaluators}
@@ -163,6 +166,7 @@ class Rendezvous:
 
     def note(self, text: str) -> None:
         self.events = [*self.events[1 - EVENTS_KEPT :], {"time": time.time(), "text": text}]
+        self.noted += 1
 
     def reachable(self, name: str, incarnation: str, problem: str | None, now: float) -> None:
         """The verdict of dialling a member back at the address that TF_CONFIG gives it."""

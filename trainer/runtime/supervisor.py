@@ -23,6 +23,7 @@ from trainer.job.spec import JobSpec
 from trainer.job.tf_config import Task
 from trainer.runtime import last_end, orphans, platform, preflight
 from trainer.runtime.child import is_server
+from trainer.runtime.clock import ListeningClock
 from trainer.runtime.lines import here_line, say, say_error
 from trainer.runtime.process import Child
 from trainer.runtime.reports import Reply, Report
@@ -80,6 +81,7 @@ class Supervisor:
         """Children of an evaluator in a row that ended without a score."""
         self.first_step_at: float | None = None
         self.phase = "forming"
+        self.clock = ListeningClock()
 
     async def run(self) -> Exit:
         say(here_line(self.spec, self.task, self.versions))
@@ -92,6 +94,7 @@ class Supervisor:
         from trainer.runtime.follower import follow
 
         loop = asyncio.get_running_loop()
+        beat = asyncio.create_task(self.clock.run())
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._leave)
         preflight.check_tensorflow_port(self.task)
@@ -108,6 +111,7 @@ class Supervisor:
             async with control.client() as session:
                 code = await (chief.run(session) if chief else follow(self, session))
         finally:
+            beat.cancel()
             await self.end_children()
             await runner.cleanup()
         return code
@@ -189,7 +193,7 @@ class Supervisor:
         group = self.spec.tasks.of(self.task.type)
         # A server without GPUs of its own would take the memory of all that it sees.
         hidden = {} if group.gpus else {"CUDA_VISIBLE_DEVICES": "-1"}
-        return await Child.start(self.task, self.log, hidden, self._on_child)
+        return await Child.start(self.task, self.log, hidden, self._on_child, self.clock)
 
     async def go(self, generation: int, resume_step: int) -> None:
         child = self.spare
@@ -202,7 +206,7 @@ class Supervisor:
         if self.running is not None and self.running.alive:
             await self.running.dismiss()
         self.running = child
-        child.last_sign = time.monotonic()
+        child.last_sign = self.clock()
         child.go(generation, resume_step)
 
     async def look_after_children(self) -> None:
@@ -210,7 +214,7 @@ class Supervisor:
         if child is not None and child.alive:
             # The import of TensorFlow holds the GIL while its libraries load: until then silence is no hang.
             limit = self.spec.deadlines.hang if child.warm else self.spec.deadlines.rendezvous
-            if now - child.last_sign > limit:
+            if self.clock() - child.last_sign > limit:
                 child.kill(f"no sign of life for {limit:g} s")
         steady = self.first_step_at is not None and now - self.first_step_at > STANDBY_AFTER_SECONDS
         wanted = self.spec.warm_standby and not is_server(self.spec, self.task) and self.task.type != "evaluator"
