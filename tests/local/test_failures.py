@@ -283,6 +283,43 @@ def test_a_crash_at_the_same_step_of_each_generation_ends_the_job(tmp_path: Path
     assert "2 generations without a new step (max_restarts); last: worker:0 lost (killed by SIGSEGV)" in job.output
 
 
+LABELS = """import keras
+import numpy as np
+import tensorflow as tf
+from trainer.workloads.digits import model
+def data(shard):
+    y = np.arange(2000) % 13
+    return tf.data.Dataset.from_tensor_slices((np.zeros((2000, 8, 8), "float32"), y))
+"""
+RANKS = """import keras
+DATASET = "digits"
+loss = keras.losses.binary_crossentropy
+def model():
+    return keras.Sequential([keras.Input((8, 8)), keras.layers.Flatten(), keras.layers.Dense(1)])
+"""
+
+
+@pytest.mark.parametrize("make", [mirrored, parameter_server])
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (LABELS, "a step: InvalidArgumentError: Received a label value of 1"),
+        (RANKS, "loss(y, prediction): ValueError: Arguments `target` and `output` must have the same rank"),
+    ],
+    ids=["labels", "ranks"],
+)
+def test_an_error_of_the_users_is_theirs_though_the_last_frame_is_keras_or_tensorflows(
+    tmp_path: Path, make: Any, text: str, said: str
+) -> None:
+    workload = tmp_path / "mine.py"
+    workload.write_text(text)
+    with Job(tmp_path, make(workload=str(workload))) as job:
+        assert job.wait() == Exit.USER, job.output
+    assert f"workload: {workload}: {said}" in job.output
+    assert "unexpected" not in job.output
+    assert "generation 2" not in job.output
+
+
 def test_a_port_in_use_is_named(tmp_path: Path, environments: Environments) -> None:
     made = environments(mirrored(workers=1), tmp_path)
     task, environ = made["worker:0"]

@@ -74,10 +74,11 @@ def run(spec: JobSpec, task: Task, load: Load, _resume_step: int, channel: Chann
             raise UserError(
                 f"workload: {setup.workload.name}: model() has no trainable variables; nothing can be trained"
             )
+        warnings = training.check(setup, trainable.model, source)
         total = training.total_steps(setup, source)
         step, broken = training.restore(setup, trainable, total)
         counters = Counters(workers, 1 + len(setup.metrics))
-    for line in broken:
+    for line in [*warnings, *broken]:
         channel.tell("line", text=line)
     channel.tell("start", step=step, steps=total, line=start_line(spec, task, strategy.num_replicas_in_sync, step))
     iterator = iter(coordinator.create_per_worker_dataset(per_worker_dataset(setup, source, step)))

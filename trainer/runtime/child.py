@@ -156,6 +156,8 @@ def _report(error: BaseException, spec: JobSpec | None, channel: Channel) -> Exi
         error = UserError(text)
     elif inner is not None or theirs is not None:
         code, text = Exit.USER, inner or theirs or ""
+    elif spec is not None and (failed := _graph_error(error, spec.workload)) is not None:
+        code, text = Exit.USER, failed
     elif isinstance(error, OSError) and not isinstance(error, ConnectionError):
         code, text = Exit.USER, f"{error.filename or (spec and spec.directory)}: {error.strerror}"
     else:
@@ -167,6 +169,14 @@ def _report(error: BaseException, spec: JobSpec | None, channel: Channel) -> Exi
         return Exit.BUG
     channel.tell("error", code=int(code), message=text[:_MESSAGE_CHARACTERS])
     return code
+
+
+def _graph_error(error: BaseException, workload: str) -> str | None:
+    if "tensorflow" not in sys.modules:
+        return None
+    from trainer.runtime.user_code import graph_error
+
+    return graph_error(error, workload)
 
 
 def python_error(text: str, workload: str) -> str | None:

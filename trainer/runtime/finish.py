@@ -14,6 +14,7 @@ from trainer.job.errors import Exit, TrainerError, UserError
 from trainer.runtime import checkpoint, exports, training
 from trainer.runtime.channel import Channel
 from trainer.runtime.training import Setup, Trainable
+from trainer.runtime.user_code import calling
 
 
 class Saver:
@@ -73,7 +74,8 @@ def finish(setup: Setup, values: checkpoint.Values, channel: Channel, step: int,
     channel.tell("finishing", step=step)
     model, figures = training.evaluate(setup, values)
     try:
-        exports.export(model, setup.spec.directory)
+        with calling(setup.spec.workload, "the export of the model"):
+            exports.export(model, setup.spec.directory)
         if not setup.spec.tasks.evaluator:
             exports.run_exporters(setup, model, figures, last=True)
     except OSError as error:

@@ -7,6 +7,7 @@ N*b reads, and a resumed run goes on where it stopped without reading what came 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +20,8 @@ INT64_MAX = 2**63 - 1
 
 @dataclass(frozen=True)
 class Source:
-    """A split as eager tensors [n, ...] of inputs and labels, or as a tf.data.Dataset of one shard's examples.
+    """A split as eager tensors [n, ...] of inputs and labels, each one or a dict of them by name, or as a
+    tf.data.Dataset of one shard's examples.
 
     A graph captures eager tensors as inputs; NumPy arrays would be copied into it as constants, 2 GB at most.
     """
@@ -29,7 +31,7 @@ class Source:
 
     def count(self) -> int | None:
         """Number of examples, or None if a Dataset does not know."""
-        return None if self.arrays is None else len(self.arrays[0])
+        return None if self.arrays is None else len(tf.nest.flatten(self.arrays)[0])
 
 
 def source(value: Any, what: str) -> Source:
@@ -40,19 +42,68 @@ def source(value: Any, what: str) -> Source:
     """
     if isinstance(value, tf.data.Dataset):
         if not isinstance(value.element_spec, tuple) or len(value.element_spec) != 2:
-            raise UserError(f"workload: data({what!r}): the Dataset must yield (x, y), it yields {value.element_spec}")
+            raise UserError(
+                f"workload: data({what!r}): the Dataset must yield (x, y), it yields {value.element_spec}"
+                f"{_way_out(value.element_spec)}"
+            )
         return Source(dataset=value)
     if not isinstance(value, tuple) or len(value) != 2:
-        raise UserError(f"workload: data({what!r}): must give (x, y) or a tf.data.Dataset, gave {type(value).__name__}")
+        raise UserError(
+            f"workload: data({what!r}): must give (x, y) or a tf.data.Dataset, gave {type(value).__name__}"
+            f"{_way_out(value)}"
+        )
     try:
-        x, y = (tf.constant(part) for part in value)
+        x, y = (_tensors(part) for part in value)
     except (TypeError, ValueError) as error:
         raise UserError(f"workload: data({what!r}): must give arrays: {' '.join(str(error).split())[:200]}") from None
-    if x.shape.rank == 0 or y.shape.rank == 0:
+    parts = tf.nest.flatten((x, y))
+    if any(part.shape.rank == 0 for part in parts):
         raise UserError(f"workload: data({what!r}): must give arrays, gave single values")
-    if len(x) != len(y) or len(x) == 0:
-        raise UserError(f"workload: data({what!r}): x has {len(x)} examples and y {len(y)}; they must be equal, not 0")
+    counts = [len(part) for part in parts]
+    if len(counts) == 2 and (counts[0] != counts[1] or counts[0] == 0):
+        raise UserError(
+            f"workload: data({what!r}): x has {counts[0]} examples and y {counts[1]}; they must be equal, not 0"
+        )
+    if set(counts) != {counts[0]} or counts[0] == 0:
+        raise UserError(f"workload: data({what!r}): its arrays have {counts} examples; they must be equal, not 0")
     return Source(arrays=(x, y))
+
+
+def _tensors(part: Any) -> Any:
+    """An array as a tensor, or a dict of arrays by name as one of tensors."""
+    if isinstance(part, dict) and part:
+        return {name: tf.constant(array) for name, array in part.items()}
+    return tf.constant(part)
+
+
+def _way_out(given: Any) -> str:
+    """How to make a pair of what is none."""
+    if isinstance(given, tuple) and len(given) == 3:
+        return "; sample weights go into y, for your loss(y, prediction) to apply them"
+    if isinstance(given, dict):
+        return "; give a pair: the inputs, which may be a dict, and the labels"
+    return ""
+
+
+def require_examples(source: Source, model_inputs: Sequence[Any], workload: str) -> None:
+    """Whether a Dataset gives single examples, as far as the ranks of the model's inputs show it.
+
+    Raises:
+        UserError: it gives batches.
+    """
+    if source.dataset is None:
+        return
+    given = tf.nest.flatten(source.dataset.element_spec[0])
+    if len(given) != len(model_inputs):
+        return
+    for part, wanted in zip(given, model_inputs, strict=True):
+        shape = part.shape
+        # Keras takes a last dimension of 1 away, so with one more it may be an example.
+        if shape.rank == len(wanted.shape) and not (shape[-1] == 1 and wanted.shape[-1] != 1):
+            raise UserError(
+                f"workload: {workload}: data() gives a Dataset of batches, with x {shape} for the model's input "
+                f"{tuple(wanted.shape)}; it must give single examples: leave .batch(...) out, or add .unbatch()"
+            )
 
 
 def training(source: Source, *, batch: int, shards: int, index: Any, local: int, seed: int, start: int) -> Any:
@@ -71,8 +122,7 @@ def training(source: Source, *, batch: int, shards: int, index: Any, local: int,
         batches = source.dataset.repeat().batch(batch, drop_remainder=True)
         return batches.skip(start * local).prefetch(2)
     assert source.arrays is not None
-    x, y = source.arrays
-    count, per_step = len(x), batch * shards * local
+    arrays, count, per_step = source.arrays, source.count() or 0, batch * shards * local
     steps = count // per_step
     if steps == 0:
         raise UserError(f"train.batch_size: one step takes {per_step} examples, the data has {count}; make it smaller")
@@ -86,7 +136,7 @@ def training(source: Source, *, batch: int, shards: int, index: Any, local: int,
 
     @tf.autograph.experimental.do_not_convert
     def examples(row: Any) -> Any:
-        return tf.gather(x, row), tf.gather(y, row)
+        return tf.nest.map_structure(lambda tensor: tf.gather(tensor, row), arrays)
 
     epochs = tf.data.Dataset.range(start // steps, INT64_MAX)
     rows = epochs.flat_map(one_epoch).skip(start % steps * local)

@@ -19,6 +19,7 @@ from trainer.runtime.curve import Curve
 from trainer.runtime.finish import Saver, finish, raise_if_not_finite
 from trainer.runtime.lines import progress_line, start_line
 from trainer.runtime.training import Load, Setup, Trainable
+from trainer.runtime.user_code import calling
 from trainer.workloads import fit
 from trainer.workloads.workload import Shard
 
@@ -39,6 +40,7 @@ def run(spec: JobSpec, task: Task, load: Load, resume_step: int, channel: Channe
     with distribution.scope():
         trainable = _compiled(setup, distribution)
     source = _source(setup)
+    training.check(setup, trainable.model, source)
     total = training.total_steps(setup, source)
     if servers:
         with distribution.scope():
@@ -65,7 +67,8 @@ def run(spec: JobSpec, task: Task, load: Load, resume_step: int, channel: Channe
         is_chief=task.is_chief,
     )
     if step < total:
-        (setup.workload.fit or fit.fit)(trainable.model, arguments)
+        with calling(spec.workload, "model.fit"):
+            (setup.workload.fit or fit.fit)(trainable.model, arguments)
     if epochs.step < total:
         raise UserError(
             f"workload: {spec.workload}: fit() ended after step {epochs.step} of {total}; pass run.epochs, "
@@ -80,7 +83,8 @@ def run(spec: JobSpec, task: Task, load: Load, resume_step: int, channel: Channe
 def _compiled(setup: Setup, distribution: Any) -> Trainable:
     name = setup.spec.workload
     tf.keras.utils.set_random_seed(setup.spec.train.seed)
-    model = setup.workload.model()
+    with calling(name, "model()"):
+        model = setup.workload.model()
     if not isinstance(model, tf.keras.Model):
         raise UserError(
             f"workload: {name}: model() gave a {type(model).__module__.split('.')[0]} model, and under "

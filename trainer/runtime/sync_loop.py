@@ -47,9 +47,12 @@ def run(spec: JobSpec, task: Task, load: Load, resume_step: int, channel: Channe
     workers = len(task.members())
     local = strategy.num_replicas_in_sync // workers
     source = own_split(setup)
+    warnings = training.check(setup, trainable.model, source)
     total = training.total_steps(setup, source)
     step = restore_everywhere(strategy, setup, trainable, total, channel) if resume_step else 0
     channel.tell("start", step=step, steps=total, line=start_line(spec, task, strategy.num_replicas_in_sync, step))
+    for line in warnings if task.is_chief else ():
+        channel.tell("line", text=line)
 
     batch = batch_sizes(spec, task.counts)[1]
     setup.begin()

@@ -16,6 +16,7 @@ from trainer.job.spec import JobSpec
 from trainer.job.tf_config import Task
 from trainer.runtime import checkpoint, devices, gradients, inputs, platform
 from trainer.runtime.adam import Adam
+from trainer.runtime.user_code import called, calling
 from trainer.workloads import datasets, workload
 from trainer.workloads.estimator import Context, Hook
 from trainer.workloads.workload import Shard, Workload
@@ -41,7 +42,9 @@ class Setup:
         if self.workload.train_spec is not None:
             return inputs.Source()  # input_fn gives batches, see `training`
         if self.workload.data is not None:
-            return inputs.source(self.workload.data(shard), shard.split)
+            with calling(self.workload.name, f"data({shard.split!r})"):
+                given = self.workload.data(shard)
+            return inputs.source(given, shard.split)
         assert self.arrays is not None
         return inputs.source((self.arrays[f"x_{shard.split}"], self.arrays[f"y_{shard.split}"]), shard.split)
 
@@ -83,12 +86,14 @@ class Setup:
 
     @property
     def loss(self) -> PerExample:
-        return self.workload.loss or _cross_entropy
+        given = self.workload.loss
+        return called(self.workload.name, "loss" if given else "the default loss", given or _cross_entropy)
 
     @property
     def metrics(self) -> dict[str, PerExample]:
         if self.workload.metrics is not None:
-            return self.workload.metrics
+            name = self.workload.name
+            return {key: called(name, f"METRICS[{key!r}]", f) for key, f in self.workload.metrics.items()}
         # Accuracy means something only where the default loss, hence integer labels, are used.
         return {"accuracy": _accuracy} if self.workload.loss is None else {}
 
@@ -163,9 +168,7 @@ def build(setup: Setup) -> Trainable:
     """Model and optimizer, to be called inside the strategy's scope: Keras stores the strategy then."""
     spec, counts = setup.spec, setup.task.counts
     keras.utils.set_random_seed(spec.train.seed)
-    model = setup.workload.model()
-    if not model.built:
-        raise UserError(f"workload: {setup.workload.name}: model() must give a built model; begin with keras.Input")
+    model = _model(setup)
     _require_aggregation(setup, model)
     optimizer = OPTIMIZERS[spec.train.optimizer](learning_rate(spec, counts))
     if spec.communication.gradients == "bfloat16":
@@ -174,6 +177,79 @@ def build(setup: Setup) -> Trainable:
         optimizer = keras.optimizers.LossScaleOptimizer(optimizer)
     optimizer.build(model.trainable_variables)
     return Trainable(model, optimizer)
+
+
+def _model(setup: Setup) -> Any:
+    """A new model of the workload, whole."""
+    with calling(setup.workload.name, "model()"):
+        model = setup.workload.model()
+    what = f"workload: {setup.workload.name}: model() must give"
+    if not isinstance(model, (keras.Model, tf.keras.Model)):
+        raise UserError(f"{what} a Keras model, gave {type(model).__name__}")
+    if not model.built:
+        raise UserError(f"{what} a built model; begin with keras.Input")
+    return model
+
+
+def check(setup: Setup, model: Any, source: inputs.Source) -> list[str]:
+    """Looks whether data, model and loss fit, for what would train wrongly without an error: gives warnings.
+
+    Raises:
+        UserError: a Dataset of batches, or labels that the default loss cannot take.
+    """
+    name = setup.workload.name
+    inputs.require_examples(source, getattr(model, "inputs", None) or [], name)
+    if setup.workload.loss is not None or setup.spec.api == "keras_fit":
+        return []
+    outputs = getattr(model, "outputs", None) or []
+    if len(outputs) != 1:
+        return []
+    units = outputs[0].shape[-1]
+    if units == 1:
+        raise UserError(
+            f"workload: {name}: the model has one output, and the default loss tells classes apart; give loss()"
+        )
+    if source.arrays is not None and tf.is_tensor(labels := source.arrays[1]) and labels.dtype.is_integer and units:
+        # On a GPU the loss of such a label is NaN, and no error.
+        least, most = int(tf.reduce_min(labels)), int(tf.reduce_max(labels))
+        if least < 0 or most >= units:
+            raise UserError(
+                f"workload: {name}: data(): labels are {least} to {most}, and the last layer has {units} units; the "
+                f"default loss takes 0 to {units - 1}: give it more units, or other labels, or give loss()"
+            )
+    activation = _last_activation(outputs[0])
+    if activation in ("softmax", "sigmoid"):
+        return [
+            f"warning: workload: {name}: the last layer has {activation}, and the default loss expects logits; take "
+            "the activation away, or give loss()"
+        ]
+    return []
+
+
+def _last_activation(output: Any) -> str | None:
+    """Of the layer that gives the model's output, by name; an activation may be a layer of its own."""
+    layer = getattr(getattr(output, "_keras_history", None), "operation", None)
+    if type(layer).__name__ == "Softmax":
+        return "softmax"
+    return getattr(getattr(layer, "activation", None), "__name__", None)
+
+
+def predict(setup: Setup, model: Any, x: Any, *, training: bool) -> Any:
+    """What the model makes of a batch.
+
+    Raises:
+        UserError: it fails, or it makes variables only now: none of them would be trained.
+    """
+    count, name = len(model.variables), setup.workload.name
+    try:
+        with calling(name, "model(x)", x=x):
+            return model(x, training=training)
+    finally:
+        if len(model.variables) != count:
+            raise UserError(
+                f"workload: {name}: model() must give a model with all its variables; begin with keras.Input, or let "
+                "model() call it once, on zeros of an example's shape behind a first dimension of 1"
+            )
 
 
 def _require_aggregation(setup: Setup, model: Any) -> None:
@@ -203,7 +279,7 @@ def make_step(setup: Setup, trainable: Trainable, replicas: int) -> Any:
     def step(batch: Any) -> Any:
         x, y = batch
         with tf.GradientTape() as tape:
-            prediction = model(x, training=True)
+            prediction = predict(setup, model, x, training=True)
             per_example = tf.cast(setup.loss(y, prediction), tf.float32)
             if per_example.shape.rank == 0:
                 raise UserError("workload: loss(y, prediction) must give one value per example, gave a scalar")
@@ -267,7 +343,7 @@ def copy_of_model(setup: Setup, values: checkpoint.Values) -> Any:
     Under parameter_server the trained variables live on the ps, and under multi_worker_mirrored a metric's
     result is a collective; a local copy needs neither.
     """
-    model = setup.workload.model()
+    model = _model(setup)
     for i, variable in enumerate(model.variables):
         variable.assign(values[f"model.{i:03d}"])
     return model
@@ -276,15 +352,17 @@ def copy_of_model(setup: Setup, values: checkpoint.Values) -> Any:
 def score(setup: Setup, model: Any) -> dict[str, float]:
     """A model's figures on the test split."""
     if setup.workload.evaluate is not None:
-        return {name: float(value) for name, value in setup.workload.evaluate(model).items()}
+        with calling(setup.workload.name, "evaluate(model), which must give numbers by name"):
+            return {name: float(value) for name, value in setup.workload.evaluate(model).items()}
     if setup.spec.api == "keras_fit":
-        found = model.evaluate(setup.evaluation(), verbose=0, return_dict=True)
+        with calling(setup.workload.name, "model.evaluate"):
+            found = model.evaluate(setup.evaluation(), verbose=0, return_dict=True)
         return {name: float(value) for name, value in found.items()}
     figures = {"loss": setup.loss, **setup.metrics}
 
     @tf.function(autograph=False)
     def sums_of(x: Any, y: Any) -> Any:
-        prediction = model(x, training=False)
+        prediction = predict(setup, model, x, training=False)
         return tf.stack([tf.reduce_sum(tf.cast(f(y, prediction), tf.float32)) for f in figures.values()])
 
     sums, count = np.zeros(len(figures)), 0

@@ -2,7 +2,7 @@
 
 model() -> keras.Model          required: a plain Keras 3 model, built (it has an Input); for api keras_fit compiled too
 DATASET = "mnist"               the dataset if the spec names none; or a data function:
-data(shard) -> (x, y)           arrays of the whole split: we shard, shuffle, batch and resume; or
+data(shard) -> (x, y)           arrays of the whole split, or dicts of them: we shard, shuffle, batch and resume; or
             -> tf.data.Dataset  of single examples, this shard's only: we repeat, batch and skip
 loss(y, prediction)             optional: one value per example; default cross-entropy from logits
 METRICS = {"accuracy": f}       optional: f(y, prediction) gives one value per example
@@ -25,6 +25,7 @@ import ast
 import hashlib
 import importlib
 import importlib.util
+import re
 import sys
 import traceback
 from collections.abc import Callable
@@ -44,6 +45,8 @@ if TYPE_CHECKING:
 MODELS = ("mnist", "digits")
 GRAPHS = ("sum", "mean", "ensemble", "matmul", "matpow", "remote_gpu")
 """What comes with the package: for training, and for the strategy graph."""
+_COLOUR = re.compile(r"\x1b\[\d+m")
+"""In errors of Keras."""
 _CONTRACT = "see `trainer/workloads/workload.py` for what a workload file holds"
 
 
@@ -259,7 +262,7 @@ def where_it_failed(error: BaseException, workload: str) -> str | None:
     lines = [line for file, line in frames if Path(file) == Path(workload).absolute()]
     if not lines:
         return None
-    text = " ".join(str(error).split())
+    text = " ".join(_COLOUR.sub("", str(error)).split())
     return f"workload: {workload}:{lines[-1]}: {type(error).__name__}: {text[:300]}"
 
 

@@ -108,13 +108,23 @@ BAD: list[tuple[Any, str]] = [
     (None, "must give (x, y) or a tf.data.Dataset, gave NoneType"),
     (np.zeros(3), "must give (x, y) or a tf.data.Dataset, gave ndarray"),
     ((np.zeros(3),), "must give (x, y) or a tf.data.Dataset, gave tuple"),
-    ((np.zeros(3), np.zeros(3), np.zeros(3)), "must give (x, y) or a tf.data.Dataset, gave tuple"),
+    (
+        (np.zeros(3), np.zeros(3), np.zeros(3)),
+        "must give (x, y) or a tf.data.Dataset, gave tuple; sample weights go into y, for your loss(y, prediction) to",
+    ),
+    (
+        {"x": np.zeros(3), "y": np.zeros(3)},
+        "must give (x, y) or a tf.data.Dataset, gave dict; give a pair: the inputs, which may be a dict",
+    ),
     ((np.zeros(3), np.zeros(2)), "x has 3 examples and y 2; they must be equal, not 0"),
     ((np.zeros(0), np.zeros(0)), "x has 0 examples and y 0; they must be equal, not 0"),
     ((1, 2), "must give arrays, gave single values"),
     ((np.zeros(3), np.float32(1)), "must give arrays, gave single values"),
     (([[1, 2], [3]], [0, 1]), "must give arrays: Can't convert non-rectangular Python sequence to Tensor."),
-    (({"a": [1]}, [0]), "must give arrays: Attempt to convert a value ({'a': [1]})"),
+    (({"a": [[1, 2], [3]]}, [0, 1]), "must give arrays: Can't convert non-rectangular Python sequence to Tensor."),
+    (({"a": [1, 2], "b": [1]}, [0, 1]), "its arrays have [2, 1, 2] examples; they must be equal, not 0"),
+    (({"a": [], "b": []}, []), "its arrays have [0, 0, 0] examples; they must be equal, not 0"),
+    (({}, [0]), "must give arrays: "),
     (PAIRS.map(lambda x, y: x), "the Dataset must yield (x, y), it yields TensorSpec(shape=(), dtype=tf.int64"),
     (PAIRS.map(lambda x, y: (x, y, y)), "the Dataset must yield (x, y), it yields (TensorSpec("),
 ]
@@ -219,3 +229,63 @@ def test_steps_in_epochs(count: int, epochs: int, per_step: int, steps: int) -> 
 def test_epochs_of_a_dataset_are_refused() -> None:
     with pytest.raises(UserError, match=r"^train\.epochs: data\(\) gives a Dataset, .*; give train\.steps instead$"):
         inputs.steps_in_epochs(inputs.source(PAIRS, "train"), 1, 1)
+
+
+def test_arrays_by_name_are_read_together() -> None:
+    numbers = np.arange(26)
+    given = inputs.source(({"a": numbers, "b": np.stack([numbers, numbers], 1)}, {"c": -numbers}), "train")
+    assert given.count() == 26
+    dataset = inputs.training(given, batch=6, shards=1, index=0, local=1, seed=5, start=0)
+    for (x, y), plain in zip(dataset.take(9).as_numpy_iterator(), read(26, 9, batch=6), strict=True):
+        assert (x["a"] == plain).all()
+        assert (x["b"] == plain[:, None]).all()
+        assert (y["c"] == -plain).all()
+    assert [len(y["c"]) for _, y in inputs.evaluation(given, 20)] == [20, 6]
+
+
+def dataset_of(*shapes: tuple[int, ...]) -> Source:
+    arrays = tuple(np.zeros((4, *shape)) for shape in shapes)
+    return Source(dataset=tf.data.Dataset.from_tensor_slices((arrays, np.zeros(4))))
+
+
+# Each: shapes of what a Dataset yields, those of the model's inputs, and whether they are batches.
+YIELDED: list[tuple[list[tuple[int, ...]], list[tuple[int | None, ...]], bool]] = [
+    ([(8, 8)], [(None, 8, 8)], False),
+    ([(32, 8, 8)], [(None, 8, 8)], True),
+    ([(32, 5)], [(None, 5)], True),
+    ([(5, 1)], [(None, 5)], False),
+    ([(32, 1)], [(None, 1)], True),
+    ([()], [(None, 1)], False),
+    ([(3,), (4,)], [(None, 3), (None, 4)], False),
+    ([(9, 3), (9, 4)], [(None, 3), (None, 4)], True),
+    ([(9, 3), (9, 4)], [(None, 3)], False),
+    ([(9, 3)], [], False),
+]
+
+
+@pytest.mark.parametrize(("shapes", "model", "batches"), YIELDED)
+def test_a_dataset_of_batches_is_refused(
+    shapes: list[tuple[int, ...]], model: list[tuple[int | None, ...]], batches: bool
+) -> None:
+    given, model_inputs = dataset_of(*shapes), [tf.TensorSpec(shape) for shape in model]
+    if not batches:
+        inputs.require_examples(given, model_inputs, "mine.py")
+        return
+    with pytest.raises(UserError, match=r"^workload: mine\.py: data\(\) gives a Dataset of batches, with x \("):
+        inputs.require_examples(given, model_inputs, "mine.py")
+
+
+def test_a_dataset_of_batches_whose_size_is_not_known_is_refused() -> None:
+    given = Source(dataset=PAIRS.map(lambda x, y: (tf.zeros([8]), y)).batch(3))
+    with pytest.raises(UserError, match=r"with x \(None, 8\) for the model's input \(None, 8\); it must give single"):
+        inputs.require_examples(given, [tf.TensorSpec((None, 8))], "mine.py")
+
+
+def test_a_dataset_of_weights_or_dicts_is_refused_with_the_way_out() -> None:
+    for value, way_out in [
+        (PAIRS.map(lambda x, y: (x, y, y)), "; sample weights go into y, for your loss(y, prediction) to apply them"),
+        (PAIRS.map(lambda x, y: {"x": x, "y": y}), "; give a pair: the inputs, which may be a dict, and the labels"),
+    ]:
+        with pytest.raises(UserError) as caught:
+            inputs.source(value, "train")
+        assert str(caught.value).endswith(way_out)

@@ -1,0 +1,107 @@
+"""Errors of what the user brings, also where the last frame is Keras' or TensorFlow's: which call it was, on what."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+
+from trainer.job.errors import TrainerError, UserError
+from trainer.workloads.workload import original, where_it_failed
+
+LOST_PEER = (
+    tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.CancelledError, tf.errors.DeadlineExceededError,
+    tf.errors.InternalError, tf.errors.FailedPreconditionError, tf.errors.UnknownError,
+)  # fmt: skip
+"""What a call may raise because another task is gone."""
+_FRAME = re.compile(r'^ *File "(.+)", line (\d+), in .*\n?', re.MULTILINE)
+_NOISE = re.compile(
+    r"\x1b\[\d+m|Graph execution error:|Detected at node .* defined at \(most recent call last\):"
+    r"|\[\[\{\{node .*?\}\}\]\]|\[Op:\S+\]|^<stack_traces unavailable>$",
+    re.MULTILINE,
+)
+_HINTS = [
+    (r"Received a label value of (-?\d+) which is outside the valid range of \[0, (\d+)\)",
+     "the last layer has {1} units, so labels must be below {1}: give it more units, or other labels"),
+    (r"Cast string to \w+ is not supported", "text must become numbers, in data() or by a layer such as StringLookup"),
+    (r"OOM when allocating|failed to allocate memory", "the device has too little memory: lower train.batch_size"),
+]  # fmt: skip
+
+
+@contextlib.contextmanager
+def calling(workload: str, what: str, **given: Any) -> Iterator[None]:
+    """Turns what is raised within into a UserError: with file and line where a frame is the user's, else with the
+    call, and with the shapes of what it was given. What a lost peer or a file system causes passes.
+
+    Raises:
+        UserError: in place of any other error.
+    """
+    try:
+        yield
+    except (TrainerError, OSError, *LOST_PEER):
+        raise
+    except Exception as error:
+        place = where_it_failed(error, workload)
+        told = place or f"workload: {workload}: {what}: {type(error).__name__}: {essence(str(original(error)))}"
+        shapes = ", ".join(f"{name}: {_described(value)}" for name, value in given.items())
+        raise UserError("; ".join(filter(None, (told, shapes, hint(str(error), **given))))) from error
+
+
+def called(workload: str, what: str, function: Callable[..., Any]) -> Callable[[Any, Any], Any]:
+    """A function of (y, prediction) whose errors are told as `calling` tells them."""
+
+    def guarded(y: Any, prediction: Any) -> Any:
+        with calling(workload, f"{what}(y, prediction)", y=y, prediction=prediction):
+            given = function(y, prediction)
+            if given is None:
+                raise TypeError("it gives None; return one value per example")
+            return given
+
+    return guarded
+
+
+def graph_error(error: BaseException, workload: str) -> str | None:
+    """An error of an operation of the user's model, loss or data that ran in a graph, in one line; None for others.
+
+    The error names where the operation was made: the innermost of the user's lines is told.
+    """
+    if not isinstance(error, tf.errors.OpError) or isinstance(error, LOST_PEER):
+        return None
+    lines = [line for file, line in _FRAME.findall(str(error)) if Path(file) == Path(workload).absolute()]
+    place = f"workload: {workload}:{lines[-1]}" if lines else f"workload: {workload}: a step"
+    told = f"{place}: {type(error).__name__}: {essence(str(error))}"
+    return "; ".join(filter(None, (told, hint(str(error)))))
+
+
+def essence(text: str) -> str:
+    """The words of an error of Keras or TensorFlow, without colours and without the frames that it quotes."""
+    return " ".join(_NOISE.sub("", _FRAME.sub("", text)).split())[:300]
+
+
+def hint(text: str, y: Any = None, prediction: Any = None, **_: Any) -> str:
+    """What to change, for mistakes that are common; else nothing."""
+    for pattern, way_out in _HINTS:
+        if found := re.search(pattern, text):
+            return way_out.format(*found.groups())
+    if not (tf.is_tensor(y) and tf.is_tensor(prediction)) or None in (y.shape.rank, prediction.shape.rank):
+        return ""
+    if y.dtype == tf.string:
+        return "labels are text: give numbers in data()"
+    labels, outputs = y.shape[1:], prediction.shape[1:]
+    if outputs == [*labels, 1]:
+        return "give y a last dimension of 1 in data(): y[..., None]"
+    if labels.rank == outputs.rank and labels[-1:] == [1]:
+        return "take the last dimension of y away in data(): y[..., 0]"
+    if labels == outputs and labels.rank:
+        return "y seems to be one-hot: give class numbers in data(), y.argmax(-1), or loss()"
+    return ""
+
+
+def _described(value: Any) -> str:
+    parts = tf.nest.flatten(value)
+    told = [f"{part.dtype.name} {part.shape}" if tf.is_tensor(part) else type(part).__name__ for part in parts]
+    return told[0] if len(told) == 1 else f"[{', '.join(told)}]"
