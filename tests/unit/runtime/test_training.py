@@ -90,7 +90,7 @@ def test_a_model_that_is_none_is_refused() -> None:
         training.build(with_workload(model=lambda: 3))
 
 
-class Lazy(keras.Model):
+class Lazy(keras.Model):  # type: ignore[misc]
     """Says that it is built, and makes the variables of a layer when it is called."""
 
     def __init__(self) -> None:
