@@ -26,6 +26,8 @@ from trainer.job.names import CONTROL_PORT_VARIABLE, control_port, task_name
 from trainer.job.spec import JobSpec
 from trainer.job.tf_config import Task, tasks_of
 
+ERROR_PREFIX = "trainer: "
+"""Of the one line in which a task says why it failed."""
 TASK_COMMAND = (sys.executable, "-m", "trainer", "task")
 
 MAX_RESTARTS = 20
@@ -124,6 +126,8 @@ class _Job:
     """Nobody is started again."""
     ends: dict[str, _End] = field(default_factory=dict)
     """In the order in which they came."""
+    chief_error: str = ""
+    """The chief's line of why the job failed."""
     late: list[str] = field(default_factory=list)
     """Who should have ended by itself, and did not."""
     restarts: Counter[str] = field(default_factory=Counter)
@@ -205,8 +209,11 @@ async def _until_the_end(job: _Job, spec: JobSpec) -> None:
 
 def _verdict(job: _Job, spec: JobSpec) -> tuple[int, str]:
     """The job's exit code and, if it did not succeed, why in one line."""
-    for name, end in job.failed().items():
-        return end.code, f"{spec.name} failed: {name} {end.how}"
+    if failed := job.failed():
+        # The task that failed first is the one that the chief names, not the one that ends first after it was notified.
+        named = job.chief_error.partition(": ")[0]
+        name = named if named in failed else next(iter(failed))
+        return failed[name].code, f"{spec.name} failed: {name} {failed[name].how}"
     if job.late:
         return int(Exit.BUG), f"{spec.name}: the chief succeeded, but {', '.join(job.late)} had to be killed"
     if job.stopped and any(end.code for end in job.ends.values()):
@@ -274,7 +281,7 @@ async def _run_once(job: _Job, name: str, command: Sequence[str], environ: Mappi
         )  # it came too late to be told to stop with the others, and has done nothing yet
     readers = [
         asyncio.create_task(_pass_on(out, functools.partial(job.show, name))),
-        asyncio.create_task(_pass_on(err, functools.partial(job.show, name, error=True))),
+        asyncio.create_task(_pass_on(err, functools.partial(_show_error, job, name))),
     ]
     code = await process.wait()
     del job.alive[name]
@@ -282,6 +289,12 @@ async def _run_once(job: _Job, name: str, command: Sequence[str], environ: Mappi
     for reader in readers:
         reader.cancel()
     return code
+
+
+def _show_error(job: _Job, name: str, text: str) -> None:
+    if name == job.chief and text.startswith(ERROR_PREFIX):
+        job.chief_error = text.removeprefix(ERROR_PREFIX)
+    job.show(name, text, error=True)
 
 
 async def _pass_on(pipe: int, show: Callable[[str], None]) -> None:

@@ -106,6 +106,14 @@ def latest(model_dir: str | Path) -> tuple[Checkpoint | None, list[str]]:
     return None, broken
 
 
+def newest(model_dir: str | Path) -> Checkpoint | None:
+    """The newest checkpoint by its meta.json alone: its values are not read, and may be damaged."""
+    for path in reversed(_complete(model_dir)):
+        if (meta := _read_meta(path)) is not None:
+            return Checkpoint(path, meta["step"], meta)
+    return None
+
+
 def verify(path: Path) -> Checkpoint | None:
     """The checkpoint at path, or None if it is not whole."""
     meta = _read_meta(path)

@@ -80,6 +80,7 @@ class Chief:
         """A supervisor's report; held back while there is nothing new for it."""
         if report.task == self._task.name:
             return Reply("failed", 0, 0, self._rendezvous.version, Exit.MISMATCH, f"{report.task} is the chief itself")
+        self._rendezvous.stopping = self._supervisor.leaving_since is not None
         reply = self._rendezvous.report(report, self._clock())
         self._announce()
         if reply.version == known:
@@ -128,6 +129,7 @@ class Chief:
         while rendezvous.phase not in ("done", "failed"):
             now = self._clock()
             self._dial(session)
+            rendezvous.stopping = supervisor.leaving_since is not None
             rendezvous.report(supervisor.report(), now)
             rendezvous.tick(now)
             reply = rendezvous.reply()
@@ -260,7 +262,8 @@ class Chief:
         return steps[-1] if steps else None
 
     def _refuse_what_does_not_fit(self) -> None:
-        found, _ = checkpoint.latest(self._directory)
+        # Its SHA-256 is the child's to verify: of 8 GB it takes 40 s, in which a supervisor would not answer.
+        found = checkpoint.newest(self._directory)
         if found is not None and (different := checkpoint.differences(found.meta, self._spec)):
             raise checkpoint.refusal(found.meta, self._directory, different)
 

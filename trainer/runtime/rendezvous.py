@@ -81,6 +81,8 @@ class Rendezvous:
         self._awaited = self.required[-1]
         self._step, self._step_at = 0, now
         self.progress = progress or Progress()
+        self.stopping = False
+        """Whether the chief itself was told to stop: what is lost from then on is no loss."""
         self._last_loss = "unknown"
         self._task_lost = False
         """Whether a task of this generation was lost for another reason than a lost peer."""
@@ -117,6 +119,10 @@ class Rendezvous:
             self._task_lost |= not report.blames_peer
             if self.phase == "running":
                 self._lost(report.task, report.reason, now)
+        elif report.leaving and self.phase == "running" and report.generation != self.generation:
+            self._task_lost = True
+            if not self._restarts_alone(report.task) and report.task not in self.evaluators:
+                self._re_form(f"{report.task} was told to stop, re-forming", now)
         if line := report.status.get("line"):
             self.start_lines[report.task] = line
         if report.task == task_name(*self.task.chief):
@@ -282,6 +288,8 @@ class Rendezvous:
         return False
 
     def _lost(self, name: str, reason: str, now: float) -> None:
+        if self.stopping:
+            return
         self._last_loss = f"{name} lost ({reason})"
         if self._restarts_alone(name):
             # Its supervisor starts it again; the coordinator gives its closures to the others meanwhile.
@@ -303,7 +311,7 @@ class Rendezvous:
     def _re_form(self, text: str, now: float) -> None:
         if self.phase in ("done", "failed"):
             return
-        if text:
+        if text and not self.stopping:
             self.note(text)
         self.phase = "forming"
         self.version += 1

@@ -259,7 +259,7 @@ class Supervisor:
         if child.out_of_memory and self.spare is not None and self._standby_failures < STANDBY_FAILURES:
             self._standby_failures = STANDBY_FAILURES
             say(f"{self.task.name}: no standby is started any more: memory does not suffice for two children")
-        if self.phase == "running" and (self.failure is None or self.blames_peer):
+        if self.phase == "running" and self.leaving_since is None and (self.failure is None or self.blames_peer):
             say(f"{self.task.name}: child lost ({self.reason}); its log: {self.log}")
 
     def _standby_ended(self, child: Child) -> None:
@@ -301,5 +301,6 @@ class Supervisor:
                 self.running.stop()
             elif self.running is not None and not is_server(self.spec, self.task):
                 # Not one step yet, or not a loop of ours: there is nothing to save, and it would not listen.
+                self.running.dismissed = True
                 self.running.kill()
             self.changed.set()

@@ -119,6 +119,20 @@ def test_the_others_are_given_time_to_end_by_themselves(spec: JobSpec, capfd: py
     assert "told" not in out
 
 
+def test_the_task_that_the_chief_names_failed_first_whoever_ends_first(
+    spec: JobSpec, capfd: pytest.CaptureFixture[str]
+) -> None:
+    fifo("first")
+    fifo("second")
+    tasks = {
+        "ps_0": "open('first', 'w').close(); sys.exit(2)",
+        "worker_0": "open('first').read(); open('second', 'w').close(); sys.exit(2)",
+        "chief_0": "open('second').read(); print('trainer: worker:0: x', file=sys.stderr); sys.exit(2)",
+    }
+    assert local.run(spec, command=stand_in(**tasks)) == 2
+    assert "trainer: j failed: worker:0 ended with exit code 2 (" in capfd.readouterr().err.splitlines()[-1]
+
+
 def test_the_code_of_the_first_failure_counts(spec: JobSpec, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(local, "FAILED_SECONDS", 0.0)
     fifo("ready")

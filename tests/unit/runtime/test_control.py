@@ -22,7 +22,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from trainer.job.errors import Exit, TrainerError, UserError
 from trainer.job.load import build
 from trainer.job.tf_config import tasks_of
-from trainer.runtime import control
+from trainer.runtime import checkpoint, control
 from trainer.runtime.chief import Chief
 from trainer.runtime.reports import Identity, Reply, Report, read_answer
 from trainer.runtime.supervisor import Supervisor
@@ -152,6 +152,29 @@ def chief(tmp_path: Path) -> Iterator[Chief]:
 def report_of(chief: Chief, name: str, **changes: Any) -> Report:
     """As another task of the same job would send it."""
     return replace(chief._supervisor.report(), task=name, incarnation="another", status={}, **changes)
+
+
+def bytes_read() -> int:
+    """By this process so far (proc(5))."""
+    return int(Path("/proc/self/io").read_text().split()[1])
+
+
+@pytest.mark.parametrize("steps", [1000, 500])
+def test_a_supervisor_never_reads_the_values_of_a_checkpoint(chief: Chief, tmp_path: Path, steps: int) -> None:
+    """To verify 8 GB takes 40 s, in which it would not answer: that is the child's work."""
+    folder = checkpoint.folder(tmp_path) / "step-00000700"
+    folder.mkdir(parents=True)
+    meta = {"format": 1, "step": 700, "sha256": "", "fits": checkpoint.what_must_fit(chief._spec), "variables": {}}
+    (folder / "meta.json").write_text(json.dumps(meta))
+    with (folder / "variables.npz").open("wb") as file:
+        file.truncate(300 << 20)
+    chief._spec = chief._spec.model_copy(update={"train": chief._spec.train.model_copy(update={"steps": steps})})
+    before = bytes_read()
+    with contextlib.nullcontext() if steps >= 700 else pytest.raises(UserError, match="at step 700"):
+        chief._refuse_what_does_not_fit()
+    chief.status()
+    chief._stopped()
+    assert bytes_read() - before < 1 << 20
 
 
 def test_a_held_report_is_answered_at_the_news(chief: Chief, monkeypatch: pytest.MonkeyPatch) -> None:

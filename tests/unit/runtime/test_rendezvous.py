@@ -582,6 +582,28 @@ def test_an_error_that_blames_a_peer_after_new_steps_is_another_one() -> None:
     assert job.outcome == ("running", Exit.OK)
 
 
+@pytest.mark.parametrize("tasks", [None, PS])
+def test_what_is_lost_after_the_chief_was_told_to_stop_is_no_loss(tasks: dict[str, int] | None) -> None:
+    job = Job(tasks)
+    job.run()
+    told = list(job.told)
+    job.core.stopping = True
+    for name in job.core.required[1:]:
+        job.report(name, generation=0, leaving=True)
+        lose_child(job, name)
+    job.wait(2 * LOST, *job.core.required[1:])
+    assert job.told == told
+    assert job.outcome[1] == Exit.OK
+
+
+def test_a_task_that_is_told_to_stop_before_it_has_anything_to_save_is_no_lost_one() -> None:
+    job = Job()
+    job.run()
+    job.report("worker:1", generation=0, leaving=True)
+    assert job.core.phase == "forming"
+    assert job.told[-1] == "worker:1 was told to stop, re-forming"
+
+
 def test_a_step_of_each_generation_keeps_it_going_for_ever() -> None:
     job = Job(max_restarts=1)
     job.run()
