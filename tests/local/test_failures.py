@@ -374,6 +374,18 @@ def test_a_model_dir_that_cannot_be_written(tmp_path: Path) -> None:
     assert "Traceback" not in job.output
 
 
+def test_who_comes_late_hears_from_a_chief_that_was_refused(tmp_path: Path, environments: Environments) -> None:
+    (tmp_path / "file").write_text("")
+    made = environments(mirrored(workers=2), tmp_path / "file" / "run")
+    with processes([(TASK, made["worker:0"][1])]) as (chief,):
+        assert chief.stdout is not None
+        said = next(line for line in chief.stdout if line.startswith("trainer: "))
+        assert "cannot be written" in said
+        ((code, output),) = run_tasks([made["worker:1"][1]])
+        assert (code, errors(output)) == (Exit.USER, [said.strip()])
+        assert chief.wait(10) == Exit.USER
+
+
 def test_a_full_disk_ends_the_job_with_the_size_and_nothing_half_written(tmp_path: Path) -> None:
     """The kernel refuses to let files grow beyond 64 kB, as a full disk would refuse."""
     spec = tmp_path / "job.yaml"

@@ -92,6 +92,7 @@ def _values(spec: JobSpec) -> dict[str, Any]:
         "config": {"name": f"{spec.name}-{digest}", **config},
         "secret": {"name": secret_name(spec.name), "key": SECRET_KEY},
         "claim": _claim(spec),
+        "host_path": (settings.volume.host_path or "").replace("$", "$$"),
         "image": spec.container_image,
         "ports": {"tensorflow": TF_PORT, "control": control_port(TF_PORT)},
         # NCCL takes any port.

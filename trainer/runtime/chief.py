@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 BEAT_SECONDS = 0.5
 SAVE_STATE_SECONDS = 5.0
 """How often the highest step is written, for a chief that is killed again and again."""
-LINGER_SECONDS = 10.0
-"""After the end: for tasks that were just being restarted to hear of it."""
+SAY_LINGER_SECONDS = 2.0
+"""After the end, before it is said which tasks have not heard of it yet."""
 LAST_ANSWERS_SECONDS = 0.3
 REFUSALS_TOLD = 50
 _TOLD_CHARACTERS = 1000
@@ -36,10 +36,15 @@ class Chief:
         self._supervisor = supervisor
         self._spec, self._task = supervisor.spec, supervisor.task
         self._directory = self._spec.directory
-        self._lock = job_state.lock(self._directory)
         self._clock = supervisor.clock
         age = platform.process_age()
-        self._state = job_state.load(self._directory, time.time() - age)
+        self._refusal: TrainerError | None = None
+        try:
+            self._lock = job_state.lock(self._directory)
+            self._state = job_state.load(self._directory, time.time() - age)
+        except TrainerError as error:
+            # The others wait for their chief: they have to be told, as of any other end.
+            self._refusal, self._state = error, job_state.State(started=time.time() - age)
         # The wall clock counts only from process to process: it may step, and differ on another machine.
         before = max(age, time.time() - self._state.started)
         self._started = time.monotonic() - before
@@ -65,6 +70,8 @@ class Chief:
     async def run(self, session: Any) -> Exit:
         """Until the job is over."""
         try:
+            if self._refusal is not None:
+                raise self._refusal
             if result := self._already_complete():
                 self._rendezvous.end(Exit.OK, "", result.get("steps"))
             else:
@@ -193,17 +200,25 @@ class Chief:
             self._save_state()
             say(rendezvous.message)
         else:
-            job_state.forget(self._directory)
+            if self._refusal is None:
+                job_state.forget(self._directory)
             if rendezvous.code is not Exit.OK:
                 say_error(rendezvous.message)
-        deadline = self._clock() + LINGER_SECONDS
-        own = rendezvous.members.get(self._supervisor.task.name)
+        await self._until_all_are_told()
+        return rendezvous.code
+
+    async def _until_all_are_told(self) -> None:
+        supervisor, rendezvous, begun, said = self._supervisor, self._rendezvous, self._clock(), False
+        own = rendezvous.members.get(supervisor.task.name)
         if own is not None:
             own.told_end = True
-        while not rendezvous.all_told(now := self._clock()) and now < deadline:
-            await self._supervisor.wait_for_change(0.1)
+        while untold := rendezvous.untold(now := self._clock(), leaving=supervisor.leaving_since is not None):
+            if now - begun > SAY_LINGER_SECONDS and not said:
+                seconds = self._spec.deadlines.chief_lost
+                say(f"the job is over; waits for {', '.join(untold)} to hear of it, at most {seconds:g} s")
+                said = True
+            await supervisor.wait_for_change(0.1)
         await asyncio.sleep(LAST_ANSWERS_SECONDS)
-        return rendezvous.code
 
     def _announce(self) -> None:
         """Wakes everybody whose report is held, and says new events."""

@@ -14,6 +14,10 @@ from trainer.job.spec import JobSpec
 from trainer.runtime import checkpoint
 
 
+HOST_PATH_VARIABLE = "TRAINER_HOST_PATH"
+"""On Kubernetes, of a volume that is a folder of the node: "/DIR` on the node NAME"; the kubelet makes it as root's."""
+
+
 @dataclass
 class State:
     """Survives the chief's restarts, and ends with the job."""
@@ -44,7 +48,9 @@ def lock(model_dir: str) -> TextIO:
         file = (path / ".lock").open("a")
         file.flush()
     except OSError as error:
-        raise UserError(f"model_dir: {model_dir}: cannot be written: {error.strerror}; choose another one") from None
+        host_path = os.environ.get(HOST_PATH_VARIABLE)
+        way_out = f"run `chown {os.getuid()} {host_path}" if host_path else "choose another one"
+        raise UserError(f"model_dir: {model_dir}: cannot be written: {error.strerror}; {way_out}") from None
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -76,7 +76,7 @@ class Rendezvous:
         self.noted = 0
         """How many there ever were."""
         self.start_lines: dict[str, str] = {}
-        self._forming_since = now
+        self._begun = self._forming_since = now
         self._known = {*self.required, *self.evaluators}
         self._awaited = self.required[-1]
         self._step, self._step_at = 0, now
@@ -199,14 +199,28 @@ class Rendezvous:
         # A failure is never a success, whatever code a child gave: the chief's own is not read from the network.
         self.end(Exit(code) if code in list(Exit) and code != Exit.OK else Exit.BUG, f"{name}: {text}")
 
-    def all_told(self, now: float) -> bool:
-        """Whether everybody who is there knows that the job ended, and who is still to come if it ended that early."""
-        came = {*self.members, task_name(*self.task.chief)}
-        if self.code not in (Exit.MISSING, Exit.MISMATCH) and not came.issuperset(self.required):
-            return False
-        alive = self.spec.deadlines.task_lost
-        gone = [m.report.leaving or (self.phase == "failed" and now - m.seen > alive) for m in self.members.values()]
-        return all(member.told_end or g for member, g in zip(self.members.values(), gone, strict=True))
+    def untold(self, now: float, leaving: bool = False) -> list[str]:
+        """Tasks that may still ask, and do not know that the job ended.
+
+        Who was lost, or was told to stop, may come back, as a new pod does: it is expected for as long as it would wait
+        for its chief. So is who did not come yet, if the job ended that early.
+
+        Args:
+            leaving: the chief itself is told to stop, so all are: only those who are there are waited for.
+        """
+        deadlines = self.spec.deadlines
+        expected = not leaving and self.code not in (Exit.STOPPED, Exit.MISSING, Exit.MISMATCH)
+        patience = deadlines.chief_lost if expected else deadlines.task_lost
+        chief = task_name(*self.task.chief)
+        never = [name for name in self.required if name not in self.members and name != chief]
+        return [
+            *(never if expected and now - self._begun <= patience else []),
+            *(
+                name
+                for name, member in self.members.items()
+                if not member.told_end and now - member.seen <= patience and (expected or not member.report.leaving)
+            ),
+        ]
 
     def status(self, now: float) -> dict[str, Any]:
         """Per task, for /status."""

@@ -655,9 +655,9 @@ def test_all_are_told_once_each_has_asked_since_the_end() -> None:
     job.run()
     job.core.end(Exit.OK, "")
     for name in job.core.required:
-        assert not job.core.all_told(job.now)
+        assert job.core.untold(job.now)
         assert job.report(name).phase == "done"
-    assert job.core.all_told(job.now)
+    assert not job.core.untold(job.now)
 
 
 @pytest.mark.parametrize("code", [Exit.OK, Exit.USER])
@@ -665,9 +665,9 @@ def test_if_the_job_ends_before_all_came_those_have_to_be_told_too(code: Exit) -
     job = Job()
     job.core.end(code, "already complete, or refused")  # by the chief, which needs no report for it
     for name in ("worker:2", "worker:1"):
-        assert not job.core.all_told(job.now)
+        assert job.core.untold(job.now)
         assert job.report(name).code == code
-    assert job.core.all_told(job.now)
+    assert not job.core.untold(job.now)
 
 
 def test_nobody_waits_any_longer_for_those_who_did_not_come_in_time() -> None:
@@ -676,28 +676,62 @@ def test_nobody_waits_any_longer_for_those_who_did_not_come_in_time() -> None:
     job.wait(RENDEZVOUS + 1)
     job.arrive("worker:0", "worker:1")
     assert job.outcome == ("failed", Exit.MISSING)
-    assert job.core.all_told(job.now)
+    assert not job.core.untold(job.now)
 
 
-def test_a_restarted_supervisor_has_to_be_told_again() -> None:
+@pytest.mark.parametrize("code", [Exit.OK, Exit.DIVERGED])
+@pytest.mark.parametrize("leaving", [False, True], ids=["lost", "told to stop"])
+def test_who_may_come_back_is_expected_as_long_as_it_would_wait_for_its_chief(code: Exit, leaving: bool) -> None:
     job = Job()
     job.run()
-    job.core.end(Exit.OK, "")
+    job.report("worker:2", leaving=leaving)
+    job.now += 2 * LOST
+    job.core.end(code, "")
+    job.arrive("worker:0", "worker:1")
+    assert job.core.untold(job.now) == ["worker:2"]
+    job.now += job.spec.deadlines.chief_lost
+    assert not job.core.untold(job.now)
+
+
+@pytest.mark.parametrize("code", [Exit.OK, Exit.DIVERGED])
+def test_who_comes_back_after_the_end_is_told(code: Exit) -> None:
+    job = Job()
+    job.run()
+    job.core.end(code, "why")
     job.now += 2 * LOST
     job.arrive("worker:0", "worker:1")
-    assert not job.core.all_told(job.now), "worker:2 may just be starting again"
     job.restart("worker:2")
-    assert job.core.all_told(job.now)
+    assert not job.core.untold(job.now)
+    assert (job.report("worker:2").code, job.report("worker:2").message) == (code, "why")
 
 
-def test_after_a_failure_nobody_waits_for_the_lost() -> None:
+def test_who_did_not_come_yet_is_expected_from_the_start_of_the_chief() -> None:
+    job = Job()
+    job.core.end(Exit.USER, "refused")
+    assert job.core.untold(job.now) == ["worker:1", "worker:2"]
+    job.now += job.spec.deadlines.chief_lost + 1
+    assert not job.core.untold(job.now)
+
+
+def test_a_chief_that_is_told_to_stop_waits_for_nobody_who_is_not_there() -> None:
     job = Job()
     job.run()
     job.now += 2 * LOST
-    job.arrive("worker:0", "worker:1")
-    job.core.end(Exit.USER, "x")
-    job.arrive("worker:0", "worker:1")
-    assert job.core.all_told(job.now)
+    job.arrive("worker:0")
+    job.core.end(Exit.DIVERGED, "x")
+    job.report("worker:1", leaving=True)
+    job.core.members["worker:0"].told_end = True
+    assert not job.core.untold(job.now, leaving=True)
+
+
+def test_a_job_that_is_stopped_waits_for_those_who_stay_and_for_nobody_else() -> None:
+    job = Job()
+    job.run()
+    job.report("worker:2", leaving=True)
+    job.core.end(Exit.STOPPED, "stopped")
+    assert job.core.untold(job.now) == ["worker:0", "worker:1"]
+    job.now += LOST + 1
+    assert not job.core.untold(job.now)
 
 
 # What it shows. -----------------------------------------------------------------------------------
