@@ -13,7 +13,6 @@ from trainer.job.errors import UserError
 from trainer.job.spec import JobSpec
 from trainer.runtime import checkpoint
 
-
 HOST_PATH_VARIABLE = "TRAINER_HOST_PATH"
 """On Kubernetes, of a volume that is a folder of the node: "/DIR` on the node NAME"; the kubelet makes it as root's."""
 
