@@ -97,6 +97,7 @@ def environment(spec: JobSpec, task: Task, taken: Mapping[str, int]) -> dict[str
         if task.type == "chief" and coordinated:
             sharing = 1  # it computes only when the workers are done: the final evaluation
         environ["TRAINER_CPUS"] = str(max(1, len(os.sched_getaffinity(0)) // sharing))
+    environ.setdefault("NCCL_SOCKET_IFNAME", "lo")  # it would listen on the first interface that other machines reach
     if task.type == "evaluator":  # TF_CONFIG never names its address
         environ[CONTROL_PORT_VARIABLE] = str(control_port(taken[task.name]))
     return environ

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from typing import Literal, get_args
 
@@ -46,6 +47,14 @@ def container_address(job: str, task_type: str, index: int) -> str:
 
 def control_port(tf_port: int) -> int:
     return tf_port + CONTROL_PORT_OFFSET
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host of TF_CONFIG means this machine itself: only its own processes can dial such an address."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def split_address(address: str) -> tuple[str, int]:

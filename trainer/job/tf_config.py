@@ -14,7 +14,15 @@ from typing import Any
 
 from trainer.job.derived import COORDINATED, ONE_TASK, batch_rule
 from trainer.job.errors import UserError
-from trainer.job.names import TASK_TYPES, TaskType, container_address, control_port, split_address, task_name
+from trainer.job.names import (
+    TASK_TYPES,
+    TaskType,
+    container_address,
+    control_port,
+    is_loopback,
+    split_address,
+    task_name,
+)
 from trainer.job.spec import JobSpec
 
 Cluster = dict[str, list[str]]
@@ -52,6 +60,11 @@ class Task:
     def address(self) -> tuple[str, int] | None:
         """(host, TensorFlow port) of this task; None for an evaluator, which nobody dials."""
         return None if self.type == "evaluator" else split_address(self.cluster[self.type][self.index])
+
+    @property
+    def on_loopback(self) -> bool:
+        """Whether only tasks of this machine can dial it."""
+        return self.address is not None and is_loopback(self.address[0])
 
     def control_address(self, task_type: str, index: int) -> tuple[str, int]:
         """(host, port) of the named task's supervisor."""

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from trainer.job import load, tf_config
-from trainer.job.derived import COORDINATED, replicas_in_sync, uses_tf_keras
+from trainer.job.derived import COORDINATED, ONE_TASK, replicas_in_sync, uses_tf_keras
 from trainer.job.errors import Exit, TrainerError, UserError
 from trainer.job.spec import JobSpec
 from trainer.job.tf_config import Task
@@ -82,6 +82,7 @@ def _run(spec: JobSpec, task: Task, channel: Channel) -> None:
         from trainer.runtime.sync_loop import run
     _warm(channel)
     go = channel.orders.get()["go"]
+    _close_to_others(spec, task, channel)
     run(spec, task, loaded, go["resume_step"], channel)
 
 
@@ -121,6 +122,7 @@ def _compute(spec: JobSpec, task: Task, channel: Channel) -> None:
     graph = _loader(spec, lambda: workload.load_graph(spec))
     _warm(channel)
     channel.orders.get()
+    _close_to_others(spec, task, channel)
     graph_client.run(spec, task, graph, channel)
 
 
@@ -134,10 +136,21 @@ def _serve(spec: JobSpec, task: Task, channel: Channel) -> None:
         from trainer.runtime.devices import require_gpus
 
         require_gpus(group.gpus)
-    server.start(spec, task, platform.cpus(group.cpu))
+    server.start(spec, task, platform.cpus(group.cpu), lambda: _close_to_others(spec, task, channel))
     step = go["resume_step"]
     channel.tell("start", line=start_line(spec, task, replicas_in_sync(spec, task.counts), step))
     threading.Event().wait()
+
+
+def _close_to_others(spec: JobSpec, task: Task, channel: Channel) -> None:
+    """Where the cluster is this machine, other machines have no business with this task's TensorFlow server."""
+    if spec.strategy in ONE_TASK or not task.on_loopback:
+        return
+    from trainer.runtime import loopback
+
+    assert task.address is not None
+    port = task.address[1]
+    loopback.close(port, lambda reason: channel.tell("line", text=loopback.warning(task.name, port, reason)))
 
 
 def _report(error: BaseException, spec: JobSpec | None, channel: Channel) -> Exit:

@@ -35,6 +35,7 @@ def run(spec: JobSpec, task: Task, load: Callable[[], Graph], channel: Channel) 
     tf.config.experimental_connect_to_cluster(
         tf.train.ClusterSpec(graph_cluster(spec, task)), job_name=task.type, task_index=task.index
     )
+    tf.config.list_logical_devices()  # connects now; the call above notes for the first operation what to connect to
     graph = load()
     channel.tell("start", step=0, line=start_line(spec, task, 1, 0))
     cluster = Cluster(

@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 
 from trainer.job.errors import UserError
-from trainer.job.names import CONTROL_PORT_VARIABLE, TF_PORT, control_port
+from trainer.job.names import CONTROL_PORT_VARIABLE, TF_PORT, control_port, is_loopback
 from trainer.job.spec import JobSpec
 from trainer.job.tf_config import Task
 from trainer.runtime import platform
@@ -20,8 +20,7 @@ def control_address(task: Task) -> tuple[str | None, int]:
     """(interface, port) to listen on: loopback only where the whole cluster is on loopback."""
     host, tf_port = task.address or (task.control_address(*task.chief)[0], TF_PORT)
     port = os.environ.get(CONTROL_PORT_VARIABLE) if task.type == "evaluator" else None
-    loopback = host == "localhost" or host.startswith("127.")
-    return (host if loopback else None), int(port) if port else control_port(tf_port)
+    return (host if is_loopback(host) else None), int(port) if port else control_port(tf_port)
 
 
 def check_tensorflow_port(task: Task) -> None:

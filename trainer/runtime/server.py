@@ -11,6 +11,7 @@ import ctypes
 import importlib.util
 import sys
 import types
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,19 +21,18 @@ from trainer.job.tf_config import Task, graph_cluster
 from trainer.runtime.preflight import port_in_use
 
 
-def start(spec: JobSpec, task: Task, threads: int) -> None:
+def start(spec: JobSpec, task: Task, threads: int, on_listen: Callable[[], None]) -> None:
     """Starts the server that TF_CONFIG describes for this task, in threads of its own.
+
+    Args:
+        on_listen: is called when the server listens and does not answer yet.
 
     Raises:
         UserError: the port is taken.
         TrainerError: anything else that TensorFlow says.
     """
     package = _package_folder()
-    framework = ctypes.CDLL(str(package / "libtensorflow_framework.so.2"), ctypes.RTLD_GLOBAL)
-    library = ctypes.CDLL(str(package / "libtensorflow_cc.so.2"), ctypes.RTLD_GLOBAL)
-    framework.TF_NewStatus.restype = ctypes.c_void_p
-    framework.TF_GetCode.argtypes = [ctypes.c_void_p]
-    framework.TF_Message.argtypes, framework.TF_Message.restype = [ctypes.c_void_p], ctypes.c_char_p
+    framework, library = load_libraries(package)
     library.TF_NewServer.argtypes = [ctypes.c_char_p, ctypes.c_size_t, ctypes.c_void_p]
     library.TF_NewServer.restype = ctypes.c_void_p
     library.TF_ServerStart.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
@@ -41,12 +41,22 @@ def start(spec: JobSpec, task: Task, threads: int) -> None:
     definition = _server_definition(package, spec, task, threads)
     server = library.TF_NewServer(definition, len(definition), status)
     if framework.TF_GetCode(status) == 0:
+        on_listen()
         library.TF_ServerStart(server, status)
     if framework.TF_GetCode(status) != 0:
         reason = framework.TF_Message(status).decode(errors="replace")
         if "Could not start gRPC server" in reason:
             raise port_in_use(task)
         raise TrainerError(f"TensorFlow's server for {task.name} does not start: {reason}")
+
+
+def load_libraries(package: Path) -> tuple[ctypes.CDLL, ctypes.CDLL]:
+    """TensorFlow's C API, which is in two libraries; the first has TF_Status."""
+    framework = ctypes.CDLL(str(package / "libtensorflow_framework.so.2"), ctypes.RTLD_GLOBAL)
+    framework.TF_NewStatus.restype = ctypes.c_void_p
+    framework.TF_GetCode.argtypes = [ctypes.c_void_p]
+    framework.TF_Message.argtypes, framework.TF_Message.restype = [ctypes.c_void_p], ctypes.c_char_p
+    return framework, ctypes.CDLL(str(package / "libtensorflow_cc.so.2"), ctypes.RTLD_GLOBAL)
 
 
 def _server_definition(package: Path, spec: JobSpec, task: Task, threads: int) -> bytes:

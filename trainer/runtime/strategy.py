@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import ctypes
 import socket
+from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.python import pywrap_tfe
 from tensorflow.python.distribute import collective_all_reduce_strategy
+from tensorflow.python.framework import errors_impl
 
 from trainer.job.errors import Exit, TrainerError, UserError
 from trainer.job.names import split_address
 from trainer.job.spec import JobSpec
 from trainer.job.tf_config import Task
+from trainer.runtime import server
 
 _COMMUNICATION = {
     # "auto" is RING unless the session config asks for NCCL, which eager mode never does
@@ -65,6 +70,8 @@ def _multi_worker_mirrored(spec: JobSpec, task: Task) -> Any:
     count, packed = spec.tasks.of(task.type).cpu_devices, spec.communication.bytes_per_pack
     if count > 1:
         _use_cpu_devices(count)
+    if task.on_loopback:
+        pywrap_tfe.TFE_EnableCollectiveOps = _enable_collectives
     options = tf.distribute.experimental.CommunicationOptions(
         implementation=_COMMUNICATION[spec.communication.implementation],
         bytes_per_pack=BYTES_PER_PACK if packed is None else packed,
@@ -87,6 +94,24 @@ def _use_cpu_devices(count: int) -> None:
         return tuple(f"{worker_device}/device:CPU:{i}" for i in range(count)), "CPU"
 
     collective_all_reduce_strategy.CollectiveAllReduceExtended._initialize_local_devices = local_devices
+
+
+def _enable_collectives(context: Any, definition: bytes) -> None:
+    """TFE_EnableCollectiveOps, which starts the server and waits for the peers, without the GIL.
+
+    TensorFlow's own binding holds it meanwhile (tfe_wrapper.cc), so that no thread could close the port (loopback.py).
+    """
+    framework, library = server.load_libraries(Path(tf.__file__).parent)
+    pointer = ctypes.pythonapi.PyCapsule_GetPointer
+    pointer.argtypes, pointer.restype = [ctypes.py_object, ctypes.c_char_p], ctypes.c_void_p
+    enable = library.TFE_EnableCollectiveOps
+    enable.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t, ctypes.c_void_p]
+    enable.restype = None
+    status = framework.TF_NewStatus()
+    enable(pointer(context, None), definition, len(definition), status)
+    if code := framework.TF_GetCode(status):
+        message = framework.TF_Message(status).decode(errors="replace")
+        raise errors_impl.exception_type_from_error_code(code)(None, None, message)
 
 
 def _tpu(spec: JobSpec) -> Any:

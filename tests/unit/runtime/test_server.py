@@ -20,15 +20,17 @@ SPEC = build({"name": "j", "strategy": "parameter_server", "tasks": {"worker": 2
 HOST = "127.0.0.1"
 
 SERVE = """
-import json, sys
+import json, socket, sys
 from trainer.job.errors import TrainerError
 from trainer.job import load
 from trainer.job.tf_config import Task
 from trainer.runtime import server
 config = json.loads(sys.argv[1])
+def on_listen():
+    print("listens:", socket.create_connection(("127.0.0.1", int(sys.argv[2])), 20).getpeername()[1])
 before = set(sys.modules)
 try:
-    server.start(load.load_environment(), Task(**config["task"], cluster=config["cluster"]), 2)
+    server.start(load.load_environment(), Task(**config["task"], cluster=config["cluster"]), 2, on_listen)
 except TrainerError as error:
     print(error)
     sys.stdout.flush()
@@ -48,7 +50,7 @@ def config(task: int, port: int, spec: JobSpec = SPEC) -> str:
 @contextlib.contextmanager
 def serving(task: int, port: int, program: str = SERVE, spec: JobSpec = SPEC) -> Iterator[subprocess.Popen[str]]:
     process = subprocess.Popen(
-        [sys.executable, "-c", program, config(task, port, spec)],
+        [sys.executable, "-c", program, config(task, port, spec), str(port)],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "1", "TRAINER_JOB": spec.model_dump_json()},
     )  # fmt: skip
@@ -80,6 +82,7 @@ def test_it_answers_on_its_port_and_imports_nothing_of_tensorflow_but_its_messag
 ) -> None:
     with serving(task, port) as process:
         assert process.stdout is not None
+        assert process.stdout.readline() == f"listens: {port}\n"
         imported = process.stdout.readline().split()
         assert "tensorflow.core.protobuf.tensorflow_server_pb2" in imported
         assert not [name for name in imported if name.startswith(("tensorflow.python", "keras", "numpy"))]
