@@ -168,6 +168,10 @@ def _check(args: argparse.Namespace) -> int:
     # Looking for pydantic's plugins reads the metadata of every installed package: 30 ms.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     spec = _load(args)
+    if args.target is None and spec.image is None:  # other images have other modules
+        from trainer.workloads import workload
+
+        workload.check_imports(spec)
     if args.target == "kubernetes":
         from trainer.deploy import kubernetes
 
@@ -178,8 +182,10 @@ def _check(args: argparse.Namespace) -> int:
 
 def _local(args: argparse.Namespace) -> int:
     from trainer.deploy import local, view
+    from trainer.workloads import workload
 
     spec = _load(args)
+    workload.check_imports(spec)
     check = command_line([view.program("trainer"), "check", args.spec], args.set)
     return local.run(spec, base_port=args.port, plain=args.plain, check=check)
 

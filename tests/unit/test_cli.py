@@ -184,6 +184,19 @@ def test_a_workload_that_is_not_there(spec: str, capsys: pytest.CaptureFixture[s
         assert not Path("runs").exists()
 
 
+def test_a_module_that_is_not_here_is_told_before_anything_starts(
+    spec: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "mine.py").write_text("import nowhere\nDATASET = 'digits'\ndef model(): pass\n")
+    words = [spec, "--set", f"workload={tmp_path}/mine.py"]
+    for command in ("check", "local"):
+        assert cli.main([command, *words]) == Exit.USER
+        assert "mine.py:1: import nowhere: no such module; pip install it, or put" in capsys.readouterr().err
+    # What an image has is not known here.
+    assert cli.main(["check", *words, "--set", "image=mine:1"]) == Exit.OK
+    assert cli.main(["check", *words, "--target", "kubernetes"]) == Exit.OK
+
+
 def test_schema_is_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["schema"]) == Exit.OK
     printed = json.loads(capsys.readouterr().out)

@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from trainer.deploy import container
-from trainer.deploy.container import STOP_SECONDS, WORKSPACE, files_of, job_of
+from trainer.deploy.container import STOP_SECONDS, WORKSPACE, files_of, job_of, modules_of
 from trainer.job.derived import memory_bytes
 from trainer.job.errors import UserError
 from trainer.job.names import TF_PORT, host_name, secret_name
@@ -53,6 +53,8 @@ def _job(profile: str, spec: JobSpec) -> dict[str, Any]:
     mounts = [f"{_volume(spec)}:{WORKSPACE}/runs{'' if _volume(spec) == spec.name else f'/{spec.name}'}"]
     for path in files_of(spec).values():
         mounts.append(f"{_source(path)}:{WORKSPACE}/{Path(path).name}:ro")
+    for name, module in modules_of(spec).items():
+        mounts.append(f"{_source(str(module))}:{WORKSPACE}/{name}:ro")
     tasks = tasks_of(spec, lambda task_type, index: f"{host_name(spec.name, task_type, index)}:{TF_PORT}")
     chief = next(task for task in tasks if task.is_chief)
     return {

@@ -7,6 +7,7 @@ from typing import Any
 
 import jinja2
 
+from trainer.job import workload_file
 from trainer.job.spec import JobSpec
 
 WORKSPACE = "/workspace"
@@ -26,6 +27,14 @@ def templates() -> jinja2.Environment:
 def files_of(spec: JobSpec) -> dict[str, str]:
     """Paths of the workload and dataset files that the user brings, by the spec's key."""
     return {k: v for k in ("workload", "dataset") if (v := getattr(spec, k)) and v.endswith((".py", ".npz"))}
+
+
+def modules_of(spec: JobSpec) -> dict[str, Path]:
+    """Modules beside the workload file that it imports, by their names in the working directory: files or folders."""
+    path = Path(spec.workload)
+    if "workload" not in files_of(spec) or not path.is_file():
+        return {}
+    return {module.name: module for module in workload_file.helpers(path)}
 
 
 def job_of(spec: JobSpec) -> str:

@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from trainer.deploy import container
-from trainer.deploy.container import STOP_SECONDS, files_of, job_of
+from trainer.deploy.container import STOP_SECONDS, files_of, job_of, modules_of
 from trainer.job import secret as job_secret
+from trainer.job import workload_file
 from trainer.job.errors import Exit, UserError
 from trainer.job.names import TF_PORT, TaskType, control_port, secret_name
 from trainer.job.spec import JobSpec
@@ -49,6 +50,7 @@ def render(spec: JobSpec, command: str) -> str:
     environment = container.templates()
     # JSON is YAML, on one line and with every character that could mean something else escaped.
     environment.filters["json"] = json.dumps
+    environment.filters["config_key"] = config_key
     return environment.get_template("kubernetes.yaml.j2").render(command=command, **_values(spec))
 
 
@@ -163,14 +165,17 @@ def _component(spec: JobSpec, component: str) -> dict[str, str]:
 def _config(spec: JobSpec, pods: dict[TaskType, int]) -> dict[str, Any]:
     """What all pods share: the spec, the cluster, and files that the spec names."""
     files: dict[str, bytes] = {}
-    for key, path in files_of(spec).items():
-        name = Path(path).name
-        if not _CONFIG_KEY.fullmatch(name):
-            raise UserError(f"{key}: {path!r}: a ConfigMap allows letters, digits, '-', '_' and '.' in file names")
+    brought = [(key, Path(path).name, Path(path)) for key, path in files_of(spec).items()]
+    for name, module in modules_of(spec).items():
+        within = [(file.relative_to(module).as_posix(), file) for file in workload_file.files_of(module)]
+        brought += [("workload", name if rest == "." else f"{name}/{rest}", file) for rest, file in within]
+    for key, name, path in brought:
+        if not _CONFIG_KEY.fullmatch(config_key(name)):
+            raise UserError(f"{key}: {str(path)!r}: a ConfigMap allows letters, digits, '-', '_' and '.' in file names")
         try:
-            files[name] = Path(path).read_bytes()
+            files[name] = path.read_bytes()
         except OSError as error:
-            raise UserError(f"{key}: {path!r}: cannot be read: {error.strerror}") from None
+            raise UserError(f"{key}: {str(path)!r}: cannot be read: {error.strerror}") from None
     cluster = json.dumps(tasks_of(spec, counts=pods)[0].cluster)
     job = job_of(spec)
     _require_fits(cluster, job, files)
@@ -178,6 +183,11 @@ def _config(spec: JobSpec, pods: dict[TaskType, int]) -> dict[str, Any]:
         "data": {"cluster": cluster, "job": job},
         "files": {name: base64.b64encode(content).decode() for name, content in files.items()},
     }
+
+
+def config_key(name: str) -> str:
+    """Of a file in the ConfigMap: its keys have no slashes."""
+    return name.replace("/", ".")
 
 
 def _require_fits(cluster: str, job: str, files: dict[str, bytes]) -> None:

@@ -22,6 +22,7 @@ compute(cluster) -> dict        required: places work on the servers; see `clust
 from __future__ import annotations
 
 import ast
+import contextlib
 import hashlib
 import importlib
 import importlib.util
@@ -34,10 +35,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal
 
+from trainer.job import workload_file
 from trainer.job.errors import UserError
 from trainer.job.load import nearest
 from trainer.job.spec import JobSpec
-from trainer.workloads import source
 
 if TYPE_CHECKING:
     from trainer.workloads.estimator import EvalSpec, TrainSpec
@@ -93,7 +94,7 @@ def check(spec: JobSpec) -> None:
             that it does not have.
     """
     name = spec.workload
-    tree = source.parse(_file_of(spec), name)
+    tree = workload_file.parse(_file_of(spec), name)
     _check_settings(spec, tree)
     if not name.endswith(".py"):
         return
@@ -110,15 +111,30 @@ def check(spec: JobSpec) -> None:
 
 
 def digest(spec: JobSpec) -> str:
-    """SHA-256 of the workload's file.
+    """SHA-256 of the workload's file and, if it imports modules from beside it, of their files with their names.
 
     Raises:
         UserError: unknown name, or the file cannot be read.
     """
     try:
-        return hashlib.sha256(_file_of(spec).read_bytes()).hexdigest()
+        path = _file_of(spec)
+        sha = hashlib.sha256(path.read_bytes())
+        for module in workload_file.helpers(path) if spec.workload.endswith(".py") else ():
+            for file in workload_file.files_of(module):
+                sha.update(f"\n{file.relative_to(path.parent).as_posix()}\n".encode() + file.read_bytes())
+        return sha.hexdigest()
     except OSError as error:
         raise UserError(f"workload: {spec.workload}: cannot be read: {error.strerror}") from None
+
+
+def check_imports(spec: JobSpec) -> None:
+    """Looks whether this machine has what a workload file imports.
+
+    Raises:
+        UserError: naming each module that is not here, with its line.
+    """
+    if spec.workload.endswith(".py") and (problems := workload_file.missing_imports(_file_of(spec), spec.workload)):
+        raise UserError(*problems)
 
 
 def _entry(spec: JobSpec) -> str:
@@ -189,7 +205,7 @@ def _alike(value: object, default: object) -> bool:
 
 def runs_code(spec: JobSpec) -> bool:
     """Whether `load` may run TensorFlow operations."""
-    return spec.api == "train_and_evaluate" or source.runs_code(_file_of(spec))
+    return spec.api == "train_and_evaluate" or workload_file.runs_code(_file_of(spec))
 
 
 def load(spec: JobSpec) -> Workload:
@@ -251,7 +267,8 @@ def original(error: BaseException) -> BaseException:
 
 
 def where_it_failed(error: BaseException, workload: str) -> str | None:
-    """`file:line: Type: text` of the innermost frame in the user's workload file, or None: it is not theirs."""
+    """`file:line: Type: text` of the innermost frame in the user's workload file or in a module beside it that it
+    imports, or None: it is not theirs."""
     if not workload.endswith(".py"):
         return None
     error = original(error)
@@ -259,11 +276,21 @@ def where_it_failed(error: BaseException, workload: str) -> str | None:
     # A translation's frames name a temporary file; AutoGraph keeps those of its source, innermost first.
     translated = getattr(error, "ag_error_metadata", None)
     frames += [(f.filename, f.lineno) for f in reversed(translated.translated_stack)] if translated else []
-    lines = [line for file, line in frames if Path(file) == Path(workload).absolute()]
+    own = _own_files(workload)
+    lines = [(own[file], line) for file, line in frames if file in own]
     if not lines:
         return None
     text = " ".join(_COLOUR.sub("", str(error)).split())
-    return f"workload: {workload}:{lines[-1]}: {type(error).__name__}: {text[:300]}"
+    return f"workload: {lines[-1][0]}:{lines[-1][1]}: {type(error).__name__}: {text[:300]}"
+
+
+def _own_files(workload: str) -> dict[str, str]:
+    """A workload file and those beside it that it imports: their names by their paths in a traceback."""
+    path, names = Path(workload), {str(Path(workload).absolute()): workload}
+    with contextlib.suppress(UserError):
+        files = [file for module in workload_file.helpers(path) for file in workload_file.files_of(module)]
+        names |= {str(file.absolute()): str(file) for file in files}
+    return names
 
 
 def _import(spec: JobSpec) -> ModuleType:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -39,6 +40,16 @@ def test_the_job_reaches_the_task_as_it_was_but_for_its_files() -> None:
         "./some/where/mine.py:/workspace/mine.py:ro",
         "/data/d.npz:/workspace/d.npz:ro",
         "j-report-secret:/run/trainer:ro",
+    ]
+
+
+def test_modules_beside_the_workload_come_with_it(tmp_path: Path) -> None:
+    (tmp_path / "two").mkdir()
+    for name, text in {"mine.py": "import one\n", "one.py": "import two\n", "two/__init__.py": "", "x.py": ""}.items():
+        (tmp_path / name).write_text(text)
+    volumes = services(spec(workload=str(tmp_path / "mine.py")))["j-worker-1"]["volumes"]
+    assert [volume for volume in volumes if str(tmp_path) in volume] == [
+        f"{tmp_path}/{name}:/workspace/{name}:ro" for name in ("mine.py", "one.py", "two")
     ]
 
 

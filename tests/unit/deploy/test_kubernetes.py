@@ -87,6 +87,29 @@ def test_the_job_reaches_the_pod_as_it_was_but_for_its_files(tmp_path: Path) -> 
     assert {"name": "files", "mountPath": "/workspace/mine.py", "subPath": "mine.py", "readOnly": True} in mounts
 
 
+def test_modules_beside_the_workload_come_with_it(tmp_path: Path) -> None:
+    (tmp_path / "two" / "deep").mkdir(parents=True)
+    files = {"mine.py": "import one\n", "one.py": "import two\n", "two/__init__.py": "", "two/deep/a.txt": "ä"}
+    for name, text in {**files, "unused.py": ""}.items():
+        (tmp_path / name).write_text(text)
+    job = spec(workload=str(tmp_path / "mine.py"))
+    (config,) = (each for (kind, _), each in manifests(job).items() if kind == "ConfigMap")
+    mounts = {
+        mount["mountPath"].removeprefix("/workspace/"): mount["subPath"]
+        for mount in pod(job, "j-worker")["containers"][0]["volumeMounts"]
+        if mount["name"] == "files"
+    }
+    assert {n: base64.b64decode(config["binaryData"][key]).decode() for n, key in mounts.items()} == files
+    assert set(config["binaryData"]) == {"mine.py", "one.py", "two.__init__.py", "two.deep.a.txt"}
+
+
+def test_modules_that_are_too_big_for_a_config_map_are_refused_by_name(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("import one\n")
+    (tmp_path / "one.py").write_text("#" * 2**20)
+    with pytest.raises(UserError, match=r"^mine\.py, one\.py: the job's ConfigMap would have 1,0"):
+        manifests(spec(workload=str(tmp_path / "mine.py")))
+
+
 def test_another_spec_is_another_config_map() -> None:
     names = {name for steps in (7, 8) for kind, name in manifests(spec(train={"steps": steps})) if kind == "ConfigMap"}
     assert len(names) == 2

@@ -98,6 +98,21 @@ def test_a_digest_is_of_what_the_file_holds_wherever_it_is(tmp_path: Path) -> No
     assert problem(tmp_path / "gone.py", workload.digest) == ": cannot be read: No such file or directory"
 
 
+def test_a_digest_is_of_the_modules_beside_the_file_too(tmp_path: Path) -> None:
+    path = file(tmp_path, MODEL + "import one, two\n")
+    alone = workload.digest(spec_of(path))
+    (tmp_path / "two").mkdir()
+    for name in ("one.py", "two/__init__.py", "two/words.txt", "unused.py"):
+        file(tmp_path, "x = 1\n", name)
+    digests = [alone, workload.digest(spec_of(path))]
+    for name in ("one.py", "two/__init__.py", "two/words.txt"):
+        file(tmp_path, "x = 2\n", name)
+        digests.append(workload.digest(spec_of(path)))
+    assert len(set(digests)) == 5
+    file(tmp_path, "x = 2\n", "unused.py")
+    assert workload.digest(spec_of(path)) == digests[-1]
+
+
 def test_a_name_that_is_not_ours_is_told_with_ours() -> None:
     told = problem("resnet")
     assert told == "workload: 'resnet': not known; known: mnist, digits; or a path that ends in .py"
@@ -448,6 +463,17 @@ def test_an_error_in_a_users_function_is_theirs_with_the_innermost_of_their_line
     assert told.startswith("workload: mine.py:6: OSError: xxx")
     assert len(told) < 400
     assert workload.where_it_failed(error, str(tmp_path / "another.py")) is None
+
+
+def test_an_error_in_a_module_beside_the_file_is_theirs_with_its_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    file(tmp_path, "\ndef data(shard):\n    return 1 / 0\n", "deep_within.py")
+    data: Any = workload.load(spec_of(file(tmp_path, MODEL + "from deep_within import data").name)).data
+    error = raised(lambda: data(workload.Shard("train")))
+    told = "workload: deep_within.py:3: ZeroDivisionError: division by zero"
+    assert workload.where_it_failed(error, "mine.py") == told
 
 
 def test_an_error_elsewhere_is_not_theirs(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import importlib.util
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -45,19 +46,61 @@ def helpers(path: Path) -> list[Path]:
             module = _beside(folder, name)
             if module is not None and module not in found and module != path:
                 found.add(module)
-                to_read += files_of(module)
+                to_read += _python(module)
     return sorted(found)
 
 
 def files_of(module: Path) -> list[Path]:
-    """The Python files of a module: itself, or all in a package's folder."""
-    return sorted(module.rglob("*.py")) if module.is_dir() else [module]
+    """A module's own files: itself, or all in a package's folder, its data too."""
+    if not module.is_dir():
+        return [module]
+    return sorted(path for path in module.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
+
+
+def _python(module: Path) -> list[Path]:
+    return [path for path in files_of(module) if path.suffix == ".py"]
+
+
+def missing_imports(path: Path, name: str) -> list[str]:
+    """A line for each module that the file, or one beside it, imports at its top and that is not here.
+
+    An import within a function, `try` or `if` may be meant to fail.
+    """
+    problems = []
+    for file in [path, *(file for module in helpers(path) for file in _python(module))]:
+        called = name if file == path else str(file)
+        top = parse(file, called).body
+        problems += [
+            f"workload: {called}:{line}: import {module}: no such module; pip install it, or put {module}.py beside "
+            f"{path.name}"
+            for module, line in _imports(iter(top))
+            if not _is_here(path.parent, module)
+        ]
+        if file == path:
+            problems += [
+                f"workload: {called}:{n.lineno}: a relative import: the file is in no package; leave the dots out"
+                for n in top
+                if isinstance(n, ast.ImportFrom) and n.level
+            ]
+    return problems
+
+
+def _is_here(folder: Path, module: str) -> bool:
+    # `python -m` also looks in the working directory.
+    if module in sys.modules or any((place / module).is_dir() for place in (folder, Path.cwd())):
+        return True
+    if _beside(folder, module) or _beside(Path.cwd(), module):
+        return True
+    try:
+        return importlib.util.find_spec(module) is not None
+    except (ImportError, ValueError):
+        return True  # It is there, and a run tells what it lacks.
 
 
 def runs_code(path: Path) -> bool:
     """Whether importing the file, or a module beside it, may run TensorFlow: whether there is a call at its top of
     something else than the standard library or NumPy. Decorators do not count: they run when the function does."""
-    files = [path, *(file for module in helpers(path) for file in files_of(module))]
+    files = [path, *(file for module in helpers(path) for file in _python(module))]
     return any(_calls_out(parse(file, str(file))) for file in files)
 
 

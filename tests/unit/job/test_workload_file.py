@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from trainer.workloads import source
+from trainer.job import workload_file
 
 # Each: the top of a file, and whether importing it may run TensorFlow.
 TOPS = [
@@ -32,7 +32,7 @@ TOPS = [
 def test_a_call_at_the_top_may_run_tensorflow(tmp_path: Path, text: str, runs: bool) -> None:
     path = tmp_path / "mine.py"
     path.write_text(text)
-    assert source.runs_code(path) == runs
+    assert workload_file.runs_code(path) == runs
 
 
 def written(folder: Path, files: dict[str, str]) -> Path:
@@ -58,13 +58,51 @@ FILES = {
 
 
 def test_the_modules_beside_a_file_that_it_imports_are_found_through_one_another(tmp_path: Path) -> None:
-    found = source.helpers(written(tmp_path, FILES))
+    found = workload_file.helpers(written(tmp_path, FILES))
     assert [str(path.relative_to(tmp_path)) for path in found] == ["late.py", "one.py", "other", "three.py", "two"]
 
 
 @pytest.mark.parametrize("name", ["three.py", "other/deep.py"])
 def test_a_module_beside_the_file_may_run_tensorflow_too(tmp_path: Path, name: str) -> None:
     path = written(tmp_path, FILES)
-    assert not source.runs_code(path)
+    assert not workload_file.runs_code(path)
     written(tmp_path, {name: FILES[name] + "import tensorflow as tf\nX = tf.constant(1)\n"})
-    assert source.runs_code(path)
+    assert workload_file.runs_code(path)
+
+
+def test_a_package_is_shipped_with_its_data_and_without_what_python_left(tmp_path: Path) -> None:
+    written(tmp_path, {"two/__init__.py": "", "two/words.txt": "", "two/a/b.py": "", "two/__pycache__/a.pyc": ""})
+    found = workload_file.files_of(tmp_path / "two")
+    assert [str(path.relative_to(tmp_path)) for path in found] == ["two/__init__.py", "two/a/b.py", "two/words.txt"]
+
+
+def test_imports_that_are_not_here_are_told_with_their_lines(tmp_path: Path) -> None:
+    text = (
+        "import json, numpy\nimport nowhere.deep, one\nfrom nothing import x\nfrom . import two\nfrom .two import y\n"
+    )
+    text += "try:\n    import quick\nexcept ImportError:\n    quick = None\nif False:\n    import never\n"
+    text += "def model():\n    import later\n"
+    path = written(tmp_path, {"mine.py": text, "one.py": "\nimport lost\n", "two.py": "import unused\n"})
+    rest = "no such module; pip install it, or put {0}.py beside mine.py"
+    assert workload_file.missing_imports(path, "mine.py") == [
+        f"workload: mine.py:2: import nowhere: {rest.format('nowhere')}",
+        f"workload: mine.py:3: import nothing: {rest.format('nothing')}",
+        "workload: mine.py:4: a relative import: the file is in no package; leave the dots out",
+        "workload: mine.py:5: a relative import: the file is in no package; leave the dots out",
+        f"workload: {tmp_path}/one.py:2: import lost: {rest.format('lost')}",
+    ]
+
+
+@pytest.mark.parametrize("name", ["helper.py", "helper/__init__.py", "helper/data.txt"])
+def test_modules_beside_the_file_or_in_the_working_directory_are_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    (tmp_path / "jobs").mkdir()
+    path = written(tmp_path / "jobs", {"mine.py": "import helper\n"})
+    assert workload_file.missing_imports(path, "mine.py")
+    written(tmp_path, {name: ""})
+    monkeypatch.chdir(tmp_path)
+    assert workload_file.missing_imports(path, "mine.py") == []
+    monkeypatch.undo()
+    written(tmp_path / "jobs", {name: ""})
+    assert workload_file.missing_imports(path, "mine.py") == []
