@@ -72,7 +72,7 @@ class Chief:
         try:
             if self._refusal is not None:
                 raise self._refusal
-            if result := self._already_complete():
+            if result := await asyncio.to_thread(self._already_complete):
                 self._rendezvous.end(Exit.OK, "", result.get("steps"))
             else:
                 self._state.control_port = preflight.control_address(self._task)[1]

@@ -121,7 +121,12 @@ class Rendezvous:
                 self._lost(report.task, report.reason, now)
         elif report.leaving and self.phase == "running" and report.generation != self.generation:
             self._task_lost = True
-            if not self._restarts_alone(report.task) and report.task not in self.evaluators:
+            # After a stop that all agreed on, the chief's child still saves what they trained.
+            if (
+                not report.status.get("stopped_well")
+                and not self._restarts_alone(report.task)
+                and report.task not in self.evaluators
+            ):
                 self._re_form(f"{report.task} was told to stop, re-forming", now)
         if line := report.status.get("line"):
             self.start_lines[report.task] = line

@@ -604,6 +604,14 @@ def test_a_task_that_is_told_to_stop_before_it_has_anything_to_save_is_no_lost_o
     assert job.told[-1] == "worker:1 was told to stop, re-forming"
 
 
+def test_a_task_that_stopped_as_all_agreed_leaves_the_chief_to_save() -> None:
+    job = Job()
+    job.run()
+    step(job, 100)
+    job.report("worker:1", generation=0, leaving=True, status={"stopped_well": True})
+    assert job.outcome == ("running", Exit.OK)
+
+
 def test_a_step_of_each_generation_keeps_it_going_for_ever() -> None:
     job = Job(max_restarts=1)
     job.run()
