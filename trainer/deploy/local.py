@@ -15,6 +15,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import NamedTuple
 
 from trainer.deploy import ports, view
@@ -198,7 +199,8 @@ async def _until_the_end(job: _Job, spec: JobSpec) -> None:
         patience = 2 * spec.deadlines.evaluation + spec.deadlines.rendezvous + SUCCEEDED_SECONDS
         await job.until_ended(evaluators, patience)
         if not job.stopped:
-            job.late = [name for name in job.names if name not in job.ends]
+            # A task that was stopped by a signal cannot end by itself, and the job did without it.
+            job.late = [name for name, process in job.alive.items() if not _is_stopped(process.pid)]
     else:
         await job.until_ended(job.names, FAILED_SECONDS)
     _signal(job.alive.values(), signal.SIGTERM)
@@ -206,6 +208,12 @@ async def _until_the_end(job: _Job, spec: JobSpec) -> None:
     await job.until(lambda: len(job.ends) == len(job.names), patience)
     for name in job.alive:
         job.show("local", f"{name} did not end within {patience:g} s of SIGTERM, killing it")
+
+
+def _is_stopped(pid: int) -> bool:
+    with contextlib.suppress(OSError):
+        return "\nState:\tT" in Path(f"/proc/{pid}/status").read_text()
+    return False
 
 
 def _verdict(job: _Job, spec: JobSpec) -> tuple[int, str]:

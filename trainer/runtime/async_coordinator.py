@@ -11,11 +11,10 @@ The counters live on a ps and are only ever added to atomically (Keras' own are 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import keras
 import numpy as np
 import tensorflow as tf
 
@@ -23,8 +22,9 @@ from trainer.job.derived import batch_sizes
 from trainer.job.errors import UserError
 from trainer.job.spec import JobSpec
 from trainer.job.tf_config import Task
-from trainer.runtime import inputs, training
+from trainer.runtime import connections, inputs, training
 from trainer.runtime.channel import Channel
+from trainer.runtime.closures import Counters, make_closure, make_keras_counters_atomic
 from trainer.runtime.curve import Curve
 from trainer.runtime.finish import Saver, finish, raise_if_not_finite
 from trainer.runtime.lines import progress_line, start_line
@@ -40,21 +40,6 @@ DRAIN_SECONDS = 3.0
 """How long a stop waits for steps under way; a worker that is gone would be waited for up to an hour."""
 
 
-class Counters:
-    """The job's counters, on a ps."""
-
-    def __init__(self, workers: int, figures: int) -> None:
-        # The plain optimizer variables are spread over the ps the same way: by the strategy's round-robin.
-        first = tf.VariableAggregation.ONLY_FIRST_REPLICA
-        self.taken = tf.Variable(0, dtype=tf.int64, trainable=False, aggregation=first)
-        """The last ticket that was taken; a ticket is the number of a step."""
-        self.last = tf.Variable(0, dtype=tf.int64, trainable=False, aggregation=first)
-        """The round's last ticket: no later one is honoured."""
-        self.worker_steps = tf.Variable(np.zeros(workers, np.int64), trainable=False, aggregation=first)
-        # Row per worker: the ticket whose loss was not finite (0: none), then loss and metrics of its last closure.
-        self.rows = tf.Variable(np.zeros((workers, 1 + figures)), trainable=False, aggregation=first)
-
-
 def run(spec: JobSpec, task: Task, load: Load, _resume_step: int, channel: Channel) -> None:
     """Trains to the end, or until asked to stop; then saves, evaluates, exports and reports.
 
@@ -62,7 +47,7 @@ def run(spec: JobSpec, task: Task, load: Load, _resume_step: int, channel: Chann
         UserError, TrainerError: with the exit code of the job.
         tf.errors.OpError: a ps was lost.
     """
-    _make_keras_counters_atomic()
+    make_keras_counters_atomic()
     strategy = make_strategy()
     setup = load()
     coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
@@ -82,7 +67,7 @@ def run(spec: JobSpec, task: Task, load: Load, _resume_step: int, channel: Chann
         channel.tell("line", text=line)
     channel.tell("start", step=step, steps=total, line=start_line(spec, task, strategy.num_replicas_in_sync, step))
     iterator = iter(coordinator.create_per_worker_dataset(per_worker_dataset(setup, source, step)))
-    closure = _make_closure(setup, strategy, trainable, counters, channel)
+    closure = make_closure(setup, strategy, trainable, counters, channel)
     rounds = _Rounds(
         setup=setup,
         channel=channel,
@@ -91,6 +76,7 @@ def run(spec: JobSpec, task: Task, load: Load, _resume_step: int, channel: Chann
         coordinator=coordinator,
         schedule=lambda: coordinator.schedule(closure, args=(iterator,)),
         watch=_Watch(setup, channel, counters, step, total),
+        silent=_Silent(task.cluster["worker"]),
     )
     _train(rounds, step, total)
 
@@ -133,6 +119,7 @@ class _Rounds:
     coordinator: Any
     schedule: Callable[[], Any]
     watch: _Watch
+    silent: _Silent
     _first_step: tuple[float, int] | None = None
 
     def run(self, step: int, last: int) -> tuple[int, float]:
@@ -160,20 +147,27 @@ class _Rounds:
             if now - looked > POLL_SECONDS:
                 looked = now
                 self._look()
+                self.silent.cut_off(self.channel.silent)
             # As the end of the round comes closer it is looked for more often.
             rate = (taken - step) / (now - begun)
             time.sleep(
                 min(max((last - taken) / rate / 2, DRAIN_POLL_SECONDS), POLL_SECONDS) if rate else FIRST_POLL_SECONDS
             )
-        return self._look(), spent or time.perf_counter()
+        return self._end(), spent or time.perf_counter()
 
     def _drain(self) -> tuple[int, float]:
         """Ends the round before its end: no more tickets, and a while for the steps under way."""
         begun = time.perf_counter()
         self.counters.last.assign(0)
         while not self.coordinator.done() and time.perf_counter() - begun < DRAIN_SECONDS:
+            self.silent.cut_off(self.channel.silent)
             time.sleep(DRAIN_POLL_SECONDS)
-        return self._look(), begun
+        return self._end(), begun
+
+    def _end(self) -> int:
+        """Makes void what tickets are still held, then counts."""
+        self.counters.round.assign_add(1)
+        return self._look()
 
     def _look(self) -> int:
         step = int(self.trainable.optimizer.iterations.numpy())
@@ -208,50 +202,26 @@ def per_worker_dataset(setup: Setup, source: inputs.Source, step: int) -> Any:
     return dataset
 
 
-def _make_closure(setup: Setup, strategy: Any, trainable: Trainable, counters: Counters, channel: Channel) -> Any:
-    """Up to K steps on whichever worker runs it, while there are tickets."""
-    one_step = training.make_step(setup, trainable, 1)
-    width = 1 + len(setup.metrics)
+class _Silent:
+    """Workers of which nothing is heard, though no connection was reset: stopped, or on a node that is cut off.
 
-    def one_ticket(iterator: Any, done: Any, bad: Any, sums: Any) -> Any:
-        """Whether there was a ticket for a step; done, the ticket of a bad loss and the sums of figures after it."""
-        counters.taken.assign_add(1)
-        # Two who add at once may read the same: then one ticket fewer is honoured than there are, never one more.
-        ticket = counters.taken.read_value()
+    The coordinator would wait for what it sent them for ever. With their connections cut they are dead to it like any
+    other: it gives their closures to the others, and takes them back when they answer.
+    """
 
-        def train() -> Any:
-            figures = strategy.run(one_step, (next(iterator),))
-            finite = tf.math.is_finite(figures[0])
-            # No more tickets for anybody: nothing is gained, and the step told is the first that went wrong.
-            tf.cond(finite, counters.last.read_value, lambda: counters.last.assign(0, read_value=True))
-            return True, done + 1, tf.where(finite, bad, ticket), sums + figures
+    def __init__(self, addresses: Sequence[str]) -> None:
+        # Found now: a host that is gone may have no address any more.
+        self._known = {f"worker:{i}": connections.peers(address) for i, address in enumerate(addresses)}
+        self._addresses = {f"worker:{i}": address for i, address in enumerate(addresses)}
+        self._silent: frozenset[str] = frozenset()
 
-        return tf.cond(ticket > counters.last, lambda: (False, done, bad, sums), train)
-
-    # autograph=False: converting this and the data set's function took 1.2 s of every start (DECISIONS 12).
-    @tf.function(autograph=False)
-    def closure(iterator: Any) -> None:
-        # Not inside a branch: a value that differs per worker can only be captured at the top (2.21).
-        worker = tf.cast(tf.distribute.coordinator.experimental_get_current_worker_index(), tf.int32)
-        _, done, bad, sums = tf.while_loop(
-            lambda more, *_: more,
-            lambda _, *so_far: one_ticket(iterator, *so_far),
-            (True, tf.constant(0, tf.int64), tf.constant(0, tf.int64), tf.zeros([width])),
-            maximum_iterations=setup.spec.train.steps_per_call,
-            parallel_iterations=1,
-        )
-
-        def told() -> Any:
-            means = tf.cast(sums, tf.float64) / tf.cast(done, tf.float64)
-            row = tf.concat([[tf.cast(bad, tf.float64)], means], 0)
-            tf.raw_ops.ResourceScatterUpdate(resource=counters.rows.handle, indices=worker, updates=row)
-            tf.raw_ops.ResourceScatterAdd(resource=counters.worker_steps.handle, indices=worker, updates=done)
-            return True
-
-        tf.cond(done > 0, told, lambda: False)
-        channel.tell("traced")  # this is Python, and runs once: when the graph is made
-
-    return closure
+    def cut_off(self, silent: frozenset[str]) -> None:
+        """Again and again while they are silent: gRPC connects anew, and the kernel of a stopped process accepts."""
+        for name in silent:
+            if name not in self._silent:
+                self._known[name] |= connections.peers(self._addresses[name])
+            connections.cut(self._known[name])
+        self._silent = silent
 
 
 class _Watch:
@@ -297,14 +267,3 @@ class _Watch:
             self._logged = (now, step, worker_steps)
             self._curve.add(step, figures, workers=workers)
             self._channel.tell("line", text=progress_line(step, self._total, figures, workers))
-
-
-def _make_keras_counters_atomic() -> None:
-    """Keras' `iterations.assign_add(1)` reads, adds and writes: two workers lose counts. TensorFlow's own
-    AssignAddVariableOp is atomic on the ps. Private API: keras is pinned, and a test counts."""
-    variable = keras.src.backend.tensorflow.core.Variable
-
-    def assign_add(self: Any, value: Any) -> Any:
-        return self._value.assign_add(tf.cast(value, self._value.dtype))
-
-    variable.assign_add = assign_add

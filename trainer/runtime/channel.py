@@ -1,6 +1,7 @@
 """Child and supervisor talk in JSON lines: events go up on a pipe of their own, orders come down on stdin.
 
-Orders: {"go": {...}}, {"stop": true}, {"final": step, "score": bool}. End of file means that the supervisor is gone.
+Orders: {"go": {...}}, {"stop": true}, {"final": step, "score": bool}, {"silent": [task, ...]}.
+End of file means that the supervisor is gone.
 """
 
 from __future__ import annotations
@@ -23,10 +24,12 @@ _CARRIES = {"done": "result", "line": "line of output"}
 
 
 class Channel:
-    """The child's end. `stopping` is set by an order to stop; orders other than that are queued."""
+    """The child's end. `stopping` is set by an order to stop, `silent` by one that names the tasks that do not
+    report any more; other orders are queued."""
 
     def __init__(self) -> None:
         self.stopping = threading.Event()
+        self.silent: frozenset[str] = frozenset()
         self.orders: queue.Queue[dict[str, Any]] = queue.Queue()
         self._lock = threading.Lock()
         self._events = os.fdopen(int(os.environ.pop(EVENTS_VARIABLE)), "w", buffering=1)
@@ -54,6 +57,8 @@ class Channel:
             order = json.loads(line)
             if "stop" in order:
                 self.stopping.set()
+            elif "silent" in order:
+                self.silent = frozenset(order["silent"])
             else:
                 self.orders.put(order)
         # Nobody is left to report to; and the port must be free for the supervisor's next child.

@@ -161,6 +161,7 @@ class Chief:
         """What the chief's own child did since: a first step, the end, or a stop that was asked for."""
         if child is None:
             return
+        child.count_out(self._rendezvous.silent())
         if self._state.seconds_to_first_step is None and self._supervisor.first_step_at is not None:
             self._state.phases = _phases(self._started, child.times)
             self._state.seconds_to_first_step = round(sum(self._state.phases.values()), 3)

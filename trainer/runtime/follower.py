@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import TYPE_CHECKING, Any
 
 from trainer.job.errors import Exit
@@ -23,7 +24,9 @@ async def follow(supervisor: Supervisor, session: Any) -> Exit:
     """Until the chief says that the job is over, this task may leave, or the chief is lost."""
     task, deadlines = supervisor.task, supervisor.spec.deadlines
     chief, known, seen, said = task.control_address(*task.chief), 0, supervisor.clock(), supervisor.clock()
+    asked: float | None = None  # since when a report has not been answered, also while this process stood still
     while True:
+        asked = asked or time.monotonic()
         asking = asyncio.create_task(control.send_report(session, chief, supervisor.report(), known, supervisor.secret))
         change = asyncio.create_task(supervisor.changed.wait())
         await asyncio.wait({asking, change}, return_when=asyncio.FIRST_COMPLETED)
@@ -59,9 +62,19 @@ async def follow(supervisor: Supervisor, session: Any) -> Exit:
         seen, known = now, reply.version
         if reply.phase in ("done", "failed"):
             return await _end(supervisor, reply)
+        if (waited := time.monotonic() - asked) > deadlines.task_lost:
+            _end_child_without_tickets(supervisor, waited)
+        asked = None
         await (scoring.keep_scoring(supervisor, reply) if task.type == "evaluator" else supervisor.act(reply))
         if _may_leave(supervisor, reply):
             return Exit.STOPPED
+
+
+def _end_child_without_tickets(supervisor: Supervisor, seconds: float) -> None:
+    """The chief may have counted a ps-worker out, and given its steps to others: a new child has nothing left over."""
+    child = supervisor.running
+    if child is not None and supervisor.task.type == "worker" and supervisor.restarts_alone():
+        child.kill(f"the chief heard nothing for {seconds:.0f} s")
 
 
 def _chief_lost(task: Task, seconds: float, why: str) -> str:

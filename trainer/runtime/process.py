@@ -62,6 +62,7 @@ class Child:
         self.blames_peer = False
         """Whether it ended with an error that a lost peer causes; `failure`, if any, is what it is otherwise."""
         self.killed_for: str | None = None
+        self._silent: list[str] = []
         self.dismissed = False
         """Whether it was killed because its generation is over."""
 
@@ -119,6 +120,12 @@ class Child:
     def finalise(self, step: int, score: bool) -> None:
         """Tells an evaluator which checkpoint is the last, and whether to score it or only to export it."""
         self._order({"final": step, "score": score})
+
+    def count_out(self, silent: list[str]) -> None:
+        """Tells it, if that changed, of which tasks nothing is heard."""
+        if silent != self._silent:
+            self._silent = silent
+            self._order({"silent": silent})
 
     def kill(self, why: str | None = None) -> None:
         if self.alive:

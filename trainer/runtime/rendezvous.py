@@ -168,6 +168,10 @@ class Rendezvous:
         self._awaited = awaited or self._awaited
         return awaited is None
 
+    def silent(self) -> list[str]:
+        """Tasks that have not reported for deadlines.task_lost."""
+        return [name for name in self.required if name in self.members and self.members[name].silent]
+
     def missing(self, now: float) -> dict[str, str]:
         """Tasks that keep the cluster from forming, and why."""
         return {name: why for name in self.required if (why := self._why_missing(name, now))}

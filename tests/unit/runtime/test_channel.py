@@ -117,3 +117,14 @@ except UserError as error:
 def test_the_pipe_is_not_passed_on_to_processes_of_the_users_own() -> None:
     with peer(f"import os; channel.tell('x', named={EVENTS_VARIABLE!r} in os.environ)") as running:
         assert running.event() == {"event": "x", "named": False}
+
+
+def test_the_tasks_that_are_silent_are_those_of_the_last_order() -> None:
+    program = "channel.tell('got', order=channel.orders.get(), silent=sorted(channel.silent))\n" * 2
+    with peer(program) as running:
+        running.order(silent=["worker:1", "worker:3"])
+        running.order(final=1)
+        assert running.event()["silent"] == ["worker:1", "worker:3"]
+        running.order(silent=[])
+        running.order(final=2)
+        assert running.event()["silent"] == []

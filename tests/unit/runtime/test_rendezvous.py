@@ -369,6 +369,16 @@ def test_a_silent_ps_worker_is_told_once_until_it_speaks_again() -> None:
     assert job.told.count("worker:1 lost (silent for 10 s); the others go on") == 2
 
 
+def test_the_silent_are_known_until_they_speak_again() -> None:
+    job = Job(PS)
+    job.run()
+    assert job.core.silent() == []
+    job.wait(LOST + 1, "worker:1")
+    assert job.core.silent() == ["worker:1"]
+    job.report("worker:1")
+    assert job.core.silent() == []
+
+
 def test_the_loss_of_an_earlier_generation_is_old_news() -> None:
     job = Job()
     job.run()

@@ -12,7 +12,7 @@ import tensorflow as tf
 from trainer.job.errors import Exit, TrainerError, UserError
 from trainer.job.load import build
 from trainer.job.tf_config import tasks_of
-from trainer.runtime import async_coordinator, checkpoint, inputs, training
+from trainer.runtime import checkpoint, closures, inputs, training
 from trainer.runtime.finish import raise_if_not_finite
 from trainer.runtime.training import Setup, Trainable
 from trainer.workloads import datasets, workload
@@ -558,7 +558,7 @@ def test_a_patched_keras_counter_is_one_atomic_operation(monkeypatch: pytest.Mon
         return [operation.type for operation in graph.get_operations() if "Variable" in operation.type]
 
     assert operations()[:2] == ["ReadVariableOp", "AssignVariableOp"], "or the patch is needed no more"
-    async_coordinator._make_keras_counters_atomic()
+    closures.make_keras_counters_atomic()
     assert operations().count("AssignAddVariableOp") == 1
     assert "AssignVariableOp" not in operations()
 
@@ -566,7 +566,7 @@ def test_a_patched_keras_counter_is_one_atomic_operation(monkeypatch: pytest.Mon
 def test_a_patched_optimizer_counts_its_steps_by_it(monkeypatch: pytest.MonkeyPatch) -> None:
     variable = keras.src.backend.tensorflow.core.Variable
     monkeypatch.setattr(variable, "assign_add", variable.assign_add)
-    async_coordinator._make_keras_counters_atomic()
+    closures.make_keras_counters_atomic()
     digits = setup(train={"optimizer": "sgd"})
     trainable = training.build(digits)
     step = tf.function(training.make_step(digits, trainable, 1))

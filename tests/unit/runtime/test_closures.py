@@ -1,0 +1,51 @@
+"""A ps-worker's step is applied whole, or not at all."""
+
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from trainer.runtime.adam import Adam
+from trainer.runtime.closures import Fence
+
+OPTIMIZERS: dict[str, Any] = {
+    "adam": lambda: Adam(0.1),
+    "sgd": lambda: keras.optimizers.SGD(0.1, momentum=0.9),
+    "float16": lambda: keras.optimizers.LossScaleOptimizer(Adam(0.1)),
+}
+
+
+@pytest.mark.filterwarnings("ignore:Gradients do not exist")
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_gradients_of_a_void_ticket_change_nothing(name: str) -> None:
+    weights, rows, unused = keras.Variable([1.0, 2.0]), keras.Variable(np.ones((3, 2), np.float32)), keras.Variable(1.0)
+    optimizer = OPTIMIZERS[name]()
+    optimizer.build([weights, rows, unused])
+    inner = getattr(optimizer, "inner_optimizer", optimizer)
+    ticket, round_ = tf.Variable(0), tf.Variable(0)
+    Fence(optimizer).holds = lambda: tf.equal(ticket, round_)
+
+    @tf.function(autograph=False)
+    def step() -> None:
+        with tf.GradientTape() as tape:
+            # One gradient is dense, the other is of some rows.
+            loss = tf.reduce_sum(weights.value**2) + tf.reduce_sum(tf.gather(rows.value, [0, 2]))
+        variables = [weights, rows, unused]
+        optimizer.apply(tape.gradient(loss, [v.value for v in variables]), variables)
+
+    def state() -> list[Any]:
+        return [v.numpy() for v in (weights, rows, *inner.variables)]
+
+    step()
+    assert int(optimizer.iterations) == 1
+    assert not np.allclose(weights.numpy(), [1, 2])
+    before = state()
+    round_.assign_add(1)
+    step()
+    for was, now in zip(before, state(), strict=True):
+        np.testing.assert_array_equal(was, now)
+    ticket.assign_add(1)
+    step()
+    assert int(optimizer.iterations) == 2

@@ -1,0 +1,45 @@
+"""This process's own TCP connections, by their peers."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+from collections.abc import Set
+from pathlib import Path
+from typing import TypeAlias
+
+from trainer.job.names import split_address
+
+Peer: TypeAlias = "tuple[str, int]"
+
+
+def peers(address: str) -> set[Peer]:
+    """Where HOST:PORT may be connected to; empty if the host has no address."""
+    host, port = split_address(address)
+    try:
+        return {(_plain(str(found[4][0])), port) for found in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)}
+    except OSError:
+        return set()
+
+
+def cut(wanted: Set[Peer]) -> int:
+    """Ends all connections to these peers, as a reset would; gives their number. A stopped peer cannot do it itself,
+    and gRPC has no time limit of its own (keepalive is off, and TensorFlow does not offer it)."""
+    count = 0
+    for path in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(OSError):
+            if not path.is_socket():
+                continue
+            with socket.socket(fileno=os.dup(int(path.name))) as each:
+                if each.family not in (socket.AF_INET, socket.AF_INET6):
+                    continue
+                host, port, *_ = each.getpeername()
+                if (_plain(host), port) in wanted:
+                    each.shutdown(socket.SHUT_RDWR)
+                    count += 1
+    return count
+
+
+def _plain(host: str) -> str:
+    return host.removeprefix("::ffff:")
