@@ -172,6 +172,7 @@ def _check(args: argparse.Namespace) -> int:
         from trainer.workloads import workload
 
         workload.check_imports(spec)
+    _warn(spec)
     if args.target == "kubernetes":
         from trainer.deploy import kubernetes
 
@@ -186,6 +187,7 @@ def _local(args: argparse.Namespace) -> int:
 
     spec = _load(args)
     workload.check_imports(spec)
+    _warn(spec)
     check = command_line([view.program("trainer"), "check", args.spec], args.set)
     return local.run(spec, base_port=args.port, plain=args.plain, check=check)
 
@@ -197,7 +199,9 @@ def _render(args: argparse.Namespace) -> int:
 
     command = command_line(["trainer", "render", args.target, *args.specs], args.set)
     if args.target == "kubernetes":
-        print("".join(kubernetes.render(load_file(path, args.set), command) for path in args.specs), end="")
+        specs = [load_file(path, args.set) for path in args.specs]
+        _warn(*specs)
+        print("".join(kubernetes.render(spec, command) for spec in specs), end="")
         return int(Exit.OK)
     jobs = {}
     for each in args.specs:
@@ -205,6 +209,7 @@ def _render(args: argparse.Namespace) -> int:
         if (len(args.specs) > 1 and not equals) or profile in jobs:
             raise UserError(f"{each!r}: several jobs in one file need a profile of their own each: PROFILE=SPEC")
         jobs[profile] = load_file(path, args.set)
+    _warn(*jobs.values())
     print(compose.render(jobs, command), end="")
     return int(Exit.OK)
 
@@ -255,6 +260,12 @@ def _task(_: argparse.Namespace) -> int:
     from trainer.runtime import supervisor
 
     return supervisor.main()
+
+
+def _warn(*specs: JobSpec) -> None:
+    from trainer.deploy import outside
+
+    _tell([f"warning: {line}" for spec in specs for line in outside.warnings(spec)], Exit.OK)
 
 
 def _load(args: argparse.Namespace) -> JobSpec:

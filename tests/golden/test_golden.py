@@ -25,7 +25,12 @@ SPECS: dict[str, dict[str, Any]] = {
         "tasks": {"chief": 1, "worker": {"replicas": 2}, "evaluator": 1},
     },
     "graph": {"name": "sum", "strategy": "graph", "workload": "sum", "job_name": "local", "tasks": {"worker": 2}},
-    "mirrored": {"name": "mnist", "strategy": "mirrored", "tasks": {"worker": {"gpus": 2}}},
+    "mirrored": {
+        "name": "mnist",
+        "strategy": "mirrored",
+        "tasks": {"worker": {"gpus": 2}},
+        "secrets": {"API_KEY": {"secret": "wandb", "key": "token"}, "HF_TOKEN": {"secret": "hf", "file": "hf"}},
+    },
 }
 
 ON_KUBERNETES: dict[str, dict[str, Any]] = {

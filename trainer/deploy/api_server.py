@@ -58,6 +58,13 @@ class ApiServer:
         except _NotFound:
             return None
 
+    async def keys(self, kind: str, name: str) -> set[str] | None:
+        """Those of a Secret's or ConfigMap's data, none if it is not there; None where the user may not read it."""
+        try:
+            return {*((await self.read(kind, name) or {}).get("data") or {})}
+        except _Forbidden:
+            return None
+
     async def items(self, kind: str, **selectors: str) -> list[dict[str, Any]]:
         """All objects that labelSelector and fieldSelector pick."""
         return list((await self._ask("GET", self._path(kind), selectors))["items"])
@@ -154,6 +161,10 @@ class _AlreadyThere(TrainerError):
     pass
 
 
+class _Forbidden(TrainerError):
+    pass
+
+
 @contextlib.asynccontextmanager
 async def connect(namespace: str | None) -> AsyncIterator[ApiServer]:
     """The cluster of the current kubectl context, or the one around this pod.
@@ -215,5 +226,6 @@ def _refusal(status: int, body: bytes, method: str, path: str, namespace: str) -
         message = "; ".join(f"{each.get('field')}: {str(each.get('message')).rpartition(': ')[2]}" for each in causes)
     kind, name = path.split("/")[-2:]
     text = f"{kind}/{name}: Kubernetes refuses this ({status}): {message}"
-    told = {404: _NotFound, 409: _AlreadyThere if method == "POST" else TrainerError}.get(status, TrainerError)
-    return told(text, Exit.TARGET)
+    if status == 409 and method == "POST":
+        return _AlreadyThere(text, Exit.TARGET)
+    return {403: _Forbidden, 404: _NotFound}.get(status, TrainerError)(text, Exit.TARGET)

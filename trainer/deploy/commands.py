@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from trainer.deploy import view
+from trainer.deploy import outside, view
 from trainer.deploy.text import aligned, command_line
 from trainer.job.errors import Exit, UserError
 from trainer.job.load import load_file
@@ -35,6 +35,8 @@ def run(args: argparse.Namespace) -> int:
 def submit(args: argparse.Namespace) -> int:
     command = command_line(["trainer", "submit", "--target", args.target, args.spec], args.set)
     spec = _spec(args)
+    for line in outside.warnings(spec):
+        print(f"trainer: warning: {line}", file=sys.stderr)
     if args.target == "compose":
         from trainer.deploy import compose_target
 

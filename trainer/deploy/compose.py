@@ -60,6 +60,8 @@ def _job(profile: str, spec: JobSpec) -> dict[str, Any]:
     return {
         "name": spec.name,
         "secret": secret_name(spec.name),
+        # Without a value: compose takes that of its own environment.
+        "variables": list(spec.secrets),
         "profile": profile,
         "image": spec.container_image,
         "build": OUR_IMAGES.get(spec.container_image),

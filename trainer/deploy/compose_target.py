@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import re
 import subprocess
 import tarfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import docker
 from docker.errors import APIError, DockerException, ImageNotFound, NotFound
 
-from trainer.deploy import compose
+from trainer.deploy import compose, outside
 from trainer.deploy.container import WORKSPACE
 from trainer.job.errors import Exit, TrainerError
 from trainer.job.names import host_name, task_name
@@ -36,7 +37,9 @@ def submit(spec: JobSpec, command: str) -> None:
 
     Raises:
         TrainerError: Exit.TARGET, if this engine cannot run it; nothing was started then.
+        UserError: one of the spec's secrets is missing.
     """
+    given = outside.values(spec)
     client = _connect()
     _require_compose()
     _require_image(client, spec)
@@ -44,7 +47,7 @@ def submit(spec: JobSpec, command: str) -> None:
     # Without the service that waits for the job's end.
     hosts = [host_name(spec.name, task.type, task.index) for task in tasks_of(spec)]
     text = compose.render({"": spec}, command)
-    _compose(spec, ["--file", "-", "up", "--detach", "--no-build", *hosts], text)
+    _compose(spec, ["--file", "-", "up", "--detach", "--no-build", *hosts], text, given)
 
 
 def status(spec: JobSpec) -> dict[str, Any]:
@@ -141,10 +144,17 @@ def _require_gpus(client: docker.DockerClient, spec: JobSpec) -> None:
         )
 
 
-def _compose(spec: JobSpec, words: Sequence[str], text: str | None = None) -> None:
-    """Runs compose for the job's project; what it says, the user sees."""
+def _compose(
+    spec: JobSpec, words: Sequence[str], text: str | None = None, given: Mapping[str, str] | None = None
+) -> None:
+    """Runs compose for the job's project; what it says, the user sees.
+
+    Args:
+        text: the compose file, for `--file -`.
+        given: values of variables that the file names without one.
+    """
     command = ["docker", "compose", "--project-name", spec.name, *words]
-    if code := subprocess.run(command, input=text, text=True).returncode:
+    if code := subprocess.run(command, input=text, text=True, env={**os.environ, **(given or {})}).returncode:
         raise _problem(f"`docker compose {words[0] if words[0] != '--file' else 'up'}` ended with exit code {code}")
 
 

@@ -108,8 +108,25 @@ def _values(spec: JobSpec) -> dict[str, Any]:
         "final": sorted(int(code) for code in Exit if code is not Exit.OK and not code.retryable),
         "pod": _pod(spec),
         "environment": [{"name": key, "value": value.replace("$", "$$")} for key, value in settings.env.items()],
+        "variables": _variables(spec),
         "jobs": [_job(spec, task_type, count, labels) for task_type, count in pods.items()],
     }
+
+
+def _variables(spec: JobSpec) -> dict[str, dict[str, str]]:
+    """A reference to a key of a Secret for each of the spec's secrets.
+
+    Raises:
+        UserError: one names no Secret.
+    """
+    problems = [
+        f"secrets.{name}: names no Secret; on Kubernetes the value comes from one: {{secret: NAME, key: KEY}}"
+        for name, source in spec.secrets.items()
+        if source.secret is None
+    ]
+    if problems:
+        raise UserError(*problems)
+    return {name: {"name": source.secret or "", "key": source.key or name} for name, source in spec.secrets.items()}
 
 
 def _labels(spec: JobSpec) -> dict[str, str]:

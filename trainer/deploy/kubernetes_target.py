@@ -36,6 +36,7 @@ async def submit(spec: JobSpec, namespace: str | None, command: str, dry_run: bo
     manifests = list(yaml.safe_load_all(kubernetes.render(spec, command)))
     async with connect(namespace) as server:
         await server.require_version()
+        await _require_secrets(server, spec)
         there = await server.read("Job", f"{spec.name}-chief")
         if there:
             await _require_same(server, spec, manifests[0], there)
@@ -245,6 +246,21 @@ async def _require_same(server: ApiServer, spec: JobSpec, config: Mapping[str, A
             f"{taken} by another job ({'; '.join(differences)}); `trainer delete --namespace {server.namespace} "
             f"{spec.name}` first, or choose another name"
         )
+
+
+async def _require_secrets(server: ApiServer, spec: JobSpec) -> None:
+    """Refuses a key of a Secret that is not there, as far as the user may look: its pods would never start."""
+    problems = []
+    for name, source in spec.secrets.items():
+        key, secret = source.key or name, source.secret or ""
+        keys = await server.keys("Secret", secret)
+        if keys is not None and key not in keys:
+            problems.append(
+                f"secrets.{name}: namespace {server.namespace} has no Secret {secret} with a key {key}; "
+                f"`kubectl create secret generic {secret} --namespace {server.namespace} --from-file={key}=FILE`"
+            )
+    if problems:
+        raise UserError(*problems)
 
 
 async def _keep_suspended(server: ApiServer, manifest: dict[str, Any]) -> None:

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from trainer.deploy import ports, view
+from trainer.deploy import outside, ports, view
 from trainer.job import secret
 from trainer.job.derived import COORDINATED
 from trainer.job.errors import Exit
@@ -67,8 +67,9 @@ def run(
         The exit code: that of the task that failed first, if one did.
 
     Raises:
-        UserError: a port is in use, or there are too many tasks for one machine.
+        UserError: a port is in use, one of the spec's secrets is missing, or there are too many tasks for one machine.
     """
+    outside.values(spec)  # nothing starts where one is missing
     with ports.reserve([task.name for task in tasks_of(spec)], base_port) as taken:
         job = asyncio.run(_run(spec, taken, plain, command))
     code, text = _verdict(job, spec)
@@ -89,6 +90,7 @@ def environment(spec: JobSpec, task: Task, taken: Mapping[str, int]) -> dict[str
         "TF_CONFIG": task.tf_config(),
         JOB_VARIABLE: spec.model_dump_json(exclude_defaults=True),
         "TRAINER_PARENT": str(os.getpid()),
+        **outside.values(spec),
         "PYTHONUNBUFFERED": "1",
     }
     group, counts = spec.tasks.group(task.type), spec.tasks.counts()

@@ -9,6 +9,7 @@ from pydantic import Field
 from trainer.job.fields import Count, Quantity, Strict, Text
 
 Name = Annotated[str, Field(pattern=r"^[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?$")]
+Variable = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 LabelValue = Annotated[str, Field(pattern=r"^([A-Za-z0-9]([-._A-Za-z0-9]{0,61}[A-Za-z0-9])?)?$")]
 LabelKey = Annotated[str, Field(pattern=r"^([-.a-z0-9]{1,253}/)?[A-Za-z0-9]([-._A-Za-z0-9]{0,61}[A-Za-z0-9])?$")]
 Labels = dict[LabelKey, LabelValue]
@@ -40,8 +41,8 @@ class Kubernetes(Strict):
     """As in a pod's spec."""
     priority_class: Name | None = None
     image_pull_secrets: list[Name] = []
-    env: dict[Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")], Text] = {}
-    """More environment variables of every task."""
+    env: dict[Variable, Text] = {}
+    """More environment variables of every task; for values that nobody else may see, use `secrets`."""
     labels: Labels = {}
     """More labels of every object."""
     gpu_resource: Annotated[str, Field(pattern=r"^[-.a-z0-9]{1,253}/[-._A-Za-z0-9]{1,63}$")] = "nvidia.com/gpu"

@@ -45,7 +45,7 @@ class UniqueKeyLoader(yaml.SafeLoader):
 
 
 def load_file(path: str | Path, overrides: Iterable[str] = (), environ: Mapping[str, str] = os.environ) -> JobSpec:
-    """Reads a spec; a workload or dataset file in it is taken relative to the spec.
+    """Reads a spec; a workload, dataset or secret's file in it is taken relative to the spec.
 
     Args:
         overrides: `path.to.key=value` each, the value in YAML; they win over the environment's.
@@ -58,6 +58,9 @@ def load_file(path: str | Path, overrides: Iterable[str] = (), environ: Mapping[
         value = raw.get(key)
         if isinstance(value, str) and value.endswith((".py", ".npz")):
             raw[key] = os.path.normpath(Path(path).parent / value)
+    for source in raw["secrets"].values() if isinstance(raw.get("secrets"), dict) else ():
+        if isinstance(source, dict) and isinstance(file := source.get("file"), str):
+            source["file"] = os.path.normpath(Path(path).parent / Path(file).expanduser())
     return _build(raw, str(path), [*_environment_overrides(environ), *(("--set", each) for each in overrides)])
 
 
@@ -250,7 +253,9 @@ def _translate(detail: Any) -> list[Problem]:
 def _did_you_mean(place: tuple[Any, ...]) -> str:
     model: type[BaseModel] = JobSpec
     for part in place[:-1]:
-        model = next(_models_in(model.model_fields[part].annotation))
+        # A key of a mapping, such as the name of a variable under secrets, is no field.
+        if part in model.model_fields:
+            model = next(_models_in(model.model_fields[part].annotation), model)
     return nearest(place[-1], model.model_fields) or f"; known here: {', '.join(model.model_fields)}"
 
 

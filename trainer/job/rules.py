@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 LONGEST_VARIABLE = 128 * 1024
 """Bytes of an environment variable with its name: MAX_ARG_STRLEN of Linux, with 4 KiB pages (execve(2))."""
 
+OUR_VARIABLES = ("TF_CONFIG", "TASK_INDEX")
+
 IMPLEMENTATIONS = {
     "multi_worker_mirrored": ("auto", "ring", "nccl"),
     "mirrored": ("auto", "nccl", "hierarchical_copy", "reduction_to_one_device"),
@@ -33,7 +35,7 @@ class Problem(NamedTuple):
 def problems(spec: JobSpec) -> list[Problem]:
     """All that fields by themselves could not see."""
     found = (_name_problems, _volume_problems, _task_problems, _device_problems, _train_problems, _api_problems)
-    return [problem for look in found for problem in look(spec)]
+    return [problem for look in (*found, _secret_problems) for problem in look(spec)]
 
 
 def _name_problems(spec: JobSpec) -> list[Problem]:
@@ -183,3 +185,16 @@ def _volume_problems(spec: JobSpec) -> list[Problem]:
         return []
     rule = "give at most one of claim, host_path and empty_dir"
     return [Problem("kubernetes.volume", volume.model_dump(exclude_defaults=True), rule)]
+
+
+def _secret_problems(spec: JobSpec) -> list[Problem]:
+    problems: list[Problem] = []
+    for name, source in spec.secrets.items():
+        path = f"secrets.{name}"
+        if name in OUR_VARIABLES or name.startswith("TRAINER_"):
+            problems.append(Problem(path, name, "trainer sets this variable itself; choose another name"))
+        if name in spec.kubernetes.env:
+            problems.append(Problem(path, name, "is given under kubernetes.env too; keep one", ("kubernetes",)))
+        if source.key is not None and source.secret is None:
+            problems.append(Problem(f"{path}.key", source.key, "is a key of which Secret? add secret: NAME"))
+    return problems

@@ -9,7 +9,7 @@ from pydantic_core import PydanticCustomError
 
 from trainer.job import rules
 from trainer.job.fields import Count, Positive, Quantity, Replicas, Strict, Text, Value
-from trainer.job.kubernetes import Kubernetes
+from trainer.job.kubernetes import Kubernetes, Name, Variable
 from trainer.job.names import TASK_TYPES, TaskType
 
 Strategy = Literal[
@@ -132,6 +132,17 @@ class Deadlines(Strict):
     """From SIGTERM to the end, checkpoint included."""
 
 
+class Outside(Strict):
+    """Where the value of an environment variable stands."""
+
+    secret: Name | None = None
+    """On Kubernetes: the Secret that holds it."""
+    key: Annotated[str, Field(pattern=r"^[-._a-zA-Z0-9]{1,253}$")] | None = None
+    """In that Secret. Default: the variable's name."""
+    file: Text | None = None
+    """On compose and local: a file, relative to the spec. Default: the variable of this name, where trainer runs."""
+
+
 Device = Annotated[str, Field(pattern=r"^(CPU|GPU):[0-9]{1,3}$")]
 
 
@@ -173,6 +184,8 @@ class JobSpec(Strict):
     communication: Communication = Communication()
     model_dir: Text | None = None
     """Checkpoints, metrics, exports and result.json. Default runs/<name>."""
+    secrets: dict[Variable, Outside] = {}
+    """Environment variables of every task whose values stand elsewhere, as in {API_KEY: {secret: mine, key: api}}."""
     warm_standby: bool = True
     """Keep a second child with TensorFlow imported, so that a restart takes a second (about 300 MB per task)."""
     max_restarts: int = Field(default=5, ge=0, lt=2**31)

@@ -52,6 +52,16 @@ def port_in_use(task: Task, why: str | None = None) -> UserError:
     )
 
 
+def check_secrets(spec: JobSpec) -> None:
+    """Nothing trains for hours to find out at its end that it may not upload.
+
+    Raises:
+        UserError: a variable that the spec names under `secrets` is not there.
+    """
+    if missing := [name for name in spec.secrets if not os.environ.get(name)]:
+        raise UserError(*(f"secrets.{name}: the variable is not set in this task, or is empty" for name in missing))
+
+
 def log_file(spec: JobSpec, task: Task) -> Path:
     """Where TensorFlow's own words go: beside the results, or, without access to the volume, a temporary folder."""
     name = f"{task.type}-{task.index}.log"

@@ -50,6 +50,7 @@ def main() -> int:
     if (code := last_end.again(log)) is not None:
         return int(code)
     try:
+        preflight.check_secrets(spec)
         workload.check(spec)
         code = asyncio.run(Supervisor(spec, task, log, job_secret).run())
     except TrainerError as error:

@@ -165,7 +165,7 @@ def test_workers_with_gpus() -> None:
         f'{here}.args: ["--epochs=90", "--global_batch_size", "1024", "--use_fp16"]: {INSTEAD}',
         f"{here}.resources.limits.ephemeral-storage: '20Gi': only cpu, memory and one kind of GPU have a limit",
         f'{here}.env[POD_IP].valueFrom: {{"fieldRef": {{"fieldPath": "status.podIP"}}}}: '
-        "only plain values: kubernetes.env",
+        "only plain values, in kubernetes.env, and those of a key of a Secret, in secrets",
         f'{here}.volumeMounts[shm]: {{"mountPath": "/dev/shm"}}: {NO_OTHER}',
         f'{here}.volumeMounts[imagenet]: {{"mountPath": "/data", "readOnly": true}}: {NO_OTHER}',
         f'{WORKER}.volumes[shm].emptyDir: {{"medium": "Memory"}}: tasks have /tmp, and with GPUs 1 GiB of /dev/shm',

@@ -43,7 +43,7 @@ _REASONS = {
     # What pods read and write.
     "env": "neither a value nor its name can be empty, or be there twice",
     "envFrom": "only plain values: kubernetes.env",
-    "valueFrom": "only plain values: kubernetes.env",
+    "valueFrom": "only plain values, in kubernetes.env, and those of a key of a Secret, in secrets",
     "volumeMounts": "the one volume is that of model_dir; build other data into the image, or name a dataset",
     "persistentVolumeClaim": "the one volume is that of model_dir",
     "hostPath": "the one volume is that of model_dir",

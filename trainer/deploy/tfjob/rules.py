@@ -125,6 +125,7 @@ def kubernetes(found: Found, groups: Groups, resource: str) -> Results:
     ):
         yield from _common(found, groups, (*POD, key), ("kubernetes", name))
     yield from _environment(found, groups)
+    yield from _secrets(found, groups)
     queue = found.pop(("metadata", "labels", _QUEUE_LABEL), None)
     for origin in [path for path in found if path[:2] == ("metadata", "labels")]:
         value = found.pop(origin)
@@ -180,6 +181,25 @@ def _environment(found: Found, groups: Groups) -> Results:
             yield from (Note(path, found.pop(path), "no variable can refer to another") for path in there)
         else:
             yield from _common(found, groups, key, ("kubernetes", "env", match[1]))
+
+
+def _secrets(found: Found, groups: Groups) -> Results:
+    """Variables whose values come from Secrets."""
+    named = re.compile(r"env\[([^#].*)\]", re.DOTALL)
+    for key in dict.fromkeys(path[3:] for path in found if path[3:-2] == CONTAINER and path[-1] == "valueFrom"):
+        there = [path for base in groups.values() if (path := (*base, *key)) in found]
+        references = [_reference(found[path]) for path in there]
+        if (match := named.fullmatch(key[-2])) and all(references):
+            found |= dict(zip(there, references, strict=True))
+            yield from _common(found, groups, key, ("secrets", match[1]))
+
+
+def _reference(source: Any) -> dict[str, Any] | None:
+    """`valueFrom` as one of the spec's secrets, if it is a key of a Secret and nothing else."""
+    reference = source.get("secretKeyRef") if isinstance(source, dict) and len(source) == 1 else None
+    if not isinstance(reference, dict) or reference.keys() != {"name", "key"}:
+        return None
+    return {"secret": reference["name"], "key": reference["key"]}
 
 
 def _common(found: Found, groups: Groups, key: Path, path: Path, told: str = "") -> Results:

@@ -1,0 +1,49 @@
+"""Values that stand outside of the spec, which names them under `secrets`. None is ever printed."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from trainer.job.errors import UserError
+from trainer.job.spec import JobSpec
+
+_SECRET = re.compile(r"TOKEN|PASSWORD|PASSWD|PASSPHRASE|SECRET|CREDENTIAL|API_?KEY|(^|_)KEY$", re.IGNORECASE)
+
+
+def values(spec: JobSpec, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """By variable: from its file, or else from our own environment.
+
+    Raises:
+        UserError: one is missing or empty; all problems at once.
+    """
+    found, problems = {}, []
+    for name, source in spec.secrets.items():
+        path = f"secrets.{name}"
+        if source.file is None:
+            found[name] = environ.get(name, "")
+            rule = f"the variable {name} is not set here, or is empty; export it, or name a file: {{file: PATH}}"
+        else:
+            path, rule = f"{path}.file: {source.file!r}", "is empty"
+            try:
+                found[name] = Path(source.file).expanduser().read_text(encoding="utf-8").rstrip("\r\n")
+            except (OSError, ValueError) as error:
+                found[name], rule = "", f"cannot be read: {getattr(error, 'strerror', None) or 'is no text'}"
+        if not found[name]:
+            problems.append(f"{path}: {rule}")
+        elif "\0" in found[name]:
+            problems.append(f"{path}: holds a zero byte, which no environment variable can")
+    if problems:
+        raise UserError(*problems)
+    return found
+
+
+def warnings(spec: JobSpec) -> list[str]:
+    """A line for each plain value whose variable's name is that of a secret."""
+    return [
+        f"kubernetes.env.{name}: looks like a secret, and stands in manifests and result.json; put it under secrets"
+        for name in spec.kubernetes.env
+        if _SECRET.search(name)
+    ]
