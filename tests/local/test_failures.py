@@ -25,7 +25,7 @@ from trainer.deploy import ports
 from trainer.job import load
 from trainer.job.errors import Exit
 from trainer.job.tf_config import Task, tasks_of
-from trainer.runtime import job_state
+from trainer.runtime import compatibility, job_state
 
 TASK = [*TRAINER, "task"]
 SOON = {"rendezvous": 6, "chief_lost": 30}
@@ -91,8 +91,10 @@ def test_who_comes_back_when_the_job_is_complete_and_the_chief_gone_ends_well(
         spec = parameter_server(steps=steps, deadlines={**SOON, "chief_lost": 6})
         made = environments(spec, tmp_path)
         done = load.build(parameter_server())
+        key = compatibility.key(done, done.tasks.counts())
         job_state.write_json(
-            job_state.result_path(str(tmp_path)), {"status": "succeeded", "fits": job_state.what_it_answers(done)}
+            job_state.result_path(str(tmp_path)),
+            {"status": "succeeded", "fits": {**key, **job_state.steps_asked(done)}},
         )
         for code, output in run_tasks([made["worker:0"][1], made["ps:0"][1]]):
             assert code == wanted, output

@@ -93,7 +93,28 @@ def test_a_complete_job_says_so_and_trains_no_more(tmp_path: Path) -> None:
     with Job(tmp_path, spec) as again:
         assert again.wait() == 0, again.output
     assert "already complete" in again.output
+    with Job(tmp_path, spec, "train.seed=3", "train.learning_rate=0.01") as other:
+        assert other.wait() == 2, other.output
+    differences = "train.learning_rate: result 0.001, now 0.01; train.seed: result 0, now 3"
+    assert f"it holds the result of another job: {differences}; undo the change, or choose an" in other.output
     assert (first.model_dir / "result.json").read_text() == before
+
+
+def test_a_job_goes_on_with_a_workload_that_was_mended_underway(tmp_path: Path) -> None:
+    workload = tmp_path / "mine.py"
+    workload.write_text("from trainer.workloads.digits import DATASET, model\ndef evaluate(model): return 1 / 0\n")
+    spec = mirrored(steps=50, workers=1, workload=str(workload))
+    with Job(tmp_path, spec) as first:
+        assert first.wait() == 2, first.output
+    workload.write_text("from trainer.workloads.digits import DATASET, model\ndef evaluate(model): return {'x': 1}\n")
+    with Job(tmp_path, spec) as again:
+        assert again.wait() == 0, again.output
+    assert "resume_step=50" in again.output
+    assert again.result()["warnings"] == [f"{workload} was changed after step 50"]
+    workload.write_text("from trainer.workloads.digits import DATASET, model\ndef evaluate(model): return {'x': 2}\n")
+    with Job(tmp_path, spec) as changed:
+        assert changed.wait() == 2, changed.output
+    assert "it holds the result of another job: workload_sha256: result " in changed.output
 
 
 def test_more_steps_go_on_from_the_checkpoint(tmp_path: Path) -> None:
@@ -110,7 +131,7 @@ def test_a_changed_model_is_refused_with_the_difference(tmp_path: Path) -> None:
         assert first.wait() == 0, first.output
     with Job(tmp_path, mirrored(steps=40, workers=1, train={"optimizer": "sgd"})) as second:
         assert second.wait() == 2, second.output
-    assert "train.optimizer: checkpoint 'adam', spec 'sgd'" in second.output
+    assert "train.optimizer: result 'adam', now 'sgd'" in second.output
 
 
 @pytest.mark.parametrize("strategy", ["multi_worker_mirrored", "parameter_server"])

@@ -10,7 +10,6 @@ tf.train.Checkpoint would write a ps's variables on the ps, and SaveV2 has no ch
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import os
 import shutil
@@ -21,6 +20,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
 
 from trainer.job.errors import UserError
 from trainer.job.spec import JobSpec
+from trainer.runtime import compatibility
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -139,7 +139,7 @@ def load(path: Path) -> tuple[Checkpoint, Values] | None:
         return None
     try:
         with (path / "variables.npz").open("rb") as file:
-            if _sha256(file) != meta.get("sha256"):
+            if compatibility.sha256(file) != meta.get("sha256"):
                 return None
             file.seek(0)
             return Checkpoint(path, meta["step"], meta), _values(file, meta)
@@ -147,26 +147,21 @@ def load(path: Path) -> tuple[Checkpoint, Values] | None:
         return None
 
 
-def what_must_fit(spec: JobSpec) -> dict[str, Any]:
-    """The settings that decide which variables there are and what they mean."""
-    return {
-        "workload": Path(spec.workload).name,
-        "settings": spec.settings,
-        "api": spec.api,
-        "dataset": spec.dataset,
-        "train.optimizer": spec.train.optimizer,
-    }
-
-
 def differences(
-    meta: Mapping[str, Any], spec: JobSpec, variables: Mapping[str, Any] | None = None, total: int | None = None
+    meta: Mapping[str, Any],
+    spec: JobSpec,
+    fits: Mapping[str, Any],
+    variables: Mapping[str, Any] | None = None,
+    total: int | None = None,
 ) -> list[str]:
-    """What in spec or model does not fit the checkpoint; empty if all does. `total` is the steps of the whole job, once
-    the data and hence the length of an epoch are known."""
-    saved, wanted = {"settings": {}, "api": "loop", **meta.get("fits", {})}, what_must_fit(spec)
-    found = [
-        f"{key}: checkpoint {saved.get(key)!r}, spec {wanted[key]!r}" for key in wanted if saved.get(key) != wanted[key]
-    ]
+    """What in spec or model does not fit the checkpoint; empty if all does.
+
+    Args:
+        fits: the spec's compatibility key.
+        total: steps of the whole job, once the data and hence the length of an epoch are known.
+    """
+    ignored = compatibility.MAY_CHANGE_UNDERWAY
+    found = compatibility.differences(meta.get("fits", {}), fits, "checkpoint", ignored)
     total = spec.train.steps if total is None else total
     if total is not None and meta["step"] > total:
         asked = f"train.epochs: {spec.train.epochs}" if spec.train.epochs is not None else "train.steps"
@@ -229,14 +224,7 @@ def _read_meta(path: Path) -> dict[str, Any] | None:
 
 def _sha256_of(path: Path) -> str:
     with path.open("rb") as file:
-        return _sha256(file)
-
-
-def _sha256(file: BinaryIO) -> str:
-    sha = hashlib.sha256()
-    while chunk := file.read(1 << 20):
-        sha.update(chunk)
-    return sha.hexdigest()
+        return compatibility.sha256(file)
 
 
 def _sync(descriptor: int) -> None:

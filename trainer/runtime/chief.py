@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainer.job.errors import Exit, TrainerError
 from trainer.job.names import task_name
-from trainer.runtime import checkpoint, control, job_state, platform, preflight
+from trainer.runtime import checkpoint, compatibility, control, job_state, platform, preflight
 from trainer.runtime.lines import SAY_SECONDS, say, say_error
 from trainer.runtime.rendezvous import Progress, Rendezvous
 from trainer.runtime.reports import Reply, Report
@@ -63,6 +63,8 @@ class Chief:
         self._events_said = 0
         self._dialling: dict[str, asyncio.Task[None]] = {}
         self._asked_to_stop = 0
+        self._fits: dict[str, Any] = {}
+        self._warnings: list[str] = []
         self._refused: set[tuple[str, str]] = set()
         # Before anybody else can: the others are compared with it.
         self._rendezvous.report(supervisor.report(), begun)
@@ -72,6 +74,8 @@ class Chief:
         try:
             if self._refusal is not None:
                 raise self._refusal
+            # In a thread: of a big dataset it takes seconds.
+            self._fits = await asyncio.to_thread(compatibility.key, self._spec, self._task.counts)
             if result := await asyncio.to_thread(self._already_complete):
                 self._rendezvous.end(Exit.OK, "", result.get("steps"))
             else:
@@ -280,12 +284,25 @@ class Chief:
     def _refuse_what_does_not_fit(self) -> None:
         # Its SHA-256 is the child's to verify: of 8 GB it takes 40 s, in which a supervisor would not answer.
         found = checkpoint.newest(self._directory)
-        if found is not None and (different := checkpoint.differences(found.meta, self._spec)):
+        if found is None:
+            return
+        if different := checkpoint.differences(found.meta, self._spec, self._fits):
             raise checkpoint.refusal(found.meta, self._directory, different)
+        if compatibility.differences(found.meta.get("fits", {}), self._fits, "checkpoint"):
+            self._warnings.append(f"{self._spec.workload} was changed after step {found.step}")
+            say(f"{self._warnings[-1]}, and the training goes on with it")
 
     def _already_complete(self) -> dict[str, Any]:
-        if result := job_state.completed(self._spec):
-            say(f"already complete: {job_state.result_path(self._directory)}; choose another model_dir to train anew")
+        result = job_state.finished(self._directory)
+        if not result:
+            return {}
+        if self._spec.strategy != "graph":  # whose result is all that there is: it is computed anew
+            job_state.refuse_another_jobs(result, self._spec, self._fits)
+        elif compatibility.differences(result["fits"], self._fits, "result"):
+            return {}
+        if not job_state.has_all_steps(result, self._spec):
+            return {}
+        say(f"already complete: {job_state.result_path(self._directory)}; choose another model_dir to train anew")
         return result
 
     def _result(self, child: Child, result: dict[str, Any]) -> tuple[dict[str, Any], str]:
@@ -314,11 +331,14 @@ class Chief:
             "seconds": round(self._seconds(), 3),
             "generations": rendezvous.generation,
             # Until the evaluator has scored the last checkpoint: it takes this away, or gives the reason.
-            "warnings": [f"{name}: the last checkpoint is not scored yet" for name in rendezvous.evaluators],
+            "warnings": [
+                *self._warnings,
+                *(f"{name}: the last checkpoint is not scored yet" for name in rendezvous.evaluators),
+            ],
             "tasks": dict(sorted(rendezvous.start_lines.items())),
             "events": rendezvous.events,
             "versions": self._supervisor.versions,
-            "fits": job_state.what_it_answers(self._spec),
+            "fits": {**self._fits, **job_state.steps_asked(self._spec)},
             "spec": self._spec.model_dump(mode="json"),
         }
         return value, told

@@ -110,7 +110,7 @@ def _load(setup: Setup, step: int) -> Evaluated | None:
     if loaded is None:
         return None
     found, values = loaded
-    if different := checkpoint.differences(found.meta, setup.spec):
+    if different := checkpoint.differences(found.meta, setup.spec, setup.fits):
         raise checkpoint.refusal(found.meta, setup.spec.directory, different)
     return Evaluated(step, training.copy_of_model(setup, values), {})
 

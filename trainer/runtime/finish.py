@@ -24,6 +24,7 @@ class Saver:
         self._setup, self._trainable, self._channel = setup, trainable, channel
         self._pool = ThreadPoolExecutor(1, "checkpoint")
         self._pending: Future[None] | None = None
+        self._fits = setup.fits
         self._stalled = 0.0
         """Seconds for which training stood still."""
 
@@ -54,7 +55,7 @@ class Saver:
 
     def _write(self, step: int, values: checkpoint.Values) -> None:
         spec = self._setup.spec
-        meta = {"fits": checkpoint.what_must_fit(spec), "variables": self._trainable.description()}
+        meta = {"fits": self._fits, "variables": self._trainable.description()}
         checkpoint.save(spec.directory, step, values, meta)
         checkpoint.prune(spec.directory, spec.train.keep_checkpoints)
         self._channel.tell("checkpoint", step=step, stalled=self._stalled)
@@ -98,4 +99,6 @@ def raise_if_not_finite(losses: Any, step_before: int) -> None:
         raise TrainerError(f"the loss is {losses[bad[0]]} at step {step}; {_SMALLER_RATE}", Exit.DIVERGED)
 
 
-_SMALLER_RATE = "lower train.learning_rate or look at the data; the checkpoints before it are good"
+_SMALLER_RATE = (
+    "lower train.learning_rate, in another model_dir, or look at the data; the checkpoints before it are good"
+)

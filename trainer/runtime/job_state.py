@@ -5,13 +5,15 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, TextIO
 
 from trainer.job.errors import UserError
+from trainer.job.names import TaskType
 from trainer.job.spec import JobSpec
-from trainer.runtime import checkpoint
+from trainer.runtime import compatibility
 
 HOST_PATH_VARIABLE = "TRAINER_HOST_PATH"
 """On Kubernetes, of a volume that is a folder of the node: "/DIR` on the node NAME"; the kubelet makes it as root's."""
@@ -79,17 +81,45 @@ def result_path(model_dir: str) -> Path:
     return Path(model_dir) / "result.json"
 
 
-def what_it_answers(spec: JobSpec) -> dict[str, Any]:
-    """What a result is the result of: a spec that differs here asks for more training."""
-    train = spec.train
-    return {**checkpoint.what_must_fit(spec), "train.steps": train.steps, "train.epochs": train.epochs}
+def finished(model_dir: str) -> dict[str, Any]:
+    """The result of a job that succeeded here, whichever it was; empty while there is none."""
+    result = read_json(result_path(model_dir))
+    return result if result.get("status") == "succeeded" and isinstance(result.get("fits"), dict) else {}
 
 
-def completed(spec: JobSpec) -> dict[str, Any]:
-    """The result of this job, as far as this task sees model_dir; empty while there is none."""
-    result = read_json(result_path(spec.directory))
-    is_ours = result.get("status") == "succeeded" and result.get("fits") == what_it_answers(spec)
-    return result if is_ours else {}
+def completed(spec: JobSpec, counts: dict[TaskType, int]) -> dict[str, Any]:
+    """The result of this very job, as far as this task sees model_dir; empty while there is none."""
+    result = finished(spec.directory)
+    if not result or not has_all_steps(result, spec):
+        return {}
+    different = compatibility.differences(result["fits"], compatibility.key(spec, counts), "result")
+    return {} if different else result
+
+
+def has_all_steps(result: Mapping[str, Any], spec: JobSpec) -> bool:
+    """Whether a result has the steps that a spec asks for; otherwise its training goes on."""
+    asked = steps_asked(spec)
+    return all(result["fits"].get(name) == value for name, value in asked.items()) or (
+        spec.train.steps is not None and spec.train.steps == result.get("steps")
+    )
+
+
+def steps_asked(spec: JobSpec) -> dict[str, Any]:
+    return {"train.steps": spec.train.steps, "train.epochs": spec.train.epochs}
+
+
+def refuse_another_jobs(result: Mapping[str, Any], spec: JobSpec, fits: Mapping[str, Any]) -> None:
+    """Looks whether a result is of a job with this compatibility key.
+
+    Raises:
+        UserError: it is that of another job; names the differences.
+    """
+    different = compatibility.differences(result["fits"], fits, "result")
+    if different:
+        raise UserError(
+            f"model_dir: {spec.directory}: it holds the result of another job: {'; '.join(different)}; "
+            "undo the change, or choose another model_dir"
+        )
 
 
 def set_warning(model_dir: str, task: str, text: str | None) -> None:

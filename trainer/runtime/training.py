@@ -14,7 +14,7 @@ from trainer.job.derived import DEFAULT_STEPS, batch_sizes, learning_rate, repli
 from trainer.job.errors import UserError
 from trainer.job.spec import JobSpec
 from trainer.job.tf_config import Task
-from trainer.runtime import checkpoint, devices, gradients, inputs, platform
+from trainer.runtime import checkpoint, compatibility, devices, gradients, inputs, platform
 from trainer.runtime.adam import Adam
 from trainer.runtime.user_code import called, calling
 from trainer.workloads import datasets, workload
@@ -83,6 +83,10 @@ class Setup:
     @property
     def _hooks(self) -> Sequence[Hook]:
         return self.workload.train_spec.hooks if self.workload.train_spec else ()
+
+    @property
+    def fits(self) -> dict[str, Any]:
+        return compatibility.key(self.spec, self.task.counts)
 
     @property
     def loss(self) -> PerExample:
@@ -317,7 +321,7 @@ def newest_values(setup: Setup, trainable: Trainable, total: int) -> tuple[int, 
     found, broken = checkpoint.latest(directory)
     if found is None:
         return 0, None, broken
-    if different := checkpoint.differences(found.meta, setup.spec, trainable.description(), total):
+    if different := checkpoint.differences(found.meta, setup.spec, setup.fits, trainable.description(), total):
         raise checkpoint.refusal(found.meta, directory, different)
     values = checkpoint.read(found)
     return found.step, {name: values[name] for name, _ in trainable.variables}, broken

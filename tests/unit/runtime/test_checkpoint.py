@@ -12,7 +12,7 @@ import pytest
 
 from trainer.job.errors import Exit, UserError
 from trainer.job.load import build
-from trainer.runtime import checkpoint
+from trainer.runtime import checkpoint, compatibility
 
 SPEC = build({"name": "j", "strategy": "multi_worker_mirrored", "workload": "digits", "train": {"steps": 100}})
 
@@ -227,9 +227,9 @@ DIFFERENT: list[tuple[dict[str, Any], dict[str, Any] | None, list[str]]] = [
     ({}, {"model.000": {**KERNEL, "shape": (64, 10)}, "optimizer.000": ITERATION}, []),
     ({"train": {"steps": 50}}, None, []),
     ({"train": {"epochs": 1}}, None, []),
-    ({"train": {"steps": 100, "optimizer": "sgd"}}, None, ["train.optimizer: checkpoint 'adam', spec 'sgd'"]),
-    ({"workload": "/home/x/job.py"}, None, ["workload: checkpoint 'digits', spec 'job.py'"]),
-    ({"dataset": "mnist"}, None, ["dataset: checkpoint None, spec 'mnist'"]),
+    ({"train": {"steps": 100, "optimizer": "sgd"}}, None, ["train.optimizer: checkpoint 'adam', now 'sgd'"]),
+    ({"workload": "/home/x/job.py"}, None, ["workload: checkpoint 'digits', now 'job.py'"]),
+    ({"dataset": "mnist"}, None, ["dataset: checkpoint None, now 'mnist'"]),
     ({"train": {"steps": 49}}, None, ["train.steps: the checkpoint is at step 50, this job ends at step 49"]),
     (
         {},
@@ -247,7 +247,7 @@ DIFFERENT: list[tuple[dict[str, Any], dict[str, Any] | None, list[str]]] = [
         {**META["variables"], "model.001": {"path": "dense/bias", "shape": [10], "dtype": "float32"}},
         ["variable dense/bias is only in the model"],
     ),
-    ({"dataset": "mnist"}, {"model.000": KERNEL}, ["dataset: checkpoint None, spec 'mnist'", "variable adam/iterat"]),
+    ({"dataset": "mnist"}, {"model.000": KERNEL}, ["dataset: checkpoint None, now 'mnist'", "variable adam/iterat"]),
     (
         {},
         {**META["variables"], **{f"model.{i:03d}": {**KERNEL, "path": f"extra{i}"} for i in range(1, 9)}},
@@ -259,15 +259,16 @@ DIFFERENT: list[tuple[dict[str, Any], dict[str, Any] | None, list[str]]] = [
 @pytest.mark.parametrize(("changes", "variables", "told"), DIFFERENT)
 def test_what_does_not_fit_is_named(changes: dict[str, Any], variables: dict[str, Any] | None, told: list[str]) -> None:
     spec = build({"name": "j", "strategy": "multi_worker_mirrored", "workload": "digits", **changes})
-    found = checkpoint.differences(META, spec, variables)
+    found = checkpoint.differences(META, spec, compatibility.key(spec, spec.tasks.counts()), variables)
     assert len(found) == len(told)
     assert all(line.startswith(start) for line, start in zip(found, told, strict=True)), found
 
 
 def test_what_must_fit_survives_a_round_trip_through_the_file(tmp_path: Path) -> None:
-    path = checkpoint.save(tmp_path, 50, values(), {"fits": checkpoint.what_must_fit(SPEC)})
+    fits = compatibility.key(SPEC, SPEC.tasks.counts())
+    path = checkpoint.save(tmp_path, 50, values(), {"fits": fits})
     meta = json.loads((path / "meta.json").read_text())
-    assert checkpoint.differences(meta, SPEC) == []
+    assert checkpoint.differences(meta, SPEC, fits) == []
 
 
 def test_a_refusal_names_the_folder_the_differences_and_the_way_out() -> None:

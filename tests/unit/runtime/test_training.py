@@ -350,7 +350,7 @@ def test_a_loss_that_is_not_finite_is_told_with_its_step(losses: list[float], st
 
 
 def save(digits: Setup, trainable: Trainable, step: int) -> Path:
-    meta = {"fits": checkpoint.what_must_fit(digits.spec), "variables": trainable.description()}
+    meta = {"fits": digits.fits, "variables": trainable.description()}
     return checkpoint.save(digits.spec.directory, step, trainable.values(), meta)
 
 

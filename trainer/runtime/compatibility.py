@@ -1,0 +1,111 @@
+"""What decides the result of a job. A checkpoint or a result of other values belongs to another job.
+
+All else may change before a job is resumed: steps (more of them), what is logged and kept, deadlines, images, and the
+tasks that are not in sync: ps, their workers, the evaluator.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from collections.abc import Container, Mapping
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from trainer.job.derived import batch_sizes, learning_rate, replicas_in_sync
+from trainer.job.errors import UserError
+from trainer.job.names import TaskType
+from trainer.job.spec import JobSpec
+from trainer.workloads import workload
+
+MAY_CHANGE_UNDERWAY = ("workload_sha256",)
+"""A job is resumed with a workload file that was mended, if the variables still fit. The result then has a warning."""
+_IMPLIED = {"settings": {}, "api": "loop"}
+"""By the first versions, which did not write these. Other values that a file lacks are not compared."""
+
+
+def key(spec: JobSpec, counts: dict[TaskType, int]) -> dict[str, Any]:
+    """What decides the result, by the names that messages use. Reads the workload's file, and an .npz of the user's.
+
+    A value that cannot be known is None.
+    """
+    of_any = {
+        "workload": Path(spec.workload).name,
+        "workload_sha256": _workload_sha256(spec),
+        "settings": spec.settings,
+        "strategy": spec.strategy,
+    }
+    if spec.strategy == "graph":
+        return {**of_any, "tasks.worker": counts.get("worker")}
+    train = spec.train
+    one_epoch = spec.api == "keras_fit" and train.epochs is None
+    return {
+        **of_any,
+        "api": spec.api,
+        "dataset": spec.dataset,
+        "dataset_sha256": _dataset_sha256(spec.dataset),
+        "replicas in sync": replicas_in_sync(spec, counts),
+        "global batch size": batch_sizes(spec, counts)[0],
+        "train.optimizer": train.optimizer,
+        "train.learning_rate": learning_rate(spec, counts),
+        "train.seed": train.seed,
+        "train.deterministic": train.deterministic,
+        "train.mixed_precision": train.mixed_precision,
+        "communication.gradients": spec.communication.gradients,
+        **({"train.checkpoint_steps": train.checkpoint_steps} if one_epoch else {}),
+    }
+
+
+def differences(
+    saved: Mapping[str, Any], wanted: Mapping[str, Any], what: str, ignored: Container[str] = ()
+) -> list[str]:
+    """One phrase for each value of a key that was saved in `what` and is another one now."""
+    saved = {**_IMPLIED, **saved}
+    return [
+        f"{name}: {what} {_shown(name, saved[name])}, now {_shown(name, value)}"
+        for name, value in wanted.items()
+        if name not in ignored and name in saved and saved[name] != value and not _unknown(name, saved[name], value)
+    ]
+
+
+def _unknown(name: str, *values: Any) -> bool:
+    return name.endswith("_sha256") and None in values
+
+
+def _shown(name: str, value: Any) -> str:
+    return f"{value[:12]}..." if name.endswith("_sha256") else repr(value)
+
+
+def _workload_sha256(spec: JobSpec) -> str | None:
+    # Of a workload of ours the name is enough: another version of trainer is not another job.
+    if not spec.workload.endswith(".py"):
+        return None
+    try:
+        return workload.digest(spec)
+    except UserError:
+        return None
+
+
+def _dataset_sha256(dataset: str | None) -> str | None:
+    # Those with a name are verified when they are loaded.
+    if dataset is None or not dataset.endswith(".npz"):
+        return None
+    try:
+        found = Path(dataset).stat()
+        return _sha256(dataset, found.st_size, found.st_mtime_ns)
+    except OSError:
+        return None
+
+
+@functools.lru_cache(maxsize=1)
+def _sha256(path: str, _size: int, _changed: int) -> str:
+    with Path(path).open("rb") as file:
+        return sha256(file)
+
+
+def sha256(file: BinaryIO) -> str:
+    """Of what is left to read."""
+    sha = hashlib.sha256()
+    while chunk := file.read(1 << 20):
+        sha.update(chunk)
+    return sha.hexdigest()
