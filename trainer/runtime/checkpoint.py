@@ -97,13 +97,27 @@ def steps(model_dir: str | Path) -> list[int]:
 
 
 def latest(model_dir: str | Path) -> tuple[Checkpoint | None, list[str]]:
-    """The newest checkpoint that is whole, and one line for each newer one that is not."""
+    """The newest checkpoint that is whole, and one line for each newer one that is not.
+
+    For the task that writes them: it renames what is damaged, which then is no checkpoint any more. Left in its place,
+    it would count as one of those that are kept, while good ones go.
+    """
     broken: list[str] = []
     for path in reversed(_complete(model_dir)):
         if (found := verify(path)) is not None:
             return found, broken
-        broken.append(f"{path} is damaged (its SHA-256 differs from meta.json); using the one before it")
+        broken.append(f"{path} is damaged (its SHA-256 differs from meta.json){_set_aside(path)}; using the one before")
     return None, broken
+
+
+def _set_aside(path: Path) -> str:
+    aside = path.with_name(f".damaged-{path.name}")
+    try:
+        shutil.rmtree(aside, ignore_errors=True)  # of the same step, damaged as well
+        path.rename(aside)
+    except OSError as error:
+        return f", and stays where it is ({error.strerror})"
+    return f", and is now {aside.name}"
 
 
 def newest(model_dir: str | Path) -> Checkpoint | None:

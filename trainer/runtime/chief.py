@@ -192,7 +192,13 @@ class Chief:
 
     def _stopped(self) -> str:
         step = self._newest_step()
-        kept = f"the checkpoint of step {step} is kept" if step is not None else "no checkpoint was written yet"
+        child = self._supervisor.running
+        if step is None:
+            kept = "no checkpoint was written yet"
+        elif child is not None and "step" in child.status:
+            kept = f"the checkpoint of step {step} is kept"
+        else:  # no child has verified it
+            kept = f"the newest checkpoint is that of step {step}"
         return f"stopped by a signal; {kept}; the same command resumes"
 
     async def _finish(self) -> Exit:

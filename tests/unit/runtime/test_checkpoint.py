@@ -110,8 +110,12 @@ def test_of_a_damaged_checkpoint_the_one_before_is_used_and_that_is_told(
     assert found.step == 200
     assert float(checkpoint.read(found)["model.000"][0, 0]) == 200
     (line,) = broken
-    assert line == f"{damaged} is damaged (its SHA-256 differs from meta.json); using the one before it"
-    assert checkpoint.verify(damaged) is None
+    told = "is damaged (its SHA-256 differs from meta.json), and is now .damaged-step-00000300; using the one before"
+    assert line == f"{damaged} {told}"
+    assert checkpoint.steps(tmp_path) == [100, 200], "it is no checkpoint any more"
+    assert checkpoint.latest(tmp_path)[1] == [], "and is told once"
+    checkpoint.prune(tmp_path, 1)
+    assert files(tmp_path) == [".damaged-step-00000300", "step-00000200"], "it takes no good one's place"
 
 
 def test_if_all_are_damaged_there_is_none_and_each_is_told(tmp_path: Path) -> None:
