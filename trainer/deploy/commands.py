@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import math
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -119,9 +120,10 @@ def describe(found: Mapping[str, Any]) -> str:
     head += [
         (name, view.figure(job[name])) for name in ("step", "loss", "last_checkpoint") if job.get(name) is not None
     ]
-    head += [("waiting for", job["waiting_for"])] if job.get("waiting_for") else []
+    head += [("waiting for", str(job["waiting_for"]))] if job.get("waiting_for") else []
     head += [("said", found["said"])] if found.get("said") else []
-    return "\n".join([*aligned(head), "", *aligned(_table(found["tasks"], job.get("tasks", {})))])
+    told = rows if isinstance(rows := job.get("tasks"), dict) else {}
+    return "\n".join([*aligned(head), "", *aligned(_table(found["tasks"], told))])
 
 
 def _table(tasks: Mapping[str, Mapping[str, Any]], told: Mapping[str, Any]) -> list[tuple[str, ...]]:
@@ -130,7 +132,7 @@ def _table(tasks: Mapping[str, Mapping[str, Any]], told: Mapping[str, Any]) -> l
     for name, row in tasks.items():
         # In result.json a task has its start line there.
         mine = known if isinstance(known := told.get(name), dict) else {}
-        restarts = row["restarts"] + mine.get("restarts", 0)
+        restarts = row["restarts"] + (own if isinstance(own := mine.get("restarts"), int) else 0)
         cells = (row["code"], row.get("node"), mine.get("step"), mine.get("examples_per_second"), restarts)
         rows.append((name, row["state"], *map(_cell, (*cells, mine.get("generation"), row.get("why")))))
     columns = [column for column in zip(*rows, strict=True) if any(column[1:])]
@@ -138,7 +140,8 @@ def _table(tasks: Mapping[str, Mapping[str, Any]], told: Mapping[str, Any]) -> l
 
 
 def _cell(value: object) -> str:
-    return view.figure(round(value) if isinstance(value, float) else value) if value else ""
+    rounded = round(value) if isinstance(value, float) and math.isfinite(value) else value
+    return view.figure(rounded) if value else ""
 
 
 def _print_status(found: Mapping[str, Any], output: str) -> int:

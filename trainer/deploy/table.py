@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -16,6 +15,7 @@ from rich.text import Text
 from trainer.job.spec import JobSpec
 
 EVENTS_SHOWN = 3
+LARGEST = 1e300
 
 _PHASE_STYLES = {"running": "green", "done": "green", "failed": "red"}
 _STATE_STYLES = {"done": "green", "lost": "red", "absent": "yellow", "waiting": "yellow"}
@@ -107,7 +107,7 @@ def _events(status: Mapping[str, Any]) -> list[Text]:
 
 def _amount(value: object) -> float | None:
     """A number that can be drawn: JSON as Python reads it also has NaN and infinity."""
-    return value if isinstance(value, (int, float)) and math.isfinite(value) else None
+    return value if isinstance(value, (int, float)) and abs(value) < LARGEST else None
 
 
 def _number(value: object, form: str) -> str:

@@ -96,7 +96,7 @@ def summary(spec: JobSpec, check: str | None = None) -> str:
     """The end of a job that succeeded: main figures and where they are; with a `check` to suggest, what to run next."""
     path = Path(spec.directory) / "result.json"
     result: object = None
-    with contextlib.suppress(OSError, ValueError):
+    with contextlib.suppress(OSError, ValueError, RecursionError):
         result = json.loads(path.read_text())
     result = result if isinstance(result, dict) else {}
     rows = [*figures(result), ("result", str(path))]

@@ -207,7 +207,7 @@ def _variable_differences(saved: Mapping[str, Any], wanted: Mapping[str, Any]) -
 
 def _complete(model_dir: str | Path) -> list[Path]:
     # By number: beyond 99,999,999 the names get longer.
-    found = (p for p in folder(model_dir).glob("step-*") if p.name.removeprefix("step-").isdigit())
+    found = (p for p in folder(model_dir).glob("step-*") if p.name.removeprefix("step-").isdecimal())
     return sorted(found, key=lambda path: int(path.name.removeprefix("step-")))
 
 
@@ -231,9 +231,22 @@ def _typed(array: npt.NDArray[Any], dtype: str | None) -> npt.NDArray[Any]:
 def _read_meta(path: Path) -> dict[str, Any] | None:
     try:
         meta = json.loads((path / "meta.json").read_text())
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return None
-    return meta if isinstance(meta, dict) and isinstance(meta.get("step"), int) else None
+    return meta if isinstance(meta, dict) and _makes_sense(meta) else None
+
+
+def _makes_sense(meta: dict[str, Any]) -> bool:
+    step, variables = meta.get("step"), meta.get("variables", {})
+    described = isinstance(variables, dict) and all(
+        isinstance(each, dict)
+        and isinstance(each.get("shape"), list)
+        and isinstance(each.get("dtype"), str)
+        and isinstance(each.get("path"), str)
+        for each in variables.values()
+    )
+    numbered = isinstance(step, int) and not isinstance(step, bool) and 0 <= step < 2**63
+    return numbered and described and isinstance(meta.get("fits", {}), dict)
 
 
 def _sha256_of(path: Path) -> str:

@@ -117,7 +117,8 @@ class Chief:
         tasks = rendezvous.status(now)
         own = self._supervisor.status()
         for name, row in own.pop("workers", {}).items():
-            tasks[name] = {**row, **tasks[name]}
+            if name in tasks:
+                tasks[name] = {**row, **tasks[name]}
         ended = rendezvous.phase in ("done", "failed")
         return {
             **own,
@@ -172,6 +173,9 @@ class Chief:
             job_state.save(self._directory, self._state)
         self._state.examples_per_second = child.status.get("examples_per_second", self._state.examples_per_second)
         if child.result is not None:
+            if not self._is_result(child.result):
+                self._rendezvous.end(Exit.BUG, f"{self._task.name}: its child ended with what is no result")
+                return
             value, told = self._result(child, child.result)
             # In a thread: a graph's result may take seconds to write.
             await asyncio.to_thread(job_state.write_json, job_state.result_path(self._directory), value)
@@ -311,6 +315,14 @@ class Chief:
         say(f"already complete: {job_state.result_path(self._directory)}; choose another model_dir to train anew")
         return result
 
+    def _is_result(self, result: dict[str, Any]) -> bool:
+        if self._spec.strategy == "graph":
+            return "result" in result
+        figures = [*result.get("test", {"": None}).values(), result.get("examples_per_second") or 0]
+        # A figure of the user's may be NaN; an integer may be too large to print as a float.
+        numbers = all(isinstance(f, float) or (isinstance(f, int) and abs(f) < 2**63) for f in figures)
+        return "step" in result and numbers
+
     def _result(self, child: Child, result: dict[str, Any]) -> tuple[dict[str, Any], str]:
         """What result.json holds, and its figures as a line."""
         rendezvous = self._rendezvous
@@ -323,7 +335,7 @@ class Chief:
             figures = {
                 "steps": result["step"],
                 **test,
-                "examples_per_second": result["examples_per_second"] or self._state.examples_per_second,
+                "examples_per_second": result.get("examples_per_second") or self._state.examples_per_second,
                 "seconds_to_first_step": self._state.seconds_to_first_step,
                 "seconds_by_phase": self._state.phases,
                 "seconds_saving": child.status.get("seconds_saving"),

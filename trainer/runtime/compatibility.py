@@ -73,7 +73,7 @@ def _unknown(name: str, *values: Any) -> bool:
 
 
 def _shown(name: str, value: Any) -> str:
-    return f"{value[:12]}..." if name.endswith("_sha256") else repr(value)
+    return f"{str(value)[:12]}..." if name.endswith("_sha256") else repr(value)
 
 
 def _workload_sha256(spec: JobSpec) -> str | None:

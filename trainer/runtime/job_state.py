@@ -8,7 +8,9 @@ import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Annotated, Any, TextIO
+
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from trainer.job.errors import UserError
 from trainer.job.names import TaskType
@@ -23,7 +25,9 @@ HOST_PATH_VARIABLE = "TRAINER_HOST_PATH"
 class State:
     """Survives the chief's restarts, and ends with the job."""
 
-    generation: int = 0
+    __pydantic_config__ = ConfigDict(strict=True, allow_inf_nan=False)
+
+    generation: Annotated[int, Field(ge=0, lt=2**31)] = 0
     control_port: int = 0
     """Where the chief answers /status; tells other programs on this machine."""
     started: float = 0.0
@@ -35,6 +39,9 @@ class State:
     """The highest that was ever reached."""
     fruitless: int = 0
     """Generations in a row that did not get past it."""
+
+
+_STATE = TypeAdapter(State)
 
 
 def lock(model_dir: str) -> TextIO:
@@ -64,9 +71,13 @@ def lock(model_dir: str) -> TextIO:
 
 
 def load(model_dir: str, started: float) -> State:
+    """What an earlier chief of this job left; a new state where it left none, or nothing that makes sense."""
     found = read_json(Path(model_dir) / "state.json")
     known = {key: value for key, value in found.items() if key in State.__dataclass_fields__}
-    return State(**{"started": started, **known})
+    try:
+        return _STATE.validate_json(json.dumps({"started": started, **known}))
+    except ValidationError:
+        return State(started=started)
 
 
 def save(model_dir: str, state: State) -> None:
@@ -84,7 +95,9 @@ def result_path(model_dir: str) -> Path:
 def finished(model_dir: str) -> dict[str, Any]:
     """The result of a job that succeeded here, whichever it was; empty while there is none."""
     result = read_json(result_path(model_dir))
-    return result if result.get("status") == "succeeded" and isinstance(result.get("fits"), dict) else {}
+    step = result.get("steps", 0)
+    makes_sense = isinstance(result.get("fits"), dict) and isinstance(step, int) and 0 <= step < 2**31
+    return result if result.get("status") == "succeeded" and makes_sense else {}
 
 
 def completed(spec: JobSpec, counts: dict[TaskType, int]) -> dict[str, Any]:
@@ -127,7 +140,8 @@ def set_warning(model_dir: str, task: str, text: str | None) -> None:
     that it had. The chief, who wrote the result, has told this task since, and writes it no more."""
     result = read_json(result_path(model_dir))
     if result:
-        others = [known for known in result.get("warnings", []) if not known.startswith(task)]
+        known = result.get("warnings")
+        others = [each for each in known if not str(each).startswith(task)] if isinstance(known, list) else []
         write_json(result_path(model_dir), {**result, "warnings": others if text is None else [*others, text]})
 
 
@@ -135,7 +149,7 @@ def read_json(path: Path) -> dict[str, Any]:
     """The object in a file; empty if there is none."""
     try:
         value = json.loads(path.read_text())
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
     return value if isinstance(value, dict) else {}
 

@@ -25,14 +25,16 @@ RECENT_SECONDS = 30.0
 def again(log: Path) -> Exit | None:
     """The code to end with at once, if this start is one of those that follow a failure by themselves."""
     path = _path(log)
-    found = job_state.read_json(path)
-    if not found:
+    if not (found := job_state.read_json(path)):
         return None
-    if found["left"] <= 0 or not 0 <= _now() - found["time"] <= RECENT_SECONDS:
+    code = next((each for each in Exit if each is not Exit.OK and each == found.get("code")), None)
+    when, left = found.get("time"), found.get("left")
+    recent = isinstance(when, float) and 0 <= _now() - when <= RECENT_SECONDS
+    if code is None or not recent or not isinstance(left, int) or left <= 0:
         path.unlink(missing_ok=True)
         return None
-    _write(path, "r+", {**found, "left": found["left"] - 1})
-    return Exit(found["code"])
+    _write(path, "r+", {**found, "left": left - 1})
+    return code
 
 
 def remember(log: Path, code: Exit) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 
 from trainer.job.tf_config import Task
 from trainer.runtime import orphans, platform
-from trainer.runtime.channel import EVENT_BYTES, EVENTS_VARIABLE
+from trainer.runtime.channel import EVENT_BYTES, EVENTS_VARIABLE, read_event
 from trainer.runtime.platform import PARENT_VARIABLE
 
 _FIGURES_KEPT = 100
@@ -192,11 +192,15 @@ class Child:
             await asyncio.sleep(0.02)
 
     async def _read(self, reader: asyncio.StreamReader) -> None:
-        while line := await reader.readline():
-            self.last_sign = self._clock()
-            event = json.loads(line)
-            if event["event"] != "alive":
-                self._take(event)
+        while not reader.at_eof():
+            try:
+                event = read_event(await reader.readline())
+            except ValueError:  # longer than EVENT_BYTES
+                event = None
+            if event is not None:
+                self.last_sign = self._clock()
+                if event["event"] != "alive":
+                    self._take(event)
 
     def _take(self, event: dict[str, Any]) -> None:
         kind = event["event"]
@@ -208,7 +212,7 @@ class Child:
             self.status.update(_without_most_figures(fields))
         elif kind == "peer_lost":
             self.status["peer_lost"], self.blames_peer = fields["text"], True
-            self.failure = (fields["code"], fields["message"]) if "code" in fields else None
+            self.failure = (fields["code"], fields["message"]) if fields.keys() >= {"code", "message"} else None
         elif kind == "error":
             self.failure = (fields["code"], fields["message"])
         elif kind == "checkpoint":

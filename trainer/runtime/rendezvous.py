@@ -20,7 +20,7 @@ from trainer.job.errors import Exit
 from trainer.job.names import task_name
 from trainer.job.spec import JobSpec
 from trainer.job.tf_config import Task
-from trainer.runtime.reports import Phase, Reply, Report
+from trainer.runtime.reports import Phase, Reply, Report, failure_code
 
 EVENTS_KEPT = 50
 
@@ -205,8 +205,7 @@ class Rendezvous:
             self.version += 1
 
     def _fail(self, name: str, code: int, text: str) -> None:
-        # A failure is never a success, whatever code a child gave: the chief's own is not read from the network.
-        self.end(Exit(code) if code in list(Exit) and code != Exit.OK else Exit.BUG, f"{name}: {text}")
+        self.end(failure_code(code), f"{name}: {text}")
 
     def untold(self, now: float, leaving: bool = False) -> list[str]:
         """Tasks that may still ask, and do not know that the job ended.

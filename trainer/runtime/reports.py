@@ -17,7 +17,8 @@ from trainer.job.errors import Exit
 
 LONGEST_TEXT = 8000
 _MOST_FIGURES = 500
-_CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f]+")
+_CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f\ud800-\udfff]+")
+"""Half a surrogate pair stands in the name of a file that is no UTF-8, and in no JSON that others read."""
 _T = TypeVar("_T")
 
 
@@ -124,12 +125,17 @@ class Identity:
 _ASKED, _REPLY, _IDENTITY = TypeAdapter(Asked), TypeAdapter(Reply), TypeAdapter(Identity)
 
 
+def failure_code(code: object) -> Exit:
+    """The code of a failure, which is never a success: what a child says is not checked before."""
+    return next((each for each in Exit if each == code and each is not Exit.OK), Exit.BUG)
+
+
 def question(report: Report, known: int) -> bytes:
     """A report as bytes. What the user's own code put into it is cut to what may be sent."""
     body = asdict(report)
     body["reason"] = _plain(report.reason)
     if report.failure is not None:
-        body["failure"] = [report.failure[0], _plain(report.failure[1])]
+        body["failure"] = [int(failure_code(report.failure[0])), _plain(report.failure[1])]
     figures = {name: value for name, value in body["status"].items() if _may_be_sent(name, value)}
     body["status"] = dict(list(figures.items())[:_MOST_FIGURES])
     return json.dumps({"report": body, "known": known}).encode()

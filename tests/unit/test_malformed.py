@@ -1,0 +1,369 @@
+"""10,000 malformed documents against every parser: each is refused or understood; no traceback, and no success."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import hashlib
+import json
+import math
+import os
+import queue
+import random
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from trainer.deploy import commands, table, view
+from trainer.job import load, secret, tf_config
+from trainer.job.errors import Exit, UserError
+from trainer.job.spec import JobSpec
+from trainer.runtime import channel, checkpoint, compatibility, control, job_state, last_end, reports
+from trainer.runtime.chief import Chief
+from trainer.runtime.process import Child
+from trainer.runtime.rendezvous import Rendezvous
+from trainer.runtime.reports import Reply, Report
+from trainer.runtime.supervisor import Supervisor
+from trainer.workloads import workload
+
+SEED = int(os.environ.get("MALFORMED_SEED") or random.randrange(2**32))
+TIMES = int(os.environ.get("MALFORMED_TIMES") or 1)
+HOST = "127.0.0.1"
+IDENTITY = {"job": "j", "task": "worker:1", "incarnation": "a"}
+
+JUNK: list[Any] = [
+    None, True, False, 0, -1, 1, 3, 2**31, 2**63, 10**400, 0.5, -0.0, 1e308, math.nan, math.inf, -math.inf,
+    "", " ", "0", "done", "worker:0", "\0", "\x1b[2J", "a\nb", "\u2028", "\ud800", "\u0663", "../../x", "n" * 5000,
+    [], {}, [[]], {"": None}, [0, "x"], {"a": {"b": [1]}}, [[[[[[[[[[]]]]]]]]]], list(range(500)),
+    {str(i): i for i in range(600)},
+]  # fmt: skip
+NAMES = ["state", "phase", "code", "step", "task", "event", "exit", "cluster", "__class__", "", "\0", "x" * 300]
+
+
+class Dice(random.Random):
+    """Draws documents that are nearly right."""
+
+    def spoil(self, document: Any) -> Any:
+        """A copy of a JSON document with one to three places changed."""
+        document = copy.deepcopy(document)
+        for _ in range(self.randint(1, 3)):
+            document = self._spoil_once(document)
+        return document
+
+    def _spoil_once(self, document: Any) -> Any:
+        if not isinstance(document, (dict, list)) or not document or self.random() < 0.02:
+            return copy.deepcopy(self.choice(JUNK))
+        keys = list(document) if isinstance(document, dict) else range(len(document))
+        key = self.choice(list(keys))
+        if isinstance(document[key], (dict, list)) and document[key] and self.random() < 0.7:
+            document[key] = self._spoil_once(document[key])
+        elif (way := self.random()) < 0.6:
+            document[key] = copy.deepcopy(self.choice(JUNK))
+        elif way < 0.75:
+            del document[key]
+        elif isinstance(document, dict):
+            document[self.choice(NAMES)] = document[key] if way < 0.9 else copy.deepcopy(self.choice(JUNK))
+        else:
+            document.append(document[key])
+        return document
+
+    def damage(self, data: bytes) -> bytes:
+        """Bytes that were cut, doubled, or changed in some places."""
+        data = bytearray(data)  # type: ignore[assignment]
+        for _ in range(self.randint(1, 4)):
+            place, way = self.randrange(len(data) + 1), self.random()
+            if way < 0.2:
+                data = data[:place]
+            elif way < 0.5:
+                data = (
+                    data[:place]
+                    + self.choice([b"\0", b"\xff", b'"', b"{", b"[" * 2000, b"NaN", b"\n", b"9" * 50])
+                    + data[place:]
+                )
+            elif way < 0.8:
+                data = data[:place] + bytes([self.randrange(256)]) + data[place + 1 :]
+            else:
+                data = data[:place] + data[self.randrange(len(data) + 1) :]
+        return bytes(data)
+
+    def document(self, good: Any) -> bytes:
+        """JSON that is spoilt as a document, as bytes, or as both."""
+        way = self.random()
+        text = json.dumps(good if way < 0.3 else self.spoil(good)).encode()
+        return text if 0.3 <= way < 0.85 else self.damage(text)
+
+
+@pytest.fixture
+def dice(request: pytest.FixtureRequest) -> Dice:
+    print(f"MALFORMED_SEED={SEED}")
+    return Dice(f"{SEED} {request.node.name}")
+
+
+def spec_of(folder: Path, **more: Any) -> JobSpec:
+    tasks = {"worker": 2, "evaluator": 1}
+    return load.build(
+        {"name": "j", "strategy": "multi_worker_mirrored", "tasks": tasks, "model_dir": str(folder), **more}
+    )
+
+
+@pytest.fixture
+def chief(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Chief]:
+    monkeypatch.setattr(control, "POLL_SECONDS", 0.0)
+    spec = spec_of(tmp_path)
+    chief = Chief(Supervisor(spec, tf_config.tasks_of(spec)[0], Path(os.devnull)))
+    yield chief
+    chief._lock.close()
+
+
+def form(chief: Chief) -> Report:
+    """Begins anew: a cluster that runs. Gives the other task's report."""
+    chief._rendezvous = core = Rendezvous(chief._spec, chief._task, 0, 0.0)
+    own = replace(chief._supervisor.report(), failure=None, lost=0)
+    other = replace(own, task="worker:1", incarnation="another", status={"line": "task=worker:1", "step": 3})
+    for report in (own, other):
+        core.report(report, 0.0)
+        core.reachable(report.task, report.incarnation, None, 0.0)
+    return replace(other, generation=1, reason="killed", failure=(2, "x"), number=5)
+
+
+def test_no_report_that_is_malformed_ends_a_job_well(
+    dice: Dice, chief: Chief, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    seen = Counter[int]()
+
+    async def run() -> None:
+        good = {"report": asdict(form(chief)), "known": 0}
+        runner = await control.serve(0, HOST, IDENTITY, chief.status, chief.answer, chief.refuse)
+        address = f"http://{HOST}:{runner.addresses[0][1]}"
+        async with control.client() as session:
+            for number in range(2500 * TIMES):
+                async with session.post(f"{address}/report", data=dice.document(good)) as response:
+                    seen[response.status] += 1
+                    text = await response.text()
+                if response.status == 200:
+                    assert json.loads(text)["phase"] != "done"
+                assert chief._rendezvous.phase != "done"
+                assert (chief._rendezvous.phase == "failed") == (chief._rendezvous.code != Exit.OK)
+                if chief._rendezvous.phase == "failed" or number % 100 == 0:
+                    for path in ("status", "metrics"):
+                        async with session.get(f"{address}/{path}") as response:
+                            assert response.status == 200
+                    good["report"] = asdict(form(chief))
+        await runner.cleanup()
+
+    asyncio.run(run())
+    assert set(seen) == {200, 400}, seen
+    assert min(seen.values()) > 20, seen
+    assert caplog.messages == []
+    out, err = capfd.readouterr()
+    assert err == ""
+    assert len(out.splitlines()) < 2000
+
+
+def test_no_answer_of_a_chief_that_is_malformed_is_taken_for_one_that_makes_no_sense(dice: Dice) -> None:
+    reply = asdict(Reply("running", 3, 500, 7, step=520))
+    for _ in range(1500 * TIMES):
+        for read, good in ((reports.read_answer, reply), (reports.read_identity, IDENTITY)):
+            body = dice.document(good)
+            try:
+                found = read(body)
+            except ValueError:
+                continue
+            if isinstance(found, Reply):
+                assert (found.phase == "failed") == (Exit(found.code) != Exit.OK)
+
+
+EVENTS: list[dict[str, Any]] = [
+    {"event": "warm"}, {"event": "start", "step": 0, "steps": 100, "line": "task=worker:0"}, {"event": "traced"},
+    {"event": "step", "step": 10, "loss": 0.5, "accuracy": 0.9, "examples_per_second": 100.0},
+    {"event": "step", "step": 10, "workers": {"worker:0": {"step": 3, "accuracy": 0.1}}},
+    {"event": "checkpoint", "step": 10, "stalled": 0.1}, {"event": "line", "text": "x"},
+    {"event": "trained", "step": 1}, {"event": "stopped", "step": 7},
+    {"event": "error", "code": 2, "message": "x"}, {"event": "peer_lost", "text": "x", "code": 1, "message": "y"},
+    {"event": "scored", "step": 7, "accuracy": 0.9}, {"event": "finishing", "step": 100}, {"event": "alive"},
+    {"event": "exit"}, {"event": "error", "code": 0, "message": "all is well"},
+]  # fmt: skip
+DONE = {"event": "done", "step": 100, "test": {"accuracy": 0.9}, "examples_per_second": 100.0}
+
+
+def test_no_event_that_is_malformed_ends_a_job_well(dice: Dice, chief: Chief) -> None:
+    supervisor = chief._supervisor
+
+    async def take(*lines: bytes) -> Child:
+        form(chief)
+        supervisor.failure, supervisor.phase = None, "running"
+        child = supervisor.running = Child(supervisor.task, supervisor._on_child, supervisor.clock)
+        child.generation, child.times["go"] = 1, 0.0
+        reader = asyncio.StreamReader(limit=channel.EVENT_BYTES)
+        reader.feed_data(b"\n".join([b'{"event": "warm"}', *lines, b'{"event": "line", "text": "the last"}\n']))
+        reader.feed_eof()
+        await child._read(reader)
+        return child
+
+    async def run() -> None:
+        for _ in range(400 * TIMES):
+            good = dice.choices(EVENTS, k=4)
+            child = await take(*(dice.document(event) for event in good))
+            reports.read_question(reports.question(supervisor.report(), 0))
+            core = chief._rendezvous
+            core.report(supervisor.report(), 1.0)
+            await chief._look_at_child(child)
+            assert core.phase != "done"
+            control._dumps(chief.status())
+            child.exit, child.killed_for = 1, "the test ends it"
+            supervisor._child_ended(child)
+        for _ in range(300 * TIMES):
+            spoilt = dice.document(DONE)
+            child = await take(spoilt)
+            await chief._look_at_child(child)
+            if chief._rendezvous.phase == "done":
+                result = job_state.read_json(job_state.result_path(chief._directory))
+                assert isinstance(result["steps"], int)
+                assert result["status"] == "succeeded"
+
+    asyncio.run(run())
+
+
+def refused(read: Callable[..., Any], *arguments: Any, **more: Any) -> Any:
+    """What was read; None if it was refused as a user's mistake has to be."""
+    try:
+        return read(*arguments, **more)
+    except UserError as refusal:
+        return None if refusal.problems and refusal.code else pytest.fail(f"no reason: {refusal!r}")
+
+
+def test_every_tf_config_is_understood_or_refused(dice: Dice) -> None:
+    outcomes = Counter[bool]()
+    for _ in range(1500 * TIMES):
+        spec = dice.choice(SPECS)
+        good = json.loads(dice.choice(tf_config.tasks_of(spec)).tf_config())
+        text = dice.document(good).decode(errors="surrogateescape")
+        task = refused(tf_config.from_environment, spec, {"TF_CONFIG": text})
+        outcomes[task is not None] += 1
+        if task is not None:
+            assert task.members()
+            assert task.name
+    assert min(outcomes.values()) > 20, outcomes
+
+
+SPECS = [
+    load.build({"name": "j", "strategy": "parameter_server", "tasks": {"worker": 2, "ps": 1, "evaluator": 1}}),
+    load.build({"name": "j", "strategy": "multi_worker_mirrored", "tasks": {"chief": 1, "worker": 2}}),
+    load.build({"name": "j", "strategy": "graph", "workload": "sum", "tasks": {"worker": 2}}),
+]
+RAW: dict[str, Any] = {
+    "name": "j", "strategy": "parameter_server", "tasks": {"ps": 1, "worker": {"replicas": 3, "memory": "2Gi"}},
+    "train": {"steps": 500, "learning_rate": 1e-4, "learning_rates": {"64": 1e-3}}, "settings": {"units": 3},
+    "devices": ["CPU:0"], "deadlines": {"rendezvous": 60}, "kubernetes": {"env": {"A": "b"}}, "model_dir": "runs/j",
+}  # fmt: skip
+
+
+def test_every_spec_is_understood_or_refused(dice: Dice, tmp_path: Path) -> None:
+    path, text = tmp_path / "job.yaml", yaml.safe_dump(RAW).encode()
+    for number in range(1600 * TIMES):
+        if number % 3:
+            job = dice.document(RAW).decode(errors="surrogateescape")
+            spec = refused(load.load_environment, {"TRAINER_JOB": job})
+        else:
+            path.write_bytes(dice.damage(text))
+            spec = refused(load.load_file, path, environ={})
+        if spec is not None:
+            refused(workload.check, spec)
+            refused(workload.digest, spec)
+
+
+def test_every_override_is_understood_or_refused(dice: Dice) -> None:
+    words = b"train.steps=600 tasks.worker=2 'settings.slices=[10, 90]' train.learning_rates={64: 0.1} name=x"
+    for _ in range(600 * TIMES):
+        environ = {"TRAINER_JOB": json.dumps(RAW), "TRAINER_SET": dice.damage(words).decode(errors="surrogateescape")}
+        refused(load.load_environment, environ)
+
+
+def test_every_secret_is_taken_or_refused(dice: Dice, tmp_path: Path) -> None:
+    path = tmp_path / "secret"
+    for _ in range(300 * TIMES):
+        path.write_bytes(dice.damage(b"0123456789abcdef\n"))
+        taken = refused(secret.take, {"TRAINER_SECRET_FILE": str(path)})
+        assert taken != b""
+
+
+META: dict[str, Any] = {
+    "format": 1, "step": 500, "fits": {"workload": "mnist", "settings": {}, "api": "loop", "dataset": None},
+    "variables": {"model.000": {"path": "dense/kernel", "shape": [10, 10], "dtype": "float32"}},
+}  # fmt: skip
+
+
+def test_no_file_of_a_model_dir_that_is_malformed_is_believed(
+    dice: Dice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(last_end.RESTARTS_VARIABLE, "3")
+    spec, log = spec_of(tmp_path), tmp_path / "logs/worker-0.log"
+    log.parent.mkdir()
+    folder = tmp_path / "checkpoints/step-00000500"
+    folder.mkdir(parents=True)
+    (folder.parent / "step-²").mkdir()
+    (folder / "variables.npz").write_bytes(b"x")
+    meta = {**META, "sha256": hashlib.sha256(b"x").hexdigest()}
+    counts = tf_config.tasks_of(spec)[0].counts
+    fits = compatibility.key(spec, counts)
+    last_end.remember(log, Exit.USER)
+    end = json.loads(log.with_suffix(".end.json").read_text())
+    result = {"status": "succeeded", "fits": {**fits, **job_state.steps_asked(spec)}, "steps": 500, "warnings": ["x"]}
+    variables = meta["variables"]
+    for _ in range(600 * TIMES):
+        (folder / "meta.json").write_bytes(dice.document(meta))
+        found, _broken = checkpoint.latest(tmp_path)
+        if found is not None:
+            assert checkpoint.steps(tmp_path) == [500]
+            different = checkpoint.differences(found.meta, spec, fits, variables)
+            assert str(checkpoint.refusal(found.meta, str(tmp_path), different))
+        (tmp_path / "state.json").write_bytes(dice.document(asdict(job_state.State(3, 4001, 100.5, 2.25, {"a": 1.0}))))
+        state = job_state.load(str(tmp_path), 1.0)
+        assert 0 <= state.generation + 1 < 2**32
+        job_state.save(str(tmp_path), state)
+        log.with_suffix(".end.json").write_bytes(dice.document(end))
+        assert last_end.again(log) is not Exit.OK
+        job_state.result_path(str(tmp_path)).write_bytes(dice.document(result))
+        known = job_state.completed(spec, counts)
+        assert not known or isinstance(known.get("steps", 0), int)
+        job_state.set_warning(str(tmp_path), "evaluator:0", "evaluator:0 did not score")
+        assert view.summary(spec)
+
+
+def test_no_status_that_is_malformed_leaves_a_traceback(dice: Dice) -> None:
+    job: dict[str, Any] = {
+        "phase": "running", "generation": 2, "step": 30, "steps": 500, "loss": 0.5, "last_checkpoint": None,
+        "waiting_for": None, "seconds": 3.5, "events": [{"time": 1.7e9, "text": "generation 1 formed"}],
+        "tasks": {"worker:1": {"state": "running", "step": 3, "restarts": 1, "generation": 2, "loss": 0.1}},
+        "result": {"y": 3}, "status": "succeeded",
+    }  # fmt: skip
+    for _ in range(500 * TIMES):
+        try:
+            told = json.loads(dice.document(job))
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(told, dict):
+            table.render(SPECS[0], ["worker:1"], told, 1.0)
+            rows = {"worker:1": {"state": "running", "code": None, "restarts": 0}}
+            commands.describe({"phase": "running", "job": told, "tasks": rows, "said": None})
+
+
+def test_an_order_that_is_malformed_stops_no_child(dice: Dice, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    orders = [{"go": {"generation": 1, "resume_step": 500}}, {"final": 500}]
+    lines = [dice.document(dice.choice(orders)).replace(b"\n", b" ") for _ in range(500 * TIMES)]
+    path = tmp_path / "orders"
+    path.write_bytes(b"\n".join([*lines, b'{"stop": true}', b""]))
+    came = channel.Channel.__new__(channel.Channel)
+    came.__dict__.update(stopping=threading.Event(), orders=queue.Queue())
+    with path.open(errors="replace") as file:
+        monkeypatch.setattr("sys.stdin", file)
+        monkeypatch.setattr(os, "_exit", lambda code: None)
+        came._listen()
+    assert came.stopping.is_set()
+    assert all(isinstance(order, dict) for order in came.orders.queue)
