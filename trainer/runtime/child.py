@@ -195,15 +195,19 @@ def _graph_error(error: BaseException, workload: str) -> str | None:
 def python_error(text: str, workload: str) -> str | None:
     """The Python exception in an error of TensorFlow, which quotes the traceback of a function that a graph calls:
     from_generator, py_function, numpy_function (py_func.cc); None if there is none."""
-    _, found, trace = text.rpartition("Traceback (most recent call last):\n")
-    frames = re.findall(r'^ +File "(.+)", line (\d+)', trace, re.MULTILINE)
-    if not found or not frames:
+    # A peer's error comes with gRPC's copy of it: escaped, and cut where it is long. Any copy may be the whole one.
+    plain = text.replace("\\n", "\n").replace('\\"', '"')
+    places = []
+    for trace in plain.split("Traceback (most recent call last):\n")[1:]:
+        last = re.search(r"^\S.*", trace, re.MULTILINE)
+        for file, line in re.findall(r'^ +File "(.+)", line (\d+)', trace, re.MULTILINE):
+            places.append(
+                (Path(file) == Path(workload).absolute(), file, line, last[0][:300] if last else "an exception")
+            )
+    if not places:
         return None
-    theirs = [frame for frame in frames if Path(frame[0]) == Path(workload).absolute()]
-    file, line = theirs[-1] if theirs else frames[-1]
-    last = re.search(r"^\S.*", trace, re.MULTILINE)
-    place = f"workload: {workload}:{line}" if theirs else f"workload: {workload}: {file}:{line}"
-    return f"{place}: {last[0][:300] if last else 'an exception'}"
+    theirs, file, line, what = max(reversed(places), key=lambda place: place[0])
+    return f"workload: {workload}:{line}: {what}" if theirs else f"workload: {workload}: {file}:{line}: {what}"
 
 
 def _blame(error: BaseException) -> Literal["certain", "doubtful"] | None:
