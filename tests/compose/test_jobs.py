@@ -17,6 +17,7 @@ from docker.errors import ImageNotFound
 from tests.compose.project import CLIENT, ROOT, Project, file_of, left_of, root_compose, run_in
 from tests.harness import Job, assert_same_curve
 from tests.local import specs
+from trainer.job.errors import Exit
 
 # A rate that the CNN learns fast with: a minute instead of the ten of 5,000 steps at the classic rate. Under a ps 600
 # steps end between 0.977 and 0.984 (five runs), 400 between 0.969 and 0.981 (ten).
@@ -169,3 +170,16 @@ def test_a_graph_job_computes_in_containers(tmp_path: Path, name: str) -> None:
         assert project.wait() == 0, project.output
     for line in specs.GRAPHS[name]:
         assert any(each.endswith(f"| {line}") for each in project.lines), project.output
+
+
+def test_a_secret_comes_from_the_environment_of_compose(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("API_KEY", specs.KEY)
+    with Project(tmp_path, {**specs.keyed(), "name": "keyed"}) as project:
+        assert project.wait() == 0, project.output
+        assert specs.KEY not in project.output + json.dumps(project.result())
+        monkeypatch.delenv("API_KEY")
+        project.compose("down", "--volumes")
+        project.up()
+        assert project.wait() == 1, project.output
+        assert project.exit_codes() == {"worker:0": Exit.USER}
+        assert "secrets.API_KEY: the variable is not set in this task" in project.output

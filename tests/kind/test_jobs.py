@@ -7,10 +7,12 @@ import re
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.harness import Job, assert_same_curve
-from tests.kind.cluster import ROOT, Namespace, kubectl, render
+from tests.kind.cluster import ROOT, Namespace, kubectl, render, trainer
 from tests.local import specs
+from trainer.job.errors import Exit
 
 # As in tests/compose/test_jobs.py, with 50 examples in each step of both.
 SHORT = "train.steps=600 train.learning_rate=1e-3 train.checkpoint_steps=200 "
@@ -54,3 +56,15 @@ def test_graph_jobs_compute_in_pods(namespace: Namespace) -> None:
     for name, job in jobs.items():
         job.wait()
         assert set(specs.GRAPHS[name]) <= set(job.log().splitlines()), job.log()
+
+
+def test_a_secret_comes_from_a_secret(namespace: Namespace, tmp_path: Path) -> None:
+    path = tmp_path / "digits.yaml"
+    path.write_text(yaml.safe_dump(specs.keyed(secret="mine", key="api")))
+    said = trainer("submit", "--namespace", namespace.name, str(path), code=Exit.USER)
+    assert f"secrets.API_KEY: namespace {namespace.name} has no Secret mine with a key api; `kubectl create" in said
+    assert namespace.get("jobs,secrets") == []
+    namespace.kubectl("create", "secret", "generic", "mine", f"--from-literal=api={specs.KEY}")
+    job = namespace.submit(path)
+    job.wait()
+    assert specs.KEY not in job.log() + job.file("result.json")

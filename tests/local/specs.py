@@ -8,6 +8,9 @@ from typing import Any
 PACED = str(Path(__file__).parent / "workloads/paced.py")
 """A workload that is not over before a test did what it is about, however fast the machine."""
 
+KEYED, KEY = str(Path(__file__).parent / "workloads/keyed.py"), "very-secret-value"
+"""A workload that trains only where the variable API_KEY has this value."""
+
 DEADLINES = {"rendezvous": 60, "hang": 20, "chief_lost": 40}
 
 
@@ -40,6 +43,11 @@ def same_everywhere() -> dict[str, Any]:
     """A job whose cluster, steps and losses are the same wherever it runs."""
     task = {"replicas": 1, "cpu": 1}
     return mirrored(steps=60, train={"log_steps": 5, "seed": 7}, tasks={"chief": task, "worker": task})
+
+
+def keyed(**source: str) -> dict[str, Any]:
+    """A job of one task that needs a secret."""
+    return mirrored(steps=10, workers=1, workload=KEYED, secrets={"API_KEY": source})
 
 
 def _spec(strategy: str, tasks: dict[str, Any], steps: int | None, more: dict[str, Any]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.harness import Job
+from tests.local import specs
 from tests.local.specs import mirrored, parameter_server
 
 ROOT = Path(__file__).parents[2]
@@ -150,3 +151,13 @@ def test_epochs_become_steps(tmp_path: Path) -> None:
         assert job.wait() == 0, job.output
     # 1438 training digits, 64 a step: 22 steps an epoch.
     assert job.result()["steps"] == 66
+
+
+def test_a_secret_reaches_the_workload_and_no_file(tmp_path: Path) -> None:
+    (tmp_path / "key").write_text(f"{specs.KEY}\n")
+    with Job(tmp_path, specs.keyed(file="key")) as job:
+        assert job.wait() == 0, job.output
+    assert specs.KEY not in job.output
+    files = [path for path in job.model_dir.rglob("*") if path.is_file()]
+    assert job.model_dir / "result.json" in files
+    assert not [path for path in files if specs.KEY.encode() in path.read_bytes()]

@@ -37,7 +37,6 @@ _PATHS = {
     "PersistentVolumeClaim": "/api/v1/namespaces/{}/persistentvolumeclaims",
     "Pod": "/api/v1/namespaces/{}/pods",
     "Service": "/api/v1/namespaces/{}/services",
-    "Deployment": "/apis/apps/v1/namespaces/{}/deployments",
     "Job": "/apis/batch/v1/namespaces/{}/jobs",
     "NetworkPolicy": "/apis/networking.k8s.io/v1/namespaces/{}/networkpolicies",
 }

@@ -100,7 +100,7 @@ def _values(spec: JobSpec) -> dict[str, Any]:
         # NCCL takes any port.
         "any_port": any(_gpus(spec, task_type) for task_type in pods),
         "egress": settings.egress,
-        "tensorboard": _tensorboard(spec, labels) if settings.tensorboard else None,
+        "tensorboard": _tensorboard_image(spec) if settings.tensorboard else None,
         "suspend": settings.suspend or settings.queue is not None,
         "ttl_seconds": settings.ttl_seconds,
         "grace_seconds": math.ceil(spec.deadlines.stop) + STOP_SECONDS,
@@ -140,9 +140,9 @@ def _labels(spec: JobSpec) -> dict[str, str]:
 
 def _job(spec: JobSpec, task_type: TaskType, count: int, labels: dict[str, str]) -> dict[str, Any]:
     queue = {"kueue.x-k8s.io/queue-name": spec.kubernetes.queue} if spec.kubernetes.queue else {}
-    affinity = dict(spec.kubernetes.affinity)
+    affinity = spec.kubernetes.affinity
     if task_type == "evaluator":
-        affinity.setdefault("podAffinity", _beside_the_chief(spec))
+        affinity = _beside_the_chief(spec)
     return {
         "type": task_type,
         "count": count,
@@ -157,22 +157,18 @@ def _job(spec: JobSpec, task_type: TaskType, count: int, labels: dict[str, str])
     }
 
 
-def _tensorboard(spec: JobSpec, labels: dict[str, str]) -> dict[str, Any]:
-    # Another name than the tasks', or Service and NetworkPolicy would take its pod for a task.
-    selector = {"app.kubernetes.io/name": "trainer-tensorboard", INSTANCE: spec.name}
-    affinity = {"podAffinity": _beside_the_chief(spec)}
-    return {
-        "labels": {**labels, **selector},
-        "selector": selector,
-        "affinity": affinity,
-        "runs": {"name": "runs", **_volume(spec)},
-    }
+def _tensorboard_image(spec: JobSpec) -> str:
+    """`trainer:tensorboard`, from where the tasks' image comes."""
+    folder, slash, _ = spec.container_image.rpartition("/")
+    return spec.kubernetes.tensorboard_image or f"{folder}{slash}trainer:tensorboard"
 
 
 def _beside_the_chief(spec: JobSpec) -> dict[str, Any]:
-    """Pod affinity: a volume that only one node can have is where the chief is."""
+    """The user's affinity, and the node of the chief: a volume that only one node can have is there."""
+    rule = "requiredDuringSchedulingIgnoredDuringExecution"
     term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": _component(spec, "chief")}}
-    return {"requiredDuringSchedulingIgnoredDuringExecution": [term]}
+    theirs = spec.kubernetes.affinity.get("podAffinity") or {}
+    return {**spec.kubernetes.affinity, "podAffinity": {**theirs, rule: [*(theirs.get(rule) or []), term]}}
 
 
 def _component(spec: JobSpec, component: str) -> dict[str, str]:

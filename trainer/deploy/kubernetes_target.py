@@ -18,7 +18,7 @@ from trainer.deploy.kubernetes import COMPONENT, INSTANCE, MANAGED_BY
 from trainer.job.errors import Exit, UserError
 from trainer.job.spec import JobSpec
 
-KINDS = ("Job", "Deployment", "Service", "NetworkPolicy", "ConfigMap")
+KINDS = ("Job", "Service", "NetworkPolicy", "ConfigMap")
 """What a job consists of, besides its volume."""
 WATCH_SECONDS = 2.0
 
@@ -169,7 +169,7 @@ def _of(name: str) -> str:
 
 
 def _tasks_of(name: str) -> str:
-    """That of its tasks: without TensorBoard."""
+    """That of its tasks."""
     return f"{_of(name)},{COMPONENT}"
 
 

@@ -69,6 +69,10 @@ def _row(
     pod = mine[-1]
     states = [each.get("state", {}) for each in pod["status"].get("containerStatuses", [])]
     state = states[0] if states else {}
+    # TensorBoard beside the chief: the task waits until it has started.
+    beside = [each.get("state", {}) for each in pod["status"].get("initContainerStatuses", [])]
+    if waiting := [each for each in beside if each.get("waiting", {}).get("reason") not in (None, *_STARTING)]:
+        state = waiting[0] if "waiting" in state or not state else state
     terminated = state.get("terminated")
     phase = str(pod["status"].get("phase", "Pending"))
     if pod["metadata"].get("deletionTimestamp"):

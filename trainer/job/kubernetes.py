@@ -54,6 +54,8 @@ class Kubernetes(Strict):
     egress: bool = False
     """Whether the pods may reach what is not their job."""
     tensorboard: bool = False
-    """A Deployment that shows the curves; reached by `kubectl port-forward`."""
+    """A container beside the chief that shows the curves while the job runs; reached by `kubectl port-forward`."""
+    tensorboard_image: Text | None = None
+    """Default trainer:tensorboard, in the same place as `image`."""
     ttl_seconds: Count = 604_800
     """Finished Jobs are removed after this long; the volume stays."""

@@ -215,3 +215,39 @@ def test_nothing_but_peers_and_names_is_reached_unless_asked() -> None:
 def test_the_queue_is_told_to_kueue() -> None:
     labels = jobs(spec(kubernetes={"queue": "research"}))["j-worker"]["metadata"]["labels"]
     assert labels["kueue.x-k8s.io/queue-name"] == "research"
+
+
+@pytest.mark.parametrize(
+    ("image", "tensorboard"),
+    [
+        (None, "trainer:tensorboard"),
+        ("trainer:cpu", "trainer:tensorboard"),
+        ("registry.example:5000/team/trainer:cpu", "registry.example:5000/team/trainer:tensorboard"),
+        ("registry.example/mine@sha256:0123", "registry.example/trainer:tensorboard"),
+    ],
+)
+def test_tensorboard_follows_the_chief_and_its_image_that_of_the_tasks(image: str | None, tensorboard: str) -> None:
+    job = ps(image=image, tasks={"worker": 2, "ps": 1, "evaluator": 1}, kubernetes={"tensorboard": True})
+    beside = {name: [each["image"] for each in pod(job, name).get("initContainers", [])] for name in jobs(job)}
+    assert beside == {"j-chief": [tensorboard], "j-evaluator": [], "j-worker": [], "j-ps": []}
+    (sidecar,) = pod(job, "j-chief")["initContainers"]
+    assert sidecar["restartPolicy"] == "Always"
+    own = ps(kubernetes={"tensorboard": True, "tensorboard_image": "mine:1"})
+    assert pod(own, "j-chief")["initContainers"][0]["image"] == "mine:1"
+
+
+def test_a_pod_affinity_of_the_users_is_kept_beside_ours() -> None:
+    rule, preferred = (
+        "requiredDuringSchedulingIgnoredDuringExecution",
+        "preferredDuringSchedulingIgnoredDuringExecution",
+    )
+    theirs = {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "cache"}}}
+    affinity = {"podAffinity": {rule: [theirs], preferred: []}, "nodeAffinity": {"x": "y"}}
+    job = ps(tasks={"worker": 1, "ps": 1, "evaluator": 1}, kubernetes={"affinity": affinity})
+    assert pod(job, "j-worker")["affinity"] == affinity
+    found = pod(job, "j-evaluator")["affinity"]
+    assert found["nodeAffinity"] == {"x": "y"}
+    assert found["podAffinity"][preferred] == []
+    assert found["podAffinity"][rule][0] == theirs
+    (ours,) = found["podAffinity"][rule][1:]
+    assert ours["labelSelector"]["matchLabels"]["app.kubernetes.io/component"] == "chief"
