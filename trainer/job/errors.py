@@ -42,7 +42,7 @@ _MEANINGS = {
     Exit.MISSING: "a task never came, or its address is wrong, within deadlines.rendezvous",
     Exit.MISMATCH: "a task differs from its chief: cluster, spec, workload file, secret or versions",
     Exit.DEVICES: "a task lacks a device: fewer GPUs than the spec asks for, no TPU, an unknown device name",
-    Exit.DIVERGED: "the loss became NaN or infinite; the message names the step",
+    Exit.DIVERGED: "the loss became NaN or infinite, or float16 skips every batch; the message names the step",
     Exit.GAVE_UP: "the cluster was re-formed, or a ps-worker restarted, max_restarts times in a row without a new step",
     Exit.CHIEF_LOST: "no word from the chief for deadlines.chief_lost seconds",
     Exit.TARGET: "Docker or Kubernetes is missing, too old, refuses, or lacks what the job needs: image, GPUs",

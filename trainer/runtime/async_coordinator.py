@@ -28,6 +28,7 @@ from trainer.runtime.closures import Counters, make_closure, make_keras_counters
 from trainer.runtime.curve import Curve
 from trainer.runtime.finish import Saver, finish, raise_if_not_finite
 from trainer.runtime.lines import progress_line, start_line
+from trainer.runtime.loss_scale import raise_if_stuck, skipped
 from trainer.runtime.training import Load, Setup, Trainable
 from trainer.workloads.workload import Shard
 
@@ -66,7 +67,8 @@ def run(spec: JobSpec, task: Task, load: Load, _resume_step: int, channel: Chann
     for line in [*warnings, *broken]:
         channel.tell("line", text=line)
     channel.tell("start", step=step, steps=total, line=start_line(spec, task, strategy.num_replicas_in_sync, step))
-    iterator = iter(coordinator.create_per_worker_dataset(per_worker_dataset(setup, source, step)))
+    read = step + skipped(trainable.optimizer)
+    iterator = iter(coordinator.create_per_worker_dataset(per_worker_dataset(setup, source, read)))
     closure = make_closure(setup, strategy, trainable, counters, channel)
     rounds = _Rounds(
         setup=setup,
@@ -172,6 +174,7 @@ class _Rounds:
     def _look(self) -> int:
         step = int(self.trainable.optimizer.iterations.numpy())
         self.watch.look(step)
+        raise_if_stuck(self.trainable.optimizer, step)
         if self._first_step is None and self.watch.moved:
             self._first_step = (time.perf_counter(), step)
         return step

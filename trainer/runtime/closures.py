@@ -48,11 +48,13 @@ def make_closure(setup: Setup, strategy: Any, trainable: Trainable, counters: Co
         ticket = counters.taken.read_value()
 
         def train() -> Any:
-            figures = strategy.run(one_step, (next(iterator),))
+            applied, figures = strategy.run(one_step, (next(iterator),))
             finite = tf.math.is_finite(figures[0])
             # No more tickets for anybody: nothing is gained, and the step told is the first that went wrong.
             tf.cond(finite, counters.last.read_value, lambda: counters.last.assign(0, read_value=True))
-            return True, done + 1, tf.where(finite, bad, ticket), sums + figures
+            counts = applied | ~finite  # What float16 skipped is no step.
+            figures = tf.where(counts, figures, tf.zeros_like(figures))
+            return True, done + tf.cast(counts, tf.int64), tf.where(finite, bad, ticket), sums + figures
 
         return tf.cond(ticket > counters.last, lambda: (False, done, bad, sums), train)
 

@@ -16,11 +16,12 @@ import tensorflow as tf
 from trainer.job.derived import batch_sizes
 from trainer.job.spec import JobSpec
 from trainer.job.tf_config import Task
-from trainer.runtime import checkpoint, inputs, training
+from trainer.runtime import checkpoint, inputs, layer_state, training
 from trainer.runtime.channel import Channel
 from trainer.runtime.curve import Curve
 from trainer.runtime.finish import Saver, finish, raise_if_not_finite
 from trainer.runtime.lines import progress_line, start_line
+from trainer.runtime.loss_scale import raise_if_stuck, skipped
 from trainer.runtime.strategy import make
 from trainer.runtime.training import Load, Setup, Trainable
 from trainer.workloads.workload import Shard
@@ -56,36 +57,41 @@ def run(spec: JobSpec, task: Task, load: Load, resume_step: int, channel: Channe
 
     batch = batch_sizes(spec, task.counts)[1]
     setup.begin()
-    iterator = iter(own_batches(strategy, setup, source, step))
+    iterator = iter(own_batches(strategy, setup, source, step + skipped(trainable.optimizer)))
     call = _make_call(strategy, setup, trainable, channel)
+    average = layer_state.make_average(strategy, trainable.model)
     saver = Saver(setup, trainable, channel) if task.is_chief else None
     curve = Curve(spec.directory, "metrics", step) if task.is_chief else None
     names = ["loss", *setup.metrics]
     begun, logged, stopped, count = None, (time.perf_counter(), step), False, 1
     window, tell_at = np.zeros(len(names)), 0.0
     while step < total and not stopped:
-        losses, means, local_means, stop = call(iterator, count, float(channel.stopping.is_set()))
-        raise_if_not_finite(losses.numpy()[:count], step)
-        step += count
+        losses, applied, means, local_means, stop = call(iterator, count, float(channel.stopping.is_set()))
+        losses, applied = losses.numpy()[:count], applied.numpy()[:count]
+        _raise_if_diverged(losses, applied, step)
+        done = int(applied.sum())
+        step += done
+        raise_if_stuck(trainable.optimizer, step)
         stopped = float(stop) > 0
         now = time.perf_counter()
         begun = begun or (now, step)
         rate = (step - logged[1]) * batch * local / (now - logged[0])
-        window += means.numpy() * count
-        setup.after_run(step, names, local_means)
-        if now >= tell_at or stopped or step == total:
+        window += means.numpy() * done
+        if done:
+            setup.after_run(step, names, local_means)
+        if done and (now >= tell_at or stopped or step == total):
             own = dict(zip(names, local_means.numpy().tolist(), strict=True))
             channel.tell("step", step=step, **own, examples_per_second=rate)
             tell_at = now + TELL_SECONDS
-        if step % spec.train.log_steps == 0 or step == total or stopped:
+        if done and (step % spec.train.log_steps == 0 or step == total or stopped):
             if curve:
                 figures = dict(zip(names, (window / (step - logged[1])).tolist(), strict=True))
                 figures["examples_per_second"] = rate * workers
-                curve.add(step, {**figures, "step_loss": float(losses[count - 1])})
+                curve.add(step, {**figures, "step_loss": float(losses[applied][-1])})
                 channel.tell("line", text=progress_line(step, total, figures))
             logged, window = (now, step), np.zeros(len(names))
-        if step % spec.train.checkpoint_steps == 0 or step == total or stopped:
-            _average_statistics(strategy, trainable)
+        if stopped or (done and (step % spec.train.checkpoint_steps == 0 or step == total)):
+            average()
             if saver:
                 saver.save(step)
         count = _until_next_boundary(step, total, spec)
@@ -127,8 +133,8 @@ def _until_next_boundary(step: int, total: int, spec: JobSpec) -> int:
 
 
 def _make_call(strategy: Any, setup: Setup, trainable: Trainable, channel: Channel) -> Any:
-    """A graph of `count` steps: gives each step's global loss, the means over the call, this task's own, and
-    the number of replicas that want to stop."""
+    """A graph that tries `count` steps: gives each one's global loss and whether it was applied, the means over those
+    that were, this task's own, and the number of replicas that want to stop."""
     replicas = strategy.num_replicas_in_sync
     longest = setup.spec.train.steps_per_call
     step = training.make_step(setup, trainable, replicas)
@@ -137,21 +143,35 @@ def _make_call(strategy: Any, setup: Setup, trainable: Trainable, channel: Chann
     # autograph=False: converting this and what it calls took 0.5 s of every recovery (DECISIONS 12).
     @tf.function(autograph=False)
     def call(iterator: Any, count: Any, stop: Any) -> Any:
-        def one(i: Any, losses: Any, sums: Any) -> Any:
-            results = strategy.experimental_local_results(strategy.run(step, (next(iterator),)))
+        def one(i: Any, losses: Any, applied: Any, sums: Any) -> Any:
+            ran, figures = strategy.run(step, (next(iterator),))
+            results = strategy.experimental_local_results(figures)
             mean = tf.add_n(results) / float(len(results))
-            return i + 1, tf.tensor_scatter_nd_update(losses, [[i]], [mean[0]]), sums + mean
+            kept = strategy.experimental_local_results(ran)[0]  # All replicas have decided alike.
+            losses = tf.tensor_scatter_nd_update(losses, [[i]], [mean[0]])
+            applied = tf.tensor_scatter_nd_update(applied, [[i]], [kept])
+            return i + 1, losses, applied, sums + tf.where(kept, mean, tf.zeros_like(mean))
 
-        begin = (0, tf.zeros([longest]), tf.zeros([width]))
-        _, losses, sums = tf.while_loop(lambda i, *_: i < count, one, begin)
-        own = sums / tf.cast(count, tf.float32)
+        begin = (0, tf.zeros([longest]), tf.zeros([longest], tf.bool), tf.zeros([width]))
+        _, losses, applied, sums = tf.while_loop(lambda i, *_: i < count, one, begin)
+        own = tf.math.divide_no_nan(sums, tf.reduce_sum(tf.cast(applied, tf.float32)))
         vector = tf.concat([losses, own, [stop]], 0)
         reduced = _all_reduce(strategy, tf.distribute.ReduceOp.SUM, vector)
         means = reduced[longest : longest + width] / float(replicas)
         channel.tell("traced")  # this is Python, and runs once: when the graph is made
-        return reduced[:longest] / float(replicas), means, own, reduced[-1]
+        return reduced[:longest] / float(replicas), applied, means, own, reduced[-1]
 
     return lambda iterator, count, stop: call(iterator, tf.constant(count), tf.constant(stop))
+
+
+def _raise_if_diverged(losses: Any, applied: Any, step: int) -> None:
+    """Looks at what a call after `step` gave.
+
+    Raises:
+        TrainerError: Exit.DIVERGED, naming the step.
+    """
+    first = int(np.argmin(np.isfinite(losses)))  # 0 if there is none: nothing is raised then.
+    raise_if_not_finite(losses[first:], step + int(applied[:first].sum()))
 
 
 def _all_reduce(strategy: Any, operation: Any, vector: Any) -> Any:
@@ -210,21 +230,3 @@ def _broadcast(bits: Any, number: int, task: Task, seconds: float) -> Any:
         if task.is_chief:
             return tf.raw_ops.CollectiveBcastSend(input=bits, **common).numpy()
         return tf.raw_ops.CollectiveBcastRecv(T=tf.int32, **common).numpy()
-
-
-def _average_statistics(strategy: Any, trainable: Trainable) -> None:
-    """Batch normalisation's moving statistics have no aggregation in Keras 3 and drift apart between workers
-    (batch_normalization.py); a checkpoint must hold what all go on with, or a resumed run would differ."""
-    drifting = [v for v in trainable.model.non_trainable_variables if v.dtype == "float32"]
-    if not drifting:
-        return
-    flat = tf.concat([tf.reshape(tf.convert_to_tensor(v.value), [-1]) for v in drifting], 0)
-
-    @tf.function(autograph=False)
-    def mean(vector: Any) -> Any:
-        return _all_reduce(strategy, tf.distribute.ReduceOp.MEAN, vector)
-
-    parts = tf.split(mean(flat), [int(np.prod(v.shape)) for v in drifting])
-    with strategy.scope():
-        for v, part in zip(drifting, parts, strict=True):
-            v.assign(tf.reshape(part, v.shape))

@@ -14,8 +14,9 @@ from trainer.job.derived import DEFAULT_STEPS, batch_sizes, learning_rate, repli
 from trainer.job.errors import UserError
 from trainer.job.spec import JobSpec
 from trainer.job.tf_config import Task
-from trainer.runtime import checkpoint, compatibility, devices, gradients, inputs, platform
+from trainer.runtime import checkpoint, compatibility, devices, gradients, inputs, per_example, platform
 from trainer.runtime.adam import Adam
+from trainer.runtime.loss_scale import LossScale
 from trainer.runtime.user_code import called, calling
 from trainer.workloads import datasets, workload
 from trainer.workloads.estimator import Context, Hook
@@ -178,7 +179,7 @@ def build(setup: Setup) -> Trainable:
     if spec.communication.gradients == "bfloat16":
         gradients.compress(optimizer)
     if spec.train.mixed_precision == "float16":
-        optimizer = keras.optimizers.LossScaleOptimizer(optimizer)
+        optimizer = LossScale(optimizer)
     optimizer.build(model.trainable_variables)
     return Trainable(model, optimizer)
 
@@ -270,30 +271,34 @@ def _require_aggregation(setup: Setup, model: Any) -> None:
 
 
 def make_step(setup: Setup, trainable: Trainable, replicas: int) -> Any:
-    """One replica's step: from an (x, y) batch to [loss, *metrics], means over that batch.
+    """One replica's step: from an (x, y) batch to whether it was applied, and [loss, *metrics], means over that batch.
 
+    Only under float16 may it not be applied, see `LossScale`.
     Gradients are of sum(loss) / global_batch, so that their sum over replicas is the mean over the global batch.
     As in Keras' own fit, no AutoGraph: a loss or metric that branches on a tensor uses tf.cond or tf.where.
     """
     model, optimizer = trainable.model, trainable.optimizer
     global_batch, _ = batch_sizes(setup.spec, setup.task.counts)
-    float16 = setup.spec.train.mixed_precision == "float16"
 
     @tf.autograph.experimental.do_not_convert
     def step(batch: Any) -> Any:
         x, y = batch
         with tf.GradientTape() as tape:
             prediction = predict(setup, model, x, training=True)
-            per_example = tf.cast(setup.loss(y, prediction), tf.float32)
-            if per_example.shape.rank == 0:
-                raise UserError("workload: loss(y, prediction) must give one value per example, gave a scalar")
-            total = tf.reduce_sum(per_example) / float(global_batch)
+            total = tf.reduce_sum(per_example.values("loss(y, prediction)", setup.loss, y, prediction))
+            total /= float(global_batch)
             if model.losses:
-                total += tf.add_n(model.losses) / float(replicas)
-            scaled = optimizer.scale_loss(total) if float16 else total
-        optimizer.apply(tape.gradient(scaled, model.trainable_variables), model.trainable_variables)
-        means = [tf.reduce_mean(tf.cast(f(y, prediction), tf.float32)) for f in setup.metrics.values()]
-        return tf.stack([total * float(replicas), *means])
+                total += tf.add_n([tf.cast(each, tf.float32) for each in model.losses]) / float(replicas)
+            scale = tf.identity(optimizer.dynamic_scale.value) if isinstance(optimizer, LossScale) else None
+            scaled = total if scale is None else total * scale
+        slopes = tape.gradient(scaled, model.trainable_variables)
+        if scale is None:
+            optimizer.apply(slopes, model.trainable_variables)
+            applied = tf.constant(True)
+        else:
+            applied = optimizer.apply_if_finite(slopes, model.trainable_variables, scale)
+        figures = [per_example.values(f"METRICS[{name!r}]", f, y, prediction) for name, f in setup.metrics.items()]
+        return applied, tf.stack([total * float(replicas), *map(tf.reduce_mean, figures)])
 
     return step
 
@@ -362,20 +367,21 @@ def score(setup: Setup, model: Any) -> dict[str, float]:
         with calling(setup.workload.name, "model.evaluate"):
             found = model.evaluate(setup.evaluation(), verbose=0, return_dict=True)
         return {name: float(value) for name, value in found.items()}
-    figures = {"loss": setup.loss, **setup.metrics}
+    functions = {"loss(y, prediction)": setup.loss, **{f"METRICS[{name!r}]": f for name, f in setup.metrics.items()}}
+    names = ["loss", *setup.metrics]
 
     @tf.function(autograph=False)
     def sums_of(x: Any, y: Any) -> Any:
         prediction = predict(setup, model, x, training=False)
-        return tf.stack([tf.reduce_sum(tf.cast(f(y, prediction), tf.float32)) for f in figures.values()])
+        return tf.stack([tf.reduce_sum(per_example.values(*each, y, prediction)) for each in functions.items()])
 
-    sums, count = np.zeros(len(figures)), 0
+    sums, count = np.zeros(len(names)), 0
     for x, y in setup.evaluation():
         sums += sums_of(x, y).numpy()
         count += len(tf.nest.flatten(y)[0])
     if count == 0:
         raise UserError(f"workload: {setup.workload.name}: there are no examples to evaluate on")
-    return {name: float(s / count) for name, s in zip(figures, sums, strict=True)}
+    return {name: float(s / count) for name, s in zip(names, sums, strict=True)}
 
 
 def _cross_entropy(y: Any, prediction: Any) -> Any:

@@ -5,7 +5,9 @@ DATASET = "mnist"               the dataset if the spec names none; or a data fu
 data(shard) -> (x, y)           arrays of the whole split, or dicts of them: we shard, shuffle, batch and resume; or
             -> tf.data.Dataset  of single examples, this shard's only: we repeat, batch and skip
 loss(y, prediction)             optional: one value per example; default cross-entropy from logits
-METRICS = {"accuracy": f}       optional: f(y, prediction) gives one value per example
+METRICS = {"accuracy": f}       optional: f(y, prediction) gives one value per example, as loss does:
+                                shape [batch], or the shape of y, of the prediction, or of the prediction without its
+                                last axis, which is averaged over all axes but the first; others are refused
 evaluate(model) -> dict         optional: final figures by name; default the mean loss and METRICS of the test split
 fit(model, run)                 optional, only for api keras_fit: calls model.fit; see `fit.py`
 SETTINGS = {"units": 64}        optional: literal values, which `settings` of a spec changes before anything is called

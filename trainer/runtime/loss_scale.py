@@ -1,0 +1,101 @@
+"""float16: the loss is scaled up, so that small gradients are not lost; what overflows then is skipped."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from trainer.job.errors import Exit, TrainerError
+
+SMALLEST_SCALE = 1.0
+MOST_SKIPS = 50
+"""In a row. The first scale, 2**15, takes 15 to come down to the smallest."""
+
+
+class LossScale(keras.optimizers.LossScaleOptimizer):  # type: ignore[misc]
+    """Keras' LossScaleOptimizer with one decision for all replicas, by the sum of their gradients.
+
+    Keras' own lets each worker decide by its own gradients (keras/src/optimizers/loss_scale_optimizer.py): one that
+    overflows skips the all-reduce in which the others wait for it. It has no smallest scale either, and does not
+    count what it skips.
+    """
+
+    def __init__(self, inner: Any) -> None:
+        super().__init__(inner)
+        self._add_up = inner._all_reduce_sum_gradients
+        inner._all_reduce_sum_gradients = list  # Gradients come summed.
+
+    def build(self, var_list: Any) -> None:
+        common = {"shape": (), "initializer": "zeros", "dtype": "int64", "aggregation": "none"}
+        self.skipped = self.add_variable(name="skipped", **common)
+        self.skipped_in_a_row = self.add_variable(name="skipped_in_a_row", **common)
+        super().build(var_list)
+
+    @property
+    def variables(self) -> list[Any]:
+        """The inner optimizer's first. What this class inherits, a second iteration and learning rate, is unused."""
+        own = [self.dynamic_scale, self.step_counter, self.skipped, self.skipped_in_a_row]
+        return [*self.inner_optimizer.variables, *own]
+
+    def apply_if_finite(self, gradients: Any, variables: Any, scale: Any) -> Any:
+        """Updates the variables, unless the sum of some gradient is not finite; gives whether it did.
+
+        Args:
+            scale: of the loss that these are the gradients of. Another ps-worker may have changed it since.
+        """
+        gradients = [g for g, _ in self._add_up(zip(gradients, variables, strict=True))]
+        finite = self.check_finite(gradients)
+        if tf.__internal__.distribute.strategy_supports_no_merge_call():
+            return self._decide(finite, lambda: self._update(gradients, variables, scale))
+
+        # A condition around updates must stand outside of the replicas: they cannot merge within one of its branches.
+        def together(strategy: Any, finite: Any, *update: Any) -> Any:
+            first = strategy.experimental_local_results(finite)[0]
+            return self._decide(first, lambda: strategy.extended.call_for_each_replica(self._update, args=update))
+
+        return tf.distribute.get_replica_context().merge_call(together, args=(finite, gradients, variables, scale))
+
+    def _decide(self, finite: Any, update: Callable[[], Any]) -> Any:
+        def applied() -> Any:
+            update()
+            return tf.constant(True)
+
+        result = tf.cond(finite, applied, lambda: tf.constant(False))
+        scale, steps, in_a_row = self.dynamic_scale.value, self.step_counter.value + 1, self.skipped_in_a_row.value + 1
+        grows = finite & (steps >= self.dynamic_growth_steps)
+        smaller = tf.maximum(scale / 2.0, SMALLEST_SCALE)
+        self.dynamic_scale.assign(tf.where(finite, tf.where(grows, scale * 2.0, scale), smaller))
+        self.step_counter.assign(tf.where(grows | ~finite, tf.zeros_like(steps), steps))
+        self.skipped_in_a_row.assign(tf.where(finite, tf.zeros_like(in_a_row), in_a_row))
+        self.skipped.value.assign_add(tf.cast(~finite, tf.int64))  # Atomic, also on a ps.
+        return result
+
+    def _update(self, gradients: Any, variables: Any, scale: Any) -> None:
+        unscaled = [None if g is None else keras.ops.divide(g, scale) for g in gradients]
+        self.inner_optimizer.apply(unscaled, variables)
+
+
+def skipped(optimizer: Any) -> int:
+    """Batches that were read and not trained on, since the job began."""
+    return int(optimizer.skipped.numpy()) if isinstance(optimizer, LossScale) else 0
+
+
+def raise_if_stuck(optimizer: Any, step: int) -> None:
+    """Looks after some more steps.
+
+    Raises:
+        TrainerError: Exit.DIVERGED, if only overflows follow this step.
+    """
+    if not isinstance(optimizer, LossScale):
+        return
+    in_a_row, scale = int(optimizer.skipped_in_a_row.numpy()), float(optimizer.dynamic_scale.numpy())
+    if in_a_row >= MOST_SKIPS:
+        raise TrainerError(
+            f"train.mixed_precision: float16: the gradients of {in_a_row} batches in a row after step {step} were not "
+            f"finite, at last with a loss scale of {scale:g}; set bfloat16, lower train.learning_rate or look at the "
+            "data; the checkpoints before it are good",
+            Exit.DIVERGED,
+        )

@@ -1,0 +1,61 @@
+"""A workload's loss and metrics: what they give becomes one value per example, or is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from trainer.job.errors import UserError
+
+
+def values(name: str, function: Callable[[Any, Any], Any], y: Any, prediction: Any) -> Any:
+    """float32 of shape [batch]: what function(y, prediction) gives, averaged over all axes but the first.
+
+    An axis more is taken for values within an example only if y or the prediction has that shape. [batch, batch] is a
+    broadcast of [batch] against [batch, 1] nearly always, and trains another model.
+
+    Args:
+        name: of the function, for messages.
+
+    Raises:
+        UserError: it gives no numbers, or numbers of another shape.
+    """
+    given = function(y, prediction)
+    try:
+        given = tf.cast(given, tf.float32)
+    except (TypeError, ValueError, tf.errors.OpError):
+        raise UserError(f"{_rule(name)}; it gave {type(given).__name__}; {_FIX}") from None
+    labels, outputs = tf.nest.flatten(y), tf.nest.flatten(prediction)
+    batch = labels[0].shape[0]
+    if given.shape.rank is None:  # As of a py_function: TensorFlow looks when it runs.
+        return tf.ensure_shape(given, [batch])
+    shape = given.shape.as_list()
+    if shape[:1] == [batch] and (len(shape) == 1 or shape in _within_example(labels, outputs)):
+        return tf.reduce_mean(given, axis=list(range(1, len(shape)))) if len(shape) > 1 else given
+    if len(shape) == 1 and None in (shape[0], batch):
+        return tf.ensure_shape(given, [batch])
+    expected = f"[{batch or 'batch'}]"
+    shapes = f"y is {_told(labels)}, the prediction {_told(outputs)}"
+    raise UserError(f"{_rule(name)}, shape {expected}; it gave {_told([given])}, where {shapes}; {_FIX}")
+
+
+def _within_example(labels: list[Any], outputs: list[Any]) -> list[list[int | None]]:
+    """Shapes that a value for each part of an example may have: that of y or the prediction, less its last axis too."""
+    shapes = [each.shape.as_list() for each in (*labels, *outputs)]
+    return [*shapes, *(each.shape.as_list()[:-1] for each in outputs)]
+
+
+def _rule(name: str) -> str:
+    return f"workload: {name} must give one value per example"
+
+
+_FIX = (
+    "give y and the prediction the same shape, such as prediction[:, 0], and leave the mean over the batch out "
+    "(of Keras' Loss classes: reduction=None)"
+)
+
+
+def _told(tensors: list[Any]) -> str:
+    return " and ".join("a scalar" if each.shape.rank == 0 else str(each.shape.as_list()) for each in tensors)
