@@ -6,6 +6,7 @@ import threading
 import time
 from typing import Any
 
+import keras
 import numpy as np
 import tensorflow as tf
 
@@ -13,7 +14,7 @@ from trainer.job.derived import batch_sizes
 from trainer.job.errors import UserError
 from trainer.job.spec import JobSpec
 from trainer.job.tf_config import Task
-from trainer.runtime import async_coordinator, inputs, strategy, sync_loop, training
+from trainer.runtime import async_coordinator, inputs, loss_scale, strategy, sync_loop, training
 from trainer.runtime.channel import Channel
 from trainer.runtime.curve import Curve
 from trainer.runtime.finish import Saver, finish, raise_if_not_finite
@@ -101,6 +102,8 @@ def _compiled(setup: Setup, distribution: Any) -> Trainable:
             f"{distribution.num_replicas_in_sync} replicas; set 1"
         )
     model.optimizer.build(model.trainable_variables)
+    if isinstance(model.optimizer, keras.optimizers.LossScaleOptimizer):  # That of tf_keras sums by itself.
+        loss_scale.decide_together(model.optimizer)
     return Trainable(model, model.optimizer)
 
 

@@ -78,6 +78,18 @@ class LossScale(keras.optimizers.LossScaleOptimizer):  # type: ignore[misc]
         self.inner_optimizer.apply(unscaled, variables)
 
 
+def decide_together(optimizer: Any) -> None:
+    """Has Keras' own LossScaleOptimizer, which fit makes and saves, decide by the sum of the replicas' gradients."""
+    add_up, apply = optimizer.inner_optimizer._all_reduce_sum_gradients, optimizer.apply
+    optimizer.inner_optimizer._all_reduce_sum_gradients = list  # Gradients come summed.
+
+    def apply_sum(gradients: Any, trainable_variables: Any) -> Any:
+        variables = list(trainable_variables)
+        return apply([g for g, _ in add_up(zip(gradients, variables, strict=True))], variables)
+
+    optimizer.apply = apply_sum
+
+
 def skipped(optimizer: Any) -> int:
     """Batches that were read and not trained on, since the job began."""
     return int(optimizer.skipped.numpy()) if isinstance(optimizer, LossScale) else 0

@@ -2,11 +2,13 @@
 MultiWorkerMirrored (keras#20585).
 
 Steps run inside the graph, up to `steps_per_call` at a time. One small all-reduce at the end of each call
-carries the losses, the metrics and the wish to stop, so that all workers stop after the same step.
+carries the losses, the metrics, the pace and the wish to stop, so that all workers stop after the same step. Where
+steps are slow a call has fewer of them, the same number on all workers: a stop waits for the end of a call.
 """
 
 from __future__ import annotations
 
+import threading
 import time
 from typing import Any
 
@@ -30,6 +32,8 @@ _BROADCAST_KEY = 2**30
 """Apart from the keys of TensorFlow's own collectives, which count up from 1 (cross_device_utils.py)."""
 _BROADCAST_WORDS = 2**26
 """In one message, of 4 bytes each: gRPC takes 2 GB at most."""
+CALL_SHARE = 0.25
+"""Of deadlines.stop that a call takes at most, if it has more than one step: the rest is for the checkpoint."""
 TELL_SECONDS = 0.1
 """A small model takes a thousand steps a second; nobody looks that often."""
 
@@ -64,9 +68,10 @@ def run(spec: JobSpec, task: Task, load: Load, resume_step: int, channel: Channe
     curve = Curve(spec.directory, "metrics", step) if task.is_chief else None
     names = ["loss", *setup.metrics]
     begun, logged, stopped, count = None, (time.perf_counter(), step), False, 1
-    window, tell_at = np.zeros(len(names)), 0.0
+    window, tell_at, own_pace, warned = np.zeros(len(names)), 0.0, 0.0, False
     while step < total and not stopped:
-        losses, applied, means, local_means, stop = call(iterator, count, float(channel.stopping.is_set()))
+        called = time.perf_counter()
+        losses, applied, means, local_means, stop, pace = call(iterator, count, own_pace)
         losses, applied = losses.numpy()[:count], applied.numpy()[:count]
         _raise_if_diverged(losses, applied, step)
         done = int(applied.sum())
@@ -74,6 +79,7 @@ def run(spec: JobSpec, task: Task, load: Load, resume_step: int, channel: Channe
         raise_if_stuck(trainable.optimizer, step)
         stopped = float(stop) > 0
         now = time.perf_counter()
+        own_pace = (now - called) / count if begun else 0.0  # Unknown: the first call traced the graph.
         begun = begun or (now, step)
         rate = (step - logged[1]) * batch * local / (now - logged[0])
         window += means.numpy() * done
@@ -94,7 +100,11 @@ def run(spec: JobSpec, task: Task, load: Load, resume_step: int, channel: Channe
             average()
             if saver:
                 saver.save(step)
-        count = _until_next_boundary(step, total, spec)
+        count = min(_until_next_boundary(step, total, spec), _affordable(float(pace), spec.deadlines.stop))
+        if float(pace) > spec.deadlines.stop and task.is_chief and not warned:
+            seconds = f"a step takes {float(pace):.1f} s, longer than deadlines.stop ({spec.deadlines.stop:g} s)"
+            channel.tell("line", text=f"{seconds}: SIGTERM cannot save a checkpoint; raise deadlines.stop")
+            warned = True
     setup.end(step)
     if saver:
         saver.wait()
@@ -132,17 +142,30 @@ def _until_next_boundary(step: int, total: int, spec: JobSpec) -> int:
     return max(1, min(spec.train.steps_per_call, *ends))
 
 
+def _affordable(pace: float, stop: float) -> int:
+    """Steps of a call by their seconds each, 0 if these are not known yet; all workers use the same."""
+    return max(1, int(CALL_SHARE * stop / pace)) if pace else 1
+
+
 def _make_call(strategy: Any, setup: Setup, trainable: Trainable, channel: Channel) -> Any:
     """A graph that tries `count` steps: gives each one's global loss and whether it was applied, the means over those
-    that were, this task's own, and the number of replicas that want to stop."""
+    that were, this task's own, the number of replicas that want to stop, and the mean of all workers' `pace`."""
     replicas = strategy.num_replicas_in_sync
     longest = setup.spec.train.steps_per_call
     step = training.make_step(setup, trainable, replicas)
     width = 1 + len(setup.metrics)
+    # A variable, and no argument, for the wish may come while the call runs.
+    wish = tf.Variable(0.0, trainable=False)
+
+    def follow() -> None:
+        channel.stopping.wait()
+        wish.assign(1.0)
+
+    threading.Thread(target=follow, daemon=True).start()
 
     # autograph=False: converting this and what it calls took 0.5 s of every recovery (DECISIONS 12).
     @tf.function(autograph=False)
-    def call(iterator: Any, count: Any, stop: Any) -> Any:
+    def call(iterator: Any, count: Any, pace: Any) -> Any:
         def one(i: Any, losses: Any, applied: Any, sums: Any) -> Any:
             ran, figures = strategy.run(step, (next(iterator),))
             results = strategy.experimental_local_results(figures)
@@ -155,13 +178,15 @@ def _make_call(strategy: Any, setup: Setup, trainable: Trainable, channel: Chann
         begin = (0, tf.zeros([longest]), tf.zeros([longest], tf.bool), tf.zeros([width]))
         _, losses, applied, sums = tf.while_loop(lambda i, *_: i < count, one, begin)
         own = tf.math.divide_no_nan(sums, tf.reduce_sum(tf.cast(applied, tf.float32)))
-        vector = tf.concat([losses, own, [stop]], 0)
+        with tf.control_dependencies([losses]):
+            stop = wish.read_value()
+        vector = tf.concat([losses, own, [stop, pace]], 0)
         reduced = _all_reduce(strategy, tf.distribute.ReduceOp.SUM, vector)
         means = reduced[longest : longest + width] / float(replicas)
         channel.tell("traced")  # this is Python, and runs once: when the graph is made
-        return reduced[:longest] / float(replicas), applied, means, own, reduced[-1]
+        return reduced[:longest] / float(replicas), applied, means, own, reduced[-2], reduced[-1] / float(replicas)
 
-    return lambda iterator, count, stop: call(iterator, tf.constant(count), tf.constant(stop))
+    return lambda iterator, count, pace: call(iterator, tf.constant(count), tf.constant(pace, tf.float32))
 
 
 def _raise_if_diverged(losses: Any, applied: Any, step: int) -> None:

@@ -3,10 +3,13 @@
 import os
 import sys
 
+import pytest
+
 from tests.harness import processes
 from trainer.deploy import ports
 from trainer.job.load import build
 from trainer.job.tf_config import tasks_of
+from trainer.runtime.sync_loop import _affordable
 
 SPEC = build({"name": "j", "strategy": "multi_worker_mirrored", "tasks": {"worker": 2}})
 
@@ -48,3 +51,10 @@ def test_the_chiefs_values_reach_all_tasks_in_pieces() -> None:
     assert chiefs == others
     assert "'step': ('int64', 7)" in chiefs[0]
     assert "'none': ('float64', [])" in chiefs[0]
+
+
+@pytest.mark.parametrize(
+    ("pace", "steps"), [(0.0, 1), (1e-3, 2000), (0.2, 10), (0.21, 9), (1.2, 1), (1.0, 2), (2.1, 1), (100.0, 1)]
+)
+def test_a_call_takes_a_quarter_of_the_time_to_stop_or_one_step(pace: float, steps: int) -> None:
+    assert _affordable(pace, 8.0) == steps
