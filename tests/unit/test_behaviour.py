@@ -1,0 +1,127 @@
+"""Every row and sentence of the README's "How it behaves" is tested, and here is by what."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+TESTS = {
+    # The rows of the table, by event.
+    "a worker dies, parameter_server": [
+        "local/test_recovery.py::test_a_ps_worker_may_die_while_the_others_go_on_stepping"
+    ],
+    "a worker falls silent, parameter_server": [
+        "local/test_silent_workers.py::test_the_others_go_on_and_end_without_it",
+        "local/test_silent_workers.py::test_it_may_come_back",
+    ],
+    "any other task dies, or its child hangs": [
+        "local/test_recovery.py::test_a_kill_makes_a_new_generation_that_ends_at_the_right_step",
+        "local/test_recovery.py::test_a_child_that_hangs_is_noticed_killed_and_the_cluster_re_formed",
+        "compose/test_recovery.py::test_each_task_type_may_be_killed_under_parameter_server",
+        "kind/test_recovery.py::test_deleted_pods_come_back_and_the_job_ends_at_its_step",
+    ],
+    "a supervisor stands still for a while": [
+        "local/test_recovery.py::test_a_chiefs_supervisor_that_stood_still_takes_nobody_for_lost_or_hung",
+    ],
+    "SIGTERM": [
+        "local/test_recovery.py::test_sigterm_keeps_a_checkpoint_of_the_current_step_and_a_rerun_resumes_there",
+        "compose/test_recovery.py::test_stop_checkpoints_in_time_and_up_resumes",
+    ],
+    "steps are slow": [
+        "local/test_slow_steps.py::test_sigterm_saves_the_step_under_way",
+        "local/test_slow_steps.py::test_a_step_that_takes_longer_than_a_stop_may_is_logged_with_the_fix",
+    ],
+    "a task never comes, is at another address, has another cluster": [
+        "local/test_failures.py::test_a_task_that_never_comes_is_named_at_the_deadline_by_all",
+        "local/test_failures.py::test_a_wrong_address_is_named_with_its_reason",
+        "local/test_failures.py::test_another_cluster_json_is_refused_at_once_and_the_job_ends_at_the_deadline",
+        "local/test_failures.py::test_another_tensorflow_version_is_refused_with_both_versions",
+        "local/test_failures.py::test_another_workload_file_is_refused_with_its_name",
+        "local/test_failures.py::test_another_secret_is_refused_and_neither_is_printed",
+    ],
+    "the chief is done, or has failed": [
+        "local/test_jobs.py::test_parameter_server_trains_digits_and_every_task_ends_by_itself",
+        "local/test_failures.py::test_who_comes_late_hears_from_a_chief_that_was_refused",
+        "kind/test_late.py::test_a_pod_that_comes_after_the_chief_is_done_ends_well",
+        "kind/test_late.py::test_a_pod_that_comes_after_the_chief_has_failed_ends_with_its_code",
+    ],
+    "the evaluator dies, fails or takes longer": [
+        "local/test_evaluator.py::test_a_last_checkpoint_that_is_not_scored_is_a_warning_and_exporters_run",
+        "local/test_evaluator.py::test_checkpoints_that_are_pruned_while_the_evaluator_reads_them_do_no_harm",
+    ],
+    "NaN loss, full disk, broken workload or data": [
+        "local/test_failures.py::test_a_loss_that_is_not_finite_stops_the_job_with_its_step",
+        "local/test_failures.py::test_a_full_disk_ends_the_job_with_the_size_and_nothing_half_written",
+        "local/test_failures.py::test_an_exception_in_the_workload_names_file_and_line",
+        "local/test_failures.py::test_an_exception_in_a_generator_is_no_lost_peer_and_names_file_and_line",
+    ],
+    "a crash that comes again at the same step": [
+        "local/test_failures.py::test_a_crash_at_the_same_step_of_each_generation_ends_the_job",
+    ],
+    "a child ends that started processes": [
+        "local/test_recovery.py::test_processes_that_a_workload_forks_end_with_its_child"
+    ],
+    "a standby fails": ["unit/runtime/test_supervisor.py::test_a_standby_that_fails_is_told_and_not_started_for_ever"],
+    "a damaged checkpoint": ["local/test_failures.py::test_a_checkpoint_cut_off_in_the_middle_is_passed_over_and_said"],
+    "float16: the gradients' sum": [
+        "local/test_float16.py::test_a_step_that_overflows_is_skipped_by_all_and_not_counted",
+        "local/test_float16.py::test_a_resumed_run_reads_on_after_the_skipped_batches_and_has_the_same_weights",
+    ],
+    # The sentences below it, by how they begin.
+    "Under multi_worker_mirrored on CPUs a killed and resumed run": [
+        "local/test_recovery.py::test_a_killed_and_resumed_run_has_the_same_weights_bit_for_bit",
+        "local/test_recovery.py::test_one_process_with_the_global_batch_has_the_same_loss_curve_as_two_with_half",
+    ],
+    "Under parameter_server every checkpoint is one state": [
+        "local/test_exact_steps.py::test_each_checkpoint_is_the_state_at_the_step_that_it_names",
+        "local/test_exact_steps.py::test_after_kills_of_every_kind_of_task_the_steps_are_exact",
+        "local/test_exact_steps.py::test_sigterm_keeps_the_state_at_the_step_that_it_names",
+    ],
+    "For a checkpoint each worker": [
+        "local/test_exact_steps.py::test_each_checkpoint_is_the_state_at_the_step_that_it_names"
+    ],
+}
+
+LIMITS = ["With `api: keras_fit` a step whose worker dies may be applied twice"]
+"""Sentences that promise nothing."""
+
+
+def promises() -> list[str]:
+    """The first cells of the section's table, and the sentences of its text."""
+    text = (ROOT / "README.md").read_text()
+    section = re.split(r"^##+ ", text.partition("\n## How it behaves\n")[2], flags=re.MULTILINE)[0]
+    rows: list[str] = []
+    prose: list[str] = []
+    for line in section.splitlines():
+        (rows if line.startswith("|") else prose).append(line)
+    events = [row.split("|")[1].strip() for row in rows[2:]]
+    sentences = re.split(r"(?<=[.:]) (?=[A-Z])", " ".join(" ".join(prose).split()))
+    return events + [sentence for sentence in sentences if not sentence.startswith(tuple(LIMITS))]
+
+
+@pytest.mark.parametrize("promise", promises())
+def test_each_promise_has_its_tests(promise: str) -> None:
+    assert [begin for begin in TESTS if promise.startswith(begin)], "name its tests in TESTS"
+
+
+@pytest.mark.parametrize("begin", TESTS)
+def test_nothing_else_is_listed(begin: str) -> None:
+    assert [promise for promise in promises() if promise.startswith(begin)], "the README no longer promises this"
+
+
+@functools.cache
+def functions(file: str) -> set[str]:
+    tree = ast.parse((ROOT / "tests" / file).read_text())
+    return {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+
+
+@pytest.mark.parametrize("test", [test for tests in TESTS.values() for test in tests])
+def test_the_tests_exist(test: str) -> None:
+    file, _, name = test.partition("::")
+    assert name in functions(file)
