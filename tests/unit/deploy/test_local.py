@@ -164,8 +164,9 @@ def test_an_evaluator_has_more_time_after_the_chiefs_success(
     monkeypatch.setattr(local, "SUCCEEDED_SECONDS", 0.0)
     fifo("done")
     # The end of the chief's process closes the pipe: only then does the evaluator go on.
-    tasks = {"chief_0": "os.open('done', os.O_WRONLY)", "evaluator_0": "open('done').read(); say('scored the last')"}
-    assert local.run(make(tasks={"evaluator": 1}), command=stand_in(**tasks)) == Exit.OK
+    tasks = {"worker_0": "os.open('done', os.O_WRONLY)", "evaluator_0": "open('done').read(); say('scored the last')"}
+    alone = build({"name": "j", "strategy": "one_device", "workload": "digits", "tasks": {"worker": 1, "evaluator": 1}})
+    assert local.run(alone, command=stand_in(**tasks)) == Exit.OK
     assert "evaluator:0 | scored the last\n" in capfd.readouterr().out
 
 
@@ -210,9 +211,11 @@ def test_a_task_killed_after_the_chiefs_success_changes_nothing(spec: JobSpec) -
 def test_who_was_killed_is_started_again(
     spec: JobSpec, capfd: pytest.CaptureFixture[str], victim: str, end: str, told: str
 ) -> None:
-    fifo("again")
-    tasks = {"chief_0": "open('again').read()", "ps_0": "open('again').read()"}
-    tasks[victim] = f"if once('before'): {end}\nopen('again', 'w').close()"
+    others = {"chief_0", "ps_0"} - {victim}
+    for each in others:
+        fifo(each)  # one for each reader: a second one may come when the writer is gone
+    tasks = {each: f"open('{each}').read()" for each in others}
+    tasks[victim] = f"if once('before'): {end}\nfor each in {sorted(others)}: open(each, 'w').close()"
     assert local.run(spec, command=stand_in(**tasks)) == Exit.OK
     out, _ = capfd.readouterr()
     (line,) = [line for line in out.splitlines() if line.startswith("local | ")]
