@@ -306,9 +306,8 @@ def test_no_file_of_a_model_dir_that_is_malformed_is_believed(
     spec, log = spec_of(tmp_path), tmp_path / "logs/worker-0.log"
     log.parent.mkdir()
     folder = tmp_path / "checkpoints/step-00000500"
-    folder.mkdir(parents=True)
+    folder.parent.mkdir()
     (folder.parent / "step-²").mkdir()
-    (folder / "variables.npz").write_bytes(b"x")
     meta = {**META, "sha256": hashlib.sha256(b"x").hexdigest()}
     counts = tf_config.tasks_of(spec)[0].counts
     fits = compatibility.key(spec, counts)
@@ -317,6 +316,8 @@ def test_no_file_of_a_model_dir_that_is_malformed_is_believed(
     result = {"status": "succeeded", "fits": {**fits, **job_state.steps_asked(spec)}, "steps": 500, "warnings": ["x"]}
     variables = meta["variables"]
     for _ in range(600 * TIMES):
+        folder.mkdir(exist_ok=True)  # a damaged one was renamed
+        (folder / "variables.npz").write_bytes(b"x")
         (folder / "meta.json").write_bytes(dice.document(meta))
         found, _broken = checkpoint.latest(tmp_path)
         if found is not None:
