@@ -227,7 +227,13 @@ def _result(args: argparse.Namespace) -> int:
 
     if args.set and not args.spec:
         raise UserError("SPEC: is missing: --set changes the values of a spec")
-    print(view.summary(load_file(args.spec, args.set) if args.spec else load_environment()))
+    spec = load_file(args.spec, args.set) if args.spec else load_environment()
+    if not view.read_result(spec):
+        raise UserError(
+            f"model_dir: {spec.directory}: it has no result.json that can be read: the job has not completed there; "
+            "run or resume it, or choose the model_dir where it ran"
+        )
+    print(view.summary(spec))
     return int(Exit.OK)
 
 

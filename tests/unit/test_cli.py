@@ -17,7 +17,7 @@ import pytest
 from trainer import __version__, cli
 from trainer.deploy import compose_target, kubernetes_target, local
 from trainer.job.errors import Exit, TrainerError
-from trainer.job.load import load_file, schema
+from trainer.job.load import JOB_VARIABLE, load_file, schema
 from trainer.job.spec import JobSpec
 from trainer.job.tf_config import tasks_of
 
@@ -334,8 +334,30 @@ def test_set_changes_every_spec_that_render_is_given(
 
 
 def test_result_is_that_of_the_model_dir_that_set_names(spec: str, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("elsewhere").mkdir()
+    Path("elsewhere/result.json").write_text('{"status": "succeeded", "steps": 617}')
     assert cli.main(["result", spec, "--set", "model_dir=elsewhere"]) == Exit.OK
-    assert "elsewhere/result.json" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "elsewhere/result.json" in out
+    assert "617" in out
+
+
+@pytest.mark.parametrize("content", [None, "cut o", "[]", "{}"])
+@pytest.mark.parametrize("named", [True, False], ids=["spec", "environment"])
+def test_result_of_a_job_that_has_not_completed_is_refused(
+    spec: str, content: str | None, named: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("runs/j").mkdir(parents=True)
+    if content is not None:
+        Path("runs/j/result.json").write_text(content)
+    monkeypatch.setenv(JOB_VARIABLE, load_file(spec).model_dump_json(exclude_defaults=True))
+    assert cli.main(["result", spec] if named else ["result"]) == Exit.USER
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err == (
+        "trainer: model_dir: runs/j: it has no result.json that can be read: the job has not completed there; "
+        "run or resume it, or choose the model_dir where it ran\n"
+    )
 
 
 # local. -----------------------------------------------------------------------------------------------

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 REFRESH_SECONDS = 0.5
 STATUS_SECONDS = 1.0
 """For the chief's answer to /status."""
+FIGURES_SHOWN = 10
+"""Of the test split, in a summary; result.json has all."""
 RATE_SECONDS = 30.0
 """How far back the steps are looked at to tell the time left."""
 
@@ -94,21 +96,29 @@ def plain_lines(on_gone: Callable[[], None]) -> Show:
 
 def summary(spec: JobSpec, check: str | None = None) -> str:
     """The end of a job that succeeded: main figures and where they are; with a `check` to suggest, what to run next."""
-    path = Path(spec.directory) / "result.json"
-    result: object = None
-    with contextlib.suppress(OSError, ValueError, RecursionError):
-        result = json.loads(path.read_text())
-    result = result if isinstance(result, dict) else {}
-    rows = [*figures(result), ("result", str(path))]
+    rows = [*figures(read_result(spec)), ("result", str(_result_path(spec)))]
     if check is not None:
         tensorboard = shlex.join([program("tensorboard"), "--logdir", f"{spec.directory}/tensorboard"])
         rows += zip(("next", ""), [check] if spec.strategy == "graph" else [tensorboard, check], strict=False)
     return "\n".join(["", *aligned(rows)])
 
 
+def read_result(spec: JobSpec) -> dict[str, Any]:
+    """The object in result.json; empty if there is none that can be read."""
+    result: object = None
+    with contextlib.suppress(OSError, ValueError, RecursionError):
+        result = json.loads(_result_path(spec).read_text())
+    return result if isinstance(result, dict) else {}
+
+
+def _result_path(spec: JobSpec) -> Path:
+    return Path(spec.directory) / "result.json"
+
+
 def figures(result: Mapping[str, Any]) -> list[tuple[str, str]]:
     """The main figures of a result, with their names; nothing for one that it does not have."""
-    names = ("status", "steps", "test_accuracy", "examples_per_second", "seconds_to_first_step", "generations")
+    tests = [name for name in result if name.startswith("test_")][:FIGURES_SHOWN]
+    names = ("status", "steps", *tests, "examples_per_second", "seconds_to_first_step", "generations")
     computed = result.get("result")  # of a graph job
     own = computed if isinstance(computed, dict) else {}
     shown = {name: result[name] for name in names if result.get(name) is not None}

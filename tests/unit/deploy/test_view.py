@@ -61,6 +61,14 @@ def test_a_terminal_that_was_closed_ends_the_job() -> None:
     assert told
 
 
+def test_a_summary_has_the_test_figures_whatever_they_are() -> None:
+    tests = {f"test_{i}": i / 100 for i in range(100)}
+    shown = view.figures({"status": "succeeded", "steps": 5, "test_loss": 0.25, **tests, "generations": 1})
+    assert shown[:4] == [("status", "succeeded"), ("steps", "5"), ("test_loss", "0.2500"), ("test_0", "0.0000")]
+    assert shown[-1] == ("generations", "1")
+    assert len(shown) == 3 + view.FIGURES_SHOWN
+
+
 def test_a_summary_without_a_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for content in (None, "cut o", "[]"):
