@@ -256,8 +256,8 @@ async def _keep_running(job: _Job, name: str, command: Sequence[str], environ: M
             code = await _run_once(job, name, command, environ)
             how = _how_it_ended(code)
             if job.over or not _may_start_again(code):
-                if _is_evaluator(name) and code != Exit.OK:
-                    job.show("local", f"{name} {how}; the training does without it")
+                if _is_evaluator(name) and code != Exit.OK and not (job.stopped or job.failed()):
+                    job.show("local", f"{name} {how}; the training does not depend on it")
                 return
             in_a_row = 1 if time.monotonic() - began > LONG_LIFE_SECONDS else in_a_row + 1
             if in_a_row > MAX_RESTARTS:

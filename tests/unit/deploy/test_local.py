@@ -262,10 +262,13 @@ def test_a_signal_is_passed_on_and_nobody_is_started_again(
     tasks = {
         "chief_0": f"when_told(143); open('ready').read(); os.kill(os.getppid(), {int(number)}); forever()",
         "worker_0": "when_told(143); open('ready', 'w').close(); forever()",
+        "evaluator_0": "when_told(143); forever()",
     }
-    assert local.run(spec, command=stand_in(**tasks)) == Exit.STOPPED
+    assert local.run(make(tasks={"evaluator": 1}), command=stand_in(**tasks)) == Exit.STOPPED
     out, err = capfd.readouterr()
-    assert sorted(line for line in out.splitlines() if "told" in line) == ["chief:0 | told", "worker:0 | told"]
+    told = sorted(line for line in out.splitlines() if "told" in line)
+    assert [line for line in told if "evaluator" not in line] == ["chief:0 | told", "worker:0 | told"]
+    assert "evaluator:0 ended" not in out, "it was stopped, as all were"
     assert out.endswith("stopped; the same command resumes\n")
     assert "starting it again" not in out
     assert err == ""
