@@ -45,16 +45,19 @@ def run(spec: JobSpec, _task: Task, load: Load, _resume_step: int, channel: Chan
             step = new[-1]
             seen.add(step)
             next_at = now + throttle
+            what = "scored"
             try:
                 found = _load(setup, step)
                 if found is not None:
-                    newest = _score(setup, channel, curve, found)
-                    exports.run_exporters(setup, newest.model, newest.figures, last=False)
+                    found = _score(setup, channel, curve, found)
+                    what = "exported"
+                    # Older ones that it did not get to yet come after the newest.
+                    newest = found if newest is None or step > newest.step else newest
+                    exports.run_exporters(setup, found.model, found.figures, last=False)
                 elif not missed_one:
                     missed_one = True
                     channel.tell("line", text=f"checkpoint {step} was pruned before it was scored; only this is logged")
             except Exception as error:
-                what = "exported" if newest is not None and newest.step == step else "scored"
                 channel.tell("line", text=f"checkpoint {step} is not {what}: {_why(setup, error)}")
     if newest is None or newest.step != order["final"]:
         newest = _known(setup, order["final"], records)
