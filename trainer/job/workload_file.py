@@ -150,7 +150,19 @@ def _beside(folder: Path, name: str) -> Path | None:
         return None
     if (folder / name / "__init__.py").is_file():
         return folder / name
-    return file if (file := folder / f"{name}.py").is_file() else None
+    if (file := folder / f"{name}.py").is_file():
+        return file
+    # A folder without __init__.py, which Python takes only where no path of it has a module of this name.
+    return folder / name if any((folder / name).rglob("*.py")) and not _is_installed(name) else None
+
+
+def _is_installed(name: str) -> bool:
+    """Whether another module of this name comes before such a folder, which has no origin itself."""
+    try:
+        spec = importlib.util.find_spec(name)
+    except (ImportError, ValueError):
+        return True
+    return spec is not None and spec.origin is not None
 
 
 def _first(name: str) -> str:

@@ -43,23 +43,26 @@ def written(folder: Path, files: dict[str, str]) -> Path:
 
 
 FILES = {
-    "mine.py": "import json, keras, one\nfrom two.part import f\ndef model():\n    import late\n",
+    "mine.py": "import json, keras, one\nfrom two.part import f\nfrom open.folder import g\ndef model():\n    import late\n",
     "one.py": "import other.deep\nimport mine\n",
     "other/__init__.py": "from . import deep\n",
     "other/deep.py": "import three\n",
     "two/__init__.py": "",
     "two/part.py": "",
+    "open/folder.py": "import four\n",
     "late.py": "",
     "three.py": "",
+    "four.py": "",
     "unused.py": "import tensorflow as tf\ntf.constant(1)\n",
     "json.py": "",
-    "keras/readme.txt": "no module",
+    "keras/shadowed.py": "",
 }
 
 
 def test_the_modules_beside_a_file_that_it_imports_are_found_through_one_another(tmp_path: Path) -> None:
     found = workload_file.helpers(written(tmp_path, FILES))
-    assert [str(path.relative_to(tmp_path)) for path in found] == ["late.py", "one.py", "other", "three.py", "two"]
+    names = ["four.py", "late.py", "one.py", "open", "other", "three.py", "two"]
+    assert [str(path.relative_to(tmp_path)) for path in found] == names
 
 
 @pytest.mark.parametrize("name", ["three.py", "other/deep.py"])
