@@ -1,4 +1,4 @@
-"""The secret that a job's tasks share: a report without it is no report of theirs."""
+"""The secret that a job's tasks share, and sign their reports with."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ def written(folder: Path, files: dict[str, str]) -> Path:
 
 
 FILES = {
-    "mine.py": "import json, keras, one\nfrom two.part import f\nfrom open.folder import g\ndef model():\n    import late\n",
+    "mine.py": "import json, keras, one, open.folder\nfrom two.part import f\ndef model():\n    import late\n",
     "one.py": "import other.deep\nimport mine\n",
     "other/__init__.py": "from . import deep\n",
     "other/deep.py": "import three\n",
