@@ -57,7 +57,7 @@ class Chief:
             lambda: self._newest_step() or 0,
             Progress(self._state.step, self._state.fruitless),
         )
-        self._state_saved = time.monotonic()
+        self._state_saved = begun
         self._news = asyncio.Event()
         self._announced = self._rendezvous.version
         self._events_said = 0
@@ -150,8 +150,7 @@ class Chief:
                 return
             await supervisor.act(reply)
             await self._look_at_child(supervisor.running)
-            if rendezvous.progress.step != self._state.step and now - self._state_saved > SAVE_STATE_SECONDS:
-                self._save_state()
+            self._save_progress(now)
             if rendezvous.phase != "forming":
                 said = now
             elif now - said > SAY_SECONDS:
@@ -281,9 +280,16 @@ class Chief:
 
     # Files. ---------------------------------------------------------------------------------------
 
+    def _save_progress(self, now: float) -> None:
+        """For a chief that is killed: at once if this generation is fruitless no more, then now and then."""
+        progress, state = self._rendezvous.progress, self._state
+        due = progress.step != state.step and now - self._state_saved > SAVE_STATE_SECONDS
+        if due or progress.fruitless < state.fruitless:
+            self._save_state()
+
     def _save_state(self) -> None:
         rendezvous, state = self._rendezvous, self._state
-        state.generation, self._state_saved = rendezvous.generation, time.monotonic()
+        state.generation, self._state_saved = rendezvous.generation, self._clock()
         state.step, state.fruitless = rendezvous.progress.step, rendezvous.progress.fruitless
         job_state.save(self._directory, state)
 

@@ -137,6 +137,34 @@ def test_a_supervisor_that_stood_still_does_not_take_its_child_for_hung(times: T
     assert asyncio.run(run()) == [None, "no sign of life for 5 s"]
 
 
+def test_progress_is_kept_for_a_chief_that_is_killed(chief: Chief, times: Times, tmp_path: Path) -> None:
+    supervisor = chief._supervisor
+    times.pass_(1e6)  # stood still: its clock and the machine's differ from here on
+    form(chief)
+
+    async def saved(step: int, seconds: float) -> None:
+        child.status["step"] = step
+        while (state := job_state.load(str(tmp_path), 0)).step != step:
+            times.pass_(seconds)
+            child.last_sign = supervisor.clock()
+            await asyncio.sleep(0.05)
+        assert (state.generation, state.fruitless) == (1, 0)
+
+    async def run() -> None:
+        nonlocal child
+        child = supervisor.running = Child(supervisor.task, supervisor._on_child, supervisor.clock)
+        child.generation = 1
+        lead = asyncio.create_task(chief._lead(None))
+        await asyncio.wait_for(saved(5, 0), 10)  # at once: a killed chief would count the generation as fruitless
+        worker = chief._rendezvous.members["worker:1"]
+        worker.seen = chief._clock() + 1000
+        await asyncio.wait_for(saved(7, 1), 20)
+        lead.cancel()
+
+    child: Child
+    asyncio.run(run())
+
+
 # The wall. ----------------------------------------------------------------------------------------
 
 
