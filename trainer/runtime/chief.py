@@ -144,8 +144,8 @@ class Chief:
             rendezvous.stopping = supervisor.leaving_since is not None
             rendezvous.report(supervisor.report(), now)
             rendezvous.tick(now)
-            reply = rendezvous.reply()
             self._announce()
+            reply = rendezvous.reply()
             if reply.phase in ("done", "failed"):
                 return
             await supervisor.act(reply)
@@ -211,7 +211,8 @@ class Chief:
         await self._supervisor.end_children()
         if rendezvous.code is Exit.STOPPED:
             rendezvous.progress.fruitless = 0
-            self._save_state()
+            with contextlib.suppress(TrainerError):  # the checkpoint is there; a state would only be of use
+                self._save_state()
             say(rendezvous.message)
         else:
             if self._refusal is None:
@@ -241,9 +242,12 @@ class Chief:
         for event in rendezvous.events[max(0, len(rendezvous.events) - new) :]:
             say(event["text"])
         if rendezvous.version != self._announced:
-            self._announced = rendezvous.version
             if rendezvous.generation != self._state.generation:
-                self._save_state()
+                try:
+                    self._save_state()
+                except TrainerError as error:  # as of a full disk; it may be the report of another task that gets here
+                    rendezvous.end(error.code, str(error))
+            self._announced = rendezvous.version
             self._news.set()
             self._news = asyncio.Event()
             self._supervisor.changed.set()

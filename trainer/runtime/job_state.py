@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
@@ -85,7 +86,8 @@ def save(model_dir: str, state: State) -> None:
 
 
 def forget(model_dir: str) -> None:
-    (Path(model_dir) / "state.json").unlink(missing_ok=True)
+    with contextlib.suppress(OSError):  # a volume that is read-only since an error; the job has ended all the same
+        (Path(model_dir) / "state.json").unlink(missing_ok=True)
 
 
 def result_path(model_dir: str) -> Path:

@@ -154,6 +154,32 @@ def report_of(chief: Chief, name: str, **changes: Any) -> Report:
     return replace(chief._supervisor.report(), task=name, incarnation="another", status={}, **changes)
 
 
+@pytest.mark.parametrize("stopped", [False, True])
+def test_a_state_that_cannot_be_written_or_removed_is_no_traceback(chief: Chief, tmp_path: Path, stopped: bool) -> None:
+    """As on a volume that is full, or read-only since an error."""
+    (tmp_path / "state.json").mkdir()
+
+    async def run() -> tuple[Reply, Exit]:
+        rendezvous = chief._rendezvous
+        if stopped:
+            rendezvous.end(Exit.STOPPED, "stopped by a signal")
+        for number in (1, 2, 3):  # with the second the generation forms, the third hears of the end
+            for name in rendezvous.required[1:]:
+                reply = await chief.answer(report_of(chief, name, number=number), 0)
+                rendezvous.members[name].problem = rendezvous.members["worker:0"].problem = None
+        return reply, await chief._finish()
+
+    reply, code = asyncio.run(asyncio.wait_for(run(), 30))
+    assert reply.phase == "failed"
+    assert code is reply.code
+    if stopped:
+        assert code is Exit.STOPPED
+    else:
+        assert (code, reply.message) == (
+            Exit.USER, f"model_dir: {tmp_path}/state.json: cannot be written: Is a directory",
+        )  # fmt: skip
+
+
 def bytes_read() -> int:
     """By this process so far (proc(5))."""
     return int(Path("/proc/self/io").read_text().split()[1])
