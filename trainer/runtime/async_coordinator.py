@@ -220,7 +220,7 @@ class _Silent:
 
     def cut_off(self, silent: frozenset[str]) -> None:
         """Again and again while they are silent: gRPC connects anew, and the kernel of a stopped process accepts."""
-        for name in silent:
+        for name in silent & self._known.keys():  # a silent ps is no matter of closures: the job forms anew
             if name not in self._silent:
                 self._known[name] |= connections.peers(self._addresses[name])
             connections.cut(self._known[name])
