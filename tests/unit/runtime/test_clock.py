@@ -141,6 +141,8 @@ def test_progress_is_kept_for_a_chief_that_is_killed(chief: Chief, times: Times,
     supervisor = chief._supervisor
     times.pass_(1e6)  # stood still: its clock and the machine's differ from here on
     form(chief)
+    child = supervisor.running = Child(supervisor.task, supervisor._on_child, supervisor.clock)
+    child.generation = 1
 
     async def saved(step: int, seconds: float) -> None:
         child.status["step"] = step
@@ -151,9 +153,6 @@ def test_progress_is_kept_for_a_chief_that_is_killed(chief: Chief, times: Times,
         assert (state.generation, state.fruitless) == (1, 0)
 
     async def run() -> None:
-        nonlocal child
-        child = supervisor.running = Child(supervisor.task, supervisor._on_child, supervisor.clock)
-        child.generation = 1
         lead = asyncio.create_task(chief._lead(None))
         await asyncio.wait_for(saved(5, 0), 10)  # at once: a killed chief would count the generation as fruitless
         worker = chief._rendezvous.members["worker:1"]
@@ -161,7 +160,6 @@ def test_progress_is_kept_for_a_chief_that_is_killed(chief: Chief, times: Times,
         await asyncio.wait_for(saved(7, 1), 20)
         lead.cancel()
 
-    child: Child
     asyncio.run(run())
 
 
