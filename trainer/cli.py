@@ -223,10 +223,12 @@ def _deployed(args: argparse.Namespace) -> int:
 def _result(args: argparse.Namespace) -> int:
     from trainer.deploy import view
     from trainer.job.errors import UserError
-    from trainer.job.load import load_environment, load_file
+    from trainer.job.load import JOB_VARIABLE, load_environment, load_file
 
     if args.set and not args.spec:
         raise UserError("SPEC: is missing: --set changes the values of a spec")
+    if not args.spec and JOB_VARIABLE not in os.environ:
+        raise UserError(f"SPEC: is missing: {JOB_VARIABLE} is set in a task's container only")
     spec = load_file(args.spec, args.set) if args.spec else load_environment()
     if not view.read_result(spec):
         raise UserError(

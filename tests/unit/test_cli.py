@@ -342,6 +342,14 @@ def test_result_is_that_of_the_model_dir_that_set_names(spec: str, capsys: pytes
     assert "617" in out
 
 
+def test_result_without_a_spec_outside_of_a_container_is_refused(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(JOB_VARIABLE, raising=False)
+    assert cli.main(["result"]) == Exit.USER
+    assert capsys.readouterr().err == "trainer: SPEC: is missing: TRAINER_JOB is set in a task's container only\n"
+
+
 @pytest.mark.parametrize("content", [None, "cut o", "[]", "{}"])
 @pytest.mark.parametrize("named", [True, False], ids=["spec", "environment"])
 def test_result_of_a_job_that_has_not_completed_is_refused(

@@ -88,7 +88,7 @@ def _chief_lost(task: Task, seconds: float, why: str) -> str:
 async def _end(supervisor: Supervisor, reply: Reply) -> Exit:
     supervisor.phase = reply.phase
     if reply.phase == "failed":
-        say_error(reply.message)
+        (say if reply.code == Exit.STOPPED else say_error)(reply.message)
     elif supervisor.task.type == "evaluator":
         return await scoring.score_last(supervisor, reply)
     return Exit(reply.code)
