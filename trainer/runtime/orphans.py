@@ -7,13 +7,19 @@ inherits and which proc(5) shows: pid namespace, supervisor's process id and sta
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import signal
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 VARIABLE = "TRAINER_CHILD"
+GONE_SECONDS = 2.0
+"""For processes to be gone, after SIGKILL."""
+_POLL_SECONDS = 0.02
 
 
 def mark(number: int) -> str:
@@ -21,14 +27,14 @@ def mark(number: int) -> str:
     return f"{_namespace()}:{os.getpid()}:{_started(os.getpid())}:{number}"
 
 
-def kill(marked: str) -> int:
-    """Sends SIGKILL to all processes with this mark; returns how many there were."""
-    return _kill(lambda found: found == marked)
+async def end(marked: str, group: int) -> None:
+    """Ends all processes with this mark or in this process group."""
+    await _end(lambda each: each.mark == marked or each.group == group)
 
 
-def kill_left_over() -> int:
-    """Sends SIGKILL to all processes that were marked by a supervisor that is gone, killed itself perhaps."""
-    return _kill(_supervisor_is_gone)
+async def end_left_over() -> None:
+    """Ends all processes that were marked by a supervisor that is gone, killed itself perhaps."""
+    await _end(lambda each: _supervisor_is_gone(each.mark))
 
 
 def kill_group(leader: int) -> None:
@@ -36,14 +42,29 @@ def kill_group(leader: int) -> None:
         os.killpg(leader, signal.SIGKILL)
 
 
-def _kill(chosen: Callable[[str], bool]) -> int:
-    count = 0
-    for pid, found in _marked():
-        if chosen(found):
+class _Process(NamedTuple):
+    pid: int
+    started: str
+    group: int
+    mark: str
+
+
+async def _end(chosen: Callable[[_Process], bool]) -> None:
+    """Sends SIGKILL to all that are chosen, until none is left, or for GONE_SECONDS.
+
+    A process that dies gives back its memory first, with it the mark, and its ports last: they are free when it is a
+    zombie.
+    """
+    deadline, dying = time.monotonic() + GONE_SECONDS, set[tuple[int, str]]()
+    while time.monotonic() < deadline:
+        for each in filter(chosen, _processes()):
             with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, signal.SIGKILL)
-                count += 1
-    return count
+                os.kill(each.pid, signal.SIGKILL)
+                dying.add((each.pid, each.started))
+        dying = {(pid, started) for pid, started in dying if _started(pid) == started}
+        if not dying:
+            return
+        await asyncio.sleep(_POLL_SECONDS)
 
 
 def _supervisor_is_gone(found: str) -> bool:
@@ -53,25 +74,35 @@ def _supervisor_is_gone(found: str) -> bool:
     return namespace == _namespace() and pid.isdigit() and _started(int(pid)) != rest.partition(":")[0]
 
 
-def _marked() -> Iterator[tuple[int, str]]:
-    """Process id and mark of every process that has one, as far as they are visible."""
-    prefix = f"{VARIABLE}=".encode()
+def _processes() -> Iterator[_Process]:
+    """All that are visible and no zombies."""
     for folder in Path("/proc").iterdir():
-        if not folder.name.isdigit():
-            continue
-        with contextlib.suppress(OSError):
-            for variable in (folder / "environ").read_bytes().split(b"\0"):
-                if variable.startswith(prefix):
-                    yield int(folder.name), variable.removeprefix(prefix).decode(errors="replace")
+        if folder.name.isdigit() and (found := _stat(int(folder.name))):
+            yield _Process(int(folder.name), found[19], int(found[2]), _mark_of(folder))
+
+
+def _mark_of(folder: Path) -> str:
+    prefix = f"{VARIABLE}=".encode()
+    with contextlib.suppress(OSError):
+        for variable in (folder / "environ").read_bytes().split(b"\0"):
+            if variable.startswith(prefix):
+                return variable.removeprefix(prefix).decode(errors="replace")
+    return ""
 
 
 def _started(pid: int) -> str:
     """When a process was started, in ticks since the boot; empty if it is gone or a zombie."""
+    found = _stat(pid)
+    return found[19] if found else ""
+
+
+def _stat(pid: int) -> list[str]:
+    """From the third field of proc(5) on: state, parent, group, ...; empty if the process is gone or a zombie."""
     try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
     except OSError:
-        return ""
-    return "" if fields[0] in "ZX" else fields[19]
+        return []
+    return [] if fields[0] in "ZX" else fields
 
 
 def _namespace() -> str:

@@ -22,8 +22,6 @@ from trainer.runtime.platform import PARENT_VARIABLE
 _FIGURES_KEPT = 100
 """Of a model with thousands of metrics: each report to the chief carries the status."""
 _LAST_WORDS_SECONDS = 0.5
-_ORPHAN_SECONDS = 2.0
-"""For processes that a child started to be gone, after SIGKILL."""
 _numbers = itertools.count(1)
 _FAST = {
     # Off by default where the CPU has no AVX-512 (tensorflow/core/util/util.cc), though convolutions gain there too.
@@ -177,19 +175,12 @@ class Child:
     async def _watch(self, reader: asyncio.StreamReader) -> None:
         reading = asyncio.create_task(self._read(reader))
         code = await self._process.wait()
-        await self._end_orphans()
+        await orphans.end(self._mark, self._process.pid)
         # A process of the user's own may have inherited the pipe and keep it open.
         await asyncio.wait({reading}, timeout=_LAST_WORDS_SECONDS)
         reading.cancel()
         self.exit = code
         self._on_change(self, {"event": "exit"})
-
-    async def _end_orphans(self) -> None:
-        """What the child started ends with it."""
-        orphans.kill_group(self._process.pid)
-        deadline = time.monotonic() + _ORPHAN_SECONDS
-        while orphans.kill(self._mark) and time.monotonic() < deadline:
-            await asyncio.sleep(0.02)
 
     async def _read(self, reader: asyncio.StreamReader) -> None:
         while not reader.at_eof():

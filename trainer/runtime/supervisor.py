@@ -86,7 +86,7 @@ class Supervisor:
 
     async def run(self) -> Exit:
         say(here_line(self.spec, self.task, self.versions))
-        orphans.kill_left_over()
+        await orphans.end_left_over()
         if self.task.type != "evaluator":
             # The child's import takes longest: it goes first.
             self.spare = await self._start_child()

@@ -1,6 +1,8 @@
 """Processes that a child starts in every way that Python has, and that outlive it."""
 
+import asyncio
 import os
+import socket
 import subprocess
 import sys
 import time
@@ -63,16 +65,6 @@ def start(tmp_path: Path) -> Iterator[Callable[[str, str], tuple["subprocess.Pop
         leader.communicate()
 
 
-def ended(pid: int) -> bool:
-    """Within a deadline; a zombie has ended."""
-    deadline = time.monotonic() + 10
-    while orphans._started(pid):
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.01)
-    return True
-
-
 @pytest.mark.parametrize("way", WAYS)
 def test_what_a_child_started_ends_with_it(
     way: str, start: Callable[..., tuple["subprocess.Popen[bytes]", int]]
@@ -82,18 +74,34 @@ def test_what_a_child_started_ends_with_it(
     leader.kill()
     leader.wait()
     assert orphans._started(other), "it outlives its parent"
-    orphans.kill_group(leader.pid)
-    orphans.kill(mark)
-    assert ended(other)
+    asyncio.run(orphans.end(mark, leader.pid))
+    assert not orphans._started(other)
+
+
+def test_the_port_of_a_process_that_ended_is_free() -> None:
+    """Its memory goes first, which takes a while."""
+    program = """
+import socket, time
+listener, memory = socket.create_server(("127.0.0.1", 0)), b"x" * (500 << 20)
+print(listener.getsockname()[1], flush=True)
+time.sleep(600)
+"""
+    mark = orphans.mark(os.getpid())
+    environ = {**os.environ, orphans.VARIABLE: mark}
+    with subprocess.Popen([sys.executable, "-c", program], env=environ, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        port = int(process.stdout.readline())
+        asyncio.run(orphans.end(mark, process.pid))
+        socket.create_server(("127.0.0.1", port)).close()
 
 
 def test_those_of_other_children_are_left_alone(start: Callable[..., tuple["subprocess.Popen[bytes]", int]]) -> None:
-    _, other = start("daemon", orphans.mark(7))
-    assert orphans.kill(orphans.mark(8)) == 0
-    orphans.kill_left_over()
+    leader, other = start("daemon", orphans.mark(7))
+    asyncio.run(orphans.end(orphans.mark(8), other))
+    asyncio.run(orphans.end_left_over())
     assert orphans._started(other), "their supervisor, this process, lives"
-    assert orphans.kill(orphans.mark(7)) >= 1
-    assert ended(other)
+    asyncio.run(orphans.end(orphans.mark(7), leader.pid))
+    assert not orphans._started(other)
 
 
 def test_those_of_a_supervisor_that_is_gone_are_left_over(
@@ -102,10 +110,10 @@ def test_those_of_a_supervisor_that_is_gone_are_left_over(
     namespace, pid, started, number = orphans.mark(1).split(":")
     another = f"{namespace}:{pid}:{int(started) + 1}:{number}"  # the same process id, at another time
     _, other = start("daemon", f"1{another}")
-    orphans.kill_left_over()
+    asyncio.run(orphans.end_left_over())
     assert orphans._started(other), "of another pid namespace: that of a container"
-    orphans.kill(f"1{another}")
-    assert ended(other)
+    asyncio.run(orphans.end(f"1{another}", other))
+    assert not orphans._started(other)
     _, other = start("daemon", another)
-    orphans.kill_left_over()
-    assert ended(other)
+    asyncio.run(orphans.end_left_over())
+    assert not orphans._started(other)
