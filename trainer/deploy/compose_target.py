@@ -6,7 +6,6 @@ Compose itself starts and ends containers; the engine is asked what compose woul
 from __future__ import annotations
 
 import io
-import json
 import os
 import re
 import subprocess
@@ -19,6 +18,7 @@ from docker.errors import APIError, DockerException, ImageNotFound, NotFound
 
 from trainer.deploy import compose, outside
 from trainer.deploy.container import WORKSPACE
+from trainer.deploy.text import json_object
 from trainer.job.errors import Exit, TrainerError
 from trainer.job.names import host_name, task_name
 from trainer.job.spec import OUR_IMAGES, JobSpec
@@ -169,20 +169,20 @@ def _ask(chief: Any) -> dict[str, Any]:
     """The chief's /status; empty while it does not answer yet, or no longer."""
     try:
         code, output = chief.exec_run(["python3", "-m", "trainer.runtime.ask", "status"])
-        return dict(json.loads(output)) if code == 0 else {}
-    except (APIError, ValueError):
+    except APIError:
         return {}
+    return json_object(output) if code == 0 else {}
 
 
 def _result(chief: Any, spec: JobSpec) -> dict[str, Any]:
-    """result.json, out of the volume of a container that has ended; empty if there is none."""
+    """result.json, out of the volume of a container that has ended; empty if there is none that can be read."""
     try:
         chunks, _ = chief.get_archive(f"{WORKSPACE}/runs/{spec.name}/result.json")
     except NotFound:
         return {}
     with tarfile.open(fileobj=io.BytesIO(b"".join(chunks))) as archive:
         file = archive.extractfile("result.json")
-        return dict(json.load(file)) if file else {}
+        return json_object(file.read()) if file else {}
 
 
 def _problem(text: str) -> TrainerError:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import heapq
 import json
 import time
@@ -15,6 +14,7 @@ import yaml
 from trainer.deploy import kubernetes, pods
 from trainer.deploy.api_server import ApiServer, connect, problem
 from trainer.deploy.kubernetes import COMPONENT, INSTANCE, MANAGED_BY
+from trainer.deploy.text import json_object
 from trainer.job.errors import Exit, UserError
 from trainer.job.spec import JobSpec
 
@@ -223,9 +223,7 @@ def _phase(chief_job: Mapping[str, Any], state: str, asked: Mapping[str, Any]) -
 async def _ask(server: ApiServer, chief: Mapping[str, Any]) -> dict[str, Any]:
     """The chief's /status; empty while it does not answer yet, or no longer."""
     text = await server.execute(chief["metadata"]["name"], "python3", "-m", "trainer.runtime.ask", "status")
-    with contextlib.suppress(ValueError):
-        return dict(json.loads(text))
-    return {}
+    return json_object(text)
 
 
 async def _require_same(server: ApiServer, spec: JobSpec, config: Mapping[str, Any], chief: Mapping[str, Any]) -> None:

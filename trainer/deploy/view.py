@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import os
 import shlex
 import shutil
@@ -19,7 +18,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from trainer.deploy.text import aligned
+from trainer.deploy.text import aligned, json_object
 from trainer.job.spec import JobSpec
 
 if TYPE_CHECKING:
@@ -105,10 +104,10 @@ def summary(spec: JobSpec, check: str | None = None) -> str:
 
 def read_result(spec: JobSpec) -> dict[str, Any]:
     """The object in result.json; empty if there is none that can be read."""
-    result: object = None
-    with contextlib.suppress(OSError, ValueError, RecursionError):
-        result = json.loads(_result_path(spec).read_text())
-    return result if isinstance(result, dict) else {}
+    try:
+        return json_object(_result_path(spec).read_bytes())
+    except OSError:
+        return {}
 
 
 def _result_path(spec: JobSpec) -> Path:
