@@ -24,6 +24,8 @@ _NOISE = re.compile(
     r"|\[\[\{\{node .*?\}\}\]\]|\[Op:\S+\]|^<stack_traces unavailable>$",
     re.MULTILINE,
 )
+_FIRST_ROOT = re.compile(r"\d+ root error\(s\) found\.\s+\(0\) [A-Z_]+:(.*?)(?:\n +\(1\) |\Z)", re.DOTALL)
+"""Of an error that several operations of a graph had, as a ps-worker's often is (tensorflow/core/platform/status.cc)."""
 _HINTS = [
     (r"Received a label value of (-?\d+) which is outside the valid range of \[0, (\d+)\)",
      "the last layer has {1} units, so labels must be below {1}: give it more units, or other labels"),
@@ -81,7 +83,10 @@ def graph_error(error: BaseException, workload: str) -> str | None:
 
 def essence(text: str) -> str:
     """The words of an error of Keras or TensorFlow, without colours and without the frames that it quotes."""
-    return " ".join(_NOISE.sub("", _FRAME.sub("", text)).split())[:300]
+    text = _NOISE.sub("", _FRAME.sub("", text))
+    if several := _FIRST_ROOT.search(text):
+        text = several[1]
+    return " ".join(text.partition("Additional GRPC error information")[0].split())[:300]
 
 
 def hint(text: str, y: Any = None, prediction: Any = None, **_: Any) -> str:

@@ -124,3 +124,13 @@ def test_errors_that_a_lost_peer_may_cause_are_none_of_a_graph() -> None:
     assert user_code.graph_error(tf.errors.UnavailableError(None, None, "x"), "mine.py") is None
     assert user_code.graph_error(tf.errors.InternalError(None, None, "x"), "mine.py") is None
     assert user_code.graph_error(ValueError("x"), "mine.py") is None
+
+
+def test_of_several_root_errors_the_first_is_told_without_what_grpc_adds() -> None:
+    text = (
+        "Graph execution error:\n\n2 root error(s) found.\n  (0) INVALID_ARGUMENT:  Received a label value of 12\n"
+        "Additional GRPC error information from remote target /job:worker/replica:0/task:1:\n:UNKNOWN:Error\n"
+        "  (1) CANCELLED:  Function was cancelled before it was started\n0 successful operations."
+    )
+    assert user_code.essence(text) == "Received a label value of 12"
+    assert user_code.essence("Received a label value of 12") == "Received a label value of 12"
