@@ -25,7 +25,7 @@ _NOISE = re.compile(
     re.MULTILINE,
 )
 _FIRST_ROOT = re.compile(r"\d+ root error\(s\) found\.\s+\(0\) [A-Z_]+:(.*?)(?:\n +\(1\) |\Z)", re.DOTALL)
-"""Of an error that several operations of a graph had, as a ps-worker's often is (tensorflow/core/platform/status.cc)."""
+"""Of an error that several operations of a graph had, as a ps-worker's often is (platform/status.cc)."""
 _HINTS = [
     (r"Received a label value of (-?\d+) which is outside the valid range of \[0, (\d+)\)",
      "the last layer has {1} units, so labels must be below {1}: give it more units, or other labels"),
