@@ -185,7 +185,7 @@ def _report(error: BaseException, spec: JobSpec | None, channel: Channel) -> Exi
 
 
 def _graph_error(error: BaseException, workload: str) -> str | None:
-    if "tensorflow" not in sys.modules:
+    if not _has_tensorflow():
         return None
     from trainer.runtime.user_code import graph_error
 
@@ -212,13 +212,18 @@ def python_error(text: str, workload: str) -> str | None:
 
 def _blame(error: BaseException) -> Literal["certain", "doubtful"] | None:
     """Whether an error of TensorFlow tells of a lost peer. Errors of a graph's own have some of the codes, too."""
-    errors: Any = getattr(sys.modules.get("tensorflow"), "errors", None)
-    if errors is None:
+    if not _has_tensorflow():
         return None
-    if isinstance(error, (errors.UnavailableError, errors.AbortedError)):
+    from trainer.runtime.user_code import LOST_PEER, LOST_PEER_FOR_CERTAIN
+
+    if isinstance(error, LOST_PEER_FOR_CERTAIN):
         return "certain"
-    others = (errors.CancelledError, errors.DeadlineExceededError, errors.InternalError, errors.FailedPreconditionError)
-    return "doubtful" if isinstance(error, (*others, errors.UnknownError)) else None
+    return "doubtful" if isinstance(error, LOST_PEER) else None
+
+
+def _has_tensorflow() -> bool:
+    """Whether this process has imported TensorFlow. Under that name a server has a bare module (server.py)."""
+    return hasattr(sys.modules.get("tensorflow"), "errors")
 
 
 def _has_peers() -> bool:

@@ -13,11 +13,12 @@ import tensorflow as tf
 from trainer.job.errors import TrainerError, UserError
 from trainer.workloads.workload import original, where_it_failed
 
+LOST_PEER_FOR_CERTAIN = (tf.errors.UnavailableError, tf.errors.AbortedError)
 LOST_PEER = (
-    tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.CancelledError, tf.errors.DeadlineExceededError,
-    tf.errors.InternalError, tf.errors.FailedPreconditionError, tf.errors.UnknownError,
+    *LOST_PEER_FOR_CERTAIN, tf.errors.CancelledError, tf.errors.DeadlineExceededError, tf.errors.InternalError,
+    tf.errors.FailedPreconditionError, tf.errors.UnknownError,
 )  # fmt: skip
-"""What a call may raise because another task is gone."""
+"""What a call may raise because another task is gone. A graph's own errors have some of these codes too."""
 _FRAME = re.compile(r'^ *File "(.+)", line (\d+), in .*\n?', re.MULTILINE)
 _NOISE = re.compile(
     r"\x1b\[\d+m|Graph execution error:|Detected at node .* defined at \(most recent call last\):"

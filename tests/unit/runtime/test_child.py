@@ -1,10 +1,13 @@
 """What a child says of the error it ended with."""
 
+import sys
+import types
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from trainer.job.errors import Exit
 from trainer.job.load import build
 from trainer.runtime import child
 from trainer.runtime.child import python_error
@@ -89,3 +92,11 @@ def test_only_a_task_with_peers_may_blame_one_and_doubtful_errors_say_what_they_
     child._report(getattr(tf.errors, error)(None, None, "it broke"), build({"name": "j", "strategy": "mirrored"}), told)
     ((name, values),) = told.events
     assert (name, values.keys()) == (event, fields)
+
+
+def test_an_error_of_a_server_which_has_no_tensorflow_in_python_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "tensorflow", types.ModuleType("tensorflow"))  # as server.py does
+    monkeypatch.delitem(sys.modules, "trainer.runtime.user_code", raising=False)
+    spec, told = build({"name": "j", "strategy": "parameter_server", "tasks": {"worker": 1, "ps": 1}}), Told()
+    assert child._report(RuntimeError("no such symbol"), spec, told) is Exit.BUG  # type: ignore[arg-type]
+    assert told.events == [("error", {"code": 1, "message": "unexpected RuntimeError: no such symbol"})]
