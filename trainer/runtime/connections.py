@@ -1,11 +1,12 @@
-"""This process's own TCP connections, by their peers."""
+"""This process's own TCP sockets, and connections by their peers."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import socket
-from collections.abc import Set
+import stat
+from collections.abc import Iterator, Set
 from pathlib import Path
 from typing import TypeAlias
 
@@ -23,21 +24,27 @@ def peers(address: str) -> set[Peer]:
         return set()
 
 
+def sockets() -> Iterator[socket.socket]:
+    """This process's TCP sockets. A duplicate each, for they belong to TensorFlow."""
+    for entry in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(OSError):  # closed meanwhile
+            if not stat.S_ISSOCK(os.fstat(int(entry.name)).st_mode):
+                continue
+            with socket.socket(fileno=os.dup(int(entry.name))) as each:
+                if each.family in (socket.AF_INET, socket.AF_INET6) and each.type == socket.SOCK_STREAM:
+                    yield each
+
+
 def cut(wanted: Set[Peer]) -> int:
     """Ends all connections to these peers, as a reset would; gives their number. A stopped peer cannot do it itself,
     and gRPC has no time limit of its own (keepalive is off, and TensorFlow does not offer it)."""
     count = 0
-    for path in Path("/proc/self/fd").iterdir():
+    for each in sockets():
         with contextlib.suppress(OSError):
-            if not path.is_socket():
-                continue
-            with socket.socket(fileno=os.dup(int(path.name))) as each:
-                if each.family not in (socket.AF_INET, socket.AF_INET6):
-                    continue
-                host, port, *_ = each.getpeername()
-                if (_plain(host), port) in wanted:
-                    each.shutdown(socket.SHUT_RDWR)
-                    count += 1
+            host, port, *_ = each.getpeername()
+            if (_plain(host), port) in wanted:
+                each.shutdown(socket.SHUT_RDWR)
+                count += 1
     return count
 
 

@@ -12,12 +12,12 @@ import ctypes
 import ipaddress
 import os
 import socket
-import stat
 import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
+
+from trainer.runtime import connections
 
 POLL_SECONDS = 0.001
 LEFTOVERS_SECONDS = 1.0
@@ -109,16 +109,11 @@ def _bind_to_loopback(listener: socket.socket) -> None:
 
 
 def _sockets(port: int) -> Iterator[socket.socket]:
-    """This process's TCP sockets with that local port. A duplicate each, for they belong to TensorFlow."""
-    for entry in Path("/proc/self/fd").iterdir():
-        with contextlib.suppress(OSError):  # closed meanwhile
-            fd = int(entry.name)
-            if not stat.S_ISSOCK(os.fstat(fd).st_mode):
-                continue
-            with socket.socket(fileno=os.dup(fd)) as each:
-                tcp = each.family in (socket.AF_INET, socket.AF_INET6) and each.type == socket.SOCK_STREAM
-                if tcp and each.getsockname()[1] == port:
-                    yield each
+    """Those with that local port."""
+    for each in connections.sockets():
+        with contextlib.suppress(OSError):
+            if each.getsockname()[1] == port:
+                yield each
 
 
 def _is_local(address: str) -> bool:
