@@ -135,9 +135,9 @@ def program(name: str) -> str:
 
 
 def figure(value: object) -> str:
-    """A value for people: four digits of a fraction, thousands with commas."""
+    """A value for people: four digits, thousands with commas."""
     if isinstance(value, float):
-        return f"{value:.4f}" if abs(value) < 1 else f"{value:,.1f}"
+        return f"{value:.4f}" if abs(value) < 1 else f"{value:.4g}" if abs(value) < 1000 else f"{value:,.1f}"
     return f"{value:,}" if isinstance(value, int) else textwrap.shorten(str(value), 200)
 
 

@@ -69,6 +69,14 @@ def test_a_summary_has_the_test_figures_whatever_they_are() -> None:
     assert len(shown) == 3 + view.FIGURES_SHOWN
 
 
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [(0.97123, "0.9712"), (1.0, "1"), (1.23456, "1.235"), (33.65346, "33.65"), (11195.96, "11,196.0"), (2000, "2,000")],
+)
+def test_a_figure_keeps_four_digits(value: float, shown: str) -> None:
+    assert view.figure(value) == shown
+
+
 def test_a_summary_without_a_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for content in (None, "cut o", "[]"):
