@@ -62,10 +62,12 @@ def test_submit_status_logs_delete(spec_file: Any) -> None:
     words = ["--target", "compose", path]
     try:
         assert trainer("submit", *words).returncode == 0
-        # Ends when the job ends: it follows the logs of all its tasks.
-        logs = trainer("logs", *words, "--follow")
-        assert logs.returncode == 0, logs.stderr
-        assert "task=worker:1" in logs.stdout
+        for _ in ("while the job runs", "when it is over"):
+            # Ends when the job ends: it follows the logs of all its tasks.
+            logs = trainer("logs", *words, "--follow")
+            assert logs.returncode == 0, logs.stderr
+            assert "task=worker:1" in logs.stdout
+            assert "done: steps=20" in logs.stdout
         status = trainer("status", *words)
         assert status.returncode == 0, status.stderr
         assert "\nsteps                  20\n" in status.stdout

@@ -5,6 +5,7 @@ Compose itself starts and ends containers; the engine is asked what compose woul
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import re
@@ -28,6 +29,9 @@ OLDEST_ENGINE = (24, 0)
 """What the tests have run on, and everything the compose file uses."""
 OLDEST_COMPOSE = (2, 24)
 ENGINE_SECONDS = 20
+LOOK_SECONDS = 0.5
+LAST_LINES_SECONDS = 2.0
+"""For compose to print what containers that have ended left."""
 _PROJECT, _SERVICE = "com.docker.compose.project", "com.docker.compose.service"
 _INSTALL = "see https://docs.docker.com/engine/install"
 
@@ -44,10 +48,8 @@ def submit(spec: JobSpec, command: str) -> None:
     _require_compose()
     _require_image(client, spec)
     _require_gpus(client, spec)
-    # Without the service that waits for the job's end.
-    hosts = [host_name(spec.name, task.type, task.index) for task in tasks_of(spec)]
     text = compose.render({"": spec}, command)
-    _compose(spec, ["--file", "-", "up", "--detach", "--no-build", *hosts], text, given)
+    _compose(spec, ["--file", "-", "up", "--detach", "--no-build", *_hosts(spec)], text, given)
 
 
 def status(spec: JobSpec) -> dict[str, Any]:
@@ -81,8 +83,23 @@ def logs(spec: JobSpec, follow: bool) -> None:
     Raises:
         TrainerError: as `status`.
     """
-    _containers(_connect(), spec)
-    _compose(spec, ["logs", *(["--follow"] if follow else [])])
+    client = _connect()
+    hosts = _hosts(spec)
+    if _all_ended(client, spec) or not follow:
+        _compose(spec, ["logs", *hosts])
+        return
+    # Compose itself follows for ever where a container had ended before (pkg/compose/monitor.go, 2.40).
+    with subprocess.Popen(["docker", "compose", "--project-name", spec.name, "logs", "--follow", *hosts]) as following:
+        while following.poll() is None and not _all_ended(client, spec):
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                following.wait(LOOK_SECONDS)
+        try:
+            code = following.wait(LAST_LINES_SECONDS)
+        except subprocess.TimeoutExpired:
+            following.terminate()
+            return
+    if code:
+        raise _problem(f"`docker compose logs` ended with exit code {code}")
 
 
 def delete(spec: JobSpec, volumes: bool) -> None:
@@ -93,6 +110,20 @@ def delete(spec: JobSpec, volumes: bool) -> None:
     """
     _connect()
     _compose(spec, ["down", "--remove-orphans", *(["--volumes"] if volumes else [])])
+
+
+def _hosts(spec: JobSpec) -> list[str]:
+    """The services of the tasks: without those that make the secret and wait for the job's end."""
+    return [host_name(spec.name, task.type, task.index) for task in tasks_of(spec)]
+
+
+def _all_ended(client: docker.DockerClient, spec: JobSpec) -> bool:
+    """
+    Raises:
+        TrainerError: Exit.TARGET, if there is no such job.
+    """
+    containers, hosts = _containers(client, spec), _hosts(spec)
+    return all(containers[host].status in ("exited", "dead") for host in hosts if host in containers)
 
 
 def _connect() -> docker.DockerClient:
