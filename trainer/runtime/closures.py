@@ -95,6 +95,7 @@ class Fence:
         self.holds: Callable[[], Any] = lambda: tf.constant(True)
         # Of a LossScaleOptimizer that within: the scale may well follow gradients that are not applied.
         within = getattr(optimizer, "inner_optimizer", optimizer)
+        self._device = within.iterations.value.device
         self._apply, within.apply = within.apply, self._apply_if_it_holds
 
     def _apply_if_it_holds(self, gradients: Any, trainable_variables: Any) -> None:
@@ -106,14 +107,17 @@ class Fence:
             for gradient, variable in zip(gradients, trainable_variables, strict=True):
                 with tf.device(variable.value.device):
                     there.append(tf.nest.map_structure(copied, gradient, expand_composites=True))
-            with tf.control_dependencies([t for t in tf.nest.flatten(there, expand_composites=True) if t is not None]):
-                holds = self.holds()
+            arrived = [t for t in tf.nest.flatten(there, expand_composites=True) if t is not None]
 
             def apply() -> bool:
                 strategy.extended.call_for_each_replica(self._apply, args=(there, trainable_variables))
                 return True
 
-            tf.cond(holds, apply, lambda: False)
+            # On a ps, with all that has no device of its own: on the worker by default.
+            with tf.device(self._device):
+                with tf.control_dependencies(arrived):
+                    holds = self.holds()
+                tf.cond(holds, apply, lambda: False)
 
         # As in Keras' LossScaleOptimizer: in a replica's context no branch may merge_call, which `apply` does.
         tf.distribute.get_replica_context().merge_call(across, args=(gradients,))

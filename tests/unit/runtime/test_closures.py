@@ -49,3 +49,28 @@ def test_gradients_of_a_void_ticket_change_nothing(name: str) -> None:
     ticket.assign_add(1)
     step()
     assert int(optimizer.iterations) == 2
+
+
+def test_no_operation_of_an_update_is_left_to_the_worker() -> None:
+    """Once the gradients have arrived: a worker that is killed or stands still then would leave half of an update."""
+    weights = keras.Variable([1.0, 2.0])
+    optimizer = Adam(0.1)
+    optimizer.build([weights])
+    ticket, round_ = tf.Variable(0), tf.Variable(0)
+    Fence(optimizer).holds = lambda: tf.equal(ticket, round_, name="holds")
+
+    @tf.function(autograph=False)
+    def step() -> None:
+        with tf.device("/job:worker/task:0"):
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_sum(weights.value**2)
+            optimizer.apply(tape.gradient(loss, [weights.value]), [weights])
+
+    graph = step.get_concrete_function().graph
+    (decision,) = (op for op in graph.get_operations() if op.type in ("If", "StatelessIf"))
+    branch = decision.get_attr("then_branch").name
+    (body,) = (f for f in graph.as_graph_def().library.function if f.signature.name == branch)
+    devices = {op.name: op.device for op in (decision, graph.get_operation_by_name("holds"))}
+    devices |= {node.name: node.device for node in body.node_def}
+    assert "ResourceApplyAdam" in {node.op for node in body.node_def}
+    assert {name: device for name, device in devices.items() if "worker" in device} == {}
