@@ -45,9 +45,12 @@ class Chief:
         except TrainerError as error:
             # The others wait for their chief: they have to be told, as of any other end.
             self._refusal, self._state = error, job_state.State(started=time.time() - age)
-        # The wall clock counts only from process to process: it may step, and differ on another machine.
-        before = max(age, time.time() - self._state.started)
+        boot, up = platform.boot_id(), platform.uptime()
+        same = boot and boot == self._state.boot
+        # The wall clock, which may step, counts only from machine to machine.
+        before = max(age, up - self._state.up if same else time.time() - self._state.started)
         self._started = time.monotonic() - before
+        self._state.boot, self._state.up = boot, up - before
         begun = self._clock()
         self._rendezvous = Rendezvous(
             self._spec,

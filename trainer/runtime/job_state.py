@@ -32,6 +32,7 @@ class State:
     control_port: int = 0
     """Where the chief answers /status; tells other programs on this machine."""
     started: float = 0.0
+    """Seconds since the epoch."""
     seconds_to_first_step: float | None = None
     phases: dict[str, float] = field(default_factory=dict)
     """Those seconds, by what they went into."""
@@ -40,6 +41,9 @@ class State:
     """The highest that was ever reached."""
     fruitless: int = 0
     """Generations in a row that did not get past it."""
+    boot: str = ""
+    up: float = 0.0
+    """The start by the clock that nothing sets: platform.uptime() of the boot with that id."""
 
 
 _STATE = TypeAdapter(State)

@@ -10,11 +10,10 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import time
 from pathlib import Path
 
 from trainer.job.errors import Exit
-from trainer.runtime import job_state
+from trainer.runtime import job_state, platform
 
 RESTARTS_VARIABLE = "TRAINER_RESTARTS"
 _LENGTH = 100
@@ -29,7 +28,7 @@ def again(log: Path) -> Exit | None:
         return None
     code = next((each for each in Exit if each is not Exit.OK and each == found.get("code")), None)
     when, left = found.get("time"), found.get("left")
-    recent = isinstance(when, float) and 0 <= _now() - when <= RECENT_SECONDS
+    recent = isinstance(when, float) and 0 <= platform.uptime() - when <= RECENT_SECONDS
     if code is None or not recent or not isinstance(left, int) or left <= 0:
         path.unlink(missing_ok=True)
         return None
@@ -40,7 +39,7 @@ def again(log: Path) -> Exit | None:
 def remember(log: Path, code: Exit) -> None:
     restarts = int(os.environ.get(RESTARTS_VARIABLE) or 0)
     if restarts and code is not Exit.OK and not code.retryable and log != Path(os.devnull):
-        _write(_path(log), "w", {"code": int(code), "time": _now(), "left": restarts})
+        _write(_path(log), "w", {"code": int(code), "time": platform.uptime(), "left": restarts})
 
 
 def _write(path: Path, mode: str, value: dict[str, float]) -> None:
@@ -48,11 +47,6 @@ def _write(path: Path, mode: str, value: dict[str, float]) -> None:
     # the task really tries again, that often.
     with contextlib.suppress(OSError), path.open(mode) as file:
         file.write(json.dumps(value).ljust(_LENGTH))
-
-
-def _now() -> float:
-    # Of the machine, not of the wall: containers share it, and after a reboot it is less than before.
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 def _path(log: Path) -> Path:

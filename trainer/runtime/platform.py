@@ -8,6 +8,7 @@ import importlib.metadata
 import os
 import platform
 import signal
+import time
 from pathlib import Path
 
 from trainer import __version__
@@ -55,6 +56,19 @@ def process_age() -> float:
     ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
     up = float(Path("/proc/uptime").read_text().split()[0])
     return up - ticks / os.sysconf("SC_CLK_TCK")
+
+
+def uptime() -> float:
+    """Seconds since the machine's start. No change of the wall clock touches it, and containers share it."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def boot_id() -> str:
+    """Tells the clock of `uptime` from that of another machine or boot (proc(5)); empty where it cannot be read."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""
 
 
 def _version(*names: str) -> str:

@@ -12,7 +12,7 @@ import pytest
 from trainer.job.errors import Exit
 from trainer.job.load import build
 from trainer.job.tf_config import tasks_of
-from trainer.runtime import job_state, last_end
+from trainer.runtime import job_state, last_end, platform
 from trainer.runtime.chief import Chief
 from trainer.runtime.clock import BEAT_SECONDS, LONGEST_GAP, ListeningClock
 from trainer.runtime.process import Child
@@ -203,6 +203,22 @@ def test_a_restarted_chief_counts_on_and_never_below_its_own_age(
     seconds = chief.status()["seconds"]
     assert seconds >= max(0, times.wall - started)
     chief._lock.close()
+
+
+def test_a_chief_restarted_on_its_machine_counts_on_whatever_the_wall_clock_does(
+    tmp_path: Path, times: Times, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(time, "time", times.time)
+    begun = time.monotonic()
+    spec = build({"name": "j", "strategy": "one_device", "model_dir": str(tmp_path)})
+    for step in (0.0, 1e6, -3e6):
+        times.wall += step
+        chief = Chief(Supervisor(spec, tasks_of(spec)[0], Path(os.devnull)))
+        age = platform.process_age()
+        assert age <= chief.status()["seconds"] + 1
+        assert chief.status()["seconds"] <= age + time.monotonic() - begun + 1
+        chief._save_state()
+        chief._lock.close()
 
 
 def test_a_failure_is_recent_whatever_the_wall_clock_does(
