@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from trainer.job import load, secret, tf_config
-from trainer.job.errors import Exit, TrainerError
+from trainer.job.errors import Exit, TrainerError, UserError
 from trainer.job.secret import SECRET_VARIABLE
 from trainer.job.spec import JobSpec
 from trainer.job.tf_config import Task
@@ -194,7 +194,11 @@ class Supervisor:
         group = self.spec.tasks.of(self.task.type)
         # A server without GPUs of its own would take the memory of all that it sees.
         hidden = {} if group.gpus else {"CUDA_VISIBLE_DEVICES": "-1"}
-        return await Child.start(self.task, self.log, hidden, self._on_child, self.clock)
+        try:
+            return await Child.start(self.task, self.log, hidden, self._on_child, self.clock)
+        except OSError as error:  # as where memory is short, or the log's volume read-only since an error
+            what = error.filename or "a new process"
+            raise UserError(f"{self.task.name}: {what}: {error.strerror}; look at memory, processes and disk") from None
 
     async def go(self, generation: int, resume_step: int) -> None:
         child = self.spare

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from trainer.job.errors import UserError
 from trainer.job.load import JOB_VARIABLE, build
 from trainer.job.tf_config import tasks_of
 from trainer.runtime import supervisor as supervisor_module
@@ -59,3 +60,9 @@ def test_after_a_standby_failed_the_next_one_waits(training: Supervisor, monkeyp
         assert training.spare is None
 
     asyncio.run(asyncio.wait_for(run(), 60))
+
+
+def test_a_child_that_cannot_be_started_is_one_line(tmp_path: Path) -> None:
+    supervisor = Supervisor(SPEC, tasks_of(SPEC)[0], tmp_path / "gone" / "worker-0.log")
+    with pytest.raises(UserError, match=r"worker:0: .*gone/worker-0.log: No such file or directory; look at"):
+        asyncio.run(supervisor.go(1, 0))
