@@ -64,7 +64,7 @@ support-table: setup ## run every API under every strategy, and write the README
 	$(BIN)/python -m tests.local.support
 
 .PHONY: soak
-soak: setup ## kill tasks for minutes and look at what is left
+soak: setup ## random jobs under random faults for minutes, judged by what they leave
 	TRAINER_SOAK_SEED=$${TRAINER_SOAK_SEED:-$$(date +%s)} $(BIN)/pytest -n 2 -m soak tests/soak
 
 .PHONY: test-all
