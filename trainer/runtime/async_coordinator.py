@@ -10,6 +10,7 @@ The counters live on a ps and are only ever added to atomically (Keras' own are 
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -107,6 +108,8 @@ def _train(rounds: _Rounds, step: int, total: int) -> None:
     if step < total:
         channel.tell("stopped", step=step)
     else:
+        # The evaluation's graphs go to all workers, too (TensorFlow registers a function with each of them).
+        threading.Thread(target=rounds.silent.keep_cut_off, args=(channel,), daemon=True).start()
         finish(setup, rounds.trainable.values(), channel, step, rounds.pace(step))
 
 
@@ -225,6 +228,12 @@ class _Silent:
                 self._known[name] |= connections.peers(self._addresses[name])
             connections.cut(self._known[name])
         self._silent = silent
+
+    def keep_cut_off(self, channel: Channel) -> None:
+        """To the end of the process."""
+        while True:
+            self.cut_off(channel.silent)
+            time.sleep(POLL_SECONDS)
 
 
 class _Watch:
