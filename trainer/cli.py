@@ -167,12 +167,14 @@ def _exit_codes() -> str:
 def _check(args: argparse.Namespace) -> int:
     # Looking for pydantic's plugins reads the metadata of every installed package: 30 ms.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
+    from trainer.deploy import outside
+
     spec = _load(args)
     if args.target is None and spec.image is None:  # other images have other modules
         from trainer.workloads import workload
 
         workload.check_imports(spec)
-    _warn(spec)
+    outside.warn(spec)
     if args.target == "kubernetes":
         from trainer.deploy import kubernetes
 
@@ -182,25 +184,25 @@ def _check(args: argparse.Namespace) -> int:
 
 
 def _local(args: argparse.Namespace) -> int:
-    from trainer.deploy import local, view
+    from trainer.deploy import local, outside, view
     from trainer.workloads import workload
 
     spec = _load(args)
     workload.check_imports(spec)
-    _warn(spec)
+    outside.warn(spec)
     check = command_line([view.program("trainer"), "check", args.spec], args.set)
     return local.run(spec, base_port=args.port, plain=args.plain, check=check)
 
 
 def _render(args: argparse.Namespace) -> int:
-    from trainer.deploy import compose, kubernetes
+    from trainer.deploy import compose, kubernetes, outside
     from trainer.job.errors import UserError
     from trainer.job.load import load_file
 
     command = command_line(["trainer", "render", args.target, *args.specs], args.set)
     if args.target == "kubernetes":
         specs = [load_file(path, args.set) for path in args.specs]
-        _warn(*specs)
+        outside.warn(*specs)
         print("".join(kubernetes.render(spec, command) for spec in specs), end="")
         return int(Exit.OK)
     jobs = {}
@@ -209,7 +211,7 @@ def _render(args: argparse.Namespace) -> int:
         if (len(args.specs) > 1 and not equals) or profile in jobs:
             raise UserError(f"{each!r}: several jobs in one file need a profile of their own each: PROFILE=SPEC")
         jobs[profile] = load_file(path, args.set)
-    _warn(*jobs.values())
+    outside.warn(*jobs.values())
     print(compose.render(jobs, command), end="")
     return int(Exit.OK)
 
@@ -268,12 +270,6 @@ def _task(_: argparse.Namespace) -> int:
     from trainer.runtime import supervisor
 
     return supervisor.main()
-
-
-def _warn(*specs: JobSpec) -> None:
-    from trainer.deploy import outside
-
-    _tell([f"warning: {line}" for spec in specs for line in outside.warnings(spec)], Exit.OK)
 
 
 def _load(args: argparse.Namespace) -> JobSpec:

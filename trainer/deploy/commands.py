@@ -36,8 +36,7 @@ def run(args: argparse.Namespace) -> int:
 def submit(args: argparse.Namespace) -> int:
     command = command_line(["trainer", "submit", "--target", args.target, args.spec], args.set)
     spec = _spec(args)
-    for line in outside.warnings(spec):
-        print(f"trainer: warning: {line}", file=sys.stderr)
+    outside.warn(spec)
     if args.target == "compose":
         from trainer.deploy import compose_target
 

@@ -89,7 +89,7 @@ def logs(spec: JobSpec, follow: bool) -> None:
         _compose(spec, ["logs", *hosts])
         return
     # Compose itself follows for ever where a container had ended before (pkg/compose/monitor.go, 2.40).
-    with subprocess.Popen(["docker", "compose", "--project-name", spec.name, "logs", "--follow", *hosts]) as following:
+    with subprocess.Popen(_command(spec, ["logs", "--follow", *hosts])) as following:
         while following.poll() is None and not _all_ended(client, spec):
             with contextlib.suppress(subprocess.TimeoutExpired):
                 following.wait(LOOK_SECONDS)
@@ -184,9 +184,13 @@ def _compose(
         text: the compose file, for `--file -`.
         given: values of variables that the file names without one.
     """
-    command = ["docker", "compose", "--project-name", spec.name, *words]
+    command = _command(spec, words)
     if code := subprocess.run(command, input=text, text=True, env={**os.environ, **(given or {})}).returncode:
         raise _problem(f"`docker compose {words[0] if words[0] != '--file' else 'up'}` ended with exit code {code}")
+
+
+def _command(spec: JobSpec, words: Sequence[str]) -> list[str]:
+    return ["docker", "compose", "--project-name", spec.name, *words]
 
 
 def _containers(client: docker.DockerClient, spec: JobSpec) -> dict[str, Any]:
