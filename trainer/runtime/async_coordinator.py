@@ -68,6 +68,9 @@ def run(spec: JobSpec, task: Task, load: Load, _resume_step: int, channel: Chann
     for line in [*warnings, *broken]:
         channel.tell("line", text=line)
     channel.tell("start", step=step, steps=total, line=start_line(spec, task, strategy.num_replicas_in_sync, step))
+    # Beside whatever waits for a worker: a round, a stop, and the evaluation too, whose graphs go to all of them.
+    silent = _Silent(task.cluster["worker"])
+    threading.Thread(target=silent.keep_cut_off, args=(channel,), daemon=True).start()
     read = step + skipped(trainable.optimizer)
     iterator = iter(coordinator.create_per_worker_dataset(per_worker_dataset(setup, source, read)))
     closure = make_closure(setup, strategy, trainable, counters, channel)
@@ -79,7 +82,6 @@ def run(spec: JobSpec, task: Task, load: Load, _resume_step: int, channel: Chann
         coordinator=coordinator,
         schedule=lambda: coordinator.schedule(closure, args=(iterator,)),
         watch=_Watch(setup, channel, counters, step, total),
-        silent=_Silent(task.cluster["worker"]),
     )
     _train(rounds, step, total)
 
@@ -108,8 +110,6 @@ def _train(rounds: _Rounds, step: int, total: int) -> None:
     if step < total:
         channel.tell("stopped", step=step)
     else:
-        # The evaluation's graphs go to all workers, too (TensorFlow registers a function with each of them).
-        threading.Thread(target=rounds.silent.keep_cut_off, args=(channel,), daemon=True).start()
         finish(setup, rounds.trainable.values(), channel, step, rounds.pace(step))
 
 
@@ -124,7 +124,6 @@ class _Rounds:
     coordinator: Any
     schedule: Callable[[], Any]
     watch: _Watch
-    silent: _Silent
     _first_step: tuple[float, int] | None = None
 
     def run(self, step: int, last: int) -> tuple[int, float]:
@@ -152,7 +151,6 @@ class _Rounds:
             if now - looked > POLL_SECONDS:
                 looked = now
                 self._look()
-                self.silent.cut_off(self.channel.silent)
             # As the end of the round comes closer it is looked for more often.
             rate = (taken - step) / (now - begun)
             time.sleep(
@@ -165,7 +163,6 @@ class _Rounds:
         begun = time.perf_counter()
         self.counters.last.assign(0)
         while not self.coordinator.done() and time.perf_counter() - begun < DRAIN_SECONDS:
-            self.silent.cut_off(self.channel.silent)
             time.sleep(DRAIN_POLL_SECONDS)
         return self._end(), begun
 
