@@ -5,6 +5,7 @@ It imports what it needs, says "warm", and waits for the order to go: so it can 
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import gc
 import importlib.util
@@ -14,7 +15,6 @@ import re
 import signal
 import sys
 import threading
-import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
@@ -26,7 +26,7 @@ from trainer.job.spec import JobSpec
 from trainer.job.tf_config import Task
 from trainer.runtime import platform
 from trainer.runtime.channel import Channel
-from trainer.runtime.lines import start_line
+from trainer.runtime.lines import log_traceback, start_line
 from trainer.runtime.preflight import port_in_use
 
 _MESSAGE_CHARACTERS = 5000
@@ -41,10 +41,11 @@ def main() -> None:
         spec = load.load_environment()
         _run(spec, tf_config.from_environment(spec), channel)
     except BaseException as error:
-        traceback.print_exc()
+        log_traceback(error)
         code = _report(error, spec, channel)
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError):
+            stream.flush()
     # Not sys.exit: TensorFlow's shutdown waits for peers that may be gone.
     os._exit(code)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import queue
 import time
-import traceback
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,6 +14,7 @@ from trainer.job.tf_config import Task
 from trainer.runtime import checkpoint, exports, training
 from trainer.runtime.channel import Channel
 from trainer.runtime.curve import Curve, read
+from trainer.runtime.lines import log_traceback
 from trainer.runtime.training import Load, Setup
 from trainer.workloads.workload import where_it_failed
 
@@ -128,7 +128,7 @@ def _score(setup: Setup, channel: Channel, curve: Curve, found: Evaluated) -> Ev
 
 
 def _why(setup: Setup, error: Exception) -> str:
-    traceback.print_exception(error)  # into the log
+    log_traceback(error)
     if isinstance(error, TrainerError):
         return str(error)
     place = where_it_failed(error, setup.spec.workload)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import traceback
 from typing import TextIO
 
 from trainer.job.derived import batch_sizes
@@ -49,11 +50,17 @@ def say(text: str) -> None:
     _print(text, sys.stdout)
 
 
+def log_traceback(error: BaseException) -> None:
+    """Prints it to stderr: of a child, its log. A log on a full disk does not hide the error."""
+    with contextlib.suppress(OSError):
+        traceback.print_exception(error)
+
+
 def say_error(text: str) -> None:
     _print(f"trainer: {text}", sys.stderr)
 
 
 def _print(text: str, stream: TextIO) -> None:
-    # Whoever read our lines may be gone before us; the checkpoint is still worth writing.
-    with contextlib.suppress(BrokenPipeError):
+    # Their reader may be gone before us, or the disk be full; the checkpoint is still worth writing.
+    with contextlib.suppress(OSError):
         print(text, file=stream, flush=True)

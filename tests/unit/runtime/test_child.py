@@ -1,5 +1,8 @@
 """What a child says of the error it ended with."""
 
+import json
+import os
+import subprocess
 import sys
 import types
 from pathlib import Path
@@ -10,6 +13,7 @@ import pytest
 from trainer.job.errors import Exit
 from trainer.job.load import build
 from trainer.runtime import child
+from trainer.runtime.channel import EVENTS_VARIABLE
 from trainer.runtime.child import python_error
 
 QUOTED = """Graph execution error:
@@ -100,3 +104,20 @@ def test_an_error_of_a_server_which_has_no_tensorflow_in_python_is_reported(monk
     spec, told = build({"name": "j", "strategy": "parameter_server", "tasks": {"worker": 1, "ps": 1}}), Told()
     assert child._report(RuntimeError("no such symbol"), spec, told) is Exit.BUG  # type: ignore[arg-type]
     assert told.events == [("error", {"code": 1, "message": "unexpected RuntimeError: no such symbol"})]
+
+
+def test_a_child_whose_log_is_on_a_full_disk_still_reports_its_error() -> None:
+    ours, theirs = os.pipe()
+    environ = {**os.environ, EVENTS_VARIABLE: str(theirs), "TRAINER_JOB": "{"}
+    with (
+        Path("/dev/full").open("w") as full,
+        os.fdopen(ours) as events,
+        subprocess.Popen(
+            [sys.executable, "-m", "trainer.runtime.child"],
+            stdin=subprocess.PIPE, stderr=full, env=environ, pass_fds=[theirs],
+        ) as running,
+    ):  # fmt: skip
+        os.close(theirs)
+        told = [json.loads(line) for line in events]
+        assert running.wait(60) == Exit.USER
+    assert [(event["event"], event["code"]) for event in told if event["event"] != "alive"] == [("error", Exit.USER)]
