@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -39,9 +40,8 @@ def _ends(run: dict[str, Any], model_dir: Path) -> list[str]:
     if (result["status"], result["steps"]) != ("succeeded", run["steps"]):
         problems.append(f"result.json: {result['status']} after {result['steps']} steps, expected {run['steps']}")
     # A job that was started again after its last step has none to time.
-    untrained = all(
-        f"resume_step={run['steps']} " in line for line in result["tasks"].values() if "resume_step" in line
-    )
+    resumed = re.findall(r"resume_step=(\d+)", " ".join(result["tasks"].values()))
+    untrained = set(resumed) == {str(run["steps"])}
     for key in ("seconds", *(() if untrained else ("seconds_to_first_step",))):
         if result[key] is None or not 0 <= result[key] <= run["seconds"] + 1:
             problems.append(f"result.json: {key} is {result[key]}, and the whole run took {run['seconds']:.1f}")
