@@ -1,4 +1,4 @@
-"""An evaluator beside a training that succeeds: it scores the last checkpoint, or the result carries a warning."""
+"""The final evaluation: the chief's, and that of an evaluator beside a training that succeeds."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 
 from tests.harness import Job
 from tests.local.specs import PACED, mirrored
+from trainer.job.errors import Exit
 
 EVALUATOR = {"worker": 1, "evaluator": 1}
 UNSCORED = str(Path(__file__).parent / "workloads/unscored.py")
@@ -58,3 +59,31 @@ def test_a_last_checkpoint_that_is_not_scored_is_a_warning_and_exporters_run(
     exported = job.model_dir / "exporters"
     assert [path.name for path in exported.iterdir()] == ["final"], "the best one cannot be known"
     assert (exported / "final" / "model.keras").exists()
+
+
+ENDLESS = """
+import itertools, os
+import numpy as np, tensorflow as tf
+from trainer.workloads.digits import model
+
+def data(shard):
+    image = np.zeros((8, 8), np.uint8)
+    times = itertools.count() if shard.split == "test" and "ENDLESS" in os.environ else range(90)
+    signature = (tf.TensorSpec([8, 8], tf.uint8), tf.TensorSpec([], tf.int64))
+    return tf.data.Dataset.from_generator(lambda: ((image, i % 10) for i in times), output_signature=signature)
+"""
+
+
+def test_a_final_evaluation_that_never_ends_keeps_the_checkpoint_and_ends_the_job(tmp_path: Path) -> None:
+    (tmp_path / "endless.py").write_text(ENDLESS)
+    spec = mirrored(steps=30, workload=str(tmp_path / "endless.py"), deadlines={"evaluation": 4})
+    with Job(tmp_path, spec, environ={"ENDLESS": "1"}) as job:
+        assert job.wait() == Exit.EVALUATION, job.output
+    assert "worker:0: the final evaluation and export took longer than 4 s (deadlines.evaluation); the trained" in (
+        job.output
+    )
+    assert not (job.model_dir / "result.json").exists()
+    with Job(tmp_path, spec) as job:
+        assert job.wait() == Exit.OK, job.output
+    assert "resume_step=30" in job.result()["tasks"]["worker:0"]
+    assert job.result()["test_loss"] > 0

@@ -55,6 +55,10 @@ TESTS = {
         "local/test_evaluator.py::test_a_last_checkpoint_that_is_not_scored_is_a_warning_and_exporters_run",
         "local/test_evaluator.py::test_checkpoints_that_are_pruned_while_the_evaluator_reads_them_do_no_harm",
     ],
+    "the chief's final evaluation takes longer": [
+        "local/test_evaluator.py::test_a_final_evaluation_that_never_ends_keeps_the_checkpoint_and_ends_the_job",
+        "unit/runtime/test_inputs.py::test_an_evaluation_over_endless_data_is_refused",
+    ],
     "NaN loss, full disk, broken workload or data": [
         "local/test_failures.py::test_a_loss_that_is_not_finite_stops_the_job_with_its_step",
         "local/test_failures.py::test_a_full_disk_ends_the_job_with_the_size_and_nothing_half_written",

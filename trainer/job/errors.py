@@ -46,7 +46,10 @@ _MEANINGS = {
     Exit.GAVE_UP: "the cluster was re-formed, or a ps-worker restarted, max_restarts times in a row without a new step",
     Exit.CHIEF_LOST: "no word from the chief for deadlines.chief_lost seconds",
     Exit.TARGET: "Docker or Kubernetes is missing, too old, refuses, or lacks what the job needs: image, GPUs",
-    Exit.EVALUATION: "the evaluator did not score the last checkpoint; the training's own result stands",
+    Exit.EVALUATION: (
+        "the last checkpoint was not scored: by the evaluator, and the training's own result stands; or by the chief "
+        "within deadlines.evaluation"
+    ),
     Exit.STOPPED: "SIGTERM or Ctrl-C: a checkpoint was kept, the same command resumes",
 }
 

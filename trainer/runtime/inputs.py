@@ -192,7 +192,22 @@ def steps_in_epochs(source: Source, epochs: int, examples_per_step: int) -> int:
 
 
 def evaluation(source: Source, batch: int = 500) -> Any:
-    """Finite Dataset of (x, y) batches over the whole split, in order."""
+    """Finite Dataset of (x, y) batches over the whole split, in order.
+
+    Raises:
+        UserError: it never ends.
+    """
     if source.dataset is not None:
-        return source.dataset.batch(batch)
+        return finite(source.dataset, "data('test')").batch(batch)
     return tf.data.Dataset.from_tensor_slices(source.arrays).batch(batch)
+
+
+def finite(dataset: tf.data.Dataset, what: str) -> tf.data.Dataset:
+    """The Dataset, unless it is known to be endless. What a generator yields is not known: a deadline ends that.
+
+    Raises:
+        UserError: it never ends.
+    """
+    if dataset.cardinality() == tf.data.INFINITE_CARDINALITY:
+        raise UserError(f"workload: {what}: the Dataset never ends; leave repeat() out, or add take(n)")
+    return dataset

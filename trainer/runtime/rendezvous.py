@@ -79,7 +79,7 @@ class Rendezvous:
         self._begun = self._forming_since = now
         self._known = {*self.required, *self.evaluators}
         self._awaited = self.required[-1]
-        self._step, self._step_at = 0, now
+        self._step, self._finishing, self._step_at = 0, False, now
         self.progress = progress or Progress()
         self.stopping = False
         """Whether the chief itself was told to stop: what is lost from then on is no loss."""
@@ -156,7 +156,10 @@ class Rendezvous:
                 if now - member.seen > deadlines.task_lost and not member.silent:
                     member.silent = self._task_lost = True
                     self._lost(name, f"silent for {deadlines.task_lost:g} s", now)
-            if now - self._step_at > deadlines.progress and not self._finishing():
+            if self._finishing:
+                if now - self._step_at > deadlines.evaluation:
+                    self.end(Exit.EVALUATION, self._unfinished())
+            elif now - self._step_at > deadlines.progress:
                 self._last_loss = f"no new step for {deadlines.progress:g} s (deadlines.progress)"
                 self._re_form(self._last_loss, now)
 
@@ -340,9 +343,9 @@ class Rendezvous:
         self._forming_since = now
 
     def _watch_progress(self, status: dict[str, Any], now: float) -> None:
-        step = status.get("step") or 0
-        if step != self._step:
-            self._step, self._step_at = step, now
+        step, finishing = status.get("step") or 0, bool(status.get("finishing"))
+        if (step, finishing) != (self._step, self._finishing):
+            self._step, self._finishing, self._step_at = step, finishing, now
             if step > max(self.progress.step, self.resume_step):
                 self.progress.step, self.progress.fruitless = step, 0
         for name, row in (status.get("workers") or {}).items():
@@ -350,6 +353,9 @@ class Rendezvous:
                 self._worker_steps[name] = row.get("step")
                 self._stepless[name] = 0
 
-    def _finishing(self) -> bool:
-        chief = self.members.get(task_name(*self.task.chief))
-        return chief is not None and bool(chief.report.status.get("finishing"))
+    def _unfinished(self) -> str:
+        return (
+            f"{task_name(*self.task.chief)}: the final evaluation and export took longer than "
+            f"{self.spec.deadlines.evaluation:g} s (deadlines.evaluation); the trained checkpoint is kept: mend "
+            "data('test') or evaluate(), or raise the deadline, and the same command evaluates it"
+        )

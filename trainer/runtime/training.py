@@ -65,7 +65,8 @@ class Setup:
         if wanted is not None:
             batch = batch_sizes(self.spec, self.task.counts)[1]
             given = inputs.pairs(wanted.input_fn(Context(1, 0, 1, batch)))
-            return given.take(-1 if wanted.steps is None else wanted.steps)
+            given = given.take(-1 if wanted.steps is None else wanted.steps)
+            return inputs.finite(given, "the EvalSpec's input_fn()")
         return inputs.evaluation(self.split(Shard("test", seed=self.spec.train.seed)))
 
     def begin(self) -> None:

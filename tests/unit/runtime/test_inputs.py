@@ -161,6 +161,13 @@ def test_evaluation_is_the_whole_split_once_and_in_order(given: Any) -> None:
     assert [y.tolist() for _, y in batches] == [[0, -1], [-2, -3], [-4]]
 
 
+@pytest.mark.parametrize("pairs", [PAIRS.repeat(), PAIRS.repeat(-1).shuffle(3)])
+def test_an_evaluation_over_endless_data_is_refused(pairs: Any) -> None:
+    with pytest.raises(UserError, match=r"^workload: data\('test'\): the Dataset never ends; leave repeat\(\) out"):
+        inputs.evaluation(inputs.source(pairs, "test"))
+    assert len(list(inputs.evaluation(inputs.source(pairs.take(7), "test"), batch=2))) == 4
+
+
 # What an input_fn gives. --------------------------------------------------------------------------
 
 

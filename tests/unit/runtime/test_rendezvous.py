@@ -15,6 +15,7 @@ from trainer.runtime.rendezvous import EVENTS_KEPT, Progress, Rendezvous
 from trainer.runtime.reports import Reply, Report
 
 RENDEZVOUS, LOST, PROGRESS = 60.0, 10.0, 300.0
+DEADLINES = {"rendezvous": RENDEZVOUS, "task_lost": LOST, "progress": PROGRESS}
 PS = {"worker": 2, "ps": 1}
 VERSIONS = {"tensorflow": "2.21.0", "keras": "3.15.1", "trainer": "0.1.0"}
 
@@ -24,7 +25,7 @@ class Job:
 
     def __init__(self, tasks: dict[str, int] | None = None, *, step: int = 0, generation: int = 0, **spec: Any) -> None:
         tasks = tasks or {"worker": 3}
-        deadlines = {"rendezvous": RENDEZVOUS, "task_lost": LOST, "progress": PROGRESS}
+        deadlines = {**DEADLINES, **spec.pop("deadlines", {})}
         strategy = "parameter_server" if "ps" in tasks else "multi_worker_mirrored"
         self.spec = build({"name": "j", "strategy": strategy, "tasks": tasks, "deadlines": deadlines, **spec})
         self.tasks = tasks_of(self.spec)
@@ -442,6 +443,38 @@ def test_the_chief_may_take_its_time_to_finish() -> None:
     step(job, 10, finishing=True)
     job.wait(2 * PROGRESS)
     assert job.core.phase == "running"
+
+
+def test_an_evaluation_that_does_not_end_ends_the_job_at_its_own_deadline() -> None:
+    job = Job(deadlines={"evaluation": 20.0})
+    job.run()
+    step(job, 10)
+    job.wait(50)
+    step(job, 10, finishing=True)
+    job.wait(20)
+    assert job.outcome == ("running", Exit.OK), "not counted from the last step"
+    job.wait(1)
+    assert job.outcome == ("failed", Exit.EVALUATION)
+    assert job.report("worker:2").message == (
+        "worker:0: the final evaluation and export took longer than 20 s (deadlines.evaluation); the trained "
+        "checkpoint is kept: mend data('test') or evaluate(), or raise the deadline, and the same command evaluates it"
+    )
+
+
+def test_an_evaluation_that_begins_anew_has_the_whole_deadline_again() -> None:
+    job = Job(deadlines={"evaluation": 20.0})
+    job.run()
+    step(job, 10, finishing=True)
+    job.wait(15)
+    lose_child(job, "worker:1")
+    job.stop_children()
+    step(job, 0)
+    job.run()
+    step(job, 10, finishing=True)
+    job.wait(20)
+    assert job.core.phase == "running"
+    job.wait(1)
+    assert job.core.code is Exit.EVALUATION
 
 
 def fail_once_more(job: Job) -> None:

@@ -548,6 +548,15 @@ def test_an_evaluation_takes_as_many_batches_as_its_eval_spec_says(steps: int | 
     }
 
 
+def test_an_evaluation_without_steps_of_an_endless_input_fn_is_refused() -> None:
+    def job(steps: int | None) -> Setup:
+        return regression(EvalSpec(lambda context: NUMBERS.repeat().batch(context.batch_size), steps=steps))
+
+    assert len(list(job(3).evaluation())) == 3
+    with pytest.raises(UserError, match=r"^workload: the EvalSpec's input_fn\(\): the Dataset never ends"):
+        job(None).evaluation()
+
+
 # Keras' counters. ---------------------------------------------------------------------------------
 
 
