@@ -40,6 +40,8 @@ CLOSURES_AHEAD = 64
 """Per worker: deep enough to outlast a poll, far below the coordinator's 262,144."""
 DRAIN_SECONDS = 3.0
 """How long a stop waits for steps under way; a worker that is gone would be waited for up to an hour."""
+UPDATE_SECONDS = 10.0
+"""How long a round's end waits for updates under way: they are the ps's own work by then."""
 
 
 def run(spec: JobSpec, task: Task, load: Load, _resume_step: int, channel: Channel) -> None:
@@ -167,8 +169,17 @@ class _Rounds:
         return self._end(), begun
 
     def _end(self) -> int:
-        """Makes void what tickets are still held, then counts."""
+        """Makes void what tickets are still held, waits for the updates that are under way all the same, then counts.
+
+        Raises:
+            tf.errors.AbortedError: one of them does not end: the variables are no state to keep.
+        """
         self.counters.round.assign_add(1)
+        deadline = time.perf_counter() + UPDATE_SECONDS
+        while under_way := self.counters.under_way():
+            if time.perf_counter() > deadline:
+                raise tf.errors.AbortedError(None, None, f"{under_way} updates of a lost worker were applied in part")
+            time.sleep(DRAIN_POLL_SECONDS)
         return self._look()
 
     def _look(self) -> int:

@@ -27,14 +27,25 @@ class Counters:
         self.round = tf.Variable(0, dtype=tf.int64, trainable=False, aggregation=first)
         """A ticket is void in any other round than its own: a worker that comes back after its ticket was handed out
         again changes nothing."""
+        self.begun = tf.Variable(0, dtype=tf.int64, trainable=False, aggregation=first)
+        """Updates for which all gradients had arrived, honoured or not."""
+        self.ended = tf.Variable(0, dtype=tf.int64, trainable=False, aggregation=first)
+        """Those of them that are over. One that a lost worker or ps cut short in the middle never is."""
         self.worker_steps = tf.Variable(np.zeros(workers, np.int64), trainable=False, aggregation=first)
         # Row per worker: the ticket whose loss was not finite (0: none), then loss and metrics of its last closure.
         self.rows = tf.Variable(np.zeros((workers, 1 + figures)), trainable=False, aggregation=first)
 
 
+    def under_way(self) -> int:
+        """The number of updates that have begun and not ended. In a new round, none is yet to come once it is 0: an
+        update asks for its round after it has counted itself as begun."""
+        ended = int(self.ended.numpy())  # first: one that begins and ends in between must not hide another
+        return int(self.begun.numpy()) - ended
+
+
 def make_closure(setup: Setup, strategy: Any, trainable: Trainable, counters: Counters, channel: Channel) -> Any:
     """Up to K steps on whichever worker runs it, while there are tickets."""
-    fence = Fence(trainable.optimizer)
+    fence = Fence(trainable.optimizer, counters.begun, counters.ended)
     one_step = training.make_step(setup, trainable, 1)
     width = 1 + len(setup.metrics)
 
@@ -88,10 +99,12 @@ class Fence:
     """Has an optimizer apply its gradients only if `holds()`, and then whole.
 
     It is asked when all gradients have arrived on the ps, and nothing of what follows is left to the worker: whether
-    that dies or stands still, its step is applied to all variables, or to none.
+    that dies or stands still, its step is applied to all variables, or to none. `begun` counts an update before it
+    asks, `ended` when all variables have it.
     """
 
-    def __init__(self, optimizer: Any) -> None:
+    def __init__(self, optimizer: Any, begun: tf.Variable, ended: tf.Variable) -> None:
+        self._begun, self._ended = begun, ended
         self.holds: Callable[[], Any] = lambda: tf.constant(True)
         # Of a LossScaleOptimizer that within: the scale may well follow gradients that are not applied.
         within = getattr(optimizer, "inner_optimizer", optimizer)
@@ -116,8 +129,12 @@ class Fence:
             # On a ps, with all that has no device of its own: on the worker by default.
             with tf.device(self._device):
                 with tf.control_dependencies(arrived):
+                    begun = self._begun.assign_add(1, read_value=False)
+                with tf.control_dependencies([begun]):
                     holds = self.holds()
-                tf.cond(holds, apply, lambda: False)
+                applied = tf.cond(holds, apply, lambda: False)
+                with tf.control_dependencies([applied]):
+                    self._ended.assign_add(1, read_value=False)
 
         # As in Keras' LossScaleOptimizer: in a replica's context no branch may merge_call, which `apply` does.
         tf.distribute.get_replica_context().merge_call(across, args=(gradients,))

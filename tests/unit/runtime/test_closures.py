@@ -24,8 +24,8 @@ def test_gradients_of_a_void_ticket_change_nothing(name: str) -> None:
     optimizer = OPTIMIZERS[name]()
     optimizer.build([weights, rows, unused])
     inner = getattr(optimizer, "inner_optimizer", optimizer)
-    ticket, round_ = tf.Variable(0), tf.Variable(0)
-    Fence(optimizer).holds = lambda: tf.equal(ticket, round_)
+    ticket, round_, begun, ended = (tf.Variable(0) for _ in range(4))
+    Fence(optimizer, begun, ended).holds = lambda: tf.equal(ticket, round_)
 
     @tf.function(autograph=False)
     def step() -> None:
@@ -49,6 +49,34 @@ def test_gradients_of_a_void_ticket_change_nothing(name: str) -> None:
     ticket.assign_add(1)
     step()
     assert int(optimizer.iterations) == 2
+    assert (int(begun), int(ended)) == (3, 3)
+
+
+def test_an_update_is_under_way_until_all_its_variables_have_it() -> None:
+    seen = []
+
+    class Slow(keras.optimizers.SGD):
+        def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
+            looked = tf.py_function(lambda: seen.append((int(begun), int(ended))), [], [])
+            with tf.control_dependencies([looked]):
+                super().update_step(gradient, variable, learning_rate)
+
+    weights = [keras.Variable([1.0, 2.0]), keras.Variable([3.0])]
+    optimizer = Slow(0.1)
+    optimizer.build(weights)
+    begun, ended = tf.Variable(0), tf.Variable(0)
+    Fence(optimizer, begun, ended).holds = lambda: tf.py_function(lambda: begun > ended, [], tf.bool)
+
+    @tf.function(autograph=False)
+    def step() -> None:
+        with tf.GradientTape() as tape:
+            loss = tf.add_n([tf.reduce_sum(each.value**2) for each in weights])
+        optimizer.apply(tape.gradient(loss, [each.value for each in weights]), weights)
+
+    step()
+    step()
+    assert seen == [(1, 0), (1, 0), (2, 1), (2, 1)]
+    assert (int(begun), int(ended)) == (2, 2)
 
 
 def test_no_operation_of_an_update_is_left_to_the_worker() -> None:
@@ -57,7 +85,7 @@ def test_no_operation_of_an_update_is_left_to_the_worker() -> None:
     optimizer = Adam(0.1)
     optimizer.build([weights])
     ticket, round_ = tf.Variable(0), tf.Variable(0)
-    Fence(optimizer).holds = lambda: tf.equal(ticket, round_, name="holds")
+    Fence(optimizer, tf.Variable(0), tf.Variable(0)).holds = lambda: tf.equal(ticket, round_, name="holds")
 
     @tf.function(autograph=False)
     def step() -> None:
