@@ -35,7 +35,6 @@ class Counters:
         # Row per worker: the ticket whose loss was not finite (0: none), then loss and metrics of its last closure.
         self.rows = tf.Variable(np.zeros((workers, 1 + figures)), trainable=False, aggregation=first)
 
-
     def under_way(self) -> int:
         """The number of updates that have begun and not ended. In a new round, none is yet to come once it is 0: an
         update asks for its round after it has counted itself as begun."""
