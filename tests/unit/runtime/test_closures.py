@@ -55,7 +55,7 @@ def test_gradients_of_a_void_ticket_change_nothing(name: str) -> None:
 def test_an_update_is_under_way_until_all_its_variables_have_it() -> None:
     seen = []
 
-    class Slow(keras.optimizers.SGD):
+    class Slow(keras.optimizers.SGD):  # type: ignore[misc]  # keras has no types
         def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
             looked = tf.py_function(lambda: seen.append((int(begun), int(ended))), [], [])
             with tf.control_dependencies([looked]):
