@@ -69,6 +69,8 @@ class Chief:
         self._fits: dict[str, Any] = {}
         self._warnings: list[str] = []
         self._refused: set[tuple[str, str]] = set()
+        self._unsigned: dict[str, str] = {}
+        """By the task that it claims to come from, what was refused last."""
         # Before anybody else can: the others are compared with it.
         self._rendezvous.report(supervisor.report(), begun)
 
@@ -107,9 +109,10 @@ class Chief:
         return reply
 
     def refuse(self, peer: str, task: str, why: str) -> None:
-        """What came as a report, and is none of this job's: one line for each peer and reason."""
+        """What came as a report, and is none of this job's: one line for each peer and reason. Anybody may send it, so
+        it decides nothing."""
         if task in self._addresses():
-            self._rendezvous.strangers[task] = why
+            self._unsigned[task] = f"what {peer} sent as {task} {why}"
         if (peer, why) not in self._refused and len(self._refused) < REFUSALS_TOLD:
             self._refused.add((peer, why))
             say(f"refused what {peer} sent to /report{f' as {task}' if task else ''}: it {why}")
@@ -277,7 +280,8 @@ class Chief:
                 problem = f"at {address[0]}:{address[1]} another process calls itself {name}"
         now = self._clock()
         if member is None:
-            self._rendezvous.no_shows[name] = problem or "its supervisor is there, but did not report yet"
+            why = problem or "its supervisor is there, but did not report yet"
+            self._rendezvous.no_shows[name] = "; ".join(filter(None, (why, self._unsigned.get(name))))
         else:
             self._rendezvous.reachable(name, member.report.incarnation, problem, now)
         self._announce()

@@ -114,7 +114,8 @@ async def serve(
     app.router.add_get("/metrics", metrics)
     if answer is not None:
         app.router.add_post("/report", report)
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.5, logger=_logger)
+    # handler_cancellation: a report whose sender is gone is held no longer, and was not answered.
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.5, logger=_logger, handler_cancellation=True)
     await runner.setup()
     try:
         await web.TCPSite(runner, host, port, reuse_address=True).start()

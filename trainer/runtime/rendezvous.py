@@ -155,7 +155,7 @@ class Rendezvous:
                 member = self.members[name]
                 if now - member.seen > deadlines.task_lost and not member.silent:
                     member.silent = self._task_lost = True
-                    self._lost(name, f"silent for {deadlines.task_lost:g} s", now)
+                    self._lost(name, f"silent for {deadlines.task_lost:g} s", now, ended=False)
             if self._finishing:
                 if now - self._step_at > deadlines.evaluation:
                     self.end(Exit.EVALUATION, self._unfinished())
@@ -312,13 +312,16 @@ class Rendezvous:
         self._blame_refuted = True
         return False
 
-    def _lost(self, name: str, reason: str, now: float) -> None:
+    def _lost(self, name: str, reason: str, now: float, *, ended: bool = True) -> None:
+        """Takes note of a loss; `ended` tells whether the child's life is over, as it is not yet where it is silent."""
         if self.stopping:
             return
         self._last_loss = f"{name} lost ({reason})"
         if self._restarts_alone(name):
             # Its supervisor starts it again; the coordinator gives its closures to the others meanwhile.
             self.note(f"{self._last_loss}; the others go on")
+            if not ended:
+                return
             if (lives := self._stepless[name]) > self.spec.max_restarts:
                 self.end(
                     Exit.GAVE_UP,

@@ -461,7 +461,7 @@ def test_figures_of_a_user_do_not_hide_ours(chief: Chief) -> None:
     assert (row["state"], row["generation"], row["loss"]) == ("waiting", 0, 0.5)
 
 
-def test_refusals_are_logged_once_for_each_peer_and_a_task_without_the_secret_is_named_at_the_deadline(
+def test_refusals_are_logged_once_for_each_peer_and_change_nothing(
     chief: Chief, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for _ in range(3):
@@ -475,7 +475,40 @@ def test_refusals_are_logged_once_for_each_peer_and_a_task_without_the_secret_is
         "refused what 10.0.0.1 sent to /report: it is no report",
     ]
     assert len(lines) == 50
-    assert "worker:1: lacks this job's secret" in chief.status()["waiting_for"]
+    assert chief._rendezvous.missing(0)["worker:1"] == "never came (not dialled yet)"
+    chief._rendezvous.tick(chief._clock() + 10_000)
+    assert chief.status()["end"]["code"] == Exit.MISSING, "anybody can send what is not signed"
+
+
+def test_a_task_that_never_came_is_named_with_the_refusal_of_its_reports(chief: Chief) -> None:
+    chief.refuse("10.0.0.1", "worker:1", "lacks this job's secret")
+
+    async def run() -> str:
+        async with control.client() as session:
+            await chief._dial_back(session, "worker:1", (HOST, 1))
+        return chief._rendezvous.missing(0)["worker:1"]
+
+    why = "127.0.0.1:1 refused; what 10.0.0.1 sent as worker:1 lacks this job's secret"
+    assert asyncio.run(run()) == f"never came ({why})"
+
+
+def test_a_task_whose_request_was_abandoned_did_not_hear_of_the_end(chief: Chief) -> None:
+    async def run() -> list[str]:
+        rendezvous = chief._rendezvous
+        report = report_of(chief, "worker:1")
+        async with serving(chief.answer) as (session, port):
+            held = asyncio.create_task(control.send_report(session, (HOST, port), report, rendezvous.version))
+            while "worker:1" not in rendezvous.members:
+                await asyncio.sleep(0.01)
+            held.cancel()
+            await asyncio.wait({held})
+            await get(session, port, "/healthz")
+            rendezvous.end(Exit.OK, "")
+            chief._announce()
+            await get(session, port, "/healthz")
+            return rendezvous.untold(rendezvous.members["worker:1"].seen)
+
+    assert "worker:1" in asyncio.run(asyncio.wait_for(run(), 30))
 
 
 # What else may come to a port. --------------------------------------------------------------------

@@ -572,6 +572,18 @@ def test_a_ps_worker_that_makes_steps_may_be_lost_for_ever() -> None:
     assert job.outcome == ("running", Exit.OK)
 
 
+def test_a_ps_worker_that_is_stopped_for_a_while_is_one_loss() -> None:
+    job = Job(PS, max_restarts=1)
+    job.run()
+    for times in (1, 2, 3):
+        job.wait(LOST + 1, "worker:1")
+        assert job.core.code is (Exit.OK if times < 3 else Exit.GAVE_UP)
+        job.report("worker:1")  # its supervisor goes on, and replaces the child that got no tickets meanwhile
+        job.report("worker:1", restarts=times, reason="the chief heard nothing for 11 s")
+        assert job.core.code is (Exit.OK if times < 2 else Exit.GAVE_UP)
+        step(job, 10 * times, workers={"worker:0": {"step": 10 * times}})
+
+
 def blame(job: Job, name: str) -> None:
     """Its child ends with an error that a lost peer causes, or a defect of its own."""
     job.report(
