@@ -107,11 +107,15 @@ def test_a_job_goes_on_with_a_workload_that_was_mended_underway(tmp_path: Path) 
     spec = mirrored(steps=50, workers=1, workload=str(workload))
     with Job(tmp_path, spec) as first:
         assert first.wait() == 2, first.output
+    workload.write_text(workload.read_text() + "# not mended yet\n")
+    with Job(tmp_path, spec, "train.steps=60") as second:
+        assert second.wait() == 2, second.output
     workload.write_text("from trainer.workloads.digits import DATASET, model\ndef evaluate(model): return {'x': 1}\n")
+    spec["train"]["steps"] = 60
     with Job(tmp_path, spec) as again:
         assert again.wait() == 0, again.output
-    assert "resume_step=50" in again.output
-    assert again.result()["warnings"] == [f"{workload} was changed after step 50"]
+    assert "resume_step=60" in again.output
+    assert again.result()["warnings"] == [f"{workload} was changed after step {step}" for step in (50, 60)]
     workload.write_text("from trainer.workloads.digits import DATASET, model\ndef evaluate(model): return {'x': 2}\n")
     with Job(tmp_path, spec) as changed:
         assert changed.wait() == 2, changed.output

@@ -31,7 +31,8 @@ FORMAT = 1
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A complete checkpoint on disk. `meta` holds step, fits, variables (name to path, shape, dtype), sha256."""
+    """A complete checkpoint on disk. `meta` holds step, fits, workload_changed_after, variables (name to path,
+    shape, dtype), sha256."""
 
     path: Path
     step: int
@@ -83,8 +84,10 @@ def save(model_dir: str | Path, step: int, values: Mapping[str, npt.NDArray[Any]
 
 
 def prune(model_dir: str | Path, keep: int) -> None:
-    """Deletes all but the newest `keep`, and what an interrupted save left behind."""
+    """Deletes all but the newest `keep` and the newest damaged one, and what an interrupted save left behind."""
     for path in _complete(model_dir)[:-keep]:
+        shutil.rmtree(path, ignore_errors=True)
+    for path in sorted(folder(model_dir).glob(".damaged-*"), key=lambda path: (len(path.name), path.name))[:-1]:
         shutil.rmtree(path, ignore_errors=True)
     for path in folder(model_dir).glob(".tmp-*"):
         if not path.name.endswith(f"-{os.getpid()}"):
@@ -105,9 +108,9 @@ def latest(model_dir: str | Path) -> tuple[Checkpoint | None, list[str]]:
     broken: list[str] = []
     for path in reversed(_complete(model_dir)):
         if (found := verify(path)) is not None:
-            return found, broken
-        broken.append(f"{path} is damaged (its SHA-256 differs from meta.json){_set_aside(path)}; using the one before")
-    return None, broken
+            return found, [f"{line}; using that of step {found.step}" for line in broken]
+        broken.append(f"{path} is damaged (its SHA-256 differs from meta.json){_set_aside(path)}")
+    return None, [f"{line}; there is no whole one, so training begins anew" for line in broken]
 
 
 def _set_aside(path: Path) -> str:
@@ -126,6 +129,19 @@ def newest(model_dir: str | Path) -> Checkpoint | None:
         if (meta := _read_meta(path)) is not None:
             return Checkpoint(path, meta["step"], meta)
     return None
+
+
+def workload_changes(model_dir: str | Path, fits: Mapping[str, Any]) -> list[int]:
+    """Steps after which the training went on with a changed workload file, the newest checkpoint's included.
+
+    Each checkpoint holds those before it: state.json ends with a failure, and to mend a file is to go on after one.
+    """
+    found = newest(model_dir)
+    if found is None:
+        return []
+    known: list[int] = found.meta.get("workload_changed_after", [])
+    changed = compatibility.differences(found.meta.get("fits", {}), fits, "checkpoint")
+    return [*known, found.step] if changed else known
 
 
 def verify(path: Path) -> Checkpoint | None:
@@ -246,7 +262,9 @@ def _makes_sense(meta: dict[str, Any]) -> bool:
         for each in variables.values()
     )
     numbered = isinstance(step, int) and not isinstance(step, bool) and 0 <= step < 2**63
-    return numbered and described and isinstance(meta.get("fits", {}), dict)
+    changes = meta.get("workload_changed_after", [])
+    listed = isinstance(changes, list) and all(isinstance(each, int) for each in changes)
+    return numbered and described and listed and isinstance(meta.get("fits", {}), dict)
 
 
 def _sha256_of(path: Path) -> str:

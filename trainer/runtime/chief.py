@@ -315,8 +315,8 @@ class Chief:
             return
         if different := checkpoint.differences(found.meta, self._spec, self._fits):
             raise checkpoint.refusal(found.meta, self._directory, different)
-        if compatibility.differences(found.meta.get("fits", {}), self._fits, "checkpoint"):
-            self._warnings.append(f"{self._spec.workload} was changed after step {found.step}")
+        for step in checkpoint.workload_changes(self._directory, self._fits):
+            self._warnings.append(f"{self._spec.workload} was changed after step {step}")
             say(f"{self._warnings[-1]}, and the training goes on with it")
 
     def _already_complete(self) -> dict[str, Any]:

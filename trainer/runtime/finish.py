@@ -25,6 +25,7 @@ class Saver:
         self._pool = ThreadPoolExecutor(1, "checkpoint")
         self._pending: Future[None] | None = None
         self._fits = setup.fits
+        self._changes = checkpoint.workload_changes(setup.spec.directory, self._fits)
         self._stalled = 0.0
         """Seconds for which training stood still."""
 
@@ -55,7 +56,8 @@ class Saver:
 
     def _write(self, step: int, values: checkpoint.Values) -> None:
         spec = self._setup.spec
-        meta = {"fits": self._fits, "variables": self._trainable.description()}
+        description = self._trainable.description()
+        meta = {"fits": self._fits, "workload_changed_after": self._changes, "variables": description}
         checkpoint.save(spec.directory, step, values, meta)
         checkpoint.prune(spec.directory, spec.train.keep_checkpoints)
         self._channel.tell("checkpoint", step=step, stalled=self._stalled)

@@ -110,7 +110,7 @@ def test_of_a_damaged_checkpoint_the_one_before_is_used_and_that_is_told(
     assert found.step == 200
     assert float(checkpoint.read(found)["model.000"][0, 0]) == 200
     (line,) = broken
-    told = "is damaged (its SHA-256 differs from meta.json), and is now .damaged-step-00000300; using the one before"
+    told = "is damaged (its SHA-256 differs from meta.json), and is now .damaged-step-00000300; using that of step 200"
     assert line == f"{damaged} {told}"
     assert checkpoint.steps(tmp_path) == [100, 200], "it is no checkpoint any more"
     assert checkpoint.latest(tmp_path)[1] == [], "and is told once"
@@ -125,6 +125,28 @@ def test_if_all_are_damaged_there_is_none_and_each_is_told(tmp_path: Path) -> No
     found, broken = checkpoint.latest(tmp_path)
     assert found is None
     assert [line.split(" is ")[0][-3:] for line in broken] == ["200", "100"]
+    assert all(line.endswith("; there is no whole one, so training begins anew") for line in broken)
+
+
+def test_of_the_damaged_ones_the_newest_is_kept(tmp_path: Path) -> None:
+    for step in (40, 99_999_999, 100_000_000, 300):
+        save(tmp_path, step)
+        cut_off(tmp_path / "checkpoints" / checkpoint.name(step) / "variables.npz")
+        checkpoint.latest(tmp_path)
+    save(tmp_path, 20)
+    checkpoint.prune(tmp_path, 3)
+    assert files(tmp_path) == [".damaged-step-100000000", "step-00000020"]
+
+
+def test_each_change_of_the_workload_is_known_from_the_checkpoints_alone(tmp_path: Path) -> None:
+    fits: dict[str, Any] = {"workload_sha256": "one", "train.seed": 3}
+    for step, sha in [(10, "one"), (20, "one"), (30, "two"), (40, "two"), (50, "three")]:
+        fits = {**fits, "workload_sha256": sha}
+        changes = checkpoint.workload_changes(tmp_path, fits)
+        checkpoint.save(tmp_path, step, values(), {"fits": fits, "workload_changed_after": changes})
+    assert checkpoint.workload_changes(tmp_path, fits) == [20, 40]
+    assert checkpoint.workload_changes(tmp_path, {**fits, "workload_sha256": "one"}) == [20, 40, 50]
+    assert checkpoint.workload_changes(tmp_path / "none", fits) == []
 
 
 def test_the_same_step_saved_twice_is_kept_as_it_was(tmp_path: Path) -> None:
