@@ -68,6 +68,8 @@ class Chief:
         self._asked_to_stop = 0
         self._fits: dict[str, Any] = {}
         self._warnings: list[str] = []
+        self._leads = False
+        """Whether this start was not refused: otherwise state.json stays that of the job that may be resumed."""
         self._refused: set[tuple[str, str]] = set()
         self._unsigned: dict[str, str] = {}
         """By the task that it claims to come from, what was refused last."""
@@ -84,9 +86,10 @@ class Chief:
             if result := await asyncio.to_thread(self._already_complete):
                 self._rendezvous.end(Exit.OK, "", result.get("steps"))
             else:
+                self._refuse_what_does_not_fit()
                 self._state.control_port = preflight.control_address(self._task)[1]
                 job_state.save(self._directory, self._state)
-                self._refuse_what_does_not_fit()
+                self._leads = True
                 await self._lead(session)
         except TrainerError as error:
             self._rendezvous.end(error.code, str(error))
@@ -221,7 +224,7 @@ class Chief:
                 self._save_state()
             say(rendezvous.message)
         else:
-            if self._refusal is None:
+            if self._leads or rendezvous.code is Exit.OK:
                 job_state.forget(self._directory)
             if rendezvous.code is not Exit.OK:
                 say_error(rendezvous.message)

@@ -22,7 +22,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from trainer.job.errors import Exit, TrainerError, UserError
 from trainer.job.load import build
 from trainer.job.tf_config import tasks_of
-from trainer.runtime import checkpoint, control
+from trainer.runtime import checkpoint, control, job_state
 from trainer.runtime.chief import Chief
 from trainer.runtime.reports import Identity, Reply, Report, read_answer
 from trainer.runtime.supervisor import Supervisor
@@ -160,7 +160,7 @@ def test_a_state_that_cannot_be_written_or_removed_is_no_traceback(chief: Chief,
     (tmp_path / "state.json").mkdir()
 
     async def run() -> tuple[Reply, Exit]:
-        rendezvous = chief._rendezvous
+        rendezvous, chief._leads = chief._rendezvous, True
         if stopped:
             rendezvous.end(Exit.STOPPED, "stopped by a signal")
         for number in (1, 2, 3):  # with the second the generation forms, the third hears of the end
@@ -178,6 +178,27 @@ def test_a_state_that_cannot_be_written_or_removed_is_no_traceback(chief: Chief,
         assert (code, reply.message) == (
             Exit.USER, f"model_dir: {tmp_path}/state.json: cannot be written: Is a directory",
         )  # fmt: skip
+
+
+@pytest.mark.parametrize("how", ["checkpoint", "result"])
+def test_a_refused_rerun_leaves_the_state_for_the_next_resume(tmp_path: Path, how: str) -> None:
+    spec = build({"name": "j", "strategy": "one_device", "model_dir": str(tmp_path)})
+    kept = job_state.State(generation=3, started=1e9, step=40)
+    job_state.save(str(tmp_path), kept)
+    fits = {"train.seed": 7}
+    if how == "checkpoint":
+        checkpoint.save(tmp_path, 40, {}, {"fits": fits})
+    else:
+        job_state.write_json(job_state.result_path(str(tmp_path)), {"status": "succeeded", "fits": fits, "steps": 40})
+
+    async def run() -> Exit:
+        chief = Chief(Supervisor(spec, tasks_of(spec)[0], Path(os.devnull)))
+        with contextlib.closing(chief._lock):
+            async with control.client() as session:
+                return await chief.run(session)
+
+    assert asyncio.run(asyncio.wait_for(run(), 30)) is Exit.USER
+    assert job_state.load(str(tmp_path), 0.0) == kept
 
 
 def bytes_read() -> int:
