@@ -151,7 +151,7 @@ def _make_callback(setup: Setup, trainable: Trainable, channel: Channel, per_epo
 
         def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
             now, self.step = time.perf_counter(), (epoch + 1) * per_epoch
-            figures = {name: float(value) for name, value in (logs or {}).items()}
+            figures = {name: _number(spec.workload, name, value) for name, value in (logs or {}).items()}
             raise_if_not_finite(np.array([figures.get("loss", 0.0)]), self.step - 1)
             figures["examples_per_second"] = per_epoch * examples / (now - self._epoch_began)
             self._epoch_began = now
@@ -179,3 +179,10 @@ def _make_callback(setup: Setup, trainable: Trainable, channel: Channel, per_epo
                 channel.tell("step", step=max(now, self.step))
 
     return Epochs()
+
+
+def _number(workload: str, name: str, value: Any) -> float:
+    if np.size(value) != 1:
+        shape = f"{np.asarray(value).dtype} {np.shape(value)}"
+        raise UserError(f"workload: {workload}: the metric {name!r} gives {shape}; it must give one number")
+    return float(value)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import tensorflow as tf
 
 from trainer.job.errors import TrainerError, UserError
-from trainer.workloads.workload import original, where_it_failed
+from trainer.workloads.workload import original, own_files, where_it_failed
 
 LOST_PEER_FOR_CERTAIN = (tf.errors.UnavailableError, tf.errors.AbortedError)
 LOST_PEER = (
@@ -19,6 +20,7 @@ LOST_PEER = (
     tf.errors.FailedPreconditionError, tf.errors.UnknownError,
 )  # fmt: skip
 """What a call may raise because another task is gone. A graph's own errors have some of these codes too."""
+_RUNTIME = Path(__file__).parent
 _FRAME = re.compile(r'^ *File "(.+)", line (\d+), in .*\n?', re.MULTILINE)
 _NOISE = re.compile(
     r"\x1b\[\d+m|Graph execution error:|Detected at node .* defined at \(most recent call last\):"
@@ -44,16 +46,27 @@ def calling(workload: str, what: str, **given: Any) -> Iterator[None]:
 
     Raises:
         UserError: in place of any other error.
+        TrainerError: Exit.BUG, what Keras called back of ours has failed.
     """
     try:
         yield
     except (TrainerError, OSError, *LOST_PEER):
         raise
     except Exception as error:
+        if _is_ours(error, workload):
+            raise TrainerError(f"unexpected {type(error).__name__}: {essence(str(error))}") from error
         place = where_it_failed(error, workload)
         told = place or f"workload: {workload}: {what}: {type(error).__name__}: {essence(str(original(error)))}"
         shapes = ", ".join(f"{name}: {_described(value)}" for name, value in given.items())
         raise UserError("; ".join(filter(None, (told, shapes, hint(str(error), **given))))) from error
+
+
+def _is_ours(error: Exception, workload: str) -> bool:
+    """Whether it was raised in a function of the runtime's that a library called, such as a callback of the job's. What
+    else of it was called, by the user's code or within `calling`, may have been given something wrong."""
+    files = [frame.filename for frame in traceback.extract_tb(error.__traceback__)]
+    callers = [file for file in files if not Path(file).is_relative_to(_RUNTIME)]
+    return bool(callers) and files[-1] != callers[-1] and callers[-1] not in own_files(workload)
 
 
 def called(workload: str, what: str, function: Callable[..., Any]) -> Callable[[Any, Any], Any]:

@@ -278,7 +278,7 @@ def where_it_failed(error: BaseException, workload: str) -> str | None:
     # A translation's frames name a temporary file; AutoGraph keeps those of its source, innermost first.
     translated = getattr(error, "ag_error_metadata", None)
     frames += [(f.filename, f.lineno) for f in reversed(translated.translated_stack)] if translated else []
-    own = _own_files(workload)
+    own = own_files(workload)
     lines = [(own[file], line) for file, line in frames if file in own]
     if not lines:
         return None
@@ -286,7 +286,7 @@ def where_it_failed(error: BaseException, workload: str) -> str | None:
     return f"workload: {lines[-1][0]}:{lines[-1][1]}: {type(error).__name__}: {text[:300]}"
 
 
-def _own_files(workload: str) -> dict[str, str]:
+def own_files(workload: str) -> dict[str, str]:
     """A workload file and those beside it that it imports: their names by their paths in a traceback."""
     path, names = Path(workload), {str(Path(workload).absolute()): workload}
     with contextlib.suppress(UserError):

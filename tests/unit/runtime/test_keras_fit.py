@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,11 +12,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from trainer.job.errors import UserError
+from trainer.job.errors import Exit, TrainerError, UserError
 from trainer.job.load import build
 from trainer.job.tf_config import tasks_of
-from trainer.runtime import keras_fit
+from trainer.runtime import keras_fit, user_code
 from trainer.runtime.training import Setup, Trainable
+from trainer.workloads import fit, workload
 from trainer.workloads.workload import Workload
 
 
@@ -75,3 +78,54 @@ def test_variables_of_tf_keras_are_read_and_assigned_as_those_of_keras_3() -> No
     assert trainable.values()["model.000"].tolist() == [1.0, 2.0]
     trainable.assign({"model.000": np.array([3.0, 4.0], np.float32)})
     assert trainable.values()["model.000"].tolist() == [3.0, 4.0]
+
+
+def job_callback(given: Any, optimizer: Any) -> Any:
+    """The job's callback on a task that writes no files, at the begin of an epoch."""
+    made = setup(given, strategy="multi_worker_mirrored", tasks={"worker": 2})
+    made = replace(made, task=tasks_of(made.spec)[1])
+    channel: Any = SimpleNamespace(tell=lambda *_, **__: None)
+    callback = keras_fit._make_callback(made, Trainable(given, optimizer), channel, 5, 10, 0)
+    callback._epoch_began, callback.on_train_begin = 0.0, lambda logs=None: None
+    return callback
+
+
+OWN_FIT = """import keras
+def fit(model, *callbacks):
+    model.fit(keras.ops.ones((1, 2)), keras.ops.ones(1), callbacks=list(callbacks), verbose=0)
+class Broken(keras.callbacks.Callback):
+    def on_epoch_end(self, epoch, logs):
+        1 / 0
+"""
+
+
+@pytest.mark.filterwarnings("ignore:`shuffle=True` was passed")
+@pytest.mark.parametrize("own", [False, True])
+def test_an_error_of_the_jobs_own_callback_is_not_put_down_to_the_workload(tmp_path: Path, own: bool) -> None:
+    """Here it saves an optimizer that there is not."""
+    path, given = tmp_path / "mine.py", model(optimizer="sgd")
+    path.write_text(OWN_FIT)
+    module = workload._import_file(str(path))
+    callback = job_callback(given, optimizer=None)
+    data = tf.data.Dataset.from_tensors(([[1.0, 2.0]], [1.0]))
+    arguments = fit.Fit(data, 1, 1, 0, (callback,), is_chief=True)
+    run = (lambda: module.fit(given, callback)) if own else (lambda: fit.fit(given, arguments))
+    with pytest.raises(TrainerError) as caught, user_code.calling(str(path), "model.fit"):
+        run()
+    assert caught.value.code is Exit.BUG
+    assert str(caught.value).startswith("unexpected AttributeError: 'NoneType' object has no attribute ")
+
+
+def test_an_error_of_the_users_own_callback_is_theirs(tmp_path: Path) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text(OWN_FIT)
+    module = workload._import_file(str(path))
+    with pytest.raises(UserError, match=rf"{path}:6: ZeroDivisionError"), user_code.calling(str(path), "model.fit"):
+        module.fit(model(optimizer="sgd"), module.Broken())
+
+
+def test_a_metric_that_is_no_number_is_named() -> None:
+    callback = job_callback(model(), optimizer=None)
+    with pytest.raises(UserError) as caught:
+        callback.on_epoch_end(0, {"loss": 0.5, "spread": np.ones(3)})
+    assert str(caught.value) == "workload: x.py: the metric 'spread' gives float64 (3,); it must give one number"
