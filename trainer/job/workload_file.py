@@ -11,8 +11,9 @@ from pathlib import Path
 
 from trainer.job.errors import UserError
 
-_QUIET = {"numpy"} | sys.stdlib_module_names
+_QUIET = {"numpy"} | (sys.stdlib_module_names - {"importlib"})
 """Modules whose functions run nothing of TensorFlow."""
+_BINDERS = (ast.Assign, ast.AnnAssign, ast.NamedExpr, ast.For, ast.comprehension, ast.withitem)
 
 
 def parse(path: Path, name: str) -> ast.Module:
@@ -106,13 +107,22 @@ def runs_code(path: Path) -> bool:
 
 def _calls_out(tree: ast.Module) -> bool:
     top = list(_top(tree))
-    quiet = set(dir(builtins)) | {n.id for n in top if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+    quiet, loud = set(dir(builtins)), {"__import__"}
     for node in top:
         if isinstance(node, ast.Import):
-            quiet |= {a.asname or _first(a.name) for a in node.names if _first(a.name) in _QUIET}
-        elif isinstance(node, ast.ImportFrom) and _first(node.module or "") in _QUIET:
-            quiet |= {a.asname or a.name for a in node.names}
-    return any(_root(node.func) not in quiet for node in top if isinstance(node, ast.Call))
+            for alias in node.names:
+                (quiet if _first(alias.name) in _QUIET else loud).add(alias.asname or _first(alias.name))
+        elif isinstance(node, ast.ImportFrom):
+            known = node.level == 0 and _first(node.module or "") in _QUIET
+            (quiet if known else loud).update(alias.asname or alias.name for alias in node.names)
+        elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            loud.add(node.name)
+        elif isinstance(node, _BINDERS):
+            # Another name for what it is made of: constant = tf.constant.
+            names = [n for n in ast.walk(node) if isinstance(n, ast.Name)]
+            given = (n.id for n in names if isinstance(n.ctx, ast.Load))
+            (quiet if loud.isdisjoint(given) else loud).update(n.id for n in names if isinstance(n.ctx, ast.Store))
+    return any(_root(node.func) not in quiet - loud for node in top if isinstance(node, ast.Call))
 
 
 def _top(node: ast.AST) -> Iterator[ast.AST]:

@@ -24,6 +24,18 @@ TOPS = [
     ("import tensorflow as tf\nf = lambda: tf.constant(1)\n", False),
     ("import os.path\nfrom pathlib import Path\nX = Path(__file__).parent.joinpath(os.getcwd())\n", False),
     ("import numpy as np\nX = np.zeros(3)\nY = X.astype('float32')[0].item()\nprint(len(X), 'a b'.split())\n", False),
+    ("import subprocess as s\nfrom os import getcwd as here\nX = s.run([here()])\n", False),
+    ("import tensorflow as tf\nconstant = tf.constant\nX = constant(1)\n", True),
+    ("import tensorflow as tf\nt = tf\nn = t.nn\nX = n.relu(-1)\n", True),
+    ("import tensorflow as tf\na, f = 1, tf.constant\nX = f(a)\n", True),
+    ("import tensorflow as tf\nFS = {'a': tf.constant}\nfor f in FS.values():\n    f(1)\n", True),
+    ("import tensorflow as tf\nf: object = tf.constant\nf(1)\n", True),
+    ("from keras.ops import sum, abs\nX = sum([1])\n", True),
+    ("def sorted(x): pass\nX = sorted([1])\n", True),
+    ("from .json import dumps\nX = dumps([1])\n", True),
+    ("import importlib\nX = importlib.import_module('tensorflow').constant(1)\n", True),
+    ("X = __import__('tensorflow').constant(1)\n", True),
+    ("import numpy as np\nf = np.ones\nX = f(3)\nfor row in X:\n    row.tolist()\n", False),
     ("import tensorflow as tf\nLOSS = tf.nn.softmax\nMETRICS = {'a': LOSS}\n", False),
 ]
 
