@@ -182,7 +182,7 @@ def test_an_evaluator_that_fails_does_not_end_the_job_nor_change_its_code(
     tasks = {"chief_0": chief, "evaluator_0": f"{evaluator}; sys.exit(17)"}
     assert local.run(make(tasks={"evaluator": 1}), command=stand_in(**tasks)) == Exit.OK
     out, _ = capfd.readouterr()
-    assert "local | evaluator:0 ended with exit code 17 (the evaluator did not score the last checkpoint" in out
+    assert "local | evaluator:0 ended with exit code 17 (the last checkpoint was not scored" in out
     assert ["warning", "evaluator:0:", "too", "slow"] in [line.split() for line in out.splitlines()]
 
 
