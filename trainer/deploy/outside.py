@@ -1,4 +1,5 @@
-"""Values that stand outside of the spec, which names them under `secrets`. None is ever printed."""
+"""What stands outside of the spec: values that it names under `secrets`, none of which is ever printed, and modules of
+the working directory."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from trainer.job import workload_file
 from trainer.job.errors import UserError
 from trainer.job.spec import JobSpec
 
@@ -42,7 +44,15 @@ def values(spec: JobSpec, environ: Mapping[str, str] = os.environ) -> dict[str, 
 
 
 def warnings(spec: JobSpec) -> list[str]:
-    """A line for each plain value whose variable's name is that of a secret."""
+    """A line for each plain value whose variable's name is that of a secret, and each module that stays here."""
+    name = spec.workload
+    return [
+        *(workload_file.left_behind(Path(name), name) if name.endswith(".py") else ()),
+        *_plain_secrets(spec),
+    ]
+
+
+def _plain_secrets(spec: JobSpec) -> list[str]:
     return [
         f"kubernetes.env.{name}: looks like a secret, and stands in manifests and result.json; put it under secrets"
         for name in spec.kubernetes.env

@@ -62,13 +62,30 @@ def _python(module: Path) -> list[Path]:
     return [path for path in files_of(module) if path.suffix == ".py"]
 
 
+def _own(path: Path) -> list[Path]:
+    return [path, *(file for module in helpers(path) for file in _python(module))]
+
+
+def left_behind(path: Path, name: str) -> list[str]:
+    """A line for each module that is imported from the working directory: `python -m` looks there too, a container has
+    only what is beside the file."""
+    return [
+        f"workload: {called}:{line}: import {module}: it is in the working directory, which no container gets; put it "
+        f"beside {path.name}"
+        for file in _own(path)
+        for called in [name if file == path else str(file)]
+        for module, line in _imports(ast.walk(parse(file, called)))
+        if not _beside(path.parent, module) and _beside(Path.cwd(), module)
+    ]
+
+
 def missing_imports(path: Path, name: str) -> list[str]:
     """A line for each module that the file, or one beside it, imports at its top and that is not here.
 
     An import within a function, `try` or `if` may be meant to fail.
     """
     problems = []
-    for file in [path, *(file for module in helpers(path) for file in _python(module))]:
+    for file in _own(path):
         called = name if file == path else str(file)
         top = parse(file, called).body
         problems += [
@@ -101,8 +118,7 @@ def _is_here(folder: Path, module: str) -> bool:
 def runs_code(path: Path) -> bool:
     """Whether importing the file, or a module beside it, may run TensorFlow: whether there is a call at its top of
     something else than the standard library or NumPy. Decorators do not count: they run when the function does."""
-    files = [path, *(file for module in helpers(path) for file in _python(module))]
-    return any(_calls_out(parse(file, str(file))) for file in files)
+    return any(_calls_out(parse(file, str(file))) for file in _own(path))
 
 
 def _calls_out(tree: ast.Module) -> bool:

@@ -105,6 +105,17 @@ def test_a_plain_value_with_the_name_of_a_secret_gets_a_warning(tmp_path: Path, 
     assert VALUE not in ended.stderr
 
 
+def test_a_module_of_the_working_directory_gets_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "helper.py").touch()
+    (tmp_path / "jobs").mkdir()
+    (tmp_path / "jobs/mine.py").write_text("import helper\n")
+    job = build({"name": "j", "strategy": "one_device", "workload": str(tmp_path / "jobs/mine.py")})
+    assert outside.warnings(job) == []
+    monkeypatch.chdir(tmp_path)
+    (line,) = outside.warnings(job)
+    assert line.startswith(f"workload: {tmp_path}/jobs/mine.py:1: import helper: it is in the working directory")
+
+
 def test_local_starts_nothing_without_them(tmp_path: Path) -> None:
     raw = {"name": "j", "strategy": "multi_worker_mirrored", "workload": "digits", "secrets": {"NOT_THERE": {}}}
     (tmp_path / "job.yaml").write_text(yaml.safe_dump({**raw, "model_dir": str(tmp_path / "run")}))

@@ -116,8 +116,26 @@ def test_modules_beside_the_file_or_in_the_working_directory_are_here(
     path = written(tmp_path / "jobs", {"mine.py": "import helper\n"})
     assert workload_file.missing_imports(path, "mine.py")
     written(tmp_path, {name: ""})
+    assert workload_file.left_behind(path, "mine.py") == []
     monkeypatch.chdir(tmp_path)
     assert workload_file.missing_imports(path, "mine.py") == []
     monkeypatch.undo()
     written(tmp_path / "jobs", {name: ""})
     assert workload_file.missing_imports(path, "mine.py") == []
+
+
+def test_modules_of_the_working_directory_are_named_for_no_container_gets_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written(tmp_path, {"helper.py": "", "part/__init__.py": "", "json.py": "", "one.py": "", "unused.py": ""})
+    text = "import helper, json, numpy, one\ndef model():\n    from part.deep import f\n"
+    path = written(tmp_path / "jobs", {"mine.py": text, "one.py": "\nimport helper\n"})
+    monkeypatch.chdir(tmp_path)
+    rest = "it is in the working directory, which no container gets; put it beside mine.py"
+    assert workload_file.left_behind(path, "jobs/mine.py") == [
+        f"workload: jobs/mine.py:1: import helper: {rest}",
+        f"workload: jobs/mine.py:3: import part: {rest}",
+        f"workload: {tmp_path}/jobs/one.py:2: import helper: {rest}",
+    ]
+    monkeypatch.chdir(tmp_path / "jobs")
+    assert workload_file.left_behind(path, "mine.py") == []
