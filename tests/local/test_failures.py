@@ -91,7 +91,7 @@ def test_who_comes_back_when_the_job_is_complete_and_the_chief_gone_ends_well(
         spec = parameter_server(steps=steps, deadlines={**SOON, "chief_lost": 6})
         made = environments(spec, tmp_path)
         done = load.build(parameter_server())
-        key = compatibility.key(done, done.tasks.counts())
+        key = compatibility.key(done, done.tasks.counts(), None)
         job_state.write_json(
             job_state.result_path(str(tmp_path)),
             {"status": "succeeded", "fits": {**key, **job_state.steps_asked(done)}},

@@ -45,6 +45,10 @@ TESTS = {
         "local/test_failures.py::test_another_workload_file_is_refused_with_its_name",
         "local/test_failures.py::test_another_secret_is_refused_and_neither_is_printed",
     ],
+    "the workload file, or a module beside it, is edited": [
+        "local/test_edited_workload.py::test_a_synchronous_job_ends_when_a_child_would_load_another_module",
+        "local/test_edited_workload.py::test_a_parameter_server_job_goes_on_until_its_coordinator_would_load_another_file",
+    ],
     "the chief is done, or has failed": [
         "local/test_jobs.py::test_parameter_server_trains_digits_and_every_task_ends_by_itself",
         "local/test_failures.py::test_who_comes_late_hears_from_a_chief_that_was_refused",

@@ -310,7 +310,7 @@ def test_no_file_of_a_model_dir_that_is_malformed_is_believed(
     (folder.parent / "step-²").mkdir()
     meta = {**META, "sha256": hashlib.sha256(b"x").hexdigest()}
     counts = tf_config.tasks_of(spec)[0].counts
-    fits = compatibility.key(spec, counts)
+    fits = compatibility.key(spec, counts, "a0")
     last_end.remember(log, Exit.USER)
     end = json.loads(log.with_suffix(".end.json").read_text())
     result = {"status": "succeeded", "fits": {**fits, **job_state.steps_asked(spec)}, "steps": 500, "warnings": ["x"]}
@@ -331,7 +331,7 @@ def test_no_file_of_a_model_dir_that_is_malformed_is_believed(
         log.with_suffix(".end.json").write_bytes(dice.document(end))
         assert last_end.again(log) is not Exit.OK
         job_state.result_path(str(tmp_path)).write_bytes(dice.document(result))
-        known = job_state.completed(spec, counts)
+        known = job_state.completed(spec, counts, "a0")
         assert not known or isinstance(known.get("steps", 0), int)
         job_state.set_warning(str(tmp_path), "evaluator:0", "evaluator:0 did not score")
         assert view.summary(spec)

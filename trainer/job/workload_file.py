@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import ast
 import builtins
+import hashlib
 import importlib.util
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from trainer.job.errors import UserError
@@ -56,6 +57,49 @@ def files_of(module: Path) -> list[Path]:
     if not module.is_dir():
         return [module]
     return sorted(path for path in module.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
+
+
+def digests(path: Path) -> dict[str, str]:
+    """SHA-256 of the file and of each of its `helpers`, by name.
+
+    Raises:
+        OSError, UserError: one cannot be read, or is not Python.
+    """
+    own = {path.name: _sha256(path)}
+    return own | {module.name: _sha256(module) for module in helpers(path)}
+
+
+def combined(digests: Mapping[str, str]) -> str:
+    """One SHA-256 for several; that of a single file is its own."""
+    return next(iter(digests.values())) if len(digests) == 1 else _of_all(digests)
+
+
+def changed(path: Path, before: Mapping[str, str]) -> list[str]:
+    """Names of what is not as it was when `digests` gave `before`: edited, gone, or new.
+
+    Raises:
+        OSError, UserError: as `digests`, if it changes meanwhile.
+    """
+
+    def differs(name: str) -> bool:
+        try:
+            return _sha256(path.parent / name) != before[name]
+        except OSError:
+            return True
+
+    # An edited file need not be Python any more; only if none is edited is it asked what they import.
+    return [name for name in before if differs(name)] or [name for name in digests(path) if name not in before]
+
+
+def _sha256(module: Path) -> str:
+    """Of a file, or of a package's files with their names."""
+    if not module.is_dir():
+        return hashlib.sha256(module.read_bytes()).hexdigest()
+    return _of_all({file.relative_to(module).as_posix(): _sha256(file) for file in files_of(module)})
+
+
+def _of_all(digests: Mapping[str, str]) -> str:
+    return hashlib.sha256("".join(f"{sha256}  {name}\n" for name, sha256 in digests.items()).encode()).hexdigest()
 
 
 def _python(module: Path) -> list[Path]:

@@ -82,7 +82,8 @@ class Chief:
             if self._refusal is not None:
                 raise self._refusal
             # In a thread: of a big dataset it takes seconds.
-            self._fits = await asyncio.to_thread(compatibility.key, self._spec, self._task.counts)
+            digest = self._supervisor.workload_digest
+            self._fits = await asyncio.to_thread(compatibility.key, self._spec, self._task.counts, digest)
             if result := await asyncio.to_thread(self._already_complete):
                 self._rendezvous.end(Exit.OK, "", result.get("steps"))
             else:

@@ -30,6 +30,8 @@ from trainer.runtime.lines import log_traceback, start_line
 from trainer.runtime.preflight import port_in_use
 
 _MESSAGE_CHARACTERS = 5000
+WORKLOAD_VARIABLE = "TRAINER_WORKLOAD_SHA256"
+"""What `workload.digests` gave the supervisor at its start, as JSON: the chief let it in with that."""
 
 
 def main() -> None:
@@ -89,14 +91,27 @@ def _run(spec: JobSpec, task: Task, channel: Channel) -> None:
 
 def _loader(spec: JobSpec, load: Callable[[], Any]) -> Callable[[], Any]:
     """Loads the workload now, while standing by, unless its file may run TensorFlow: the strategy comes first then
-    ("Collective ops must be configured at program startup"), and no memory of a GPU is taken before it is wanted."""
+    ("Collective ops must be configured at program startup"), and no memory of a GPU is taken before it is wanted.
+
+    What is loaded is what the job began with. So must the files be when training begins, though they are loaded:
+    functions import modules when they are called, and AutoGraph reads a function's text from its file.
+    """
     from trainer.workloads import workload
 
+    began_with = json.loads(os.environ.pop(WORKLOAD_VARIABLE))
     once = functools.cache(load)
+
+    def loaded() -> Any:
+        workload.require_unchanged(spec, began_with)
+        value = once()
+        workload.require_unchanged(spec, began_with)
+        return value
+
+    workload.require_unchanged(spec, began_with)
     workload.check(spec)
     if not workload.runs_code(spec):
-        once()
-    return once
+        loaded()
+    return loaded
 
 
 def _warm(channel: Channel) -> None:

@@ -13,10 +13,8 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from trainer.job.derived import batch_sizes, learning_rate, replicas_in_sync
-from trainer.job.errors import UserError
 from trainer.job.names import TaskType
 from trainer.job.spec import JobSpec
-from trainer.workloads import workload
 
 MAY_CHANGE_UNDERWAY = ("workload_sha256",)
 """A job is resumed with a workload file that was mended, if the variables still fit. The result then has a warning."""
@@ -24,14 +22,18 @@ _IMPLIED = {"settings": {}, "api": "loop"}
 """By the first versions, which did not write these. Other values that a file lacks are not compared."""
 
 
-def key(spec: JobSpec, counts: dict[TaskType, int]) -> dict[str, Any]:
-    """What decides the result, by the names that messages use. Reads the workload's file, and an .npz of the user's.
+def key(spec: JobSpec, counts: dict[TaskType, int], digest: str | None) -> dict[str, Any]:
+    """What decides the result, by the names that messages use. Reads an .npz of the user's.
 
     A value that cannot be known is None.
+
+    Args:
+        digest: of the workload as this process loaded it, or found it at its start: no later edit changes it.
     """
     of_any = {
         "workload": Path(spec.workload).name,
-        "workload_sha256": _workload_sha256(spec),
+        # Of a workload of ours the name is enough: another version of trainer is not another job.
+        "workload_sha256": digest if spec.workload.endswith(".py") else None,
         "settings": spec.settings,
         "strategy": spec.strategy,
     }
@@ -74,16 +76,6 @@ def _unknown(name: str, *values: Any) -> bool:
 
 def _shown(name: str, value: Any) -> str:
     return f"{str(value)[:12]}..." if name.endswith("_sha256") else repr(value)
-
-
-def _workload_sha256(spec: JobSpec) -> str | None:
-    # Of a workload of ours the name is enough: another version of trainer is not another job.
-    if not spec.workload.endswith(".py"):
-        return None
-    try:
-        return workload.digest(spec)
-    except UserError:
-        return None
 
 
 def _dataset_sha256(dataset: str | None) -> str | None:

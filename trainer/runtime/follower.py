@@ -48,7 +48,8 @@ async def follow(supervisor: Supervisor, session: Any) -> Exit:
             # Killed when all was over: the chief does not wait for one who comes back then.
             gone = now - seen > GONE_SECONDS
             # In a thread: the volume may be slow.
-            if gone and (result := await asyncio.to_thread(job_state.completed, supervisor.spec, task.counts)):
+            job = (supervisor.spec, task.counts, supervisor.workload_digest)
+            if gone and (result := await asyncio.to_thread(job_state.completed, *job)):
                 say(f"{task.name}: the chief is gone, and the job is complete")
                 return await _end(supervisor, Reply("done", 1, 0, known, step=result.get("steps", 0)))
             if now - seen > deadlines.chief_lost:

@@ -106,12 +106,13 @@ def finished(model_dir: str) -> dict[str, Any]:
     return result if result.get("status") == "succeeded" and makes_sense else {}
 
 
-def completed(spec: JobSpec, counts: dict[TaskType, int]) -> dict[str, Any]:
-    """The result of this very job, as far as this task sees model_dir; empty while there is none."""
+def completed(spec: JobSpec, counts: dict[TaskType, int], digest: str) -> dict[str, Any]:
+    """The result of this very job, whose workload has that digest, as far as this task sees model_dir; empty while
+    there is none."""
     result = finished(spec.directory)
     if not result or not has_all_steps(result, spec):
         return {}
-    different = compatibility.differences(result["fits"], compatibility.key(spec, counts), "result")
+    different = compatibility.differences(result["fits"], compatibility.key(spec, counts, digest), "result")
     return {} if different else result
 
 

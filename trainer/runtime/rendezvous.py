@@ -274,7 +274,10 @@ class Rendezvous:
             return f"{report.task} was given another job spec than the chief; give all tasks the same"
         if report.workload != own.workload:
             name = self.spec.workload
-            return f"{report.task} has another workload file ({name}) than the chief; give all tasks the same file"
+            return (
+                f"{report.task} has another workload file ({name}) than the chief; give all tasks the same file, and "
+                "start the job again if it was changed meanwhile"
+            )
         for package, version in own.versions.items():
             if report.versions.get(package) != version:
                 theirs = report.versions.get(package)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
+import json
 import os
 import signal
 import time
@@ -16,13 +17,13 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-from trainer.job import load, secret, tf_config
+from trainer.job import load, secret, tf_config, workload_file
 from trainer.job.errors import Exit, TrainerError, UserError
 from trainer.job.secret import SECRET_VARIABLE
 from trainer.job.spec import JobSpec
 from trainer.job.tf_config import Task
 from trainer.runtime import last_end, orphans, platform, preflight
-from trainer.runtime.child import is_server
+from trainer.runtime.child import WORKLOAD_VARIABLE, is_server
 from trainer.runtime.clock import ListeningClock
 from trainer.runtime.lines import here_line, say, say_error
 from trainer.runtime.process import Child
@@ -68,7 +69,8 @@ class Supervisor:
         self.incarnation, self._reports = uuid.uuid4().hex, 0
         self.versions = platform.versions()
         self.spec_digest = hashlib.sha256(spec.model_dump_json().encode()).hexdigest()[:12]
-        self.workload_digest = workload.digest(spec)
+        self._workload = workload.digests(spec)
+        self.workload_digest = workload_file.combined(self._workload)
         self.running: Child | None = None
         self.spare: Child | None = None
         self.changed = asyncio.Event()
@@ -194,8 +196,9 @@ class Supervisor:
         group = self.spec.tasks.of(self.task.type)
         # A server without GPUs of its own would take the memory of all that it sees.
         hidden = {} if group.gpus else {"CUDA_VISIBLE_DEVICES": "-1"}
+        environ = {**hidden, WORKLOAD_VARIABLE: json.dumps(self._workload)}
         try:
-            return await Child.start(self.task, self.log, hidden, self._on_child, self.clock)
+            return await Child.start(self.task, self.log, environ, self._on_child, self.clock)
         except OSError as error:  # as where memory is short, or the log's volume read-only since an error
             what = error.filename or "a new process"
             raise UserError(f"{self.task.name}: {what}: {error.strerror}; look at memory, processes and disk") from None
@@ -241,6 +244,7 @@ class Supervisor:
             self.failure = child.failure
         elif kind == "step" and self.first_step_at is None and child is self.running:
             self.first_step_at = time.monotonic()
+            self._look_at_workload()
         elif kind == "exit" and child is self.running and not child.status.get("stopped_well"):
             self._child_ended(child)
         elif kind == "exit" and child is self.spare:
@@ -249,6 +253,14 @@ class Supervisor:
         if kind == "stopped":
             child.status["stopped_well"] = True
         if kind != "step" or self.task.is_chief:
+            self.changed.set()
+
+    def _look_at_workload(self) -> None:
+        """The child looked when it was loaded; data(), model() and loss() may have imported something since."""
+        try:
+            workload.require_unchanged(self.spec, self._workload)
+        except UserError as error:
+            self.failure = (int(error.code), str(error))
             self.changed.set()
 
     def _child_ended(self, child: Child) -> None:

@@ -88,7 +88,7 @@ class Setup:
 
     @property
     def fits(self) -> dict[str, Any]:
-        return compatibility.key(self.spec, self.task.counts)
+        return compatibility.key(self.spec, self.task.counts, self.workload.sha256)
 
     @property
     def loss(self) -> PerExample:

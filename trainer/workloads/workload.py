@@ -25,14 +25,13 @@ from __future__ import annotations
 
 import ast
 import contextlib
-import hashlib
 import importlib
 import importlib.util
 import re
 import sys
 import traceback
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal
@@ -78,6 +77,8 @@ class Workload:
     train_spec: TrainSpec | None = None
     eval_spec: EvalSpec | None = None
     """Both only under api train_and_evaluate."""
+    sha256: str | None = None
+    """What `digest` gave when it was loaded."""
 
 
 @dataclass(frozen=True)
@@ -112,21 +113,46 @@ def check(spec: JobSpec) -> None:
         raise UserError(f"workload: {name}: has neither data() nor DATASET, and the spec names no dataset; {_CONTRACT}")
 
 
-def digest(spec: JobSpec) -> str:
-    """SHA-256 of the workload's file and, if it imports modules from beside it, of their files with their names.
+def digests(spec: JobSpec) -> dict[str, str]:
+    """SHA-256 of the workload's file and of each module beside it that it imports, by name.
 
     Raises:
-        UserError: unknown name, or the file cannot be read.
+        UserError: unknown name, or a file cannot be read.
     """
     try:
-        path = _file_of(spec)
-        sha = hashlib.sha256(path.read_bytes())
-        for module in workload_file.helpers(path) if spec.workload.endswith(".py") else ():
-            for file in workload_file.files_of(module):
-                sha.update(f"\n{file.relative_to(path.parent).as_posix()}\n".encode() + file.read_bytes())
-        return sha.hexdigest()
+        return workload_file.digests(_file_of(spec))
     except OSError as error:
-        raise UserError(f"workload: {spec.workload}: cannot be read: {error.strerror}") from None
+        raise _unreadable(spec, error) from None
+
+
+def digest(spec: JobSpec) -> str:
+    """One SHA-256 for `digests`: that of the file, if it stands alone.
+
+    Raises:
+        UserError: as `digests`.
+    """
+    return workload_file.combined(digests(spec))
+
+
+def require_unchanged(spec: JobSpec, began_with: Mapping[str, str]) -> None:
+    """Looks whether the files are as they were when `digests` gave `began_with`, at the start of this task.
+
+    Raises:
+        UserError: naming those that are not.
+    """
+    try:
+        changed = workload_file.changed(_file_of(spec), began_with)
+    except OSError as error:
+        raise _unreadable(spec, error) from None
+    if changed:
+        raise UserError(
+            f"workload: {', '.join(changed)} changed while the job ran, and all of it must train with the same code; "
+            "start the job again, with the change or without it"
+        )
+
+
+def _unreadable(spec: JobSpec, error: OSError) -> UserError:
+    return UserError(f"workload: {spec.workload}: cannot be read: {error.strerror}")
 
 
 def check_imports(spec: JobSpec) -> None:
@@ -217,9 +243,10 @@ def load(spec: JobSpec) -> Workload:
         UserError: as `check`, or what the file raised, with its line.
     """
     check(spec)
+    sha256 = digest(spec)
     module = _import(spec)
     if spec.api == "train_and_evaluate":
-        return _estimator(spec.workload, module)
+        return replace(_estimator(spec.workload, module), sha256=sha256)
     return Workload(
         name=spec.workload,
         model=module.model,
@@ -229,6 +256,7 @@ def load(spec: JobSpec) -> Workload:
         metrics=getattr(module, "METRICS", None),
         evaluate=getattr(module, "evaluate", None),
         fit=getattr(module, "fit", None),
+        sha256=sha256,
     )
 
 

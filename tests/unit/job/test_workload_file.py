@@ -1,5 +1,6 @@
 """What the text of a workload file tells of its imports."""
 
+import hashlib
 from pathlib import Path
 
 import pytest
@@ -89,6 +90,38 @@ def test_a_package_is_shipped_with_its_data_and_without_what_python_left(tmp_pat
     written(tmp_path, {"two/__init__.py": "", "two/words.txt": "", "two/a/b.py": "", "two/__pycache__/a.pyc": ""})
     found = workload_file.files_of(tmp_path / "two")
     assert [str(path.relative_to(tmp_path)) for path in found] == ["two/__init__.py", "two/a/b.py", "two/words.txt"]
+
+
+EDITS: list[tuple[dict[str, str | None], list[str]]] = [
+    ({}, []),
+    ({"mine.py": "import one\n"}, ["mine.py"]),
+    ({"mine.py": "def model(:\n"}, ["mine.py"]),
+    ({"mine.py": None}, ["mine.py"]),
+    ({"late.py": "x = 2\n"}, ["late.py"]),
+    ({"late.py": None, "two/part.py": "def f(:\n"}, ["late.py", "two"]),
+    ({"two/words.txt": ""}, ["two"]),
+    ({"maybe.py": ""}, ["maybe.py"]),
+    ({"maybe.py": "", "three.py": "x"}, ["three.py"]),
+    ({"unused.py": "", "json.py": "x", "two/__pycache__/part.pyc": "x"}, []),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("edits", "names"), EDITS)
+def test_what_was_edited_since_is_named(tmp_path: Path, edits: dict[str, str | None], names: list[str]) -> None:
+    text = FILES["mine.py"] + "try:\n    import maybe\nexcept ImportError: pass\n"
+    path = written(tmp_path, {**FILES, "mine.py": text})
+    before = workload_file.digests(path)
+    assert len(before) == 8
+    for name in [name for name, text in edits.items() if text is None]:
+        (tmp_path / name).unlink()
+    written(tmp_path, {name: text for name, text in edits.items() if text is not None})
+    assert workload_file.changed(path, before) == names
+
+
+def test_a_file_that_stands_alone_has_its_own_digest(tmp_path: Path) -> None:
+    path = written(tmp_path, {"mine.py": "import json\n"})
+    sha256 = hashlib.sha256(b"import json\n").hexdigest()
+    assert workload_file.combined(workload_file.digests(path)) == sha256
 
 
 def test_imports_that_are_not_here_are_told_with_their_lines(tmp_path: Path) -> None:

@@ -285,13 +285,13 @@ DIFFERENT: list[tuple[dict[str, Any], dict[str, Any] | None, list[str]]] = [
 @pytest.mark.parametrize(("changes", "variables", "told"), DIFFERENT)
 def test_what_does_not_fit_is_named(changes: dict[str, Any], variables: dict[str, Any] | None, told: list[str]) -> None:
     spec = build({"name": "j", "strategy": "multi_worker_mirrored", "workload": "digits", **changes})
-    found = checkpoint.differences(META, spec, compatibility.key(spec, spec.tasks.counts()), variables)
+    found = checkpoint.differences(META, spec, compatibility.key(spec, spec.tasks.counts(), None), variables)
     assert len(found) == len(told)
     assert all(line.startswith(start) for line, start in zip(found, told, strict=True)), found
 
 
 def test_what_must_fit_survives_a_round_trip_through_the_file(tmp_path: Path) -> None:
-    fits = compatibility.key(SPEC, SPEC.tasks.counts())
+    fits = compatibility.key(SPEC, SPEC.tasks.counts(), None)
     path = checkpoint.save(tmp_path, 50, values(), {"fits": fits})
     meta = json.loads((path / "meta.json").read_text())
     assert checkpoint.differences(meta, SPEC, fits) == []

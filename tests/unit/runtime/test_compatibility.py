@@ -13,6 +13,7 @@ from trainer.job.errors import Exit, UserError
 from trainer.job.load import build
 from trainer.job.spec import JobSpec
 from trainer.runtime import checkpoint, compatibility, job_state
+from trainer.workloads import workload
 
 WORKLOAD = "DATASET = 'digits'\nSETTINGS = {'units': 64}\ndef model(): ...\n"
 
@@ -40,8 +41,12 @@ def spec_of(**changes: Any) -> JobSpec:
 
 def key(spec: JobSpec) -> dict[str, Any]:
     """As it comes back from a file."""
-    value: dict[str, Any] = json.loads(json.dumps(compatibility.key(spec, spec.tasks.counts())))
+    value: dict[str, Any] = json.loads(json.dumps(compatibility.key(spec, spec.tasks.counts(), digest_of(spec))))
     return value
+
+
+def digest_of(spec: JobSpec) -> str | None:
+    return workload.digest(spec) if Path(spec.workload).exists() else None
 
 
 DECIDES = [
@@ -150,13 +155,14 @@ def test_a_job_is_complete_when_its_result_has_all_that_is_asked(
     files: Path, train: dict[str, Any], complete: bool
 ) -> None:
     spec = spec_of(model_dir=str(files))
-    assert job_state.completed(spec, spec.tasks.counts()) == {}
+    digest = workload.digest(spec)
+    assert job_state.completed(spec, spec.tasks.counts(), digest) == {}
     fits = {**key(spec), **job_state.steps_asked(spec)}
     job_state.write_json(job_state.result_path(str(files)), {"status": "succeeded", "steps": 100, "fits": fits})
     asked = spec_of(model_dir=str(files), train=train)
-    assert bool(job_state.completed(asked, asked.tasks.counts())) == complete
+    assert bool(job_state.completed(asked, asked.tasks.counts(), digest)) == complete
     other = spec_of(model_dir=str(files), train={"seed": 1})
-    assert job_state.completed(other, other.tasks.counts()) == {}
+    assert job_state.completed(other, other.tasks.counts(), digest) == {}
 
 
 def test_steps_that_are_asked_for_in_another_way_are_the_same(files: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from trainer.job.errors import UserError
+from trainer.job.errors import Exit, UserError
 from trainer.job.load import JOB_VARIABLE, build
 from trainer.job.tf_config import tasks_of
 from trainer.runtime import supervisor as supervisor_module
@@ -66,3 +66,21 @@ def test_a_child_that_cannot_be_started_is_one_line(tmp_path: Path) -> None:
     supervisor = Supervisor(SPEC, tasks_of(SPEC)[0], tmp_path / "gone" / "worker-0.log")
     with pytest.raises(UserError, match=r"worker:0: .*gone/worker-0.log: No such file or directory; look at"):
         asyncio.run(supervisor.go(1, 0))
+
+
+@pytest.mark.parametrize(
+    ("text", "told"), [("x = 1\n", None), ("x = 2\n", "workload: beside.py changed while the job ran")]
+)
+def test_a_file_that_was_edited_until_the_first_step_fails_the_task(
+    tmp_path: Path, text: str, told: str | None
+) -> None:
+    (tmp_path / "mine.py").write_text("def model(): ...\ndef data(shard):\n    import beside\n")
+    (tmp_path / "beside.py").write_text("x = 1\n")
+    spec = build({"name": "j", "strategy": "one_device", "workload": str(tmp_path / "mine.py")})
+    supervisor = Supervisor(spec, tasks_of(spec)[0], tmp_path / "worker-0.log")
+    supervisor.running = Child(supervisor.task, supervisor._on_child)
+    (tmp_path / "beside.py").write_text(text)
+    supervisor._on_child(supervisor.running, {"event": "step", "step": 1})
+    failure = supervisor.report().failure
+    assert (failure is None) == (told is None)
+    assert failure is None or (failure[0] == Exit.USER and failure[1].startswith(str(told)))

@@ -1,3 +1,4 @@
+import hashlib
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -42,6 +43,16 @@ def with_workload(**parts: Any) -> Setup:
 @pytest.fixture(scope="module")
 def built() -> Trainable:
     return training.build(setup())
+
+
+def test_a_checkpoint_fits_the_code_that_was_loaded_whatever_the_file_holds_now(tmp_path: Path) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text("from trainer.workloads.digits import DATASET, model\n")
+    own = setup(workload=str(path))
+    before = hashlib.sha256(path.read_bytes()).hexdigest()
+    path.write_text("# edited\n")
+    assert own.fits["workload_sha256"] == before
+    assert setup().fits["workload_sha256"] is None
 
 
 # Model and optimizer. -----------------------------------------------------------------------------

@@ -1,3 +1,4 @@
+import hashlib
 import importlib
 import subprocess
 import sys
@@ -111,6 +112,17 @@ def test_a_digest_is_of_the_modules_beside_the_file_too(tmp_path: Path) -> None:
     assert len(set(digests)) == 5
     file(tmp_path, "x = 2\n", "unused.py")
     assert workload.digest(spec_of(path)) == digests[-1]
+
+
+@pytest.mark.parametrize("more", [{}, {"api": "train_and_evaluate"}])
+def test_a_loaded_workload_keeps_the_digest_that_it_was_loaded_with(tmp_path: Path, more: dict[str, Any]) -> None:
+    path = file(
+        tmp_path,
+        ESTIMATOR.format("Estimator(model, loss), trained, evaluated") if more else MODEL + "DATASET = 'digits'\n",
+    )
+    loaded, before = workload.load(spec_of(path, **more)), hashlib.sha256(path.read_bytes()).hexdigest()
+    path.write_text("# edited\n")
+    assert loaded.sha256 == before
 
 
 def test_a_name_that_is_not_ours_is_told_with_ours() -> None:
