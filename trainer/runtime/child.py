@@ -191,7 +191,8 @@ def _report(error: BaseException, spec: JobSpec | None, channel: Channel) -> Exi
         code, text = Exit.USER, f"{error.filename or (spec and spec.directory)}: {error.strerror}"
     else:
         code, text = Exit.BUG, f"unexpected {_one_line(error)}"
-    if inner is None and (theirs is None or meets_it) and (blame := _blame(error)) and _has_peers():
+    blame = None if inner is not None else _blame(error, at_their_line=theirs is not None and not meets_it)
+    if blame is not None and _has_peers():
         # The chief knows whether a peer is gone; if none is, a doubtful error is what it says itself.
         otherwise = {"code": int(code), "message": text[:_MESSAGE_CHARACTERS]} if blame == "doubtful" else {}
         channel.tell("peer_lost", text=_one_line(error), **otherwise)
@@ -226,15 +227,20 @@ def python_error(text: str, workload: str) -> str | None:
     return f"workload: {workload}:{line}: {what}" if theirs else f"workload: {workload}: {file}:{line}: {what}"
 
 
-def _blame(error: BaseException) -> Literal["certain", "doubtful"] | None:
-    """Whether an error of TensorFlow tells of a lost peer. Errors of a graph's own have some of the codes, too."""
+def _blame(error: BaseException, *, at_their_line: bool) -> Literal["certain", "doubtful"] | None:
+    """Whether an error of TensorFlow tells of a lost peer.
+
+    Errors of a graph's own have some of the codes, too; and so has what the user's code calls by itself, as a file
+    system in the network. But the user's lines meet lost peers as well: each variable of model() is sent to all tasks.
+    """
     if not _has_tensorflow():
         return None
     from trainer.runtime.user_code import LOST_PEER, LOST_PEER_FOR_CERTAIN
 
-    if isinstance(error, LOST_PEER_FOR_CERTAIN):
-        return "certain"
-    return "doubtful" if isinstance(error, LOST_PEER) else None
+    if not isinstance(error, LOST_PEER):
+        return None
+    for_certain = isinstance(error, LOST_PEER_FOR_CERTAIN) and not at_their_line
+    return "certain" if for_certain or "tensorflow.CoordinationService" in str(error) else "doubtful"
 
 
 def _has_tensorflow() -> bool:

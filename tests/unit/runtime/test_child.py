@@ -100,6 +100,39 @@ def test_only_a_task_with_peers_may_blame_one_and_doubtful_errors_say_what_they_
     assert (name, values.keys()) == (event, fields)
 
 
+HEARTBEAT = "Collective ops is aborted by: Deadline Exceeded RPC: /tensorflow.CoordinationService/Heartbeat"
+
+
+@pytest.mark.parametrize(
+    ("error", "text", "tf_config", "event", "fields"),
+    [
+        ("DeadlineExceededError", HEARTBEAT, TWO, "peer_lost", {"text"}),
+        ("DeadlineExceededError", "it broke", TWO, "peer_lost", {"text", "code", "message"}),
+        ("UnavailableError", "no such bucket", TWO, "peer_lost", {"text", "code", "message"}),
+        ("InvalidArgumentError", "it broke", TWO, "error", {"code", "message"}),
+        ("UnavailableError", "no such bucket", ONE, "error", {"code", "message"}),
+    ],
+)
+def test_a_line_of_the_workload_may_meet_a_lost_peer_too(
+    error: str, text: str, tf_config: str, event: str, fields: set[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tf = pytest.importorskip("tensorflow")
+    monkeypatch.setenv("TF_CONFIG", tf_config)
+    path = tmp_path / "mine.py"
+    path.write_text("def model(error):\n    raise error\n")
+    names: dict[str, Any] = {}
+    exec(compile(path.read_text(), str(path), "exec"), names)  # noqa: S102
+    spec, told = build({"name": "j", "strategy": "multi_worker_mirrored", "workload": str(path)}), Told()
+    with pytest.raises(tf.errors.OpError) as raised:
+        names["model"](getattr(tf.errors, error)(None, None, text))
+    child._report(raised.value, spec, told)  # type: ignore[arg-type]
+    ((name, values),) = told.events
+    assert name == event
+    assert values.keys() == fields
+    if "message" in fields:
+        assert f"{path}:2: {error}: {text}" in values["message"]
+
+
 def test_an_error_of_a_server_which_has_no_tensorflow_in_python_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "tensorflow", types.ModuleType("tensorflow"))  # as server.py does
     monkeypatch.delitem(sys.modules, "trainer.runtime.user_code", raising=False)
