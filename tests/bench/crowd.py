@@ -1,7 +1,7 @@
 """A thousand supervisors without TensorFlow: one real chief, and everybody else as coroutines of one process.
 
 Each of them listens on its own control port, is dialled back there and sends its reports over TCP, as a supervisor
-does (trainer/runtime/follower.py).
+does (trainer/supervisor/follower.py).
 """
 
 from __future__ import annotations
@@ -19,14 +19,15 @@ from aiohttp import ClientError
 from tests.bench import run
 from tests.bench.run import Steps
 from tests.harness import TRAINER
-from trainer.deploy import local
+from trainer import host
 from trainer.job import load
 from trainer.job.names import TF_PORT, task_name
 from trainer.job.spec import JobSpec
 from trainer.job.tf_config import Task, tasks_of
-from trainer.runtime import control, platform, preflight
-from trainer.runtime.follower import RETRY_SECONDS
-from trainer.runtime.reports import Report
+from trainer.protocol.reports import Report
+from trainer.supervisor import control, preflight
+from trainer.supervisor.follower import RETRY_SECONDS
+from trainer.targets.local import run as local
 from trainer.workloads import workload
 
 SECONDS = 120.0
@@ -57,12 +58,12 @@ async def meet(count: int) -> float:
 
 async def _listen(stack: AsyncExitStack, job: JobSpec, task: Task) -> Report:
     report = Report(
-        task=task.name, incarnation=uuid.uuid4().hex, cluster=task.digest, versions=platform.versions(),
+        task=task.name, incarnation=uuid.uuid4().hex, cluster=task.digest, versions=host.versions(),
         spec=hashlib.sha256(job.model_dump_json().encode()).hexdigest()[:12], workload=workload.digest(job),
     )  # fmt: skip
-    host, port = preflight.control_address(task)
+    address, port = preflight.control_address(task)
     identity = {"job": job.name, "task": task.name, "incarnation": report.incarnation}
-    runner = await control.serve(port, host, identity, dict, None)
+    runner = await control.serve(port, address, identity, dict, None)
     stack.push_async_callback(runner.cleanup)
     return report
 

@@ -18,10 +18,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tests.harness import TRAINER, processes
-from trainer.deploy import local, ports
 from trainer.job import load
 from trainer.job.spec import JobSpec
 from trainer.job.tf_config import Task, tasks_of
+from trainer.targets.local import ports
+from trainer.targets.local import run as local
 
 ROOT = Path(__file__).parents[2]
 PEERS = Path(__file__).parent / "peers"

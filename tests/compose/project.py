@@ -17,9 +17,9 @@ import docker
 import yaml
 
 from tests.harness import TRAINER, Watched
-from trainer.deploy import compose_target
 from trainer.job import load
 from trainer.job.names import host_name
+from trainer.targets.compose import target as compose_target
 
 ROOT = Path(__file__).parents[2]
 CLIENT = docker.from_env()

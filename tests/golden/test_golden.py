@@ -11,9 +11,10 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from trainer.deploy import compose, kubernetes
 from trainer.job.load import build, load_file, schema
 from trainer.job.tf_config import tasks_of
+from trainer.targets.compose import render as compose
+from trainer.targets.kubernetes import render as kubernetes
 
 ROOT = Path(__file__).parents[2]
 SPECS: dict[str, dict[str, Any]] = {

@@ -102,7 +102,7 @@ class KubernetesJob(Watched):
         self.name = jobs[0]["metadata"]["labels"]["app.kubernetes.io/instance"]
 
     def status(self) -> dict[str, Any]:
-        words = ["exec", f"job/{self.name}-chief", "--", "python3", "-m", "trainer.runtime.ask", "status"]
+        words = ["exec", f"job/{self.name}-chief", "--", "python3", "-m", "trainer.supervisor.probe", "status"]
         answer = self.space.kubectl(*words, check=False)
         return dict(json.loads(answer)) if answer else {}
 

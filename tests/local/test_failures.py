@@ -21,11 +21,12 @@ import pytest
 
 from tests.harness import TRAINER, Job, alive, processes
 from tests.local.specs import PACED, mirrored, parameter_server
-from trainer.deploy import ports
 from trainer.job import load
 from trainer.job.errors import Exit
 from trainer.job.tf_config import Task, tasks_of
-from trainer.runtime import compatibility, job_state
+from trainer.model_dir import compatibility
+from trainer.model_dir import state as job_state
+from trainer.targets.local import ports
 
 TASK = [*TRAINER, "task"]
 SOON = {"rendezvous": 6, "chief_lost": 30}

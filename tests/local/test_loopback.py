@@ -82,7 +82,7 @@ def test_other_machines_reach_no_port_of_a_job(kind: str, tmp_path: Path, outsid
 ALONE = """
 import sys
 from trainer.job import load, tf_config
-from trainer.runtime import loopback, strategy
+from trainer.training import loopback, strategy
 spec = load.load_environment()
 task = tf_config.from_environment(spec)
 loopback.close(task.address[1], print)

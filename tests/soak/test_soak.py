@@ -24,11 +24,11 @@ import pytest
 
 from tests.harness import Job
 from tests.soak import plan
-from trainer.deploy.ports import BLOCK
 from trainer.job import load
 from trainer.job.errors import Exit
 from trainer.job.names import CONTROL_PORT_OFFSET
 from trainer.job.tf_config import tasks_of
+from trainer.targets.local.ports import BLOCK
 
 SEED = int(os.environ.get("TRAINER_SOAK_SEED") or time.time())
 RUNS = int(os.environ.get("TRAINER_SOAK_RUNS") or 20)

@@ -61,7 +61,7 @@ TESTS = {
     ],
     "the chief's final evaluation takes longer": [
         "local/test_evaluator.py::test_a_final_evaluation_that_never_ends_keeps_the_checkpoint_and_ends_the_job",
-        "unit/runtime/test_inputs.py::test_an_evaluation_over_endless_data_is_refused",
+        "unit/training/test_inputs.py::test_an_evaluation_over_endless_data_is_refused",
     ],
     "NaN loss, full disk, broken workload or data": [
         "local/test_failures.py::test_a_loss_that_is_not_finite_stops_the_job_with_its_step",
@@ -75,7 +75,7 @@ TESTS = {
     "a child ends that started processes": [
         "local/test_recovery.py::test_processes_that_a_workload_forks_end_with_its_child"
     ],
-    "a standby fails": ["unit/runtime/test_supervisor.py::test_a_standby_that_fails_is_told_and_not_started_for_ever"],
+    "a standby fails": ["unit/supervisor/test_agent.py::test_a_standby_that_fails_is_told_and_not_started_for_ever"],
     "a damaged checkpoint": ["local/test_failures.py::test_a_checkpoint_cut_off_in_the_middle_is_passed_over_and_said"],
     "float16: the gradients' sum": [
         "local/test_float16.py::test_a_step_that_overflows_is_skipped_by_all_and_not_counted",

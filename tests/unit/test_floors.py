@@ -35,7 +35,7 @@ ABSENT = {
     "trainer.job": NEVER["job"],
     "trainer.deploy": TENSORFLOW,
     "trainer.cli": TENSORFLOW,
-    "trainer.runtime.supervisor": TENSORFLOW | RENDERERS,
+    "trainer.supervisor.agent": TENSORFLOW | RENDERERS,
 }
 
 
@@ -83,15 +83,15 @@ def test_every_file_stands_on_a_known_floor() -> None:
         ("trainer.job.x", "from trainer.workloads import mnist", "trainer.workloads.mnist"),
         ("trainer.job.x", "def f():\n    from trainer import runtime", "trainer.runtime"),
         ("trainer.job.x", "from .. import deploy", "trainer.deploy"),
-        ("trainer.job.x", "from ..runtime.child import main", "trainer.runtime.child.main"),
+        ("trainer.job.x", "from ..runtime.child import main", "trainer.training.main.main"),
         ("trainer.job.x", "import aiohttp.web", "aiohttp.web"),
-        ("trainer.workloads.x", "import trainer.runtime.child", "trainer.runtime.child"),
+        ("trainer.workloads.x", "import trainer.training.main", "trainer.training.main"),
         ("trainer.runtime.x", "import os, trainer.deploy", "trainer.deploy"),
         ("trainer.runtime.x", "import jinja2", "jinja2"),
         ("trainer.deploy.x", "import trainer.runtime", "trainer.runtime"),
         ("trainer.deploy.x", "from trainer.workloads import mnist", "trainer.workloads.mnist"),
         ("trainer.deploy.x", "def f():\n    import tensorflow as tf", "tensorflow"),
-        ("trainer.__init__", "from .runtime import child", "trainer.runtime.child"),
+        ("trainer.__init__", "from .runtime import child", "trainer.training.main"),
         ("trainer.__main__", "from keras import layers", "keras.layers"),
     ],
 )

@@ -20,16 +20,20 @@ from typing import Any
 import pytest
 import yaml
 
-from trainer.deploy import commands, table, view
 from trainer.job import load, secret, tf_config
 from trainer.job.errors import Exit, UserError
 from trainer.job.spec import JobSpec
-from trainer.runtime import channel, checkpoint, compatibility, control, job_state, last_end, reports
-from trainer.runtime.chief import Chief
-from trainer.runtime.process import Child
-from trainer.runtime.rendezvous import Rendezvous
-from trainer.runtime.reports import Reply, Report
-from trainer.runtime.supervisor import Supervisor
+from trainer.model_dir import checkpoint, compatibility
+from trainer.model_dir import state as job_state
+from trainer.protocol import reports
+from trainer.protocol.reports import Reply, Report
+from trainer.supervisor import control, restart_guard
+from trainer.supervisor.agent import Supervisor
+from trainer.supervisor.chief import Chief
+from trainer.supervisor.child import Child
+from trainer.supervisor.rendezvous import Rendezvous
+from trainer.targets import commands, table, view
+from trainer.training import channel
 from trainer.workloads import workload
 
 SEED = int(os.environ.get("MALFORMED_SEED") or random.randrange(2**32))
@@ -302,7 +306,7 @@ META: dict[str, Any] = {
 def test_no_file_of_a_model_dir_that_is_malformed_is_believed(
     dice: Dice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(last_end.RESTARTS_VARIABLE, "3")
+    monkeypatch.setenv(restart_guard.RESTARTS_VARIABLE, "3")
     spec, log = spec_of(tmp_path), tmp_path / "logs/worker-0.log"
     log.parent.mkdir()
     folder = tmp_path / "checkpoints/step-00000500"
@@ -311,7 +315,7 @@ def test_no_file_of_a_model_dir_that_is_malformed_is_believed(
     meta = {**META, "sha256": hashlib.sha256(b"x").hexdigest()}
     counts = tf_config.tasks_of(spec)[0].counts
     fits = compatibility.key(spec, counts, "a0")
-    last_end.remember(log, Exit.USER)
+    restart_guard.remember(log, Exit.USER)
     end = json.loads(log.with_suffix(".end.json").read_text())
     result = {"status": "succeeded", "fits": {**fits, **job_state.steps_asked(spec)}, "steps": 500, "warnings": ["x"]}
     variables = meta["variables"]
@@ -329,7 +333,7 @@ def test_no_file_of_a_model_dir_that_is_malformed_is_believed(
         assert 0 <= state.generation + 1 < 2**32
         job_state.save(str(tmp_path), state)
         log.with_suffix(".end.json").write_bytes(dice.document(end))
-        assert last_end.again(log) is not Exit.OK
+        assert restart_guard.again(log) is not Exit.OK
         job_state.result_path(str(tmp_path)).write_bytes(dice.document(result))
         known = job_state.completed(spec, counts, "a0")
         assert not known or isinstance(known.get("steps", 0), int)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from trainer import cli
+from trainer.cli import main as cli
 from trainer.job import load
 from trainer.job.errors import Exit
 from trainer.job.kubernetes import Kubernetes, Volume

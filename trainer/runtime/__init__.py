@@ -1,1 +1,1 @@
-"""What runs in a container: supervisor, rendezvous, and the child that holds TensorFlow."""
+"""Names that containers and manifests of version 0.1 have: kept as long as those may run."""

@@ -1,0 +1,446 @@
+"""The `trainer` command, as far as no task runs."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trainer import __version__
+from trainer.cli import main as cli
+from trainer.job.errors import Exit, TrainerError
+from trainer.job.load import JOB_VARIABLE, load_file, schema
+from trainer.job.spec import JobSpec
+from trainer.job.tf_config import tasks_of
+from trainer.targets.compose import target as compose_target
+from trainer.targets.kubernetes import target as kubernetes_target
+from trainer.targets.local import run as local
+
+ROOT = Path(__file__).parents[3]
+JOBS = sorted((ROOT / "k8s/jobs").glob("*.yaml"))
+
+SPEC = """
+name: j
+strategy: multi_worker_mirrored
+tasks: {chief: {cpu: 1.5, memory: 2Gi}, worker: {replicas: 3}, evaluator: 1}
+train: {global_batch_size: 64, learning_rate: 1.0e-3, learning_rate_scaling: sqrt}
+"""
+
+
+@pytest.fixture
+def spec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("TRAINER_SET", raising=False)
+    Path("job.yaml").write_text(SPEC)
+    return "job.yaml"
+
+
+def trainer(*words: str, code: str | None = None, **more: Any) -> subprocess.CompletedProcess[str]:
+    """The command in a process of its own, or code that calls it."""
+    command = [sys.executable, *(["-c", code] if code else ["-m", "trainer"]), *words]
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, **more)
+
+
+def usage_error(*words: str) -> int:
+    with pytest.raises(SystemExit) as caught:
+        cli.main(words)
+    assert isinstance(caught.value.code, int)
+    return caught.value.code
+
+
+# Help and usage. --------------------------------------------------------------------------------------
+
+
+def test_help_tells_the_exit_codes_and_examples_that_work() -> None:
+    done = trainer("--help", env={**os.environ, "COLUMNS": "80"})
+    assert (done.returncode, done.stderr) == (0, "")
+    words = " ".join(done.stdout.split())
+    assert all(f" {int(code)} {code.meaning} " in words for code in Exit)
+    assert max(map(len, done.stdout.splitlines())) <= 80
+    examples = done.stdout.partition("examples:\n")[2].splitlines()
+    assert len(examples) == 2
+    for example in examples:
+        _, _, spec, *overrides = shlex.split(example)
+        assert load_file(ROOT / spec, overrides[1::2], {})
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert usage_error("--version") == 0
+    assert capsys.readouterr().out == f"trainer {__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["chekc"], "invalid choice: 'chekc'"),
+        ([], "the following arguments are required: COMMAND"),
+        (["check"], "the following arguments are required: SPEC"),
+        (["check", "x.yaml", "--port", "1"], "unrecognized arguments: --port 1"),
+        (["local", "x.yaml", "--port", "http"], "invalid int value: 'http'"),
+    ],
+)
+def test_wrong_usage(capsys: pytest.CaptureFixture[str], words: list[str], told: str) -> None:
+    assert usage_error(*words) == Exit.USER
+    assert told in capsys.readouterr().err
+
+
+# check and schema. ------------------------------------------------------------------------------------
+
+
+def test_check_tells_all_that_follows_from_a_spec(spec: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["check", spec, "--set", "train.steps=600"]) == Exit.OK
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[:17] == [
+        "task         address            cpu  memory  gpus",
+        "chief:0      j-chief-0.j:2222   1.5  2Gi     -",
+        "worker:0     j-worker-0.j:2222  -    -       -",
+        "worker:1     j-worker-1.j:2222  -    -       -",
+        "worker:2     j-worker-2.j:2222  -    -       -",
+        "evaluator:0  -                  -    -       -",
+        "",
+        "job                j",
+        "strategy           multi_worker_mirrored",
+        "workload           mnist",
+        "replicas in sync   4",
+        "global batch       64",
+        "per-replica batch  16",
+        "steps              600",
+        "learning rate      0.002 (0.001, sqrt in 4 replicas)",
+        "model_dir          runs/j",
+        "",
+    ]
+    assert lines[17] == "TF_CONFIG of each task:"
+    assert lines[18:] == [task.tf_config() for task in tasks_of(load_file(spec))]
+
+
+def test_check_tells_epochs_where_steps_follow_from_the_data(spec: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["check", spec, "--set", "train.epochs=3", "--set", "train.learning_rate_scaling=linear"]) == 0
+    out = capsys.readouterr().out
+    assert "\nepochs             3\n" in out
+    assert "\nlearning rate      0.004 (0.001, linear in 4 replicas)\n" in out
+
+
+@pytest.mark.parametrize("job", JOBS, ids=lambda path: path.stem)
+def test_the_jobs_we_ship_are_sound(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["check", str(job)]) == Exit.OK
+    out = capsys.readouterr().out
+    assert re.search(rf"^job +{job.stem}$", out, re.MULTILINE)
+
+
+def test_check_tells_of_a_graph_job_what_it_has(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["check", str(ROOT / "k8s/jobs/sum.yaml"), "--set", "settings.x=3"]) == Exit.OK
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["settings.x", "3"] in rows
+    assert ["job", "name", "/job:local"] in rows
+    assert not [row for row in rows if row[:1] in (["learning"], ["global"])]
+
+
+@pytest.mark.parametrize(("strategy", "library"), [("one_device", []), ("multi_worker_mirrored", ["with", "tf_keras"])])
+def test_check_tells_which_keras_fits(strategy: str, library: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    sets = ["--set", f"strategy={strategy}", "--set", "tasks.worker=1"]
+    assert cli.main(["check", str(ROOT / "k8s/jobs/digits-fit.yaml"), *sets]) == Exit.OK
+    (row,) = [line.split() for line in capsys.readouterr().out.splitlines() if line.startswith("api ")]
+    assert row == ["api", "keras_fit,"[: None if library else -1], *library]
+
+
+def test_import_prints_a_spec_and_tells_the_rest_on_stderr(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["import", str(ROOT / "tests/unit/tfjob/tfjobs/dist-mnist.yaml")]) == Exit.OK
+    out, err = capsys.readouterr()
+    (tmp_path / "imported.yaml").write_text(out)
+    assert load_file(tmp_path / "imported.yaml").strategy == "parameter_server"
+    assert err
+    assert all(line.startswith("trainer: ") for line in err.splitlines())
+
+
+def test_import_of_what_is_no_tfjob_is_a_users_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "x.yaml").write_text("kind: Deployment")
+    assert cli.main(["import", str(tmp_path / "x.yaml")]) == Exit.USER
+    assert capsys.readouterr().err == f"trainer: {tmp_path}/x.yaml: kind: 'Deployment': must be a TFJob\n"
+
+
+def test_every_problem_is_told_at_once(spec: str, capsys: pytest.CaptureFixture[str]) -> None:
+    Path(spec).write_text(SPEC.replace("name: j", "name: J\nmodel: x") + "max_restarts: -1\n")
+    assert cli.main(["check", spec, "--set", "train.steps=0", "--set", "nonsense"]) == Exit.USER
+    out, err = capsys.readouterr()
+    assert out == ""
+    lines = err.splitlines()
+    assert all(line.startswith("trainer: job.yaml: ") for line in lines)
+    for part in ("name: 'J'", "model: 'x': unknown key", "max_restarts: -1", "train.steps: 0", "--set 'nonsense'"):
+        assert sum(part in line for line in lines) == 1, part
+    assert len(lines) == 5
+
+
+def test_a_workload_that_is_not_there(spec: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for command in ("check", "local"):
+        assert cli.main([command, spec, "--set", "workload=mine.py"]) == Exit.USER
+        out, err = capsys.readouterr()
+        assert out == ""
+        assert err.startswith("trainer: workload: mine.py: no such file")
+        assert not Path("runs").exists()
+
+
+def test_a_module_that_is_not_here_is_told_before_anything_starts(
+    spec: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "mine.py").write_text("import nowhere\nDATASET = 'digits'\ndef model(): pass\n")
+    words = [spec, "--set", f"workload={tmp_path}/mine.py"]
+    for command in ("check", "local"):
+        assert cli.main([command, *words]) == Exit.USER
+        assert "mine.py:1: import nowhere: no such module; pip install it, or put" in capsys.readouterr().err
+    # What an image has is not known here.
+    assert cli.main(["check", *words, "--set", "image=mine:1"]) == Exit.OK
+    assert cli.main(["check", *words, "--target", "kubernetes"]) == Exit.OK
+
+
+def test_schema_is_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["schema"]) == Exit.OK
+    printed = json.loads(capsys.readouterr().out)
+    assert printed == json.loads(schema())
+    assert "strategy" in printed["required"]
+
+
+LOADED = """
+import sys
+from trainer.cli.main import main
+main(sys.argv[1:])
+print(*sys.modules, file=sys.stderr)
+"""
+
+
+def test_check_imports_nothing_that_takes_long() -> None:
+    done = trainer("check", str(JOBS[0]), code=LOADED)
+    assert done.returncode == 0, done.stderr
+    loaded = {name.partition(".")[0] for name in done.stderr.split()}
+    assert "pydantic" in loaded
+    assert not loaded & {"rich", "aiohttp", "asyncio", "numpy", "tensorflow", "keras", "prometheus_client"}
+
+
+def test_check_refuses_for_a_target_what_that_target_would_refuse(
+    spec: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["check", spec, "--set", "model_dir=/srv/runs"]
+    assert cli.main(words) == Exit.OK
+    assert cli.main([*words, "--target", "kubernetes"]) == Exit.USER
+    assert "kubernetes.volume says where" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "option"),
+    [
+        (["submit", "--dry-run"], "--dry-run"),
+        (["status", "--watch"], "--watch"),
+        (["logs", "--task", "worker:0"], "--task"),
+        (["delete", "--namespace", "x"], "--namespace"),
+    ],
+    ids=lambda value: value[0] if isinstance(value, list) else "",
+)
+def test_compose_refuses_what_only_kubernetes_has(
+    spec: str, words: list[str], option: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main([words[0], "--target", "compose", spec, *words[1:]]) == Exit.USER
+    assert capsys.readouterr().err == f"trainer: {option}: means nothing to compose; it is for --target kubernetes\n"
+
+
+@pytest.mark.parametrize("words", [["--watch"], ["--target", "compose"]], ids=" ".join)
+def test_status_of_one_job_needs_a_job(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["status", *words]) == Exit.USER
+    assert capsys.readouterr().err.startswith("trainer: JOB: is missing")
+
+
+# --set, wherever a spec is read. ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("words", [["status"], ["status", "--watch"], ["logs"], ["delete"]], ids=" ".join)
+def test_set_names_the_job_that_kubernetes_is_asked_for(
+    spec: str, words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = []
+
+    async def answer(name: str, *_: object) -> Any:
+        asked.append(name)
+        return {"phase": "done", "code": 0, "tasks": {}, "job": {}} if words[0] == "status" else []
+
+    async def stream(name: str, *_: object) -> AsyncIterator[Any]:
+        asked.append(name)
+        for each in [("chief:0", "step 1")] if words[0] == "logs" else [await answer(name)]:
+            yield each
+
+    for function in ("status", "delete"):
+        monkeypatch.setattr(kubernetes_target, function, answer)
+    for function in ("watch", "logs"):
+        monkeypatch.setattr(kubernetes_target, function, stream)
+    # Without --set this spec has no name at all.
+    Path(spec).write_text(SPEC.replace("name: j", ""))
+    assert cli.main([*words, spec, "--set", "name=other"]) == Exit.OK, capsys.readouterr().err
+    assert set(asked) == {"other"}
+
+
+@pytest.mark.parametrize("words", [["status"], ["logs"], ["delete", "--volumes"], ["submit"]], ids=" ".join)
+def test_set_reaches_the_spec_that_compose_is_given(
+    spec: str, words: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[JobSpec] = []
+
+    def answer(spec: JobSpec, *_: object) -> Any:
+        asked.append(spec)
+        return {"phase": "done", "code": 0, "tasks": {}, "job": {}}
+
+    monkeypatch.setattr(compose_target, words[0], answer)
+    sets = ["--set", "name=other", "--set", "tasks.worker=7"]
+    assert cli.main([words[0], "--target", "compose", spec, *words[1:], *sets]) == Exit.OK
+    assert asked == [load_file(spec, sets[1::2])]
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (
+            ["status", "digits"],
+            "--set: 'digits' is a job's name, and --set changes the values of a spec; give its file",
+        ),
+        (["logs", "digits"], "--set: 'digits' is a job's name, and --set changes the values of a spec; give its file"),
+        (["status"], "JOB: is missing: --set changes the values of a spec"),
+        (["result"], "SPEC: is missing: --set changes the values of a spec"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_set_without_a_spec_to_change_is_refused(
+    words: list[str], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main([*words, "--set", "name=other"]) == Exit.USER
+    assert capsys.readouterr().err == f"trainer: {told}\n"
+
+
+@pytest.mark.parametrize("target", ["compose", "kubernetes"])
+def test_set_changes_every_spec_that_render_is_given(
+    spec: str, target: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("second.yaml").write_text(SPEC.replace("name: j", "name: k"))
+    jobs = [spec, "second.yaml"] if target == "kubernetes" else [f"one={spec}", "two=second.yaml"]
+    assert cli.main(["render", target, *jobs, "--set", "train.steps=617"]) == Exit.OK
+    out = capsys.readouterr().out
+    assert out.startswith(f"# Written by: trainer render {target} {' '.join(jobs)} --set train.steps=617\n")
+    assert out.replace("\\", "").count('"steps":617') == 2
+    # The header stays one line of comment, whatever a value holds.
+    assert cli.main(["render", target, *jobs, "--set", "train.steps=617\n\n"]) == Exit.OK
+    header, _, rest = capsys.readouterr().out.partition("\n")
+    assert header.startswith("# Written by: ")
+    assert rest.startswith("# ")
+
+
+def test_result_is_that_of_the_model_dir_that_set_names(spec: str, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("elsewhere").mkdir()
+    Path("elsewhere/result.json").write_text('{"status": "succeeded", "steps": 617}')
+    assert cli.main(["result", spec, "--set", "model_dir=elsewhere"]) == Exit.OK
+    out = capsys.readouterr().out
+    assert "elsewhere/result.json" in out
+    assert "617" in out
+
+
+def test_result_without_a_spec_outside_of_a_container_is_refused(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(JOB_VARIABLE, raising=False)
+    assert cli.main(["result"]) == Exit.USER
+    assert capsys.readouterr().err == "trainer: SPEC: is missing: TRAINER_JOB is set in a task's container only\n"
+
+
+@pytest.mark.parametrize("content", [None, "cut o", "[]", "{}"])
+@pytest.mark.parametrize("named", [True, False], ids=["spec", "environment"])
+def test_result_of_a_job_that_has_not_completed_is_refused(
+    spec: str, content: str | None, named: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("runs/j").mkdir(parents=True)
+    if content is not None:
+        Path("runs/j/result.json").write_text(content)
+    monkeypatch.setenv(JOB_VARIABLE, load_file(spec).model_dump_json(exclude_defaults=True))
+    assert cli.main(["result", spec] if named else ["result"]) == Exit.USER
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err == (
+        "trainer: model_dir: runs/j: it has no result.json that can be read: the job has not completed there; "
+        "run or resume it, or choose the model_dir where it ran\n"
+    )
+
+
+# local. -----------------------------------------------------------------------------------------------
+
+
+def test_local_gets_what_was_asked_for(spec: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: dict[str, Any] = {}
+
+    def run(spec: Any, **more: Any) -> int:
+        asked.update(more, spec=spec)
+        return 13
+
+    monkeypatch.setattr(local, "run", run)
+    assert cli.main(["local", spec, "--set", "train.steps=7", "--port", "4000", "--plain"]) == 13
+    assert asked["spec"] == load_file(spec, ["train.steps=7"])
+    assert (asked["base_port"], asked["plain"]) == (4000, True)
+    assert asked["check"].endswith("trainer check job.yaml --set train.steps=7")
+    cli.main(["local", spec])
+    assert (asked["base_port"], asked["plain"]) == (None, False)
+
+
+# How it ends when something is wrong. -----------------------------------------------------------------
+
+
+def fail_with(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> int:
+    def load(_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(cli, "_load", load)
+    return cli.main(["check", "x.yaml"])
+
+
+def test_an_error_ends_with_its_code(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    assert fail_with(monkeypatch, TrainerError("the loss is nan at step 3", Exit.DIVERGED)) == 13
+    assert capsys.readouterr().err == "trainer: the loss is nan at step 3\n"
+
+
+def test_ctrl_c(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    assert fail_with(monkeypatch, KeyboardInterrupt()) == 143
+    assert capsys.readouterr().err == ""
+
+
+def test_a_bug_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.delenv("TRAINER_DEBUG", raising=False)
+    line = "trainer: internal error: KeyError: 'a b'; please report it\n"
+    assert fail_with(monkeypatch, KeyError("a b")) == Exit.BUG
+    assert capsys.readouterr().err == line
+    monkeypatch.setenv("TRAINER_DEBUG", "1")
+    assert fail_with(monkeypatch, KeyError("a b")) == Exit.BUG
+    err = capsys.readouterr().err
+    assert err.startswith("Traceback")
+    assert err.endswith(line)
+
+
+def test_a_reader_that_left_is_no_error() -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [sys.executable, "-m", "trainer", "schema"]
+    with os.fdopen(writing, "wb") as gone:
+        done = subprocess.run(command, stdout=gone, stderr=subprocess.PIPE, check=False, cwd=ROOT)
+    assert (done.returncode, done.stderr) == (141, b"")
+
+
+def test_a_task_without_its_environment() -> None:
+    environ = {name: value for name, value in os.environ.items() if name not in ("TF_CONFIG", "TRAINER_JOB")}
+    done = trainer("task", env=environ)
+    assert done.returncode == Exit.USER
+    assert done.stderr.startswith("trainer: TRAINER_JOB is not set")
+
+
+def test_check_of_many_tasks_does_not_print_all_their_tf_configs(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["check", str(ROOT / "k8s/jobs/mnist-ps.yaml"), "--set", "tasks.worker=1000"]) == Exit.OK
+    printed = capsys.readouterr().out
+    assert printed.count('"cluster"') == 3  # chief, worker, ps
+    assert "worker:999 " in printed

@@ -1,0 +1,306 @@
+import json
+import shutil
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from trainer.job.errors import Exit, UserError
+from trainer.job.load import build
+from trainer.model_dir import checkpoint, compatibility
+
+SPEC = build({"name": "j", "strategy": "multi_worker_mirrored", "workload": "digits", "train": {"steps": 100}})
+
+
+def values(seed: float = 0) -> checkpoint.Values:
+    return {"model.000": np.full((20, 30), seed, np.float32), "optimizer.000": np.array(seed, np.int64)}
+
+
+def save(folder: Path, *steps: int) -> None:
+    for step in steps:
+        checkpoint.save(folder, step, values(step), {})
+
+
+def files(folder: Path) -> list[str]:
+    return sorted(path.name for path in (folder / "checkpoints").iterdir())
+
+
+def cut_off(path: Path) -> None:
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) // 2])
+
+
+def flip_a_bit(path: Path) -> None:
+    whole = bytearray(path.read_bytes())
+    whole[len(whole) // 2] ^= 1
+    path.write_bytes(whole)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16", "int64", "int32", "uint8", "bool"])
+@pytest.mark.parametrize("shape", [(), (0,), (3, 0, 2), (1,), (2, 3)])
+def test_every_dtype_and_shape_comes_back_as_it_was(tmp_path: Path, dtype: str, shape: tuple[int, ...]) -> None:
+    known = getattr(ml_dtypes, dtype, dtype)
+    saved = (np.arange(np.prod(shape, dtype=int)) % 5 - 1).reshape(shape).astype(known)
+    meta = {"variables": {"model.000": {"path": "v", "shape": list(shape), "dtype": dtype}}}
+    checkpoint.save(tmp_path, 1, {"model.000": saved}, meta)
+    found, _ = checkpoint.latest(tmp_path)
+    assert found is not None
+    read = checkpoint.read(found)["model.000"]
+    assert (read.dtype, read.shape, read.tobytes()) == (saved.dtype, shape, saved.tobytes())
+
+
+def test_what_was_saved_is_told(tmp_path: Path) -> None:
+    assert checkpoint.latest(tmp_path) == (None, [])
+    checkpoint.save(tmp_path, 7, values(), {"fits": {"workload": "digits"}})
+    found, broken = checkpoint.latest(tmp_path)
+    assert found is not None
+    assert (found.step, found.meta["fits"], broken) == (7, {"workload": "digits"}, [])
+    assert found.path.name == "step-00000007"
+
+
+@pytest.mark.parametrize("limit", [300, 2000, 4000, 5000])
+def test_a_save_that_fails_half_way_leaves_nothing(tmp_path: Path, limit: int) -> None:
+    """The kernel refuses to write more than `limit` bytes to a file, as a full disk does (setrlimit(2))."""
+    save(tmp_path, 100)
+    program = f"""
+import resource, numpy, sys
+from trainer.job.errors import UserError
+from trainer.model_dir import checkpoint
+resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit}))
+values = {{"model.000": numpy.zeros(500, numpy.float32), "model.001": numpy.zeros(500, numpy.float32)}}
+try:
+    checkpoint.save({str(tmp_path)!r}, 200, values, {{"variables": {{"x": "y" * 6000}}}})
+except UserError as error:
+    print(error)
+    sys.exit(error.code)
+"""
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stderr) == (Exit.USER, "")
+    assert ended.stdout == (
+        f"model_dir: {tmp_path}/checkpoints/step-00000200: the checkpoint of step 200 (0.0 MB) cannot be written: "
+        "File too large; make room or choose another model_dir; the checkpoints before it are whole\n"
+    )
+    assert files(tmp_path) == ["step-00000100"]
+
+
+def test_the_message_tells_how_much_room_is_needed(tmp_path: Path) -> None:
+    (tmp_path / "checkpoints").write_text("a file where a folder should be")
+    with pytest.raises(UserError, match=r"step 5 \(4\.0 MB\) cannot be written: Not a directory; make room or"):
+        checkpoint.save(tmp_path, 5, {"model.000": np.zeros(1_000_000, np.float32)}, {})
+
+
+DAMAGES = [(cut_off, "variables.npz"), (flip_a_bit, "variables.npz"), (Path.unlink, "variables.npz")]
+DAMAGES += [(cut_off, "meta.json"), (Path.unlink, "meta.json")]
+
+
+@pytest.mark.parametrize(("damage", "name"), DAMAGES)
+def test_of_a_damaged_checkpoint_the_one_before_is_used_and_that_is_told(
+    tmp_path: Path, damage: Any, name: str
+) -> None:
+    save(tmp_path, 100, 200, 300)
+    damaged = tmp_path / "checkpoints" / "step-00000300"
+    damage(damaged / name)
+    found, broken = checkpoint.latest(tmp_path)
+    assert found is not None
+    assert found.step == 200
+    assert float(checkpoint.read(found)["model.000"][0, 0]) == 200
+    (line,) = broken
+    told = "is damaged (its SHA-256 differs from meta.json), and is now .damaged-step-00000300; using that of step 200"
+    assert line == f"{damaged} {told}"
+    assert checkpoint.steps(tmp_path) == [100, 200], "it is no checkpoint any more"
+    assert checkpoint.latest(tmp_path)[1] == [], "and is told once"
+    checkpoint.prune(tmp_path, 1)
+    assert files(tmp_path) == [".damaged-step-00000300", "step-00000200"], "it takes no good one's place"
+
+
+def test_if_all_are_damaged_there_is_none_and_each_is_told(tmp_path: Path) -> None:
+    save(tmp_path, 100, 200)
+    for step in (100, 200):
+        cut_off(tmp_path / "checkpoints" / f"step-00000{step}" / "variables.npz")
+    found, broken = checkpoint.latest(tmp_path)
+    assert found is None
+    assert [line.split(" is ")[0][-3:] for line in broken] == ["200", "100"]
+    assert all(line.endswith("; there is no whole one, so training begins anew") for line in broken)
+
+
+def test_of_the_damaged_ones_the_newest_is_kept(tmp_path: Path) -> None:
+    for step in (40, 99_999_999, 100_000_000, 300):
+        save(tmp_path, step)
+        cut_off(tmp_path / "checkpoints" / checkpoint.name(step) / "variables.npz")
+        checkpoint.latest(tmp_path)
+    save(tmp_path, 20)
+    checkpoint.prune(tmp_path, 3)
+    assert files(tmp_path) == [".damaged-step-100000000", "step-00000020"]
+
+
+def test_each_change_of_the_workload_is_known_from_the_checkpoints_alone(tmp_path: Path) -> None:
+    fits: dict[str, Any] = {"workload_sha256": "one", "train.seed": 3}
+    for step, sha in [(10, "one"), (20, "one"), (30, "two"), (40, "two"), (50, "three")]:
+        fits = {**fits, "workload_sha256": sha}
+        changes = checkpoint.workload_changes(tmp_path, fits)
+        checkpoint.save(tmp_path, step, values(), {"fits": fits, "workload_changed_after": changes})
+    assert checkpoint.workload_changes(tmp_path, fits) == [20, 40]
+    assert checkpoint.workload_changes(tmp_path, {**fits, "workload_sha256": "one"}) == [20, 40, 50]
+    assert checkpoint.workload_changes(tmp_path / "none", fits) == []
+
+
+def test_the_same_step_saved_twice_is_kept_as_it_was(tmp_path: Path) -> None:
+    checkpoint.save(tmp_path, 5, values(1), {})
+    path = checkpoint.save(tmp_path, 5, values(2), {})
+    found = checkpoint.verify(path)
+    assert found is not None
+    assert checkpoint.read(found)["optimizer.000"] == 1
+
+
+@pytest.mark.parametrize("name", ["variables.npz", "meta.json"])
+def test_a_damaged_checkpoint_is_replaced_when_its_step_comes_again(tmp_path: Path, name: str) -> None:
+    path = checkpoint.save(tmp_path, 5, values(1), {})
+    cut_off(path / name)
+    checkpoint.save(tmp_path, 5, values(2), {})
+    found = checkpoint.verify(path)
+    assert found is not None
+    assert checkpoint.read(found)["optimizer.000"] == 2
+
+
+@pytest.mark.parametrize("keep", [1, 2, 9])
+def test_prune_keeps_the_newest(tmp_path: Path, keep: int) -> None:
+    steps = [5, 40, 300, 99_999_999, 100_000_000]
+    save(tmp_path, *steps)
+    assert checkpoint.steps(tmp_path) == steps
+    checkpoint.prune(tmp_path, keep)
+    assert checkpoint.steps(tmp_path) == steps[-keep:]
+    found, _ = checkpoint.latest(tmp_path)
+    assert found is not None
+    assert found.step == 100_000_000
+
+
+def test_what_an_interrupted_save_left_is_no_checkpoint_and_goes(tmp_path: Path) -> None:
+    save(tmp_path, 100)
+    left = tmp_path / "checkpoints" / ".tmp-step-00000200-1"
+    shutil.copytree(tmp_path / "checkpoints" / "step-00000100", left)
+    assert checkpoint.steps(tmp_path) == [100]
+    checkpoint.prune(tmp_path, 3)
+    assert files(tmp_path) == ["step-00000100"]
+
+
+def test_a_process_that_is_killed_while_it_saves_leaves_no_checkpoint(tmp_path: Path) -> None:
+    program = f"""
+import os, signal, numpy
+from trainer.model_dir import checkpoint
+checkpoint._sync = lambda descriptor: os.kill(os.getpid(), signal.SIGKILL)
+checkpoint.save({str(tmp_path)!r}, 200, {{"model.000": numpy.zeros(9)}}, {{}})
+"""
+    ended = subprocess.run([sys.executable, "-c", program], check=False)
+    assert ended.returncode == -9
+    assert len(files(tmp_path)) == 1
+    assert checkpoint.latest(tmp_path) == (None, [])
+    save(tmp_path, 200)
+    checkpoint.prune(tmp_path, 3)
+    assert files(tmp_path) == ["step-00000200"]
+
+
+def test_what_reads_while_the_chief_prunes_gets_a_whole_checkpoint_or_none(tmp_path: Path) -> None:
+    """Another process, the evaluator's, which the chief does not wait for."""
+    over = threading.Event()
+
+    def train() -> None:
+        for step in range(1, 150):
+            save(tmp_path, step)
+            checkpoint.prune(tmp_path, 1)
+        over.set()
+
+    writer = threading.Thread(target=train)
+    writer.start()
+    found = 0
+    while not over.is_set():
+        for step in checkpoint.steps(tmp_path)[-1:]:
+            loaded = checkpoint.load(checkpoint.folder(tmp_path) / checkpoint.name(step))
+            if loaded is not None:
+                assert (loaded[0].step, float(loaded[1]["model.000"][7, 7])) == (step, step)
+                found += 1
+    writer.join()
+    assert found > 1
+    assert checkpoint.steps(tmp_path) == [149]
+
+
+@pytest.mark.parametrize(("damage", "name"), DAMAGES)
+def test_a_damaged_checkpoint_is_not_loaded(tmp_path: Path, damage: Any, name: str) -> None:
+    path = checkpoint.save(tmp_path, 5, values(), {})
+    damage(path / name)
+    assert checkpoint.load(path) is None
+
+
+# What must fit. -----------------------------------------------------------------------------------
+
+META: dict[str, Any] = {
+    "step": 50,
+    "fits": {"workload": "digits", "dataset": None, "train.optimizer": "adam"},
+    "variables": {
+        "model.000": {"path": "dense/kernel", "shape": [64, 10], "dtype": "float32"},
+        "optimizer.000": {"path": "adam/iteration", "shape": [], "dtype": "int64"},
+    },
+}
+KERNEL, ITERATION = META["variables"].values()
+
+# Each: what the spec has, what the model's variables are, and the difference that is named.
+DIFFERENT: list[tuple[dict[str, Any], dict[str, Any] | None, list[str]]] = [
+    ({}, META["variables"], []),
+    ({}, {"model.000": {**KERNEL, "shape": (64, 10)}, "optimizer.000": ITERATION}, []),
+    ({"train": {"steps": 50}}, None, []),
+    ({"train": {"epochs": 1}}, None, []),
+    ({"train": {"steps": 100, "optimizer": "sgd"}}, None, ["train.optimizer: checkpoint 'adam', now 'sgd'"]),
+    ({"workload": "/home/x/job.py"}, None, ["workload: checkpoint 'digits', now 'job.py'"]),
+    ({"dataset": "mnist"}, None, ["dataset: checkpoint None, now 'mnist'"]),
+    ({"train": {"steps": 49}}, None, ["train.steps: the checkpoint is at step 50, this job ends at step 49"]),
+    (
+        {},
+        {"model.000": {**KERNEL, "shape": [64, 20]}, "optimizer.000": ITERATION},
+        ["variable dense/kernel: checkpoint float32[64, 10], model float32[64, 20]"],
+    ),
+    (
+        {},
+        {"model.000": {**KERNEL, "dtype": "float16"}, "optimizer.000": ITERATION},
+        ["variable dense/kernel: checkpoint float32[64, 10], model float16[64, 10]"],
+    ),
+    ({}, {"model.000": KERNEL}, ["variable adam/iteration is only in the checkpoint"]),
+    (
+        {},
+        {**META["variables"], "model.001": {"path": "dense/bias", "shape": [10], "dtype": "float32"}},
+        ["variable dense/bias is only in the model"],
+    ),
+    ({"dataset": "mnist"}, {"model.000": KERNEL}, ["dataset: checkpoint None, now 'mnist'", "variable adam/iterat"]),
+    (
+        {},
+        {**META["variables"], **{f"model.{i:03d}": {**KERNEL, "path": f"extra{i}"} for i in range(1, 9)}},
+        [*(f"variable extra{i} is only in the model" for i in range(1, 6)), "and 3 more"],
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("changes", "variables", "told"), DIFFERENT)
+def test_what_does_not_fit_is_named(changes: dict[str, Any], variables: dict[str, Any] | None, told: list[str]) -> None:
+    spec = build({"name": "j", "strategy": "multi_worker_mirrored", "workload": "digits", **changes})
+    found = checkpoint.differences(META, spec, compatibility.key(spec, spec.tasks.counts(), None), variables)
+    assert len(found) == len(told)
+    assert all(line.startswith(start) for line, start in zip(found, told, strict=True)), found
+
+
+def test_what_must_fit_survives_a_round_trip_through_the_file(tmp_path: Path) -> None:
+    fits = compatibility.key(SPEC, SPEC.tasks.counts(), None)
+    path = checkpoint.save(tmp_path, 50, values(), {"fits": fits})
+    meta = json.loads((path / "meta.json").read_text())
+    assert checkpoint.differences(meta, SPEC, fits) == []
+
+
+def test_a_refusal_names_the_folder_the_differences_and_the_way_out() -> None:
+    error = checkpoint.refusal(META, "runs/j", ["a: 1", "b: 2"])
+    assert error.code is Exit.USER
+    assert str(error) == (
+        "model_dir: runs/j: its checkpoint of step 50 does not fit this spec: a: 1; b: 2; "
+        "undo the change, or choose another model_dir"
+    )

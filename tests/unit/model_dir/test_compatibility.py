@@ -1,0 +1,171 @@
+"""What decides a job's result, and what may change before it is resumed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from trainer.job.errors import Exit, UserError
+from trainer.job.load import build
+from trainer.job.spec import JobSpec
+from trainer.model_dir import checkpoint, compatibility
+from trainer.model_dir import state as job_state
+from trainer.workloads import workload
+
+WORKLOAD = "DATASET = 'digits'\nSETTINGS = {'units': 64}\ndef model(): ...\n"
+
+
+@pytest.fixture
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    Path("mine.py").write_text(WORKLOAD)
+    Path("other.py").write_text(WORKLOAD)
+    np.savez("mine.npz", x=np.zeros(5))
+    return tmp_path
+
+
+def spec_of(**changes: Any) -> JobSpec:
+    raw: dict[str, Any] = {
+        "name": "j",
+        "strategy": "multi_worker_mirrored",
+        "workload": "mine.py",
+        "dataset": "mine.npz",
+        "tasks": {"worker": 2},
+    }
+    train = {"steps": 100, "batch_size": 32, **changes.pop("train", {})}
+    return build({**raw, **changes, "train": train})
+
+
+def key(spec: JobSpec) -> dict[str, Any]:
+    """As it comes back from a file."""
+    value: dict[str, Any] = json.loads(json.dumps(compatibility.key(spec, spec.tasks.counts(), digest_of(spec))))
+    return value
+
+
+def digest_of(spec: JobSpec) -> str | None:
+    return workload.digest(spec) if Path(spec.workload).exists() else None
+
+
+DECIDES = [
+    ({"workload": "other.py"}, "workload: result 'mine.py', now 'other.py'"),
+    ({"settings": {"units": 8}}, "settings: result {}, now {'units': 8}"),
+    ({"strategy": "parameter_server", "tasks": {"ps": 1}}, "strategy: result 'multi_worker_mirrored', now 'param"),
+    ({"api": "keras_fit"}, "api: result 'loop', now 'keras_fit'"),
+    ({"dataset": "digits"}, "dataset: result 'mine.npz', now 'digits'"),
+    ({"tasks": {"worker": 3}}, "replicas in sync: result 2, now 3; global batch size: result 64, now 96"),
+    ({"train": {"batch_size": 16}}, "global batch size: result 64, now 32"),
+    ({"train": {"optimizer": "sgd"}}, "train.optimizer: result 'adam', now 'sgd'"),
+    ({"train": {"learning_rate": 0.5}}, "train.learning_rate: result 0.001, now 0.5"),
+    ({"train": {"learning_rate_scaling": "linear"}}, "train.learning_rate: result 0.001, now 0.002"),
+    ({"train": {"seed": 1}}, "train.seed: result 0, now 1"),
+    ({"train": {"deterministic": True}}, "train.deterministic: result False, now True"),
+    ({"train": {"mixed_precision": "bfloat16"}}, "train.mixed_precision: result 'none', now 'bfloat16'"),
+    ({"communication": {"gradients": "bfloat16"}}, "communication.gradients: result 'float32', now 'bfloat16'"),
+]  # fmt: skip
+MAY_CHANGE: list[dict[str, Any]] = [
+    {},
+    {"train": {"steps": 200}},
+    {"train": {"learning_rates": {64: 1e-3}}},
+    {"train": {"log_steps": 7, "checkpoint_steps": 7, "keep_checkpoints": 7, "steps_per_call": 7}},
+    {"train": {"batch_size": None, "global_batch_size": 64}},
+    {"tasks": {"worker": {"replicas": 2, "cpu": 1}, "evaluator": 1}},
+    {"image": "mine:1", "warm_standby": False, "max_restarts": 9, "deadlines": {"hang": 9}},
+    {"communication": {"implementation": "ring", "bytes_per_pack": 0}},
+]
+
+
+@pytest.mark.parametrize(("changes", "told"), DECIDES)
+def test_a_result_of_other_values_is_refused_with_the_differences(
+    files: Path, changes: dict[str, Any], told: str
+) -> None:
+    result = {"fits": key(spec_of())}
+    spec = spec_of(**changes)
+    with pytest.raises(UserError) as caught:
+        job_state.refuse_another_jobs(result, spec, key(spec))
+    assert str(caught.value).startswith(f"model_dir: runs/j: it holds the result of another job: {told}")
+    assert str(caught.value).endswith("; undo the change, or choose another model_dir")
+    assert caught.value.code is Exit.USER
+    assert checkpoint.differences({"step": 5, "fits": key(spec_of())}, spec, key(spec))[0].startswith(
+        told.replace("result ", "checkpoint ").partition(";")[0]
+    )
+
+
+@pytest.mark.parametrize("changes", MAY_CHANGE)
+def test_what_decides_nothing_may_change(files: Path, changes: dict[str, Any]) -> None:
+    spec = spec_of(**changes)
+    job_state.refuse_another_jobs({"fits": key(spec_of())}, spec, key(spec))
+    assert checkpoint.differences({"step": 5, "fits": key(spec_of())}, spec, key(spec)) == []
+
+
+def test_ps_and_their_workers_may_change() -> None:
+    def served(workers: int, ps: int) -> dict[str, Any]:
+        tasks = {"worker": workers, "ps": ps}
+        return key(build({"name": "j", "strategy": "parameter_server", "workload": "digits", "tasks": tasks}))
+
+    assert served(2, 1) == served(5, 3)
+
+
+def test_another_content_of_workload_or_dataset_is_another_job(files: Path) -> None:
+    spec = spec_of()
+    before = key(spec)
+    Path("mine.py").write_text(WORKLOAD + "# mended\n")
+    (told,) = compatibility.differences(before, key(spec), "result")
+    assert told.startswith(f"workload_sha256: result {before['workload_sha256'][:12]}..., now ")
+    assert checkpoint.differences({"step": 5, "fits": before}, spec, key(spec)) == [], "underway it may be mended"
+    Path("mine.py").write_text(WORKLOAD)
+    np.savez("mine.npz", x=np.zeros(6))
+    (told,) = compatibility.differences(before, key(spec), "result")
+    assert told.startswith(f"dataset_sha256: result {before['dataset_sha256'][:12]}..., now ")
+    assert checkpoint.differences({"step": 5, "fits": before}, spec, key(spec)) != []
+
+
+def test_what_an_older_version_did_not_write_is_not_compared(files: Path) -> None:
+    old = {"workload": "mine.py", "dataset": "mine.npz", "train.optimizer": "adam"}
+    assert compatibility.differences(old, key(spec_of()), "result") == []
+    assert compatibility.differences(old, key(spec_of(api="keras_fit")), "result") == [
+        "api: result 'loop', now 'keras_fit'"
+    ]
+
+
+def test_a_file_that_is_not_there_is_not_compared(files: Path) -> None:
+    before = key(spec_of())
+    for name in ("mine.py", "mine.npz"):
+        Path(name).unlink()
+    assert compatibility.differences(before, key(spec_of()), "result") == []
+
+
+def test_under_keras_fit_the_length_of_an_epoch_decides(files: Path) -> None:
+    one, other = (spec_of(api="keras_fit", train={"checkpoint_steps": n}) for n in (50, 100))
+    assert compatibility.differences(key(one), key(other), "result") == ["train.checkpoint_steps: result 50, now 100"]
+
+
+@pytest.mark.parametrize(
+    ("train", "complete"),
+    [
+        ({}, True),
+        ({"steps": 101}, False),
+        ({"steps": None, "epochs": 2}, False),
+        ({"steps": None}, False),
+    ],
+)
+def test_a_job_is_complete_when_its_result_has_all_that_is_asked(
+    files: Path, train: dict[str, Any], complete: bool
+) -> None:
+    spec = spec_of(model_dir=str(files))
+    digest = workload.digest(spec)
+    assert job_state.completed(spec, spec.tasks.counts(), digest) == {}
+    fits = {**key(spec), **job_state.steps_asked(spec)}
+    job_state.write_json(job_state.result_path(str(files)), {"status": "succeeded", "steps": 100, "fits": fits})
+    asked = spec_of(model_dir=str(files), train=train)
+    assert bool(job_state.completed(asked, asked.tasks.counts(), digest)) == complete
+    other = spec_of(model_dir=str(files), train={"seed": 1})
+    assert job_state.completed(other, other.tasks.counts(), digest) == {}
+
+
+def test_steps_that_are_asked_for_in_another_way_are_the_same(files: Path) -> None:
+    result = {"steps": 1000, "fits": job_state.steps_asked(spec_of(train={"steps": None}))}
+    assert job_state.has_all_steps(result, spec_of(train={"steps": 1000}))

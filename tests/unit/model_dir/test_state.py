@@ -1,0 +1,131 @@
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from trainer.job.errors import UserError
+from trainer.model_dir import state as job_state
+from trainer.model_dir.state import State
+
+
+@pytest.fixture
+def full(tmp_path: Path) -> Iterator[Path]:
+    """A folder in which nobody can write, root neither: its name is a file's."""
+    path = tmp_path / "file"
+    path.write_text("")
+    yield path / "run"
+    assert path.read_text() == ""
+
+
+def test_the_first_chief_of_a_job_begins_with_its_own_start(tmp_path: Path) -> None:
+    assert job_state.load(str(tmp_path), 123.5) == State(started=123.5)
+
+
+def test_state_comes_back_as_it_was(tmp_path: Path) -> None:
+    state = State(3, 4001, 100.5, 2.25, {"import": 2.25}, 5000.0)
+    job_state.save(str(tmp_path), state)
+    assert job_state.load(str(tmp_path), 999) == state
+    job_state.forget(str(tmp_path))
+    assert job_state.load(str(tmp_path), 999) == State(started=999)
+    job_state.forget(str(tmp_path))
+
+
+@pytest.mark.parametrize("text", ["", "{", "[1]", "\xff", '{"generation": 1'])
+def test_a_state_that_cannot_be_read_is_none(tmp_path: Path, text: str) -> None:
+    (tmp_path / "state.json").write_text(text, encoding="latin-1")
+    assert job_state.load(str(tmp_path), 1) == State(started=1)
+
+
+def test_what_another_version_wrote_is_passed_over(tmp_path: Path) -> None:
+    (tmp_path / "state.json").write_text('{"generation": 7, "colour": "blue"}')
+    assert job_state.load(str(tmp_path), 1) == State(generation=7, started=1)
+
+
+def test_the_result_lies_in_model_dir() -> None:
+    assert job_state.result_path("runs/j") == Path("runs/j/result.json")
+
+
+def test_a_warning_of_a_task_takes_the_place_of_the_one_before(tmp_path: Path) -> None:
+    job_state.set_warning(str(tmp_path), "evaluator:0", "evaluator:0: of no job")
+    path = job_state.result_path(str(tmp_path))
+    assert not path.exists()
+    job_state.write_json(path, {"steps": 5, "warnings": ["evaluator:0: not yet", "another"]})
+    job_state.set_warning(str(tmp_path), "evaluator:0", "evaluator:0: too slow")
+    assert job_state.read_json(path) == {"steps": 5, "warnings": ["another", "evaluator:0: too slow"]}
+    job_state.set_warning(str(tmp_path), "evaluator:0", None)
+    assert job_state.read_json(path) == {"steps": 5, "warnings": ["another"]}
+
+
+# Whole or not at all. -----------------------------------------------------------------------------
+
+
+def test_nothing_but_the_file_is_there_after_writing(tmp_path: Path) -> None:
+    path = tmp_path / "x.json"
+    job_state.write_json(path, {"a": 1})
+    job_state.write_json(path, {"a": 2})
+    assert job_state.read_json(path) == {"a": 2}
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_file_that_cannot_be_written_keeps_what_it_held(tmp_path: Path) -> None:
+    """The kernel refuses to write more than 100 bytes to a file, as a full disk does (setrlimit(2))."""
+    path = tmp_path / "x.json"
+    job_state.write_json(path, {"a": 1})
+    program = f"""
+import pathlib, resource, sys
+from trainer.job.errors import UserError
+from trainer.model_dir import state as job_state
+resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
+try:
+    job_state.write_json(pathlib.Path({str(path)!r}), {{"a": "b" * 200}})
+except UserError as error:
+    sys.exit(str(error))
+"""
+    ended = subprocess.run([sys.executable, "-c", program], stderr=subprocess.PIPE, text=True, check=False)
+    assert ended.stderr == f"model_dir: {path}: cannot be written: File too large\n"
+    assert job_state.read_json(path) == {"a": 1}
+    assert list(tmp_path.iterdir()) == [path]
+
+
+# The lock. ----------------------------------------------------------------------------------------
+
+
+def test_the_lock_makes_the_folder_and_is_free_again_when_its_file_is_closed(tmp_path: Path) -> None:
+    model_dir = str(tmp_path / "a" / "b")
+    for _ in range(2):
+        job_state.lock(model_dir).close()
+
+
+def test_a_folder_in_use_is_refused(tmp_path: Path) -> None:
+    model_dir = str(tmp_path)
+    with job_state.lock(model_dir):
+        for _ in range(2):
+            with pytest.raises(UserError, match="another job is using it"):
+                job_state.lock(model_dir)
+    job_state.lock(model_dir).close()
+
+
+def test_the_lock_ends_with_its_process_however_that_ends(tmp_path: Path) -> None:
+    program = f"""
+import os, signal
+from trainer.model_dir import state as job_state
+held = job_state.lock({str(tmp_path)!r})
+print("held", flush=True)
+input()
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"held\n"
+        with pytest.raises(UserError):
+            job_state.lock(str(tmp_path))
+        process.communicate(b"\n")
+    job_state.lock(str(tmp_path)).close()
+
+
+def test_a_folder_that_cannot_be_made_is_told(full: Path) -> None:
+    with pytest.raises(UserError) as caught:
+        job_state.lock(str(full))
+    assert str(caught.value) == f"model_dir: {full}: cannot be written: Not a directory; choose another one"

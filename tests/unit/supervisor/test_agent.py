@@ -1,0 +1,86 @@
+"""A supervisor's care for its children, with real ones that fail at once: their job is `{}`."""
+
+import asyncio
+import time
+from pathlib import Path
+
+import pytest
+
+from trainer.job.errors import Exit, UserError
+from trainer.job.load import JOB_VARIABLE, build
+from trainer.job.tf_config import tasks_of
+from trainer.supervisor import agent as supervisor_module
+from trainer.supervisor.agent import STANDBY_FAILURES, Supervisor
+from trainer.supervisor.child import Child
+
+SPEC = build({"name": "j", "strategy": "one_device"})
+
+
+@pytest.fixture
+def training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Supervisor:
+    """A supervisor whose child has trained for long enough to get a standby."""
+    monkeypatch.setenv(JOB_VARIABLE, "{}")
+    monkeypatch.setattr(supervisor_module, "STANDBY_AFTER_SECONDS", 0.0)
+    supervisor = Supervisor(SPEC, tasks_of(SPEC)[0], tmp_path / "worker-0.log")
+    supervisor.running = Child(supervisor.task, supervisor._on_child)
+    supervisor.phase, supervisor.first_step_at = "running", time.monotonic() - 1
+    return supervisor
+
+
+def test_a_standby_that_fails_is_told_and_not_started_for_ever(
+    training: Supervisor, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def run() -> int:
+        started = 0
+        for _ in range(STANDBY_FAILURES + 2):
+            await training.look_after_children()
+            if training.spare is not None:
+                started += 1
+                await training.spare.ended()
+        return started
+
+    assert asyncio.run(asyncio.wait_for(run(), 60)) == STANDBY_FAILURES
+    *lost, last = capsys.readouterr().out.splitlines()
+    assert len(lost) == STANDBY_FAILURES
+    assert all(line.startswith("worker:0: standby lost (") and "TRAINER_JOB: name: null: is required" in line
+               for line in lost)  # fmt: skip
+    assert all(line.endswith(f"its log: {training.log}") for line in lost)
+    assert last == "worker:0: 3 standbys were lost in a row; training goes on without one"
+    assert training.failure is None, "training goes on"
+
+
+def test_after_a_standby_failed_the_next_one_waits(training: Supervisor, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervisor_module, "STANDBY_AFTER_SECONDS", 0.5)
+
+    async def run() -> None:
+        await training.look_after_children()
+        assert training.spare is not None
+        await training.spare.ended()
+        await training.look_after_children()
+        assert training.spare is None
+
+    asyncio.run(asyncio.wait_for(run(), 60))
+
+
+def test_a_child_that_cannot_be_started_is_one_line(tmp_path: Path) -> None:
+    supervisor = Supervisor(SPEC, tasks_of(SPEC)[0], tmp_path / "gone" / "worker-0.log")
+    with pytest.raises(UserError, match=r"worker:0: .*gone/worker-0.log: No such file or directory; look at"):
+        asyncio.run(supervisor.go(1, 0))
+
+
+@pytest.mark.parametrize(
+    ("text", "told"), [("x = 1\n", None), ("x = 2\n", "workload: beside.py changed while the job ran")]
+)
+def test_a_file_that_was_edited_until_the_first_step_fails_the_task(
+    tmp_path: Path, text: str, told: str | None
+) -> None:
+    (tmp_path / "mine.py").write_text("def model(): ...\ndef data(shard):\n    import beside\n")
+    (tmp_path / "beside.py").write_text("x = 1\n")
+    spec = build({"name": "j", "strategy": "one_device", "workload": str(tmp_path / "mine.py")})
+    supervisor = Supervisor(spec, tasks_of(spec)[0], tmp_path / "worker-0.log")
+    supervisor.running = Child(supervisor.task, supervisor._on_child)
+    (tmp_path / "beside.py").write_text(text)
+    supervisor._on_child(supervisor.running, {"event": "step", "step": 1})
+    failure = supervisor.report().failure
+    assert (failure is None) == (told is None)
+    assert failure is None or (failure[0] == Exit.USER and failure[1].startswith(str(told)))

@@ -1,0 +1,235 @@
+"""Silence counts only in time in which a process listened; and no duration depends on the wall clock."""
+
+import asyncio
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from trainer import host
+from trainer.job.errors import Exit
+from trainer.job.load import build
+from trainer.job.tf_config import tasks_of
+from trainer.model_dir import state as job_state
+from trainer.supervisor import restart_guard
+from trainer.supervisor.agent import Supervisor
+from trainer.supervisor.chief import Chief
+from trainer.supervisor.child import Child
+from trainer.supervisor.clock import BEAT_SECONDS, LONGEST_GAP, ListeningClock
+
+LOST = 3.0
+
+
+class Times:
+    """The time by a monotonic clock and by one on the wall, which may step."""
+
+    def __init__(self) -> None:
+        self.now, self.wall = 1000.0, 1.7e9
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def time(self) -> float:
+        return self.wall
+
+    def pass_(self, seconds: float) -> None:
+        self.now += seconds
+        self.wall += seconds
+
+
+@pytest.fixture
+def times() -> Times:
+    return Times()
+
+
+def test_time_in_which_nobody_looked_does_not_count(times: Times) -> None:
+    clock = ListeningClock(times.monotonic)
+    begun = clock()
+    for _ in range(10):
+        times.pass_(BEAT_SECONDS)
+        clock()
+    assert clock() - begun == 10 * BEAT_SECONDS
+    times.pass_(12)
+    assert clock() - begun == 10 * BEAT_SECONDS + LONGEST_GAP
+    times.pass_(BEAT_SECONDS)
+    assert clock() - begun == 11 * BEAT_SECONDS + LONGEST_GAP
+
+
+@pytest.fixture
+def chief(tmp_path: Path, times: Times, monkeypatch: pytest.MonkeyPatch) -> Iterator[Chief]:
+    """A chief of two workers that run."""
+    monkeypatch.setattr(time, "time", times.time)
+    deadlines = {"task_lost": LOST, "rendezvous": 20, "progress": 20}
+    spec = build(
+        {
+            "name": "j",
+            "strategy": "multi_worker_mirrored",
+            "tasks": {"worker": 2},
+            "model_dir": str(tmp_path),
+            "deadlines": deadlines,
+        }
+    )
+    supervisor = Supervisor(spec, tasks_of(spec)[0], Path(os.devnull))
+    supervisor.clock = ListeningClock(times.monotonic)
+    chief = Chief(supervisor)
+    yield chief
+    chief._lock.close()
+
+
+def form(chief: Chief) -> None:
+    own = chief._supervisor.report()
+    for report in (own, replace(own, task="worker:1", incarnation="another")):
+        chief._rendezvous.report(report, chief._clock())
+        chief._rendezvous.reachable(report.task, report.incarnation, None, chief._clock())
+    assert chief._rendezvous.phase == "running"
+
+
+def beat(chief: Chief, times: Times, seconds: float) -> None:
+    """As its loop does, without a word from the other."""
+    for _ in range(round(seconds / BEAT_SECONDS)):
+        times.pass_(BEAT_SECONDS)
+        now = chief._clock()
+        chief._rendezvous.report(replace(chief._supervisor.report(), generation=1), now)
+        chief._rendezvous.tick(now)
+
+
+def test_a_chief_that_stood_still_declares_nobody_lost(chief: Chief, times: Times) -> None:
+    form(chief)
+    for seconds in (4 * LOST, 1000.0):  # beyond every deadline
+        times.pass_(seconds)
+        beat(chief, times, 1)
+        assert chief._rendezvous.phase == "running"
+        worker = chief._rendezvous.members["worker:1"].report
+        asyncio.run(chief.answer(replace(worker, generation=1), 0))
+    beat(chief, times, LOST)
+    assert chief._rendezvous.phase == "running"
+    assert not chief._rendezvous.events[1:]
+    beat(chief, times, 1)
+    assert chief._rendezvous.events[-1]["text"] == "worker:1 lost (silent for 3 s), re-forming"
+
+
+def test_a_chief_that_stood_still_while_the_cluster_forms_waits_on(chief: Chief, times: Times) -> None:
+    times.pass_(1000)
+    beat(chief, times, 10)
+    assert chief._rendezvous.phase == "forming"
+    beat(chief, times, 20)
+    assert chief._rendezvous.code is Exit.MISSING
+
+
+def test_a_supervisor_that_stood_still_does_not_take_its_child_for_hung(times: Times, tmp_path: Path) -> None:
+    spec = build({"name": "j", "strategy": "one_device", "deadlines": {"hang": 5}})
+    supervisor = Supervisor(spec, tasks_of(spec)[0], tmp_path / "log")
+    supervisor.clock = ListeningClock(times.monotonic)
+
+    async def run() -> list[str | None]:
+        child = supervisor.running = Child(supervisor.task, supervisor._on_child, supervisor.clock)
+        child.kill = lambda why=None: setattr(child, "killed_for", why)  # type: ignore[method-assign]
+        child.warm, killed = True, []
+        times.pass_(40)
+        await supervisor.look_after_children()
+        killed.append(child.killed_for)
+        for _ in range(5):
+            times.pass_(1)
+            await supervisor.look_after_children()
+        return [*killed, child.killed_for]
+
+    assert asyncio.run(run()) == [None, "no sign of life for 5 s"]
+
+
+def test_progress_is_kept_for_a_chief_that_is_killed(chief: Chief, times: Times, tmp_path: Path) -> None:
+    supervisor = chief._supervisor
+    times.pass_(1e6)  # stood still: its clock and the machine's differ from here on
+    form(chief)
+    child = supervisor.running = Child(supervisor.task, supervisor._on_child, supervisor.clock)
+    child.generation = 1
+
+    async def saved(step: int, seconds: float) -> None:
+        child.status["step"] = step
+        while (state := job_state.load(str(tmp_path), 0)).step != step:
+            times.pass_(seconds)
+            child.last_sign = supervisor.clock()
+            await asyncio.sleep(0.05)
+        assert (state.generation, state.fruitless) == (1, 0)
+
+    async def run() -> None:
+        lead = asyncio.create_task(chief._lead(None))
+        await asyncio.wait_for(saved(5, 0), 10)  # at once: a killed chief would count the generation as fruitless
+        worker = chief._rendezvous.members["worker:1"]
+        worker.seen = chief._clock() + 1000
+        await asyncio.wait_for(saved(7, 1), 20)
+        lead.cancel()
+
+    asyncio.run(run())
+
+
+# The wall. ----------------------------------------------------------------------------------------
+
+
+def test_events_are_told_once_each_whatever_the_wall_clock_does(
+    chief: Chief, times: Times, capsys: pytest.CaptureFixture[str]
+) -> None:
+    form(chief)
+    chief._announce()
+    for number, step in enumerate([-3600, 0, 7200, -1e6]):
+        times.wall += step
+        chief._rendezvous.note(f"event {number}")
+        chief._announce()
+    for number in range(60):
+        chief._rendezvous.note(f"late {number}")
+    chief._announce()
+    chief._announce()
+    told = capsys.readouterr().out.splitlines()
+    assert told == [
+        "generation 1 formed: 2 tasks", *(f"event {n}" for n in range(4)), *(f"late {n}" for n in range(10, 60)),
+    ]  # fmt: skip
+
+
+def test_durations_are_the_same_whatever_the_wall_clock_does(chief: Chief, times: Times) -> None:
+    before = chief.status()["seconds"]
+    for step in (-1e8, 1e8, -5000):
+        times.wall += step
+        assert 0 <= chief.status()["seconds"] - before < 60
+
+
+@pytest.mark.parametrize("started", [0.0, 1.7e9 - 100, 1.7e9 + 1e6])
+def test_a_restarted_chief_counts_on_and_never_below_its_own_age(
+    tmp_path: Path, times: Times, monkeypatch: pytest.MonkeyPatch, started: float
+) -> None:
+    monkeypatch.setattr(time, "time", times.time)
+    job_state.save(str(tmp_path), job_state.State(generation=3, started=started))
+    spec = build({"name": "j", "strategy": "one_device", "model_dir": str(tmp_path)})
+    chief = Chief(Supervisor(spec, tasks_of(spec)[0], Path(os.devnull)))
+    seconds = chief.status()["seconds"]
+    assert seconds >= max(0, times.wall - started)
+    chief._lock.close()
+
+
+def test_a_chief_restarted_on_its_machine_counts_on_whatever_the_wall_clock_does(
+    tmp_path: Path, times: Times, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(time, "time", times.time)
+    begun = time.monotonic()
+    spec = build({"name": "j", "strategy": "one_device", "model_dir": str(tmp_path)})
+    for step in (0.0, 1e6, -3e6):
+        times.wall += step
+        chief = Chief(Supervisor(spec, tasks_of(spec)[0], Path(os.devnull)))
+        age = host.process_age()
+        assert age <= chief.status()["seconds"] + 1
+        assert chief.status()["seconds"] <= age + time.monotonic() - begun + 1
+        chief._save_state()
+        chief._lock.close()
+
+
+def test_a_failure_is_recent_whatever_the_wall_clock_does(
+    tmp_path: Path, times: Times, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(time, "time", times.time)
+    monkeypatch.setenv(restart_guard.RESTARTS_VARIABLE, "9")
+    log = tmp_path / "worker-1.log"
+    restart_guard.remember(log, Exit.USER)
+    for step in (1e6, -2e6, 1e6):
+        times.wall += step
+        assert restart_guard.again(log) is Exit.USER

@@ -1,0 +1,119 @@
+"""Processes that a child starts in every way that Python has, and that outlive it."""
+
+import asyncio
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from trainer.supervisor import orphans
+
+WAYS = {
+    "fork": "if os.fork() == 0: told(); time.sleep(600)",
+    "daemon": """
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0: told(); time.sleep(600)
+    os._exit(0)""",
+    "multiprocessing fork": "multiprocessing.get_context('fork').Process(target=sleep).start()",
+    "multiprocessing spawn": "multiprocessing.get_context('spawn').Process(target=sleep).start()",
+    "multiprocessing forkserver": "multiprocessing.get_context('forkserver').Process(target=sleep).start()",
+    "Popen": "subprocess.Popen([sys.executable, __file__])",
+    "Popen in a session of its own": "subprocess.Popen([sys.executable, __file__], start_new_session=True)",
+    "Popen without environment": "subprocess.Popen([sys.executable, __file__], env={})",
+}
+PROGRAM = """
+import multiprocessing, os, pathlib, subprocess, sys, time
+def told(): pathlib.Path({told!r}).write_text(str(os.getpid()) + '\\n')
+def sleep(): told(); time.sleep(600)
+if __name__ == '__main__':
+    if os.getppid() != {parent}: sleep()  # started by Popen
+    {way}
+    sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[[str, str], tuple["subprocess.Popen[bytes]", int]]]:
+    """Runs a program that starts a process in that way, with that mark; gives it, and the process id of the other."""
+    started = []
+
+    def start(way: str, mark: str) -> tuple["subprocess.Popen[bytes]", int]:
+        (tmp_path / "pid").unlink(missing_ok=True)
+        told, program = tmp_path / "pid", tmp_path / "program.py"
+        lines = WAYS[way].replace("\n", "\n    ")
+        program.write_text(PROGRAM.format(told=str(told), parent=os.getpid(), way=lines))
+        leader = subprocess.Popen(
+            [sys.executable, str(program)], env={**os.environ, orphans.VARIABLE: mark}, start_new_session=True,
+            stdin=subprocess.PIPE,
+        )  # fmt: skip
+        started.append(leader)
+        deadline = time.monotonic() + 30
+        while not told.exists() or not told.read_text().endswith("\n"):
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        return leader, int(told.read_text())
+
+    yield start
+    for leader in started:
+        orphans.kill_group(leader.pid)
+        leader.communicate()
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_what_a_child_started_ends_with_it(
+    way: str, start: Callable[..., tuple["subprocess.Popen[bytes]", int]]
+) -> None:
+    mark = orphans.mark(os.getpid())
+    leader, other = start(way, mark)
+    leader.kill()
+    leader.wait()
+    assert orphans._started(other), "it outlives its parent"
+    asyncio.run(orphans.end(mark, leader.pid))
+    assert not orphans._started(other)
+
+
+def test_the_port_of_a_process_that_ended_is_free() -> None:
+    """Its memory goes first, which takes a while."""
+    program = """
+import socket, time
+listener, memory = socket.create_server(("127.0.0.1", 0)), b"x" * (500 << 20)
+print(listener.getsockname()[1], flush=True)
+time.sleep(600)
+"""
+    mark = orphans.mark(os.getpid())
+    environ = {**os.environ, orphans.VARIABLE: mark}
+    with subprocess.Popen([sys.executable, "-c", program], env=environ, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        port = int(process.stdout.readline())
+        asyncio.run(orphans.end(mark, process.pid))
+        socket.create_server(("127.0.0.1", port)).close()
+
+
+def test_those_of_other_children_are_left_alone(start: Callable[..., tuple["subprocess.Popen[bytes]", int]]) -> None:
+    leader, other = start("daemon", orphans.mark(7))
+    asyncio.run(orphans.end(orphans.mark(8), other))
+    asyncio.run(orphans.end_left_over())
+    assert orphans._started(other), "their supervisor, this process, lives"
+    asyncio.run(orphans.end(orphans.mark(7), leader.pid))
+    assert not orphans._started(other)
+
+
+def test_those_of_a_supervisor_that_is_gone_are_left_over(
+    start: Callable[..., tuple["subprocess.Popen[bytes]", int]],
+) -> None:
+    namespace, pid, started, number = orphans.mark(1).split(":")
+    another = f"{namespace}:{pid}:{int(started) + 1}:{number}"  # the same process id, at another time
+    _, other = start("daemon", f"1{another}")
+    asyncio.run(orphans.end_left_over())
+    assert orphans._started(other), "of another pid namespace: that of a container"
+    asyncio.run(orphans.end(f"1{another}", other))
+    assert not orphans._started(other)
+    _, other = start("daemon", another)
+    asyncio.run(orphans.end_left_over())
+    assert not orphans._started(other)

@@ -1,0 +1,52 @@
+"""A failure for good is repeated at once, as often as Docker restarts; and then forgotten."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from trainer.job.errors import Exit
+from trainer.supervisor import restart_guard
+
+
+@pytest.fixture
+def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv(restart_guard.RESTARTS_VARIABLE, "2")
+    return tmp_path / "worker-1.log"
+
+
+def test_as_often_as_docker_restarts_it_and_no_more(log: Path) -> None:
+    assert restart_guard.again(log) is None
+    restart_guard.remember(log, Exit.DIVERGED)
+    assert [restart_guard.again(log) for _ in range(4)] == [Exit.DIVERGED, Exit.DIVERGED, None, None]
+
+
+@pytest.mark.parametrize("code", [Exit.OK, Exit.STOPPED, Exit.CHIEF_LOST])
+def test_not_what_may_fare_better(log: Path, code: Exit) -> None:
+    restart_guard.remember(log, code)
+    assert restart_guard.again(log) is None
+
+
+def test_not_later(log: Path) -> None:
+    restart_guard.remember(log, Exit.USER)
+    (note,) = log.parent.iterdir()
+    old = json.loads(note.read_text())
+    note.write_text(json.dumps({**old, "time": old["time"] - restart_guard.RECENT_SECONDS - 1}))
+    assert restart_guard.again(log) is None
+
+
+def test_not_where_nobody_restarts_blindly(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(restart_guard.RESTARTS_VARIABLE)
+    restart_guard.remember(log, Exit.USER)
+    assert list(log.parent.iterdir()) == []
+
+
+def test_a_full_disk_takes_the_changes(log: Path) -> None:
+    restart_guard.remember(log, Exit.USER)
+    (note,) = log.parent.iterdir()
+    size = note.stat().st_size
+    restart_guard.again(log)
+    assert note.stat().st_size == size
+    json.loads(note.read_text())

@@ -1,0 +1,111 @@
+"""The compose file as data: what compose would make of it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from trainer.job.errors import UserError
+from trainer.job.load import build
+from trainer.job.spec import JobSpec
+from trainer.targets.compose import render as compose
+
+
+def spec(**more: Any) -> JobSpec:
+    return build({"name": "j", "strategy": "multi_worker_mirrored", "tasks": {"worker": 2}, **more})
+
+
+def services(*specs: JobSpec) -> Any:
+    jobs = {"" if len(specs) == 1 else job.name: job for job in specs}
+    return yaml.safe_load(compose.render(jobs, "trainer render"))["services"]
+
+
+def test_each_task_has_its_own_tf_config_and_the_same_cluster() -> None:
+    found = [json.loads(services(spec())[f"j-worker-{i}"]["environment"]["TF_CONFIG"]) for i in (0, 1)]
+    assert [config["task"] for config in found] == [{"type": "worker", "index": 0}, {"type": "worker", "index": 1}]
+    assert found[0]["cluster"] == found[1]["cluster"] == {"worker": ["j-worker-0:2222", "j-worker-1:2222"]}
+
+
+def test_the_job_reaches_the_task_as_it_was_but_for_its_files() -> None:
+    job = spec(workload="some/where/mine.py", dataset="/data/d.npz", model_dir="/srv/out", train={"steps": 7})
+    worker = services(job)["j-worker-0"]
+    told = build(json.loads(worker["environment"]["TRAINER_JOB"]))
+    assert told == job.model_copy(update={"workload": "mine.py", "dataset": "d.npz", "model_dir": None})
+    assert worker["volumes"] == [
+        "/srv/out:/workspace/runs/j",
+        "./some/where/mine.py:/workspace/mine.py:ro",
+        "/data/d.npz:/workspace/d.npz:ro",
+        "j-report-secret:/run/trainer:ro",
+    ]
+
+
+def test_modules_beside_the_workload_come_with_it(tmp_path: Path) -> None:
+    (tmp_path / "two").mkdir()
+    for name, text in {"mine.py": "import one\n", "one.py": "import two\n", "two/__init__.py": "", "x.py": ""}.items():
+        (tmp_path / name).write_text(text)
+    volumes = services(spec(workload=str(tmp_path / "mine.py")))["j-worker-1"]["volumes"]
+    assert [volume for volume in volumes if str(tmp_path) in volume] == [
+        f"{tmp_path}/{name}:/workspace/{name}:ro" for name in ("mine.py", "one.py", "two")
+    ]
+
+
+@pytest.mark.parametrize("name", ["$HOME", "it's", "a: b #c", "\u2028", 'say "so"', "{{ x }}"])
+def test_no_text_is_expanded_or_breaks_the_file(name: str) -> None:
+    worker = services(spec(dataset=f"/{name}.npz"))["j-worker-0"]
+    # Compose replaces $$ by $.
+    assert json.loads(worker["environment"]["TRAINER_JOB"].replace("$$", "$"))["dataset"] == f"{name}.npz"
+
+
+def test_limits_and_gpus_come_from_the_spec() -> None:
+    job = spec(tasks={"worker": {"replicas": 1, "cpu": 1.5, "memory": "1.5Gi", "gpus": 2}})
+    worker = services(job)["j-worker-0"]
+    assert worker["image"] == "trainer:cuda"
+    assert worker["deploy"]["resources"] == {
+        "limits": {"cpus": "1.5", "memory": 1610612736},
+        "reservations": {"devices": [{"driver": "nvidia", "count": 2, "capabilities": ["gpu"]}]},
+    }
+    assert "deploy" not in services(spec())["j-worker-0"]
+
+
+def test_every_container_is_locked_down() -> None:
+    for name, service in services(spec(tasks={"worker": 1, "evaluator": 1}), spec(name="k")).items():
+        assert service["read_only"] is True, name
+        assert service["cap_drop"] == ["ALL"], name
+        assert service["security_opt"] == ["no-new-privileges:true"], name
+        assert ("ports" in service) == (name == "tensorboard"), name
+
+
+def test_the_last_service_waits_for_the_chief() -> None:
+    assert services(spec())["j"]["depends_on"] == {"j-worker-0": {"condition": "service_completed_successfully"}}
+    assert "j-chief-0" in services(spec(tasks={"chief": 1, "worker": 1}))["j"]["depends_on"]
+
+
+def test_time_to_stop_is_the_specs_and_some_more() -> None:
+    assert services(spec(deadlines={"stop": 30}))["j-worker-0"]["stop_grace_period"] == "34s"
+
+
+@pytest.mark.parametrize("name", ["j", "tensorboard"])
+def test_a_name_that_is_taken_is_refused(name: str) -> None:
+    with pytest.raises(UserError, match=f"name: '{name}': is taken"):
+        compose.render({"a": spec(), "b": spec(name=name)}, "trainer render")
+
+
+def test_a_jobs_secret_is_mounted_by_its_tasks_only() -> None:
+    mounts = {
+        name: [each for each in service["volumes"] if "secret" in each]
+        for name, service in services(spec(tasks={"worker": 1, "evaluator": 1}), spec(name="k")).items()
+    }
+    written, read = "j-report-secret:/run/trainer", "j-report-secret:/run/trainer:ro"
+    others = {name: each for name, each in mounts.items() if written in each or read in each}
+    assert others == {"j-report-secret": [written], "j-worker-0": [read], "j-evaluator-0": [read]}
+    done = {"condition": "service_completed_successfully"}
+    assert services(spec())["j-worker-0"]["depends_on"] == {"j-report-secret": done}
+
+
+def test_a_name_that_a_secret_has_is_refused() -> None:
+    with pytest.raises(UserError, match="name: 'j-report-secret': is taken"):
+        compose.render({"a": spec(), "b": spec(name="j-report-secret")}, "trainer render")

@@ -1,0 +1,79 @@
+"""What a server says that cannot be had for a test: one that is too old, one that talks nonsense."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.unit.cli.test_main import trainer
+from trainer.job.errors import Exit
+
+SPEC = {"name": "j", "strategy": "multi_worker_mirrored", "workload": "digits", "tasks": {"worker": 1}}
+
+
+@pytest.fixture
+def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, str]]:
+    """A server that answers each path with what the test puts there, and a kubeconfig that names it."""
+    answers: dict[str, str] = {}
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            body = answers.get(self.path, "{}").encode()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    http = HTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=http.serve_forever)
+    thread.start()
+    context: dict[str, Any] = {
+        "current-context": "c",
+        "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u"}}],
+        "clusters": [{"name": "k", "cluster": {"server": f"http://127.0.0.1:{http.server_port}"}}],
+        "users": [{"name": "u", "user": {}}],
+    }
+    (tmp_path / "config").write_text(yaml.safe_dump(context))
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "config"))
+    yield answers
+    http.shutdown()
+    thread.join()
+    http.server_close()
+
+
+@pytest.mark.parametrize(
+    ("version", "line"),
+    [
+        (json.dumps({"major": "1", "minor": "28+"}), "Kubernetes 1.28 is too old for a Job's spec.podFailurePolicy"),
+        ("<html>", "http://127.0.0.1:"),
+    ],
+    ids=["old", "another program"],
+)
+def test_a_server_that_will_not_do_is_named(server: dict[str, str], tmp_path: Path, version: str, line: str) -> None:
+    server["/version"] = version
+    path = tmp_path / "job.yaml"
+    path.write_text(yaml.safe_dump(SPEC))
+    ended = trainer("submit", str(path))
+    assert ended.returncode == Exit.TARGET, ended.stderr
+    assert line in ended.stderr
+    assert ended.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("text", ["", "{{", "[1]", "current-context: x"])
+def test_a_kubeconfig_that_is_none_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    (tmp_path / "config").write_text(text)
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "config"))
+    ended = trainer("status")
+    assert ended.returncode == Exit.TARGET
+    assert ended.stderr.startswith("trainer: no Kubernetes to talk to (")
+    assert ended.stderr.count("\n") == 1

@@ -1,0 +1,106 @@
+"""Why a task waits or how it ended, from objects as an API server gives them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from trainer.targets.kubernetes import pods
+from trainer.targets.kubernetes.render import COMPONENT, INSTANCE
+
+JOB = {
+    "metadata": {"name": "j-worker", "labels": {COMPONENT: "worker", INSTANCE: "j"}},
+    "spec": {"completions": 2},
+    "status": {},
+}
+
+
+def pod(index: int = 0, created: str = "2026-01-01T00:00:00Z", **status: Any) -> dict[str, Any]:
+    labels = {COMPONENT: "worker", INSTANCE: "j", "batch.kubernetes.io/job-completion-index": str(index)}
+    return {
+        "metadata": {"name": f"j-worker-{index}-{created[17:19]}", "labels": labels, "creationTimestamp": created},
+        "spec": {"nodeName": "n", "volumes": [{"name": "runs", "persistentVolumeClaim": {"claimName": "j"}}]},
+        "status": {"phase": "Pending", **status},
+    }
+
+
+def state(**state: Any) -> dict[str, Any]:
+    return {"containerStatuses": [{"state": state}]}
+
+
+def event(kind: str, name: str, reason: str, message: str, time: str = "2026-01-01T00:00:01Z") -> dict[str, Any]:
+    return {
+        "involvedObject": {"kind": kind, "name": name},
+        "reason": reason,
+        "message": message,
+        "lastTimestamp": time,
+    }
+
+
+def row(*found: dict[str, Any], claims: Any = (), warnings: Any = ()) -> dict[str, Any]:
+    return pods.tasks([JOB], found, claims, warnings)["worker:0"]
+
+
+UNSCHEDULABLE = [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes"}]
+CLAIM = {"metadata": {"name": "j"}, "status": {"phase": "Pending"}}
+
+
+@pytest.mark.parametrize(
+    ("status", "more", "why"),
+    [
+        (state(waiting={"reason": "ErrImagePull", "message": "no\nsuch"}), {}, "ErrImagePull: no such"),
+        (state(waiting={"reason": "ContainerCreating"}), {}, ""),
+        (
+            state(waiting={"reason": "ContainerCreating"}),
+            {"warnings": [event("Pod", "j-worker-0-00", "FailedMount", "gone")]},
+            "FailedMount: gone",
+        ),
+        ({}, {"warnings": [event("Pod", "j-worker-0-00", "Unhealthy", "not ready yet")]}, ""),
+        ({"conditions": UNSCHEDULABLE}, {}, "Unschedulable: 0/3 nodes"),
+        (
+            {"conditions": UNSCHEDULABLE},
+            {"claims": [CLAIM], "warnings": [event("PersistentVolumeClaim", "j", "Failed", "no class")]},
+            "Unschedulable: 0/3 nodes; claim j is not bound: Failed: no class",
+        ),
+        ({}, {"claims": [{**CLAIM, "metadata": {"name": "another"}}]}, ""),
+    ],
+)
+def test_why_a_pod_waits(status: Any, more: Any, why: str) -> None:
+    found = row(pod(**status), **more)
+    assert (found["state"], found["why"]) == ("pending", why)
+
+
+def test_the_last_warning_about_a_job_tells_why_it_has_no_pod() -> None:
+    warnings = [
+        event("Job", "j-worker", "FailedCreate", "new", "2026-01-01T00:00:09Z"),
+        event("Job", "j-worker", "FailedCreate", "old"),
+    ]
+    assert row(warnings=warnings) == {
+        "state": "missing", "code": 0, "node": "", "restarts": 0, "why": "FailedCreate: new",
+    }  # fmt: skip
+
+
+def test_the_newest_pod_counts_and_the_others_are_restarts() -> None:
+    killed = state(terminated={"exitCode": 137, "reason": "OOMKilled"})
+    older = pod(created="2026-01-01T00:00:00Z", phase="Failed", **killed)
+    newer = pod(created="2026-01-01T00:00:05Z", phase="Running", **state(running={}))
+    assert row(older)["why"] == "OOMKilled"
+    found = row(newer, older)
+    assert (found["state"], found["restarts"], found["why"]) == ("running", 1, "")
+
+
+def test_a_failed_task_is_quoted() -> None:
+    said = "worker:0 of j is here\ntrainer: asked for 1 GPU\n"
+    found = row(pod(phase="Failed", **state(terminated={"exitCode": 12, "message": said, "reason": "Error"})))
+    assert (found["code"], found["why"]) == (12, "trainer: asked for 1 GPU")
+
+
+def test_every_index_has_a_row() -> None:
+    assert list(pods.tasks([JOB], [pod(1)], [], [])) == ["worker:0", "worker:1"]
+
+
+@pytest.mark.parametrize(("kind", "ended"), [("Complete", "done"), ("Failed", "failed"), ("Suspended", None)])
+def test_the_condition_of_a_job_ends_it(kind: str, ended: str | None) -> None:
+    assert pods.ended({"status": {"conditions": [{"type": kind, "status": "True"}]}}) == ended
+    assert pods.ended({"status": {"conditions": [{"type": kind, "status": "False"}]}}) is None

@@ -1,0 +1,253 @@
+"""The manifests as data: what Kubernetes would make of them."""
+
+from __future__ import annotations
+
+import base64
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from trainer.job import tf_config
+from trainer.job.errors import Exit, UserError
+from trainer.job.load import build, load_environment
+from trainer.job.spec import JobSpec
+from trainer.targets.kubernetes import render as kubernetes
+
+
+def spec(**more: Any) -> JobSpec:
+    return build({"name": "j", "strategy": "multi_worker_mirrored", "tasks": {"worker": 3}, **more})
+
+
+def ps(workers: int = 2, **more: Any) -> JobSpec:
+    return spec(**{"strategy": "parameter_server", "tasks": {"worker": workers, "ps": 1}, **more})
+
+
+def manifests(job: JobSpec) -> dict[tuple[str, str], Any]:
+    found = list(yaml.safe_load_all(kubernetes.render(job, "trainer render")))
+    return {(each["kind"], each["metadata"]["name"]): each for each in found}
+
+
+def jobs(job: JobSpec) -> dict[str, Any]:
+    return {name: each for (kind, name), each in manifests(job).items() if kind == "Job"}
+
+
+def pod(job: JobSpec, name: str) -> Any:
+    return jobs(job)[name]["spec"]["template"]["spec"]
+
+
+def environment(job: JobSpec, name: str, index: int) -> dict[str, str]:
+    """The variables of a pod's container, as the kubelet makes them."""
+    (config,) = (each["data"] for (kind, _), each in manifests(job).items() if kind == "ConfigMap")
+    variables: dict[str, str] = {}
+    for each in pod(job, name)["containers"][0]["env"]:
+        if "value" in each:
+            value = each["value"]
+            for known, text in variables.items():
+                value = value.replace(f"$({known})", text)
+        elif "fieldRef" in each["valueFrom"]:
+            value = str(index)
+        elif "secretKeyRef" in each["valueFrom"]:
+            continue
+        else:
+            value = config[each["valueFrom"]["configMapKeyRef"]["key"]]
+        variables[each["name"]] = value
+    return variables
+
+
+@pytest.mark.parametrize("job", [spec(), ps(), ps(tasks={"worker": 2, "ps": 2, "evaluator": 1})])
+def test_every_pod_finds_its_task_in_one_cluster(job: JobSpec) -> None:
+    tasks = []
+    for name, each in jobs(job).items():
+        for index in range(each["spec"]["completions"]):
+            task = tf_config.from_environment(job, environment(job, name, index))
+            tasks.append(task)
+            if task.address:
+                assert task.address[0] == f"{name}-{index}.j"
+                assert pod(job, name)["subdomain"] == "j"
+    assert len({task.digest for task in tasks}) == 1
+    assert len(tasks) == sum(job.tasks.counts().values())
+
+
+def test_without_a_chief_worker_0_is_it() -> None:
+    assert {name: each["spec"]["completions"] for name, each in jobs(spec()).items()} == {"j-chief": 1, "j-worker": 2}
+    assert list(jobs(spec(tasks={"worker": 1}))) == ["j-chief"]
+
+
+def test_the_job_reaches_the_pod_as_it_was_but_for_its_files(tmp_path: Path) -> None:
+    workload = tmp_path / "mine.py"
+    workload.write_text("x = 'ä'\n")
+    job = spec(workload=str(workload), train={"steps": 7}, kubernetes={"labels": {"a": "b"}})
+    told = load_environment(environment(job, "j-worker", 0))
+    assert told == spec(workload="mine.py", train={"steps": 7}, kubernetes={"labels": {"a": "b"}})
+    (config,) = (each for (kind, _), each in manifests(job).items() if kind == "ConfigMap")
+    assert base64.b64decode(config["binaryData"]["mine.py"]) == workload.read_bytes()
+    mounts = pod(job, "j-worker")["containers"][0]["volumeMounts"]
+    assert {"name": "files", "mountPath": "/workspace/mine.py", "subPath": "mine.py", "readOnly": True} in mounts
+
+
+def test_modules_beside_the_workload_come_with_it(tmp_path: Path) -> None:
+    (tmp_path / "two" / "deep").mkdir(parents=True)
+    files = {"mine.py": "import one\n", "one.py": "import two\n", "two/__init__.py": "", "two/deep/a.txt": "ä"}
+    for name, text in {**files, "unused.py": ""}.items():
+        (tmp_path / name).write_text(text)
+    job = spec(workload=str(tmp_path / "mine.py"))
+    (config,) = (each for (kind, _), each in manifests(job).items() if kind == "ConfigMap")
+    mounts = {
+        mount["mountPath"].removeprefix("/workspace/"): mount["subPath"]
+        for mount in pod(job, "j-worker")["containers"][0]["volumeMounts"]
+        if mount["name"] == "files"
+    }
+    assert {n: base64.b64decode(config["binaryData"][key]).decode() for n, key in mounts.items()} == files
+    assert set(config["binaryData"]) == {"mine.py", "one.py", "two.__init__.py", "two.deep.a.txt"}
+
+
+def test_modules_that_are_too_big_for_a_config_map_are_refused_by_name(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("import one\n")
+    (tmp_path / "one.py").write_text("#" * 2**20)
+    with pytest.raises(UserError, match=r"^mine\.py, one\.py: the job's ConfigMap would have 1,0"):
+        manifests(spec(workload=str(tmp_path / "mine.py")))
+
+
+def test_another_spec_is_another_config_map() -> None:
+    names = {name for steps in (7, 8) for kind, name in manifests(spec(train={"steps": steps})) if kind == "ConfigMap"}
+    assert len(names) == 2
+
+
+@pytest.mark.parametrize(
+    ("volume", "source", "claims"),
+    [
+        ({}, {"persistentVolumeClaim": {"claimName": "j"}}, ["j"]),
+        ({"claim": "mine"}, {"persistentVolumeClaim": {"claimName": "mine"}}, []),
+        ({"claim": "j"}, {"persistentVolumeClaim": {"claimName": "j"}}, []),
+        ({"host_path": "/runs"}, {"hostPath": {"path": "/runs", "type": "DirectoryOrCreate"}}, []),
+        ({"empty_dir": True}, {"emptyDir": {}}, []),
+    ],
+)
+def test_only_chief_and_evaluator_hold_the_volume(volume: Any, source: Any, claims: list[str]) -> None:
+    job = ps(tasks={"worker": 1, "ps": 1, "evaluator": 1}, kubernetes={"volume": volume})
+    held = {name: pod(job, name)["volumes"][0] for name in jobs(job)}
+    with_it, without = {"name": "runs", **source}, {"name": "runs", "emptyDir": {}}
+    assert held == {"j-chief": with_it, "j-evaluator": with_it, "j-worker": without, "j-ps": without}
+    assert [name for kind, name in manifests(job) if kind == "PersistentVolumeClaim"] == claims
+
+
+def test_no_manifest_holds_the_secret_that_pods_may_have() -> None:
+    for name in jobs(spec()):
+        (reference,) = (
+            each["valueFrom"] for each in pod(spec(), name)["containers"][0]["env"] if each["name"] == "TRAINER_SECRET"
+        )
+        assert reference == {"secretKeyRef": {"name": "j-report-secret", "key": "secret", "optional": True}}
+    made = [kubernetes.secret(spec()) for _ in range(2)]
+    assert made[0]["stringData"] != made[1]["stringData"]
+    assert made[0]["metadata"] == {
+        "name": "j-report-secret",
+        "labels": manifests(spec())["Service", "j"]["metadata"]["labels"],
+    }
+
+
+def test_exit_codes_decide_about_another_pod() -> None:
+    rules = jobs(spec())["j-chief"]["spec"]["podFailurePolicy"]["rules"]
+    by_action = {rule["action"]: rule["onExitCodes"]["values"] for rule in rules if "onExitCodes" in rule}
+    assert by_action["Ignore"] == [Exit.STOPPED]
+    assert not any(Exit(code).retryable for code in by_action["FailJob"])
+    # Whatever no rule names counts against backoffLimit.
+    named = {Exit.OK, *by_action["Ignore"], *by_action["FailJob"]}
+    assert set(Exit) - named == {Exit.CHIEF_LOST}
+
+
+def test_limits_requests_and_gpus_come_from_the_spec() -> None:
+    group = {"replicas": 2, "cpu": 1.5, "memory": "1.5Gi", "gpus": 2}
+    container = pod(spec(tasks={"worker": group}), "j-worker")["containers"][0]
+    limits = {"cpu": "1.5", "memory": "1.5Gi", "nvidia.com/gpu": "2"}
+    assert container["resources"] == {"requests": limits, "limits": limits}
+    assert container["image"] == "trainer:cuda"
+    other = spec(tasks={"worker": group}, kubernetes={"gpu_resource": "amd.com/gpu"})
+    assert pod(other, "j-chief")["containers"][0]["resources"]["limits"]["amd.com/gpu"] == "2"
+
+
+@pytest.mark.parametrize("value", ["$(HOME)", "$HOME", "it's", "a: b #c", "\u2028", 'say "so"', "{{ x }}", "yes"])
+def test_no_text_is_expanded_or_breaks_the_file(value: str) -> None:
+    variables = environment(spec(kubernetes={"env": {"X": value}}), "j-worker", 0)
+    # The kubelet replaces $$ by $.
+    assert variables["X"].replace("$$", "$") == value
+
+
+def test_a_thousand_workers_are_as_many_objects_as_two() -> None:
+    text = kubernetes.render(ps(1000), "trainer render")
+    assert len(text.encode()) < 100_000
+    assert len(manifests(ps(1000))) == len(manifests(ps(2)))
+
+
+def test_what_kubernetes_would_refuse_is_refused(tmp_path: Path) -> None:
+    big = tmp_path / "big.npz"
+    big.write_bytes(b"0" * 2**20)
+    with pytest.raises(
+        UserError, match=r"big.npz: the job's ConfigMap would have 1,048,\d\d\d bytes.* allows 1,048,576"
+    ):
+        kubernetes.render(spec(dataset=str(big)), "")
+    blank = tmp_path / "a b.py"
+    blank.touch()
+    with pytest.raises(UserError, match="a ConfigMap allows letters"):
+        kubernetes.render(spec(workload=str(blank)), "")
+    with pytest.raises(UserError, match=r"missing.py'?: cannot be read"):
+        kubernetes.render(spec(workload=str(tmp_path / "missing.py")), "")
+    with pytest.raises(UserError, match=r"model_dir: '/x': .*kubernetes\.volume"):
+        kubernetes.render(spec(model_dir="/x"), "")
+
+
+def test_jobs_start_suspended_where_asked() -> None:
+    for settings, suspended in (({}, False), ({"suspend": True}, True), ({"queue": "q"}, True)):
+        assert {each["spec"]["suspend"] for each in jobs(spec(kubernetes=settings)).values()} == {suspended}
+
+
+def test_nothing_but_peers_and_names_is_reached_unless_asked() -> None:
+    policy = manifests(spec())["NetworkPolicy", "j"]["spec"]
+    assert policy["policyTypes"] == ["Ingress", "Egress"]
+    peers = {"podSelector": {"matchLabels": manifests(spec())["Service", "j"]["spec"]["selector"]}}
+    assert [rule.get("from") for rule in policy["ingress"]] == [[peers]]
+    assert [rule.get("to") for rule in policy["egress"]] == [[peers], None]
+    assert {port["port"] for port in policy["egress"][1]["ports"]} == {53}
+    assert manifests(spec(kubernetes={"egress": True}))["NetworkPolicy", "j"]["spec"]["policyTypes"] == ["Ingress"]
+
+
+def test_the_queue_is_told_to_kueue() -> None:
+    labels = jobs(spec(kubernetes={"queue": "research"}))["j-worker"]["metadata"]["labels"]
+    assert labels["kueue.x-k8s.io/queue-name"] == "research"
+
+
+@pytest.mark.parametrize(
+    ("image", "tensorboard"),
+    [
+        (None, "trainer:tensorboard"),
+        ("trainer:cpu", "trainer:tensorboard"),
+        ("registry.example:5000/team/trainer:cpu", "registry.example:5000/team/trainer:tensorboard"),
+        ("registry.example/mine@sha256:0123", "registry.example/trainer:tensorboard"),
+    ],
+)
+def test_tensorboard_follows_the_chief_and_its_image_that_of_the_tasks(image: str | None, tensorboard: str) -> None:
+    job = ps(image=image, tasks={"worker": 2, "ps": 1, "evaluator": 1}, kubernetes={"tensorboard": True})
+    beside = {name: [each["image"] for each in pod(job, name).get("initContainers", [])] for name in jobs(job)}
+    assert beside == {"j-chief": [tensorboard], "j-evaluator": [], "j-worker": [], "j-ps": []}
+    (sidecar,) = pod(job, "j-chief")["initContainers"]
+    assert sidecar["restartPolicy"] == "Always"
+    own = ps(kubernetes={"tensorboard": True, "tensorboard_image": "mine:1"})
+    assert pod(own, "j-chief")["initContainers"][0]["image"] == "mine:1"
+
+
+def test_a_pod_affinity_of_the_users_is_kept_beside_ours() -> None:
+    rule, preferred = (
+        "requiredDuringSchedulingIgnoredDuringExecution",
+        "preferredDuringSchedulingIgnoredDuringExecution",
+    )
+    theirs = {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "cache"}}}
+    affinity = {"podAffinity": {rule: [theirs], preferred: []}, "nodeAffinity": {"x": "y"}}
+    job = ps(tasks={"worker": 1, "ps": 1, "evaluator": 1}, kubernetes={"affinity": affinity})
+    assert pod(job, "j-worker")["affinity"] == affinity
+    found = pod(job, "j-evaluator")["affinity"]
+    assert found["nodeAffinity"] == {"x": "y"}
+    assert found["podAffinity"][preferred] == []
+    assert found["podAffinity"][rule][0] == theirs
+    (ours,) = found["podAffinity"][rule][1:]
+    assert ours["labelSelector"]["matchLabels"]["app.kubernetes.io/component"] == "chief"

@@ -1,0 +1,426 @@
+"""`trainer local` with stand-ins for its tasks: real processes that live, die and misbehave as they are told."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trainer.job.errors import Exit
+from trainer.job.load import JOB_VARIABLE, build, load_environment
+from trainer.job.spec import JobSpec
+from trainer.job.tf_config import from_environment, tasks_of
+from trainer.targets.local import ports
+from trainer.targets.local import run as local
+
+# A stand-in runs the code that its first argument, an object in JSON, holds for its name; without any it succeeds.
+STAND_IN = """
+import json, os, signal, sys, time
+task = json.loads(os.environ["TF_CONFIG"])["task"]
+name = f"{task['type']}:{task['index']}"
+def say(text): print(text, flush=True)
+def once(what):  # whether it is the first time, over all processes
+    try: os.mkdir(what)
+    except FileExistsError: return False
+    return True
+def die(): os.kill(os.getpid(), signal.SIGKILL)
+def when_told(code):  # leave with this code at SIGTERM
+    signal.signal(signal.SIGTERM, lambda *_: (say("told"), os._exit(code)))
+def forever():
+    while True: signal.pause()
+exec(json.loads(sys.argv[1]).get(name, ""))
+"""
+
+
+def stand_in(**tasks: str) -> list[str]:
+    """A task command; `worker_1="die()"` is what worker:1 does."""
+    return [sys.executable, "-S", "-c", STAND_IN, json.dumps({k.replace("_", ":"): v for k, v in tasks.items()})]
+
+
+@pytest.fixture
+def spec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> JobSpec:
+    """Of chief:0, worker:0, worker:1 and ps:0, to be run in a folder of its own; nobody waits for long."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(local, "BACKOFF_SECONDS", (0.01,))
+    return make()
+
+
+def make(**more: Any) -> JobSpec:
+    tasks = {"ps": 1, "worker": 2, **more.pop("tasks", {})}
+    return build({"name": "j", "strategy": "parameter_server", "workload": "digits", "tasks": tasks, **more})
+
+
+def fifo(name: str) -> None:
+    """For one process to wait for another: `open(name).read()` and `open(name, "w")` meet."""
+    os.mkfifo(name)
+
+
+def gone(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    return False
+
+
+# Its end. ---------------------------------------------------------------------------------------------
+
+
+def test_a_job_of_tasks_that_succeed(spec: JobSpec, capfd: pytest.CaptureFixture[str]) -> None:
+    Path("runs/j").mkdir(parents=True)
+    Path("runs/j/result.json").write_text('{"status": "succeeded", "steps": 1000, "test_accuracy": 0.9712}')
+    code = local.run(spec, check="trainer check my.yaml", command=stand_in(worker_1='say("hello"); sys.exit(0)'))
+    out, err = capfd.readouterr()
+    assert code == Exit.OK
+    assert "worker:1 | hello\n" in out
+    assert err == ""
+    told = {line.split("  ")[0]: line.split("  ")[-1].strip() for line in out.splitlines() if "  " in line}
+    assert (told["status"], told["steps"], told["test_accuracy"]) == ("succeeded", "1,000", "0.9712")
+    assert told["result"] == "runs/j/result.json"
+    assert "--logdir runs/j/tensorboard" in out
+    assert out.endswith(" trainer check my.yaml\n")
+
+
+@pytest.mark.parametrize("code", [Exit.USER, Exit.MISSING, Exit.BUG, 3])
+def test_a_permanent_failure_ends_the_job_with_its_code(
+    spec: JobSpec, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    monkeypatch.setattr(local, "FAILED_SECONDS", 0.0)
+    fifo("ready")
+    failing = f"open('ready').read(); print('trainer: no such thing', file=sys.stderr); sys.exit({int(code)})"
+    chief = "when_told(143); open('ready', 'w').close(); forever()"
+    assert local.run(spec, command=stand_in(worker_0=failing, chief_0=chief)) == code
+    out, err = capfd.readouterr()
+    assert "chief:0 | told\n" in out
+    assert "starting it again" not in out
+    assert "worker:0 | trainer: no such thing\n" in err
+    last = err.splitlines()[-1]
+    assert last.startswith(f"trainer: j failed: worker:0 ended with exit code {int(code)}")
+    assert last.endswith("runs/j/logs")
+    if code in list(Exit):
+        assert Exit(code).meaning in last
+
+
+def test_the_others_are_given_time_to_end_by_themselves(spec: JobSpec, capfd: pytest.CaptureFixture[str]) -> None:
+    fifo("failed")
+    chief = "when_told(143); open('failed').read(); say('ends by itself'); sys.exit(13)"
+    code = local.run(spec, command=stand_in(chief_0=chief, worker_0="open('failed', 'w').close(); sys.exit(2)"))
+    out, _ = capfd.readouterr()
+    assert code in (2, 13), "whichever was first"
+    assert "chief:0 | ends by itself\n" in out
+    assert "told" not in out
+
+
+def test_the_task_that_the_chief_names_failed_first_whoever_ends_first(
+    spec: JobSpec, capfd: pytest.CaptureFixture[str]
+) -> None:
+    fifo("first")
+    fifo("second")
+    tasks = {
+        "ps_0": "open('first', 'w').close(); sys.exit(2)",
+        "worker_0": "open('first').read(); open('second', 'w').close(); sys.exit(2)",
+        "chief_0": "open('second').read(); print('trainer: worker:0: x', file=sys.stderr); sys.exit(2)",
+    }
+    assert local.run(spec, command=stand_in(**tasks)) == 2
+    assert "trainer: j failed: worker:0 ended with exit code 2 (" in capfd.readouterr().err.splitlines()[-1]
+
+
+def test_the_code_of_the_first_failure_counts(spec: JobSpec, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local, "FAILED_SECONDS", 0.0)
+    fifo("ready")
+    tasks = {"worker_0": "open('ready').read(); sys.exit(13)",
+             "chief_0": "when_told(12); open('ready', 'w').close(); forever()"}  # fmt: skip
+    assert local.run(spec, command=stand_in(**tasks)) == 13
+
+
+def test_who_does_not_end_after_the_chiefs_success_is_killed_and_named(
+    capfd: pytest.CaptureFixture[str], spec: JobSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("SUCCEEDED_SECONDS", "KILL_SECONDS"):
+        monkeypatch.setattr(local, name, 0.05)
+    spec = make(deadlines={"stop": 0.05, "rendezvous": 0.05})
+    fifo("ready")
+    stubborn = "signal.signal(signal.SIGTERM, signal.SIG_IGN); open('pid', 'w').write(str(os.getpid())); "
+    stubborn += "open('ready', 'w').close(); forever()"
+    assert local.run(spec, command=stand_in(chief_0="open('ready').read()", worker_1=stubborn)) == Exit.BUG
+    out, err = capfd.readouterr()
+    assert "local | worker:1 did not end within 0.1 s of SIGTERM, killing it\n" in out
+    # On a busy machine those who succeed may be late as well.
+    assert re.search("^trainer: j: the chief succeeded, but .*worker:1.* had to be killed", err)
+    assert gone(int(Path("pid").read_text()))
+
+
+def test_an_evaluator_has_more_time_after_the_chiefs_success(
+    spec: JobSpec, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local, "SUCCEEDED_SECONDS", 0.0)
+    fifo("done")
+    # The end of the chief's process closes the pipe: only then does the evaluator go on.
+    tasks = {"worker_0": "os.open('done', os.O_WRONLY)", "evaluator_0": "open('done').read(); say('scored the last')"}
+    alone = build({"name": "j", "strategy": "one_device", "workload": "digits", "tasks": {"worker": 1, "evaluator": 1}})
+    assert local.run(alone, command=stand_in(**tasks)) == Exit.OK
+    assert "evaluator:0 | scored the last\n" in capfd.readouterr().out
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_an_evaluator_that_fails_does_not_end_the_job_nor_change_its_code(
+    spec: JobSpec, capfd: pytest.CaptureFixture[str], when: str
+) -> None:
+    fifo("over")
+    first, second = "os.open('over', os.O_WRONLY)", "open('over').read()"
+    chief, evaluator = (first, second) if when == "after" else (second, first)
+    Path("runs/j").mkdir(parents=True)
+    Path("runs/j/result.json").write_text('{"status": "succeeded", "warnings": ["evaluator:0: too slow"]}')
+    tasks = {"chief_0": chief, "evaluator_0": f"{evaluator}; sys.exit(17)"}
+    assert local.run(make(tasks={"evaluator": 1}), command=stand_in(**tasks)) == Exit.OK
+    out, _ = capfd.readouterr()
+    assert "local | evaluator:0 ended with exit code 17 (the last checkpoint was not scored" in out
+    assert ["warning", "evaluator:0:", "too", "slow"] in [line.split() for line in out.splitlines()]
+
+
+def test_a_task_killed_after_the_chiefs_success_changes_nothing(spec: JobSpec) -> None:
+    fifo("done")
+    worker = "if once('before'): open('done').read(); die()"
+    tasks = {"chief_0": "os.open('done', os.O_WRONLY)", "worker_0": worker}
+    assert local.run(spec, command=stand_in(**tasks)) == Exit.OK
+
+
+# Restarts. --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("end", "told"),
+    [
+        ("die()", "was killed by signal 9 (SIGKILL)"),
+        ("os.kill(os.getpid(), signal.SIGSEGV)", "was killed by signal 11 (SIGSEGV)"),
+        ("os.kill(os.getpid(), signal.SIGRTMIN + 1)", "was killed by signal 35"),
+        ("sys.exit(15)", "ended with exit code 15 (no word from the chief for deadlines.chief_lost seconds)"),
+        ("sys.exit(143)", "ended with exit code 143 (SIGTERM or Ctrl-C: a checkpoint was kept"),
+        ("sys.exit(137)", "ended with exit code 137, starting"),
+    ],
+)
+@pytest.mark.parametrize("victim", ["worker_1", "chief_0"])
+def test_who_was_killed_is_started_again(
+    spec: JobSpec, capfd: pytest.CaptureFixture[str], victim: str, end: str, told: str
+) -> None:
+    others = {"chief_0", "ps_0"} - {victim}
+    for each in others:
+        fifo(each)  # one for each reader: a second one may come when the writer is gone
+    tasks = {each: f"open('{each}').read()" for each in others}
+    tasks[victim] = f"if once('before'): {end}\nfor each in {sorted(others)}: open(each, 'w').close()"
+    assert local.run(spec, command=stand_in(**tasks)) == Exit.OK
+    out, _ = capfd.readouterr()
+    (line,) = [line for line in out.splitlines() if line.startswith("local | ")]
+    assert line.startswith(f"local | {victim.replace('_', ':')} {told}")
+    assert line.endswith(", starting it again")
+
+
+def test_a_task_that_is_killed_time_and_again_ends_the_job(
+    spec: JobSpec, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local, "MAX_RESTARTS", 2)
+    monkeypatch.setattr(local, "FAILED_SECONDS", 0.0)
+    code = local.run(spec, command=stand_in(worker_0="say('here'); die()", chief_0="forever()"))
+    out, err = capfd.readouterr()
+    assert code == Exit.GAVE_UP
+    assert out.count("worker:0 | here") == 3
+    assert "trainer: j failed: worker:0 was killed by signal 9 (SIGKILL) 3 times in a row" in err
+
+
+def test_a_long_life_begins_a_new_row(
+    spec: JobSpec, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local, "MAX_RESTARTS", 1)
+    monkeypatch.setattr(local, "LONG_LIFE_SECONDS", 0.0)
+    fifo("fourth")
+    worker = "if once('1') or once('2') or once('3'): die()\nopen('fourth', 'w').close()"
+    assert local.run(spec, command=stand_in(worker_0=worker, chief_0="open('fourth').read()")) == Exit.OK
+    assert capfd.readouterr().out.count("starting it again") == 3
+
+
+def test_a_command_that_cannot_be_run(spec: JobSpec, capfd: pytest.CaptureFixture[str]) -> None:
+    assert local.run(spec, command=["./no-such-program"]) == Exit.BUG
+    assert "trainer: j failed: chief:0 could not be started: No such file or directory" in capfd.readouterr().err
+
+
+# Stopped from outside. --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_is_passed_on_and_nobody_is_started_again(
+    spec: JobSpec, capfd: pytest.CaptureFixture[str], number: signal.Signals
+) -> None:
+    fifo("ready")
+    tasks = {
+        "chief_0": f"when_told(143); open('ready').read(); os.kill(os.getppid(), {int(number)}); forever()",
+        "worker_0": "when_told(143); open('ready', 'w').close(); forever()",
+        "evaluator_0": "when_told(143); forever()",
+    }
+    assert local.run(make(tasks={"evaluator": 1}), command=stand_in(**tasks)) == Exit.STOPPED
+    out, err = capfd.readouterr()
+    told = sorted(line for line in out.splitlines() if "told" in line)
+    assert [line for line in told if "evaluator" not in line] == ["chief:0 | told", "worker:0 | told"]
+    assert "evaluator:0 ended" not in out, "it was stopped, as all were"
+    assert out.endswith("stopped; the same command resumes\n")
+    assert "starting it again" not in out
+    assert err == ""
+
+
+def test_who_ignores_sigterm_is_killed(
+    spec: JobSpec, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local, "KILL_SECONDS", 0.05)
+    chief = "signal.signal(signal.SIGTERM, signal.SIG_IGN); open('pid', 'w').write(str(os.getpid())); "
+    chief += "os.kill(os.getppid(), signal.SIGTERM); forever()"
+    assert local.run(make(deadlines={"stop": 0.05}), command=stand_in(chief_0=chief)) == Exit.STOPPED
+    assert "local | chief:0 did not end within 0.1 s of SIGTERM, killing it\n" in capfd.readouterr().out
+    assert gone(int(Path("pid").read_text()))
+
+
+def test_a_signal_ends_the_wait_before_a_restart(spec: JobSpec, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local, "BACKOFF_SECONDS", (600.0,))
+    fifo("dead")
+    tasks = {"worker_0": "os.open('dead', os.O_WRONLY); die()",
+             "chief_0": "open('dead').read(); os.kill(os.getppid(), signal.SIGTERM); forever()"}  # fmt: skip
+    assert local.run(spec, command=stand_in(**tasks)) == Exit.STOPPED
+
+
+RUN = """
+import sys
+from trainer.targets.local import run as local
+from trainer.job.load import load_environment
+sys.exit(local.run(load_environment(), command=sys.argv[1:]))
+"""
+
+
+def start(spec: JobSpec, command: list[str], **more: Any) -> subprocess.Popen[str]:
+    """A local job in a process of its own."""
+    environ = {**os.environ, JOB_VARIABLE: spec.model_dump_json(exclude_defaults=True), **more.pop("env", {})}
+    return subprocess.Popen([sys.executable, "-c", RUN, *command], env=environ, text=True, **more)
+
+
+def test_when_nobody_reads_the_output_the_job_is_stopped(spec: JobSpec) -> None:
+    chief = "when_told(143)\nwhile True: say('more')"
+    process = start(spec, stand_in(chief_0=chief), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout is not None
+    assert process.stderr is not None
+    assert process.stdout.readline() == "chief:0 | more\n"
+    process.stdout.close()
+    assert process.wait(30) == Exit.STOPPED
+    assert process.stderr.read() == ""
+    process.stderr.close()
+
+
+def test_no_exit_code_is_lost_to_a_signal_that_comes_at_the_end() -> None:
+    """asyncio's own send_signal() loses a quarter of them."""
+
+    async def exit_code() -> int | None:
+        process = await asyncio.create_subprocess_exec("/bin/sh", "-c", "exit 7")
+        while process.returncode is None:
+            local._signal([process], signal.SIGCONT)
+            await asyncio.sleep(0)
+        return process.returncode
+
+    async def exit_codes() -> list[int | None]:
+        return [await exit_code() for _ in range(50)]
+
+    assert asyncio.run(exit_codes()) == [7] * 50
+
+
+# What tasks print and find. ---------------------------------------------------------------------------
+
+
+def test_any_output_becomes_lines(spec: JobSpec, capfd: pytest.CaptureFixture[str]) -> None:
+    long = local._LINE_LIMIT + 5
+    chief = rf"os.write(1, b'one\ntw\xffo\r\n\n'); print('x' * {long}); sys.stdout.write('no end')"
+    assert local.run(spec, command=stand_in(chief_0=chief)) == Exit.OK
+    lines = [line for line in capfd.readouterr().out.splitlines() if line.startswith("chief:0 | ")]
+    lines = [line.removeprefix("chief:0 | ") for line in lines]
+    assert lines[:3] == ["one", "tw\N{REPLACEMENT CHARACTER}o", ""]
+    assert lines[-1] == "no end"
+    assert sum(line.count("x") for line in lines) == long
+
+
+def test_a_process_that_keeps_the_pipes_does_not_keep_the_job(spec: JobSpec) -> None:
+    assert local.run(spec, command=stand_in(chief_0="open('pid', 'w').write(str(os.fork() or forever()))")) == Exit.OK
+    os.kill(int(Path("pid").read_text()), signal.SIGKILL)
+
+
+MIRRORED = {"name": "j", "strategy": "multi_worker_mirrored"}
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        {**MIRRORED, "tasks": {"chief": 1, "worker": {"replicas": 2, "cpu": 1.5, "memory": "2Gi"}, "evaluator": 1}},
+        {**MIRRORED, "workload": "wörk flow.py", "dataset": "my.npz", "dataset_sha256": "0" * 64, "model_dir": "a b"},
+        {**MIRRORED, "train": {"epochs": 3, "global_batch_size": 10, "learning_rate": 1e-7}, "warm_standby": False},
+        {"name": "j", "strategy": "parameter_server", "tasks": {"ps": 1}, "deadlines": {"stop": 1}},
+    ],
+)
+def test_every_task_finds_its_job_and_its_place(monkeypatch: pytest.MonkeyPatch, raw: dict[str, Any]) -> None:
+    monkeypatch.setenv("TRAINER_SET", "train.steps=7")
+    monkeypatch.setenv("TRAINER_CONTROL_PORT", "1")
+    spec = build(raw)
+    taken = {task.name: 20_000 + i for i, task in enumerate(tasks_of(spec))}
+    for task in tasks_of(spec, lambda task_type, index: f"127.0.0.1:{taken[f'{task_type}:{index}']}"):
+        environ = local.environment(spec, task, taken)
+        assert load_environment(environ) == spec
+        assert from_environment(spec, environ) == task
+        assert environ["TRAINER_PARENT"] == str(os.getpid())
+        assert environ["PATH"] == os.environ["PATH"]
+        control = str(taken[task.name] + 1000) if task.type == "evaluator" else None
+        assert environ.get("TRAINER_CONTROL_PORT") == control
+
+
+@pytest.mark.parametrize(
+    ("raw", "shares"),
+    [
+        ({**MIRRORED, "tasks": {"chief": 1, "worker": 2}}, {"chief:0": "2", "worker:0": "2", "worker:1": "2"}),
+        ({**MIRRORED, "tasks": {"worker": 9}}, {f"worker:{i}": "1" for i in range(9)}),
+        ({**MIRRORED, "tasks": {"worker": {"replicas": 2, "cpu": 3}}}, {"worker:0": None, "worker:1": None}),
+        (
+            {"name": "j", "strategy": "parameter_server", "tasks": {"ps": 1, "worker": 3}},
+            {"chief:0": "7", "worker:0": "2", "worker:1": "2", "worker:2": "2", "ps:0": "2"},
+        ),
+    ],
+)
+def test_those_who_compute_share_the_cores(
+    monkeypatch: pytest.MonkeyPatch, raw: dict[str, Any], shares: dict[str, str | None]
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(7)))
+    monkeypatch.setenv("TRAINER_CPUS", "64")
+    spec = build(raw)
+    environs = {task.name: local.environment(spec, task, {}) for task in tasks_of(spec)}
+    assert {name: environ.get("TRAINER_CPUS") for name, environ in environs.items()} == shares
+
+
+def test_the_given_ports_are_used(spec: JobSpec, free_ports: Callable[[int], int]) -> None:
+    base = free_ports(4)
+    write = "open(name, 'w').write(os.environ['TF_CONFIG'])"
+    tasks = {"chief_0": write, "worker_0": write, "worker_1": write, "ps_0": write}
+    assert local.run(spec, base_port=base, command=stand_in(**tasks)) == Exit.OK
+    cluster = json.loads(Path("ps:0").read_text())["cluster"]
+    assert cluster == {
+        "chief": [f"127.0.0.1:{base}"],
+        "worker": [f"127.0.0.1:{base + 1}", f"127.0.0.1:{base + 2}"],
+        "ps": [f"127.0.0.1:{base + 3}"],
+    }
+
+
+@pytest.fixture
+def free_ports() -> Callable[[int], int]:
+    def find(count: int) -> int:
+        with ports.reserve([str(i) for i in range(count)]) as taken:
+            return taken["0"]
+
+    return find

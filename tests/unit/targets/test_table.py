@@ -1,0 +1,119 @@
+"""The live table, of any status."""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from trainer.job.load import build
+from trainer.targets import table
+
+SPEC = build({"name": "mnist-ps", "strategy": "parameter_server", "tasks": {"ps": 1, "worker": 2}})
+NAMES = ["chief:0", "worker:0", "worker:1", "ps:0"]
+LONG = "worker:1 lost (killed by SIGKILL; out of memory?), the others go on and on and on and on"
+STATUS: dict[str, Any] = {
+    "job": "mnist-ps",
+    "phase": "running",
+    "generation": 2,
+    "step": 1200,
+    "steps": 5000,
+    "last_checkpoint": 1000,
+    "waiting_for": None,
+    "events": [{"time": 0.0, "text": text} for text in ("too old", "generation 1 formed", LONG, "generation 2 formed")],
+    "tasks": {
+        "chief:0": {"state": "running", "step": 1200, "loss": 0.25, "accuracy": 0.9125, "examples_per_second": 1234.5},
+        "worker:0": {"state": "running", "step": 700, "loss": 0.26, "accuracy": 0.9, "examples_per_second": 700.0},
+        "worker:1": {"state": "lost", "restarts": 1},
+        "ps:0": {"state": "running", "step": None},
+    },
+}
+
+
+def draw(status: dict[str, Any], width: int = 80, **more: Any) -> list[str]:
+    """The lines on a terminal of this width, without colours."""
+    console = Console(width=width, record=True, force_terminal=True, file=io.StringIO())
+    console.print(table.render(SPEC, NAMES, status, 65.0, **more))
+    return [line.rstrip() for line in console.export_text().splitlines()]
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_a_running_job(width: int) -> None:
+    lines = draw(STATUS, width, left=100.0, restarts={"worker:1": 2})
+    assert all(len(line) <= width for line in lines)
+    assert lines[1:4] == [
+        "mnist-ps  parameter_server  running  generation 2",
+        f"step 1200/5000 {'━' * 7}╺{'━' * 22} 24%  ETA 0:01:40",
+        "checkpoint 1000  elapsed 0:01:05",
+    ]
+    assert lines[4].split() == ["task", "state", "step", "loss", "accuracy", "examples/s", "restarts"]
+    assert [line.split() for line in lines[6:10]] == [
+        ["chief:0", "running", "1200", "0.2500", "0.912", "1,234"],
+        ["worker:0", "running", "700", "0.2600", "0.900", "700"],
+        ["worker:1", "lost", "-", "-", "-", "-", "3"],
+        ["ps:0", "running", "-", "-", "-", "-"],
+    ]
+    events = [line.split("  ", 1)[1] for line in lines[10:]]
+    assert [event for event in events if event != LONG] == [
+        "generation 1 formed", *([f"{LONG[:69]}…"] if width == 80 else []), "generation 2 formed",
+    ]  # fmt: skip
+
+
+def test_before_the_chief_answers_every_task_is_starting() -> None:
+    lines = draw({})
+    assert lines[1] == "mnist-ps  parameter_server  starting  generation -"
+    assert lines[2].split() == ["step", "-/-", "━" * 30, "ETA", "-"]
+    assert lines[3] == "checkpoint -  elapsed 0:01:05"
+    assert [line.split()[:2] for line in lines[6:]] == [[name, "starting"] for name in NAMES]
+
+
+def test_what_it_waits_for_is_told_on_one_line() -> None:
+    waiting = "worker:1: never came (host name not known)" * 3
+    (line,) = [line for line in draw({"phase": "forming", "waiting_for": waiting}) if "waiting" in line]
+    assert line.startswith("waiting for worker:1: never came (host name not known)")
+    assert len(line) == 80
+    assert line.endswith("…")
+
+
+ODD: list[Any] = [None, "x", -1, True, 1e300, float("nan"), float("inf"), [], {}, [1], {"worker:0": 1}]
+
+
+@pytest.mark.parametrize("key", [*STATUS, "tasks.worker:0", "tasks.worker:0.step", "events.text", "events.time"])
+def test_any_status_can_be_drawn(key: str) -> None:
+    for odd in ODD:
+        status = json.loads(json.dumps(STATUS))
+        top, _, rest = key.partition(".")
+        if not rest:
+            status[top] = odd
+        elif top == "tasks":
+            name, _, field = rest.partition(".")
+            status["tasks"][name] = {**STATUS["tasks"][name], field: odd} if field else odd
+        else:
+            status["events"][-1][rest] = odd
+        assert "mnist-ps" in draw(status)[1]
+    status = {k: v for k, v in STATUS.items() if k != key}
+    assert "mnist-ps" in draw(status)[1]
+
+
+def test_a_task_that_only_the_chief_knows_is_shown_too() -> None:
+    assert draw({"tasks": {"worker:7": {"state": "running"}}})[-1].split()[:2] == ["worker:7", "running"]
+
+
+@pytest.mark.parametrize(
+    ("steps", "total", "left"),
+    [
+        ([], 100, None),
+        ([(0.0, 10)], 100, None),
+        ([(0.0, 10), (1.0, 10)], 100, None),
+        ([(0.0, 10), (1.0, 20)], None, None),
+        ([(0.0, 10), (1.0, 15), (2.0, 20)], 100, 16.0),
+        ([(0.0, 10), (2.0, 100)], 100, 0.0),
+    ],
+)
+def test_the_time_left_follows_from_the_last_steps(
+    steps: list[tuple[float, int]], total: int | None, left: float | None
+) -> None:
+    assert table.seconds_left(steps, total) == left

@@ -1,0 +1,14 @@
+"""JSON that something else has written."""
+
+import pytest
+
+from trainer.targets.text import json_object
+
+
+@pytest.mark.parametrize("text", ["", "cut o", "[1]", "3", "null", b"\xff\xfe\xff", "[" * 100_000, '{"a": '])
+def test_what_is_no_json_object_counts_as_an_empty_one(text: str | bytes) -> None:
+    assert json_object(text) == {}
+
+
+def test_a_json_object_is_read() -> None:
+    assert json_object(b'{"steps": 5, "result": {"y": [1]}}') == {"steps": 5, "result": {"y": [1]}}

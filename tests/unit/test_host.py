@@ -1,0 +1,127 @@
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from trainer import host
+
+
+def test_versions_are_read_without_importing_what_they_are_of() -> None:
+    program = "import sys; from trainer import host; print(host.versions()); print(*sys.modules)"
+    versions, modules = subprocess.run(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, check=True
+    ).stdout.splitlines()
+    assert versions == str(host.versions())
+    assert not {"tensorflow", "keras"} & set(modules.split())
+
+
+def test_versions_tell_all_that_tasks_must_share() -> None:
+    versions = host.versions()
+    assert set(versions) == {"tensorflow", "keras", "trainer", "python"}
+    assert "absent" not in versions.values()
+    assert versions["python"] == f"{sys.version_info[0]}.{sys.version_info[1]}"
+
+
+@pytest.mark.parametrize(("limit", "threads"), [(0.2, 1), (1, 1), (1.4, 1), (1.6, 2), (48, 48)])
+def test_the_limit_of_the_spec_comes_first(monkeypatch: pytest.MonkeyPatch, limit: float, threads: int) -> None:
+    monkeypatch.setenv("TRAINER_CPUS", "7")
+    assert host.cpus(limit) == threads
+
+
+def test_then_what_the_launcher_shared_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRAINER_CPUS", "7")
+    assert host.cpus(None) == 7
+    monkeypatch.setenv("TRAINER_CPUS", "0")
+    assert host.cpus(None) == 1
+
+
+# Each: files of the cgroup, and its quota; cgroup v2 in cpu.max, v1 in two files.
+QUOTAS: list[tuple[dict[str, str], float | None]] = [
+    ({}, None),
+    ({"cpu.max": "max 100000\n"}, None),
+    ({"cpu.max": "150000 100000\n"}, 1.5),
+    ({"cpu.max": "50000 100000\n"}, 0.5),
+    ({"cpu/cpu.cfs_quota_us": "-1\n", "cpu/cpu.cfs_period_us": "100000\n"}, None),
+    ({"cpu/cpu.cfs_quota_us": "250000\n", "cpu/cpu.cfs_period_us": "100000\n"}, 2.5),
+]
+
+
+@pytest.fixture
+def cgroup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder in the place of /sys/fs/cgroup."""
+    monkeypatch.setattr(host, "_CGROUP", tmp_path)
+    monkeypatch.delenv("TRAINER_CPUS", raising=False)
+    return tmp_path
+
+
+@pytest.mark.parametrize(("files", "quota"), QUOTAS)
+def test_then_the_quota_of_the_cgroup_within_the_affinity(
+    cgroup: Path, files: dict[str, str], quota: float | None
+) -> None:
+    for name, text in files.items():
+        (cgroup / name).parent.mkdir(exist_ok=True)
+        (cgroup / name).write_text(text)
+    available = len(os.sched_getaffinity(0))
+    assert host.cpus(None) == (available if quota is None else max(1, min(available, round(quota))))
+    assert host._cgroup_quota() == quota
+
+
+# Each: files of the cgroup, processes killed, and the limit; version 2, 1, 1 without a limit, none.
+MEMORY: list[tuple[dict[str, str], int, int | None]] = [
+    ({"memory.events": "low 0\noom 3\noom_kill 2\n", "memory.max": "1048576\n"}, 2, 1048576),
+    ({"memory.events": "oom_kill 0\n", "memory.max": "max\n"}, 0, None),
+    (
+        {
+            "memory/memory.oom_control": "oom_kill_disable 0\nunder_oom 0\noom_kill 1\n",
+            "memory/memory.limit_in_bytes": "1048576\n",
+        },
+        1,
+        1048576,
+    ),
+    ({"memory/memory.limit_in_bytes": "9223372036854771712\n"}, 0, None),
+    ({}, 0, None),
+]
+
+
+@pytest.mark.parametrize(("files", "kills", "limit"), MEMORY)
+def test_what_the_cgroup_tells_of_memory(cgroup: Path, files: dict[str, str], kills: int, limit: int | None) -> None:
+    for name, text in files.items():
+        (cgroup / name).parent.mkdir(exist_ok=True)
+        (cgroup / name).write_text(text)
+    assert (host.oom_kills(), host.memory_limit()) == (kills, limit)
+
+
+def test_the_age_of_a_process_begins_with_its_start() -> None:
+    begun = time.monotonic()
+    program = "from trainer import host; print(host.process_age())"
+    age = float(subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, check=True).stdout)
+    assert 0 <= age <= time.monotonic() - begun + 0.1
+
+
+DIES_WITH_PARENT = """
+import signal, sys, time
+from trainer import host
+signal.signal(signal.SIGTERM, lambda *_: (print("SIGTERM", flush=True), sys.exit(0)))
+host.die_with_parent(signal.SIGTERM)
+print("ready", flush=True)
+time.sleep(60)
+"""
+
+
+def test_a_process_hears_of_the_death_of_its_parent() -> None:
+    """The grandchild writes to our pipe: end of file means that it is gone too."""
+    parent = (
+        "import os, subprocess, sys; os.environ['TRAINER_PARENT'] = str(os.getpid()); "
+        "subprocess.run([sys.executable, '-c', sys.argv[1]])"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", parent, DIES_WITH_PARENT], stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        process.send_signal(signal.SIGKILL)
+        assert process.stdout.read() == "SIGTERM\n"

@@ -1,0 +1,104 @@
+"""A ps-worker's step is applied whole, or not at all."""
+
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from trainer.training.adam import Adam
+from trainer.training.loops.closures import Fence
+
+OPTIMIZERS: dict[str, Any] = {
+    "adam": lambda: Adam(0.1),
+    "sgd": lambda: keras.optimizers.SGD(0.1, momentum=0.9),
+    "float16": lambda: keras.optimizers.LossScaleOptimizer(Adam(0.1)),
+}
+
+
+@pytest.mark.filterwarnings("ignore:Gradients do not exist")
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_gradients_of_a_void_ticket_change_nothing(name: str) -> None:
+    weights, rows, unused = keras.Variable([1.0, 2.0]), keras.Variable(np.ones((3, 2), np.float32)), keras.Variable(1.0)
+    optimizer = OPTIMIZERS[name]()
+    optimizer.build([weights, rows, unused])
+    inner = getattr(optimizer, "inner_optimizer", optimizer)
+    ticket, round_, begun, ended = (tf.Variable(0) for _ in range(4))
+    Fence(optimizer, begun, ended).holds = lambda: tf.equal(ticket, round_)
+
+    @tf.function(autograph=False)
+    def step() -> None:
+        with tf.GradientTape() as tape:
+            # One gradient is dense, the other is of some rows.
+            loss = tf.reduce_sum(weights.value**2) + tf.reduce_sum(tf.gather(rows.value, [0, 2]))
+        variables = [weights, rows, unused]
+        optimizer.apply(tape.gradient(loss, [v.value for v in variables]), variables)
+
+    def state() -> list[Any]:
+        return [v.numpy() for v in (weights, rows, *inner.variables)]
+
+    step()
+    assert int(optimizer.iterations) == 1
+    assert not np.allclose(weights.numpy(), [1, 2])
+    before = state()
+    round_.assign_add(1)
+    step()
+    for was, now in zip(before, state(), strict=True):
+        np.testing.assert_array_equal(was, now)
+    ticket.assign_add(1)
+    step()
+    assert int(optimizer.iterations) == 2
+    assert (int(begun), int(ended)) == (3, 3)
+
+
+def test_an_update_is_under_way_until_all_its_variables_have_it() -> None:
+    seen = []
+
+    class Slow(keras.optimizers.SGD):  # type: ignore[misc]  # keras has no types
+        def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
+            looked = tf.py_function(lambda: seen.append((int(begun), int(ended))), [], [])
+            with tf.control_dependencies([looked]):
+                super().update_step(gradient, variable, learning_rate)
+
+    weights = [keras.Variable([1.0, 2.0]), keras.Variable([3.0])]
+    optimizer = Slow(0.1)
+    optimizer.build(weights)
+    begun, ended = tf.Variable(0), tf.Variable(0)
+    Fence(optimizer, begun, ended).holds = lambda: tf.py_function(lambda: begun > ended, [], tf.bool)
+
+    @tf.function(autograph=False)
+    def step() -> None:
+        with tf.GradientTape() as tape:
+            loss = tf.add_n([tf.reduce_sum(each.value**2) for each in weights])
+        optimizer.apply(tape.gradient(loss, [each.value for each in weights]), weights)
+
+    step()
+    step()
+    assert seen == [(1, 0), (1, 0), (2, 1), (2, 1)]
+    assert (int(begun), int(ended)) == (2, 2)
+
+
+def test_no_operation_of_an_update_is_left_to_the_worker() -> None:
+    """Once the gradients have arrived: a worker that is killed or stands still then would leave half of an update."""
+    weights = keras.Variable([1.0, 2.0])
+    optimizer = Adam(0.1)
+    optimizer.build([weights])
+    ticket, round_ = tf.Variable(0), tf.Variable(0)
+    Fence(optimizer, tf.Variable(0), tf.Variable(0)).holds = lambda: tf.equal(ticket, round_, name="holds")
+
+    @tf.function(autograph=False)
+    def step() -> None:
+        with tf.device("/job:worker/task:0"):
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_sum(weights.value**2)
+            optimizer.apply(tape.gradient(loss, [weights.value]), [weights])
+
+    graph = step.get_concrete_function().graph
+    (decision,) = (op for op in graph.get_operations() if op.type in ("If", "StatelessIf"))
+    branch = decision.get_attr("then_branch").name
+    (body,) = (f for f in graph.as_graph_def().library.function if f.signature.name == branch)
+    devices = {op.name: op.device for op in (decision, graph.get_operation_by_name("holds"))}
+    devices |= {node.name: node.device for node in body.node_def}
+    assert "ResourceApplyAdam" in {node.op for node in body.node_def}
+    assert {name: device for name, device in devices.items() if "worker" in device} == {}

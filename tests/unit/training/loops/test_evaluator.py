@@ -1,0 +1,59 @@
+"""Which checkpoints the evaluator scores, in which order, and how often."""
+
+from __future__ import annotations
+
+import queue
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from trainer.job.load import build
+from trainer.job.tf_config import tasks_of
+from trainer.model_dir import checkpoint
+from trainer.training import task as training
+from trainer.training.channel import Channel
+from trainer.training.loops import evaluator
+from trainer.training.outputs.curve import read
+from trainer.training.task import Setup
+from trainer.workloads import datasets, workload
+
+# TensorFlow's variables and Keras, as they are, with NumPy 2.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy:DeprecationWarning"),
+    # The evaluator's curve is open until its process ends.
+    pytest.mark.filterwarnings("ignore:Exception ignored in.*evaluation.jsonl:pytest.PytestUnraisableExceptionWarning"),
+]
+
+
+class Supervisor:
+    """A channel's other end: orders the end as soon as one checkpoint is scored."""
+
+    def __init__(self, after: int, final: int) -> None:
+        self.orders: queue.Queue[dict[str, Any]] = queue.Queue()
+        self.events: list[tuple[str, Any]] = []
+        self._after, self._final = after, final
+
+    def tell(self, event: str, **fields: Any) -> None:
+        self.events.append((event, fields.get("step")))
+        if (event, fields.get("step")) == ("scored", self._after):
+            self.orders.put({"final": self._final})
+
+
+@pytest.mark.parametrize("after", [10, 30], ids=["the oldest is scored", "the newest is scored"])
+def test_the_newest_checkpoint_is_scored_first_and_once(tmp_path: Path, after: int) -> None:
+    spec = build({
+        "name": "j", "strategy": "one_device", "workload": "digits", "tasks": {"worker": 1, "evaluator": 1},
+        "model_dir": str(tmp_path),
+    })  # fmt: skip
+    setup = Setup(spec, tasks_of(spec)[0], workload.load(spec), datasets.load("digits"))
+    trained = training.build(setup)
+    for step in (10, 20, 30):
+        meta = {"fits": setup.fits, "variables": trained.description()}
+        checkpoint.save(spec.directory, step, trained.values(), meta)
+    told = Supervisor(after, final=30)
+    evaluator.run(spec, setup.task, lambda: setup, 0, cast(Channel, told))
+    scored = [30] if after == 30 else [30, 20, 10]
+    assert [step for event, step in told.events if event == "scored"] == scored
+    assert [record["step"] for record in read(tmp_path / "evaluation.jsonl")] == scored
+    assert told.events[-1] == ("done", 30)

@@ -1,0 +1,159 @@
+"""What others may load: whole or not there."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from trainer.job.load import build
+from trainer.job.tf_config import tasks_of
+from trainer.training.outputs import exports
+from trainer.training.task import Setup
+from trainer.workloads import digits
+from trainer.workloads.estimator import BestExporter, EvalSpec, Exporter, FinalExporter, LatestExporter
+from trainer.workloads.workload import Workload
+
+# TensorFlow's variables and Keras, as they are, with NumPy 2.
+pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy:DeprecationWarning")
+
+
+def test_the_export_is_a_model_that_others_can_load_and_replaces_the_one_before(tmp_path: Path) -> None:
+    model = digits.model()
+    (tmp_path / "export").mkdir()
+    (tmp_path / "export" / "old").write_text("")
+    (tmp_path / ".tmp-export").mkdir()
+    exports.export(model, str(tmp_path))
+    assert sorted(path.name for path in (tmp_path / "export").iterdir()) == ["model.keras", "saved_model"]
+    assert [path.name for path in tmp_path.iterdir()] == ["export"]
+    x = np.arange(5 * 64, dtype=np.uint8).reshape(5, 8, 8) % 17
+    expected = model(x).numpy()
+    np.testing.assert_allclose(keras.models.load_model(tmp_path / "export" / "model.keras")(x), expected, atol=1e-5)
+    served = tf.saved_model.load(tmp_path / "export" / "saved_model")
+    np.testing.assert_allclose(served.serve(x), expected, atol=1e-5)
+
+
+# Exporters. ---------------------------------------------------------------------------------------
+
+
+def setup(model_dir: Path, *exporters: Exporter) -> Setup:
+    spec = build({"name": "j", "strategy": "multi_worker_mirrored", "model_dir": str(model_dir)})
+    eval_spec = EvalSpec(lambda context: None, exporters=exporters)
+    return Setup(spec, tasks_of(spec)[0], Workload("mine.py", lambda: None, eval_spec=eval_spec), None)
+
+
+class Words:
+    """An exporter that writes what stands for a model, and cannot write all of it where it is empty."""
+
+    def export(self, model: str, folder: Path) -> None:
+        (folder / "begun").write_text("")
+        if not model:
+            raise OSError("no space")
+        (folder / "model").write_text(model)
+
+
+class Latest(Words, LatestExporter): ...
+
+
+class Final(Words, FinalExporter): ...
+
+
+class Best(Words, BestExporter): ...
+
+
+def run(job: Setup, model: Any, loss: float, last: bool = False) -> None:
+    exports.run_exporters(job, model, {"loss": loss, "accuracy": 0.5}, last)
+
+
+def written(model_dir: Path, name: str) -> tuple[str, float]:
+    """Which model is there, and its loss."""
+    folder = model_dir / "exporters" / name
+    return (folder / "model").read_text(), json.loads((folder / "figures.json").read_text())["loss"]
+
+
+def test_without_figures_those_that_need_none_write(tmp_path: Path) -> None:
+    """Where the last checkpoint cannot be scored."""
+    exports.run_exporters(setup(tmp_path, Latest("latest"), Best("best"), Final("final")), "model", {}, last=True)
+    assert sorted(path.name for path in (tmp_path / "exporters").iterdir()) == ["final", "latest"]
+
+
+def test_an_exporter_writes_the_model_and_the_figures_it_was_chosen_for(tmp_path: Path) -> None:
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+    run(setup(tmp_path, LatestExporter("newest")), model, 0.25)
+    assert [path.name for path in (tmp_path / "exporters").iterdir()] == ["newest"]
+    folder = tmp_path / "exporters" / "newest"
+    assert sorted(path.name for path in folder.iterdir()) == ["figures.json", "model.keras"]
+    assert json.loads((folder / "figures.json").read_text()) == {"loss": 0.25, "accuracy": 0.5}
+    x = np.ones((1, 2), np.float32)
+    np.testing.assert_allclose(keras.models.load_model(folder / "model.keras")(x), model(x))
+
+
+def test_the_latest_is_written_each_time(tmp_path: Path) -> None:
+    job = setup(tmp_path, Latest("latest"))
+    for model, loss in (("a", 0.5), ("b", 0.7)):
+        run(job, model, loss)
+        assert written(tmp_path, "latest") == (model, loss)
+
+
+def test_the_final_one_is_written_only_at_last(tmp_path: Path) -> None:
+    job = setup(tmp_path, Final("final"))
+    run(job, "a", 0.5)
+    assert list(tmp_path.iterdir()) == []
+    run(job, "b", 0.7, last=True)
+    assert written(tmp_path, "final") == ("b", 0.7)
+
+
+def test_the_best_is_written_where_the_loss_is_smaller_than_that_of_its_last_export(tmp_path: Path) -> None:
+    for model, loss, there in [
+        ("a", 0.5, ("a", 0.5)),
+        ("b", 0.7, ("a", 0.5)),
+        ("c", 0.5, ("a", 0.5)),
+        ("d", 0.4, ("d", 0.4)),
+        ("e", 0.45, ("d", 0.4)),
+    ]:
+        run(setup(tmp_path, Best("best")), model, loss)
+        assert written(tmp_path, "best") == there
+    run(setup(tmp_path, Best("best")), "f", 0.6, last=True)
+    assert written(tmp_path, "best") == ("d", 0.4), "the last one is no exception"
+
+
+def test_the_best_is_written_anew_where_its_figures_are_damaged(tmp_path: Path) -> None:
+    job = setup(tmp_path, Best("best"))
+    run(job, "a", 0.5)
+    (tmp_path / "exporters" / "best" / "figures.json").write_text("{")
+    run(job, "b", 0.7)
+    assert written(tmp_path, "best") == ("b", 0.7)
+
+
+def test_each_exporter_has_a_folder_and_a_best_one_of_its_own(tmp_path: Path) -> None:
+    run(setup(tmp_path, Best("one")), "a", 0.5)
+    run(setup(tmp_path, Best("one"), Best("two"), Final("three")), "b", 0.7)
+    assert (written(tmp_path, "one"), written(tmp_path, "two")) == (("a", 0.5), ("b", 0.7))
+    assert not (tmp_path / "exporters" / "three").exists()
+
+
+def test_an_export_that_fails_leaves_the_one_before_whole_and_is_forgotten(tmp_path: Path) -> None:
+    job = setup(tmp_path, Latest("latest"))
+    run(job, "a", 0.5)
+    (tmp_path / "exporters" / "latest" / "old").write_text("")
+    with pytest.raises(OSError, match="no space"):
+        run(job, "", 0.4)
+    assert written(tmp_path, "latest") == ("a", 0.5)
+    run(job, "c", 0.3)
+    assert written(tmp_path, "latest") == ("c", 0.3)
+    assert [path.name for path in (tmp_path / "exporters").iterdir()] == ["latest"]
+    names = sorted(path.name for path in (tmp_path / "exporters" / "latest").iterdir())
+    assert names == ["begun", "figures.json", "model"], "nothing of the one before is left"
+
+
+def test_without_exporters_or_an_eval_spec_nothing_is_written(tmp_path: Path) -> None:
+    run(setup(tmp_path), "a", 0.5, last=True)
+    without = setup(tmp_path, Latest("latest"))
+    bare = Setup(without.spec, without.task, Workload("mine.py", lambda: None), None)
+    run(bare, "a", 0.5, last=True)
+    assert list(tmp_path.iterdir()) == []

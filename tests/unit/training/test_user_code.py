@@ -1,0 +1,136 @@
+"""Errors whose last frame is Keras' or TensorFlow's, and which only the user can mend."""
+
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from trainer.job.errors import Exit, TrainerError, UserError
+from trainer.job.load import build
+from trainer.training import user_code
+from trainer.workloads import workload
+
+
+def told(function: Any, y: Any, prediction: Any, name: str = "mine.py") -> str:
+    with pytest.raises(UserError) as caught:
+        tf.function(user_code.called(name, "loss", function), autograph=False)(y, prediction)
+    return str(caught.value)
+
+
+# Each: a loss, shapes and dtype of y, shape of the prediction, and the end of what is told.
+LOSSES: list[tuple[Any, tuple[int, ...], Any, tuple[int, ...], str]] = [
+    (keras.losses.binary_crossentropy, (7,), tf.uint8, (7, 1), "give y a last dimension of 1 in data(): y[..., None]"),
+    (keras.losses.sparse_categorical_crossentropy, (7, 4, 1), tf.int32, (7, 4), "prediction: float32 (7, 4)"),
+    (tf.nn.sparse_softmax_cross_entropy_with_logits, (7, 4), tf.int64, (7, 4), "y.argmax(-1), or loss()"),
+    (tf.nn.sparse_softmax_cross_entropy_with_logits, (7, 1), tf.int64, (7, 4), "in data(): y[..., 0]"),
+    (
+        tf.nn.sparse_softmax_cross_entropy_with_logits,
+        (7,),
+        tf.string,
+        (7, 4),
+        "labels are text: give numbers in data()",
+    ),
+    (lambda y, p: tf.gather(p, tf.cast(y, tf.float32)), (7,), tf.int64, (7, 4), "prediction: float32 (7, 4)"),
+    (lambda y, p: None, (7,), tf.int64, (7, 4), "prediction: float32 (7, 4)"),
+]
+
+
+@pytest.mark.parametrize(("loss", "shape", "dtype", "outputs", "end"), LOSSES)
+def test_a_loss_that_does_not_fit_is_told_with_both_shapes(
+    loss: Any, shape: tuple[int, ...], dtype: Any, outputs: tuple[int, ...], end: str
+) -> None:
+    y = tf.fill(shape, "a") if dtype == tf.string else tf.zeros(shape, dtype)
+    text = told(loss, y, tf.zeros(outputs))
+    assert text.startswith("workload: mine.py: loss(y, prediction): ")
+    assert f"; y: {tf.as_dtype(dtype).name} {shape}, prediction: float32 {outputs}".replace(",)", ",)") in text
+    assert text.endswith(end)
+    assert "\n" not in text
+
+
+def test_a_line_of_the_users_is_told_before_the_shapes(tmp_path: Path) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text(
+        "import keras\nDATASET = 'digits'\ndef model(): pass\ndef loss(y, p):\n"
+        "    return keras.losses.binary_crossentropy(y, p)\n"
+    )
+    spec = build({"name": "j", "strategy": "one_device", "workload": str(path)})
+    text = told(workload.load(spec).loss, tf.zeros([3]), tf.zeros([3, 1]), str(path))
+    assert text.startswith(f"workload: {path}:5: ValueError: Arguments `target` and `output` must have the same rank")
+    assert "; y: float32 (3,), prediction: float32 (3, 1); give y a last dimension" in text
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        TrainerError("x", Exit.DIVERGED),
+        tf.errors.UnavailableError(None, None, "Connection reset by peer"),
+        tf.errors.AbortedError(None, None, "x"),
+        OSError(28, "No space left on device", "x"),
+    ],
+)
+def test_what_is_told_elsewhere_passes(error: Exception) -> None:
+    with pytest.raises(type(error)) as caught, user_code.calling("mine.py", "model()"):
+        raise error
+    assert caught.value is error
+
+
+GRAPHS = """import tensorflow as tf
+DATASET = 'digits'
+def model(): pass
+def gathers(x):
+    y = tf.cast(x, tf.int32)
+    return tf.gather([1, 2, 3], y)
+def casts(x):
+    return tf.cast(tf.strings.as_string(x), tf.int32)
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("gathers", ":6: InvalidArgumentError: indices[0] = 4 is not in [0, 3)"),
+        (
+            "casts",
+            ":8: UnimplementedError: Cast string to int32 is not supported; "
+            "text must become numbers, in data() or by a layer such as StringLookup",
+        ),
+    ],
+)
+def test_an_operation_that_fails_in_a_graph_is_told_with_the_line_that_made_it(
+    tmp_path: Path, name: str, said: str
+) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text(GRAPHS)
+    module: Any = workload._import(build({"name": "j", "strategy": "one_device", "workload": str(path)}))
+    with pytest.raises(tf.errors.OpError) as caught:
+        tf.function(getattr(module, name), autograph=False)(tf.constant([4.0]))
+    assert user_code.graph_error(caught.value, str(path)) == f"workload: {path}{said}"
+    assert (user_code.graph_error(caught.value, "digits") or "").startswith("workload: digits: a step: ")
+
+
+def test_a_label_that_no_unit_stands_for_is_told_with_the_way_out() -> None:
+    with pytest.raises(tf.errors.InvalidArgumentError) as caught:
+        tf.function(tf.nn.sparse_softmax_cross_entropy_with_logits)(labels=np.array([0, 12]), logits=tf.zeros([2, 10]))
+    text = user_code.graph_error(caught.value, "mine.py")
+    assert text is not None
+    assert text.startswith("workload: mine.py: a step: InvalidArgumentError: Received a label value of 12 which is")
+    assert text.endswith("the last layer has 10 units, so labels must be below 10: give it more units, or other labels")
+
+
+def test_errors_that_a_lost_peer_may_cause_are_none_of_a_graph() -> None:
+    assert user_code.graph_error(tf.errors.UnavailableError(None, None, "x"), "mine.py") is None
+    assert user_code.graph_error(tf.errors.InternalError(None, None, "x"), "mine.py") is None
+    assert user_code.graph_error(ValueError("x"), "mine.py") is None
+
+
+def test_of_several_root_errors_the_first_is_told_without_what_grpc_adds() -> None:
+    text = (
+        "Graph execution error:\n\n2 root error(s) found.\n  (0) INVALID_ARGUMENT:  Received a label value of 12\n"
+        "Additional GRPC error information from remote target /job:worker/replica:0/task:1:\n:UNKNOWN:Error\n"
+        "  (1) CANCELLED:  Function was cancelled before it was started\n0 successful operations."
+    )
+    assert user_code.essence(text) == "Received a label value of 12"
+    assert user_code.essence("Received a label value of 12") == "Received a label value of 12"

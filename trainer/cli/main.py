@@ -1,0 +1,340 @@
+"""The `trainer` command. Each subcommand imports what it needs when it runs: `--help` and `check` answer at once."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import textwrap
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from trainer import __version__
+from trainer.job.errors import Exit, TrainerError
+from trainer.targets.text import aligned, command_line
+
+if TYPE_CHECKING:
+    from trainer.job.spec import JobSpec
+
+DEBUG_VARIABLE = "TRAINER_DEBUG"
+READER_GONE = 141
+"""What a shell reports for a program that SIGPIPE ended (128 + 13)."""
+
+_EXAMPLES = """\
+examples:
+  trainer check k8s/jobs/mnist-ps.yaml
+  trainer local k8s/jobs/digits-ps.yaml --set train.steps=600
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one command; returns the exit code. Usage errors end in SystemExit, as argparse does it."""
+    try:
+        args = _parser().parse_args(argv)
+        code: int = args.run(args)
+        sys.stdout.flush()
+    except TrainerError as error:
+        return _tell(str(error).split("\n"), error.code)
+    except KeyboardInterrupt:
+        return int(Exit.STOPPED)
+    except BrokenPipeError:
+        # As in `trainer check SPEC | head -1`. The interpreter flushes stdout once more at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return READER_GONE
+    except Exception as error:
+        if os.environ.get(DEBUG_VARIABLE):
+            import traceback
+
+            traceback.print_exc()
+        text = " ".join(str(error).split())
+        return _tell([f"internal error: {type(error).__name__}: {text}; please report it"], Exit.BUG)
+    return code
+
+
+def _tell(lines: Iterable[str], code: Exit) -> int:
+    for line in lines:
+        print(f"trainer: {line}", file=sys.stderr)
+    return int(code)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="trainer",
+        description="Distributed TensorFlow training from one job spec.",
+        epilog=f"{_exit_codes()}\n{_EXAMPLES}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"trainer {__version__}")
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+
+    check = commands.add_parser("check", help="show tasks, addresses, derived numbers and each TF_CONFIG of a spec")
+    _add_spec(check)
+    check.add_argument("--target", choices=["kubernetes"], help="refuse as well what this target would refuse")
+    check.set_defaults(run=_check)
+
+    local = commands.add_parser("local", help="run the whole cluster as processes on this machine")
+    _add_spec(local)
+    local.add_argument(
+        "--port", type=int, metavar="BASE", help="TensorFlow ports BASE, BASE+1, ...; control ports 1000 above"
+    )
+    local.add_argument("--plain", action="store_true", help="prefixed lines instead of a live view")
+    local.set_defaults(run=_local)
+
+    render = commands.add_parser(
+        "render", help="print what a target runs: a docker-compose file, or Kubernetes manifests"
+    )
+    render.add_argument("target", choices=["compose", "kubernetes"])
+    render.add_argument(
+        "specs", metavar="[PROFILE=]SPEC", nargs="+", help="job specs (YAML); several need a profile each"
+    )
+    _add_set(render, "change one value of every SPEC, as in train.steps=600")
+    render.set_defaults(run=_render)
+
+    _add_deployed(commands)
+
+    result = commands.add_parser("result", help="print the result in a task's container, or of a spec's model_dir")
+    result.add_argument("spec", metavar="SPEC", nargs="?", help="a job spec (YAML); default that of the environment")
+    _add_set(result)
+    result.set_defaults(run=_result)
+
+    imported = commands.add_parser(
+        "import", help="print the job spec of a Kubeflow TFJob; what has no place in it is told"
+    )
+    imported.add_argument("file", metavar="TFJOB", help="a TFJob of kubeflow.org/v1 (YAML)")
+    imported.set_defaults(run=_import)
+
+    schema = commands.add_parser("schema", help="print the JSON Schema of a spec, for editors")
+    schema.set_defaults(run=_schema)
+
+    secret = commands.add_parser("secret", help="write a random secret for a job's tasks into FILE, unless it has one")
+    secret.add_argument("file", metavar="FILE", help="read by the tasks: TRAINER_SECRET_FILE")
+    secret.set_defaults(run=_secret)
+
+    task = commands.add_parser("task", help="run one task; reads TF_CONFIG and the job from its environment")
+    task.set_defaults(run=_task)
+    return parser
+
+
+def _add_deployed(commands: Any) -> None:
+    for name, text in (
+        ("submit", "start a job on a cluster and return"),
+        ("status", "show a job's tasks and where it is; exit code 0, or that of a failed job"),
+        ("logs", "print what a job's tasks have printed, in the order of time"),
+        ("delete", "stop and remove a job; its volume stays"),
+    ):
+        command = commands.add_parser(name, help=text)
+        command.set_defaults(run=_deployed, command=name, load=_load)
+        command.add_argument("--target", choices=["kubernetes", "compose"], default="kubernetes", help="where it runs")
+        command.add_argument("--namespace", metavar="NS", help="of Kubernetes; default that of the kubectl context")
+        _add_set(command)
+        if name == "submit":
+            command.add_argument("spec", metavar="JOB", help="a job spec (YAML)")
+            command.add_argument("--dry-run", action="store_true", help="let the cluster check all, change nothing")
+        else:
+            optional = {"nargs": "?"} if name == "status" else {}
+            command.add_argument(
+                "spec", metavar="JOB", help="a job spec (YAML); for Kubernetes, the name of a job will do", **optional
+            )
+        if name == "status":
+            command.add_argument("--watch", action="store_true", help="again and again, until the job is over")
+            command.add_argument("-o", "--output", choices=["text", "json"], default="text", help="json: for programs")
+        elif name == "logs":
+            command.add_argument("--task", metavar="TYPE:INDEX", help="only this one, such as worker:1")
+            command.add_argument("--follow", action="store_true", help="until the job ends")
+        elif name == "delete":
+            command.add_argument("--volumes", action="store_true", help="the volume too, with checkpoints and model")
+
+
+def _add_spec(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("spec", metavar="SPEC", help="a job spec (YAML)")
+    _add_set(parser)
+
+
+def _add_set(parser: argparse.ArgumentParser, text: str = "change one value, as in train.steps=600") -> None:
+    parser.add_argument("--set", action="append", default=[], metavar="PATH=VALUE", help=text)
+
+
+def _exit_codes() -> str:
+    lines = ["exit codes:"]
+    for code in Exit:
+        lines += textwrap.wrap(code.meaning, 80, initial_indent=f"{code:>5}  ", subsequent_indent=" " * 7)
+    return "\n".join(lines) + "\n"
+
+
+# Commands. --------------------------------------------------------------------------------------------
+
+
+def _check(args: argparse.Namespace) -> int:
+    # Looking for pydantic's plugins reads the metadata of every installed package: 30 ms.
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
+    from trainer.targets import outside
+
+    spec = _load(args)
+    if args.target is None and spec.image is None:  # other images have other modules
+        from trainer.workloads import workload
+
+        workload.check_imports(spec)
+    outside.warn(spec)
+    if args.target == "kubernetes":
+        from trainer.targets.kubernetes import render as kubernetes
+
+        kubernetes.render(spec, "trainer check")
+    print("\n".join(describe(spec)))
+    return int(Exit.OK)
+
+
+def _local(args: argparse.Namespace) -> int:
+    from trainer.targets import outside, view
+    from trainer.targets.local import run as local
+    from trainer.workloads import workload
+
+    spec = _load(args)
+    workload.check_imports(spec)
+    outside.warn(spec)
+    check = command_line([view.program("trainer"), "check", args.spec], args.set)
+    return local.run(spec, base_port=args.port, plain=args.plain, check=check)
+
+
+def _render(args: argparse.Namespace) -> int:
+    from trainer.job.errors import UserError
+    from trainer.job.load import load_file
+    from trainer.targets import outside
+    from trainer.targets.compose import render as compose
+    from trainer.targets.kubernetes import render as kubernetes
+
+    command = command_line(["trainer", "render", args.target, *args.specs], args.set)
+    if args.target == "kubernetes":
+        specs = [load_file(path, args.set) for path in args.specs]
+        outside.warn(*specs)
+        print("".join(kubernetes.render(spec, command) for spec in specs), end="")
+        return int(Exit.OK)
+    jobs = {}
+    for each in args.specs:
+        profile, equals, path = each.rpartition("=")
+        if (len(args.specs) > 1 and not equals) or profile in jobs:
+            raise UserError(f"{each!r}: several jobs in one file need a profile of their own each: PROFILE=SPEC")
+        jobs[profile] = load_file(path, args.set)
+    outside.warn(*jobs.values())
+    print(compose.render(jobs, command), end="")
+    return int(Exit.OK)
+
+
+def _deployed(args: argparse.Namespace) -> int:
+    from trainer.targets import commands
+
+    return commands.run(args)
+
+
+def _result(args: argparse.Namespace) -> int:
+    from trainer.job.errors import UserError
+    from trainer.job.load import JOB_VARIABLE, load_environment, load_file
+    from trainer.targets import view
+
+    if args.set and not args.spec:
+        raise UserError("SPEC: is missing: --set changes the values of a spec")
+    if not args.spec and JOB_VARIABLE not in os.environ:
+        raise UserError(f"SPEC: is missing: {JOB_VARIABLE} is set in a task's container only")
+    spec = load_file(args.spec, args.set) if args.spec else load_environment()
+    if not view.read_result(spec):
+        raise UserError(
+            f"model_dir: {spec.directory}: it has no result.json that can be read: the job has not completed there; "
+            "run or resume it, or choose the model_dir where it ran"
+        )
+    print(view.summary(spec))
+    return int(Exit.OK)
+
+
+def _import(args: argparse.Namespace) -> int:
+    from trainer.tfjob import convert
+
+    raw, notes = convert.convert_file(args.file)
+    print(convert.to_yaml(raw), end="")
+    return _tell(notes, Exit.OK)
+
+
+def _schema(_: argparse.Namespace) -> int:
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
+    from trainer.job.load import schema
+
+    print(schema())
+    return int(Exit.OK)
+
+
+def _secret(args: argparse.Namespace) -> int:
+    from pathlib import Path
+
+    from trainer.job import secret
+
+    secret.keep(Path(args.file))
+    return int(Exit.OK)
+
+
+def _task(_: argparse.Namespace) -> int:
+    from trainer.supervisor import agent
+
+    return agent.main()
+
+
+def _load(args: argparse.Namespace) -> JobSpec:
+    from trainer.job.load import load_file
+    from trainer.workloads import workload
+
+    spec = load_file(args.spec, args.set)
+    workload.check(spec)
+    return spec
+
+
+# What `trainer check` prints. -------------------------------------------------------------------------
+
+MOST_CONFIGS = 32
+
+
+def describe(spec: JobSpec) -> list[str]:
+    """Everything that follows from a spec, as lines: tasks, derived numbers, TF_CONFIGs."""
+    from trainer.job.tf_config import tasks_of
+
+    tasks = tasks_of(spec)
+    rows = [("task", "address", "cpu", "memory", "gpus")]
+    for task in tasks:
+        address = "{}:{}".format(*task.address) if task.address else "-"
+        if group := spec.tasks.group(task.type):
+            cpu = f"{group.cpu:g}" if group.cpu else "-"
+            rows.append((task.name, address, cpu, group.memory or "-", str(group.gpus or "-")))
+    title = "TF_CONFIG of each task:"
+    if len(tasks) > MOST_CONFIGS:  # each names all tasks: those of a thousand workers would be 37 MB
+        tasks = [task for task in tasks if task.index == 0]
+        title = "TF_CONFIG of the first task of each type, for the others differ in their index only:"
+    return [*aligned(rows), "", *aligned(_derived(spec)), "", title, *(task.tf_config() for task in tasks)]
+
+
+def _derived(spec: JobSpec) -> list[tuple[str, ...]]:
+    from trainer.job.derived import uses_tf_keras
+
+    rows = [("job", spec.name), ("strategy", spec.strategy)]
+    if spec.api != "loop":
+        keras = ", with tf_keras" if uses_tf_keras(spec) else ""
+        rows.append(("api", f"{spec.api}{keras}"))
+    rows.append(("workload", spec.workload))
+    rows += [(f"settings.{key}", str(value)) for key, value in spec.settings.items()]
+    rows += [("job name", f"/job:{spec.job_name}")] if spec.strategy == "graph" else _training(spec)
+    return [*rows, ("model_dir", spec.directory)]
+
+
+def _training(spec: JobSpec) -> list[tuple[str, str]]:
+    from trainer.job.derived import DEFAULT_STEPS, batch_sizes, learning_rate, replicas_in_sync
+
+    train, counts = spec.train, spec.tasks.counts()
+    replicas = replicas_in_sync(spec, counts)
+    global_batch, per_replica = batch_sizes(spec, counts)
+    rate = f"{learning_rate(spec, counts):g}"
+    if train.learning_rate_scaling != "none":
+        rate += f" ({train.learning_rate:g}, {train.learning_rate_scaling} in {replicas} replicas)"
+    if train.learning_rates is not None:
+        rate += f" (of learning_rates, for a global batch of {global_batch})"
+    rows = [
+        ("replicas in sync", str(replicas)),
+        ("global batch", str(global_batch)),
+        ("per-replica batch", str(per_replica)),
+        ("epochs", str(train.epochs)) if train.epochs else ("steps", str(train.steps or DEFAULT_STEPS)),
+    ]
+    return rows if spec.api == "keras_fit" else [*rows, ("learning rate", rate)]

@@ -1,0 +1,284 @@
+"""Checkpoints: complete or absent, verified when read. NumPy only, and only to write and read the values: a supervisor
+looks at them without it.
+
+    checkpoints/step-00000500/variables.npz   every variable of model and optimizer, by position
+                              meta.json       step, what it fits, and the SHA-256 of variables.npz
+
+tf.train.Checkpoint would write a ps's variables on the ps, and SaveV2 has no checksum over the whole.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
+
+from trainer.job.errors import UserError
+from trainer.job.spec import JobSpec
+from trainer.model_dir import compatibility
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+Values: TypeAlias = "dict[str, npt.NDArray[Any]]"
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A complete checkpoint on disk. `meta` holds step, fits, workload_changed_after, variables (name to path,
+    shape, dtype), sha256."""
+
+    path: Path
+    step: int
+    meta: dict[str, Any]
+
+
+def folder(model_dir: str | Path) -> Path:
+    return Path(model_dir) / "checkpoints"
+
+
+def name(step: int) -> str:
+    return f"step-{step:08d}"
+
+
+def save(model_dir: str | Path, step: int, values: Mapping[str, npt.NDArray[Any]], meta: dict[str, Any]) -> Path:
+    """Writes a checkpoint under a temporary name, syncs it, renames it. One that is there and whole is kept.
+
+    Raises:
+        UserError: the disk is full or the folder not writable; nothing half-written stays.
+    """
+    import numpy as np
+
+    target = folder(model_dir) / name(step)
+    if verify(target) is not None:
+        return target
+    temporary = folder(model_dir) / f".tmp-{target.name}-{os.getpid()}"
+    try:
+        shutil.rmtree(target, ignore_errors=True)
+        temporary.mkdir(parents=True, exist_ok=True)
+        archive = temporary / "variables.npz"
+        with archive.open("wb") as file:
+            np.savez(file, allow_pickle=False, **values)
+            _sync(file.fileno())
+        full = {"format": FORMAT, "step": step, "sha256": _sha256_of(archive), **meta}
+        with (temporary / "meta.json").open("w") as file:
+            json.dump(full, file, indent=1)
+            file.flush()
+            _sync(file.fileno())
+        temporary.rename(target)
+    except OSError as error:
+        shutil.rmtree(temporary, ignore_errors=True)
+        size = sum(v.nbytes for v in values.values()) / 1e6
+        raise UserError(
+            f"model_dir: {target}: the checkpoint of step {step} ({size:.1f} MB) cannot be written: {error.strerror}; "
+            "make room or choose another model_dir; the checkpoints before it are whole"
+        ) from None
+    _sync_folder(target.parent)
+    return target
+
+
+def prune(model_dir: str | Path, keep: int) -> None:
+    """Deletes all but the newest `keep` and the newest damaged one, and what an interrupted save left behind."""
+    for path in _complete(model_dir)[:-keep]:
+        shutil.rmtree(path, ignore_errors=True)
+    for path in sorted(folder(model_dir).glob(".damaged-*"), key=lambda path: (len(path.name), path.name))[:-1]:
+        shutil.rmtree(path, ignore_errors=True)
+    for path in folder(model_dir).glob(".tmp-*"):
+        if not path.name.endswith(f"-{os.getpid()}"):
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def steps(model_dir: str | Path) -> list[int]:
+    """Steps of the complete checkpoints, oldest first. They are verified only when read."""
+    return [int(path.name.removeprefix("step-")) for path in _complete(model_dir)]
+
+
+def latest(model_dir: str | Path) -> tuple[Checkpoint | None, list[str]]:
+    """The newest checkpoint that is whole, and one line for each newer one that is not.
+
+    For the task that writes them: it renames what is damaged, which then is no checkpoint any more. Left in its place,
+    it would count as one of those that are kept, while good ones go.
+    """
+    broken: list[str] = []
+    for path in reversed(_complete(model_dir)):
+        if (found := verify(path)) is not None:
+            return found, [f"{line}; using that of step {found.step}" for line in broken]
+        broken.append(f"{path} is damaged (its SHA-256 differs from meta.json){_set_aside(path)}")
+    return None, [f"{line}; there is no whole one, so training begins anew" for line in broken]
+
+
+def _set_aside(path: Path) -> str:
+    aside = path.with_name(f".damaged-{path.name}")
+    try:
+        shutil.rmtree(aside, ignore_errors=True)  # of the same step, damaged as well
+        path.rename(aside)
+    except OSError as error:
+        return f", and stays where it is ({error.strerror})"
+    return f", and is now {aside.name}"
+
+
+def newest(model_dir: str | Path) -> Checkpoint | None:
+    """The newest checkpoint by its meta.json alone: its values are not read, and may be damaged."""
+    for path in reversed(_complete(model_dir)):
+        if (meta := _read_meta(path)) is not None:
+            return Checkpoint(path, meta["step"], meta)
+    return None
+
+
+def workload_changes(model_dir: str | Path, fits: Mapping[str, Any]) -> list[int]:
+    """Steps after which the training went on with a changed workload file, the newest checkpoint's included.
+
+    Each checkpoint holds those before it: state.json ends with a failure, and to mend a file is to go on after one.
+    """
+    found = newest(model_dir)
+    if found is None:
+        return []
+    known: list[int] = found.meta.get("workload_changed_after", [])
+    changed = compatibility.differences(found.meta.get("fits", {}), fits, "checkpoint")
+    return [*known, found.step] if changed else known
+
+
+def verify(path: Path) -> Checkpoint | None:
+    """The checkpoint at path, or None if it is not whole."""
+    meta = _read_meta(path)
+    try:
+        whole = meta is not None and _sha256_of(path / "variables.npz") == meta.get("sha256")
+    except OSError:
+        return None
+    return Checkpoint(path, meta["step"], meta) if meta is not None and whole else None
+
+
+def read(checkpoint: Checkpoint) -> Values:
+    with (checkpoint.path / "variables.npz").open("rb") as file:
+        return _values(file, checkpoint.meta)
+
+
+def load(path: Path) -> tuple[Checkpoint, Values] | None:
+    """The checkpoint at path and its values; None if it is not whole, or goes meanwhile.
+
+    For a task that does not write checkpoints: the chief prunes while this reads. What is verified is what is read,
+    for it is one open file.
+    """
+    if (meta := _read_meta(path)) is None:
+        return None
+    try:
+        with (path / "variables.npz").open("rb") as file:
+            if compatibility.sha256(file) != meta.get("sha256"):
+                return None
+            file.seek(0)
+            return Checkpoint(path, meta["step"], meta), _values(file, meta)
+    except OSError:
+        return None
+
+
+def differences(
+    meta: Mapping[str, Any],
+    spec: JobSpec,
+    fits: Mapping[str, Any],
+    variables: Mapping[str, Any] | None = None,
+    total: int | None = None,
+) -> list[str]:
+    """What in spec or model does not fit the checkpoint; empty if all does.
+
+    Args:
+        fits: the spec's compatibility key.
+        total: steps of the whole job, once the data and hence the length of an epoch are known.
+    """
+    ignored = compatibility.MAY_CHANGE_UNDERWAY
+    found = compatibility.differences(meta.get("fits", {}), fits, "checkpoint", ignored)
+    total = spec.train.steps if total is None else total
+    if total is not None and meta["step"] > total:
+        asked = f"train.epochs: {spec.train.epochs}" if spec.train.epochs is not None else "train.steps"
+        found.append(f"{asked}: the checkpoint is at step {meta['step']}, this job ends at step {total}")
+    if variables is not None:
+        found += _variable_differences(meta.get("variables", {}), variables)
+    return found
+
+
+def refusal(meta: Mapping[str, Any], model_dir: str, found: list[str]) -> UserError:
+    return UserError(
+        f"model_dir: {model_dir}: its checkpoint of step {meta['step']} does not fit this spec: {'; '.join(found)}; "
+        "undo the change, or choose another model_dir"
+    )
+
+
+def _variable_differences(saved: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:
+    found = []
+    for name in dict.fromkeys([*saved, *wanted]):
+        old, new = saved.get(name), wanted.get(name)
+        if old is None or new is None:
+            where = "checkpoint" if old else "model"
+            found.append(f"variable {(old or new or {}).get('path', name)} is only in the {where}")
+        elif (list(old["shape"]), old["dtype"]) != (list(new["shape"]), new["dtype"]):
+            was, now = f"{old['dtype']}{list(old['shape'])}", f"{new['dtype']}{list(new['shape'])}"
+            found.append(f"variable {new['path']}: checkpoint {was}, model {now}")
+    return found[:5] + ([f"and {len(found) - 5} more"] if len(found) > 5 else [])
+
+
+def _complete(model_dir: str | Path) -> list[Path]:
+    # By number: beyond 99,999,999 the names get longer.
+    found = (p for p in folder(model_dir).glob("step-*") if p.name.removeprefix("step-").isdecimal())
+    return sorted(found, key=lambda path: int(path.name.removeprefix("step-")))
+
+
+def _values(file: BinaryIO, meta: Mapping[str, Any]) -> Values:
+    import numpy as np
+
+    described = meta.get("variables", {})
+    with np.load(file, allow_pickle=False) as archive:
+        return {name: _typed(archive[name], described.get(name, {}).get("dtype")) for name in archive.files}
+
+
+def _typed(array: npt.NDArray[Any], dtype: str | None) -> npt.NDArray[Any]:
+    # NumPy has no bfloat16 of its own: of such an array a file keeps the bits, but not the type.
+    if array.dtype.kind != "V" or dtype is None:
+        return array
+    import ml_dtypes
+
+    return array.view(getattr(ml_dtypes, dtype))
+
+
+def _read_meta(path: Path) -> dict[str, Any] | None:
+    try:
+        meta = json.loads((path / "meta.json").read_text())
+    except (OSError, ValueError, RecursionError):
+        return None
+    return meta if isinstance(meta, dict) and _makes_sense(meta) else None
+
+
+def _makes_sense(meta: dict[str, Any]) -> bool:
+    step, variables = meta.get("step"), meta.get("variables", {})
+    described = isinstance(variables, dict) and all(
+        isinstance(each, dict)
+        and isinstance(each.get("shape"), list)
+        and isinstance(each.get("dtype"), str)
+        and isinstance(each.get("path"), str)
+        for each in variables.values()
+    )
+    numbered = isinstance(step, int) and not isinstance(step, bool) and 0 <= step < 2**63
+    changes = meta.get("workload_changed_after", [])
+    listed = isinstance(changes, list) and all(isinstance(each, int) for each in changes)
+    return numbered and described and listed and isinstance(meta.get("fits", {}), dict)
+
+
+def _sha256_of(path: Path) -> str:
+    with path.open("rb") as file:
+        return compatibility.sha256(file)
+
+
+def _sync(descriptor: int) -> None:
+    os.fsync(descriptor)
+
+
+def _sync_folder(path: Path) -> None:
+    # Some network file systems refuse fsync of a folder; the rename is then as durable as they make it.
+    descriptor = os.open(path, os.O_RDONLY)
+    with contextlib.suppress(OSError):
+        os.fsync(descriptor)
+    os.close(descriptor)

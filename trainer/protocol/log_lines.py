@@ -1,0 +1,66 @@
+"""The lines a task prints. Needs no TensorFlow: ps and ps-workers print them too."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import traceback
+from typing import TextIO
+
+from trainer import host
+from trainer.job.derived import batch_sizes
+from trainer.job.spec import JobSpec
+from trainer.job.tf_config import Task
+
+SAY_SECONDS = 10.0
+"""How often a task that waits says what for."""
+
+
+def here_line(spec: JobSpec, task: Task, versions: dict[str, str]) -> str:
+    """A task's first line, before it has met anybody."""
+    group = spec.tasks.of(task.type)
+    told = " ".join(f"{name}={version}" for name, version in versions.items())
+    given = f" ({task.given} of TF_CONFIG, which names no chief)" if task.given else ""
+    return f"{task.name}{given} of {spec.name} is here: {told} cpus={host.cpus(group.cpu)} gpus={group.gpus}"
+
+
+def start_line(spec: JobSpec, task: Task, replicas_in_sync: int, step: int) -> str:
+    """What N tasks that train alone could not print: tests and people look at this line."""
+    counts = task.counts
+    if spec.strategy == "graph":
+        return f"task={task.name} strategy=graph job_name={spec.job_name} servers={counts['worker']}"
+    global_batch, per_replica = batch_sizes(spec, counts)
+    workers = counts.get("worker", 0) + (counts.get("chief", 0) if "ps" not in counts else 0)
+    return (
+        f"task={task.name} strategy={spec.strategy} workers={workers} ps={counts.get('ps', 0)} "
+        f"replicas_in_sync={replicas_in_sync} global_batch={global_batch} per_replica={per_replica} resume_step={step}"
+    )
+
+
+def progress_line(
+    step: int, total: int, figures: dict[str, float], workers: dict[str, dict[str, float]] | None = None
+) -> str:
+    """Where the job is; under parameter_server with each worker's batch accuracy."""
+    text = f"step {step}/{total} " + " ".join(f"{name}={value:.4g}" for name, value in figures.items())
+    accuracies = [f"{name}={row['accuracy']:.3f}" for name, row in (workers or {}).items() if "accuracy" in row]
+    return f"{text} | batch accuracy {' '.join(accuracies)}" if accuracies else text
+
+
+def say(text: str) -> None:
+    _print(text, sys.stdout)
+
+
+def log_traceback(error: BaseException) -> None:
+    """Prints it to stderr: of a child, its log. A log on a full disk does not hide the error."""
+    with contextlib.suppress(OSError):
+        traceback.print_exception(error)
+
+
+def say_error(text: str) -> None:
+    _print(f"trainer: {text}", sys.stderr)
+
+
+def _print(text: str, stream: TextIO) -> None:
+    # Their reader may be gone before us, or the disk be full; the checkpoint is still worth writing.
+    with contextlib.suppress(OSError):
+        print(text, file=stream, flush=True)

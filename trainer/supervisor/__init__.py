@@ -1,0 +1,1 @@
+"""What each task runs: it meets the other tasks and owns a child, which trains. Never imports TensorFlow."""

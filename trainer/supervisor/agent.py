@@ -1,0 +1,324 @@
+"""`trainer task`: the program a container runs.
+
+It reads TF_CONFIG and the job, agrees with its peers through the chief's supervisor, runs TensorFlow in a
+child, and ends when the chief says that the job is over. One loop: report what is so, do what the reply says.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import json
+import os
+import signal
+import time
+import uuid
+from pathlib import Path
+from typing import Any
+
+from trainer import host
+from trainer.job import load, secret, tf_config, workload_file
+from trainer.job.errors import Exit, TrainerError, UserError
+from trainer.job.secret import SECRET_VARIABLE
+from trainer.job.spec import JobSpec
+from trainer.job.tf_config import Task
+from trainer.protocol.log_lines import here_line, say, say_error
+from trainer.protocol.reports import Reply, Report
+from trainer.supervisor import orphans, preflight, restart_guard
+from trainer.supervisor.child import Child
+from trainer.supervisor.clock import ListeningClock
+from trainer.training.main import WORKLOAD_VARIABLE, is_server
+from trainer.workloads import workload
+
+STANDBY_AFTER_SECONDS = 10.0
+"""Steady training before a spare child is started: the import costs seconds of CPU."""
+STANDBY_FAILURES = 3
+"""In a row, each after four times as long; then the task goes on without: a spare takes memory that training needs."""
+BACKOFF_SECONDS = (0.0, 0.2, 0.5, 1.0, 2.0, 5.0)
+
+
+def main() -> int:
+    """Runs one task to its end; returns the exit code."""
+    try:
+        host.die_with_parent(signal.SIGTERM)
+        spec = load.load_environment()
+        job_secret = secret.take()
+        task = tf_config.from_environment(spec)
+        log = preflight.log_file(spec, task)
+    except TrainerError as error:
+        say_error(str(error))
+        return int(error.code)
+    if (code := restart_guard.again(log)) is not None:
+        return int(code)
+    try:
+        preflight.check_secrets(spec)
+        workload.check(spec)
+        code = asyncio.run(Supervisor(spec, task, log, job_secret).run())
+    except TrainerError as error:
+        say_error(str(error))
+        code = error.code
+    restart_guard.remember(log, code)
+    return int(code)
+
+
+class Supervisor:
+    """One task's supervisor. The chief's has a `Chief` beside it, and asks that one without a network."""
+
+    def __init__(self, spec: JobSpec, task: Task, log: Path, secret: bytes = b"") -> None:
+        self.spec, self.task, self.log, self.secret = spec, task, log, secret
+        self.incarnation, self._reports = uuid.uuid4().hex, 0
+        self.versions = host.versions()
+        self.spec_digest = hashlib.sha256(spec.model_dump_json().encode()).hexdigest()[:12]
+        self._workload = workload.digests(spec)
+        self.workload_digest = workload_file.combined(self._workload)
+        self.running: Child | None = None
+        self.spare: Child | None = None
+        self.changed = asyncio.Event()
+        self.leaving_since: float | None = None
+        self.lost, self.reason = 0, ""
+        self.failure: tuple[int, str] | None = None
+        self.blames_peer = False
+        self.restarts, self._retry_at = 0, 0.0
+        self._standby_failures, self._standby_at = 0, 0.0
+        self.stillborn = 0
+        """Children of an evaluator in a row that ended without a score."""
+        self.first_step_at: float | None = None
+        self.phase = "forming"
+        self.clock = ListeningClock()
+
+    async def run(self) -> Exit:
+        say(here_line(self.spec, self.task, self.versions))
+        await orphans.end_left_over()
+        if self.task.type != "evaluator":
+            # The child's import takes longest: it goes first.
+            self.spare = await self._start_child()
+        from trainer.supervisor import control
+        from trainer.supervisor.chief import Chief
+        from trainer.supervisor.follower import follow
+
+        loop = asyncio.get_running_loop()
+        beat = asyncio.create_task(self.clock.run())
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._leave)
+        preflight.check_tensorflow_port(self.task)
+        chief = Chief(self) if self.task.is_chief else None
+        host, port = preflight.control_address(self.task)
+        identity = {"job": self.spec.name, "task": self.task.name, "incarnation": self.incarnation}
+        if chief is None:
+            runner = await control.serve(port, host, identity, self.status, None)
+        else:
+            runner = await control.serve(port, host, identity, chief.status, chief.answer, chief.refuse, self.secret)
+        if chief is not None and host is None and not self.secret:
+            say(f"no {SECRET_VARIABLE} is set: any program that reaches port {port} can end this job")
+        try:
+            async with control.client() as session:
+                code = await (chief.run(session) if chief else follow(self, session))
+        finally:
+            beat.cancel()
+            await self.end_children()
+            await runner.cleanup()
+        return code
+
+    # What the loop is made of; chief.py and follower.py use these too. --------------------------
+
+    def report(self) -> Report:
+        child = self.running
+        self._reports += 1
+        return Report(
+            task=self.task.name,
+            incarnation=self.incarnation,
+            cluster=self.task.digest,
+            spec=self.spec_digest,
+            workload=self.workload_digest,
+            versions=self.versions,
+            number=self._reports,
+            generation=child.generation if child and child.alive else 0,
+            lost=self.lost,
+            reason=self.reason,
+            failure=self.failure,
+            blames_peer=self.blames_peer,
+            leaving=self.leaving_since is not None,
+            restarts=self.restarts,
+            standby=self.spare is not None and self.spare.warm,
+            status={"pid": os.getpid(), **(child.status if child else {})},
+        )
+
+    def status(self) -> dict[str, Any]:
+        """This task's own view, for /status."""
+        child = self.running
+        return {
+            **(child.status if child else {}),
+            "job": self.spec.name,
+            "task": self.task.name,
+            "strategy": self.spec.strategy,
+            "phase": self.phase,
+            "generation": child.generation if child else 0,
+            "restarts": self.restarts,
+            "standby": self.spare is not None and self.spare.warm,
+        }
+
+    async def act(self, reply: Reply) -> None:
+        """Does what the chief's reply asks for: kill, start or leave the child alone."""
+        self.phase = reply.phase
+        child = self.running
+        if reply.phase == "forming" and child is not None:
+            if child.alive and not self._stopping_well(child):
+                await child.dismiss()
+            if not child.alive:
+                self.running = None
+        elif reply.phase == "running" and self.leaving_since is None:
+            if child is None or child.generation != reply.generation:
+                await self.go(reply.generation, reply.resume_step)
+            elif not child.alive and self.restarts_alone():
+                await self.go_again(reply)
+        await self.look_after_children()
+
+    async def go_again(self, reply: Reply) -> None:
+        """Replaces a child that died, unless it is too early to."""
+        if time.monotonic() >= self._retry_at:
+            self.restarts += 1
+            self._retry_at = time.monotonic() + BACKOFF_SECONDS[min(self.restarts, len(BACKOFF_SECONDS) - 1)]
+            await self.go(reply.generation, reply.resume_step)
+
+    async def wait_for_change(self, seconds: float) -> None:
+        """Until something changed here, or that long."""
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(self.changed.wait(), seconds)
+        self.changed.clear()
+
+    @property
+    def stop_deadline_passed(self) -> bool:
+        return self.leaving_since is not None and time.monotonic() - self.leaving_since > self.spec.deadlines.stop
+
+    # Children. ------------------------------------------------------------------------------------
+
+    async def _start_child(self) -> Child:
+        group = self.spec.tasks.of(self.task.type)
+        # A server without GPUs of its own would take the memory of all that it sees.
+        hidden = {} if group.gpus else {"CUDA_VISIBLE_DEVICES": "-1"}
+        environ = {**hidden, WORKLOAD_VARIABLE: json.dumps(self._workload)}
+        try:
+            return await Child.start(self.task, self.log, environ, self._on_child, self.clock)
+        except OSError as error:  # as where memory is short, or the log's volume read-only since an error
+            what = error.filename or "a new process"
+            raise UserError(f"{self.task.name}: {what}: {error.strerror}; look at memory, processes and disk") from None
+
+    async def go(self, generation: int, resume_step: int) -> None:
+        child = self.spare
+        if child is not None and child.alive:
+            self._standby_failures = 0
+        else:
+            child = await self._start_child()
+        self.spare, self.first_step_at, self.lost = None, None, 0
+        self.failure, self.blames_peer = None, False
+        if self.running is not None and self.running.alive:
+            await self.running.dismiss()
+        self.running = child
+        child.last_sign = self.clock()
+        child.go(generation, resume_step)
+
+    async def look_after_children(self) -> None:
+        child, now = self.running, time.monotonic()
+        if child is not None and child.alive:
+            # The import of TensorFlow holds the GIL while its libraries load: until then silence is no hang.
+            limit = self.spec.deadlines.hang if child.warm else self.spec.deadlines.rendezvous
+            if self.clock() - child.last_sign > limit:
+                child.kill(f"no sign of life for {limit:g} s")
+        steady = self.first_step_at is not None and now - self.first_step_at > STANDBY_AFTER_SECONDS
+        wanted = self.spec.warm_standby and not is_server(self.spec, self.task) and self.task.type != "evaluator"
+        wanted = wanted and self._standby_failures < STANDBY_FAILURES and now >= self._standby_at
+        if steady and wanted and self.spare is None and self.leaving_since is None and not self._is_finishing():
+            self.spare = await self._start_child()
+
+    def _on_child(self, child: Child, event: dict[str, Any]) -> None:
+        kind = event["event"]
+        if kind == "line":
+            say(event["text"])
+        elif kind == "start" and "line" in event:
+            say(f"{event['line']} generation={child.generation}")
+        elif kind == "scored":
+            self.stillborn = 0
+        elif kind == "error" and self.task.type == "evaluator":
+            pass  # the job goes on without it, and this task tries again
+        elif kind == "error" and (child is self.running or self.running is None):
+            self.failure = child.failure
+        elif kind == "step" and self.first_step_at is None and child is self.running:
+            self.first_step_at = time.monotonic()
+            self._look_at_workload()
+        elif kind == "exit" and child is self.running and not child.status.get("stopped_well"):
+            self._child_ended(child)
+        elif kind == "exit" and child is self.spare:
+            self.spare = None
+            self._standby_ended(child)
+        if kind == "stopped":
+            child.status["stopped_well"] = True
+        if kind != "step" or self.task.is_chief:
+            self.changed.set()
+
+    def _look_at_workload(self) -> None:
+        """The child looked when it was loaded; data(), model() and loss() may have imported something since."""
+        try:
+            workload.require_unchanged(self.spec, self._workload)
+        except UserError as error:
+            self.failure = (int(error.code), str(error))
+            self.changed.set()
+
+    def _child_ended(self, child: Child) -> None:
+        if child.result is not None or child.dismissed:
+            return
+        self.reason = child.why_it_ended()
+        if self.task.type == "evaluator":
+            self.stillborn += 1
+        if not self.restarts_alone():
+            self.lost = child.generation
+        if child.blames_peer:
+            self.failure, self.blames_peer = child.failure, True
+        if child.out_of_memory and self.spare is not None and self._standby_failures < STANDBY_FAILURES:
+            self._standby_failures = STANDBY_FAILURES
+            say(f"{self.task.name}: no standby is started any more: memory does not suffice for two children")
+        if self.phase == "running" and self.leaving_since is None and (self.failure is None or self.blames_peer):
+            say(f"{self.task.name}: child lost ({self.reason}); its log: {self.log}")
+
+    def _standby_ended(self, child: Child) -> None:
+        if child.dismissed or self.running is None:
+            return
+        self._standby_failures += 1
+        self._standby_at = time.monotonic() + STANDBY_AFTER_SECONDS * 4**self._standby_failures
+        say(f"{self.task.name}: standby lost ({child.why_it_ended()}); its log: {self.log}")
+        if self._standby_failures == STANDBY_FAILURES:
+            say(f"{self.task.name}: {STANDBY_FAILURES} standbys were lost in a row; training goes on without one")
+
+    def restarts_alone(self) -> bool:
+        """Whether this task's child may die without the others being restarted."""
+        worker = self.spec.strategy == "parameter_server" and self.task.type == "worker"
+        return worker or self.task.type == "evaluator"
+
+    def _stopping_well(self, child: Child) -> bool:
+        """A child that was asked to stop is left to save, until the deadline."""
+        return self.leaving_since is not None and not self.stop_deadline_passed and self._has_something_to_save(child)
+
+    def _has_something_to_save(self, child: Child) -> bool:
+        # fit saves at the end of an epoch only: there it goes on.
+        resumes_anywhere = self.spec.strategy != "graph" and self.spec.api != "keras_fit"
+        return bool(child.status.get("step")) and resumes_anywhere
+
+    def _is_finishing(self) -> bool:
+        return self.running is not None and bool(self.running.status.keys() & {"finishing", "trained"})
+
+    async def end_children(self) -> None:
+        self.phase = "done"
+        for child in (self.running, self.spare):
+            if child is not None and child.alive:
+                await child.dismiss()
+
+    def _leave(self) -> None:
+        if self.leaving_since is None:
+            self.leaving_since = time.monotonic()
+            if self.running is not None and self._has_something_to_save(self.running):
+                self.running.stop()
+            elif self.running is not None and not is_server(self.spec, self.task):
+                # Not one step yet, or not a loop of ours: there is nothing to save, and it would not listen.
+                self.running.dismissed = True
+                self.running.kill()
+            self.changed.set()

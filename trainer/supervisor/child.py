@@ -1,0 +1,222 @@
+"""A child as its supervisor sees it: started, told to go, asked to stop, killed; and what it said meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from trainer import host
+from trainer.host import PARENT_VARIABLE
+from trainer.job.tf_config import Task
+from trainer.supervisor import orphans
+from trainer.training.channel import EVENT_BYTES, EVENTS_VARIABLE, read_event
+
+_FIGURES_KEPT = 100
+"""Of a model with thousands of metrics: each report to the chief carries the status."""
+_LAST_WORDS_SECONDS = 0.5
+_numbers = itertools.count(1)
+_FAST = {
+    # Off by default where the CPU has no AVX-512 (tensorflow/core/util/util.cc), though convolutions gain there too.
+    "TF_ENABLE_ONEDNN_OPTS": "1",
+    # glibc gives each large tensor back to the kernel when it is freed, and takes new pages, zeroed, at the next step.
+    "MALLOC_MMAP_THRESHOLD_": str(2**30),
+    "MALLOC_TRIM_THRESHOLD_": str(2**32),
+    "MALLOC_TOP_PAD_": str(2**26),
+}
+"""What TensorFlow and glibc read at a process's start; a variable of the user's own goes first (DECISIONS 23)."""
+
+
+class Child:
+    """One process. `status` merges its events; `on_change` is called at each, and at its end."""
+
+    def __init__(
+        self,
+        task: Task,
+        on_change: Callable[[Child, dict[str, Any]], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._task_type, self._on_change, self._clock = task.type, on_change, clock
+        self._oom_kills = host.oom_kills()
+        self._mark = orphans.mark(next(_numbers))
+        self._process: asyncio.subprocess.Process
+        self._watcher: asyncio.Task[None]
+        self.generation = 0
+        self.warm = False
+        self.last_sign = clock()
+        self.status: dict[str, Any] = {}
+        self.result: dict[str, Any] | None = None
+        self.times: dict[str, float] = {}
+        """When it was told to go, and when it first told of each kind of event; by time.monotonic()."""
+        self.exit: int | None = None
+        self.failure: tuple[int, str] | None = None
+        self.blames_peer = False
+        """Whether it ended with an error that a lost peer causes; `failure`, if any, is what it is otherwise."""
+        self.killed_for: str | None = None
+        self._silent: list[str] = []
+        self.dismissed = False
+        """Whether it was killed because its generation is over."""
+
+    @classmethod
+    async def start(
+        cls,
+        task: Task,
+        log: Path,
+        more_environ: dict[str, str],
+        on_change: Callable[[Child, dict[str, Any]], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> Child:
+        """Starts the process. Its stdout is ours, its stderr, where TensorFlow talks, goes to the log file."""
+        child = cls(task, on_change, clock)
+        ours, theirs = os.pipe()
+        environ = {
+            "TF_CPP_MIN_LOG_LEVEL": "1",
+            **_FAST,
+            **os.environ,
+            "TF_CONFIG": task.tf_config(),
+            EVENTS_VARIABLE: str(theirs),
+            PARENT_VARIABLE: str(os.getpid()),
+            orphans.VARIABLE: child._mark,
+            # gRPC would send the cluster's own traffic through an HTTP proxy.
+            "no_grpc_proxy": ",".join({a.rpartition(":")[0] for group in task.cluster.values() for a in group}),
+            **more_environ,
+        }
+        with log.open("ab") as stderr:
+            child._process = await asyncio.create_subprocess_exec(
+                sys.executable, "-m", "trainer.training.main",
+                stdin=asyncio.subprocess.PIPE, stderr=stderr, pass_fds=[theirs], env=environ, start_new_session=True,
+            )  # fmt: skip
+        os.close(theirs)
+        child.status["child_pid"] = child._process.pid
+        reader = asyncio.StreamReader(limit=EVENT_BYTES)
+        await asyncio.get_running_loop().connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(ours, "rb")
+        )
+        child._watcher = asyncio.create_task(child._watch(reader))
+        return child
+
+    @property
+    def alive(self) -> bool:
+        return self.exit is None
+
+    def go(self, generation: int, resume_step: int) -> None:
+        self.generation = generation
+        self.times["go"] = time.monotonic()
+        self._order({"go": {"generation": generation, "resume_step": resume_step}})
+
+    def stop(self) -> None:
+        """Asks it to save a checkpoint and end."""
+        self._order({"stop": True})
+
+    def finalise(self, step: int, score: bool) -> None:
+        """Tells an evaluator which checkpoint is the last, and whether to score it or only to export it."""
+        self._order({"final": step, "score": score})
+
+    def count_out(self, silent: list[str]) -> None:
+        """Tells it, if that changed, of which tasks nothing is heard."""
+        if silent != self._silent:
+            self._silent = silent
+            self._order({"silent": silent})
+
+    def kill(self, why: str | None = None) -> None:
+        if self.alive:
+            self.killed_for = why
+            self._signal(signal.SIGKILL)
+            orphans.kill_group(self._process.pid)
+
+    async def dismiss(self) -> None:
+        """Kills it: its generation is over."""
+        self.dismissed = True
+        self.kill()
+        await self.ended()
+
+    async def ended(self) -> None:
+        await asyncio.shield(self._watcher)
+
+    def why_it_ended(self) -> str:
+        """In a few words, for events."""
+        if self.killed_for:
+            return self.killed_for
+        assert self.exit is not None
+        if self.exit < 0:
+            name = signal.Signals(-self.exit).name
+            return self._memory_ran_out() if self.out_of_memory else f"killed by {name}"
+        told = "; ".join(self.failure[1].splitlines()) if self.failure else f"exit code {self.exit}"
+        return str(self.status.get("peer_lost") or told)
+
+    @property
+    def out_of_memory(self) -> bool:
+        """Whether the kernel killed a process of this container while this one ended by SIGKILL, not by us."""
+        killed = self.exit == -signal.SIGKILL and self.killed_for is None and not self.dismissed
+        return killed and host.oom_kills() > self._oom_kills
+
+    def _memory_ran_out(self) -> str:
+        limit = f" at its limit of {limit / 2**20:.0f} MiB" if (limit := host.memory_limit()) else ""
+        return f"out of memory{limit}, killed by the kernel; raise tasks.{self._task_type}.memory"
+
+    def _signal(self, number: signal.Signals) -> None:
+        # Not its send_signal(): that one polls, and may take the exit code from asyncio (python/cpython#87744).
+        with contextlib.suppress(ProcessLookupError):
+            if self._process.returncode is None:
+                os.kill(self._process.pid, number)
+
+    def _order(self, order: dict[str, Any]) -> None:
+        stdin = self._process.stdin
+        if self.alive and stdin is not None and not stdin.is_closing():
+            stdin.write((json.dumps(order) + "\n").encode())
+
+    async def _watch(self, reader: asyncio.StreamReader) -> None:
+        reading = asyncio.create_task(self._read(reader))
+        code = await self._process.wait()
+        await orphans.end(self._mark, self._process.pid)
+        # A process of the user's own may have inherited the pipe and keep it open.
+        await asyncio.wait({reading}, timeout=_LAST_WORDS_SECONDS)
+        reading.cancel()
+        self.exit = code
+        self._on_change(self, {"event": "exit"})
+
+    async def _read(self, reader: asyncio.StreamReader) -> None:
+        while not reader.at_eof():
+            try:
+                event = read_event(await reader.readline())
+            except ValueError:  # longer than EVENT_BYTES
+                event = None
+            if event is not None:
+                self.last_sign = self._clock()
+                if event["event"] != "alive":
+                    self._take(event)
+
+    def _take(self, event: dict[str, Any]) -> None:
+        kind = event["event"]
+        fields = {key: value for key, value in event.items() if key != "event"}
+        self.times.setdefault(kind, time.monotonic())
+        if kind == "warm":
+            self.warm = True
+        elif kind in ("start", "step", "stopped", "scored"):
+            self.status.update(_without_most_figures(fields))
+        elif kind == "peer_lost":
+            self.status["peer_lost"], self.blames_peer = fields["text"], True
+            self.failure = (fields["code"], fields["message"]) if fields.keys() >= {"code", "message"} else None
+        elif kind == "error":
+            self.failure = (fields["code"], fields["message"])
+        elif kind == "checkpoint":
+            self.status |= {"last_checkpoint": fields["step"], "seconds_saving": fields["stalled"]}
+        elif kind in ("finishing", "trained"):
+            self.status[kind] = True
+        elif kind == "done":
+            self.result = fields
+        self._on_change(self, event)
+
+
+def _without_most_figures(fields: dict[str, Any]) -> dict[str, Any]:
+    kept = {"step", "steps", "line", "loss", "accuracy", "examples_per_second", "workers"}
+    figures = set([name for name in fields if name not in kept][:_FIGURES_KEPT])
+    return {name: value for name, value in fields.items() if name in kept or name in figures}

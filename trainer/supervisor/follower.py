@@ -1,0 +1,104 @@
+"""What the supervisor of a task that is not the chief does: asks the chief, and does what it replies, to the end."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, Any
+
+from trainer.job.errors import Exit
+from trainer.job.tf_config import Task
+from trainer.model_dir import state as job_state
+from trainer.protocol.log_lines import SAY_SECONDS, say, say_error
+from trainer.protocol.reports import Reply
+from trainer.supervisor import control, scoring
+
+if TYPE_CHECKING:
+    from trainer.supervisor.agent import Supervisor
+
+RETRY_SECONDS = 0.2
+GONE_SECONDS = 3.0
+"""Without a word from the chief, after which a result of this job tells that it went because it was done."""
+
+
+async def follow(supervisor: Supervisor, session: Any) -> Exit:
+    """Until the chief says that the job is over, this task may leave, or the chief is lost."""
+    task, deadlines = supervisor.task, supervisor.spec.deadlines
+    chief, known, seen, said = task.control_address(*task.chief), 0, supervisor.clock(), supervisor.clock()
+    asked: float | None = None  # since when a report has not been answered, also while this process stood still
+    while True:
+        asked = asked or time.monotonic()
+        asking = asyncio.create_task(control.send_report(session, chief, supervisor.report(), known, supervisor.secret))
+        change = asyncio.create_task(supervisor.changed.wait())
+        await asyncio.wait({asking, change}, return_when=asyncio.FIRST_COMPLETED)
+        supervisor.changed.clear()
+        change.cancel()
+        if not asking.done():
+            # Something changed here while the chief held our report: send the new one at once.
+            asking.cancel()
+            await asyncio.wait({asking})
+            known = 0
+            continue
+        now = supervisor.clock()
+        try:
+            reply = asking.result()
+        except ConnectionError as error:
+            if supervisor.leaving_since is not None:
+                return Exit.STOPPED
+            await supervisor.look_after_children()
+            # Killed when all was over: the chief does not wait for one who comes back then.
+            gone = now - seen > GONE_SECONDS
+            # In a thread: the volume may be slow.
+            job = (supervisor.spec, task.counts, supervisor.workload_digest)
+            if gone and (result := await asyncio.to_thread(job_state.completed, *job)):
+                say(f"{task.name}: the chief is gone, and the job is complete")
+                return await _end(supervisor, Reply("done", 1, 0, known, step=result.get("steps", 0)))
+            if now - seen > deadlines.chief_lost:
+                say_error(_chief_lost(task, deadlines.chief_lost, str(error)))
+                return Exit.CHIEF_LOST
+            if now - said > SAY_SECONDS:
+                say(f"{task.name} waits for the chief ({error}), {now - seen:.0f} s so far")
+                said = now
+            await supervisor.wait_for_change(RETRY_SECONDS)
+            continue
+        seen, known = now, reply.version
+        if reply.phase in ("done", "failed"):
+            return await _end(supervisor, reply)
+        if (waited := time.monotonic() - asked) > deadlines.task_lost:
+            _end_child_without_tickets(supervisor, waited)
+        asked = None
+        await (scoring.keep_scoring(supervisor, reply) if task.type == "evaluator" else supervisor.act(reply))
+        if _may_leave(supervisor, reply):
+            return Exit.STOPPED
+
+
+def _end_child_without_tickets(supervisor: Supervisor, seconds: float) -> None:
+    """The chief may have counted a ps-worker out, and given its steps to others: a new child has nothing left over."""
+    child = supervisor.running
+    if child is not None and supervisor.task.type == "worker" and supervisor.restarts_alone():
+        child.kill(f"the chief heard nothing for {seconds:.0f} s")
+
+
+def _chief_lost(task: Task, seconds: float, why: str) -> str:
+    name = "{}:{}".format(*task.chief)
+    return (
+        f"{task.name} has had no word from its chief ({name}) for {seconds:g} s "
+        f"(deadlines.chief_lost): {why}; is it running, and is its address in TF_CONFIG right?"
+    )
+
+
+async def _end(supervisor: Supervisor, reply: Reply) -> Exit:
+    supervisor.phase = reply.phase
+    if reply.phase == "failed":
+        (say if reply.code == Exit.STOPPED else say_error)(reply.message)
+    elif supervisor.task.type == "evaluator":
+        return await scoring.score_last(supervisor, reply)
+    return Exit(reply.code)
+
+
+def _may_leave(supervisor: Supervisor, reply: Reply) -> bool:
+    if supervisor.leaving_since is None:
+        return False
+    child = supervisor.running
+    over = reply.phase != "running" or child is None or not child.alive
+    return supervisor.restarts_alone() or over or supervisor.stop_deadline_passed

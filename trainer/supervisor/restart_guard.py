@@ -1,0 +1,54 @@
+"""How this task ended before, for a container that is started again by who cannot tell why it ended.
+
+Docker's `on-failure:N` looks at nothing but zero: a task that was killed has to come back, but one that failed for
+good, and would fail again, comes back as well. It then ends at once with the same code, N times within seconds,
+and not after another round of deadlines. Only where TRAINER_RESTARTS says N; elsewhere nothing is written.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from pathlib import Path
+
+from trainer import host
+from trainer.job.errors import Exit
+from trainer.model_dir import state as job_state
+
+RESTARTS_VARIABLE = "TRAINER_RESTARTS"
+_LENGTH = 100
+RECENT_SECONDS = 30.0
+"""Docker waits 0.1, 0.2, 0.4, ... seconds; a start takes one, or some on a busy machine."""
+
+
+def again(log: Path) -> Exit | None:
+    """The code to end with at once, if this start is one of those that follow a failure by themselves."""
+    path = _path(log)
+    if not (found := job_state.read_json(path)):
+        return None
+    code = next((each for each in Exit if each is not Exit.OK and each == found.get("code")), None)
+    when, left = found.get("time"), found.get("left")
+    recent = isinstance(when, float) and 0 <= host.uptime() - when <= RECENT_SECONDS
+    if code is None or not recent or not isinstance(left, int) or left <= 0:
+        path.unlink(missing_ok=True)
+        return None
+    _write(path, "r+", {**found, "left": left - 1})
+    return code
+
+
+def remember(log: Path, code: Exit) -> None:
+    restarts = int(os.environ.get(RESTARTS_VARIABLE) or 0)
+    if restarts and code is not Exit.OK and not code.retryable and log != Path(os.devnull):
+        _write(_path(log), "w", {"code": int(code), "time": host.uptime(), "left": restarts})
+
+
+def _write(path: Path, mode: str, value: dict[str, float]) -> None:
+    # Of one length, so that a full disk, which may be why the task failed, takes the changes too. Without this file
+    # the task really tries again, that often.
+    with contextlib.suppress(OSError), path.open(mode) as file:
+        file.write(json.dumps(value).ljust(_LENGTH))
+
+
+def _path(log: Path) -> Path:
+    return log.with_suffix(".end.json")

@@ -1,0 +1,109 @@
+"""A job's cluster as a docker-compose file: text from specs, nothing else. `compose_target.py` runs it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from trainer.job.derived import memory_bytes
+from trainer.job.errors import UserError
+from trainer.job.names import TF_PORT, host_name, secret_name
+from trainer.job.spec import OUR_IMAGES, JobSpec
+from trainer.job.tf_config import Task, tasks_of
+from trainer.targets import container
+from trainer.targets.container import STOP_SECONDS, WORKSPACE, files_of, job_of, modules_of
+
+RESTARTS = 4
+"""Of a container that was killed. Docker knows no exit code but 0: what failed for good, it restarts too."""
+SECRET_FOLDER = "/run/trainer"  # noqa: S105 (images/Dockerfile makes it, for the owner of a new volume is its folder's)
+
+
+def render(jobs: Mapping[str, JobSpec], command: str) -> str:
+    """The compose file of some jobs.
+
+    Args:
+        jobs: by profile; the only job may have the profile "", which means that it needs none.
+        command: that writes this file, for its first line.
+
+    Raises:
+        UserError: two jobs of one name, or one that is named as something else in the file.
+    """
+    names = [spec.name for spec in jobs.values()]
+    taken = ["tensorboard", *map(secret_name, names)]
+    for name in names:
+        if names.count(name) > 1 or name in taken:
+            raise UserError(f"name: {name!r}: is taken in this compose file; jobs in one file need names of their own")
+    environment = container.templates()
+    environment.filters["scalar"] = _scalar
+    first = next(iter(jobs.values()))
+    return environment.get_template("compose/compose.yaml.j2").render(
+        command=command,
+        project=first.name if list(jobs) == [""] else "trainer",
+        restarts=RESTARTS,
+        secret_folder=SECRET_FOLDER,
+        secret_file=f"{SECRET_FOLDER}/secret",
+        jobs=[_job(profile, spec) for profile, spec in jobs.items()],
+    )
+
+
+def _job(profile: str, spec: JobSpec) -> dict[str, Any]:
+    mounts = [f"{_volume(spec)}:{WORKSPACE}/runs{'' if _volume(spec) == spec.name else f'/{spec.name}'}"]
+    for path in files_of(spec).values():
+        mounts.append(f"{_source(path)}:{WORKSPACE}/{Path(path).name}:ro")
+    for name, module in modules_of(spec).items():
+        mounts.append(f"{_source(str(module))}:{WORKSPACE}/{name}:ro")
+    tasks = tasks_of(spec, lambda task_type, index: f"{host_name(spec.name, task_type, index)}:{TF_PORT}")
+    chief = next(task for task in tasks if task.is_chief)
+    return {
+        "name": spec.name,
+        "secret": secret_name(spec.name),
+        # Without a value: compose takes that of its own environment.
+        "variables": list(spec.secrets),
+        "profile": profile,
+        "image": spec.container_image,
+        "build": OUR_IMAGES.get(spec.container_image),
+        "mounts": mounts,
+        "results": f"{mounts[0].partition(':')[0]}:{WORKSPACE}/runs/{spec.name}:ro",
+        "volume": None if spec.model_dir else spec.name,
+        "stop_seconds": f"{spec.deadlines.stop + STOP_SECONDS:g}",
+        "spec": job_of(spec),
+        "chief": host_name(spec.name, chief.type, chief.index),
+        "tasks": [_task(spec, task) for task in tasks],
+    }
+
+
+def _task(spec: JobSpec, task: Task) -> dict[str, Any]:
+    group = spec.tasks.group(task.type)
+    assert group is not None
+    return {
+        "host": host_name(spec.name, task.type, task.index),
+        "tf_config": task.tf_config(),
+        "cpu": f"{group.cpu:g}" if group.cpu else None,
+        "memory": memory_bytes(group.memory) if group.memory else None,
+        "gpus": group.gpus,
+    }
+
+
+def _volume(spec: JobSpec) -> str:
+    """What holds model_dir: a volume of the job's name or, where the spec names a folder, that folder."""
+    return _source(spec.model_dir) if spec.model_dir else spec.name
+
+
+def _source(path: str) -> str:
+    # Compose takes what begins with a dot or a slash for a path, and all else for the name of a volume.
+    return path if path.startswith("/") else f"./{path}"
+
+
+# libyaml's, where PyYAML was built with it: forty times as fast, and a TF_CONFIG names all tasks.
+_DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+
+
+def _scalar(text: str) -> str:
+    """Text as a YAML scalar on one line; `$`, which compose would expand, doubled."""
+    quoted: str = yaml.dump(
+        text.replace("$", "$$"), Dumper=_DUMPER, default_style="'", width=2**31 - 1, allow_unicode=False
+    )
+    return quoted.strip()

@@ -1,0 +1,43 @@
+"""What containers and pods have in common: templates, and a spec as a task in our images is told it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import jinja2
+
+from trainer.job import workload_file
+from trainer.job.spec import JobSpec
+
+WORKSPACE = "/workspace"
+"""The working directory in our images; model_dir is `runs/<name>` below it."""
+STOP_SECONDS = 4
+"""On top of deadlines.stop, before a task is killed."""
+
+
+def templates() -> jinja2.Environment:
+    """The templates of this package; a name that is not given is an error."""
+    return jinja2.Environment(
+        loader=jinja2.PackageLoader("trainer.targets", "."), undefined=jinja2.StrictUndefined, autoescape=False,  # noqa: S701 (YAML)
+        trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True,
+    )  # fmt: skip
+
+
+def files_of(spec: JobSpec) -> dict[str, str]:
+    """Paths of the workload and dataset files that the user brings, by the spec's key."""
+    return {k: v for k in ("workload", "dataset") if (v := getattr(spec, k)) and v.endswith((".py", ".npz"))}
+
+
+def modules_of(spec: JobSpec) -> dict[str, Path]:
+    """Modules beside the workload file that it imports, by their names in the working directory: files or folders."""
+    path = Path(spec.workload)
+    if "workload" not in files_of(spec) or not path.is_file():
+        return {}
+    return {module.name: module for module in workload_file.helpers(path)}
+
+
+def job_of(spec: JobSpec) -> str:
+    """TRAINER_JOB: the spec with such files in the working directory, and model_dir where our images have it."""
+    changed: dict[str, Any] = {key: Path(path).name for key, path in files_of(spec).items()}
+    return spec.model_copy(update={"model_dir": None, **changed}).model_dump_json(exclude_defaults=True)

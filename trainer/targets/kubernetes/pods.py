@@ -1,0 +1,131 @@
+"""What the objects of a submitted job say: where each task is, and why one waits. Plain JSON in, plain JSON out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from trainer.job.names import task_name
+from trainer.targets.kubernetes.render import COMPONENT
+
+_INDEX = "batch.kubernetes.io/job-completion-index"
+_STARTING = ("ContainerCreating", "PodInitializing")
+"""Reasons of a container that waits for nothing but its turn."""
+
+
+def task_of(pod: Mapping[str, Any]) -> str:
+    labels = pod["metadata"]["labels"]
+    return task_name(labels[COMPONENT], int(labels.get(_INDEX, 0)))
+
+
+def tasks(
+    jobs: Iterable[Mapping[str, Any]],
+    pods: Iterable[Mapping[str, Any]],
+    claims: Iterable[Mapping[str, Any]],
+    warnings: Iterable[Mapping[str, Any]],
+) -> dict[str, dict[str, Any]]:
+    """A row per task.
+
+    Args:
+        warnings: the namespace's events of type Warning.
+
+    Returns:
+        by task name: {"state", "code", "node", "restarts", "why"}; `code` of a container that ended, `restarts` by new
+        pods, `why` it does not run or how it ended
+    """
+    found: dict[str, list[Mapping[str, Any]]] = {}
+    for pod in sorted(pods, key=_age):
+        found.setdefault(task_of(pod), []).append(pod)
+    said = _by_object(warnings)
+    rows = {}
+    for job in jobs:
+        for index in range(job["spec"]["completions"]):
+            name = task_name(job["metadata"]["labels"][COMPONENT], index)
+            if mine := found.get(name):
+                rows[name] = _row(mine, said, claims)
+            else:
+                rows[name] = {"state": "missing", "code": 0, "node": "", "restarts": 0, "why": _no_pod(job, said)}
+    return rows
+
+
+def ended(job: Mapping[str, Any]) -> str | None:
+    """`done` or `failed`, once a Job has ended."""
+    conditions = {each["type"] for each in job["status"].get("conditions", []) if each["status"] == "True"}
+    return "done" if "Complete" in conditions else "failed" if "Failed" in conditions else None
+
+
+def newest(pods: Iterable[Mapping[str, Any]], task: str) -> Mapping[str, Any] | None:
+    mine = sorted((pod for pod in pods if task_of(pod) == task), key=_age)
+    return mine[-1] if mine else None
+
+
+def _age(pod: Mapping[str, Any]) -> str:
+    return str(pod["metadata"]["creationTimestamp"])
+
+
+def _row(
+    mine: Sequence[Mapping[str, Any]], said: Mapping[str, str], claims: Iterable[Mapping[str, Any]]
+) -> dict[str, Any]:
+    pod = mine[-1]
+    states = [each.get("state", {}) for each in pod["status"].get("containerStatuses", [])]
+    state = states[0] if states else {}
+    # TensorBoard beside the chief: the task waits until it has started.
+    beside = [each.get("state", {}) for each in pod["status"].get("initContainerStatuses", [])]
+    if waiting := [each for each in beside if each.get("waiting", {}).get("reason") not in (None, *_STARTING)]:
+        state = waiting[0] if "waiting" in state or not state else state
+    terminated = state.get("terminated")
+    phase = str(pod["status"].get("phase", "Pending"))
+    if pod["metadata"].get("deletionTimestamp"):
+        phase = "Stopping"
+    return {
+        "state": phase.lower(),
+        "code": terminated["exitCode"] if terminated else 0,
+        "node": pod["spec"].get("nodeName", ""),
+        "restarts": len(mine) - 1,
+        "why": _waits(pod, state, said, claims) if phase == "Pending" else _end(pod, terminated),
+    }
+
+
+def _waits(
+    pod: Mapping[str, Any], state: Mapping[str, Any], said: Mapping[str, str], claims: Iterable[Mapping[str, Any]]
+) -> str:
+    waiting = state.get("waiting", {})
+    if waiting and waiting.get("reason") not in _STARTING:
+        return _line(waiting.get("reason"), waiting.get("message"))
+    names = {v["persistentVolumeClaim"]["claimName"] for v in pod["spec"]["volumes"] if "persistentVolumeClaim" in v}
+    pending = [c["metadata"]["name"] for c in claims if c["status"].get("phase") == "Pending"]
+    unbound = [name for name in pending if name in names]
+    volume = [_line(f"claim {name} is not bound", said.get(f"PersistentVolumeClaim/{name}")) for name in unbound]
+    for condition in pod["status"].get("conditions", []):
+        if condition["type"] == "PodScheduled" and condition["status"] == "False":
+            return "; ".join([_line(condition.get("reason"), condition.get("message")), *volume])
+    return "; ".join(volume) or said.get(f"Pod/{pod['metadata']['name']}", "")
+
+
+def _end(pod: Mapping[str, Any], terminated: Mapping[str, Any] | None) -> str:
+    """The last line that a failed container printed, or what killed it."""
+    if terminated and terminated["exitCode"]:
+        lines = str(terminated.get("message") or "").strip().splitlines()
+        return lines[-1] if lines else str(terminated.get("reason") or "")
+    return _line(pod["status"].get("reason"), pod["status"].get("message"))
+
+
+def _no_pod(job: Mapping[str, Any], said: Mapping[str, str]) -> str:
+    if job["spec"].get("suspend"):
+        return "the Job is suspended"
+    return said.get(f"Job/{job['metadata']['name']}", "its Job has made no pod yet")
+
+
+def _by_object(warnings: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+    """The last warning about each object, by kind and name."""
+    last = {}
+    for event in sorted(warnings, key=lambda each: str(each.get("lastTimestamp") or each.get("eventTime") or "")):
+        about = event["involvedObject"]
+        # A probe that fails while a task starts is no news.
+        if event.get("reason") != "Unhealthy":
+            last[f"{about['kind']}/{about['name']}"] = _line(event.get("reason"), event.get("message"))
+    return last
+
+
+def _line(reason: object, message: object) -> str:
+    return ": ".join(" ".join(str(each).split()) for each in (reason, message) if each)

@@ -1,0 +1,256 @@
+"""A job's cluster as Kubernetes manifests: text from a spec, nothing else.
+
+One Indexed batch/v1 Job per task type, so that a thousand workers are not a thousand objects. The chief's Job is the
+job: it completes or fails as the training does.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import math
+import re
+from pathlib import Path
+from typing import Any
+
+from trainer.job import secret as job_secret
+from trainer.job import workload_file
+from trainer.job.errors import Exit, UserError
+from trainer.job.names import TF_PORT, TaskType, control_port, secret_name
+from trainer.job.spec import JobSpec
+from trainer.job.tf_config import tasks_of
+from trainer.targets import container
+from trainer.targets.container import STOP_SECONDS, files_of, job_of, modules_of
+
+RESTARTS = 10
+"""New pods for each task, all tasks of a Job counted together. Disruptions and ends on a SIGTERM do not count.
+
+Not backoffLimitPerIndex: it keeps a failed pod's finalizer until there is a new pod, and in a namespace that is being
+deleted there will be none; the namespace then never ends (seen on Kubernetes 1.34)."""
+LARGEST_CONFIG_MAP = 1024 * 1024
+"""Bytes of a ConfigMap's data (MaxSecretSize in Kubernetes' pkg/apis/core/types.go)."""
+
+# https://kubernetes.io/docs/concepts/overview/working-with-objects/common-labels/
+INSTANCE, COMPONENT = "app.kubernetes.io/instance", "app.kubernetes.io/component"
+MANAGED_BY = "app.kubernetes.io/managed-by"
+
+_CONFIG_KEY = re.compile(r"[-._a-zA-Z0-9]{1,253}")
+
+
+def render(spec: JobSpec, command: str) -> str:
+    """The manifests of a job, for `kubectl apply`.
+
+    Args:
+        command: that writes them, for the first line.
+
+    Raises:
+        UserError: Kubernetes would refuse it: the value, the limit and the way out.
+    """
+    environment = container.templates()
+    # JSON is YAML, on one line and with every character that could mean something else escaped.
+    environment.filters["json"] = json.dumps
+    environment.filters["config_key"] = config_key
+    return environment.get_template("kubernetes/kubernetes.yaml.j2").render(command=command, **_values(spec))
+
+
+SECRET_KEY = "secret"  # noqa: S105 (a name)
+
+
+def secret(spec: JobSpec) -> dict[str, Any]:
+    """A new Secret for the tasks' reports, as a manifest. It is in no file of manifests, which people keep."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": secret_name(spec.name), "labels": _labels(spec)},
+        "stringData": {SECRET_KEY: job_secret.new()},
+    }
+
+
+def counts(spec: JobSpec) -> dict[TaskType, int]:
+    """Pods of each type.
+
+    Where the spec asks for no chief, worker 0 is called chief: it needs a Job of its own, for the volume is its, and
+    for its end is the job's. Both train alike.
+    """
+    asked = spec.tasks.counts()
+    if "chief" not in asked:
+        asked = {"chief": 1, **asked, "worker": asked["worker"] - 1}
+    return {task_type: count for task_type, count in asked.items() if count}
+
+
+def _values(spec: JobSpec) -> dict[str, Any]:
+    settings, pods = spec.kubernetes, counts(spec)
+    if spec.model_dir is not None:
+        raise UserError(f"model_dir: {spec.model_dir!r}: is a folder of this machine; kubernetes.volume says where")
+    labels = _labels(spec)
+    config = _config(spec, pods)
+    digest = hashlib.sha256(json.dumps(config).encode()).hexdigest()[:8]
+    return {
+        "name": spec.name,
+        "labels": labels,
+        "selector": {key: labels[key] for key in ("app.kubernetes.io/name", INSTANCE)},
+        # A new name for new contents: a pod never starts with another spec than its Job's.
+        "config": {"name": f"{spec.name}-{digest}", **config},
+        "secret": {"name": secret_name(spec.name), "key": SECRET_KEY},
+        "claim": _claim(spec),
+        "host_path": (settings.volume.host_path or "").replace("$", "$$"),
+        "image": spec.container_image,
+        "ports": {"tensorflow": TF_PORT, "control": control_port(TF_PORT)},
+        # NCCL takes any port.
+        "any_port": any(_gpus(spec, task_type) for task_type in pods),
+        "egress": settings.egress,
+        "tensorboard": _tensorboard_image(spec) if settings.tensorboard else None,
+        "suspend": settings.suspend or settings.queue is not None,
+        "ttl_seconds": settings.ttl_seconds,
+        "grace_seconds": math.ceil(spec.deadlines.stop) + STOP_SECONDS,
+        "stopped": int(Exit.STOPPED),
+        "final": sorted(int(code) for code in Exit if code is not Exit.OK and not code.retryable),
+        "pod": _pod(spec),
+        "environment": [{"name": key, "value": value.replace("$", "$$")} for key, value in settings.env.items()],
+        "variables": _variables(spec),
+        "jobs": [_job(spec, task_type, count, labels) for task_type, count in pods.items()],
+    }
+
+
+def _variables(spec: JobSpec) -> dict[str, dict[str, str]]:
+    """A reference to a key of a Secret for each of the spec's secrets.
+
+    Raises:
+        UserError: one names no Secret.
+    """
+    problems = [
+        f"secrets.{name}: names no Secret; on Kubernetes the value comes from one: {{secret: NAME, key: KEY}}"
+        for name, source in spec.secrets.items()
+        if source.secret is None
+    ]
+    if problems:
+        raise UserError(*problems)
+    return {name: {"name": source.secret or "", "key": source.key or name} for name, source in spec.secrets.items()}
+
+
+def _labels(spec: JobSpec) -> dict[str, str]:
+    return {
+        **spec.kubernetes.labels,
+        "app.kubernetes.io/name": "trainer",
+        INSTANCE: spec.name,
+        MANAGED_BY: "trainer",
+    }
+
+
+def _job(spec: JobSpec, task_type: TaskType, count: int, labels: dict[str, str]) -> dict[str, Any]:
+    queue = {"kueue.x-k8s.io/queue-name": spec.kubernetes.queue} if spec.kubernetes.queue else {}
+    affinity = spec.kubernetes.affinity
+    if task_type == "evaluator":
+        affinity = _beside_the_chief(spec)
+    return {
+        "type": task_type,
+        "count": count,
+        "restarts": RESTARTS * count,
+        "labels": {**labels, **_component(spec, task_type)},
+        "job_labels": {**labels, **_component(spec, task_type), **queue},
+        "resources": _resources(spec, task_type),
+        "gpus": _gpus(spec, task_type),
+        # Only the chief writes, and the evaluator reads: the others never need the volume, nor its node.
+        "runs": {"name": "runs", **(_volume(spec) if task_type in ("chief", "evaluator") else {"emptyDir": {}})},
+        "affinity": affinity,
+    }
+
+
+def _tensorboard_image(spec: JobSpec) -> str:
+    """`trainer:tensorboard`, from where the tasks' image comes."""
+    folder, slash, _ = spec.container_image.rpartition("/")
+    return spec.kubernetes.tensorboard_image or f"{folder}{slash}trainer:tensorboard"
+
+
+def _beside_the_chief(spec: JobSpec) -> dict[str, Any]:
+    """The user's affinity, and the node of the chief: a volume that only one node can have is there."""
+    rule = "requiredDuringSchedulingIgnoredDuringExecution"
+    term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": _component(spec, "chief")}}
+    theirs = spec.kubernetes.affinity.get("podAffinity") or {}
+    return {**spec.kubernetes.affinity, "podAffinity": {**theirs, rule: [*(theirs.get(rule) or []), term]}}
+
+
+def _component(spec: JobSpec, component: str) -> dict[str, str]:
+    return {INSTANCE: spec.name, COMPONENT: component}
+
+
+def _config(spec: JobSpec, pods: dict[TaskType, int]) -> dict[str, Any]:
+    """What all pods share: the spec, the cluster, and files that the spec names."""
+    files: dict[str, bytes] = {}
+    brought = [(key, Path(path).name, Path(path)) for key, path in files_of(spec).items()]
+    for name, module in modules_of(spec).items():
+        within = [(file.relative_to(module).as_posix(), file) for file in workload_file.files_of(module)]
+        brought += [("workload", name if rest == "." else f"{name}/{rest}", file) for rest, file in within]
+    for key, name, path in brought:
+        if not _CONFIG_KEY.fullmatch(config_key(name)):
+            raise UserError(f"{key}: {str(path)!r}: a ConfigMap allows letters, digits, '-', '_' and '.' in file names")
+        try:
+            files[name] = path.read_bytes()
+        except OSError as error:
+            raise UserError(f"{key}: {str(path)!r}: cannot be read: {error.strerror}") from None
+    cluster = json.dumps(tasks_of(spec, counts=pods)[0].cluster)
+    job = job_of(spec)
+    _require_fits(cluster, job, files)
+    return {
+        "data": {"cluster": cluster, "job": job},
+        "files": {name: base64.b64encode(content).decode() for name, content in files.items()},
+    }
+
+
+def config_key(name: str) -> str:
+    """Of a file in the ConfigMap: its keys have no slashes."""
+    return name.replace("/", ".")
+
+
+def _require_fits(cluster: str, job: str, files: dict[str, bytes]) -> None:
+    if (size := len(cluster) + len(job.encode()) + sum(map(len, files.values()))) > LARGEST_CONFIG_MAP:
+        names = ", ".join(files)
+        raise UserError(
+            f"{names}: the job's ConfigMap would have {size:,} bytes, Kubernetes allows {LARGEST_CONFIG_MAP:,}; "
+            "bake the data into an image of your own (image:), and name a dataset of your workload's instead"
+        )
+
+
+def _volume(spec: JobSpec) -> dict[str, Any]:
+    volume = spec.kubernetes.volume
+    if volume.empty_dir:
+        return {"emptyDir": {}}
+    if volume.host_path:
+        return {"hostPath": {"path": volume.host_path, "type": "DirectoryOrCreate"}}
+    return {"persistentVolumeClaim": {"claimName": volume.claim or spec.name}}
+
+
+def _claim(spec: JobSpec) -> dict[str, Any] | None:
+    """The spec of the claim that the job brings, if it brings one."""
+    volume = spec.kubernetes.volume
+    if volume.claim or volume.host_path or volume.empty_dir:
+        return None
+    claim = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": volume.size}}}
+    return {**claim, "storageClassName": volume.storage_class} if volume.storage_class else claim
+
+
+def _gpus(spec: JobSpec, task_type: TaskType) -> int:
+    group = spec.tasks.of(task_type)
+    return group.gpus
+
+
+def _resources(spec: JobSpec, task_type: TaskType) -> dict[str, dict[str, str]]:
+    """What the scheduler counts and the kernel enforces: a task gets what its spec names, or shares what is there."""
+    group = spec.tasks.of(task_type)
+    limits = {"cpu": f"{group.cpu:g}" if group.cpu else None, "memory": group.memory}
+    asked = {key: value for key, value in limits.items() if value}
+    gpus = {spec.kubernetes.gpu_resource: str(group.gpus)} if group.gpus else {}
+    return {"requests": {"cpu": "250m", "memory": "512Mi", **asked, **gpus}, "limits": {**asked, **gpus}}
+
+
+def _pod(spec: JobSpec) -> dict[str, Any]:
+    """Optional keys of every pod's spec, only those that say something."""
+    settings = spec.kubernetes
+    optional = {
+        "nodeSelector": settings.node_selector,
+        "tolerations": settings.tolerations,
+        "priorityClassName": settings.priority_class,
+        "imagePullSecrets": [{"name": name} for name in settings.image_pull_secrets],
+    }
+    return {key: value for key, value in optional.items() if value}

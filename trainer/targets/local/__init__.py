@@ -1,0 +1,1 @@
+"""All tasks of a job as processes of this machine."""

@@ -1,0 +1,196 @@
+"""What a user sees of a local job: prefixed lines, or on a terminal a live table (table.py) below them, and a summary.
+
+Rich and aiohttp are imported only for the live table, and after the tasks were started.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shlex
+import shutil
+import sys
+import textwrap
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from trainer.job.spec import JobSpec
+from trainer.targets.text import aligned, json_object
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+REFRESH_SECONDS = 0.5
+STATUS_SECONDS = 1.0
+"""For the chief's answer to /status."""
+FIGURES_SHOWN = 10
+"""Of the test split, in a summary; result.json has all."""
+RATE_SECONDS = 30.0
+"""How far back the steps are looked at to tell the time left."""
+
+
+class Show(Protocol):
+    """Shows one line of a task, or of `local`, which is what runs them."""
+
+    def __call__(self, source: str, text: str, error: bool = False) -> None: ...
+
+
+def show_nothing(source: str, text: str, error: bool = False) -> None:
+    """For before there is a view."""
+
+
+@contextlib.asynccontextmanager
+async def open_view(
+    spec: JobSpec,
+    names: Sequence[str],
+    status_port: int,
+    restarts: Mapping[str, int],
+    on_gone: Callable[[], None],
+    plain: bool,
+) -> AsyncIterator[Show]:
+    """What lines go to while a job runs.
+
+    Args:
+        names: of all tasks, in the order of the table.
+        status_port: of the chief's supervisor, on this machine.
+        restarts: of supervisors, by task; kept up to date by the caller.
+        on_gone: called when nobody reads our output any more.
+        plain: prefixed lines, also on a terminal.
+    """
+    if plain or not sys.stdout.isatty() or os.environ.get("TERM", "dumb") == "dumb":
+        yield plain_lines(on_gone)
+        return
+    from rich.console import Console
+    from rich.live import Live
+
+    console = Console()
+    begun = time.monotonic()
+    with Live(console=console, auto_refresh=False, transient=True) as live:
+        look = asyncio.create_task(_watch(spec, names, status_port, restarts, begun, live))
+        try:
+            yield _lines_above(console, on_gone)
+        finally:
+            look.cancel()
+            await asyncio.wait({look})
+
+
+def plain_lines(on_gone: Callable[[], None]) -> Show:
+    """`worker:1 | text`, flushed at once; errors go to stderr."""
+
+    def show(source: str, text: str, error: bool = False) -> None:
+        stream = sys.stderr if error else sys.stdout
+        try:
+            print(f"{source} | {text}", file=stream, flush=True)
+        except BrokenPipeError:
+            # The interpreter flushes once more at its end, and must not complain then.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+            on_gone()
+
+    return show
+
+
+def summary(spec: JobSpec, check: str | None = None) -> str:
+    """The end of a job that succeeded: main figures and where they are; with a `check` to suggest, what to run next."""
+    rows = [*figures(read_result(spec)), ("result", str(_result_path(spec)))]
+    if check is not None:
+        tensorboard = shlex.join([program("tensorboard"), "--logdir", f"{spec.directory}/tensorboard"])
+        rows += zip(("next", ""), [check] if spec.strategy == "graph" else [tensorboard, check], strict=False)
+    return "\n".join(["", *aligned(rows)])
+
+
+def read_result(spec: JobSpec) -> dict[str, Any]:
+    """The object in result.json; empty if there is none that can be read."""
+    try:
+        return json_object(_result_path(spec).read_bytes())
+    except OSError:
+        return {}
+
+
+def _result_path(spec: JobSpec) -> Path:
+    return Path(spec.directory) / "result.json"
+
+
+def figures(result: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """The main figures of a result, with their names; nothing for one that it does not have."""
+    tests = [name for name in result if name.startswith("test_")][:FIGURES_SHOWN]
+    names = ("status", "steps", *tests, "examples_per_second", "seconds_to_first_step", "generations")
+    computed = result.get("result")  # of a graph job
+    own = computed if isinstance(computed, dict) else {}
+    shown = {name: result[name] for name in names if result.get(name) is not None}
+    shown |= {name: value for name, value in own.items() if isinstance(value, (bool, int, float, str))}
+    warnings = [("warning", str(text)) for text in result.get("warnings") or ()]
+    return [*((name, figure(value)) for name, value in shown.items()), *warnings]
+
+
+def program(name: str) -> str:
+    """How to type a program that was installed beside this one."""
+    beside = Path(sys.executable).parent / name
+    if shutil.which(name) or not beside.exists():
+        return name
+    return str(beside.relative_to(Path.cwd()) if beside.is_relative_to(Path.cwd()) else beside)
+
+
+def figure(value: object) -> str:
+    """A value for people: four digits, thousands with commas."""
+    if isinstance(value, float):
+        return f"{value:.4f}" if abs(value) < 1 else f"{value:.4g}" if abs(value) < 1000 else f"{value:,.1f}"
+    return f"{value:,}" if isinstance(value, int) else textwrap.shorten(str(value), 200)
+
+
+def _lines_above(console: Console, on_gone: Callable[[], None]) -> Show:
+    from rich.text import Text
+
+    last_error = ""
+
+    def show(source: str, text: str, error: bool = False) -> None:
+        nonlocal last_error
+        if error and text == last_error:
+            return  # every task tells why the job ended; a container's log needs that, a terminal does not
+        last_error = text if error else last_error
+        line = Text.from_ansi(text, style="red" if error else "yellow" if source == "local" else "")
+        try:
+            console.print(Text.assemble((f"{source} | ", "dim"), line), highlight=False)
+        except OSError:  # the terminal was closed
+            on_gone()
+
+    return show
+
+
+async def _watch(
+    spec: JobSpec, names: Sequence[str], port: int, restarts: Mapping[str, int], begun: float, live: Any
+) -> None:
+    """Asks the chief now and then, and draws what it says."""
+    from trainer.targets import table
+
+    live.update(table.render(spec, names, {}, 0.0), refresh=True)
+    import aiohttp
+
+    status: dict[str, Any] = {}
+    steps: deque[tuple[float, int]] = deque()
+    generation = None
+    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(STATUS_SECONDS)) as session:
+        while True:
+            try:
+                async with session.get(f"http://127.0.0.1:{port}/status") as response:
+                    answer = await response.json()
+            except (aiohttp.ClientError, asyncio.TimeoutError, ValueError, OSError):
+                answer = None
+            now = time.monotonic()
+            if isinstance(answer, dict):
+                status = answer
+            elif status:
+                status = {**status, "phase": "no word from the chief"}
+            if status.get("generation") != generation:
+                generation = status.get("generation")
+                steps.clear()
+            if isinstance(step := status.get("step"), int):
+                steps.append((now, step))
+            while steps and now - steps[0][0] > RATE_SECONDS:
+                steps.popleft()
+            left = table.seconds_left(steps, status.get("steps"))
+            live.update(table.render(spec, names, status, now - begun, left, restarts), refresh=True)
+            await asyncio.sleep(REFRESH_SECONDS)

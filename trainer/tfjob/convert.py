@@ -1,0 +1,121 @@
+"""A Kubeflow TFJob as a job spec: `trainer import`. What has no place in a spec is told: nothing is lost in silence."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import yaml
+
+from trainer.job.errors import UserError
+from trainer.job.load import read_text
+from trainer.job.names import TaskType
+from trainer.tfjob import rules
+from trainer.tfjob.manifest import CONTAINER, POD, TYPES, Found, dotted, flat, mapping, read, show
+from trainer.tfjob.reasons import reason
+from trainer.tfjob.rules import Groups
+from trainer.tfjob.spec import Note, Setting, fit, lines
+
+API_VERSION, KIND = "kubeflow.org/v1", "TFJob"
+
+_TYPES: dict[str, TaskType] = {
+    "ps": "ps", "worker": "worker", "chief": "chief", "master": "chief", "evaluator": "evaluator",
+}  # fmt: skip
+
+
+def convert(text: str, source: str) -> tuple[dict[str, Any], list[str]]:
+    """The job spec that says what a TFJob says, as plain data.
+
+    Args:
+        text: manifests in YAML; the first TFJob among them counts.
+        source: their name in messages.
+
+    Returns:
+        A valid spec; and a line for everything that it cannot say, or says in another way.
+
+    Raises:
+        UserError: it holds no TFJob of kubeflow.org/v1, or one that no spec can be made of.
+    """
+    documents = read(text, source)
+    try:
+        job, others = _tfjob(documents)
+        found = flat(job)
+        groups, dropped = _groups(found, list(mapping(mapping(job.get("spec"), ("spec",)).get(TYPES[-1]), TYPES)))
+        resource = rules.gpu_resource(found)
+        results = [*dropped, *rules.top(found, groups), *rules.tasks(found, groups, resource)]
+        results += [*rules.train(found, groups["worker"]), *rules.kubernetes(found, groups, resource)]
+        raw, fitted = fit([each for each in results if isinstance(each, Setting)])
+    except UserError as error:
+        raise UserError(*(f"{source}: {problem}" for problem in error.problems)) from None
+    notes = [each for each in results if isinstance(each, Note)]
+    left = [Note(path, value, reason(path)) for path, value in found.items()]
+    return raw, lines([*notes, *fitted, *left, *others])
+
+
+def convert_file(path: str) -> tuple[dict[str, Any], list[str]]:
+    """As `convert`, of a file.
+
+    Raises:
+        UserError: it cannot be read, or as there.
+    """
+    return convert(read_text(path), path)
+
+
+def to_yaml(raw: dict[str, Any]) -> str:
+    """A spec as somebody would write it."""
+    return yaml.safe_dump(raw, sort_keys=False, default_flow_style=None, width=120)
+
+
+def _tfjob(documents: list[Any]) -> tuple[dict[str, Any], list[Note]]:
+    """The first TFJob, without its kind, and notes about the other documents."""
+    there = [(f"document {i}", each) for i, each in enumerate(documents, 1) if each is not None]
+    jobs = [each for _, each in there if isinstance(each, dict) and each.get("kind") == KIND]
+    if not jobs:
+        first = there[0][1] if there else None
+        kind = first.get("kind") if isinstance(first, dict) else first
+        raise UserError(f"kind: {show(kind)}: must be a {KIND}")
+    version = jobs[0].get("apiVersion")
+    if version != API_VERSION:
+        raise UserError(
+            f"apiVersion: {show(version)}: must be {API_VERSION}; older ones spell their settings otherwise"
+        )
+    about = "only the first TFJob of a file becomes a spec"
+    others = [Note((place,), _title(each), about) for place, each in there if each is not jobs[0]]
+    return {key: value for key, value in jobs[0].items() if key not in ("apiVersion", "kind")}, others
+
+
+def _title(document: Any) -> Any:
+    metadata = document.get("metadata") if isinstance(document, dict) else None
+    name = metadata.get("name") if isinstance(metadata, dict) else None
+    return f"{document.get('kind')} {name}" if isinstance(document, dict) else document
+
+
+def _groups(found: Found, keys: list[str]) -> tuple[Groups, list[Note]]:
+    """The types of tasks, and notes about those that have no tasks."""
+    groups: Groups = {}
+    notes = []
+    for key in keys:
+        base, task_type = (*TYPES, key), _TYPES.get(key.lower())
+        if task_type is None:
+            raise UserError(f"{dotted(TYPES)}: {show(key)}: must be Chief, Worker, PS, Evaluator, or Master for Chief")
+        count = found.get((*base, "replicas"))
+        if type(count) is int and count == 0:
+            notes.append(Note((*base, "replicas"), 0, "no tasks, so the spec does not name this type"))
+            for path in [path for path in found if path[: len(base)] == base]:
+                del found[path]
+            continue
+        if task_type in groups:
+            raise UserError(f"{dotted(TYPES)}: {show(key)}: is the type of {groups[task_type][-1]}; keep one of them")
+        if (*base, *CONTAINER, "image") not in found:
+            containers = (*base, *POD, "containers")
+            there = {path[5] for path in found if path[:5] == containers[:5] and path[5].startswith("containers[")}
+            names = [name[len("containers[") : -1] for name in sorted(there)]
+            raise UserError(f"{dotted(containers)}: {show(names)}: must hold one named tensorflow, with an image")
+        groups[task_type] = base
+    if "worker" not in groups and "chief" in groups:
+        groups["worker"] = groups.pop("chief")
+        replicas = (*groups["worker"], "replicas")
+        told = "is the worker of the spec: it trains, and there is no other"
+        notes.append(Note(replicas, found.get(replicas, 1), told))
+    if "worker" not in groups:
+        raise UserError(f"{dotted(TYPES)}: {show(keys)}: must hold a Worker or a Chief, or nothing trains")
+    return {"worker": groups.pop("worker"), **groups}, notes

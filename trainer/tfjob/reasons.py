@@ -1,0 +1,60 @@
+"""Why a setting of a TFJob has no place in a job spec, and what to do instead: one line for each that people use."""
+
+from __future__ import annotations
+
+from trainer.tfjob.manifest import FREE, Path
+
+UNKNOWN = "has no counterpart in a job spec"
+
+_REASONS = {
+    # The object.
+    "namespace": "give it to `trainer submit --namespace`",
+    "annotations": "trainer sets none; where a label does as well, as for Istio, use kubernetes.labels",
+    "labels": "of these pods alone; kubernetes.labels are those of every object",
+    "status": "is what became of the TFJob, not what it is",
+    # The run.
+    "cleanPodPolicy": "every task ends with the chief; finished Jobs go after kubernetes.ttl_seconds",
+    "backoffLimit": "a task's pod is replaced ten times; max_restarts counts generations without a new step",
+    "activeDeadlineSeconds": "nothing limits the whole time; deadlines.progress ends a job that stands still",
+    "successPolicy": "the job succeeds when its chief has seen all steps; the other tasks follow",
+    "enableDynamicWorker": "the number of tasks is fixed; what dies comes back",
+    "restartPolicy": "the exit code decides which task is started again (`trainer --help`)",
+    "minAvailable": "all tasks are needed: those that never come end the job after deadlines.rendezvous",
+    "minResources": "nothing reserves a whole job; for that use Kueue: kubernetes.queue",
+    "scheduleTimeoutSeconds": "is deadlines.rendezvous, once the chief runs",
+    "queue": "of a gang scheduler; if Kueue has a local queue of that name, set kubernetes.queue",
+    "priorityClass": "of a gang scheduler; the pods' own is kubernetes.priority_class",
+    "managedBy": "there is no operator that could leave the job to another",
+    # The pods.
+    "schedulerName": "the cluster's default scheduler places the pods",
+    "initContainers": "a pod has one container, the task; build what it needs into the image",
+    "containers": "a pod has one container, the task",
+    "command": "`trainer task` runs instead; the model goes into a file with model() and data(shard): workload",
+    "args": "`trainer task` runs instead; the model goes into a file with model() and data(shard): workload",
+    "workingDir": "is /workspace, read-only but for runs",
+    "ports": "trainer has its own: 2222 for TensorFlow, 3222 for health and metrics",
+    "imagePullPolicy": "is the cluster's default for the image's tag",
+    "securityContext": 'is set so that Pod Security "restricted" lets the pods in',
+    "serviceAccountName": "the pods get no token, so any account does",
+    "hostNetwork": "the pods have names of their own, by a headless Service",
+    "terminationGracePeriodSeconds": "follows deadlines.stop",
+    "limits": "only cpu, memory and one kind of GPU have a limit",
+    "requests": "only cpu, memory and one kind of GPU count, and a task asks for its limit",
+    # What pods read and write.
+    "env": "neither a value nor its name can be empty, or be there twice",
+    "envFrom": "only plain values: kubernetes.env",
+    "valueFrom": "only plain values, in kubernetes.env, and those of a key of a Secret, in secrets",
+    "volumeMounts": "the one volume is that of model_dir; build other data into the image, or name a dataset",
+    "persistentVolumeClaim": "the one volume is that of model_dir",
+    "hostPath": "the one volume is that of model_dir",
+    "type": "the folder is made where it is missing",
+    "emptyDir": "tasks have /tmp, and with GPUs 1 GiB of /dev/shm",
+    "configMap": "is not mounted; build it into the image",
+    "secret": "is not mounted; build what is no secret into the image",
+}
+
+
+def reason(path: Path) -> str:
+    """Why the setting at this place is left out of the spec."""
+    key = path[-2] if path[-2:-1] and path[-2] in FREE else path[-1].partition("[")[0]
+    return _REASONS.get(key, UNKNOWN)

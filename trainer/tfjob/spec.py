@@ -1,0 +1,104 @@
+"""From settings to a valid job spec, and from notes to lines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from trainer.job.errors import UserError
+from trainer.job.load import build
+from trainer.job.load import show as show_value
+from trainer.tfjob.manifest import TYPES, Path, dotted, show
+
+
+class Note(NamedTuple):
+    """What became of a setting of the TFJob."""
+
+    origin: Path
+    value: Any
+    reason: str
+
+
+class Setting(NamedTuple):
+    """A value for our spec; None is none."""
+
+    path: Path
+    value: Any
+    origin: Path
+    notes: tuple[Note, ...] = ()
+    """What else is to be told, if our spec takes it; among it what other types of tasks have instead."""
+    required: bool = False
+    """Whether a value that our spec refuses is an error; else it is left out, with a note."""
+
+
+def fit(settings: list[Setting]) -> tuple[dict[str, Any], list[Note]]:
+    """A valid spec of those settings that change it, and notes about what is in it or is refused.
+
+    Raises:
+        UserError: a required setting is refused.
+    """
+    kept = [each for each in settings if each.required]
+    try:
+        spec = build(_nested(kept))
+    except UserError as error:
+        raise UserError(*(_at_origin(problem, settings) for problem in error.problems)) from None
+    notes: list[Note] = []
+    for each in settings:
+        if each.required:
+            continue
+        try:
+            wider = build(_nested([*kept, each]))
+        except UserError as error:
+            why = f"is left out: {_rule(error.problems[0], each)}"
+            also = [note[:2] for note in each.notes if note.origin != each.origin and note.value is not None]
+            notes += [Note(origin, value, why) for origin, value in [(each.origin, each.value), *also]]
+            continue
+        notes += each.notes
+        if wider != spec:
+            kept, spec = [*kept, each], wider
+    raw = _nested([each for each in settings if each in kept])
+    raw["tasks"] = {key: group if len(group) > 1 else group["replicas"] for key, group in raw["tasks"].items()}
+    return raw, notes
+
+
+def _nested(settings: Iterable[Setting]) -> dict[str, Any]:
+    raw: dict[str, Any] = {}
+    for each in settings:
+        if each.value is not None:
+            node = raw
+            for key in each.path[:-1]:
+                node = node.setdefault(key, {})
+            node[each.path[-1]] = each.value
+    return raw
+
+
+def _rule(problem: str, setting: Setting) -> str:
+    """What the spec has against a setting; with the place, if that is within the setting."""
+    return problem.removeprefix("spec: ").removeprefix(f"{'.'.join(setting.path)}: {show_value(setting.value)}: ")
+
+
+def _at_origin(problem: str, settings: Iterable[Setting]) -> str:
+    """A problem of the spec, told with its place in the TFJob."""
+    origins = {".".join(each.path): each.origin for each in settings} | {"tasks": TYPES}
+    text = problem.removeprefix("spec: ")
+    for path in sorted(origins, key=len, reverse=True):
+        if text.startswith((f"{path}: ", f"{path}.")):
+            return dotted(origins[path]) + text[len(path) :]
+    return text
+
+
+def lines(notes: list[Note]) -> list[str]:
+    """`PATH: VALUE: reason`, in one line where it is the same for several types of tasks."""
+    types: dict[tuple[Path, str, str], list[str]] = {}
+    for origin, value, reason in notes:
+        within = origin[:2] == TYPES and len(origin) > 3
+        key = ((*TYPES, "", *origin[3:]) if within else origin, show(value), reason)
+        types.setdefault(key, []).extend(origin[2:3] if within else ())
+    return [f"{_place(path, names)}: {value}: {reason}" for (path, value, reason), names in types.items()]
+
+
+def _place(path: Path, types: list[str]) -> str:
+    if not types:
+        return dotted(path)
+    name = types[0] if len(types) == 1 else "{" + ",".join(types) + "}"
+    return dotted((*TYPES, name, *path[3:]))

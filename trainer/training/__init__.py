@@ -1,0 +1,1 @@
+"""What a child does: it holds TensorFlow."""

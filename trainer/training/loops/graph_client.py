@@ -1,0 +1,61 @@
+"""A graph job's client: connects to the servers and runs the workload's compute(), which places work on them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from trainer import host
+from trainer.job.errors import Exit, TrainerError, UserError
+from trainer.job.spec import JobSpec
+from trainer.job.tf_config import Task, graph_cluster
+from trainer.protocol.log_lines import start_line
+from trainer.training import devices
+from trainer.training.channel import Channel
+from trainer.workloads.cluster import Cluster
+from trainer.workloads.workload import Graph
+
+
+def prepare_process(spec: JobSpec, task: Task) -> None:
+    """Thread counts and no GPUs; before the first TensorFlow operation, as that of `training`."""
+    devices.limit_threads(host.cpus(spec.tasks.of(task.type).cpu))
+    tf.config.set_visible_devices([], "GPU")
+
+
+def run(spec: JobSpec, task: Task, load: Callable[[], Graph], channel: Channel) -> None:
+    """Runs compute() once; what it gives becomes the job's result.
+
+    Raises:
+        UserError: it gave something else than a dict that JSON can hold.
+        TrainerError: Exit.DEVICES, if it named a device that there is not.
+        tf.errors.OpError: a server was lost.
+    """
+    tf.config.experimental_connect_to_cluster(
+        tf.train.ClusterSpec(graph_cluster(spec, task)), job_name=task.type, task_index=task.index
+    )
+    tf.config.list_logical_devices()  # connects now; the call above notes for the first operation what to connect to
+    graph = load()
+    channel.tell("start", step=0, line=start_line(spec, task, 1, 0))
+    cluster = Cluster(
+        job_name=spec.job_name,
+        tasks=task.counts["worker"],
+        say=lambda text: channel.tell("line", text=text),
+        progress=lambda done: channel.tell("step", step=done),
+    )
+    try:
+        result: Any = graph.compute(cluster)
+    except tf.errors.InvalidArgumentError as error:
+        if "unknown device" not in str(error):  # tf.device took a name as it came
+            raise
+        told = f"{error.message.rstrip('.')}; there are: {', '.join(cluster.devices())}"
+        raise TrainerError(f"workload: {graph.name}: {told}", Exit.DEVICES) from None
+    if not isinstance(result, dict):
+        raise UserError(f"workload: {graph.name}: compute() must give a dict, gave {type(result).__name__}")
+    try:
+        json.dumps(result)
+    except (TypeError, ValueError) as error:
+        raise UserError(f"workload: {graph.name}: compute() gave what JSON cannot hold: {error}") from None
+    channel.tell("done", result=result)

@@ -1,0 +1,190 @@
+"""`api: keras_fit`: the workload compiles and fits; the strategy, the data, checkpoints and reports come from here."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from trainer.job.derived import batch_sizes
+from trainer.job.errors import UserError
+from trainer.job.spec import JobSpec
+from trainer.job.tf_config import Task
+from trainer.protocol.log_lines import progress_line, start_line
+from trainer.training import inputs, loss_scale, strategy
+from trainer.training import task as training
+from trainer.training.channel import Channel
+from trainer.training.loops import parameter_server, sync
+from trainer.training.outputs.curve import Curve
+from trainer.training.outputs.finish import Saver, finish, raise_if_not_finite
+from trainer.training.task import Load, Setup, Trainable
+from trainer.training.user_code import calling
+from trainer.workloads import fit
+from trainer.workloads.workload import Shard
+
+POLL_SECONDS = 0.5
+"""Between looks at the optimizer's step. A callback for each batch would cost, and tf_keras has none with a ps."""
+
+
+def run(spec: JobSpec, task: Task, load: Load, resume_step: int, channel: Channel) -> None:
+    """Fits to the last epoch; the chief saves after each, evaluates, exports and reports.
+
+    Raises:
+        UserError, TrainerError: with the exit code of the job.
+        tf.errors.OpError: a peer was lost.
+    """
+    servers = spec.strategy == "parameter_server"
+    distribution = parameter_server.make_strategy() if servers else strategy.make(spec, task)
+    setup = load()
+    with distribution.scope():
+        trainable = _compiled(setup, distribution)
+    source = _source(setup)
+    training.check(setup, trainable.model, source)
+    total = training.total_steps(setup, source)
+    if servers:
+        with distribution.scope():
+            step, broken = training.restore(setup, trainable, total)
+        for line in broken:
+            channel.tell("line", text=line)
+    else:
+        step = sync.restore_everywhere(distribution, setup, trainable, total, channel) if resume_step else 0
+    train = _batches(setup, distribution, source, step)
+    per_epoch = _steps_per_epoch(spec, total)
+    if step % per_epoch and step < total:
+        raise UserError(
+            f"model_dir: {spec.directory}: its checkpoint of step {step} is not at the end of an epoch of {per_epoch} "
+            "steps; set train.checkpoint_steps as it was, or choose another model_dir"
+        )
+    channel.tell("start", step=step, steps=total, line=start_line(spec, task, distribution.num_replicas_in_sync, step))
+    epochs = _make_callback(setup, trainable, channel, per_epoch, total, step)
+    arguments = fit.Fit(
+        train=train,
+        steps_per_epoch=per_epoch,
+        epochs=total // per_epoch,
+        initial_epoch=step // per_epoch,
+        job_callbacks=(epochs,),
+        is_chief=task.is_chief,
+    )
+    if step < total:
+        with calling(spec.workload, "model.fit"):
+            (setup.workload.fit or fit.fit)(trainable.model, arguments)
+    if epochs.step < total:
+        raise UserError(
+            f"workload: {spec.workload}: fit() ended after step {epochs.step} of {total}; pass run.epochs, "
+            "run.steps_per_epoch, run.initial_epoch and run.callbacks() on to model.fit"
+        )
+    values = trainable.values()
+    if task.is_chief:
+        epochs.saver.wait()
+    finish(setup, values, channel, total, epochs.pace)
+
+
+def _compiled(setup: Setup, distribution: Any) -> Trainable:
+    name = setup.spec.workload
+    tf.keras.utils.set_random_seed(setup.spec.train.seed)
+    with calling(name, "model()"):
+        model = setup.workload.model()
+    if not isinstance(model, tf.keras.Model):
+        raise UserError(
+            f"workload: {name}: model() gave a {type(model).__module__.split('.')[0]} model, and under "
+            f"{setup.spec.strategy} fit needs {training.keras_name(setup.spec)}; write tf.keras for keras"
+        )
+    if not model.built or getattr(model, "optimizer", None) is None:
+        lacks = "compiled; call model.compile" if model.built else "built; begin with tf.keras.Input"
+        raise UserError(f"workload: {name}: model() must give a model that is {lacks}")
+    per_execution = getattr(model, "steps_per_execution", 1)
+    if training.keras_name(setup.spec) == "Keras 3" and distribution.num_replicas_in_sync > 1 and per_execution != 1:
+        # InvalidArgumentError from within: a tf.function in a while_loop (cross_device_utils.py).
+        raise UserError(
+            f"workload: {name}: steps_per_execution={per_execution}: Keras 3 cannot do that on "
+            f"{distribution.num_replicas_in_sync} replicas; set 1"
+        )
+    model.optimizer.build(model.trainable_variables)
+    if isinstance(model.optimizer, keras.optimizers.LossScaleOptimizer):  # That of tf_keras sums by itself.
+        loss_scale.decide_together(model.optimizer)
+    return Trainable(model, model.optimizer)
+
+
+def _source(setup: Setup) -> inputs.Source:
+    """The training split."""
+    spec, task = setup.spec, setup.task
+    if spec.strategy == "parameter_server":
+        return setup.split(Shard("train", 0, task.counts["worker"], spec.train.seed))
+    return sync.own_split(setup)
+
+
+def _batches(setup: Setup, distribution: Any, source: inputs.Source, step: int) -> Any:
+    """This job's batches of the training split as fit takes them, from a step on."""
+    if setup.spec.strategy == "parameter_server":
+        dataset = parameter_server.per_worker_dataset(setup, source, step)
+        return tf.keras.utils.experimental.DatasetCreator(lambda _: dataset())
+    return sync.own_batches(distribution, setup, source, step)
+
+
+def _steps_per_epoch(spec: JobSpec, total: int) -> int:
+    """An epoch is one of the data's where the spec counts epochs, and checkpoint_steps steps where it counts steps."""
+    if spec.train.epochs is not None:
+        return total // spec.train.epochs
+    return min(total, spec.train.checkpoint_steps)
+
+
+def _make_callback(setup: Setup, trainable: Trainable, channel: Channel, per_epoch: int, total: int, step: int) -> Any:
+    """The job's part of fit. A class within, because tf.keras is one of two libraries."""
+    spec, task = setup.spec, setup.task
+    examples = batch_sizes(spec, task.counts)[0]
+
+    class Epochs(tf.keras.callbacks.Callback):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.step = step
+            self.saver = Saver(setup, trainable, channel)
+            self.pace = (0.0, 0)
+            self._curve = Curve(spec.directory, "metrics", step) if task.is_chief else None
+            self._steady: tuple[float, int] | None = None
+            self._over = threading.Event()
+
+        def on_train_begin(self, logs: Any = None) -> None:
+            self._epoch_began = time.perf_counter()
+            threading.Thread(target=self._watch, daemon=True).start()
+
+        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+            now, self.step = time.perf_counter(), (epoch + 1) * per_epoch
+            figures = {name: _number(spec.workload, name, value) for name, value in (logs or {}).items()}
+            raise_if_not_finite(np.array([figures.get("loss", 0.0)]), self.step - 1)
+            figures["examples_per_second"] = per_epoch * examples / (now - self._epoch_began)
+            self._epoch_began = now
+            if self._steady:
+                self.pace = (now - self._steady[0], self.step - self._steady[1])
+            else:
+                self._steady = (now, self.step)  # the first epoch traced the graphs
+            channel.tell("step", step=self.step, **figures)
+            # On every task: a variable that is summed when it is read takes all of them to read it.
+            values = trainable.values()
+            if self._curve is not None:
+                self._curve.add(self.step, figures)
+                channel.tell("line", text=progress_line(self.step, total, figures))
+                self.saver.save(self.step, values)
+
+        def on_train_end(self, logs: Any = None) -> None:
+            self._over.set()
+
+        def _watch(self) -> None:
+            while not self._over.wait(POLL_SECONDS):
+                try:
+                    now = int(trainable.optimizer.iterations.numpy())
+                except tf.errors.OpError:
+                    return  # a peer was lost; fit will say so
+                channel.tell("step", step=max(now, self.step))
+
+    return Epochs()
+
+
+def _number(workload: str, name: str, value: Any) -> float:
+    if np.size(value) != 1:
+        shape = f"{np.asarray(value).dtype} {np.shape(value)}"
+        raise UserError(f"workload: {workload}: the metric {name!r} gives {shape}; it must give one number")
+    return float(value)

@@ -1,0 +1,290 @@
+"""ParameterServer training: the chief schedules closures of K steps; any worker may run any of them.
+
+Exactly the requested number of steps is applied, whatever dies. Steps are handed out in rounds, from one checkpoint to
+the next: a step needs one of the round's tickets, and its update counts itself in the optimizer's `iterations`, which
+is the only count of steps that there is. When all of a round's closures have ended nothing moves, and the variables
+are the state at the step that `iterations` names. Tickets that died with their worker are handed out again.
+
+The counters live on a ps and are only ever added to atomically (Keras' own are not: assign(self + 1), keras#18668).
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from trainer.job.derived import batch_sizes
+from trainer.job.errors import UserError
+from trainer.job.spec import JobSpec
+from trainer.job.tf_config import Task
+from trainer.protocol.log_lines import progress_line, start_line
+from trainer.training import connections, inputs
+from trainer.training import task as training
+from trainer.training.channel import Channel
+from trainer.training.loops.closures import Counters, make_closure, make_keras_counters_atomic
+from trainer.training.loss_scale import raise_if_stuck, skipped
+from trainer.training.outputs.curve import Curve
+from trainer.training.outputs.finish import Saver, finish, raise_if_not_finite
+from trainer.training.task import Load, Setup, Trainable
+from trainer.workloads.workload import Shard
+
+POLL_SECONDS = 0.2
+FIRST_POLL_SECONDS = 0.02
+DRAIN_POLL_SECONDS = 0.002
+CLOSURES_AHEAD = 64
+"""Per worker: deep enough to outlast a poll, far below the coordinator's 262,144."""
+DRAIN_SECONDS = 3.0
+"""How long a stop waits for steps under way; a worker that is gone would be waited for up to an hour."""
+UPDATE_SECONDS = 10.0
+"""How long a round's end waits for updates under way: they are the ps's own work by then."""
+
+
+def run(spec: JobSpec, task: Task, load: Load, _resume_step: int, channel: Channel) -> None:
+    """Trains to the end, or until asked to stop; then saves, evaluates, exports and reports.
+
+    Raises:
+        UserError, TrainerError: with the exit code of the job.
+        tf.errors.OpError: a ps was lost.
+    """
+    make_keras_counters_atomic()
+    strategy = make_strategy()
+    setup = load()
+    coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
+    workers = task.counts["worker"]
+    source = setup.split(Shard("train", 0, workers, spec.train.seed))
+    with strategy.scope():
+        trainable = training.build(setup)
+        if not trainable.model.trainable_variables:
+            raise UserError(
+                f"workload: {setup.workload.name}: model() has no trainable variables; nothing can be trained"
+            )
+        warnings = training.check(setup, trainable.model, source)
+        total = training.total_steps(setup, source)
+        step, broken = training.restore(setup, trainable, total)
+        counters = Counters(workers, 1 + len(setup.metrics))
+    for line in [*warnings, *broken]:
+        channel.tell("line", text=line)
+    channel.tell("start", step=step, steps=total, line=start_line(spec, task, strategy.num_replicas_in_sync, step))
+    # Beside whatever waits for a worker: a round, a stop, and the evaluation too, whose graphs go to all of them.
+    silent = _Silent(task.cluster["worker"])
+    threading.Thread(target=silent.keep_cut_off, args=(channel,), daemon=True).start()
+    read = step + skipped(trainable.optimizer)
+    iterator = iter(coordinator.create_per_worker_dataset(per_worker_dataset(setup, source, read)))
+    closure = make_closure(setup, strategy, trainable, counters, channel)
+    rounds = _Rounds(
+        setup=setup,
+        channel=channel,
+        trainable=trainable,
+        counters=counters,
+        coordinator=coordinator,
+        schedule=lambda: coordinator.schedule(closure, args=(iterator,)),
+        watch=_Watch(setup, channel, counters, step, total),
+    )
+    _train(rounds, step, total)
+
+
+def make_strategy() -> Any:
+    """Of the cluster in TF_CONFIG; waits for its servers."""
+    return tf.distribute.ParameterServerStrategy(tf.distribute.cluster_resolver.TFConfigClusterResolver())
+
+
+def _train(rounds: _Rounds, step: int, total: int) -> None:
+    """A round after the other, each with its checkpoint, until `total` steps are applied or the job is to stop."""
+    setup, channel = rounds.setup, rounds.channel
+    every = setup.spec.train.checkpoint_steps
+    saver = Saver(setup, rounds.trainable, channel)
+    setup.begin()
+    while step < total and not channel.stopping.is_set():
+        last = min(total, (step // every + 1) * every)
+        step, stood_still = rounds.run(step, last)
+        if step >= last or channel.stopping.is_set():
+            saver.save(step, since=stood_still)
+        else:
+            why = "skipped (float16)" if setup.spec.train.mixed_precision == "float16" else "lost with their worker"
+            channel.tell("line", text=f"{last - step} steps were {why}, and are run again")
+    setup.end(step)
+    saver.wait()
+    if step < total:
+        channel.tell("stopped", step=step)
+    else:
+        finish(setup, rounds.trainable.values(), channel, step, rounds.pace(step))
+
+
+@dataclass
+class _Rounds:
+    """What it takes to run the steps from one checkpoint to the next."""
+
+    setup: Setup
+    channel: Channel
+    trainable: Trainable
+    counters: Counters
+    coordinator: Any
+    schedule: Callable[[], Any]
+    watch: _Watch
+    _first_step: tuple[float, int] | None = None
+
+    def run(self, step: int, last: int) -> tuple[int, float]:
+        """Hands out the tickets after `step` to `last`, and waits until no closure runs any more.
+
+        Returns:
+            The step that was reached, and since when workers had nothing to do.
+        """
+        workers, per_call = self.setup.task.counts["worker"], self.setup.spec.train.steps_per_call
+        # One closure more for each further worker: at the end of a round all of them take single steps.
+        scheduled, enough = step, last + (workers - 1) * per_call
+        begun, looked, taken, spent = time.perf_counter(), 0.0, step, 0.0
+        self.counters.taken.assign(step)
+        self.counters.last.assign(last)
+        while scheduled < enough or not self.coordinator.done():  # done() raises what a closure or a dead ps raised
+            if self.channel.stopping.is_set():
+                return self._drain()
+            now = time.perf_counter()
+            if not spent:
+                taken = int(self.counters.taken.numpy())
+                spent = now if taken >= last else 0.0
+            while scheduled < enough and scheduled - taken < CLOSURES_AHEAD * workers * per_call:
+                self.schedule()
+                scheduled += per_call
+            if now - looked > POLL_SECONDS:
+                looked = now
+                self._look()
+            # As the end of the round comes closer it is looked for more often.
+            rate = (taken - step) / (now - begun)
+            time.sleep(
+                min(max((last - taken) / rate / 2, DRAIN_POLL_SECONDS), POLL_SECONDS) if rate else FIRST_POLL_SECONDS
+            )
+        return self._end(), spent or time.perf_counter()
+
+    def _drain(self) -> tuple[int, float]:
+        """Ends the round before its end: no more tickets, and a while for the steps under way."""
+        begun = time.perf_counter()
+        self.counters.last.assign(0)
+        while not self.coordinator.done() and time.perf_counter() - begun < DRAIN_SECONDS:
+            time.sleep(DRAIN_POLL_SECONDS)
+        return self._end(), begun
+
+    def _end(self) -> int:
+        """Makes void what tickets are still held, waits for the updates that are under way all the same, then counts.
+
+        Raises:
+            tf.errors.AbortedError: one of them does not end: the variables are no state to keep.
+        """
+        self.counters.round.assign_add(1)
+        deadline = time.perf_counter() + UPDATE_SECONDS
+        while under_way := self.counters.under_way():
+            if time.perf_counter() > deadline:
+                raise tf.errors.AbortedError(None, None, f"{under_way} updates of a lost worker were applied in part")
+            time.sleep(DRAIN_POLL_SECONDS)
+        return self._look()
+
+    def _look(self) -> int:
+        step = int(self.trainable.optimizer.iterations.numpy())
+        self.watch.look(step)
+        raise_if_stuck(self.trainable.optimizer, step)
+        if self._first_step is None and self.watch.moved:
+            self._first_step = (time.perf_counter(), step)
+        return step
+
+    def pace(self, step: int) -> tuple[float, int]:
+        """Seconds and steps since the first step was seen."""
+        if self._first_step is None:
+            return 0.0, 0
+        then, first = self._first_step
+        return time.perf_counter() - then, step - first
+
+
+def per_worker_dataset(setup: Setup, source: inputs.Source, step: int) -> Any:
+    """A function that gives a worker's endless batches, to be called on that worker."""
+    spec, workers = setup.spec, setup.task.counts["worker"]
+    if setup.workload.train_spec is not None:
+        # A first look at its batches, which a graph that is sent to a worker does not have.
+        setup.training(source, shards=workers, index=0, local=1, start=0)
+
+    @tf.autograph.experimental.do_not_convert
+    def dataset() -> Any:
+        index = tf.cast(tf.distribute.coordinator.experimental_get_current_worker_index(), tf.int32)
+        mine = source
+        if source.dataset is not None:
+            mine = setup.split(Shard("train", tf.cast(index, tf.int64), workers, spec.train.seed))
+        return setup.training(mine, shards=workers, index=index, local=1, start=step // workers)
+
+    return dataset
+
+
+class _Silent:
+    """Workers of which nothing is heard, though no connection was reset: stopped, or on a node that is cut off.
+
+    The coordinator would wait for what it sent them for ever. With their connections cut they are dead to it like any
+    other: it gives their closures to the others, and takes them back when they answer.
+    """
+
+    def __init__(self, addresses: Sequence[str]) -> None:
+        # Found now: a host that is gone may have no address any more.
+        self._known = {f"worker:{i}": connections.peers(address) for i, address in enumerate(addresses)}
+        self._addresses = {f"worker:{i}": address for i, address in enumerate(addresses)}
+        self._silent: frozenset[str] = frozenset()
+
+    def cut_off(self, silent: frozenset[str]) -> None:
+        """Again and again while they are silent: gRPC connects anew, and the kernel of a stopped process accepts."""
+        for name in silent & self._known.keys():  # a silent ps is no matter of closures: the job forms anew
+            if name not in self._silent:
+                self._known[name] |= connections.peers(self._addresses[name])
+            connections.cut(self._known[name])
+        self._silent = silent
+
+    def keep_cut_off(self, channel: Channel) -> None:
+        """To the end of the process."""
+        while True:
+            self.cut_off(channel.silent)
+            time.sleep(POLL_SECONDS)
+
+
+class _Watch:
+    """Reads the workers' rows now and then: says where they are, writes the curve, stops at a bad loss."""
+
+    def __init__(self, setup: Setup, channel: Channel, counters: Counters, step: int, total: int) -> None:
+        self._setup, self._channel, self._counters, self._total = setup, channel, counters, total
+        self._curve = Curve(setup.spec.directory, "metrics", step)
+        self._names = ["loss", *setup.metrics]
+        self._batch = batch_sizes(setup.spec, setup.task.counts)[1]
+        self._logged = (time.perf_counter(), step, np.zeros(setup.task.counts["worker"], np.int64))
+        self._step = step
+        self.moved = False
+
+    def look(self, step: int) -> None:
+        # A bad row follows its step, and stops all further ones: it is looked for while nothing moves, too.
+        rows = self._counters.rows.numpy()
+        if len(bad := rows[rows[:, 0] > 0]):
+            first = bad[bad[:, 0].argmin()]
+            raise_if_not_finite(first[1:2], int(first[0]) - 1)
+        if step == self._step:
+            return
+        self.moved = True
+        self._step, worker_steps = step, self._counters.worker_steps.numpy()
+        now, (then, since, steps_then) = time.perf_counter(), self._logged
+        rates = (worker_steps - steps_then) * self._batch / (now - then)
+        workers = {
+            f"worker:{i}": {
+                "step": int(worker_steps[i]),
+                "examples_per_second": float(rates[i]),
+                **dict(zip(self._names, row[1:].tolist(), strict=True)),
+            }
+            for i, row in enumerate(rows)
+            if worker_steps[i]
+        }
+        means = np.mean([rows[i, 1:] for i in range(len(rows)) if worker_steps[i]] or [rows[0, 1:]], axis=0)
+        figures = dict(zip(self._names, means.tolist(), strict=True))
+        figures["examples_per_second"] = (step - since) * self._batch / (now - then)
+        self._channel.tell("step", step=step, **figures, workers=workers)
+        self._setup.after_run(step, self._names, means)
+        every = self._setup.spec.train.log_steps
+        if step // every > since // every or step == self._total:
+            self._logged = (now, step, worker_steps)
+            self._curve.add(step, figures, workers=workers)
+            self._channel.tell("line", text=progress_line(step, self._total, figures, workers))

@@ -1,0 +1,1 @@
+"""What a training leaves: checkpoints, curves, exported models."""

@@ -1,0 +1,63 @@
+"""What a job leaves for others to use: the exported model, whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from trainer.model_dir.state import read_json
+from trainer.training.task import Setup
+
+
+def export(model: Any, model_dir: str) -> None:
+    """Writes export/model.keras and export/saved_model."""
+
+    def write(folder: Path) -> None:
+        model.save(folder / "model.keras")
+        with contextlib.redirect_stdout(io.StringIO()):  # tf_keras' export cannot be told to be quiet
+            model.export(str(folder / "saved_model"))
+
+    _replace(Path(model_dir) / "export", write)
+
+
+def run_exporters(setup: Setup, model: Any, figures: dict[str, float], last: bool) -> None:
+    """Lets each exporter of the workload's EvalSpec write exporters/NAME, with the figures it was chosen for.
+
+    There are no figures where the last checkpoint cannot be scored: exporters that choose by one are left out then.
+    """
+    for exporter in setup.workload.eval_spec.exporters if setup.workload.eval_spec else ():
+        folder = Path(setup.spec.directory) / "exporters" / exporter.name
+        if _wanted(exporter, figures, read_json(folder / "figures.json") or None, last):
+
+            def write(temporary: Path, exporter: Any = exporter) -> None:
+                exporter.export(model, temporary)
+                (temporary / "figures.json").write_text(json.dumps(figures) + "\n")
+
+            _replace(folder, write)
+
+
+def _wanted(exporter: Any, figures: dict[str, float], best: dict[str, float] | None, last: bool) -> bool:
+    try:
+        return bool(exporter.wanted(figures, best, last))
+    except KeyError:
+        if figures:
+            raise
+        return False
+
+
+def _replace(target: Path, write: Callable[[Path], None]) -> None:
+    temporary = target.with_name(f".tmp-{target.name}")
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir(parents=True)
+    write(temporary)
+    old = target.with_name(f".old-{target.name}")
+    shutil.rmtree(old, ignore_errors=True)
+    if target.exists():
+        target.rename(old)
+    temporary.rename(target)
+    shutil.rmtree(old, ignore_errors=True)
