@@ -11,7 +11,8 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from trainer.job.load import build, load_file, schema
+from trainer.job.load import build, load_file
+from trainer.job.schema import schema
 from trainer.job.tf_config import tasks_of
 from trainer.targets.compose import render as compose
 from trainer.targets.kubernetes import render as kubernetes

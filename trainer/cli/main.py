@@ -254,7 +254,7 @@ def _import(args: argparse.Namespace) -> int:
 
 def _schema(_: argparse.Namespace) -> int:
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
-    from trainer.job.load import schema
+    from trainer.job.schema import schema
 
     print(schema())
     return int(Exit.OK)

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 from trainer.job.names import TaskType
-
-if TYPE_CHECKING:
-    from trainer.job.spec import JobSpec
+from trainer.job.spec import JobSpec
 
 DEFAULT_STEPS = 1000
 ONE_TASK = ("mirrored", "central_storage", "one_device", "tpu")

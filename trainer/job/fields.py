@@ -42,5 +42,5 @@ Value = Annotated[JsonValue, AfterValidator(_finite)]
 
 
 class Strict(BaseModel):
-    # The text under a field is its description in `trainer schema`; see `load.schema`.
+    # The text under a field is its description in `trainer schema`; see `schema.py`.
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from trainer.job.derived import DEFAULT_STEPS, ONE_TASK, batch_rule, rate_rule
 from trainer.job.names import DNS_LABEL, MAX_DNS_LABEL, container_address, host_name
-
-if TYPE_CHECKING:
-    from trainer.job.spec import JobSpec
+from trainer.job.spec import JobSpec
 
 LONGEST_VARIABLE = 128 * 1024
 """Bytes of an environment variable with its name: MAX_ARG_STRLEN of Linux, with 4 KiB pages (execve(2))."""

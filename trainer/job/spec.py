@@ -1,13 +1,11 @@
-"""The job spec: the only thing a user edits. Unknown keys are refused; see `load.py` for reading one."""
+"""The shape of a job spec, the only thing a user edits; `rules.py` has what holds between its fields."""
 
 from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, model_validator
-from pydantic_core import PydanticCustomError
+from pydantic import BeforeValidator, Field
 
-from trainer.job import rules
 from trainer.job.fields import Count, Positive, Quantity, Replicas, Strict, Text, Value
 from trainer.job.kubernetes import Kubernetes, Name, Variable
 from trainer.job.names import TASK_TYPES, TaskType
@@ -192,24 +190,6 @@ class JobSpec(Strict):
     """Generations in a row that may end without a new step."""
     deadlines: Deadlines = Deadlines()
     kubernetes: Kubernetes = Kubernetes()
-
-    @model_validator(mode="before")
-    @classmethod
-    def _a_coordinator_is_there(cls, value: Any) -> Any:
-        # ParameterServerStrategy needs a coordinator; left out of the cluster, TensorFlow invents
-        # localhost:random for it, which no other container can reach (eager/remote.py).
-        if not isinstance(value, dict) or value.get("strategy") not in ("parameter_server", "graph"):
-            return value
-        tasks = value.get("tasks", {})
-        if isinstance(tasks, dict) and tasks.get("chief") is None:
-            return {**value, "tasks": {**tasks, "chief": {"replicas": 1}}}
-        return value
-
-    @model_validator(mode="after")
-    def _rules_between_fields(self) -> JobSpec:
-        if problems := rules.problems(self):
-            raise PydanticCustomError("rules", "rules", {"problems": problems})
-        return self
 
     @property
     def container_image(self) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 import yaml
 
 from trainer.job.errors import UserError
-from trainer.job.load import UniqueKeyLoader, not_yaml
+from trainer.job.yaml_text import UniqueKeyLoader, not_yaml
 
 Path = tuple[str, ...]
 Found = dict[Path, Any]

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from trainer.job.errors import UserError
 from trainer.job.load import build
-from trainer.job.load import show as show_value
+from trainer.job.messages import show as show_value
 from trainer.tfjob.manifest import TYPES, Path, dotted, show
 
 

@@ -38,7 +38,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from trainer.job import workload_file
 from trainer.job.errors import UserError
-from trainer.job.load import nearest
+from trainer.job.messages import nearest
 from trainer.job.spec import JobSpec
 
 if TYPE_CHECKING:

@@ -17,7 +17,8 @@ import pytest
 from trainer import __version__
 from trainer.cli import main as cli
 from trainer.job.errors import Exit, TrainerError
-from trainer.job.load import JOB_VARIABLE, load_file, schema
+from trainer.job.load import JOB_VARIABLE, load_file
+from trainer.job.schema import schema
 from trainer.job.spec import JobSpec
 from trainer.job.tf_config import tasks_of
 from trainer.targets.compose import target as compose_target

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from trainer.job.errors import Exit, UserError
-from trainer.job.load import build, load_environment, load_file, schema
+from trainer.job.load import build, load_environment, load_file
+from trainer.job.schema import schema
 from trainer.job.spec import JobSpec
 
 GOOD = "name: j\nstrategy: parameter_server\ntasks: {worker: 3, ps: 1}\n"

@@ -1,0 +1,23 @@
+"""Parts of messages."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+
+
+def show(value: object) -> str:
+    """A value in a message: as JSON, cut where it gets long."""
+    try:
+        text = repr(value) if isinstance(value, str) else json.dumps(value, default=str)
+    except (TypeError, ValueError, RecursionError):  # a key that is no text, a mapping within itself, 5,000 digits
+        text = f"({type(value).__name__})"
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+def nearest(value: object, known: Iterable[str]) -> str:
+    """`; did you mean ...?` for a slip of the pen, or nothing."""
+    from difflib import get_close_matches  # here, because a start without mistakes is 4 ms faster without it
+
+    near = get_close_matches(str(value), known, n=1)
+    return f"; did you mean {near[0]}?" if near else ""

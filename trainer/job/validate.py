@@ -1,0 +1,99 @@
+"""From plain data to a valid JobSpec: defaults, then the shape, then the rules between fields."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any, get_args
+
+from pydantic import BaseModel, ValidationError
+
+from trainer.job import rules
+from trainer.job.derived import COORDINATED
+from trainer.job.messages import nearest
+from trainer.job.rules import Problem
+from trainer.job.spec import JobSpec
+
+
+def validate(data: dict[str, Any]) -> tuple[JobSpec | None, list[Problem]]:
+    """The spec, or every problem at once.
+
+    Where the shape is wrong, the wrong fields are left out and the rules are applied to the rest.
+    """
+    try:
+        spec = JobSpec.model_validate(_with_chief(data))
+    except ValidationError as error:
+        details = error.errors(include_url=False)
+    else:
+        broken = rules.problems(spec)
+        return None if broken else spec, broken
+    problems = [_translate(detail) for detail in details]
+    rest = {**_STAND_INS, **_without(data, [detail["loc"] for detail in details])}
+    try:
+        partial = JobSpec.model_validate(_with_chief(rest))
+    except ValidationError:
+        return None, problems
+    wrong = [problem.path for problem in problems]
+    broken = rules.problems(partial)
+    return None, problems + [p for p in broken if not any(_touch(a, b) for a in (p.path, *p.needs) for b in wrong)]
+
+
+def _with_chief(data: dict[str, Any]) -> dict[str, Any]:
+    """A coordinated strategy has a chief. Left out of the cluster, TensorFlow invents localhost:random for it, which no
+    other container can reach (eager/remote.py)."""
+    tasks = data.get("tasks", {})
+    if data.get("strategy") not in COORDINATED or not isinstance(tasks, dict) or tasks.get("chief") is not None:
+        return data
+    return {**data, "tasks": {**tasks, "chief": {"replicas": 1}}}
+
+
+# For what is required, while the other rules are looked at.
+_STAND_INS = {"name": "x", "strategy": "multi_worker_mirrored"}
+
+
+def _without(data: Any, places: list[tuple[Any, ...]]) -> Any:
+    """A copy of nested mappings that lacks those places."""
+    if not isinstance(data, dict) or not places:
+        return data
+    return {
+        key: _without(value, [place[1:] for place in places if place[:1] == (key,)])
+        for key, value in data.items()
+        if isinstance(key, str) and (key,) not in places
+    }
+
+
+def _touch(path: str, other: str) -> bool:
+    """Whether they are the same setting, or one holds the other."""
+    return f"{path}.".startswith(f"{other}.") or f"{other}.".startswith(f"{path}.")
+
+
+def _translate(detail: Any) -> Problem:
+    kind, place, value = detail["type"], detail["loc"], detail["input"]
+    path = ".".join(part if part and part.isprintable() else repr(part) for part in map(str, place)) or "top level"
+    if kind == "missing":
+        return Problem(path, None, "is required")
+    if kind == "extra_forbidden":
+        return Problem(path, value, f"unknown key{_did_you_mean(place)}")
+    if kind == "literal_error":
+        known = re.findall(r"'([^']*)'", detail["ctx"]["expected"])
+        return Problem(path, value, f"must be one of {', '.join(known)}{nearest(value, known)}")
+    if kind == "model_type":
+        return Problem(path, value, "must be a mapping of settings")
+    return Problem(path, value, detail["msg"][0].lower() + detail["msg"][1:])
+
+
+def _did_you_mean(place: tuple[Any, ...]) -> str:
+    model: type[BaseModel] = JobSpec
+    for part in place[:-1]:
+        # A key of a mapping, such as the name of a variable under secrets, is no field.
+        if part in model.model_fields:
+            model = next(_models_in(model.model_fields[part].annotation), model)
+    return nearest(place[-1], model.model_fields) or f"; known here: {', '.join(model.model_fields)}"
+
+
+def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
+    """The models in a type such as `Annotated[Model, ...] | None`."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for part in get_args(annotation):
+        yield from _models_in(part)
