@@ -18,7 +18,7 @@ from trainer import host
 from trainer.host import PARENT_VARIABLE
 from trainer.job.tf_config import Task
 from trainer.supervisor import orphans
-from trainer.training.channel import EVENT_BYTES, EVENTS_VARIABLE, read_event
+from trainer.protocol.events import EVENT_BYTES, EVENTS_VARIABLE, read_event
 
 _FIGURES_KEPT = 100
 """Of a model with thousands of metrics: each report to the chief carries the status."""

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from trainer.training.channel import EVENTS_VARIABLE
+from trainer.protocol.events import EVENTS_VARIABLE
 
 
 class Peer:

@@ -14,7 +14,7 @@ import pytest
 from trainer.job.errors import Exit, UserError
 from trainer.job.load import build
 from trainer.training import main as child
-from trainer.training.channel import EVENTS_VARIABLE
+from trainer.protocol.events import EVENTS_VARIABLE
 from trainer.training.main import python_error
 from trainer.workloads import workload
 
