@@ -12,9 +12,10 @@ import time
 from pathlib import Path
 
 from trainer import __version__
+from trainer.job import environment
+from trainer.job.errors import UserError
+from trainer.job.tf_config import Task
 
-PARENT_VARIABLE = "TRAINER_PARENT"
-"""The process id of a parent that wants to be outlived by nobody: it may be gone before we can ask."""
 _PR_SET_PDEATHSIG = 1
 _CGROUP = Path("/sys/fs/cgroup")
 
@@ -36,14 +37,14 @@ def cpus(limit: float | None) -> int:
     """
     if limit is not None:
         return max(1, round(limit))
-    available = int(os.environ.get("TRAINER_CPUS") or len(os.sched_getaffinity(0)))
+    available = int(os.environ.get(environment.CPUS) or len(os.sched_getaffinity(0)))
     quota = _cgroup_quota()
     return max(1, min(available, round(quota)) if quota else available)
 
 
 def die_with_parent(number: signal.Signals) -> None:
     """Has the kernel send this process a signal when its parent dies (prctl(2), Linux), if the parent asked for it."""
-    parent = os.environ.get(PARENT_VARIABLE)
+    parent = os.environ.get(environment.PARENT)
     if parent is None:
         return
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, int(number))
@@ -111,6 +112,17 @@ def port_holder(port: int) -> str | None:
                 if descriptor.readlink().name in sockets:
                     return f"process {process.name} ({(process / 'comm').read_text().strip()})"
     return None
+
+
+def port_in_use(task: Task, why: str | None = None) -> UserError:
+    """With the process that holds this task's TensorFlow port, where it can be seen."""
+    assert task.address is not None
+    port = task.address[1]
+    holder = port_holder(port)
+    return UserError(
+        f"port {port} (TensorFlow port of {task.name}) cannot be used: {why or 'Address already in use'}; "
+        f"stop {holder or 'what holds it'}, or change this task's port in TF_CONFIG"
+    )
 
 
 def _cgroup_quota() -> float | None:

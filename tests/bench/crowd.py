@@ -47,7 +47,7 @@ async def meet(count: int) -> float:
             session = await stack.enter_async_context(control.client())
             reports = [await _listen(stack, job, task) for task in others]
             process = await asyncio.create_subprocess_exec(
-                *TRAINER, "task", env=local.environment(job, chief, {}), stdout=asyncio.subprocess.DEVNULL
+                *TRAINER, "task", env=local.environment_of(job, chief, {}), stdout=asyncio.subprocess.DEVNULL
             )
             try:
                 return await _report_all(session, chief, reports)

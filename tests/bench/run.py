@@ -113,7 +113,7 @@ def cluster(job: JobSpec) -> Iterator[list[tuple[Task, dict[str, str]]]]:
     with ports.reserve([task.name for task in tasks_of(job)], None) as taken:
         tasks = tasks_of(job, lambda task_type, index: f"127.0.0.1:{taken[f'{task_type}:{index}']}")
         tasks.sort(key=lambda task: not task.is_chief)
-        yield [(task, local.environment(job, task, taken)) for task in tasks]
+        yield [(task, local.environment_of(job, task, taken)) for task in tasks]
 
 
 def ours(

@@ -20,12 +20,12 @@ from typing import Any
 import pytest
 import yaml
 
-from trainer.job import load, secret, tf_config
+from trainer.job import environment, load, secret, tf_config
 from trainer.job.errors import Exit, UserError
 from trainer.job.spec import JobSpec
 from trainer.model_dir import checkpoint, compatibility
 from trainer.model_dir import state as job_state
-from trainer.protocol import reports
+from trainer.protocol import events, reports
 from trainer.protocol.reports import Reply, Report
 from trainer.supervisor import control, restart_guard
 from trainer.supervisor.agent import Supervisor
@@ -204,7 +204,7 @@ def test_no_event_that_is_malformed_ends_a_job_well(dice: Dice, chief: Chief) ->
         supervisor.failure, supervisor.phase = None, "running"
         child = supervisor.running = Child(supervisor.task, supervisor._on_child, supervisor.clock)
         child.generation, child.times["go"] = 1, 0.0
-        reader = asyncio.StreamReader(limit=channel.EVENT_BYTES)
+        reader = asyncio.StreamReader(limit=events.EVENT_BYTES)
         reader.feed_data(b"\n".join([b'{"event": "warm"}', *lines, b'{"event": "line", "text": "the last"}\n']))
         reader.feed_eof()
         await child._read(reader)
@@ -306,7 +306,7 @@ META: dict[str, Any] = {
 def test_no_file_of_a_model_dir_that_is_malformed_is_believed(
     dice: Dice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(restart_guard.RESTARTS_VARIABLE, "3")
+    monkeypatch.setenv(environment.RESTARTS, "3")
     spec, log = spec_of(tmp_path), tmp_path / "logs/worker-0.log"
     log.parent.mkdir()
     folder = tmp_path / "checkpoints/step-00000500"

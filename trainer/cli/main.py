@@ -10,13 +10,13 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from trainer import __version__
+from trainer.job import environment
 from trainer.job.errors import Exit, TrainerError
 from trainer.targets.text import aligned, command_line
 
 if TYPE_CHECKING:
     from trainer.job.spec import JobSpec
 
-DEBUG_VARIABLE = "TRAINER_DEBUG"
 READER_GONE = 141
 """What a shell reports for a program that SIGPIPE ended (128 + 13)."""
 
@@ -42,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return READER_GONE
     except Exception as error:
-        if os.environ.get(DEBUG_VARIABLE):
+        if os.environ.get(environment.DEBUG):
             import traceback
 
             traceback.print_exc()
@@ -227,13 +227,13 @@ def _deployed(args: argparse.Namespace) -> int:
 
 def _result(args: argparse.Namespace) -> int:
     from trainer.job.errors import UserError
-    from trainer.job.load import JOB_VARIABLE, load_environment, load_file
+    from trainer.job.load import load_environment, load_file
     from trainer.targets import view
 
     if args.set and not args.spec:
         raise UserError("SPEC: is missing: --set changes the values of a spec")
-    if not args.spec and JOB_VARIABLE not in os.environ:
-        raise UserError(f"SPEC: is missing: {JOB_VARIABLE} is set in a task's container only")
+    if not args.spec and environment.JOB not in os.environ:
+        raise UserError(f"SPEC: is missing: {environment.JOB} is set in a task's container only")
     spec = load_file(args.spec, args.set) if args.spec else load_environment()
     if not view.read_result(spec):
         raise UserError(

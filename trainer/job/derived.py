@@ -57,6 +57,11 @@ def batch_sizes(spec: JobSpec, counts: dict[TaskType, int]) -> tuple[int, int]:
     return per_replica * replicas, per_replica
 
 
+def is_server(spec: JobSpec, task_type: str) -> bool:
+    """Whether such a task only serves graphs that its chief sends: no TensorFlow in Python is needed."""
+    return spec.strategy in COORDINATED and task_type in ("ps", "worker")
+
+
 def uses_tf_keras(spec: JobSpec) -> bool:
     """Whether tf.keras has to be tf_keras (Keras 2) in this job, and not Keras 3."""
     return spec.api == "keras_fit" and spec.strategy in TF_KERAS_FITS

@@ -9,17 +9,13 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from trainer.job import environment
 from trainer.job.errors import UserError
 from trainer.job.messages import show
 from trainer.job.names import TASK_TYPES
 from trainer.job.spec import JobSpec
 from trainer.job.validate import validate
 from trainer.job.yaml_text import parse
-
-JOB_VARIABLE = "TRAINER_JOB"
-"""Environment variable of a task that holds its job spec as JSON."""
-SET_VARIABLE = "TRAINER_SET"
-"""Environment variable with overrides as on the command line: 'train.steps=600 train.seed=1'."""
 
 
 def load_file(path: str | Path, overrides: Iterable[str] = (), environ: Mapping[str, str] = os.environ) -> JobSpec:
@@ -60,14 +56,14 @@ def load_environment(environ: Mapping[str, str] = os.environ) -> JobSpec:
     Raises:
         UserError: all that is wrong, one line each.
     """
-    text = environ.get(JOB_VARIABLE)
+    text = environ.get(environment.JOB)
     if not text:
-        raise UserError(f"{JOB_VARIABLE} is not set: it holds the job spec as JSON; `trainer local` sets it for you")
+        raise UserError(f"{environment.JOB} is not set: it holds the job spec as JSON; `trainer local` sets it for you")
     try:
         raw = json.loads(text)  # and not YAML, which folds some Unicode line breaks into blanks
     except (ValueError, RecursionError) as error:
-        raise UserError(f"{JOB_VARIABLE}: {show(text)}: is not JSON: {error}") from None
-    return _build(_mapping(raw, JOB_VARIABLE), JOB_VARIABLE, _environment_overrides(environ))
+        raise UserError(f"{environment.JOB}: {show(text)}: is not JSON: {error}") from None
+    return _build(_mapping(raw, environment.JOB), environment.JOB, _environment_overrides(environ))
 
 
 def build(raw: dict[str, Any]) -> JobSpec:
@@ -96,11 +92,11 @@ def _mapping(raw: Any, source: str) -> dict[str, Any]:
 
 
 def _environment_overrides(environ: Mapping[str, str]) -> list[tuple[str, str]]:
-    text = environ.get(SET_VARIABLE, "")
+    text = environ.get(environment.SET, "")
     try:
-        return [(SET_VARIABLE, each) for each in shlex.split(text)]
+        return [(environment.SET, each) for each in shlex.split(text)]
     except ValueError as error:
-        raise UserError(f"{SET_VARIABLE}: {show(text)}: {error}; quote each path=value as in a shell") from None
+        raise UserError(f"{environment.SET}: {show(text)}: {error}; quote each path=value as in a shell") from None
 
 
 def _expand_counts(raw: dict[str, Any]) -> dict[str, Any]:

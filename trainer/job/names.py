@@ -14,8 +14,6 @@ TF_PORT = 2222
 # also a TF_CONFIG that somebody else wrote.
 CONTROL_PORT_OFFSET = 1000
 MAX_TF_PORT = 65535 - CONTROL_PORT_OFFSET
-CONTROL_PORT_VARIABLE = "TRAINER_CONTROL_PORT"
-"""An evaluator's control port: TF_CONFIG names no address for it."""
 
 # RFC 1035 label: what Kubernetes demands of a Service and of a Job whose pods get DNS names.
 MAX_DNS_LABEL = 63

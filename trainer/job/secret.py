@@ -7,12 +7,8 @@ import secrets
 from collections.abc import MutableMapping
 from pathlib import Path
 
+from trainer.job import environment
 from trainer.job.errors import UserError
-
-SECRET_VARIABLE = "TRAINER_SECRET"  # noqa: S105 (a name)
-"""Environment variable of a task that holds the secret."""
-SECRET_FILE_VARIABLE = "TRAINER_SECRET_FILE"  # noqa: S105
-"""The same, as the path of a file that holds it."""
 
 
 def new() -> str:
@@ -25,16 +21,16 @@ def take(environ: MutableMapping[str, str] = os.environ) -> bytes:
     Raises:
         UserError: it is empty, or its file cannot be read.
     """
-    value, file = environ.pop(SECRET_VARIABLE, None), environ.pop(SECRET_FILE_VARIABLE, None)
+    value, file = environ.pop(environment.SECRET, None), environ.pop(environment.SECRET_FILE, None)
     if value is None and file is None:
         return b""
     try:
         secret = (os.fsencode(value) if value is not None else Path(file or "").read_bytes()).strip()
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or error
-        raise UserError(f"{SECRET_FILE_VARIABLE}: {file!r}: cannot be read: {why}") from None
+        raise UserError(f"{environment.SECRET_FILE}: {file!r}: cannot be read: {why}") from None
     if not secret:
-        name = SECRET_VARIABLE if value is not None else f"{SECRET_FILE_VARIABLE}: {file!r}"
+        name = environment.SECRET if value is not None else f"{environment.SECRET_FILE}: {file!r}"
         raise UserError(f"{name}: is empty; it must hold the job's secret, the same for all of its tasks")
     return secret
 

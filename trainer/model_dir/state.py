@@ -13,13 +13,11 @@ from typing import Annotated, Any, TextIO
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
+from trainer.job import environment
 from trainer.job.errors import UserError
 from trainer.job.names import TaskType
 from trainer.job.spec import JobSpec
 from trainer.model_dir import compatibility
-
-HOST_PATH_VARIABLE = "TRAINER_HOST_PATH"
-"""On Kubernetes, of a volume that is a folder of the node: "/DIR` on the node NAME"; the kubelet makes it as root's."""
 
 
 @dataclass
@@ -61,7 +59,7 @@ def lock(model_dir: str) -> TextIO:
         file = (path / ".lock").open("a")
         file.flush()
     except OSError as error:
-        host_path = os.environ.get(HOST_PATH_VARIABLE)
+        host_path = os.environ.get(environment.HOST_PATH)
         way_out = f"run `chown {os.getuid()} {host_path}" if host_path else "choose another one"
         raise UserError(f"model_dir: {model_dir}: cannot be written: {error.strerror}; {way_out}") from None
     try:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from typing import Any
 
-EVENTS_VARIABLE = "TRAINER_EVENTS_FD"
 EVENT_BYTES = 1 << 26
 """An event is one line, which the supervisor takes as a whole."""
 

@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from trainer import host
-from trainer.job import load, secret, tf_config, workload_file
+from trainer.job import environment, load, secret, tf_config, workload_file
+from trainer.job.derived import is_server
 from trainer.job.errors import Exit, TrainerError, UserError
-from trainer.job.secret import SECRET_VARIABLE
 from trainer.job.spec import JobSpec
 from trainer.job.tf_config import Task
 from trainer.protocol.log_lines import here_line, say, say_error
@@ -28,7 +28,6 @@ from trainer.protocol.reports import Reply, Report
 from trainer.supervisor import orphans, preflight, restart_guard
 from trainer.supervisor.child import Child
 from trainer.supervisor.clock import ListeningClock
-from trainer.training.main import WORKLOAD_VARIABLE, is_server
 from trainer.workloads import workload
 
 STANDBY_AFTER_SECONDS = 10.0
@@ -110,7 +109,7 @@ class Supervisor:
         else:
             runner = await control.serve(port, host, identity, chief.status, chief.answer, chief.refuse, self.secret)
         if chief is not None and host is None and not self.secret:
-            say(f"no {SECRET_VARIABLE} is set: any program that reaches port {port} can end this job")
+            say(f"no {environment.SECRET} is set: any program that reaches port {port} can end this job")
         try:
             async with control.client() as session:
                 code = await (chief.run(session) if chief else follow(self, session))
@@ -197,7 +196,7 @@ class Supervisor:
         group = self.spec.tasks.of(self.task.type)
         # A server without GPUs of its own would take the memory of all that it sees.
         hidden = {} if group.gpus else {"CUDA_VISIBLE_DEVICES": "-1"}
-        environ = {**hidden, WORKLOAD_VARIABLE: json.dumps(self._workload)}
+        environ = {**hidden, environment.WORKLOAD: json.dumps(self._workload)}
         try:
             return await Child.start(self.task, self.log, environ, self._on_child, self.clock)
         except OSError as error:  # as where memory is short, or the log's volume read-only since an error
@@ -226,7 +225,7 @@ class Supervisor:
             if self.clock() - child.last_sign > limit:
                 child.kill(f"no sign of life for {limit:g} s")
         steady = self.first_step_at is not None and now - self.first_step_at > STANDBY_AFTER_SECONDS
-        wanted = self.spec.warm_standby and not is_server(self.spec, self.task) and self.task.type != "evaluator"
+        wanted = self.spec.warm_standby and not is_server(self.spec, self.task.type) and self.task.type != "evaluator"
         wanted = wanted and self._standby_failures < STANDBY_FAILURES and now >= self._standby_at
         if steady and wanted and self.spare is None and self.leaving_since is None and not self._is_finishing():
             self.spare = await self._start_child()
@@ -317,7 +316,7 @@ class Supervisor:
             self.leaving_since = time.monotonic()
             if self.running is not None and self._has_something_to_save(self.running):
                 self.running.stop()
-            elif self.running is not None and not is_server(self.spec, self.task):
+            elif self.running is not None and not is_server(self.spec, self.task.type):
                 # Not one step yet, or not a loop of ours: there is nothing to save, and it would not listen.
                 self.running.dismissed = True
                 self.running.kill()

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from trainer import host
-from trainer.host import PARENT_VARIABLE
+from trainer.job import environment
 from trainer.job.tf_config import Task
+from trainer.protocol.events import EVENT_BYTES, read_event
 from trainer.supervisor import orphans
-from trainer.protocol.events import EVENT_BYTES, EVENTS_VARIABLE, read_event
 
 _FIGURES_KEPT = 100
 """Of a model with thousands of metrics: each report to the chief carries the status."""
@@ -82,9 +82,9 @@ class Child:
             **_FAST,
             **os.environ,
             "TF_CONFIG": task.tf_config(),
-            EVENTS_VARIABLE: str(theirs),
-            PARENT_VARIABLE: str(os.getpid()),
-            orphans.VARIABLE: child._mark,
+            environment.EVENTS: str(theirs),
+            environment.PARENT: str(os.getpid()),
+            environment.CHILD: child._mark,
             # gRPC would send the cluster's own traffic through an HTTP proxy.
             "no_grpc_proxy": ",".join({a.rpartition(":")[0] for group in task.cluster.values() for a in group}),
             **more_environ,

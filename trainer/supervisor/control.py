@@ -28,8 +28,8 @@ from aiohttp.http_exceptions import HttpProcessingError
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric
 
+from trainer.job import environment
 from trainer.job.errors import Exit, TrainerError, UserError
-from trainer.job.secret import SECRET_FILE_VARIABLE, SECRET_VARIABLE
 from trainer.protocol import reports
 from trainer.protocol.reports import Identity, Reply, Report
 from trainer.protocol.signature import HEADER, is_signed, sign
@@ -151,8 +151,8 @@ async def send_report(
             reply = await _read(response)
             if response.status == web.HTTPForbidden.status_code and reply == _NOT_SIGNED.encode():
                 raise TrainerError(
-                    f"{report.task} was given another secret than its chief; give {SECRET_VARIABLE} or "
-                    f"{SECRET_FILE_VARIABLE} to all tasks of a job, the same to each, or to none",
+                    f"{report.task} was given another secret than its chief; give {environment.SECRET} or "
+                    f"{environment.SECRET_FILE} to all tasks of a job, the same to each, or to none",
                     Exit.MISMATCH,
                 )
             if response.status != web.HTTPOk.status_code:

@@ -16,7 +16,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-VARIABLE = "TRAINER_CHILD"
+from trainer.job import environment
+
 GONE_SECONDS = 2.0
 """For processes to be gone, after SIGKILL."""
 _POLL_SECONDS = 0.02
@@ -82,7 +83,7 @@ def _processes() -> Iterator[_Process]:
 
 
 def _mark_of(folder: Path) -> str:
-    prefix = f"{VARIABLE}=".encode()
+    prefix = f"{environment.CHILD}=".encode()
     with contextlib.suppress(OSError):
         for variable in (folder / "environ").read_bytes().split(b"\0"):
             if variable.startswith(prefix):

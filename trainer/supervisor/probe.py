@@ -10,7 +10,8 @@ import json
 import os
 import sys
 
-from trainer.job.names import CONTROL_PORT_VARIABLE, TF_PORT, control_port, split_address
+from trainer.job import environment
+from trainer.job.names import TF_PORT, control_port, split_address
 
 SECONDS = 5.0
 
@@ -19,7 +20,7 @@ def main(path: str) -> int:
     config = json.loads(os.environ["TF_CONFIG"])
     task_type, index = config["task"]["type"], config["task"]["index"]
     if task_type == "evaluator":
-        port = int(os.environ.get(CONTROL_PORT_VARIABLE) or control_port(TF_PORT))
+        port = int(os.environ.get(environment.CONTROL_PORT) or control_port(TF_PORT))
     else:
         port = control_port(split_address(config["cluster"][task_type][index])[1])
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=SECONDS)

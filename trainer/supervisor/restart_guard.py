@@ -13,10 +13,10 @@ import os
 from pathlib import Path
 
 from trainer import host
+from trainer.job import environment
 from trainer.job.errors import Exit
 from trainer.model_dir import state as job_state
 
-RESTARTS_VARIABLE = "TRAINER_RESTARTS"
 _LENGTH = 100
 RECENT_SECONDS = 30.0
 """Docker waits 0.1, 0.2, 0.4, ... seconds; a start takes one, or some on a busy machine."""
@@ -38,7 +38,7 @@ def again(log: Path) -> Exit | None:
 
 
 def remember(log: Path, code: Exit) -> None:
-    restarts = int(os.environ.get(RESTARTS_VARIABLE) or 0)
+    restarts = int(os.environ.get(environment.RESTARTS) or 0)
     if restarts and code is not Exit.OK and not code.retryable and log != Path(os.devnull):
         _write(_path(log), "w", {"code": int(code), "time": host.uptime(), "left": restarts})
 

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from trainer.job import environment
 from trainer.job.names import TASK_TYPES, TaskType
 from trainer.tfjob.manifest import CONTAINER, POD, TYPES, Found, Path, show
 from trainer.tfjob.spec import Note, Setting
@@ -27,7 +28,7 @@ _FLAGS = {
 _FLAG = re.compile(r"--?([A-Za-z][-_A-Za-z0-9]*)(?:=(.*))?", re.DOTALL)
 _VOLUMES = {"persistentVolumeClaim": ("claimName", "claim"), "hostPath": ("path", "host_path")}
 """By kind: the key that names the volume, and our setting below `kubernetes.volume`."""
-_OUR_VARIABLES = {"TF_CONFIG", "TRAINER_JOB", "TRAINER_CLUSTER", "TASK_INDEX"}
+_OUR_VARIABLES = {"TF_CONFIG", environment.JOB, environment.CLUSTER, "TASK_INDEX"}
 _OUR_LABELS = {f"app.kubernetes.io/{key}" for key in ("name", "instance", "component", "managed-by")}
 _IMAGE = (
     "has to hold trainer: build it FROM trainer:cpu or trainer:cuda (images/README.md); it trains mnist until "

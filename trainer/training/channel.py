@@ -13,8 +13,9 @@ import sys
 import threading
 from typing import Any
 
+from trainer.job import environment
 from trainer.job.errors import UserError
-from trainer.protocol.events import EVENT_BYTES, EVENTS_VARIABLE
+from trainer.protocol.events import EVENT_BYTES
 
 SIGN_OF_LIFE_SECONDS = 1.0
 _CARRIES = {"done": "result", "line": "line of output"}
@@ -29,7 +30,7 @@ class Channel:
         self.silent: frozenset[str] = frozenset()
         self.orders: queue.Queue[dict[str, Any]] = queue.Queue()
         self._lock = threading.Lock()
-        self._events = os.fdopen(int(os.environ.pop(EVENTS_VARIABLE)), "w", buffering=1)
+        self._events = os.fdopen(int(os.environ.pop(environment.EVENTS)), "w", buffering=1)
         threading.Thread(target=self._listen, daemon=True).start()
         threading.Thread(target=self._live, daemon=True).start()
 

@@ -20,17 +20,15 @@ from pathlib import Path
 from typing import Any, Literal
 
 from trainer import host
-from trainer.job import load, tf_config
-from trainer.job.derived import COORDINATED, ONE_TASK, replicas_in_sync, uses_tf_keras
+from trainer.job import environment, load, tf_config
+from trainer.job.derived import ONE_TASK, is_server, replicas_in_sync, uses_tf_keras
 from trainer.job.errors import Exit, TrainerError, UserError
 from trainer.job.spec import JobSpec
 from trainer.job.tf_config import Task
 from trainer.protocol.log_lines import log_traceback, start_line
-from trainer.supervisor.preflight import port_in_use
 from trainer.training.channel import Channel
 
 _MESSAGE_CHARACTERS = 5000
-WORKLOAD_VARIABLE = "TRAINER_WORKLOAD_SHA256"
 """What `workload.digests` gave the supervisor at its start, as JSON: the chief let it in with that."""
 
 
@@ -52,13 +50,8 @@ def main() -> None:
     os._exit(code)
 
 
-def is_server(spec: JobSpec, task: Task) -> bool:
-    """Whether this task only serves graphs that its chief sends: no TensorFlow in Python is needed."""
-    return spec.strategy in COORDINATED and task.type in ("ps", "worker")
-
-
 def _run(spec: JobSpec, task: Task, channel: Channel) -> None:
-    if is_server(spec, task):
+    if is_server(spec, task.type):
         _warm(channel)
         _serve(spec, task, channel)
         return
@@ -98,7 +91,7 @@ def _loader(spec: JobSpec, load: Callable[[], Any]) -> Callable[[], Any]:
     """
     from trainer.workloads import workload
 
-    began_with = json.loads(os.environ.pop(WORKLOAD_VARIABLE))
+    began_with = json.loads(os.environ.pop(environment.WORKLOAD))
     once = functools.cache(load)
 
     def loaded() -> Any:
@@ -181,7 +174,7 @@ def _report(error: BaseException, spec: JobSpec | None, channel: Channel) -> Exi
     if isinstance(error, TrainerError):
         code, text = error.code, str(error)
     elif spec is not None and "Could not start gRPC server" in str(error):
-        code, text = Exit.USER, str(port_in_use(tf_config.from_environment(spec)))
+        code, text = Exit.USER, str(host.port_in_use(tf_config.from_environment(spec)))
         error = UserError(text)
     elif inner is not None or theirs is not None:
         code, text = Exit.USER, inner or theirs or ""

@@ -19,11 +19,11 @@ from urllib.error import HTTPError
 import numpy as np
 import numpy.typing as npt
 
+from trainer.job import environment
 from trainer.job.errors import UserError
 
 Arrays = dict[str, npt.NDArray[np.generic]]
 
-DATA_VARIABLE = "TRAINER_DATA_DIR"
 KEYS = ("x_train", "y_train", "x_test", "y_test")
 SHA256 = {
     "digits": "239e9608dd934b700edadf1ee85bb0637e7759b1ef9c526dfd18fd4820d69baf",
@@ -66,7 +66,7 @@ def digest(arrays: Mapping[str, npt.NDArray[np.generic]]) -> str:
 def _find(name: str, environ: Mapping[str, str]) -> Path:
     packaged = Path(__file__).parent / "data" / f"{name}.npz"
     cache = Path(environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "trainer" / f"{name}.npz"
-    mounted = [Path(folder) / f"{name}.npz"] if (folder := environ.get(DATA_VARIABLE)) else []
+    mounted = [Path(folder) / f"{name}.npz"] if (folder := environ.get(environment.DATA)) else []
     for path in (*mounted, packaged, cache):
         if path.exists():
             return path
@@ -78,7 +78,7 @@ def _find(name: str, environ: Mapping[str, str]) -> Path:
         looked = ", ".join(str(path) for path in (*mounted, cache))
         raise UserError(
             f"dataset: {name}: not in {looked}, and the download failed ({' '.join(str(error).split())}); "
-            f"put {name}.npz into a folder and name it in {DATA_VARIABLE}"
+            f"put {name}.npz into a folder and name it in {environment.DATA}"
         ) from None
     return cache
 

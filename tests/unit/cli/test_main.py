@@ -16,8 +16,9 @@ import pytest
 
 from trainer import __version__
 from trainer.cli import main as cli
+from trainer.job import environment
 from trainer.job.errors import Exit, TrainerError
-from trainer.job.load import JOB_VARIABLE, load_file
+from trainer.job.load import load_file
 from trainer.job.schema import schema
 from trainer.job.spec import JobSpec
 from trainer.job.tf_config import tasks_of
@@ -349,7 +350,7 @@ def test_result_is_that_of_the_model_dir_that_set_names(spec: str, capsys: pytes
 def test_result_without_a_spec_outside_of_a_container_is_refused(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delenv(JOB_VARIABLE, raising=False)
+    monkeypatch.delenv(environment.JOB, raising=False)
     assert cli.main(["result"]) == Exit.USER
     assert capsys.readouterr().err == "trainer: SPEC: is missing: TRAINER_JOB is set in a task's container only\n"
 
@@ -362,7 +363,7 @@ def test_result_of_a_job_that_has_not_completed_is_refused(
     Path("runs/j").mkdir(parents=True)
     if content is not None:
         Path("runs/j/result.json").write_text(content)
-    monkeypatch.setenv(JOB_VARIABLE, load_file(spec).model_dump_json(exclude_defaults=True))
+    monkeypatch.setenv(environment.JOB, load_file(spec).model_dump_json(exclude_defaults=True))
     assert cli.main(["result", spec] if named else ["result"]) == Exit.USER
     out, err = capsys.readouterr()
     assert out == ""

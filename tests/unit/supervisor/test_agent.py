@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from trainer.job import environment
 from trainer.job.errors import Exit, UserError
-from trainer.job.load import JOB_VARIABLE, build
+from trainer.job.load import build
 from trainer.job.tf_config import tasks_of
 from trainer.supervisor import agent as supervisor_module
 from trainer.supervisor.agent import STANDBY_FAILURES, Supervisor
@@ -19,7 +20,7 @@ SPEC = build({"name": "j", "strategy": "one_device"})
 @pytest.fixture
 def training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Supervisor:
     """A supervisor whose child has trained for long enough to get a standby."""
-    monkeypatch.setenv(JOB_VARIABLE, "{}")
+    monkeypatch.setenv(environment.JOB, "{}")
     monkeypatch.setattr(supervisor_module, "STANDBY_AFTER_SECONDS", 0.0)
     supervisor = Supervisor(SPEC, tasks_of(SPEC)[0], tmp_path / "worker-0.log")
     supervisor.running = Child(supervisor.task, supervisor._on_child)

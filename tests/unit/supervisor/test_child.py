@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from trainer.job.load import JOB_VARIABLE, build
+from trainer.job import environment
+from trainer.job.load import build
 from trainer.job.tf_config import Task, tasks_of
 from trainer.supervisor.child import Child
 
@@ -63,7 +64,7 @@ async def started(task: Task, log: Path) -> AsyncIterator[tuple[Child, Watched]]
 
 @pytest.fixture(autouse=True)
 def _environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(JOB_VARIABLE, SPEC.model_dump_json())
+    monkeypatch.setenv(environment.JOB, SPEC.model_dump_json())
 
 
 @pytest.fixture
@@ -147,7 +148,7 @@ def test_why_it_ended_when_we_killed_it_is_our_reason(log: Path) -> None:
 
 
 def test_an_error_is_told_before_its_end(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(JOB_VARIABLE, "{}")
+    monkeypatch.setenv(environment.JOB, "{}")
 
     async def scenario() -> None:
         async with started(ps_task(), log) as (child, watched):
@@ -178,7 +179,7 @@ def test_a_port_that_is_taken_is_told(log: Path) -> None:
 
 
 def test_its_stderr_is_kept_in_the_log_after_what_was_there(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(JOB_VARIABLE, "{}")
+    monkeypatch.setenv(environment.JOB, "{}")
     log.write_text("before\n")
 
     async def scenario() -> None:

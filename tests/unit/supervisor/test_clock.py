@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from trainer import host
+from trainer.job import environment
 from trainer.job.errors import Exit
 from trainer.job.load import build
 from trainer.job.tf_config import tasks_of
@@ -227,7 +228,7 @@ def test_a_failure_is_recent_whatever_the_wall_clock_does(
     tmp_path: Path, times: Times, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(time, "time", times.time)
-    monkeypatch.setenv(restart_guard.RESTARTS_VARIABLE, "9")
+    monkeypatch.setenv(environment.RESTARTS, "9")
     log = tmp_path / "worker-1.log"
     restart_guard.remember(log, Exit.USER)
     for step in (1e6, -2e6, 1e6):

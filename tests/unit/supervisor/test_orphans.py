@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from trainer.job import environment
 from trainer.supervisor import orphans
 
 WAYS = {
@@ -49,7 +50,7 @@ def start(tmp_path: Path) -> Iterator[Callable[[str, str], tuple["subprocess.Pop
         lines = WAYS[way].replace("\n", "\n    ")
         program.write_text(PROGRAM.format(told=str(told), parent=os.getpid(), way=lines))
         leader = subprocess.Popen(
-            [sys.executable, str(program)], env={**os.environ, orphans.VARIABLE: mark}, start_new_session=True,
+            [sys.executable, str(program)], env={**os.environ, environment.CHILD: mark}, start_new_session=True,
             stdin=subprocess.PIPE,
         )  # fmt: skip
         started.append(leader)
@@ -87,7 +88,7 @@ print(listener.getsockname()[1], flush=True)
 time.sleep(600)
 """
     mark = orphans.mark(os.getpid())
-    environ = {**os.environ, orphans.VARIABLE: mark}
+    environ = {**os.environ, environment.CHILD: mark}
     with subprocess.Popen([sys.executable, "-c", program], env=environ, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         port = int(process.stdout.readline())

@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from trainer.job.names import CONTROL_PORT_OFFSET, CONTROL_PORT_VARIABLE
+from trainer.job import environment
+from trainer.job.names import CONTROL_PORT_OFFSET
 from trainer.supervisor import control
 
 
@@ -38,7 +39,7 @@ def test_it_prints_the_answer_of_its_own_control_port(task_type: str) -> None:
             port = free.getsockname()[1]
         identity = {"job": "j", "task": f"{task_type}:1", "incarnation": "x"}
         runner = await control.serve(port, "127.0.0.1", identity, lambda: {"step": 3}, None)
-        environ = {"TF_CONFIG": tf_config(task_type, port), CONTROL_PORT_VARIABLE: str(port)}
+        environ = {"TF_CONFIG": tf_config(task_type, port), environment.CONTROL_PORT: str(port)}
         answers = [await ask(environ, path) for path in ("healthz", "status", "nothing")]
         await runner.cleanup()
         return answers

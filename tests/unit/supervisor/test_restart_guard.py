@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from trainer.job import environment
 from trainer.job.errors import Exit
 from trainer.supervisor import restart_guard
 
 
 @pytest.fixture
 def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv(restart_guard.RESTARTS_VARIABLE, "2")
+    monkeypatch.setenv(environment.RESTARTS, "2")
     return tmp_path / "worker-1.log"
 
 
@@ -38,7 +39,7 @@ def test_not_later(log: Path) -> None:
 
 
 def test_not_where_nobody_restarts_blindly(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(restart_guard.RESTARTS_VARIABLE)
+    monkeypatch.delenv(environment.RESTARTS)
     restart_guard.remember(log, Exit.USER)
     assert list(log.parent.iterdir()) == []
 

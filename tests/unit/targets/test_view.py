@@ -17,7 +17,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from trainer.job.load import JOB_VARIABLE, build
+from trainer.job import environment
+from trainer.job.load import build
 from trainer.targets import view
 
 SPEC = build({"name": "mnist-ps", "strategy": "parameter_server", "tasks": {"ps": 1, "worker": 2}})
@@ -148,7 +149,7 @@ def on_terminal(tmp_path: Path) -> OnTerminal:
     def run(term: str, task: str) -> tuple[int, str]:
         ours, theirs = pty.openpty()
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 100, 0, 0))
-        environ = {**os.environ, JOB_VARIABLE: SPEC.model_dump_json(exclude_defaults=True), "TERM": term}
+        environ = {**os.environ, environment.JOB: SPEC.model_dump_json(exclude_defaults=True), "TERM": term}
         for name in ("COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR"):
             environ.pop(name, None)
         command = [sys.executable, "-c", RUN, task]

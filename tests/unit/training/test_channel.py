@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from trainer.protocol.events import EVENTS_VARIABLE
+from trainer.job import environment
 
 
 class Peer:
@@ -21,7 +21,7 @@ class Peer:
         self.events = os.fdopen(ours)
         self.process = subprocess.Popen(
             [sys.executable, "-c", f"from trainer.training.channel import Channel\nchannel = Channel()\n{program}"],
-            stdin=subprocess.PIPE, pass_fds=[theirs], env={**os.environ, EVENTS_VARIABLE: str(theirs)}, text=True,
+            stdin=subprocess.PIPE, pass_fds=[theirs], env={**os.environ, environment.EVENTS: str(theirs)}, text=True,
         )  # fmt: skip
         os.close(theirs)
 
@@ -115,7 +115,7 @@ except UserError as error:
 
 
 def test_the_pipe_is_not_passed_on_to_processes_of_the_users_own() -> None:
-    with peer(f"import os; channel.tell('x', named={EVENTS_VARIABLE!r} in os.environ)") as running:
+    with peer(f"import os; channel.tell('x', named={environment.EVENTS!r} in os.environ)") as running:
         assert running.event() == {"event": "x", "named": False}
 
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
+from trainer.job import environment
 from trainer.job.errors import Exit, UserError
 from trainer.job.load import build
 from trainer.training import main as child
-from trainer.protocol.events import EVENTS_VARIABLE
 from trainer.training.main import python_error
 from trainer.workloads import workload
 
@@ -143,7 +143,7 @@ def test_an_error_of_a_server_which_has_no_tensorflow_in_python_is_reported(monk
 
 def test_a_child_whose_log_is_on_a_full_disk_still_reports_its_error() -> None:
     ours, theirs = os.pipe()
-    environ = {**os.environ, EVENTS_VARIABLE: str(theirs), "TRAINER_JOB": "{"}
+    environ = {**os.environ, environment.EVENTS: str(theirs), "TRAINER_JOB": "{"}
     with (
         Path("/dev/full").open("w") as full,
         os.fdopen(ours) as events,
@@ -170,7 +170,7 @@ class Loader:
         self.path.write_text(text)
         self.beside.write_text("x = 1\n")
         self._spec = build({"name": "j", "strategy": "one_device", "workload": str(self.path)})
-        monkeypatch.setenv(child.WORKLOAD_VARIABLE, json.dumps(workload.digests(self._spec)))
+        monkeypatch.setenv(environment.WORKLOAD, json.dumps(workload.digests(self._spec)))
 
     def stand_by(self) -> Callable[[], Any]:
         return child._loader(self._spec, self.load)

@@ -11,6 +11,7 @@ from typing import Any
 
 import yaml
 
+from trainer.job.environment import JOB
 from trainer.job.errors import Exit, UserError
 from trainer.job.spec import JobSpec
 from trainer.targets.kubernetes import pods
@@ -231,7 +232,7 @@ async def _require_same(server: ApiServer, spec: JobSpec, config: Mapping[str, A
     """Refuses a name that another job has; Kubernetes would only say that a field is immutable."""
     taken = f"name: {spec.name!r}: is taken in namespace {server.namespace}"
     environment = chief["spec"]["template"]["spec"]["containers"][0].get("env", [])
-    names = [each["valueFrom"]["configMapKeyRef"]["name"] for each in environment if each["name"] == "TRAINER_JOB"]
+    names = [each["valueFrom"]["configMapKeyRef"]["name"] for each in environment if each["name"] == JOB]
     there = await server.read("ConfigMap", names[0]) if names else None
     if there is None:
         raise UserError(f"{taken} by a Job that trainer did not make; choose another name")

@@ -18,11 +18,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from trainer.job import secret
+from trainer.job import environment, secret
 from trainer.job.derived import COORDINATED
 from trainer.job.errors import Exit
-from trainer.job.load import JOB_VARIABLE, SET_VARIABLE
-from trainer.job.names import CONTROL_PORT_VARIABLE, control_port, task_name
+from trainer.job.names import control_port, task_name
 from trainer.job.spec import JobSpec
 from trainer.job.tf_config import Task, tasks_of
 from trainer.targets import outside, view
@@ -83,14 +82,14 @@ def run(
     return code
 
 
-def environment(spec: JobSpec, task: Task, taken: Mapping[str, int]) -> dict[str, str]:
+def environment_of(spec: JobSpec, task: Task, taken: Mapping[str, int]) -> dict[str, str]:
     """What a task's process finds in its environment, besides what we found in ours."""
-    own = {SET_VARIABLE, "TRAINER_CPUS", CONTROL_PORT_VARIABLE}  # --set and TRAINER_SET are in the spec already
+    own = {environment.SET, environment.CPUS, environment.CONTROL_PORT}  # --set and TRAINER_SET are in the spec already
     environ = {key: value for key, value in os.environ.items() if key not in own}
     environ |= {
         "TF_CONFIG": task.tf_config(),
-        JOB_VARIABLE: spec.model_dump_json(exclude_defaults=True),
-        "TRAINER_PARENT": str(os.getpid()),
+        environment.JOB: spec.model_dump_json(exclude_defaults=True),
+        environment.PARENT: str(os.getpid()),
         **outside.values(spec),
         "PYTHONUNBUFFERED": "1",
     }
@@ -100,10 +99,10 @@ def environment(spec: JobSpec, task: Task, taken: Mapping[str, int]) -> dict[str
         sharing = counts["worker"] + (0 if coordinated else counts.get("chief", 0))
         if task.type == "chief" and coordinated:
             sharing = 1  # it computes only when the workers are done: the final evaluation
-        environ["TRAINER_CPUS"] = str(max(1, len(os.sched_getaffinity(0)) // sharing))
+        environ[environment.CPUS] = str(max(1, len(os.sched_getaffinity(0)) // sharing))
     environ.setdefault("NCCL_SOCKET_IFNAME", "lo")  # it would listen on the first interface that other machines reach
     if task.type == "evaluator":  # TF_CONFIG never names its address
-        environ[CONTROL_PORT_VARIABLE] = str(control_port(taken[task.name]))
+        environ[environment.CONTROL_PORT] = str(control_port(taken[task.name]))
     return environ
 
 
@@ -180,8 +179,8 @@ async def _run(spec: JobSpec, taken: Mapping[str, int], plain: bool, command: Se
         loop.add_signal_handler(number, job.stop)
     status_port = control_port(taken[job.chief])
     async with view.open_view(spec, job.names, status_port, job.restarts, job.stop, plain) as job.show:
-        shared = {secret.SECRET_VARIABLE: secret.new()}
-        environs = {task.name: environment(spec, task, taken) | shared for task in tasks}
+        shared = {environment.SECRET: secret.new()}
+        environs = {task.name: environment_of(spec, task, taken) | shared for task in tasks}
         runs = [asyncio.create_task(_keep_running(job, name, command, environ)) for name, environ in environs.items()]
         try:
             await _until_the_end(job, spec)

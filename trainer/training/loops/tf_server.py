@@ -15,10 +15,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from trainer.host import port_in_use
 from trainer.job.errors import TrainerError, UserError
 from trainer.job.spec import JobSpec
 from trainer.job.tf_config import Task, graph_cluster
-from trainer.supervisor.preflight import port_in_use
 
 
 def start(spec: JobSpec, task: Task, threads: int, on_listen: Callable[[], None]) -> None:

@@ -15,8 +15,9 @@ from typing import Any
 
 import pytest
 
+from trainer.job import environment
 from trainer.job.errors import Exit
-from trainer.job.load import JOB_VARIABLE, build, load_environment
+from trainer.job.load import build, load_environment
 from trainer.job.spec import JobSpec
 from trainer.job.tf_config import from_environment, tasks_of
 from trainer.targets.local import ports
@@ -304,7 +305,7 @@ sys.exit(local.run(load_environment(), command=sys.argv[1:]))
 
 def start(spec: JobSpec, command: list[str], **more: Any) -> subprocess.Popen[str]:
     """A local job in a process of its own."""
-    environ = {**os.environ, JOB_VARIABLE: spec.model_dump_json(exclude_defaults=True), **more.pop("env", {})}
+    environ = {**os.environ, environment.JOB: spec.model_dump_json(exclude_defaults=True), **more.pop("env", {})}
     return subprocess.Popen([sys.executable, "-c", RUN, *command], env=environ, text=True, **more)
 
 
@@ -373,7 +374,7 @@ def test_every_task_finds_its_job_and_its_place(monkeypatch: pytest.MonkeyPatch,
     spec = build(raw)
     taken = {task.name: 20_000 + i for i, task in enumerate(tasks_of(spec))}
     for task in tasks_of(spec, lambda task_type, index: f"127.0.0.1:{taken[f'{task_type}:{index}']}"):
-        environ = local.environment(spec, task, taken)
+        environ = local.environment_of(spec, task, taken)
         assert load_environment(environ) == spec
         assert from_environment(spec, environ) == task
         assert environ["TRAINER_PARENT"] == str(os.getpid())
@@ -400,7 +401,7 @@ def test_those_who_compute_share_the_cores(
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(7)))
     monkeypatch.setenv("TRAINER_CPUS", "64")
     spec = build(raw)
-    environs = {task.name: local.environment(spec, task, {}) for task in tasks_of(spec)}
+    environs = {task.name: local.environment_of(spec, task, {}) for task in tasks_of(spec)}
     assert {name: environ.get("TRAINER_CPUS") for name, environ in environs.items()} == shares
 
 
