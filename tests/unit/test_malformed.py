@@ -28,7 +28,7 @@ from trainer.model_dir import state as job_state
 from trainer.protocol import events, reports
 from trainer.protocol.reports import Reply, Report
 from trainer.supervisor import control, restart_guard
-from trainer.supervisor.agent import Supervisor
+from trainer.supervisor.agent import Agent
 from trainer.supervisor.chief import Chief
 from trainer.supervisor.child import Child
 from trainer.supervisor.rendezvous import Rendezvous
@@ -120,7 +120,7 @@ def spec_of(folder: Path, **more: Any) -> JobSpec:
 def chief(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Chief]:
     monkeypatch.setattr(control, "POLL_SECONDS", 0.0)
     spec = spec_of(tmp_path)
-    chief = Chief(Supervisor(spec, tf_config.tasks_of(spec)[0], Path(os.devnull)))
+    chief = Chief(Agent(spec, tf_config.tasks_of(spec)[0], Path(os.devnull)))
     yield chief
     chief._lock.close()
 
@@ -128,7 +128,7 @@ def chief(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Chief]:
 def form(chief: Chief) -> Report:
     """Begins anew: a cluster that runs. Gives the other task's report."""
     chief._rendezvous = core = Rendezvous(chief._spec, chief._task, 0, 0.0)
-    own = replace(chief._supervisor.report(), failure=None, lost=0)
+    own = replace(chief._agent.report(), failure=None, lost=0)
     other = replace(own, task="worker:1", incarnation="another", status={"line": "task=worker:1", "step": 3})
     for report in (own, other):
         core.report(report, 0.0)
@@ -197,12 +197,12 @@ DONE = {"event": "done", "step": 100, "test": {"accuracy": 0.9}, "examples_per_s
 
 
 def test_no_event_that_is_malformed_ends_a_job_well(dice: Dice, chief: Chief) -> None:
-    supervisor = chief._supervisor
+    agent = chief._agent
 
     async def take(*lines: bytes) -> Child:
         form(chief)
-        supervisor.failure, supervisor.phase = None, "running"
-        child = supervisor.running = Child(supervisor.task, supervisor._on_child, supervisor.clock)
+        agent.failure, agent.phase = None, "running"
+        child = agent.running = Child(agent.task, agent._on_child, agent.clock)
         child.generation, child.times["go"] = 1, 0.0
         reader = asyncio.StreamReader(limit=events.EVENT_BYTES)
         reader.feed_data(b"\n".join([b'{"event": "warm"}', *lines, b'{"event": "line", "text": "the last"}\n']))
@@ -214,14 +214,14 @@ def test_no_event_that_is_malformed_ends_a_job_well(dice: Dice, chief: Chief) ->
         for _ in range(400 * TIMES):
             good = dice.choices(EVENTS, k=4)
             child = await take(*(dice.document(event) for event in good))
-            reports.read_question(reports.question(supervisor.report(), 0))
+            reports.read_question(reports.question(agent.report(), 0))
             core = chief._rendezvous
-            core.report(supervisor.report(), 1.0)
+            core.report(agent.report(), 1.0)
             await chief._look_at_child(child)
             assert core.phase != "done"
             control._dumps(chief.status())
             child.exit, child.killed_for = 1, "the test ends it"
-            supervisor._child_ended(child)
+            agent._child_ended(child)
         for _ in range(300 * TIMES):
             spoilt = dice.document(DONE)
             child = await take(spoilt)

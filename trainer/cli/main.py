@@ -270,9 +270,9 @@ def _secret(args: argparse.Namespace) -> int:
 
 
 def _task(_: argparse.Namespace) -> int:
-    from trainer.supervisor import agent
+    from trainer.supervisor.main import main
 
-    return agent.main()
+    return main()
 
 
 def _load(args: argparse.Namespace) -> JobSpec:

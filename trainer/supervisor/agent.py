@@ -1,8 +1,4 @@
-"""`trainer task`: the program a container runs.
-
-It reads TF_CONFIG and the job, agrees with its peers through the chief's supervisor, runs TensorFlow in a
-child, and ends when the chief says that the job is over. One loop: report what is so, do what the reply says.
-"""
+"""One task as its chief sees it: what it reports, and its children, which it starts, watches and replaces."""
 
 from __future__ import annotations
 
@@ -11,21 +7,19 @@ import contextlib
 import hashlib
 import json
 import os
-import signal
 import time
 import uuid
 from pathlib import Path
 from typing import Any
 
 from trainer import host
-from trainer.job import environment, load, secret, tf_config, workload_file
+from trainer.job import environment, workload_file
 from trainer.job.derived import is_server
-from trainer.job.errors import Exit, TrainerError, UserError
+from trainer.job.errors import UserError
 from trainer.job.spec import JobSpec
 from trainer.job.tf_config import Task
-from trainer.protocol.log_lines import here_line, say, say_error
+from trainer.protocol.log_lines import say
 from trainer.protocol.reports import Reply, Report
-from trainer.supervisor import orphans, preflight, restart_guard
 from trainer.supervisor.child import Child
 from trainer.supervisor.clock import ListeningClock
 from trainer.workloads import workload
@@ -37,32 +31,8 @@ STANDBY_FAILURES = 3
 BACKOFF_SECONDS = (0.0, 0.2, 0.5, 1.0, 2.0, 5.0)
 
 
-def main() -> int:
-    """Runs one task to its end; returns the exit code."""
-    try:
-        host.die_with_parent(signal.SIGTERM)
-        spec = load.load_environment()
-        job_secret = secret.take()
-        task = tf_config.from_environment(spec)
-        log = preflight.log_file(spec, task)
-    except TrainerError as error:
-        say_error(str(error))
-        return int(error.code)
-    if (code := restart_guard.again(log)) is not None:
-        return int(code)
-    try:
-        preflight.check_secrets(spec)
-        workload.check(spec)
-        code = asyncio.run(Supervisor(spec, task, log, job_secret).run())
-    except TrainerError as error:
-        say_error(str(error))
-        code = error.code
-    restart_guard.remember(log, code)
-    return int(code)
-
-
-class Supervisor:
-    """One task's supervisor. The chief's has a `Chief` beside it, and asks that one without a network."""
+class Agent:
+    """One task's own side. `follower.py` and, for the chief's task, `chief.py` decide what it does."""
 
     def __init__(self, spec: JobSpec, task: Task, log: Path, secret: bytes = b"") -> None:
         self.spec, self.task, self.log, self.secret = spec, task, log, secret
@@ -85,41 +55,6 @@ class Supervisor:
         self.first_step_at: float | None = None
         self.phase = "forming"
         self.clock = ListeningClock()
-
-    async def run(self) -> Exit:
-        say(here_line(self.spec, self.task, self.versions))
-        await orphans.end_left_over()
-        if self.task.type != "evaluator":
-            # The child's import takes longest: it goes first.
-            self.spare = await self._start_child()
-        from trainer.supervisor import control
-        from trainer.supervisor.chief import Chief
-        from trainer.supervisor.follower import follow
-
-        loop = asyncio.get_running_loop()
-        beat = asyncio.create_task(self.clock.run())
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._leave)
-        preflight.check_tensorflow_port(self.task)
-        chief = Chief(self) if self.task.is_chief else None
-        host, port = preflight.control_address(self.task)
-        identity = {"job": self.spec.name, "task": self.task.name, "incarnation": self.incarnation}
-        if chief is None:
-            runner = await control.serve(port, host, identity, self.status, None)
-        else:
-            runner = await control.serve(port, host, identity, chief.status, chief.answer, chief.refuse, self.secret)
-        if chief is not None and host is None and not self.secret:
-            say(f"no {environment.SECRET} is set: any program that reaches port {port} can end this job")
-        try:
-            async with control.client() as session:
-                code = await (chief.run(session) if chief else follow(self, session))
-        finally:
-            beat.cancel()
-            await self.end_children()
-            await runner.cleanup()
-        return code
-
-    # What the loop is made of; chief.py and follower.py use these too. --------------------------
 
     def report(self) -> Report:
         child = self.running
@@ -192,7 +127,7 @@ class Supervisor:
 
     # Children. ------------------------------------------------------------------------------------
 
-    async def _start_child(self) -> Child:
+    async def start_child(self) -> Child:
         group = self.spec.tasks.of(self.task.type)
         # A server without GPUs of its own would take the memory of all that it sees.
         hidden = {} if group.gpus else {"CUDA_VISIBLE_DEVICES": "-1"}
@@ -208,7 +143,7 @@ class Supervisor:
         if child is not None and child.alive:
             self._standby_failures = 0
         else:
-            child = await self._start_child()
+            child = await self.start_child()
         self.spare, self.first_step_at, self.lost = None, None, 0
         self.failure, self.blames_peer = None, False
         if self.running is not None and self.running.alive:
@@ -228,7 +163,7 @@ class Supervisor:
         wanted = self.spec.warm_standby and not is_server(self.spec, self.task.type) and self.task.type != "evaluator"
         wanted = wanted and self._standby_failures < STANDBY_FAILURES and now >= self._standby_at
         if steady and wanted and self.spare is None and self.leaving_since is None and not self._is_finishing():
-            self.spare = await self._start_child()
+            self.spare = await self.start_child()
 
     def _on_child(self, child: Child, event: dict[str, Any]) -> None:
         kind = event["event"]
@@ -311,7 +246,7 @@ class Supervisor:
             if child is not None and child.alive:
                 await child.dismiss()
 
-    def _leave(self) -> None:
+    def leave(self) -> None:
         if self.leaving_since is None:
             self.leaving_since = time.monotonic()
             if self.running is not None and self._has_something_to_save(self.running):

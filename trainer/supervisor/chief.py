@@ -19,7 +19,7 @@ from trainer.supervisor import control, preflight
 from trainer.supervisor.rendezvous import Progress, Rendezvous
 
 if TYPE_CHECKING:
-    from trainer.supervisor.agent import Supervisor
+    from trainer.supervisor.agent import Agent
     from trainer.supervisor.child import Child
 
 BEAT_SECONDS = 0.5
@@ -35,11 +35,11 @@ _TOLD_CHARACTERS = 1000
 class Chief:
     """Answers everybody's reports, forms generations, and writes result.json."""
 
-    def __init__(self, supervisor: Supervisor) -> None:
-        self._supervisor = supervisor
-        self._spec, self._task = supervisor.spec, supervisor.task
+    def __init__(self, agent: Agent) -> None:
+        self._agent = agent
+        self._spec, self._task = agent.spec, agent.task
         self._directory = self._spec.directory
-        self._clock = supervisor.clock
+        self._clock = agent.clock
         age = host.process_age()
         self._refusal: TrainerError | None = None
         try:
@@ -77,7 +77,7 @@ class Chief:
         self._unsigned: dict[str, str] = {}
         """By the task that it claims to come from, what was refused last."""
         # Before anybody else can: the others are compared with it.
-        self._rendezvous.report(supervisor.report(), begun)
+        self._rendezvous.report(agent.report(), begun)
 
     async def run(self, session: Any) -> Exit:
         """Until the job is over."""
@@ -85,7 +85,7 @@ class Chief:
             if self._refusal is not None:
                 raise self._refusal
             # In a thread: of a big dataset it takes seconds.
-            digest = self._supervisor.workload_digest
+            digest = self._agent.workload_digest
             self._fits = await asyncio.to_thread(compatibility.key, self._spec, self._task.counts, digest)
             if result := await asyncio.to_thread(self._already_complete):
                 self._rendezvous.end(Exit.OK, "", result.get("steps"))
@@ -103,7 +103,7 @@ class Chief:
         """A supervisor's report; held back while there is nothing new for it."""
         if report.task == self._task.name:
             return Reply("failed", 0, 0, self._rendezvous.version, Exit.MISMATCH, f"{report.task} is the chief itself")
-        self._rendezvous.stopping = self._supervisor.leaving_since is not None
+        self._rendezvous.stopping = self._agent.leaving_since is not None
         reply = self._rendezvous.report(report, self._clock())
         self._announce()
         if reply.version == known:
@@ -128,7 +128,7 @@ class Chief:
         """The whole job's view, for /status."""
         rendezvous, now = self._rendezvous, self._clock()
         tasks = rendezvous.status(now)
-        own = self._supervisor.status()
+        own = self._agent.status()
         for name, row in own.pop("workers", {}).items():
             if name in tasks:
                 tasks[name] = {**row, **tasks[name]}
@@ -150,36 +150,36 @@ class Chief:
         return time.monotonic() - self._started
 
     async def _lead(self, session: Any) -> None:
-        supervisor, rendezvous, said = self._supervisor, self._rendezvous, self._clock()
+        agent, rendezvous, said = self._agent, self._rendezvous, self._clock()
         while rendezvous.phase not in ("done", "failed"):
             now = self._clock()
             self._dial(session)
-            rendezvous.stopping = supervisor.leaving_since is not None
-            rendezvous.report(supervisor.report(), now)
+            rendezvous.stopping = agent.leaving_since is not None
+            rendezvous.report(agent.report(), now)
             rendezvous.tick(now)
             self._announce()
             reply = rendezvous.reply()
             if reply.phase in ("done", "failed"):
                 return
-            await supervisor.act(reply)
-            await self._look_at_child(supervisor.running)
+            await agent.act(reply)
+            await self._look_at_child(agent.running)
             self._save_progress(now)
             if rendezvous.phase != "forming":
                 said = now
             elif now - said > SAY_SECONDS:
                 say(f"waiting for {rendezvous.waiting_for(now)}")
                 said = now
-            if supervisor.leaving_since is not None and self._may_leave():
+            if agent.leaving_since is not None and self._may_leave():
                 rendezvous.end(Exit.STOPPED, self._stopped())
             self._announce()
-            await supervisor.wait_for_change(BEAT_SECONDS)
+            await agent.wait_for_change(BEAT_SECONDS)
 
     async def _look_at_child(self, child: Child | None) -> None:
         """What the chief's own child did since: a first step, the end, or a stop that was asked for."""
         if child is None:
             return
         child.count_out(self._rendezvous.silent())
-        if self._state.seconds_to_first_step is None and self._supervisor.first_step_at is not None:
+        if self._state.seconds_to_first_step is None and self._agent.first_step_at is not None:
             self._state.phases = _phases(self._started, child.times)
             self._state.seconds_to_first_step = round(sum(self._state.phases.values()), 3)
             job_state.save(self._directory, self._state)
@@ -203,12 +203,12 @@ class Chief:
         return any(m.report.leaving and m.report.task.startswith("ps:") for m in self._rendezvous.members.values())
 
     def _may_leave(self) -> bool:
-        child = self._supervisor.running
-        return child is None or not child.alive or self._supervisor.stop_deadline_passed
+        child = self._agent.running
+        return child is None or not child.alive or self._agent.stop_deadline_passed
 
     def _stopped(self) -> str:
         step = self._newest_step()
-        child = self._supervisor.running
+        child = self._agent.running
         if step is None:
             kept = "no checkpoint was written yet"
         elif child is not None and "step" in child.status:
@@ -221,7 +221,7 @@ class Chief:
         """Tells everybody, those too who are just being started again, then goes."""
         rendezvous = self._rendezvous
         self._announce()
-        await self._supervisor.end_children()
+        await self._agent.end_children()
         if rendezvous.code is Exit.STOPPED:
             rendezvous.progress.fruitless = 0
             with contextlib.suppress(TrainerError):  # the checkpoint is there; a state would only be of use
@@ -236,16 +236,16 @@ class Chief:
         return rendezvous.code
 
     async def _until_all_are_told(self) -> None:
-        supervisor, rendezvous, begun, said = self._supervisor, self._rendezvous, self._clock(), False
-        own = rendezvous.members.get(supervisor.task.name)
+        agent, rendezvous, begun, said = self._agent, self._rendezvous, self._clock(), False
+        own = rendezvous.members.get(agent.task.name)
         if own is not None:
             own.told_end = True
-        while untold := rendezvous.untold(now := self._clock(), leaving=supervisor.leaving_since is not None):
+        while untold := rendezvous.untold(now := self._clock(), leaving=agent.leaving_since is not None):
             if now - begun > SAY_LINGER_SECONDS and not said:
                 seconds = self._spec.deadlines.chief_lost
                 say(f"the job is over; waits for {', '.join(untold)} to hear of it, at most {seconds:g} s")
                 said = True
-            await supervisor.wait_for_change(0.1)
+            await agent.wait_for_change(0.1)
         await asyncio.sleep(LAST_ANSWERS_SECONDS)
 
     def _announce(self) -> None:
@@ -263,7 +263,7 @@ class Chief:
             self._announced = rendezvous.version
             self._news.set()
             self._news = asyncio.Event()
-            self._supervisor.changed.set()
+            self._agent.changed.set()
 
     def _dial(self, session: Any) -> None:
         """Dials back every task whose address is not proven yet."""
@@ -379,7 +379,7 @@ class Chief:
             ],
             "tasks": dict(sorted(rendezvous.start_lines.items())),
             "events": rendezvous.events,
-            "versions": self._supervisor.versions,
+            "versions": self._agent.versions,
             "fits": {**self._fits, **job_state.steps_asked(self._spec)},
             "spec": self._spec.model_dump(mode="json"),
         }

@@ -14,24 +14,24 @@ from trainer.protocol.reports import Reply
 from trainer.supervisor import control, scoring
 
 if TYPE_CHECKING:
-    from trainer.supervisor.agent import Supervisor
+    from trainer.supervisor.agent import Agent
 
 RETRY_SECONDS = 0.2
 GONE_SECONDS = 3.0
 """Without a word from the chief, after which a result of this job tells that it went because it was done."""
 
 
-async def follow(supervisor: Supervisor, session: Any) -> Exit:
+async def follow(agent: Agent, session: Any) -> Exit:
     """Until the chief says that the job is over, this task may leave, or the chief is lost."""
-    task, deadlines = supervisor.task, supervisor.spec.deadlines
-    chief, known, seen, said = task.control_address(*task.chief), 0, supervisor.clock(), supervisor.clock()
+    task, deadlines = agent.task, agent.spec.deadlines
+    chief, known, seen, said = task.control_address(*task.chief), 0, agent.clock(), agent.clock()
     asked: float | None = None  # since when a report has not been answered, also while this process stood still
     while True:
         asked = asked or time.monotonic()
-        asking = asyncio.create_task(control.send_report(session, chief, supervisor.report(), known, supervisor.secret))
-        change = asyncio.create_task(supervisor.changed.wait())
+        asking = asyncio.create_task(control.send_report(session, chief, agent.report(), known, agent.secret))
+        change = asyncio.create_task(agent.changed.wait())
         await asyncio.wait({asking, change}, return_when=asyncio.FIRST_COMPLETED)
-        supervisor.changed.clear()
+        agent.changed.clear()
         change.cancel()
         if not asking.done():
             # Something changed here while the chief held our report: send the new one at once.
@@ -39,43 +39,43 @@ async def follow(supervisor: Supervisor, session: Any) -> Exit:
             await asyncio.wait({asking})
             known = 0
             continue
-        now = supervisor.clock()
+        now = agent.clock()
         try:
             reply = asking.result()
         except ConnectionError as error:
-            if supervisor.leaving_since is not None:
+            if agent.leaving_since is not None:
                 return Exit.STOPPED
-            await supervisor.look_after_children()
+            await agent.look_after_children()
             # Killed when all was over: the chief does not wait for one who comes back then.
             gone = now - seen > GONE_SECONDS
             # In a thread: the volume may be slow.
-            job = (supervisor.spec, task.counts, supervisor.workload_digest)
+            job = (agent.spec, task.counts, agent.workload_digest)
             if gone and (result := await asyncio.to_thread(job_state.completed, *job)):
                 say(f"{task.name}: the chief is gone, and the job is complete")
-                return await _end(supervisor, Reply("done", 1, 0, known, step=result.get("steps", 0)))
+                return await _end(agent, Reply("done", 1, 0, known, step=result.get("steps", 0)))
             if now - seen > deadlines.chief_lost:
                 say_error(_chief_lost(task, deadlines.chief_lost, str(error)))
                 return Exit.CHIEF_LOST
             if now - said > SAY_SECONDS:
                 say(f"{task.name} waits for the chief ({error}), {now - seen:.0f} s so far")
                 said = now
-            await supervisor.wait_for_change(RETRY_SECONDS)
+            await agent.wait_for_change(RETRY_SECONDS)
             continue
         seen, known = now, reply.version
         if reply.phase in ("done", "failed"):
-            return await _end(supervisor, reply)
+            return await _end(agent, reply)
         if (waited := time.monotonic() - asked) > deadlines.task_lost:
-            _end_child_without_tickets(supervisor, waited)
+            _end_child_without_tickets(agent, waited)
         asked = None
-        await (scoring.keep_scoring(supervisor, reply) if task.type == "evaluator" else supervisor.act(reply))
-        if _may_leave(supervisor, reply):
+        await (scoring.keep_scoring(agent, reply) if task.type == "evaluator" else agent.act(reply))
+        if _may_leave(agent, reply):
             return Exit.STOPPED
 
 
-def _end_child_without_tickets(supervisor: Supervisor, seconds: float) -> None:
+def _end_child_without_tickets(agent: Agent, seconds: float) -> None:
     """The chief may have counted a ps-worker out, and given its steps to others: a new child has nothing left over."""
-    child = supervisor.running
-    if child is not None and supervisor.task.type == "worker" and supervisor.restarts_alone():
+    child = agent.running
+    if child is not None and agent.task.type == "worker" and agent.restarts_alone():
         child.kill(f"the chief heard nothing for {seconds:.0f} s")
 
 
@@ -87,18 +87,18 @@ def _chief_lost(task: Task, seconds: float, why: str) -> str:
     )
 
 
-async def _end(supervisor: Supervisor, reply: Reply) -> Exit:
-    supervisor.phase = reply.phase
+async def _end(agent: Agent, reply: Reply) -> Exit:
+    agent.phase = reply.phase
     if reply.phase == "failed":
         (say if reply.code == Exit.STOPPED else say_error)(reply.message)
-    elif supervisor.task.type == "evaluator":
-        return await scoring.score_last(supervisor, reply)
+    elif agent.task.type == "evaluator":
+        return await scoring.score_last(agent, reply)
     return Exit(reply.code)
 
 
-def _may_leave(supervisor: Supervisor, reply: Reply) -> bool:
-    if supervisor.leaving_since is None:
+def _may_leave(agent: Agent, reply: Reply) -> bool:
+    if agent.leaving_since is None:
         return False
-    child = supervisor.running
+    child = agent.running
     over = reply.phase != "running" or child is None or not child.alive
-    return supervisor.restarts_alone() or over or supervisor.stop_deadline_passed
+    return agent.restarts_alone() or over or agent.stop_deadline_passed

@@ -14,40 +14,40 @@ from trainer.protocol.log_lines import say_error
 from trainer.protocol.reports import Reply
 
 if TYPE_CHECKING:
-    from trainer.supervisor.agent import Supervisor
+    from trainer.supervisor.agent import Agent
 
 LOOK_SECONDS = 1.0
 
 
-async def keep_scoring(supervisor: Supervisor, reply: Reply) -> None:
+async def keep_scoring(agent: Agent, reply: Reply) -> None:
     """While others train. It outlives their generations, and comes back max_restarts times without a new score."""
-    supervisor.phase = reply.phase
-    child = supervisor.running
+    agent.phase = reply.phase
+    child = agent.running
     if child is not None:
         child.generation = reply.generation
     # Before the first step there is nothing to score, and its import would slow down those who train.
-    if reply.phase == "running" and reply.step and supervisor.leaving_since is None:
+    if reply.phase == "running" and reply.step and agent.leaving_since is None:
         if child is None:
-            await supervisor.go(reply.generation, reply.resume_step)
-        elif not child.alive and supervisor.stillborn <= supervisor.spec.max_restarts:
-            await supervisor.go_again(reply)
-    await supervisor.look_after_children()
+            await agent.go(reply.generation, reply.resume_step)
+        elif not child.alive and agent.stillborn <= agent.spec.max_restarts:
+            await agent.go_again(reply)
+    await agent.look_after_children()
 
 
-async def score_last(supervisor: Supervisor, reply: Reply) -> Exit:
+async def score_last(agent: Agent, reply: Reply) -> Exit:
     """After the training's success: waits for the score of the last checkpoint, for deadlines.evaluation seconds.
 
     What goes wrong becomes a warning in result.json. Exporters run even so; where an attempt to score took the process
     with it, in one of their own.
     """
-    spec, name = supervisor.spec, supervisor.task.name
-    why = await _attempts(supervisor, reply, score=True)
-    if why is not None and supervisor.leaving_since is None and spec.api == "train_and_evaluate":
-        last = supervisor.running
+    spec, name = agent.spec, agent.task.name
+    why = await _attempts(agent, reply, score=True)
+    if why is not None and agent.leaving_since is None and spec.api == "train_and_evaluate":
+        last = agent.running
         if last is None or last.failure is None:  # with one, the exporters did run
-            left_out = await _attempts(supervisor, reply, score=False)
+            left_out = await _attempts(agent, reply, score=False)
             why = why if left_out is None else f"{why}; nor did its exporters run: {left_out}"
-    if supervisor.leaving_since is not None and why is not None:
+    if agent.leaving_since is not None and why is not None:
         return Exit.STOPPED
     if why is None:
         job_state.set_warning(spec.directory, name, None)
@@ -58,30 +58,30 @@ async def score_last(supervisor: Supervisor, reply: Reply) -> Exit:
     return Exit.EVALUATION
 
 
-async def _attempts(supervisor: Supervisor, reply: Reply, *, score: bool) -> str | None:
+async def _attempts(agent: Agent, reply: Reply, *, score: bool) -> str | None:
     """Why the last checkpoint is not scored; None if it is. A child that died is started again, up to max_restarts."""
-    deadlines = supervisor.spec.deadlines
+    deadlines = agent.spec.deadlines
     # A process for the exporters alone is a new one: its start is not the evaluation's.
     seconds = deadlines.evaluation + (0 if score else deadlines.rendezvous)
     deadline = time.monotonic() + seconds
-    for _ in range(1 + supervisor.spec.max_restarts):
-        child = supervisor.running
+    for _ in range(1 + agent.spec.max_restarts):
+        child = agent.running
         if child is None or not child.alive:
-            await supervisor.go(reply.generation, reply.resume_step)
-            child = supervisor.running
+            await agent.go(reply.generation, reply.resume_step)
+            child = agent.running
         assert child is not None
         child.finalise(reply.step, score)
         while child.alive:
-            if supervisor.leaving_since is not None:
+            if agent.leaving_since is not None:
                 child.kill()
             elif time.monotonic() > deadline:
                 child.kill(f"it took longer than {seconds:g} s (deadlines.evaluation)")
-            await supervisor.look_after_children()
-            await supervisor.wait_for_change(LOOK_SECONDS)
+            await agent.look_after_children()
+            await agent.wait_for_change(LOOK_SECONDS)
         await child.ended()
         why = None if child.result is not None else child.why_it_ended()
         if why is None or child.failure is not None:
             break  # an error that Python raised would come again
-        if supervisor.leaving_since is not None or time.monotonic() > deadline:
+        if agent.leaving_since is not None or time.monotonic() > deadline:
             break
     return why

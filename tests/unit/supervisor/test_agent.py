@@ -11,25 +11,25 @@ from trainer.job.errors import Exit, UserError
 from trainer.job.load import build
 from trainer.job.tf_config import tasks_of
 from trainer.supervisor import agent as supervisor_module
-from trainer.supervisor.agent import STANDBY_FAILURES, Supervisor
+from trainer.supervisor.agent import STANDBY_FAILURES, Agent
 from trainer.supervisor.child import Child
 
 SPEC = build({"name": "j", "strategy": "one_device"})
 
 
 @pytest.fixture
-def training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Supervisor:
+def training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Agent:
     """A supervisor whose child has trained for long enough to get a standby."""
     monkeypatch.setenv(environment.JOB, "{}")
     monkeypatch.setattr(supervisor_module, "STANDBY_AFTER_SECONDS", 0.0)
-    supervisor = Supervisor(SPEC, tasks_of(SPEC)[0], tmp_path / "worker-0.log")
-    supervisor.running = Child(supervisor.task, supervisor._on_child)
-    supervisor.phase, supervisor.first_step_at = "running", time.monotonic() - 1
-    return supervisor
+    agent = Agent(SPEC, tasks_of(SPEC)[0], tmp_path / "worker-0.log")
+    agent.running = Child(agent.task, agent._on_child)
+    agent.phase, agent.first_step_at = "running", time.monotonic() - 1
+    return agent
 
 
 def test_a_standby_that_fails_is_told_and_not_started_for_ever(
-    training: Supervisor, capsys: pytest.CaptureFixture[str]
+    training: Agent, capsys: pytest.CaptureFixture[str]
 ) -> None:
     async def run() -> int:
         started = 0
@@ -50,7 +50,7 @@ def test_a_standby_that_fails_is_told_and_not_started_for_ever(
     assert training.failure is None, "training goes on"
 
 
-def test_after_a_standby_failed_the_next_one_waits(training: Supervisor, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_after_a_standby_failed_the_next_one_waits(training: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(supervisor_module, "STANDBY_AFTER_SECONDS", 0.5)
 
     async def run() -> None:
@@ -64,9 +64,9 @@ def test_after_a_standby_failed_the_next_one_waits(training: Supervisor, monkeyp
 
 
 def test_a_child_that_cannot_be_started_is_one_line(tmp_path: Path) -> None:
-    supervisor = Supervisor(SPEC, tasks_of(SPEC)[0], tmp_path / "gone" / "worker-0.log")
+    agent = Agent(SPEC, tasks_of(SPEC)[0], tmp_path / "gone" / "worker-0.log")
     with pytest.raises(UserError, match=r"worker:0: .*gone/worker-0.log: No such file or directory; look at"):
-        asyncio.run(supervisor.go(1, 0))
+        asyncio.run(agent.go(1, 0))
 
 
 @pytest.mark.parametrize(
@@ -78,10 +78,10 @@ def test_a_file_that_was_edited_until_the_first_step_fails_the_task(
     (tmp_path / "mine.py").write_text("def model(): ...\ndef data(shard):\n    import beside\n")
     (tmp_path / "beside.py").write_text("x = 1\n")
     spec = build({"name": "j", "strategy": "one_device", "workload": str(tmp_path / "mine.py")})
-    supervisor = Supervisor(spec, tasks_of(spec)[0], tmp_path / "worker-0.log")
-    supervisor.running = Child(supervisor.task, supervisor._on_child)
+    agent = Agent(spec, tasks_of(spec)[0], tmp_path / "worker-0.log")
+    agent.running = Child(agent.task, agent._on_child)
     (tmp_path / "beside.py").write_text(text)
-    supervisor._on_child(supervisor.running, {"event": "step", "step": 1})
-    failure = supervisor.report().failure
+    agent._on_child(agent.running, {"event": "step", "step": 1})
+    failure = agent.report().failure
     assert (failure is None) == (told is None)
     assert failure is None or (failure[0] == Exit.USER and failure[1].startswith(str(told)))

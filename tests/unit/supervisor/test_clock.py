@@ -16,7 +16,7 @@ from trainer.job.load import build
 from trainer.job.tf_config import tasks_of
 from trainer.model_dir import state as job_state
 from trainer.supervisor import restart_guard
-from trainer.supervisor.agent import Supervisor
+from trainer.supervisor.agent import Agent
 from trainer.supervisor.chief import Chief
 from trainer.supervisor.child import Child
 from trainer.supervisor.clock import BEAT_SECONDS, LONGEST_GAP, ListeningClock
@@ -73,15 +73,15 @@ def chief(tmp_path: Path, times: Times, monkeypatch: pytest.MonkeyPatch) -> Iter
             "deadlines": deadlines,
         }
     )
-    supervisor = Supervisor(spec, tasks_of(spec)[0], Path(os.devnull))
-    supervisor.clock = ListeningClock(times.monotonic)
-    chief = Chief(supervisor)
+    agent = Agent(spec, tasks_of(spec)[0], Path(os.devnull))
+    agent.clock = ListeningClock(times.monotonic)
+    chief = Chief(agent)
     yield chief
     chief._lock.close()
 
 
 def form(chief: Chief) -> None:
-    own = chief._supervisor.report()
+    own = chief._agent.report()
     for report in (own, replace(own, task="worker:1", incarnation="another")):
         chief._rendezvous.report(report, chief._clock())
         chief._rendezvous.reachable(report.task, report.incarnation, None, chief._clock())
@@ -93,7 +93,7 @@ def beat(chief: Chief, times: Times, seconds: float) -> None:
     for _ in range(round(seconds / BEAT_SECONDS)):
         times.pass_(BEAT_SECONDS)
         now = chief._clock()
-        chief._rendezvous.report(replace(chief._supervisor.report(), generation=1), now)
+        chief._rendezvous.report(replace(chief._agent.report(), generation=1), now)
         chief._rendezvous.tick(now)
 
 
@@ -122,36 +122,36 @@ def test_a_chief_that_stood_still_while_the_cluster_forms_waits_on(chief: Chief,
 
 def test_a_supervisor_that_stood_still_does_not_take_its_child_for_hung(times: Times, tmp_path: Path) -> None:
     spec = build({"name": "j", "strategy": "one_device", "deadlines": {"hang": 5}})
-    supervisor = Supervisor(spec, tasks_of(spec)[0], tmp_path / "log")
-    supervisor.clock = ListeningClock(times.monotonic)
+    agent = Agent(spec, tasks_of(spec)[0], tmp_path / "log")
+    agent.clock = ListeningClock(times.monotonic)
 
     async def run() -> list[str | None]:
-        child = supervisor.running = Child(supervisor.task, supervisor._on_child, supervisor.clock)
+        child = agent.running = Child(agent.task, agent._on_child, agent.clock)
         child.kill = lambda why=None: setattr(child, "killed_for", why)  # type: ignore[method-assign]
         child.warm, killed = True, []
         times.pass_(40)
-        await supervisor.look_after_children()
+        await agent.look_after_children()
         killed.append(child.killed_for)
         for _ in range(5):
             times.pass_(1)
-            await supervisor.look_after_children()
+            await agent.look_after_children()
         return [*killed, child.killed_for]
 
     assert asyncio.run(run()) == [None, "no sign of life for 5 s"]
 
 
 def test_progress_is_kept_for_a_chief_that_is_killed(chief: Chief, times: Times, tmp_path: Path) -> None:
-    supervisor = chief._supervisor
+    agent = chief._agent
     times.pass_(1e6)  # stood still: its clock and the machine's differ from here on
     form(chief)
-    child = supervisor.running = Child(supervisor.task, supervisor._on_child, supervisor.clock)
+    child = agent.running = Child(agent.task, agent._on_child, agent.clock)
     child.generation = 1
 
     async def saved(step: int, seconds: float) -> None:
         child.status["step"] = step
         while (state := job_state.load(str(tmp_path), 0)).step != step:
             times.pass_(seconds)
-            child.last_sign = supervisor.clock()
+            child.last_sign = agent.clock()
             await asyncio.sleep(0.05)
         assert (state.generation, state.fruitless) == (1, 0)
 
@@ -202,7 +202,7 @@ def test_a_restarted_chief_counts_on_and_never_below_its_own_age(
     monkeypatch.setattr(time, "time", times.time)
     job_state.save(str(tmp_path), job_state.State(generation=3, started=started))
     spec = build({"name": "j", "strategy": "one_device", "model_dir": str(tmp_path)})
-    chief = Chief(Supervisor(spec, tasks_of(spec)[0], Path(os.devnull)))
+    chief = Chief(Agent(spec, tasks_of(spec)[0], Path(os.devnull)))
     seconds = chief.status()["seconds"]
     assert seconds >= max(0, times.wall - started)
     chief._lock.close()
@@ -216,7 +216,7 @@ def test_a_chief_restarted_on_its_machine_counts_on_whatever_the_wall_clock_does
     spec = build({"name": "j", "strategy": "one_device", "model_dir": str(tmp_path)})
     for step in (0.0, 1e6, -3e6):
         times.wall += step
-        chief = Chief(Supervisor(spec, tasks_of(spec)[0], Path(os.devnull)))
+        chief = Chief(Agent(spec, tasks_of(spec)[0], Path(os.devnull)))
         age = host.process_age()
         assert age <= chief.status()["seconds"] + 1
         assert chief.status()["seconds"] <= age + time.monotonic() - begun + 1

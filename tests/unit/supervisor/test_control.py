@@ -26,7 +26,7 @@ from trainer.model_dir import checkpoint
 from trainer.model_dir import state as job_state
 from trainer.protocol.reports import Identity, Reply, Report, read_answer
 from trainer.supervisor import control
-from trainer.supervisor.agent import Supervisor
+from trainer.supervisor.agent import Agent
 from trainer.supervisor.chief import Chief
 
 HOST = "127.0.0.1"
@@ -146,14 +146,14 @@ def chief(tmp_path: Path) -> Iterator[Chief]:
     tasks = {"worker": 3}
     spec = build({"name": "j", "strategy": "multi_worker_mirrored", "tasks": tasks, "model_dir": str(tmp_path)})
     task = tasks_of(spec)[0]
-    chief = Chief(Supervisor(spec, task, Path(os.devnull)))
+    chief = Chief(Agent(spec, task, Path(os.devnull)))
     yield chief
     chief._lock.close()
 
 
 def report_of(chief: Chief, name: str, **changes: Any) -> Report:
     """As another task of the same job would send it."""
-    return replace(chief._supervisor.report(), task=name, incarnation="another", status={}, **changes)
+    return replace(chief._agent.report(), task=name, incarnation="another", status={}, **changes)
 
 
 @pytest.mark.parametrize("stopped", [False, True])
@@ -194,7 +194,7 @@ def test_a_refused_rerun_leaves_the_state_for_the_next_resume(tmp_path: Path, ho
         job_state.write_json(job_state.result_path(str(tmp_path)), {"status": "succeeded", "fits": fits, "steps": 40})
 
     async def run() -> Exit:
-        chief = Chief(Supervisor(spec, tasks_of(spec)[0], Path(os.devnull)))
+        chief = Chief(Agent(spec, tasks_of(spec)[0], Path(os.devnull)))
         with contextlib.closing(chief._lock):
             async with control.client() as session:
                 return await chief.run(session)
@@ -472,8 +472,8 @@ def test_a_task_that_comes_before_the_chief_looks_is_compared_with_it_all_the_sa
 
 
 def test_no_failure_of_the_chiefs_own_child_is_a_success(chief: Chief) -> None:
-    chief._supervisor.failure = (0, "all is well")
-    chief._rendezvous.report(chief._supervisor.report(), 0)
+    chief._agent.failure = (0, "all is well")
+    chief._rendezvous.report(chief._agent.report(), 0)
     assert chief.status()["end"] == {"code": Exit.BUG, "message": "worker:0: all is well"}
 
 

@@ -1,0 +1,77 @@
+"""`trainer task`: the program a container runs.
+
+It reads TF_CONFIG and the job, agrees with its peers through the chief's supervisor, runs TensorFlow in a
+child, and ends when the chief says that the job is over. One loop: report what is so, do what the reply says.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+
+from trainer import host
+from trainer.job import environment, load, secret, tf_config
+from trainer.job.errors import Exit, TrainerError
+from trainer.protocol.log_lines import here_line, say, say_error
+from trainer.supervisor import orphans, preflight, restart_guard
+from trainer.supervisor.agent import Agent
+from trainer.workloads import workload
+
+
+def main() -> int:
+    """Runs one task to its end; returns the exit code."""
+    try:
+        host.die_with_parent(signal.SIGTERM)
+        spec = load.load_environment()
+        job_secret = secret.take()
+        task = tf_config.from_environment(spec)
+        log = preflight.log_file(spec, task)
+    except TrainerError as error:
+        say_error(str(error))
+        return int(error.code)
+    if (code := restart_guard.again(log)) is not None:
+        return int(code)
+    try:
+        preflight.check_secrets(spec)
+        workload.check(spec)
+        code = asyncio.run(_run(Agent(spec, task, log, job_secret)))
+    except TrainerError as error:
+        say_error(str(error))
+        code = error.code
+    restart_guard.remember(log, code)
+    return int(code)
+
+
+async def _run(agent: Agent) -> Exit:
+    spec, task = agent.spec, agent.task
+    say(here_line(spec, task, agent.versions))
+    await orphans.end_left_over()
+    if task.type != "evaluator":
+        # Its import takes longest: it goes first, and what else is imported meanwhile costs no time.
+        agent.spare = await agent.start_child()
+    from trainer.supervisor import control
+    from trainer.supervisor.chief import Chief
+    from trainer.supervisor.follower import follow
+
+    loop = asyncio.get_running_loop()
+    beat = asyncio.create_task(agent.clock.run())
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, agent.leave)
+    preflight.check_tensorflow_port(task)
+    chief = Chief(agent) if task.is_chief else None
+    interface, port = preflight.control_address(task)
+    identity = {"job": spec.name, "task": task.name, "incarnation": agent.incarnation}
+    if chief is None:
+        runner = await control.serve(port, interface, identity, agent.status, None)
+    else:
+        runner = await control.serve(port, interface, identity, chief.status, chief.answer, chief.refuse, agent.secret)
+    if chief is not None and interface is None and not agent.secret:
+        say(f"no {environment.SECRET} is set: any program that reaches port {port} can end this job")
+    try:
+        async with control.client() as session:
+            code = await (chief.run(session) if chief else follow(agent, session))
+    finally:
+        beat.cancel()
+        await agent.end_children()
+        await runner.cleanup()
+    return code
