@@ -1,6 +1,7 @@
 """The floors of the package: imports only point down, and none brings what its place cannot afford."""
 
 import ast
+import graphlib
 import importlib.util
 import json
 import subprocess
@@ -12,30 +13,45 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 
-# Each floor, and the floors below it. runtime and deploy stand side by side.
-BELOW = {
-    "cli": {"runtime", "deploy", "workloads", "job"},
-    "runtime": {"workloads", "job"},
-    "deploy": {"job"},
+# Each floor, and the floors below it. targets, supervisor and training stand side by side.
+BELOW: dict[str, set[str]] = {
+    "cli": {"targets", "supervisor", "tfjob", "workloads", "job"},
+    "targets": {"job"},
+    "supervisor": {"protocol", "model_dir", "workloads", "job", "host"},
+    "training": {"protocol", "model_dir", "workloads", "job", "host"},
+    "protocol": {"job", "host"},
+    "model_dir": {"workloads", "job"},
+    "tfjob": {"job"},
     "workloads": {"job"},
+    "host": {"job"},
     "job": set(),
+    "runtime": {"supervisor"},
 }
-TENSORFLOW, RENDERERS = {"tensorflow", "keras"}, {"jinja2", "docker", "kubernetes"}
+TENSORFLOW, RENDERERS = {"tensorflow", "keras", "h5py"}, {"jinja2", "docker", "kubernetes"}
 # What no file of a floor imports, not even within a function.
 NEVER = {
     "cli": TENSORFLOW,
-    "runtime": RENDERERS,
-    "deploy": TENSORFLOW,
-    "workloads": RENDERERS,
+    "targets": TENSORFLOW,
+    "supervisor": TENSORFLOW | RENDERERS,
+    "training": RENDERERS | {"aiohttp"},
+    "protocol": TENSORFLOW | RENDERERS | {"aiohttp"},
+    "model_dir": TENSORFLOW | RENDERERS | {"aiohttp"},
+    "tfjob": TENSORFLOW | RENDERERS | {"aiohttp"},
+    "workloads": RENDERERS | {"aiohttp"},
+    "host": TENSORFLOW | RENDERERS | {"aiohttp", "rich"},
     "job": TENSORFLOW | RENDERERS | {"aiohttp", "rich"},
+    "runtime": TENSORFLOW | RENDERERS | {"aiohttp"},
 }
-# What is not there after a module and all it imports were imported; the runtime's child brings TensorFlow, so it is
-# not here, but the supervisor, which waits beside the child, is.
+# What is not there after a module and all it imports were imported, in a fresh interpreter.
 ABSENT = {
     "trainer.job": NEVER["job"],
-    "trainer.deploy": TENSORFLOW,
+    "trainer.host": NEVER["host"],
+    "trainer.protocol": NEVER["protocol"],
+    "trainer.model_dir": NEVER["model_dir"],
+    "trainer.tfjob": NEVER["tfjob"],
+    "trainer.targets": TENSORFLOW,
     "trainer.cli": TENSORFLOW,
-    "trainer.supervisor.agent": TENSORFLOW | RENDERERS,
+    "trainer.supervisor": TENSORFLOW | RENDERERS,
 }
 
 
@@ -77,21 +93,40 @@ def test_every_file_stands_on_a_known_floor() -> None:
     assert {module_of(path).split(".")[1] for path in FILES} <= {*BELOW, "__init__", "__main__"}
 
 
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    """Imports within functions and for types alone count too."""
+    modules = {module_of(path).removesuffix(".__init__"): path for path in FILES}
+    below = {
+        module: {part for name in imported(path.read_text(encoding="utf-8"), module_of(path)) for part in parts(name)}
+        for module, path in modules.items()
+    }
+    graph = {module: names & modules.keys() - {module, "trainer"} for module, names in below.items()}
+    assert len(list(graphlib.TopologicalSorter(graph).static_order())) >= len(FILES) - 1
+
+
+def parts(name: str) -> tuple[str, str]:
+    """What `from a.b import c` imports, a.b.c, is the module a.b.c or something in the module a.b."""
+    return name, name.rpartition(".")[0]
+
+
 @pytest.mark.parametrize(
     ("module", "source", "told"),
     [
         ("trainer.job.x", "from trainer.workloads import mnist", "trainer.workloads.mnist"),
-        ("trainer.job.x", "def f():\n    from trainer import runtime", "trainer.runtime"),
-        ("trainer.job.x", "from .. import deploy", "trainer.deploy"),
-        ("trainer.job.x", "from ..runtime.child import main", "trainer.training.main.main"),
+        ("trainer.job.x", "def f():\n    from trainer import supervisor", "trainer.supervisor"),
+        ("trainer.job.x", "from .. import targets", "trainer.targets"),
+        ("trainer.job.x", "from ..training.main import main", "trainer.training.main.main"),
         ("trainer.job.x", "import aiohttp.web", "aiohttp.web"),
         ("trainer.workloads.x", "import trainer.training.main", "trainer.training.main"),
-        ("trainer.runtime.x", "import os, trainer.deploy", "trainer.deploy"),
-        ("trainer.runtime.x", "import jinja2", "jinja2"),
-        ("trainer.deploy.x", "import trainer.runtime", "trainer.runtime"),
-        ("trainer.deploy.x", "from trainer.workloads import mnist", "trainer.workloads.mnist"),
-        ("trainer.deploy.x", "def f():\n    import tensorflow as tf", "tensorflow"),
-        ("trainer.__init__", "from .runtime import child", "trainer.training.main"),
+        ("trainer.supervisor.x", "import os, trainer.training", "trainer.training"),
+        ("trainer.supervisor.x", "if TYPE_CHECKING:\n    from trainer import targets", "trainer.targets"),
+        ("trainer.training.loops.x", "from trainer.supervisor import agent", "trainer.supervisor.agent"),
+        ("trainer.training.x", "import aiohttp", "aiohttp"),
+        ("trainer.protocol.x", "import jinja2", "jinja2"),
+        ("trainer.targets.x", "import trainer.supervisor", "trainer.supervisor"),
+        ("trainer.targets.x", "from trainer.workloads import mnist", "trainer.workloads.mnist"),
+        ("trainer.targets.x", "def f():\n    import tensorflow as tf", "tensorflow"),
+        ("trainer.__init__", "from .training import main", "trainer.training.main"),
         ("trainer.__main__", "from keras import layers", "keras.layers"),
     ],
 )
@@ -103,8 +138,8 @@ def test_an_import_that_points_up_is_found(module: str, source: str, told: str) 
     ("module", "source"),
     [
         ("trainer.job.x", "from trainer import __version__\nfrom trainer.job import names\nfrom .names import x"),
-        ("trainer.runtime.x", "import tensorflow\nfrom trainer.workloads import mnist\nfrom trainer.job import names"),
-        ("trainer.cli", "from trainer.deploy import x\nfrom trainer.runtime import y\nimport rich"),
+        ("trainer.training.x", "import tensorflow\nfrom trainer.workloads import mnist\nfrom trainer.job import names"),
+        ("trainer.cli.x", "from trainer.targets import x\nfrom trainer.supervisor import y\nimport rich"),
     ],
 )
 def test_an_import_that_points_down_is_fine(module: str, source: str) -> None:
