@@ -52,7 +52,7 @@ $(STAMP): requirements.lock pyproject.toml
 .PHONY: demo
 demo: setup ## train handwritten digits on a local parameter-server cluster
 	rm -rf runs/digits-ps
-	$(BIN)/trainer local k8s/jobs/digits-ps.yaml
+	$(BIN)/trainer local examples/digits-ps.yaml
 
 .PHONY: test
 test: setup ## unit, golden and local-cluster tests
@@ -100,10 +100,17 @@ image-cpu image-cuda image-tensorboard: image-%:
 	scripts/images.sh $*
 
 .PHONY: compose-file
-compose-file: setup ## write docker-compose.yml from k8s/jobs
-	$(BIN)/trainer render compose ps=k8s/jobs/mnist-ps.yaml mwms=k8s/jobs/mnist-mwms.yaml gpu=k8s/jobs/mnist-gpu.yaml \
+compose-file: setup ## write docker-compose.yml from examples/
+	$(BIN)/trainer render compose ps=examples/mnist-ps.yaml mwms=examples/mnist-mwms.yaml gpu=examples/mnist-gpu.yaml \
 	  > docker-compose.yml.new
 	mv docker-compose.yml.new docker-compose.yml
+
+.PHONY: manifests
+manifests: setup ## write k8s/*.yaml from examples/
+	for file in k8s/*.yaml; do \
+	  $(BIN)/trainer render kubernetes examples/$${file##*/} > $$file.new; \
+	  mv $$file.new $$file; \
+	done
 
 .PHONY: test-compose
 test-compose: setup image-cpu image-tensorboard ## the same jobs across containers of a real Docker Engine
@@ -112,7 +119,7 @@ test-compose: setup image-cpu image-tensorboard ## the same jobs across containe
 .PHONY: kind-up kind-down
 kind-up: setup image-cpu ## a Kubernetes of three nodes in containers, with trainer:cpu and a demo job on it
 	scripts/kind.sh up
-	$(BIN)/trainer submit k8s/jobs/digits-ps.yaml
+	$(BIN)/trainer submit examples/digits-ps.yaml
 kind-down: ## remove it
 	scripts/kind.sh down
 

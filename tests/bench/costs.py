@@ -60,7 +60,7 @@ DEATHS = {
     "a ps": ("parameter_server", "ps:0", True),
 }
 """Strategy, who dies, and whether the others have spare children."""
-COMMANDS = {"trainer --help": ("--help",), "trainer check": ("check", "k8s/jobs/mnist-ps.yaml")}
+COMMANDS = {"trainer --help": ("--help",), "trainer check": ("check", "examples/mnist-ps.yaml")}
 
 
 def table(figures: dict[str, Any]) -> list[str]:
@@ -116,7 +116,7 @@ def start_and_end(cache: str) -> dict[str, Any]:
     """Seconds from the command to the demo's first step, by phase, and from its result.json to the last task's end."""
     if cache == "cold":
         _forget_files()
-    demo = load.load_file(run.ROOT / "k8s/jobs/digits-ps.yaml", ["train.steps=200"]).model_dump(
+    demo = load.load_file(run.ROOT / "examples/digits-ps.yaml", ["train.steps=200"]).model_dump(
         mode="json", exclude_defaults=True
     )
     begun = time.time()
@@ -243,7 +243,7 @@ def many(command: str, count: int) -> float:
 
 def matpow(size: int) -> dict[str, float]:
     """A^10 + B^10 on two servers of one core: how many times as fast as on one, by chain and by squaring."""
-    job_file = load.load_file(run.ROOT / "k8s/jobs/matpow.yaml", [f"settings.size={size}"])
+    job_file = load.load_file(run.ROOT / "examples/matpow.yaml", [f"settings.size={size}"])
     spec = job_file.model_dump(mode="json", exclude_defaults=True)
     with tempfile.TemporaryDirectory() as folder, Job(Path(folder), spec) as job:
         if job.wait(600) != 0:

@@ -104,7 +104,7 @@ def test_versions_are_those_of_the_lock(variant: str) -> None:
 
 
 def test_check_describes_a_job(variant: str) -> None:
-    spec = (ROOT / "k8s/jobs/digits-ps.yaml").as_posix()
+    spec = (ROOT / "examples/digits-ps.yaml").as_posix()
     output = run(variant, "check", "/job.yaml", volumes={spec: {"bind": "/job.yaml", "mode": "ro"}})
     assert '"worker": ["digits-ps-worker-0.digits-ps:2222"' in output
 

@@ -165,7 +165,7 @@ def test_local_and_compose_train_the_same(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", specs.GRAPHS)
 def test_a_graph_job_computes_in_containers(tmp_path: Path, name: str) -> None:
-    spec = yaml.safe_load((ROOT / f"k8s/jobs/{name}.yaml").read_text())
+    spec = yaml.safe_load((ROOT / f"examples/{name}.yaml").read_text())
     with Project(tmp_path, {**spec, "name": f"graph-{name}"}) as project:
         assert project.wait() == 0, project.output
     for line in specs.GRAPHS[name]:

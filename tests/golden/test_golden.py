@@ -18,6 +18,7 @@ from trainer.targets.compose import render as compose
 from trainer.targets.kubernetes import render as kubernetes
 
 ROOT = Path(__file__).parents[2]
+APPLICABLE = sorted((ROOT / "k8s").glob("*.yaml"))
 SPECS: dict[str, dict[str, Any]] = {
     "ps": {"name": "mnist-ps", "strategy": "parameter_server", "tasks": {"worker": 3, "ps": 2}},
     "mwms": {"name": "mnist", "strategy": "multi_worker_mirrored", "tasks": {"worker": 3}},
@@ -52,7 +53,7 @@ ON_KUBERNETES: dict[str, dict[str, Any]] = {
     "everything": {
         "name": "mnist",
         "strategy": "parameter_server",
-        "workload": "k8s/jobs/languages.py",
+        "workload": "examples/languages.py",
         "image": "registry.example/team/trainer:1.0",
         "tasks": {"worker": {"replicas": 3, "gpus": 1}, "ps": {"replicas": 2, "cpu": 0.5}, "evaluator": 1},
         "deadlines": {"stop": 20.5},
@@ -125,7 +126,18 @@ def test_manifests_are_what_kubernetes_publishes(name: str, version: str) -> Non
         kubernetes_validate.validate(manifest, version, strict=True)
 
 
-def test_the_compose_file_in_the_root_is_that_of_the_specs() -> None:
+def test_there_is_a_manifest_of_each_main_example() -> None:
+    assert {path.stem for path in APPLICABLE} >= {"mnist-ps", "mnist-mwms", "mnist-gpu", "digits-ps"}
+
+
+@pytest.mark.parametrize("path", APPLICABLE, ids=lambda path: path.stem)
+def test_the_manifests_in_k8s_are_those_of_the_examples(path: Path) -> None:
+    command = f"trainer render kubernetes examples/{path.name}"
+    rendered = kubernetes.render(load_file(ROOT / "examples" / path.name), command)
+    assert path.read_text(encoding="utf-8") == rendered, "make manifests renews it"
+
+
+def test_the_compose_file_in_the_root_is_that_of_the_examples() -> None:
     text = (ROOT / "docker-compose.yml").read_text()
     words = shlex.split(text.splitlines()[0].removeprefix("# Written by: "))
     jobs = {profile: load_file(ROOT / path) for profile, _, path in (word.partition("=") for word in words[3:])}

@@ -18,12 +18,12 @@ from trainer.job.errors import Exit
 SHORT = "train.steps=600 train.learning_rate=1e-3 train.checkpoint_steps=200 "
 SHORT += "train.batch_size=null train.global_batch_size=50"
 REPLICAS = {"mnist-ps": 1, "mnist-mwms": 2}
-GOLDEN = sorted((ROOT / "tests/golden").glob("kubernetes-*.yaml"))
+MANIFESTS = sorted([*(ROOT / "tests/golden").glob("kubernetes-*.yaml"), *(ROOT / "k8s").glob("*.yaml")])
 
 
 @pytest.mark.parametrize("name", REPLICAS)
 def test_mnist_is_learnt_by_pods_on_two_nodes(namespace: Namespace, name: str) -> None:
-    job = namespace.apply(render(ROOT / f"k8s/jobs/{name}.yaml", SHORT))
+    job = namespace.apply(render(ROOT / f"examples/{name}.yaml", SHORT))
     job.wait()
     log = job.log()
     accuracy = re.search(r"done: steps=600 .*test_accuracy=([0-9.]+)", log)
@@ -36,8 +36,8 @@ def test_mnist_is_learnt_by_pods_on_two_nodes(namespace: Namespace, name: str) -
     assert {pod["status"]["phase"] for pod in job.pods()} == {"Succeeded"}
 
 
-@pytest.mark.parametrize("path", GOLDEN, ids=lambda path: path.stem)
-def test_the_api_server_accepts_every_golden_file(path: Path) -> None:
+@pytest.mark.parametrize("path", MANIFESTS, ids=lambda path: path.stem)
+def test_the_api_server_accepts_every_manifest(path: Path) -> None:
     kubectl("apply", "--dry-run=server", "--filename", str(path))
 
 
@@ -52,7 +52,7 @@ def test_local_and_kubernetes_train_the_same(namespace: Namespace, tmp_path: Pat
 
 
 def test_graph_jobs_compute_in_pods(namespace: Namespace) -> None:
-    jobs = {name: namespace.submit(ROOT / f"k8s/jobs/{name}.yaml") for name in specs.GRAPHS}
+    jobs = {name: namespace.submit(ROOT / f"examples/{name}.yaml") for name in specs.GRAPHS}
     for name, job in jobs.items():
         job.wait()
         assert set(specs.GRAPHS[name]) <= set(job.log().splitlines()), job.log()

@@ -28,7 +28,7 @@ GRAPHS = {
         "small = [[5, 8], [13, 20]] on /job:worker/task:0/device:CPU:0",
     ],
 }
-"""What some of k8s/jobs print, on every target."""
+"""What some of examples print, on every target."""
 
 
 def parameter_server(*, steps: int | None = 400, workers: int = 2, **more: Any) -> dict[str, Any]:

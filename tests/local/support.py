@@ -26,7 +26,7 @@ BEGIN, END = "<!-- `make support-table` writes from here -->", "<!-- to here -->
 
 APIS = {
     "loop": "digits",
-    "keras_fit": str(ROOT / "k8s/jobs/digits_fit.py"),
+    "keras_fit": str(ROOT / "examples/digits_fit.py"),
     "train_and_evaluate": str(ROOT / "tests/local/workloads/digits_estimator.py"),
 }
 TWO = {"replicas": 2}

@@ -14,7 +14,7 @@ from tests.harness import Job
 from tests.local.specs import mirrored, parameter_server
 
 ROOT = Path(__file__).parents[2]
-FIT = str(ROOT / "k8s/jobs/digits_fit.py")
+FIT = str(ROOT / "examples/digits_fit.py")
 STEPS = 600
 
 

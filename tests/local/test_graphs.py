@@ -17,8 +17,8 @@ ROOT = Path(__file__).parents[2]
 
 
 def spec_of(name: str, **more: Any) -> dict[str, Any]:
-    """One of k8s/jobs, with the deadlines of tests."""
-    spec = yaml.safe_load((ROOT / "k8s" / "jobs" / f"{name}.yaml").read_text())
+    """One of examples, with the deadlines of tests."""
+    spec = yaml.safe_load((ROOT / "examples" / f"{name}.yaml").read_text())
     return {**spec, "warm_standby": False, "deadlines": DEADLINES, **more}
 
 

@@ -45,10 +45,10 @@ def graph(folder: Path) -> dict[str, Any]:
 
 
 def fit(_: Path) -> dict[str, Any]:
-    spec = yaml.safe_load((ROOT / "k8s/jobs/digits-fit.yaml").read_text())
+    spec = yaml.safe_load((ROOT / "examples/digits-fit.yaml").read_text())
     return {
         **spec,
-        "workload": str(ROOT / "k8s/jobs" / spec["workload"]),
+        "workload": str(ROOT / "examples" / spec["workload"]),
         "strategy": "multi_worker_mirrored",
         "tasks": {"worker": 2},
         "train": {"steps": 30_000, "checkpoint_steps": 30_000},

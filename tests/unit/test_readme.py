@@ -60,12 +60,21 @@ def test_make_targets_exist_and_are_described(words: list[str]) -> None:
 @pytest.mark.parametrize("block", blocks("yaml"))
 def test_specs_are_valid_and_those_of_the_files_they_show(block: str) -> None:
     shown = yaml.safe_load(block)
-    file = ROOT / "k8s" / "jobs" / f"{shown['name']}.yaml"
+    file = ROOT / "examples" / f"{shown['name']}.yaml"
     assert load.build(shown) == load.build(yaml.safe_load(file.read_text()))
 
 
-def test_every_job_file_is_valid() -> None:
-    for path in (ROOT / "k8s" / "jobs").glob("*.yaml"):
+EXAMPLES = sorted(path for path in (ROOT / "examples").iterdir() if path.suffix in (".yaml", ".py"))
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
+def test_every_example_begins_with_a_line_on_what_it_shows(path: Path) -> None:
+    first = path.read_text().splitlines()[0]
+    assert re.match(r"# [A-Z].*[.:?]$" if path.suffix == ".yaml" else r'"""[A-Z].*[.:]', first), first
+
+
+def test_every_example_is_valid() -> None:
+    for path in (ROOT / "examples").glob("*.yaml"):
         assert load.load_file(path).name == path.stem
 
 

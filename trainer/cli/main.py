@@ -22,8 +22,8 @@ READER_GONE = 141
 
 _EXAMPLES = """\
 examples:
-  trainer check k8s/jobs/mnist-ps.yaml
-  trainer local k8s/jobs/digits-ps.yaml --set train.steps=600
+  trainer check examples/mnist-ps.yaml
+  trainer local examples/digits-ps.yaml --set train.steps=600
 """
 
 

@@ -27,7 +27,7 @@ from trainer.targets.kubernetes import target as kubernetes_target
 from trainer.targets.local import run as local
 
 ROOT = Path(__file__).parents[3]
-JOBS = sorted((ROOT / "k8s/jobs").glob("*.yaml"))
+JOBS = sorted((ROOT / "examples").glob("*.yaml"))
 
 SPEC = """
 name: j
@@ -138,7 +138,7 @@ def test_the_jobs_we_ship_are_sound(job: Path, capsys: pytest.CaptureFixture[str
 
 
 def test_check_tells_of_a_graph_job_what_it_has(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["check", str(ROOT / "k8s/jobs/sum.yaml"), "--set", "settings.x=3"]) == Exit.OK
+    assert cli.main(["check", str(ROOT / "examples/sum.yaml"), "--set", "settings.x=3"]) == Exit.OK
     rows = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert ["settings.x", "3"] in rows
     assert ["job", "name", "/job:local"] in rows
@@ -148,7 +148,7 @@ def test_check_tells_of_a_graph_job_what_it_has(capsys: pytest.CaptureFixture[st
 @pytest.mark.parametrize(("strategy", "library"), [("one_device", []), ("multi_worker_mirrored", ["with", "tf_keras"])])
 def test_check_tells_which_keras_fits(strategy: str, library: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     sets = ["--set", f"strategy={strategy}", "--set", "tasks.worker=1"]
-    assert cli.main(["check", str(ROOT / "k8s/jobs/digits-fit.yaml"), *sets]) == Exit.OK
+    assert cli.main(["check", str(ROOT / "examples/digits-fit.yaml"), *sets]) == Exit.OK
     (row,) = [line.split() for line in capsys.readouterr().out.splitlines() if line.startswith("api ")]
     assert row == ["api", "keras_fit,"[: None if library else -1], *library]
 
@@ -442,7 +442,7 @@ def test_a_task_without_its_environment() -> None:
 
 
 def test_check_of_many_tasks_does_not_print_all_their_tf_configs(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["check", str(ROOT / "k8s/jobs/mnist-ps.yaml"), "--set", "tasks.worker=1000"]) == Exit.OK
+    assert cli.main(["check", str(ROOT / "examples/mnist-ps.yaml"), "--set", "tasks.worker=1000"]) == Exit.OK
     printed = capsys.readouterr().out
     assert printed.count('"cluster"') == 3  # chief, worker, ps
     assert "worker:999 " in printed
