@@ -15,6 +15,11 @@ def show(value: object) -> str:
     return text if len(text) <= 80 else text[:77] + "..."
 
 
+def digits(value: float, thousands: str = "") -> str:
+    """Four significant digits, or all before the point: 4.853, 7e-07, 12346, and 12,346 if thousands is a comma."""
+    return f"{value:{thousands}.0f}" if 1000 <= abs(value) < 1e15 else f"{value:.4g}"
+
+
 def nearest(value: object, known: Iterable[str]) -> str:
     """`; did you mean ...?` for a slip of the pen, or nothing."""
     from difflib import get_close_matches  # here, because a start without mistakes is 4 ms faster without it

@@ -9,6 +9,7 @@ from typing import TextIO
 
 from trainer import host
 from trainer.job.derived import batch_sizes
+from trainer.job.messages import digits
 from trainer.job.spec import JobSpec
 from trainer.job.tf_config import Task
 
@@ -41,8 +42,8 @@ def progress_line(
     step: int, total: int, figures: dict[str, float], workers: dict[str, dict[str, float]] | None = None
 ) -> str:
     """Where the job is; under parameter_server with each worker's batch accuracy."""
-    text = f"step {step}/{total} " + " ".join(f"{name}={value:.4g}" for name, value in figures.items())
-    accuracies = [f"{name}={row['accuracy']:.3f}" for name, row in (workers or {}).items() if "accuracy" in row]
+    text = f"step {step}/{total} " + " ".join(f"{name}={digits(value)}" for name, value in figures.items())
+    accuracies = [f"{name}={digits(row['accuracy'])}" for name, row in (workers or {}).items() if "accuracy" in row]
     return f"{text} | batch accuracy {' '.join(accuracies)}" if accuracies else text
 
 

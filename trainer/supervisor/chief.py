@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainer import host
 from trainer.job.errors import Exit, TrainerError
+from trainer.job.messages import digits
 from trainer.job.names import task_name
 from trainer.model_dir import checkpoint, compatibility
 from trainer.model_dir import state as job_state
@@ -353,7 +354,11 @@ class Chief:
         if self._spec.strategy == "graph":
             figures = {"result": result["result"]}
             own = result["result"].items()
-            told = " ".join(f"{name}={value}" for name, value in own if not isinstance(value, (dict, list)))
+            told = " ".join(
+                f"{name}={digits(value) if isinstance(value, float) else value}"
+                for name, value in own
+                if not isinstance(value, (dict, list))
+            )
         else:
             test = {f"test_{name}": figure for name, figure in result["test"].items()}
             figures = {
@@ -364,7 +369,7 @@ class Chief:
                 "seconds_by_phase": self._state.phases,
                 "seconds_saving": child.status.get("seconds_saving"),
             }
-            told = f"steps={result['step']} " + " ".join(f"{name}={figure:.4f}" for name, figure in test.items())
+            told = f"steps={result['step']} " + " ".join(f"{name}={digits(figure)}" for name, figure in test.items())
         value = {
             "status": "succeeded",
             "job": self._spec.name,

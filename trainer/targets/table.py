@@ -85,7 +85,7 @@ def _table(names: Sequence[str], status: Mapping[str, Any], restarts: Mapping[st
         again = restarts.get(name, 0) + int(_amount(row.get("restarts")) or 0)
         table.add_row(
             name, Text(state, _STATE_STYLES.get(state, "")),
-            _number(row.get("step"), "d"), _number(row.get("loss"), ".4f"), _number(row.get("accuracy"), ".3f"),
+            _number(row.get("step"), "d"), _number(row.get("loss"), "#.4g"), _number(row.get("accuracy"), "#.4g"),
             _number(row.get("examples_per_second"), ",.0f"), str(again or ""),
         )  # fmt: skip
     return table
@@ -116,7 +116,7 @@ def _number(value: object, form: str) -> str:
         return "-"
     if abs(amount) >= 1e8:
         return f"{amount:.3g}"  # such as the loss of a model that diverges: the table keeps its width
-    return format(int(amount) if form == "d" else amount, form)
+    return format(int(amount) if form == "d" else amount, form).rstrip(".")
 
 
 def _clock(seconds: float | None) -> str:

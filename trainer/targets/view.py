@@ -18,6 +18,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from trainer.job.messages import digits
 from trainer.job.spec import JobSpec
 from trainer.targets.text import aligned, json_object
 
@@ -135,9 +136,9 @@ def program(name: str) -> str:
 
 
 def figure(value: object) -> str:
-    """A value for people: four digits, thousands with commas."""
+    """A value for people: four significant digits, thousands with commas."""
     if isinstance(value, float):
-        return f"{value:.4f}" if abs(value) < 1 else f"{value:.4g}" if abs(value) < 1000 else f"{value:,.1f}"
+        return digits(value, thousands=",")
     return f"{value:,}" if isinstance(value, int) else textwrap.shorten(str(value), 200)
 
 

@@ -26,7 +26,7 @@ STATUS: dict[str, Any] = {
     "events": [{"time": 0.0, "text": text} for text in ("too old", "generation 1 formed", LONG, "generation 2 formed")],
     "tasks": {
         "chief:0": {"state": "running", "step": 1200, "loss": 0.25, "accuracy": 0.9125, "examples_per_second": 1234.5},
-        "worker:0": {"state": "running", "step": 700, "loss": 0.26, "accuracy": 0.9, "examples_per_second": 700.0},
+        "worker:0": {"state": "running", "step": 700, "loss": 7e-7, "accuracy": 0.9, "examples_per_second": 700.0},
         "worker:1": {"state": "lost", "restarts": 1},
         "ps:0": {"state": "running", "step": None},
     },
@@ -51,8 +51,8 @@ def test_a_running_job(width: int) -> None:
     ]
     assert lines[4].split() == ["task", "state", "step", "loss", "accuracy", "examples/s", "restarts"]
     assert [line.split() for line in lines[6:10]] == [
-        ["chief:0", "running", "1200", "0.2500", "0.912", "1,234"],
-        ["worker:0", "running", "700", "0.2600", "0.900", "700"],
+        ["chief:0", "running", "1200", "0.2500", "0.9125", "1,234"],
+        ["worker:0", "running", "700", "7.000e-07", "0.9000", "700"],
         ["worker:1", "lost", "-", "-", "-", "-", "3"],
         ["ps:0", "running", "-", "-", "-", "-"],
     ]

@@ -65,16 +65,28 @@ def test_a_terminal_that_was_closed_ends_the_job() -> None:
 def test_a_summary_has_the_test_figures_whatever_they_are() -> None:
     tests = {f"test_{i}": i / 100 for i in range(100)}
     shown = view.figures({"status": "succeeded", "steps": 5, "test_loss": 0.25, **tests, "generations": 1})
-    assert shown[:4] == [("status", "succeeded"), ("steps", "5"), ("test_loss", "0.2500"), ("test_0", "0.0000")]
+    assert shown[:4] == [("status", "succeeded"), ("steps", "5"), ("test_loss", "0.25"), ("test_0", "0")]
     assert shown[-1] == ("generations", "1")
     assert len(shown) == 3 + view.FIGURES_SHOWN
 
 
 @pytest.mark.parametrize(
     ("value", "shown"),
-    [(0.97123, "0.9712"), (1.0, "1"), (1.23456, "1.235"), (33.65346, "33.65"), (11195.96, "11,196.0"), (2000, "2,000")],
+    [
+        (0.97123, "0.9712"),
+        (1.0, "1"),
+        (1.23456, "1.235"),
+        (4.852776, "4.853"),
+        (33.65346, "33.65"),
+        (7e-7, "7e-07"),
+        (-0.000123456, "-0.0001235"),
+        (11195.96, "11,196"),
+        (2000, "2,000"),
+        (float("nan"), "nan"),
+        (1e30, "1e+30"),
+    ],
 )
-def test_a_figure_keeps_four_digits(value: float, shown: str) -> None:
+def test_a_figure_keeps_four_significant_digits(value: float, shown: str) -> None:
     assert view.figure(value) == shown
 
 

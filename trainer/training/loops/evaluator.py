@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from trainer.job.errors import Exit, TrainerError
+from trainer.job.messages import digits
 from trainer.job.spec import JobSpec
 from trainer.job.tf_config import Task
 from trainer.model_dir import checkpoint
@@ -123,7 +124,7 @@ def _load(setup: Setup, step: int) -> Evaluated | None:
 def _score(setup: Setup, channel: Channel, curve: Curve, found: Evaluated) -> Evaluated:
     figures = training.score(setup, found.model)
     curve.add(found.step, figures)
-    text = " ".join(f"{name}={value:.4f}" for name, value in figures.items())
+    text = " ".join(f"{name}={digits(value)}" for name, value in figures.items())
     channel.tell("scored", step=found.step, **figures)
     channel.tell("line", text=f"checkpoint {found.step}: test {text}")
     return found._replace(figures=figures)
