@@ -20,6 +20,7 @@ from trainer.job.spec import JobSpec
 from trainer.job.tf_config import Task
 from trainer.protocol.log_lines import say
 from trainer.protocol.reports import Reply, Report
+from trainer.supervisor import policy
 from trainer.supervisor.child import Child
 from trainer.supervisor.clock import ListeningClock
 from trainer.workloads import workload
@@ -225,8 +226,7 @@ class Agent:
 
     def restarts_alone(self) -> bool:
         """Whether this task's child may die without the others being restarted."""
-        worker = self.spec.strategy == "parameter_server" and self.task.type == "worker"
-        return worker or self.task.type == "evaluator"
+        return policy.restarts_alone(self.spec, self.task.type) or self.task.type == "evaluator"
 
     def _stopping_well(self, child: Child) -> bool:
         """A child that was asked to stop is left to save, until the deadline."""

@@ -16,8 +16,9 @@ from trainer.model_dir import checkpoint, compatibility
 from trainer.model_dir import state as job_state
 from trainer.protocol.log_lines import SAY_SECONDS, say, say_error
 from trainer.protocol.reports import Reply, Report
-from trainer.supervisor import control, preflight
-from trainer.supervisor.rendezvous import Progress, Rendezvous
+from trainer.supervisor import control, preflight, status_view
+from trainer.supervisor.progress import Progress
+from trainer.supervisor.rendezvous import Rendezvous
 
 if TYPE_CHECKING:
     from trainer.supervisor.agent import Agent
@@ -113,7 +114,7 @@ class Chief:
                 await asyncio.wait_for(news.wait(), control.POLL_SECONDS)
             reply = self._rendezvous.reply()
         if reply.phase in ("done", "failed") and report.task in self._rendezvous.members:
-            self._rendezvous.members[report.task].told_end = True
+            self._rendezvous.members[report.task].notified = True
         return reply
 
     def refuse(self, peer: str, task: str, why: str) -> None:
@@ -128,7 +129,7 @@ class Chief:
     def status(self) -> dict[str, Any]:
         """The whole job's view, for /status."""
         rendezvous, now = self._rendezvous, self._clock()
-        tasks = rendezvous.status(now)
+        tasks = status_view.tasks(rendezvous, now)
         own = self._agent.status()
         for name, row in own.pop("workers", {}).items():
             if name in tasks:
@@ -224,7 +225,7 @@ class Chief:
         self._announce()
         await self._agent.end_children()
         if rendezvous.code is Exit.STOPPED:
-            rendezvous.progress.fruitless = 0
+            rendezvous.progress.generations_without_progress = 0
             with contextlib.suppress(TrainerError):  # the checkpoint is there; a state would only be of use
                 self._save_state()
             say(rendezvous.message)
@@ -240,11 +241,11 @@ class Chief:
         agent, rendezvous, begun, said = self._agent, self._rendezvous, self._clock(), False
         own = rendezvous.members.get(agent.task.name)
         if own is not None:
-            own.told_end = True
-        while untold := rendezvous.untold(now := self._clock(), leaving=agent.leaving_since is not None):
+            own.notified = True
+        while unnotified := rendezvous.unnotified(now := self._clock(), leaving=agent.leaving_since is not None):
             if now - begun > SAY_LINGER_SECONDS and not said:
                 seconds = self._spec.deadlines.chief_lost
-                say(f"the job is over; waits for {', '.join(untold)} to hear of it, at most {seconds:g} s")
+                say(f"the job is over; waits for {', '.join(unnotified)} to hear of it, at most {seconds:g} s")
                 said = True
             await agent.wait_for_change(0.1)
         await asyncio.sleep(LAST_ANSWERS_SECONDS)
@@ -252,7 +253,7 @@ class Chief:
     def _announce(self) -> None:
         """Wakes everybody whose report is held, and says new events."""
         rendezvous = self._rendezvous
-        new, self._events_said = rendezvous.noted - self._events_said, rendezvous.noted
+        new, self._events_said = rendezvous.event_count - self._events_said, rendezvous.event_count
         for event in rendezvous.events[max(0, len(rendezvous.events) - new) :]:
             say(event["text"])
         if rendezvous.version != self._announced:
@@ -289,7 +290,7 @@ class Chief:
         now = self._clock()
         if member is None:
             why = problem or "its supervisor is there, but did not report yet"
-            self._rendezvous.no_shows[name] = "; ".join(filter(None, (why, self._unsigned.get(name))))
+            self._rendezvous.unreachable[name] = "; ".join(filter(None, (why, self._unsigned.get(name))))
         else:
             self._rendezvous.reachable(name, member.report.incarnation, problem, now)
         self._announce()
@@ -303,13 +304,13 @@ class Chief:
         """For a chief that is killed: at once if this generation is fruitless no more, then now and then."""
         progress, state = self._rendezvous.progress, self._state
         due = progress.step != state.step and now - self._state_saved > SAVE_STATE_SECONDS
-        if due or progress.fruitless < state.fruitless:
+        if due or progress.generations_without_progress < state.fruitless:
             self._save_state()
 
     def _save_state(self) -> None:
         rendezvous, state = self._rendezvous, self._state
         state.generation, self._state_saved = rendezvous.generation, self._clock()
-        state.step, state.fruitless = rendezvous.progress.step, rendezvous.progress.fruitless
+        state.step, state.fruitless = rendezvous.progress.step, rendezvous.progress.generations_without_progress
         job_state.save(self._directory, state)
 
     def _newest_step(self) -> int | None:

@@ -10,6 +10,7 @@ from trainer.job.errors import Exit
 from trainer.job.load import build
 from trainer.job.tf_config import tasks_of
 from trainer.protocol.reports import Reply, Report
+from trainer.supervisor import status_view
 from trainer.supervisor.rendezvous import Rendezvous
 
 LOST = 10.0
@@ -169,8 +170,8 @@ def test_any_sequence_keeps_the_rules() -> None:
             try:
                 act(job, number)
             except BaseException:
-                print(f"seed {seed}, {list(job.core.status(job.now))}:", *done, sep="\n")
+                print(f"seed {seed}, {list(status_view.tasks(job.core, job.now))}:", *done, sep="\n")
                 raise
-        assert set(job.core.status(job.now)) == {task.report.task for task in job.tasks}
+        assert set(status_view.tasks(job.core, job.now)) == {task.report.task for task in job.tasks}
     assert min(outcomes[what] for what in ("done", "MISSING", "MISMATCH", "DIVERGED", "GAVE_UP")) >= 10, outcomes
     assert outcomes["formed"] > 500, "a test that gets nowhere says nothing"

@@ -529,7 +529,7 @@ def test_a_task_whose_request_was_abandoned_did_not_hear_of_the_end(chief: Chief
             rendezvous.end(Exit.OK, "")
             chief._announce()
             await get(session, port, "/healthz")
-            return rendezvous.untold(rendezvous.members["worker:1"].seen)
+            return rendezvous.unnotified(rendezvous.members["worker:1"].seen)
 
     assert "worker:1" in asyncio.run(asyncio.wait_for(run(), 30))
 

@@ -12,7 +12,8 @@ from trainer.job.errors import Exit
 from trainer.job.load import build
 from trainer.job.tf_config import tasks_of
 from trainer.protocol.reports import Reply, Report
-from trainer.supervisor.rendezvous import EVENTS_KEPT, Progress, Rendezvous
+from trainer.supervisor import status_view
+from trainer.supervisor.rendezvous import EVENTS_KEPT, Rendezvous
 
 RENDEZVOUS, LOST, PROGRESS = 60.0, 10.0, 300.0
 DEADLINES = {"rendezvous": RENDEZVOUS, "task_lost": LOST, "progress": PROGRESS}
@@ -161,7 +162,7 @@ def test_at_the_deadline_a_missing_task_is_named_with_the_reason(no_show: str | 
     job = Job()
     job.arrive("worker:0", "worker:2")
     if no_show:
-        job.core.no_shows["worker:1"] = no_show
+        job.core.unreachable["worker:1"] = no_show
     job.wait(RENDEZVOUS)
     assert job.core.phase == "forming"
     job.wait(1)
@@ -209,11 +210,11 @@ def test_the_last_step_is_told_even_if_no_report_named_it() -> None:
 def test_the_evaluator_is_never_required() -> None:
     job = Job({**PS, "evaluator": 1})
     job.run()
-    assert job.core.status(job.now)["evaluator:0"]["state"] == "absent"
+    assert status_view.tasks(job.core, job.now)["evaluator:0"]["state"] == "absent"
     assert job.report("evaluator:0").phase == "running"
     job.wait(LOST + 1, "evaluator:0")
     assert job.core.phase == "running"
-    assert job.core.status(job.now)["evaluator:0"]["state"] == "lost"
+    assert status_view.tasks(job.core, job.now)["evaluator:0"]["state"] == "lost"
 
 
 def test_a_thousand_tasks_form_in_well_under_a_second() -> None:
@@ -525,7 +526,7 @@ def test_steps_up_to_the_highest_of_all_generations_are_no_progress(tasks: dict[
 
 def test_a_restarted_chief_remembers_the_highest_step_and_the_generations_without_one() -> None:
     job = Job({"worker": 1}, max_restarts=2)
-    job.core.progress = Progress(188, fruitless=1)
+    job.core.progress.step, job.core.progress.generations_without_progress = 188, 1
     for _ in range(2):
         job.run()
         step(job, 188)
@@ -718,9 +719,9 @@ def test_all_are_told_once_each_has_asked_since_the_end() -> None:
     job.run()
     job.core.end(Exit.OK, "")
     for name in job.core.required:
-        assert job.core.untold(job.now)
+        assert job.core.unnotified(job.now)
         assert job.report(name).phase == "done"
-    assert not job.core.untold(job.now)
+    assert not job.core.unnotified(job.now)
 
 
 @pytest.mark.parametrize("code", [Exit.OK, Exit.USER])
@@ -728,9 +729,9 @@ def test_if_the_job_ends_before_all_came_those_have_to_be_told_too(code: Exit) -
     job = Job()
     job.core.end(code, "already complete, or refused")  # by the chief, which needs no report for it
     for name in ("worker:2", "worker:1"):
-        assert job.core.untold(job.now)
+        assert job.core.unnotified(job.now)
         assert job.report(name).code == code
-    assert not job.core.untold(job.now)
+    assert not job.core.unnotified(job.now)
 
 
 def test_nobody_waits_any_longer_for_those_who_did_not_come_in_time() -> None:
@@ -739,7 +740,7 @@ def test_nobody_waits_any_longer_for_those_who_did_not_come_in_time() -> None:
     job.wait(RENDEZVOUS + 1)
     job.arrive("worker:0", "worker:1")
     assert job.outcome == ("failed", Exit.MISSING)
-    assert not job.core.untold(job.now)
+    assert not job.core.unnotified(job.now)
 
 
 @pytest.mark.parametrize("code", [Exit.OK, Exit.DIVERGED])
@@ -751,9 +752,9 @@ def test_who_may_come_back_is_expected_as_long_as_it_would_wait_for_its_chief(co
     job.now += 2 * LOST
     job.core.end(code, "")
     job.arrive("worker:0", "worker:1")
-    assert job.core.untold(job.now) == ["worker:2"]
+    assert job.core.unnotified(job.now) == ["worker:2"]
     job.now += job.spec.deadlines.chief_lost
-    assert not job.core.untold(job.now)
+    assert not job.core.unnotified(job.now)
 
 
 @pytest.mark.parametrize("code", [Exit.OK, Exit.DIVERGED])
@@ -764,16 +765,16 @@ def test_who_comes_back_after_the_end_is_told(code: Exit) -> None:
     job.now += 2 * LOST
     job.arrive("worker:0", "worker:1")
     job.restart("worker:2")
-    assert not job.core.untold(job.now)
+    assert not job.core.unnotified(job.now)
     assert (job.report("worker:2").code, job.report("worker:2").message) == (code, "why")
 
 
 def test_who_did_not_come_yet_is_expected_from_the_start_of_the_chief() -> None:
     job = Job()
     job.core.end(Exit.USER, "refused")
-    assert job.core.untold(job.now) == ["worker:1", "worker:2"]
+    assert job.core.unnotified(job.now) == ["worker:1", "worker:2"]
     job.now += job.spec.deadlines.chief_lost + 1
-    assert not job.core.untold(job.now)
+    assert not job.core.unnotified(job.now)
 
 
 def test_a_chief_that_is_told_to_stop_waits_for_nobody_who_is_not_there() -> None:
@@ -783,8 +784,8 @@ def test_a_chief_that_is_told_to_stop_waits_for_nobody_who_is_not_there() -> Non
     job.arrive("worker:0")
     job.core.end(Exit.DIVERGED, "x")
     job.report("worker:1", leaving=True)
-    job.core.members["worker:0"].told_end = True
-    assert not job.core.untold(job.now, leaving=True)
+    job.core.members["worker:0"].notified = True
+    assert not job.core.unnotified(job.now, leaving=True)
 
 
 def test_a_job_that_is_stopped_waits_for_those_who_stay_and_for_nobody_else() -> None:
@@ -792,9 +793,9 @@ def test_a_job_that_is_stopped_waits_for_those_who_stay_and_for_nobody_else() ->
     job.run()
     job.report("worker:2", leaving=True)
     job.core.end(Exit.STOPPED, "stopped")
-    assert job.core.untold(job.now) == ["worker:0", "worker:1"]
+    assert job.core.unnotified(job.now) == ["worker:0", "worker:1"]
     job.now += LOST + 1
-    assert not job.core.untold(job.now)
+    assert not job.core.unnotified(job.now)
 
 
 # What it shows. -----------------------------------------------------------------------------------
@@ -821,7 +822,7 @@ def test_status_tells_the_state_of_every_task() -> None:
     job = Job({**PS, "evaluator": 1})
 
     def states() -> list[str]:
-        return [task["state"] for task in job.core.status(job.now).values()]
+        return [task["state"] for task in status_view.tasks(job.core, job.now).values()]
 
     assert states() == ["absent"] * 5
     job.arrive("chief:0", "ps:0")
@@ -830,7 +831,7 @@ def test_status_tells_the_state_of_every_task() -> None:
     job.wait(LOST + 1, "worker:1")
     assert states() == ["running", "running", "lost", "running", "absent"]
     job.report("worker:0", restarts=2, standby=True, status={"step": 7})
-    assert job.core.status(job.now)["worker:0"] == {
+    assert status_view.tasks(job.core, job.now)["worker:0"] == {
         "state": "running", "step": 7, "generation": 1, "restarts": 2, "standby": True,
     }  # fmt: skip
     job.core.end(Exit.OK, "")

@@ -1,0 +1,41 @@
+"""Admission: whether a task that reports belongs to this job and runs what the chief runs."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Sequence
+
+from trainer.protocol.reports import Report
+
+
+def mismatch(
+    report: Report, chief: Report | None, digest: str, required: Sequence[str], known: Container[str], workload: str
+) -> str | None:
+    """How a task differs from its chief, in one line; None if it may take part.
+
+    Args:
+        chief: the chief's own report, with which the others are compared; None before there is one.
+        digest: of the chief's cluster.
+        required: the tasks of that cluster.
+        known: those and the evaluator.
+        workload: the spec's name of it.
+    """
+    if report.task not in known:
+        return f"{report.task} is not in the chief's cluster ({', '.join(required)}); compare their TF_CONFIGs"
+    if report.cluster != digest:
+        return (
+            f"{report.task} was given another cluster than the chief; all tasks need the same 'cluster' in "
+            "TF_CONFIG, in the same order"
+        )
+    own = chief or report
+    if report.spec != own.spec:
+        return f"{report.task} was given another job spec than the chief; give all tasks the same"
+    if report.workload != own.workload:
+        return (
+            f"{report.task} has another workload file ({workload}) than the chief; give all tasks the same file, and "
+            "start the job again if it was changed meanwhile"
+        )
+    for package, version in own.versions.items():
+        if report.versions.get(package) != version:
+            theirs = report.versions.get(package)
+            return f"{report.task} has {package} {theirs}, the chief {version}; use one image for all tasks"
+    return None

@@ -1,0 +1,133 @@
+"""Failure policy: what a failure means for the job. It decides; the rendezvous acts.
+
+re-form           all tasks form a new generation, from the newest checkpoint
+restart alone     the task's own supervisor replaces its child; the others continue
+end               the job fails, with an exit code and a message
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from trainer.job.errors import Exit
+from trainer.job.names import TaskType
+from trainer.job.spec import JobSpec
+from trainer.protocol.reports import Report, failure_code
+from trainer.supervisor.progress import Progress
+
+
+@dataclass(frozen=True)
+class Decision:
+    note: str = ""
+    """An event for the job's log, or empty."""
+    re_form: bool = False
+    end: tuple[Exit, str] | None = None
+    """Exit code and message with which the job fails."""
+
+
+def restarts_alone(spec: JobSpec, task_type: TaskType | str) -> bool:
+    """Whether the loss of such a task leaves the generation running: the coordinator gives its work to others."""
+    return spec.strategy == "parameter_server" and task_type == "worker"
+
+
+@dataclass
+class FailurePolicy:
+    """Decides by the spec and by what failed before."""
+
+    spec: JobSpec
+    evaluators: list[str]
+    last_loss: str = "unknown"
+    task_lost: bool = False
+    """Whether a task of this generation was lost for another reason than a lost peer."""
+    blame_refuted: bool = False
+    """Whether the previous generation ended with an error that a lost peer causes, though none was lost."""
+    lives_without_step: dict[str, int] = field(default_factory=dict)
+    """Of a task that restarts alone: lives in a row, the present one included, without a step of its own."""
+
+    def lost(self, name: str, reason: str, *, ended: bool = True) -> Decision:
+        """A task was lost; `ended` is False if it is only silent, so that its child may still be alive."""
+        self.last_loss = f"{name} lost ({reason})"
+        if name in self.evaluators:
+            return Decision(f"{self.last_loss}; nobody waits for it")
+        if not self.restarts_alone(name):
+            return Decision(f"{self.last_loss}, re-forming", re_form=True)
+        note = f"{self.last_loss}; the others go on"
+        if not ended:
+            return Decision(note)
+        lives = self.lives_without_step.get(name, 1)
+        self.lives_without_step[name] = lives + 1
+        if lives > self.spec.max_restarts:
+            times = f"{name} was lost {lives} times in a row without a step (max_restarts)"
+            return Decision(note, end=(Exit.GAVE_UP, f"{times}; last: {reason}"))
+        return Decision(note)
+
+    def stepped(self, names: Iterable[str]) -> None:
+        """These tasks made a step of their own."""
+        self.lives_without_step |= dict.fromkeys(names, 0)
+
+    def leaves(self, report: Report) -> Decision:
+        """A task was asked to stop, and its child no longer runs."""
+        self.task_lost = True
+        # After a stop that all agreed on, the chief's child still saves what they trained.
+        agreed = bool(report.status.get("stopped_well"))
+        if agreed or self.restarts_alone(report.task) or report.task in self.evaluators:
+            return Decision()
+        return Decision(f"{report.task} was told to stop, re-forming", re_form=True)
+
+    def failed(self, report: Report) -> Decision | None:
+        """Whether a task reports a failure that would come again wherever it runs, and so ends the job."""
+        if report.failure is None or report.blames_peer or report.task in self.evaluators:
+            return None
+        return _failure(report.task, *report.failure)
+
+    def stalled(self) -> Decision:
+        """The deadline for a new step passed."""
+        self.last_loss = f"no new step for {self.spec.deadlines.progress:g} s (deadlines.progress)"
+        return Decision(self.last_loss, re_form=True)
+
+    def evaluation_overdue(self, chief: str) -> Decision:
+        seconds = self.spec.deadlines.evaluation
+        return Decision(
+            end=(
+                Exit.EVALUATION,
+                f"{chief}: the final evaluation and export took longer than {seconds:g} s (deadlines.evaluation); the "
+                "trained checkpoint is kept: mend data('test') or evaluate(), or raise the deadline, and the same "
+                "command evaluates it",
+            )
+        )
+
+    def before_forming(self, reports: Iterable[Report], generation: int, progress: Progress) -> Decision | None:
+        """Why no further generation is formed; None if one is.
+
+        Args:
+            reports: of all required tasks.
+            generation: the one before.
+        """
+        without = progress.generations_without_progress
+        if without > self.spec.max_restarts:
+            gave_up = f"{without} generations without a new step (max_restarts)"
+            return Decision(end=(Exit.GAVE_UP, f"{gave_up}; last: {self.last_loss}"))
+        if repeated := self._repeated_failure(reports, generation, without):
+            return repeated
+        self.task_lost = False
+        return None
+
+    def _repeated_failure(self, reports: Iterable[Report], generation: int, without_progress: int) -> Decision | None:
+        """An error that a lost peer causes, and that repeats without a new step while no peer is lost, is the task's
+        own. Once may be the network."""
+        own = [r for r in reports if r.lost and r.lost == generation and r.blames_peer and r.failure]
+        if self.task_lost or not own:
+            self.blame_refuted = False
+            return None
+        if self.blame_refuted and without_progress and (failure := own[0].failure):
+            return _failure(own[0].task, failure[0], f"{failure[1]} (twice, and no other task was lost)")
+        self.blame_refuted = True
+        return None
+
+    def restarts_alone(self, name: str) -> bool:
+        return restarts_alone(self.spec, name.partition(":")[0])
+
+
+def _failure(name: str, code: int, text: str) -> Decision:
+    return Decision(end=(failure_code(code), f"{name}: {text}"))

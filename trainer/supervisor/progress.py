@@ -1,0 +1,47 @@
+"""Progress watch: the newest step of the chief's child, when it changed, and whether a generation gets anywhere."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from trainer.job.spec import Deadlines
+
+
+@dataclass
+class Progress:
+    """Distinguishes a crash that repeats from several different ones. Survives the chief's restarts."""
+
+    step: int = 0
+    """The highest ever reached, over all generations."""
+    generations_without_progress: int = 0
+    """Generations in a row, the present one included, that did not exceed it."""
+
+
+@dataclass
+class ProgressWatch:
+    """What the chief's child reports, and since when it has been unchanged."""
+
+    progress: Progress
+    since: float
+    """When `step` or `finishing` changed last, or the generation formed."""
+    step: int = 0
+    finishing: bool = False
+    """Whether the training is over, and the final evaluation and export run."""
+    worker_steps: dict[str, Any] = field(default_factory=dict)
+
+    def update(self, status: dict[str, Any], resume_step: int, now: float) -> list[str]:
+        """Takes the status of the chief's child; returns the ps-workers that made a step since the last one."""
+        step, finishing = status.get("step") or 0, bool(status.get("finishing"))
+        if (step, finishing) != (self.step, self.finishing):
+            self.step, self.finishing, self.since = step, finishing, now
+            if step > max(self.progress.step, resume_step):
+                self.progress.step, self.progress.generations_without_progress = step, 0
+        steps = {name: row.get("step") for name, row in (status.get("workers") or {}).items()}
+        stepped = [name for name, step in steps.items() if step != self.worker_steps.get(name)]
+        self.worker_steps |= steps
+        return stepped
+
+    def overdue(self, deadlines: Deadlines, now: float) -> bool:
+        """Whether the deadline has passed: deadlines.evaluation while finishing, deadlines.progress before."""
+        return now - self.since > (deadlines.evaluation if self.finishing else deadlines.progress)
