@@ -155,7 +155,7 @@ NO_TENSORFLOW = --no-emit-package tensorflow
 
 .PHONY: lock
 lock: setup ## renew all lock files from pyproject.toml (UPGRADE=--upgrade: the newest versions)
-	$(COMPILE) --python-version 3.10 $(NO_TENSORFLOW) --extra cpu --extra legacy --extra deploy --extra dev \
+	$(COMPILE) --python-version 3.10 $(NO_TENSORFLOW) --extra cpu --extra legacy --extra deploy --extra dev --extra docs \
 	  --output-file requirements.lock pyproject.toml
 	$(COMPILE) $(FOR_IMAGES) $(FOR_TRAINING) $(NO_TENSORFLOW) --extra cpu --extra legacy \
 	  --output-file images/requirements-cpu.lock pyproject.toml

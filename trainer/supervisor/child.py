@@ -32,7 +32,7 @@ _FAST = {
     "MALLOC_TRIM_THRESHOLD_": str(2**32),
     "MALLOC_TOP_PAD_": str(2**26),
 }
-"""What TensorFlow and glibc read at a process's start; a variable of the user's own goes first (DECISIONS 23)."""
+"""What TensorFlow and glibc read at a process's start; a variable of the user's own goes first (decision 23)."""
 
 
 class Child:

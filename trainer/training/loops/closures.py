@@ -68,7 +68,7 @@ def make_closure(setup: Setup, strategy: Any, trainable: Trainable, counters: Co
 
         return tf.cond(ticket > counters.last, lambda: (False, done, bad, sums), train)
 
-    # autograph=False: converting this and the data set's function took 1.2 s of every start (DECISIONS 12).
+    # autograph=False: converting this and the data set's function took 1.2 s of every start (decision 12).
     @tf.function(autograph=False)
     def closure(iterator: Any) -> None:
         # Not inside a branch: a value that differs per worker can only be captured at the top (2.21).

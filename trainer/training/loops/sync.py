@@ -165,7 +165,7 @@ def _make_call(strategy: Any, setup: Setup, trainable: Trainable, channel: Chann
 
     threading.Thread(target=follow, daemon=True).start()
 
-    # autograph=False: converting this and what it calls took 0.5 s of every recovery (DECISIONS 12).
+    # autograph=False: converting this and what it calls took 0.5 s of every recovery (decision 12).
     @tf.function(autograph=False)
     def call(iterator: Any, count: Any, pace: Any) -> Any:
         def one(i: Any, losses: Any, applied: Any, sums: Any) -> Any:
