@@ -16,17 +16,8 @@ PEERS_STAMP := .venv-peers/.installed
 TENSORBOARD := $(shell grep -om1 'tensorboard==[^"]*' pyproject.toml)
 SHELL_SCRIPTS := $(wildcard scripts/*.sh images/*.sh .ci/run)
 
-# A checkout beside a folder of shared data finds MNIST there; elsewhere it is downloaded and checked.
-ifneq ($(wildcard ../shared/data/.),)
-export TRAINER_DATA_DIR ?= $(abspath ../shared/data)
-endif
-
-# A build that reaches the package index only with this machine's network and certificates, and a node image that was
-# built here, for no image registry is reached.
-ifneq ($(wildcard ../shared/ci/setup),)
-export BUILD_FLAGS ?= --network=host --secret id=ca,src=/etc/ssl/certs/ca-certificates.crt
-export KIND_NODE_IMAGE ?= kindest/node:v1.34.4
-endif
+# Settings of the machines of our continuous integration; elsewhere none is needed.
+-include .ci/machine.mk
 
 .PHONY: help
 help: ## list the targets
@@ -91,6 +82,13 @@ bench-compose: setup image-cpu ## measure a job across containers: sizes, start,
 .PHONY: bench-kind
 bench-kind: setup image-cpu ## measure a job across pods beside local processes: first step, rate, end
 	scripts/kind.sh run $(BIN)/python tests/bench/kubernetes.py
+
+.PHONY: wheel
+wheel: setup ## build dist/trainer-VERSION-py3-none-any.whl
+# setuptools would pack what it finds in build/, also modules that are gone.
+	rm -rf build dist
+	$(BIN)/uv build --wheel --no-build-isolation --offline --quiet
+	@ls dist/*.whl
 
 .PHONY: images
 images: image-cpu image-cuda image-tensorboard ## build the images trainer:cpu, trainer:cuda, trainer:tensorboard
@@ -169,5 +167,5 @@ golden: setup ## rewrite the expected texts of tests/golden; read the diff befor
 
 .PHONY: clean
 clean: ## remove .venv, .venv-peers and all caches; what was trained, in runs/, stays
-	rm -rf $(VENV) .venv-peers build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .venv-peers build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,3 +1,3 @@
 """Distributed TensorFlow training that deploys: one job spec, real processes, containers and pods."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 READER_GONE = 141
 """What a shell reports for a program that SIGPIPE ended (128 + 13)."""
+DEPLOY_PACKAGES = ("docker", "jinja2", "kubernetes")
+"""What the extra `deploy` brings, imported by the commands that need it."""
 
 _EXAMPLES = """\
 examples:
@@ -46,6 +48,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             import traceback
 
             traceback.print_exc()
+        if isinstance(error, ModuleNotFoundError) and (package := str(error.name).partition(".")[0]) in DEPLOY_PACKAGES:
+            return _tell([f"{package}: is not installed; pip install 'trainer[deploy]'"], Exit.USER)
         text = " ".join(str(error).split())
         return _tell([f"internal error: {type(error).__name__}: {text}; please report it"], Exit.BUG)
     return code

@@ -32,6 +32,7 @@ def main() -> int:
     if (code := restart_guard.again(log)) is not None:
         return int(code)
     try:
+        preflight.check_tensorflow()
         preflight.check_secrets(spec)
         workload.check(spec)
         code = asyncio.run(_run(Agent(spec, task, log, job_secret)))

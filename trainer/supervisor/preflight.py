@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import socket
 import tempfile
@@ -20,6 +21,16 @@ def control_address(task: Task) -> tuple[str | None, int]:
     host, tf_port = task.address or (task.control_address(*task.chief)[0], TF_PORT)
     port = os.environ.get(environment.CONTROL_PORT) if task.type == "evaluator" else None
     return (host if is_loopback(host) else None), int(port) if port else control_port(tf_port)
+
+
+def check_tensorflow() -> None:
+    """A machine that only renders and submits has none.
+
+    Raises:
+        UserError: TensorFlow is not installed.
+    """
+    if importlib.util.find_spec("tensorflow") is None:
+        raise UserError("tensorflow: is not installed; pip install 'trainer[cpu]'")
 
 
 def check_tensorflow_port(task: Task) -> None:

@@ -1,0 +1,11 @@
+# Included by the Makefile. A checkout beside a folder of shared data finds MNIST there; elsewhere it is downloaded and checked.
+ifneq ($(wildcard ../shared/data/.),)
+export TRAINER_DATA_DIR ?= $(abspath ../shared/data)
+endif
+
+# A build that reaches the package index only with this machine's network and certificates, and a node image that was
+# built here, for no image registry is reached.
+ifneq ($(wildcard ../shared/ci/setup),)
+export BUILD_FLAGS ?= --network=host --secret id=ca,src=/etc/ssl/certs/ca-certificates.crt
+export KIND_NODE_IMAGE ?= kindest/node:v1.34.4
+endif
