@@ -320,7 +320,7 @@ def _derived(spec: JobSpec) -> list[tuple[str, ...]]:
         rows.append(("api", f"{spec.api}{keras}"))
     rows.append(("workload", spec.workload))
     rows += [(f"settings.{key}", str(value)) for key, value in spec.settings.items()]
-    rows += [("job name", f"/job:{spec.job_name}")] if spec.strategy == "graph" else _training(spec)
+    rows += _training(spec) if spec.traits.trains else [("job name", f"/job:{spec.job_name}")]
     return [*rows, ("model_dir", spec.directory)]
 
 
@@ -341,4 +341,4 @@ def _training(spec: JobSpec) -> list[tuple[str, str]]:
         ("per-replica batch", str(per_replica)),
         ("epochs", str(train.epochs)) if train.epochs else ("steps", str(train.steps or DEFAULT_STEPS)),
     ]
-    return rows if spec.api == "keras_fit" else [*rows, ("learning rate", rate)]
+    return rows if spec.api_traits.uses_fit else [*rows, ("learning rate", rate)]

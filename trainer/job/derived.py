@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 from trainer.job.names import TaskType
 from trainer.job.spec import JobSpec
 
 DEFAULT_STEPS = 1000
-ONE_TASK = ("mirrored", "central_storage", "one_device", "tpu")
-"""Strategies whose replicas are the devices of one task."""
-COORDINATED = ("parameter_server", "graph")
-"""Strategies whose chief sends graphs to its workers, and computes nothing itself."""
-TF_KERAS_FITS = ("multi_worker_mirrored", "parameter_server", "central_storage")
-"""Under these Keras 3's fit fails (keras#20585, keras#18624, AggregatingVariable), and that of tf_keras works."""
 # https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity/
 _BYTES = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
 
@@ -38,14 +33,19 @@ def rate_rule(spec: JobSpec, counts: dict[TaskType, int]) -> str | None:
 
 def replicas_in_sync(spec: JobSpec, counts: dict[TaskType, int]) -> int:
     """Model copies whose gradients make one step (`num_replicas_in_sync`), for a cluster of these counts."""
-    if spec.strategy in ("parameter_server", "one_device", "graph"):
+    if spec.traits.replicas == "one":
         return 1
-    if spec.strategy == "tpu":
+    if spec.traits.replicas == "cores":
         return spec.tpu.cores
     if spec.devices is not None:
         return len(spec.devices)
     worker = spec.tasks.worker
-    return (counts.get("chief", 0) + counts.get("worker", 0)) * (worker.gpus or worker.cpu_devices)
+    return computing_tasks(spec, counts) * (worker.gpus or worker.cpu_devices)
+
+
+def computing_tasks(spec: JobSpec, counts: Mapping[TaskType, int]) -> int:
+    """Tasks that compute while the job trains: the workers, and a chief that is no coordinator."""
+    return counts.get("worker", 0) + (0 if spec.traits.coordinated else counts.get("chief", 0))
 
 
 def batch_sizes(spec: JobSpec, counts: dict[TaskType, int]) -> tuple[int, int]:
@@ -59,12 +59,23 @@ def batch_sizes(spec: JobSpec, counts: dict[TaskType, int]) -> tuple[int, int]:
 
 def is_server(spec: JobSpec, task_type: str) -> bool:
     """Whether such a task only serves graphs that its chief sends: no TensorFlow in Python is needed."""
-    return spec.strategy in COORDINATED and task_type in ("ps", "worker")
+    return task_type in spec.traits.servers
+
+
+def restarts_alone(spec: JobSpec, task_type: str) -> bool:
+    """Whether the child of such a task may die without the others being restarted."""
+    return task_type == "evaluator" or task_type in spec.traits.restart_alone
+
+
+def steps_are_ours(spec: JobSpec) -> bool:
+    """Whether a loop of ours makes the steps, and not the workload's fit() or compute(): it can stop after any step,
+    and be resumed there."""
+    return spec.traits.trains and not spec.api_traits.uses_fit
 
 
 def uses_tf_keras(spec: JobSpec) -> bool:
     """Whether tf.keras has to be tf_keras (Keras 2) in this job, and not Keras 3."""
-    return spec.api == "keras_fit" and spec.strategy in TF_KERAS_FITS
+    return spec.api_traits.uses_fit and spec.traits.fits_with_tf_keras
 
 
 def learning_rate(spec: JobSpec, counts: dict[TaskType, int]) -> float:

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 from typing import NamedTuple
 
-from trainer.job.derived import DEFAULT_STEPS, ONE_TASK, batch_rule, rate_rule
+from trainer.job.derived import DEFAULT_STEPS, batch_rule, rate_rule
+from trainer.job.fields import Strict
 from trainer.job.names import DNS_LABEL, MAX_DNS_LABEL, container_address, host_name
 from trainer.job.spec import JobSpec
+from trainer.job.strategies import names
 
 LONGEST_VARIABLE = 128 * 1024
 """Bytes of an environment variable with its name: MAX_ARG_STRLEN of Linux, with 4 KiB pages (execve(2))."""
 
 OUR_VARIABLES = ("TF_CONFIG", "TASK_INDEX")
-
-IMPLEMENTATIONS = {
-    "multi_worker_mirrored": ("auto", "ring", "nccl"),
-    "mirrored": ("auto", "nccl", "hierarchical_copy", "reduction_to_one_device"),
-}
-"""Of the all-reduce, by strategy; the others have no choice."""
 
 
 class Problem(NamedTuple):
@@ -58,24 +55,27 @@ def _name_problems(spec: JobSpec) -> list[Problem]:
 
 def _task_problems(spec: JobSpec) -> list[Problem]:
     problems: list[Problem] = []
-    counts = spec.tasks.counts()
+    row, counts = spec.traits, spec.tasks.counts()
     for single in ("chief", "evaluator"):
         if counts.get(single, 1) > 1:
             rule = f"there is at most one {single}; set 1"
             problems.append(Problem(f"tasks.{single}.replicas", counts[single], rule))
-    if spec.strategy == "parameter_server" and "ps" not in counts:
-        problems.append(Problem("tasks.ps", None, "parameter_server needs at least one ps; add ps: 1"))
-    if spec.strategy != "parameter_server" and "ps" in counts:
-        why = " (TensorFlow would wait for it for ever)" if spec.strategy == "multi_worker_mirrored" else ""
+    for server in row.servers:
+        if server not in counts:
+            rule = f"{spec.strategy} needs at least one {server}; add {server}: 1"
+            problems.append(Problem(f"tasks.{server}", None, rule))
+    if "ps" in counts and "ps" not in row.servers:
+        why = " (TensorFlow would wait for it for ever)" if row.collective else ""
         rule = f"{spec.strategy} has no ps{why}; remove tasks.ps"
         problems.append(Problem("tasks.ps", counts["ps"], rule, ("strategy",)))
-    if spec.strategy == "graph" and "evaluator" in counts:
-        rule = "a graph job has no checkpoints to evaluate; remove tasks.evaluator"
+    if "evaluator" in counts and not row.trains:
+        rule = f"a {spec.strategy} job has no checkpoints to evaluate; remove tasks.evaluator"
         problems.append(Problem("tasks.evaluator", counts["evaluator"], rule, ("strategy",)))
     if spec.job_name == "chief":
         problems.append(Problem("job_name", spec.job_name, "is the client's own name; choose another"))
-    if spec.strategy in ONE_TASK:
-        rule = f"{spec.strategy} trains in one task, on its devices; for several tasks use multi_worker_mirrored"
+    if row.one_task:
+        several = names(lambda other: other.collective)
+        rule = f"{spec.strategy} trains in one task, on its devices; for several tasks use {several}"
         if counts["worker"] > 1:
             problems.append(Problem("tasks.worker.replicas", counts["worker"], rule, ("strategy",)))
         if "chief" in counts:
@@ -85,12 +85,11 @@ def _task_problems(spec: JobSpec) -> list[Problem]:
 
 def _device_problems(spec: JobSpec) -> list[Problem]:
     problems: list[Problem] = []
-    worker, chief = spec.tasks.worker, spec.tasks.chief
-    if spec.strategy == "parameter_server" and worker.gpus > 1:
-        # keras#18624: variables without aggregation fail with several replicas per ps-worker.
+    row, worker, chief = spec.traits, spec.tasks.worker, spec.tasks.chief
+    if row.one_gpu and worker.gpus > 1:
         rule = "a ps-worker trains on at most one GPU; use more workers"
         problems.append(Problem("tasks.worker.gpus", worker.gpus, rule))
-    if spec.strategy == "multi_worker_mirrored" and chief is not None:
+    if row.collective and chief is not None:
         for key in ("gpus", "cpu_devices"):
             mine, theirs = getattr(chief, key), getattr(worker, key)
             if mine != theirs:
@@ -99,29 +98,26 @@ def _device_problems(spec: JobSpec) -> list[Problem]:
     if spec.devices is not None:
         problems += _chosen_device_problems(spec, spec.devices)
     implementation = spec.communication.implementation
-    known = IMPLEMENTATIONS.get(spec.strategy, ("auto",))
-    if implementation not in known:
-        rule = f"{spec.strategy} knows {', '.join(known)}"
+    if implementation not in row.all_reduces:
+        rule = f"{spec.strategy} knows {', '.join(row.all_reduces)}"
         problems.append(Problem("communication.implementation", implementation, rule, ("strategy",)))
-    elif implementation == "nccl" and spec.strategy == "mirrored" and not worker.gpus:
+    elif implementation == "nccl" and row.one_task and not worker.gpus:
         rule = "NCCL is for GPUs; set tasks.worker.gpus, or hierarchical_copy or reduction_to_one_device"
         problems.append(Problem("communication.implementation", implementation, rule, ("tasks.worker",)))
-    packed = spec.communication.bytes_per_pack
-    if packed is not None and spec.strategy != "multi_worker_mirrored":
-        rule = "is for multi_worker_mirrored; remove it"
+    packed, peers = spec.communication.bytes_per_pack, names(lambda other: other.collective)
+    if packed is not None and not row.collective:
+        rule = f"is for {peers}; remove it"
         problems.append(Problem("communication.bytes_per_pack", packed, rule, ("strategy",)))
-    if spec.communication.gradients != "float32" and (
-        spec.strategy != "multi_worker_mirrored" or spec.api == "keras_fit"
-    ):
-        rule = "is for multi_worker_mirrored, and not for fit, which adds up gradients itself; remove it"
+    if spec.communication.gradients != "float32" and (not row.collective or spec.api_traits.uses_fit):
+        rule = f"is for {peers}, and not for fit, which adds up gradients itself; remove it"
         problems.append(Problem("communication.gradients", spec.communication.gradients, rule, ("strategy", "api")))
     return problems
 
 
 def _chosen_device_problems(spec: JobSpec, devices: list[str]) -> list[Problem]:
     needs = ("strategy", "tasks.worker")
-    if spec.strategy not in ("mirrored", "central_storage", "one_device"):
-        rule = "is for mirrored, central_storage and one_device; the others use all devices of a task"
+    if not spec.traits.chooses_devices:
+        rule = f"is for {names(lambda other: other.chooses_devices)}; the others use all devices of a task"
         return [Problem("devices", devices, rule, needs)]
     worker = spec.tasks.worker
     there = [f"GPU:{i}" for i in range(worker.gpus)] + [f"CPU:{i}" for i in range(worker.cpu_devices)]
@@ -130,8 +126,8 @@ def _chosen_device_problems(spec: JobSpec, devices: list[str]) -> list[Problem]:
         return [Problem("devices", devices, rule, needs)]
     if len(set(devices)) < len(devices) or len({device[:3] for device in devices}) > 1:
         return [Problem("devices", devices, "must be different devices of one kind")]
-    if spec.strategy == "one_device" and len(devices) > 1:
-        return [Problem("devices", devices, "one_device computes on one; name one, or use mirrored", needs)]
+    if spec.traits.replicas == "one" and len(devices) > 1:
+        return [Problem("devices", devices, f"{spec.strategy} computes on one; name one, or use mirrored", needs)]
     return []
 
 
@@ -156,24 +152,19 @@ def _train_problems(spec: JobSpec) -> list[Problem]:
 def _api_problems(spec: JobSpec) -> list[Problem]:
     problems: list[Problem] = []
     train = spec.train
-    if spec.strategy == "graph" and spec.api != "loop":
-        rule = "a graph job trains nothing by an API; remove it, or choose another strategy"
+    if not spec.traits.trains and spec.api != type(spec).model_fields["api"].default:
+        rule = f"a {spec.strategy} job trains nothing by an API; remove it, or choose another strategy"
         problems.append(Problem("api", spec.api, rule, ("strategy",)))
-    if spec.api == "keras_fit":
-        for key in ("optimizer", "learning_rate", "learning_rates", "learning_rate_scaling", "steps_per_call"):
-            if getattr(train, key) != type(train).model_fields[key].default:
-                rule = "under keras_fit that is said in the workload's model.compile; remove it"
-                problems.append(Problem(f"train.{key}", getattr(train, key), rule, ("api",)))
+    for path, rule in spec.api_traits.refuses.items():
+        *section, key = path.split(".")
+        part: Strict = functools.reduce(getattr, section, spec)
+        if (value := getattr(part, key)) != type(part).model_fields[key].default:
+            problems.append(Problem(path, value, rule, ("api",)))
+    if spec.api_traits.uses_fit:
         steps, epoch = train.steps or DEFAULT_STEPS, train.checkpoint_steps
         if train.epochs is None and steps > epoch and steps % epoch:
-            rule = f"keras_fit saves after each train.checkpoint_steps={epoch}; make it a multiple, or give epochs"
+            rule = f"{spec.api} saves after each train.checkpoint_steps={epoch}; make it a multiple, or give epochs"
             problems.append(Problem("train.steps", steps, rule, ("api", "train.checkpoint_steps", "train.epochs")))
-    if spec.api == "train_and_evaluate":
-        rule = "under train_and_evaluate the workload's input_fn brings the data; remove it"
-        if train.epochs is not None:
-            problems.append(Problem("train.epochs", train.epochs, f"{rule}, and give steps", ("api",)))
-        if spec.dataset is not None:
-            problems.append(Problem("dataset", spec.dataset, rule, ("api",)))
     return problems
 
 

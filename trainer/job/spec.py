@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, GetPydanticSchema
+from pydantic_core import core_schema
 
 from trainer.job.fields import Count, Positive, Quantity, Replicas, Strict, Text, Value
 from trainer.job.kubernetes import Kubernetes, Name, Variable
 from trainer.job.names import TASK_TYPES, TaskType
-
-Strategy = Literal[
-    "parameter_server", "multi_worker_mirrored", "mirrored", "central_storage", "one_device", "tpu", "graph"
-]
-Api = Literal["loop", "keras_fit", "train_and_evaluate"]
+from trainer.job.strategies import APIS, STRATEGIES, Api, Strategy
 
 OUR_IMAGES = {"trainer:cpu": "cpu", "trainer:cuda": "cuda"}
 """The images of images/Dockerfile, by its targets."""
+
+
+def _name_in(table: Mapping[str, object]) -> GetPydanticSchema:
+    """What a Literal of a table's keys is."""
+    return GetPydanticSchema(lambda _source, _handler: core_schema.literal_schema(list(table)))
 
 
 def _group_from_count(value: Any) -> Any:
@@ -158,9 +161,9 @@ class JobSpec(Strict):
 
     name: str
     """RFC 1035 label; names every container, pod and the default model_dir."""
-    strategy: Strategy
+    strategy: Annotated[str, _name_in(STRATEGIES)]
     """mirrored, central_storage, one_device and tpu train in one task; graph runs a workload's compute()."""
-    api: Api = "loop"
+    api: Annotated[str, _name_in(APIS)] = "loop"
     """Who trains: our loop, the workload's compile and fit, or its input_fn, train spec and eval spec."""
     workload: Text = "mnist"
     """One of ours (mnist, digits; for graph sum, mean, ...), or a Python file, relative to the spec."""
@@ -190,6 +193,14 @@ class JobSpec(Strict):
     """Generations in a row that may end without a new step."""
     deadlines: Deadlines = Deadlines()
     kubernetes: Kubernetes = Kubernetes()
+
+    @property
+    def traits(self) -> Strategy:
+        return STRATEGIES[self.strategy]
+
+    @property
+    def api_traits(self) -> Api:
+        return APIS[self.api]
 
     @property
     def container_image(self) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from trainer.job.derived import COORDINATED, ONE_TASK, batch_rule
+from trainer.job.derived import batch_rule
 from trainer.job.errors import UserError
 from trainer.job.names import (
     TASK_TYPES,
@@ -101,8 +101,12 @@ def tasks_of(
 
 def graph_cluster(spec: JobSpec, task: Task) -> Cluster:
     """The cluster as TensorFlow is told it: a graph job's workers are `/job:NAME`, as its spec says."""
-    name = spec.job_name if spec.strategy == "graph" else "worker"
-    return {name if task_type == "worker" else task_type: where for task_type, where in task.cluster.items()}
+    return {job_of(spec, task_type): addresses for task_type, addresses in task.cluster.items()}
+
+
+def job_of(spec: JobSpec, task_type: str) -> str:
+    """The NAME in /job:NAME of such tasks."""
+    return spec.job_name if task_type == "worker" and not spec.traits.trains else task_type
 
 
 def from_environment(spec: JobSpec, environ: Mapping[str, str] = os.environ) -> Task:
@@ -137,7 +141,7 @@ def _with_a_chief(config: dict[str, Any], spec: JobSpec) -> tuple[dict[str, Any]
     """
     cluster, task = config["cluster"], config.get("task")
     workers = cluster.get("worker")
-    if spec.strategy not in COORDINATED or "chief" in cluster or not isinstance(workers, list) or len(workers) < 2:
+    if not spec.traits.coordinated or "chief" in cluster or not isinstance(workers, list) or len(workers) < 2:
         return config, None
     cluster = {"chief": workers[:1], **cluster, "worker": workers[1:]}
     given = None
@@ -163,11 +167,12 @@ def _cluster_problems(cluster: dict[str, Any], spec: JobSpec) -> list[str]:
                 problems.append(f"cluster.chief: {len(addresses)} addresses: there is at most one chief")
     if "worker" not in cluster and "chief" not in cluster:
         problems.append("cluster: has neither chief nor worker")
-    if spec.strategy != "parameter_server" and "ps" in cluster:
+    row = spec.traits
+    if "ps" in cluster and "ps" not in row.servers:
         problems.append(f"cluster.ps: {spec.strategy} has no ps (TensorFlow would wait for it for ever)")
-    needed = {"parameter_server": ("chief", "worker", "ps"), "graph": ("chief", "worker")}
-    problems += [f"cluster.{t}: {spec.strategy} needs one" for t in needed.get(spec.strategy, ()) if t not in cluster]
-    if spec.strategy in ONE_TASK and sum(isinstance(a, list) and len(a) for a in cluster.values()) > 1:
+    needed = ("chief", *row.servers) if row.coordinated else ()
+    problems += [f"cluster.{t}: {spec.strategy} needs one" for t in needed if t not in cluster]
+    if row.one_task and sum(isinstance(a, list) and len(a) for a in cluster.values()) > 1:
         problems.append(f"cluster: {spec.strategy} trains in one task; multi_worker_mirrored trains in several")
     return problems
 

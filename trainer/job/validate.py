@@ -9,10 +9,10 @@ from typing import Any, get_args
 from pydantic import BaseModel, ValidationError
 
 from trainer.job import rules
-from trainer.job.derived import COORDINATED
 from trainer.job.messages import nearest
 from trainer.job.rules import Problem
 from trainer.job.spec import JobSpec
+from trainer.job.strategies import STRATEGIES
 
 
 def validate(data: dict[str, Any]) -> tuple[JobSpec | None, list[Problem]]:
@@ -41,8 +41,8 @@ def validate(data: dict[str, Any]) -> tuple[JobSpec | None, list[Problem]]:
 def _with_chief(data: dict[str, Any]) -> dict[str, Any]:
     """A coordinated strategy has a chief. Left out of the cluster, TensorFlow invents localhost:random for it, which no
     other container can reach (eager/remote.py)."""
-    tasks = data.get("tasks", {})
-    if data.get("strategy") not in COORDINATED or not isinstance(tasks, dict) or tasks.get("chief") is not None:
+    tasks, coordinated = data.get("tasks", {}), [name for name, row in STRATEGIES.items() if row.coordinated]
+    if data.get("strategy") not in coordinated or not isinstance(tasks, dict) or tasks.get("chief") is not None:
         return data
     return {**data, "tasks": {**tasks, "chief": {"replicas": 1}}}
 

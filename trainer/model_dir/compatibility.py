@@ -37,10 +37,10 @@ def key(spec: JobSpec, counts: dict[TaskType, int], digest: str | None) -> dict[
         "settings": spec.settings,
         "strategy": spec.strategy,
     }
-    if spec.strategy == "graph":
+    if not spec.traits.trains:
         return {**of_any, "tasks.worker": counts.get("worker")}
     train = spec.train
-    one_epoch = spec.api == "keras_fit" and train.epochs is None
+    one_epoch = spec.api_traits.uses_fit and train.epochs is None
     return {
         **of_any,
         "api": spec.api,

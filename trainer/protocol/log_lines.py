@@ -8,7 +8,7 @@ import traceback
 from typing import TextIO
 
 from trainer import host
-from trainer.job.derived import batch_sizes
+from trainer.job.derived import batch_sizes, computing_tasks
 from trainer.job.messages import digits
 from trainer.job.spec import JobSpec
 from trainer.job.tf_config import Task
@@ -28,12 +28,11 @@ def here_line(spec: JobSpec, task: Task, versions: dict[str, str]) -> str:
 def start_line(spec: JobSpec, task: Task, replicas_in_sync: int, step: int) -> str:
     """What N tasks that train alone could not print: tests and people look at this line."""
     counts = task.counts
-    if spec.strategy == "graph":
-        return f"task={task.name} strategy=graph job_name={spec.job_name} servers={counts['worker']}"
+    if not spec.traits.trains:
+        return f"task={task.name} strategy={spec.strategy} job_name={spec.job_name} servers={counts['worker']}"
     global_batch, per_replica = batch_sizes(spec, counts)
-    workers = counts.get("worker", 0) + (counts.get("chief", 0) if "ps" not in counts else 0)
     return (
-        f"task={task.name} strategy={spec.strategy} workers={workers} ps={counts.get('ps', 0)} "
+        f"task={task.name} strategy={spec.strategy} workers={computing_tasks(spec, counts)} ps={counts.get('ps', 0)} "
         f"replicas_in_sync={replicas_in_sync} global_batch={global_batch} per_replica={per_replica} resume_step={step}"
     )
 

@@ -14,13 +14,12 @@ from typing import Any
 
 from trainer import host
 from trainer.job import environment, workload_file
-from trainer.job.derived import is_server
+from trainer.job.derived import is_server, restarts_alone, steps_are_ours
 from trainer.job.errors import UserError
 from trainer.job.spec import JobSpec
 from trainer.job.tf_config import Task
 from trainer.protocol.log_lines import say
 from trainer.protocol.reports import Reply, Report
-from trainer.supervisor import policy
 from trainer.supervisor.child import Child
 from trainer.supervisor.clock import ListeningClock
 from trainer.workloads import workload
@@ -105,7 +104,7 @@ class Agent:
         elif reply.phase == "running" and self.leaving_since is None:
             if child is None or child.generation != reply.generation:
                 await self.go(reply.generation, reply.resume_step)
-            elif not child.alive and self.restarts_alone():
+            elif not child.alive and restarts_alone(self.spec, self.task.type):
                 await self.go_again(reply)
         await self.look_after_children()
 
@@ -205,7 +204,7 @@ class Agent:
         self.reason = child.why_it_ended()
         if self.task.type == "evaluator":
             self.stillborn += 1
-        if not self.restarts_alone():
+        if not restarts_alone(self.spec, self.task.type):
             self.lost = child.generation
         if child.blames_peer:
             self.failure, self.blames_peer = child.failure, True
@@ -224,18 +223,12 @@ class Agent:
         if self._standby_failures == STANDBY_FAILURES:
             say(f"{self.task.name}: {STANDBY_FAILURES} standbys were lost in a row; training goes on without one")
 
-    def restarts_alone(self) -> bool:
-        """Whether this task's child may die without the others being restarted."""
-        return policy.restarts_alone(self.spec, self.task.type) or self.task.type == "evaluator"
-
     def _stopping_well(self, child: Child) -> bool:
         """A child that was asked to stop is left to save, until the deadline."""
         return self.leaving_since is not None and not self.stop_deadline_passed and self._has_something_to_save(child)
 
     def _has_something_to_save(self, child: Child) -> bool:
-        # fit saves at the end of an epoch only: there it goes on.
-        resumes_anywhere = self.spec.strategy != "graph" and self.spec.api != "keras_fit"
-        return bool(child.status.get("step")) and resumes_anywhere
+        return bool(child.status.get("step")) and steps_are_ours(self.spec)
 
     def _is_finishing(self) -> bool:
         return self.running is not None and bool(self.running.status.keys() & {"finishing", "trained"})

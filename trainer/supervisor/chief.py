@@ -332,7 +332,7 @@ class Chief:
         result = job_state.finished(self._directory)
         if not result:
             return {}
-        if self._spec.strategy != "graph":  # whose result is all that there is: it is computed anew
+        if self._spec.traits.trains:  # whose result is all that there is: it is computed anew
             job_state.refuse_another_jobs(result, self._spec, self._fits)
         elif compatibility.differences(result["fits"], self._fits, "result"):
             return {}
@@ -342,7 +342,7 @@ class Chief:
         return result
 
     def _is_result(self, result: dict[str, Any]) -> bool:
-        if self._spec.strategy == "graph":
+        if not self._spec.traits.trains:
             return "result" in result
         figures = [*result.get("test", {"": None}).values(), result.get("examples_per_second") or 0]
         # A figure of the user's may be NaN; an integer may be too large to print as a float.
@@ -352,7 +352,7 @@ class Chief:
     def _result(self, child: Child, result: dict[str, Any]) -> tuple[dict[str, Any], str]:
         """What result.json holds, and its figures as a line."""
         rendezvous = self._rendezvous
-        if self._spec.strategy == "graph":
+        if not self._spec.traits.trains:
             figures = {"result": result["result"]}
             own = result["result"].items()
             told = " ".join(

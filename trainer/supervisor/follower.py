@@ -6,6 +6,7 @@ import asyncio
 import time
 from typing import TYPE_CHECKING, Any
 
+from trainer.job.derived import restarts_alone
 from trainer.job.errors import Exit
 from trainer.job.tf_config import Task
 from trainer.model_dir import state as job_state
@@ -75,7 +76,7 @@ async def follow(agent: Agent, session: Any) -> Exit:
 def _end_child_without_tickets(agent: Agent, seconds: float) -> None:
     """The chief may have counted a ps-worker out, and given its steps to others: a new child has nothing left over."""
     child = agent.running
-    if child is not None and agent.task.type == "worker" and agent.restarts_alone():
+    if child is not None and agent.task.type in agent.spec.traits.restart_alone:
         child.kill(f"the chief heard nothing for {seconds:.0f} s")
 
 
@@ -101,4 +102,4 @@ def _may_leave(agent: Agent, reply: Reply) -> bool:
         return False
     child = agent.running
     over = reply.phase != "running" or child is None or not child.alive
-    return agent.restarts_alone() or over or agent.stop_deadline_passed
+    return restarts_alone(agent.spec, agent.task.type) or over or agent.stop_deadline_passed

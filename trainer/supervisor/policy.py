@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from trainer.job.derived import restarts_alone
 from trainer.job.errors import Exit
-from trainer.job.names import TaskType
 from trainer.job.spec import JobSpec
 from trainer.protocol.reports import Report, failure_code
 from trainer.supervisor.progress import Progress
@@ -24,11 +24,6 @@ class Decision:
     re_form: bool = False
     end: tuple[Exit, str] | None = None
     """Exit code and message with which the job fails."""
-
-
-def restarts_alone(spec: JobSpec, task_type: TaskType | str) -> bool:
-    """Whether the loss of such a task leaves the generation running: the coordinator gives its work to others."""
-    return spec.strategy == "parameter_server" and task_type == "worker"
 
 
 @dataclass
@@ -71,7 +66,7 @@ class FailurePolicy:
         self.task_lost = True
         # After a stop that all agreed on, the chief's child still saves what they trained.
         agreed = bool(report.status.get("stopped_well"))
-        if agreed or self.restarts_alone(report.task) or report.task in self.evaluators:
+        if agreed or self.restarts_alone(report.task):
             return Decision()
         return Decision(f"{report.task} was told to stop, re-forming", re_form=True)
 

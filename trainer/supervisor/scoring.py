@@ -42,7 +42,7 @@ async def score_last(agent: Agent, reply: Reply) -> Exit:
     """
     spec, name = agent.spec, agent.task.name
     why = await _attempts(agent, reply, score=True)
-    if why is not None and agent.leaving_since is None and spec.api == "train_and_evaluate":
+    if why is not None and agent.leaving_since is None and spec.api_traits.estimator:
         last = agent.running
         if last is None or last.failure is None:  # with one, the exporters did run
             left_out = await _attempts(agent, reply, score=False)

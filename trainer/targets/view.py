@@ -99,7 +99,7 @@ def summary(spec: JobSpec, check: str | None = None) -> str:
     rows = [*figures(read_result(spec)), ("result", str(_result_path(spec)))]
     if check is not None:
         tensorboard = shlex.join([program("tensorboard"), "--logdir", f"{spec.directory}/tensorboard"])
-        rows += zip(("next", ""), [check] if spec.strategy == "graph" else [tensorboard, check], strict=False)
+        rows += zip(("next", ""), [tensorboard, check] if spec.traits.trains else [check], strict=False)
     return "\n".join(["", *aligned(rows)])
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import gc
+import importlib
 import importlib.util
 import json
 import os
@@ -21,7 +22,7 @@ from typing import Any, Literal
 
 from trainer import host
 from trainer.job import environment, load, tf_config
-from trainer.job.derived import ONE_TASK, is_server, replicas_in_sync, uses_tf_keras
+from trainer.job.derived import is_server, replicas_in_sync, steps_are_ours, uses_tf_keras
 from trainer.job.errors import Exit, TrainerError, UserError
 from trainer.job.spec import JobSpec
 from trainer.job.tf_config import Task
@@ -55,31 +56,31 @@ def _run(spec: JobSpec, task: Task, channel: Channel) -> None:
         _warm(channel)
         _serve(spec, task, channel)
         return
-    if spec.strategy == "graph":
-        _compute(spec, task, channel)
-        return
     if uses_tf_keras(spec):
         _use_tf_keras(spec)
-    from trainer.training import task as training
+    if spec.traits.trains:
+        from trainer.training import task as training
 
-    training.prepare_process(spec, task)
-    loaded = _loader(spec, lambda: training.load(spec, task))
-    run: Any
+        training.prepare_process(spec, task)
+        loaded = _loader(spec, lambda: training.load(spec, task))
+    else:
+        from trainer.training.loops import graph_client
+        from trainer.workloads import workload
+
+        graph_client.prepare_process(spec, task)
+        loaded = _loader(spec, lambda: workload.load_graph(spec))
     if task.type == "evaluator":
-        from trainer.training.loops.evaluator import run
-
         # Outside the cluster: TensorFlow must not try to find this task in it.
         del os.environ["TF_CONFIG"]
-    elif spec.api == "keras_fit":
-        from trainer.training.loops.keras_fit import run
-    elif spec.strategy == "parameter_server":
-        from trainer.training.loops.parameter_server import run
-    else:
-        from trainer.training.loops.sync import run
+    loop = importlib.import_module(f"trainer.training.loops.{_loop(spec, task)}")
     _warm(channel)
     go = channel.orders.get()["go"]
     _close_to_others(spec, task, channel)
-    run(spec, task, loaded, go["resume_step"], channel)
+    loop.run(spec, task, loaded, go["resume_step"], channel)
+
+
+def _loop(spec: JobSpec, task: Task) -> str:
+    return "evaluator" if task.type == "evaluator" else spec.api_traits.loop or spec.traits.loop
 
 
 def _loader(spec: JobSpec, load: Callable[[], Any]) -> Callable[[], Any]:
@@ -123,18 +124,6 @@ def _use_tf_keras(spec: JobSpec) -> None:
     os.environ["TF_USE_LEGACY_KERAS"] = "1"  # before TensorFlow is imported: tf.keras is tf_keras then
 
 
-def _compute(spec: JobSpec, task: Task, channel: Channel) -> None:
-    from trainer.training.loops import graph_client
-    from trainer.workloads import workload
-
-    graph_client.prepare_process(spec, task)
-    graph = _loader(spec, lambda: workload.load_graph(spec))
-    _warm(channel)
-    channel.orders.get()
-    _close_to_others(spec, task, channel)
-    graph_client.run(spec, task, graph, channel)
-
-
 def _serve(spec: JobSpec, task: Task, channel: Channel) -> None:
     from trainer.training.loops import tf_server
 
@@ -153,7 +142,7 @@ def _serve(spec: JobSpec, task: Task, channel: Channel) -> None:
 
 def _close_to_others(spec: JobSpec, task: Task, channel: Channel) -> None:
     """Where the cluster is this machine, other machines have no business with this task's TensorFlow server."""
-    if spec.strategy in ONE_TASK or not task.on_loopback:
+    if spec.traits.one_task or not task.on_loopback:
         return
     from trainer.training import loopback
 
@@ -170,7 +159,7 @@ def _report(error: BaseException, spec: JobSpec | None, channel: Channel) -> Exi
     inner = python_error(str(error), spec.workload) if spec else None
     theirs = where_it_failed(error, spec.workload) if spec else None
     # compute() and fit() are the user's: it is their line that meets a lost peer.
-    meets_it = spec is not None and (spec.strategy == "graph" or spec.api == "keras_fit")
+    meets_it = spec is not None and not steps_are_ours(spec)
     if isinstance(error, TrainerError):
         code, text = error.code, str(error)
     elif spec is not None and "Could not start gRPC server" in str(error):

@@ -44,17 +44,7 @@ def make(spec: JobSpec, task: Task) -> Any:
         UserError: the address of a TPU is none.
         TrainerError: Exit.DEVICES, if there is no such TPU, or it has another number of cores.
     """
-    if spec.strategy == "multi_worker_mirrored":
-        return _multi_worker_mirrored(spec, task)
-    if spec.strategy == "tpu":
-        return _tpu(spec)
-    devices = compute_devices(spec, task)
-    if spec.strategy == "mirrored":
-        operations = _CROSS_DEVICE_OPS.get(spec.communication.implementation)
-        return tf.distribute.MirroredStrategy(devices, cross_device_ops=operations and operations())
-    if spec.strategy == "central_storage":
-        return tf.distribute.experimental.CentralStorageStrategy(devices, parameter_device="CPU:0")
-    return tf.distribute.OneDeviceStrategy(devices[0])
+    return _MAKERS[spec.strategy](spec, task)
 
 
 def compute_devices(spec: JobSpec, task: Task) -> list[str]:
@@ -63,7 +53,7 @@ def compute_devices(spec: JobSpec, task: Task) -> list[str]:
         return spec.devices
     group = spec.tasks.of(task.type)
     kind, count = ("GPU", group.gpus) if group.gpus else ("CPU", group.cpu_devices)
-    return [f"{kind}:{i}" for i in range(1 if spec.strategy == "one_device" else count)]
+    return [f"{kind}:{i}" for i in range(1 if spec.traits.replicas == "one" else count)]
 
 
 def _multi_worker_mirrored(spec: JobSpec, task: Task) -> Any:
@@ -85,6 +75,19 @@ def _multi_worker_mirrored(spec: JobSpec, task: Task) -> Any:
             f"workload: {spec.workload}: a module that it imports runs TensorFlow operations, which must not be before "
             "the strategy is made; import that module inside model() or data()"
         ) from None
+
+
+def _mirrored(spec: JobSpec, task: Task) -> Any:
+    operations = _CROSS_DEVICE_OPS.get(spec.communication.implementation)
+    return tf.distribute.MirroredStrategy(compute_devices(spec, task), cross_device_ops=operations and operations())
+
+
+def _central_storage(spec: JobSpec, task: Task) -> Any:
+    return tf.distribute.experimental.CentralStorageStrategy(compute_devices(spec, task), parameter_device="CPU:0")
+
+
+def _one_device(spec: JobSpec, task: Task) -> Any:
+    return tf.distribute.OneDeviceStrategy(compute_devices(spec, task)[0])
 
 
 def _use_cpu_devices(count: int) -> None:
@@ -114,7 +117,7 @@ def _enable_collectives(context: Any, definition: bytes) -> None:
         raise errors_impl.exception_type_from_error_code(code)(None, None, message)
 
 
-def _tpu(spec: JobSpec) -> Any:
+def _tpu(spec: JobSpec, _task: Task) -> Any:
     # The order is that of the TPU guide: resolve, connect, initialize (which clears the TPU's memory), build.
     address = spec.tpu.address
     _require_reachable(address)
@@ -148,3 +151,13 @@ def _require_reachable(address: str) -> None:
         raise TrainerError(
             f"tpu.address: {address!r}: cannot be reached within {TPU_SECONDS:g} s: {why}", Exit.DEVICES
         ) from None
+
+
+_MAKERS = {
+    "multi_worker_mirrored": _multi_worker_mirrored,
+    "mirrored": _mirrored,
+    "central_storage": _central_storage,
+    "one_device": _one_device,
+    "tpu": _tpu,
+}
+"""Of the strategies that the loop `sync` and fit train."""

@@ -40,6 +40,7 @@ from trainer.job import workload_file
 from trainer.job.errors import UserError
 from trainer.job.messages import nearest
 from trainer.job.spec import JobSpec
+from trainer.job.strategies import names
 
 if TYPE_CHECKING:
     from trainer.workloads.estimator import EvalSpec, TrainSpec
@@ -167,25 +168,26 @@ def check_imports(spec: JobSpec) -> None:
 
 def _entry(spec: JobSpec) -> str:
     """The function that a workload must have."""
-    if spec.strategy == "graph":
-        return "compute"
-    return spec.api if spec.api == "train_and_evaluate" else "model"
+    return spec.api_traits.entry if spec.traits.trains else "compute"
 
 
 def _file_of(spec: JobSpec) -> Path:
-    name, graph = spec.workload, spec.strategy == "graph"
+    name, trains = spec.workload, spec.traits.trains
     if name.endswith(".py"):
         return Path(name)
-    if spec.api != "loop":
+    if spec.api_traits.own_file:
         raise UserError(f"workload: {name!r}: {spec.api} needs a file of your own; {_CONTRACT}")
-    known, others = (GRAPHS, MODELS) if graph else (MODELS, GRAPHS)
+    known, others = (MODELS, GRAPHS) if trains else (GRAPHS, MODELS)
     if name in others:
-        what = "trains a model; strategy graph runs" if graph else f"is for strategy graph; {spec.strategy} trains"
+        graph = names(lambda row: not row.trains)
+        what = f"is for strategy {graph}; {spec.strategy} trains"
+        if not trains:
+            what = f"trains a model; strategy {graph} runs"
         raise UserError(f"workload: {name!r}: {what} {', '.join(known)}, or a path that ends in .py")
     if name not in known:
         hint = f"{nearest(name, known)}; known: {', '.join(known)}"
         raise UserError(f"workload: {name!r}: not known{hint}; or a path that ends in .py")
-    return Path(__file__).parent / ("graphs" if graph else "") / f"{name}.py"
+    return Path(__file__).parent / ("" if trains else "graphs") / f"{name}.py"
 
 
 def _assignments(tree: ast.Module) -> dict[str, ast.expr]:
@@ -233,7 +235,7 @@ def _alike(value: object, default: object) -> bool:
 
 def runs_code(spec: JobSpec) -> bool:
     """Whether `load` may run TensorFlow operations."""
-    return spec.api == "train_and_evaluate" or workload_file.runs_code(_file_of(spec))
+    return spec.api_traits.estimator or workload_file.runs_code(_file_of(spec))
 
 
 def load(spec: JobSpec) -> Workload:
@@ -245,7 +247,7 @@ def load(spec: JobSpec) -> Workload:
     check(spec)
     sha256 = digest(spec)
     module = _import(spec)
-    if spec.api == "train_and_evaluate":
+    if spec.api_traits.estimator:
         return replace(_estimator(spec.workload, module), sha256=sha256)
     return Workload(
         name=spec.workload,
@@ -325,7 +327,7 @@ def own_files(workload: str) -> dict[str, str]:
 
 def _import(spec: JobSpec) -> ModuleType:
     name = spec.workload
-    package = "trainer.workloads.graphs" if spec.strategy == "graph" else "trainer.workloads"
+    package = "trainer.workloads" if spec.traits.trains else "trainer.workloads.graphs"
     module = _import_file(name) if name.endswith(".py") else importlib.import_module(f"{package}.{name}")
     if not hasattr(module, _entry(spec)):
         raise UserError(f"workload: {name}: has no function {_entry(spec)}(); {_CONTRACT}")

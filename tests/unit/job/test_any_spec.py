@@ -6,7 +6,7 @@ import shlex
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 import yaml
@@ -14,11 +14,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
-from trainer.job.derived import COORDINATED, ONE_TASK, batch_sizes, replicas_in_sync
+from trainer.job.derived import batch_sizes, replicas_in_sync
 from trainer.job.errors import Exit, UserError
 from trainer.job.load import build, load_environment, load_file
 from trainer.job.names import DNS_LABEL, MAX_DNS_LABEL, TASK_TYPES, host_name
-from trainer.job.spec import JobSpec, Strategy
+from trainer.job.spec import JobSpec
+from trainer.job.strategies import STRATEGIES
 from trainer.job.tf_config import Task, from_environment, tasks_of
 
 ANY = settings(deadline=None, derandomize=False, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
@@ -102,14 +103,14 @@ name = some("j", "j", "mnist-ps", "n" * 52, "n" * 53, "n" * 54, "n" * 55)
 def spec_for(strategy: str) -> SearchStrategy[dict[str, Any]]:
     single, many = some(1, None) | group, count | group
     servers: Keys = {"ps": many} if strategy == "parameter_server" else {}
-    one = strategy in ONE_TASK
+    one = STRATEGIES[strategy].one_task
     others: Keys = {"worker": single} if one else {"chief": single, "worker": many, "evaluator": single}
     tasks = st.fixed_dictionaries(servers, optional=others)
     keys: Keys = {"name": name, "strategy": some(strategy), "tasks": mostly(tasks)}
     return st.fixed_dictionaries(keys, optional=sections)
 
 
-whole = st.sampled_from(get_args(Strategy)).flatmap(spec_for)
+whole = st.sampled_from(list(STRATEGIES)).flatmap(spec_for)
 parts = section({"name": name, "strategy": word, "tasks": junk, **sections}).filter(lambda raw: isinstance(raw, dict))
 raw_specs: SearchStrategy[dict[str, Any]] = whole | whole | parts
 
@@ -125,7 +126,7 @@ def check(spec: JobSpec) -> None:
     assert [task.name for task in tasks if task.is_chief] == [tasks[0].name]
     assert ("ps" in counts) == (spec.strategy == "parameter_server")
     assert counts.get("chief", 0) <= 1
-    assert counts.get("chief") == 1 or spec.strategy not in COORDINATED
+    assert counts.get("chief") == 1 or not spec.traits.coordinated
     for task in tasks if len(tasks) < 40 else [tasks[0], tasks[-1]]:  # each reads the whole cluster
         host = host_name(spec.name, task.type, task.index)
         assert len(host) <= MAX_DNS_LABEL

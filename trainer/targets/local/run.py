@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from trainer.job import environment, secret
-from trainer.job.derived import COORDINATED
+from trainer.job.derived import computing_tasks
 from trainer.job.errors import Exit
 from trainer.job.names import control_port, task_name
 from trainer.job.spec import JobSpec
@@ -95,10 +95,9 @@ def environment_of(spec: JobSpec, task: Task, taken: Mapping[str, int]) -> dict[
     }
     group, counts = spec.tasks.group(task.type), spec.tasks.counts()
     if group is None or group.cpu is None:
-        coordinated = spec.strategy in COORDINATED
-        sharing = counts["worker"] + (0 if coordinated else counts.get("chief", 0))
-        if task.type == "chief" and coordinated:
-            sharing = 1  # it computes only when the workers are done: the final evaluation
+        # A coordinator computes only when the workers are done: the final evaluation.
+        alone = task.type == "chief" and spec.traits.coordinated
+        sharing = 1 if alone else computing_tasks(spec, counts)
         environ[environment.CPUS] = str(max(1, len(os.sched_getaffinity(0)) // sharing))
     environ.setdefault("NCCL_SOCKET_IFNAME", "lo")  # it would listen on the first interface that other machines reach
     if task.type == "evaluator":  # TF_CONFIG never names its address

@@ -25,7 +25,7 @@ def prepare_process(spec: JobSpec, task: Task) -> None:
     tf.config.set_visible_devices([], "GPU")
 
 
-def run(spec: JobSpec, task: Task, load: Callable[[], Graph], channel: Channel) -> None:
+def run(spec: JobSpec, task: Task, load: Callable[[], Graph], _resume_step: int, channel: Channel) -> None:
     """Runs compute() once; what it gives becomes the job's result.
 
     Raises:

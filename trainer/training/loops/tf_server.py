@@ -18,7 +18,7 @@ from typing import Any
 from trainer.host import port_in_use
 from trainer.job.errors import TrainerError, UserError
 from trainer.job.spec import JobSpec
-from trainer.job.tf_config import Task, graph_cluster
+from trainer.job.tf_config import Task, graph_cluster, job_of
 
 
 def start(spec: JobSpec, task: Task, threads: int, on_listen: Callable[[], None]) -> None:
@@ -66,8 +66,8 @@ def _server_definition(package: Path, spec: JobSpec, task: Task, threads: int) -
         bare.__path__ = [str(package)]
     from tensorflow.core.protobuf import tensorflow_server_pb2
 
-    name = spec.job_name if spec.strategy == "graph" else task.type
-    definition: Any = tensorflow_server_pb2.ServerDef(job_name=name, task_index=task.index, protocol="grpc")
+    own = job_of(spec, task.type)
+    definition: Any = tensorflow_server_pb2.ServerDef(job_name=own, task_index=task.index, protocol="grpc")
     for job_name, addresses in graph_cluster(spec, task).items():
         job = definition.cluster.job.add(name=job_name)
         for index, address in enumerate(addresses):
