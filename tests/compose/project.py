@@ -19,7 +19,7 @@ import yaml
 from tests.harness import TRAINER, Watched
 from trainer.job import load
 from trainer.job.names import host_name
-from trainer.targets.compose import target as compose_target
+from trainer.targets.compose import engine
 
 ROOT = Path(__file__).parents[2]
 CLIENT = docker.from_env()
@@ -93,7 +93,7 @@ class Project(Watched):
         os.kill(self.container(task).attrs["State"]["Pid"], signal.SIGKILL)
 
     def exit_codes(self) -> dict[str, int]:
-        return {name: row["code"] for name, row in compose_target.status(self.spec)["tasks"].items()}
+        return {name: row.code for name, row in engine.status(self.spec).tasks.items()}
 
     def status(self) -> dict[str, Any]:
         with contextlib.suppress(Exception):
@@ -105,7 +105,7 @@ class Project(Watched):
 
     def result(self) -> dict[str, Any]:
         """result.json, or while there is none the chief's /status."""
-        return dict(compose_target.status(self.spec)["job"])
+        return dict(engine.status(self.spec).job)
 
     def file(self, name: str) -> str:
         """Text of a file in model_dir."""

@@ -68,6 +68,7 @@ def test_submit_status_logs_delete(spec_file: Any) -> None:
             assert logs.returncode == 0, logs.stderr
             assert "task=worker:1" in logs.stdout
             assert "done: steps=20" in logs.stdout
+            assert {line.split()[0] for line in logs.stdout.splitlines()} <= {"worker:0", "worker:1", "compose"}
         status = trainer("status", *words)
         assert status.returncode == 0, status.stderr
         assert "\nsteps                  20\n" in status.stdout

@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 import yaml
 
+from trainer.cli.jobs import describe
 from trainer.job import environment, load, secret, tf_config
 from trainer.job.errors import Exit, UserError
 from trainer.job.spec import JobSpec
@@ -32,7 +33,8 @@ from trainer.supervisor.agent import Agent
 from trainer.supervisor.chief import Chief
 from trainer.supervisor.child import Child
 from trainer.supervisor.rendezvous import Rendezvous
-from trainer.targets import commands, table, view
+from trainer.targets import table, view
+from trainer.targets.base import JobStatus, TaskStatus
 from trainer.training import channel
 from trainer.workloads import workload
 
@@ -355,8 +357,7 @@ def test_no_status_that_is_malformed_leaves_a_traceback(dice: Dice) -> None:
             continue
         if isinstance(told, dict):
             table.render(SPECS[0], ["worker:1"], told, 1.0)
-            rows = {"worker:1": {"state": "running", "code": None, "restarts": 0}}
-            commands.describe({"phase": "running", "job": told, "tasks": rows, "said": None})
+            describe(JobStatus("j", "running", tasks={"worker:1": TaskStatus("running")}, job=told))
 
 
 def test_an_order_that_is_malformed_stops_no_child(dice: Dice, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -7,20 +7,17 @@ import os
 import sys
 import textwrap
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from trainer import __version__
+from trainer.cli import specs
 from trainer.job import environment
 from trainer.job.errors import Exit, TrainerError
-from trainer.targets.text import aligned, command_line
-
-if TYPE_CHECKING:
-    from trainer.job.spec import JobSpec
+from trainer.targets.base import TARGETS
+from trainer.targets.text import command_line
 
 READER_GONE = 141
 """What a shell reports for a program that SIGPIPE ended (128 + 13)."""
-DEPLOY_PACKAGES = ("docker", "jinja2", "kubernetes")
-"""What the extra `deploy` brings, imported by the commands that need it."""
 
 _EXAMPLES = """\
 examples:
@@ -48,8 +45,6 @@ def main(argv: Sequence[str] | None = None) -> int:
             import traceback
 
             traceback.print_exc()
-        if isinstance(error, ModuleNotFoundError) and (package := str(error.name).partition(".")[0]) in DEPLOY_PACKAGES:
-            return _tell([f"{package}: is not installed; pip install 'trainer[deploy]'"], Exit.USER)
         text = " ".join(str(error).split())
         return _tell([f"internal error: {type(error).__name__}: {text}; please report it"], Exit.BUG)
     return code
@@ -73,7 +68,7 @@ def _parser() -> argparse.ArgumentParser:
 
     check = commands.add_parser("check", help="show tasks, addresses, derived numbers and each TF_CONFIG of a spec")
     _add_spec(check)
-    check.add_argument("--target", choices=["kubernetes"], help="refuse as well what this target would refuse")
+    check.add_argument("--target", choices=TARGETS, help="refuse as well what this target would refuse")
     check.set_defaults(run=_check)
 
     local = commands.add_parser("local", help="run the whole cluster as processes on this machine")
@@ -87,12 +82,12 @@ def _parser() -> argparse.ArgumentParser:
     render = commands.add_parser(
         "render", help="print what a target runs: a docker-compose file, or Kubernetes manifests"
     )
-    render.add_argument("target", choices=["compose", "kubernetes"])
+    render.add_argument("target", choices=TARGETS)
     render.add_argument(
         "specs", metavar="[PROFILE=]SPEC", nargs="+", help="job specs (YAML); several need a profile each"
     )
     _add_set(render, "change one value of every SPEC, as in train.steps=600")
-    render.set_defaults(run=_render)
+    render.set_defaults(run=_on_target, command="render")
 
     _add_deployed(commands)
 
@@ -127,8 +122,8 @@ def _add_deployed(commands: Any) -> None:
         ("delete", "stop and remove a job; its volume stays"),
     ):
         command = commands.add_parser(name, help=text)
-        command.set_defaults(run=_deployed, command=name, load=_load)
-        command.add_argument("--target", choices=["kubernetes", "compose"], default="kubernetes", help="where it runs")
+        command.set_defaults(run=_on_target, command=name)
+        command.add_argument("--target", choices=TARGETS, default=next(iter(TARGETS)), help="where it runs")
         command.add_argument("--namespace", metavar="NS", help="of Kubernetes; default that of the kubectl context")
         _add_set(command)
         if name == "submit":
@@ -171,62 +166,43 @@ def _exit_codes() -> str:
 def _check(args: argparse.Namespace) -> int:
     # Looking for pydantic's plugins reads the metadata of every installed package: 30 ms.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
-    from trainer.targets import outside
+    from trainer.cli.describe import describe
 
-    spec = _load(args)
+    spec = specs.load(args.spec, args.set)
     if args.target is None and spec.image is None:  # other images have other modules
         from trainer.workloads import workload
 
         workload.check_imports(spec)
-    outside.warn(spec)
-    if args.target == "kubernetes":
-        from trainer.targets.kubernetes import render as kubernetes
-
-        kubernetes.render(spec, "trainer check")
+    specs.warn(spec)
+    if args.target:
+        specs.open_target(args).check(spec)
     print("\n".join(describe(spec)))
     return int(Exit.OK)
 
 
 def _local(args: argparse.Namespace) -> int:
-    from trainer.targets import outside, view
+    from trainer.targets import view
     from trainer.targets.local import run as local
     from trainer.workloads import workload
 
-    spec = _load(args)
+    spec = specs.load(args.spec, args.set)
     workload.check_imports(spec)
-    outside.warn(spec)
+    specs.warn(spec)
     check = command_line([view.program("trainer"), "check", args.spec], args.set)
     return local.run(spec, base_port=args.port, plain=args.plain, check=check)
 
 
-def _render(args: argparse.Namespace) -> int:
-    from trainer.job.errors import UserError
-    from trainer.job.load import load_file
-    from trainer.targets import outside
-    from trainer.targets.compose import render as compose
-    from trainer.targets.kubernetes import render as kubernetes
+def _on_target(args: argparse.Namespace) -> int:
+    from trainer.cli import jobs
 
-    command = command_line(["trainer", "render", args.target, *args.specs], args.set)
-    if args.target == "kubernetes":
-        specs = [load_file(path, args.set) for path in args.specs]
-        outside.warn(*specs)
-        print("".join(kubernetes.render(spec, command) for spec in specs), end="")
-        return int(Exit.OK)
-    jobs = {}
-    for each in args.specs:
-        profile, equals, path = each.rpartition("=")
-        if (len(args.specs) > 1 and not equals) or profile in jobs:
-            raise UserError(f"{each!r}: several jobs in one file need a profile of their own each: PROFILE=SPEC")
-        jobs[profile] = load_file(path, args.set)
-    outside.warn(*jobs.values())
-    print(compose.render(jobs, command), end="")
-    return int(Exit.OK)
-
-
-def _deployed(args: argparse.Namespace) -> int:
-    from trainer.targets import commands
-
-    return commands.run(args)
+    commands = {
+        "render": jobs.render,
+        "submit": jobs.submit,
+        "status": jobs.status,
+        "logs": jobs.logs,
+        "delete": jobs.delete,
+    }
+    return commands[args.command](args)
 
 
 def _result(args: argparse.Namespace) -> int:
@@ -277,68 +253,3 @@ def _task(_: argparse.Namespace) -> int:
     from trainer.supervisor.main import main
 
     return main()
-
-
-def _load(args: argparse.Namespace) -> JobSpec:
-    from trainer.job.load import load_file
-    from trainer.workloads import workload
-
-    spec = load_file(args.spec, args.set)
-    workload.check(spec)
-    return spec
-
-
-# What `trainer check` prints. -------------------------------------------------------------------------
-
-MOST_CONFIGS = 32
-
-
-def describe(spec: JobSpec) -> list[str]:
-    """Everything that follows from a spec, as lines: tasks, derived numbers, TF_CONFIGs."""
-    from trainer.job.tf_config import tasks_of
-
-    tasks = tasks_of(spec)
-    rows = [("task", "address", "cpu", "memory", "gpus")]
-    for task in tasks:
-        address = "{}:{}".format(*task.address) if task.address else "-"
-        if group := spec.tasks.group(task.type):
-            cpu = f"{group.cpu:g}" if group.cpu else "-"
-            rows.append((task.name, address, cpu, group.memory or "-", str(group.gpus or "-")))
-    title = "TF_CONFIG of each task:"
-    if len(tasks) > MOST_CONFIGS:  # each names all tasks: those of a thousand workers would be 37 MB
-        tasks = [task for task in tasks if task.index == 0]
-        title = "TF_CONFIG of the first task of each type, for the others differ in their index only:"
-    return [*aligned(rows), "", *aligned(_derived(spec)), "", title, *(task.tf_config() for task in tasks)]
-
-
-def _derived(spec: JobSpec) -> list[tuple[str, ...]]:
-    from trainer.job.derived import uses_tf_keras
-
-    rows = [("job", spec.name), ("strategy", spec.strategy)]
-    if spec.api != "loop":
-        keras = ", with tf_keras" if uses_tf_keras(spec) else ""
-        rows.append(("api", f"{spec.api}{keras}"))
-    rows.append(("workload", spec.workload))
-    rows += [(f"settings.{key}", str(value)) for key, value in spec.settings.items()]
-    rows += _training(spec) if spec.traits.trains else [("job name", f"/job:{spec.job_name}")]
-    return [*rows, ("model_dir", spec.directory)]
-
-
-def _training(spec: JobSpec) -> list[tuple[str, str]]:
-    from trainer.job.derived import DEFAULT_STEPS, batch_sizes, learning_rate, replicas_in_sync
-
-    train, counts = spec.train, spec.tasks.counts()
-    replicas = replicas_in_sync(spec, counts)
-    global_batch, per_replica = batch_sizes(spec, counts)
-    rate = f"{learning_rate(spec, counts):g}"
-    if train.learning_rate_scaling != "none":
-        rate += f" ({train.learning_rate:g}, {train.learning_rate_scaling} in {replicas} replicas)"
-    if train.learning_rates is not None:
-        rate += f" (of learning_rates, for a global batch of {global_batch})"
-    rows = [
-        ("replicas in sync", str(replicas)),
-        ("global batch", str(global_batch)),
-        ("per-replica batch", str(per_replica)),
-        ("epochs", str(train.epochs)) if train.epochs else ("steps", str(train.steps or DEFAULT_STEPS)),
-    ]
-    return rows if spec.api_traits.uses_fit else [*rows, ("learning rate", rate)]

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -58,10 +57,3 @@ def _plain_secrets(spec: JobSpec) -> list[str]:
         for name in spec.kubernetes.env
         if _SECRET.search(name)
     ]
-
-
-def warn(*specs: JobSpec) -> None:
-    """Prints the warnings of these specs."""
-    for spec in specs:
-        for line in warnings(spec):
-            print(f"trainer: warning: {line}", file=sys.stderr)

@@ -8,7 +8,6 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +15,12 @@ import pytest
 
 from trainer import __version__
 from trainer.cli import main as cli
+from trainer.cli import specs
 from trainer.job import environment
 from trainer.job.errors import Exit, TrainerError
 from trainer.job.load import load_file
 from trainer.job.schema import schema
-from trainer.job.spec import JobSpec
 from trainer.job.tf_config import tasks_of
-from trainer.targets.compose import target as compose_target
-from trainer.targets.kubernetes import target as kubernetes_target
 from trainer.targets.local import run as local
 
 ROOT = Path(__file__).parents[3]
@@ -223,6 +220,16 @@ def test_check_imports_nothing_that_takes_long() -> None:
     loaded = {name.partition(".")[0] for name in done.stderr.split()}
     assert "pydantic" in loaded
     assert not loaded & {"rich", "aiohttp", "asyncio", "numpy", "tensorflow", "keras", "prometheus_client"}
+    assert not [name for name in done.stderr.split() if name.startswith("trainer.targets.") and name.count(".") > 2]
+
+
+@pytest.mark.parametrize(("target", "other"), [("kubernetes", "compose"), ("compose", "kubernetes")])
+def test_check_for_a_target_imports_that_target_and_not_what_talks_to_it(target: str, other: str) -> None:
+    done = trainer("check", str(JOBS[0]), "--target", target, code=LOADED)
+    assert done.returncode == 0, done.stderr
+    loaded = set(done.stderr.split())
+    assert f"trainer.targets.{target}.target" in loaded
+    assert not loaded & {f"trainer.targets.{other}", "rich", "aiohttp", "docker", "kubernetes", "tensorflow"}
 
 
 def test_check_refuses_for_a_target_what_that_target_would_refuse(
@@ -238,7 +245,6 @@ def test_check_refuses_for_a_target_what_that_target_would_refuse(
     ("words", "option"),
     [
         (["submit", "--dry-run"], "--dry-run"),
-        (["status", "--watch"], "--watch"),
         (["logs", "--task", "worker:0"], "--task"),
         (["delete", "--namespace", "x"], "--namespace"),
     ],
@@ -258,47 +264,6 @@ def test_status_of_one_job_needs_a_job(words: list[str], capsys: pytest.CaptureF
 
 
 # --set, wherever a spec is read. ----------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("words", [["status"], ["status", "--watch"], ["logs"], ["delete"]], ids=" ".join)
-def test_set_names_the_job_that_kubernetes_is_asked_for(
-    spec: str, words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    asked = []
-
-    async def answer(name: str, *_: object) -> Any:
-        asked.append(name)
-        return {"phase": "done", "code": 0, "tasks": {}, "job": {}} if words[0] == "status" else []
-
-    async def stream(name: str, *_: object) -> AsyncIterator[Any]:
-        asked.append(name)
-        for each in [("chief:0", "step 1")] if words[0] == "logs" else [await answer(name)]:
-            yield each
-
-    for function in ("status", "delete"):
-        monkeypatch.setattr(kubernetes_target, function, answer)
-    for function in ("watch", "logs"):
-        monkeypatch.setattr(kubernetes_target, function, stream)
-    # Without --set this spec has no name at all.
-    Path(spec).write_text(SPEC.replace("name: j", ""))
-    assert cli.main([*words, spec, "--set", "name=other"]) == Exit.OK, capsys.readouterr().err
-    assert set(asked) == {"other"}
-
-
-@pytest.mark.parametrize("words", [["status"], ["logs"], ["delete", "--volumes"], ["submit"]], ids=" ".join)
-def test_set_reaches_the_spec_that_compose_is_given(
-    spec: str, words: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[JobSpec] = []
-
-    def answer(spec: JobSpec, *_: object) -> Any:
-        asked.append(spec)
-        return {"phase": "done", "code": 0, "tasks": {}, "job": {}}
-
-    monkeypatch.setattr(compose_target, words[0], answer)
-    sets = ["--set", "name=other", "--set", "tasks.worker=7"]
-    assert cli.main([words[0], "--target", "compose", spec, *words[1:], *sets]) == Exit.OK
-    assert asked == [load_file(spec, sets[1::2])]
 
 
 @pytest.mark.parametrize(
@@ -396,10 +361,10 @@ def test_local_gets_what_was_asked_for(spec: str, monkeypatch: pytest.MonkeyPatc
 
 
 def fail_with(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> int:
-    def load(_: object) -> None:
+    def load(*_: object) -> None:
         raise error
 
-    monkeypatch.setattr(cli, "_load", load)
+    monkeypatch.setattr(specs, "load", load)
     return cli.main(["check", "x.yaml"])
 
 

@@ -1,4 +1,4 @@
-"""A job's cluster as a docker-compose file: text from specs, nothing else. `compose_target.py` runs it."""
+"""A job's cluster as a docker-compose file: text from specs, nothing else. `engine.py` runs it."""
 
 from __future__ import annotations
 

@@ -1,225 +1,50 @@
-"""A job on a Docker Engine: `trainer submit|status|logs|delete --target compose`.
-
-Compose itself starts and ends containers; the engine is asked what compose would only find out half-way.
-"""
+"""A Docker Engine as a target. What talks to it is imported when a method needs it: rendering needs none."""
 
 from __future__ import annotations
 
-import contextlib
-import io
-import os
-import re
-import subprocess
-import tarfile
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
-import docker
-from docker.errors import APIError, DockerException, ImageNotFound, NotFound
-
-from trainer.job.errors import Exit, TrainerError
-from trainer.job.names import host_name, task_name
-from trainer.job.spec import OUR_IMAGES, JobSpec
-from trainer.job.tf_config import tasks_of
-from trainer.targets import outside
-from trainer.targets.compose import render as compose
-from trainer.targets.container import WORKSPACE
-from trainer.targets.text import json_object
-
-OLDEST_ENGINE = (24, 0)
-"""What the tests have run on, and everything the compose file uses."""
-OLDEST_COMPOSE = (2, 24)
-ENGINE_SECONDS = 20
-LOOK_SECONDS = 0.5
-LAST_LINES_SECONDS = 2.0
-"""For compose to print what containers that have ended left."""
-_PROJECT, _SERVICE = "com.docker.compose.project", "com.docker.compose.service"
-_INSTALL = "see https://docs.docker.com/engine/install"
+from trainer.job.errors import UserError
+from trainer.job.spec import JobSpec
+from trainer.targets.base import Deleted, Job, JobStatus, Listed, LogLine, Submitted
+from trainer.targets.compose import render
 
 
-def submit(spec: JobSpec, command: str) -> None:
-    """Starts the job's containers and returns.
+class Compose:
+    """The Docker Engine that DOCKER_HOST names, or this machine's; each job is a project of docker compose."""
 
-    Raises:
-        TrainerError: Exit.TARGET, if this engine cannot run it; nothing was started then.
-        UserError: one of the spec's secrets is missing.
-    """
-    given = outside.values(spec)
-    client = _connect()
-    _require_compose()
-    _require_image(client, spec)
-    _require_gpus(client, spec)
-    text = compose.render({"": spec}, command)
-    _compose(spec, ["--file", "-", "up", "--detach", "--no-build", *_hosts(spec)], text, given)
+    def check(self, spec: JobSpec) -> None:
+        render.render({"": spec}, "trainer check")
 
+    def render(self, jobs: Sequence[tuple[str, JobSpec]], command: str) -> str:
+        return render.render(dict(jobs), command)
 
-def status(spec: JobSpec) -> dict[str, Any]:
-    """What is known of a job: the chief's own view while it runs, then its result.
+    def submit(self, spec: JobSpec, command: str, dry_run: bool = False) -> Submitted:
+        from trainer.targets.compose import engine
 
-    Returns:
-        {"phase", "code", "tasks": {name: {"state", "code", "restarts"}}, "job": the chief's /status or result.json}
+        return engine.submit(spec, command)
 
-    Raises:
-        TrainerError: Exit.TARGET, if there is no engine or no such job.
-    """
-    containers = _containers(_connect(), spec)
-    tasks, job, chief_row = {}, {}, {"state": "missing", "code": 0}
-    for task in tasks_of(spec):
-        container = containers.get(host_name(spec.name, task.type, task.index))
-        state = container.attrs["State"] if container else {"Status": "missing", "ExitCode": 0}
-        restarts = container.attrs["RestartCount"] if container else 0
-        row = {"state": state["Status"], "code": state["ExitCode"], "restarts": restarts}
-        tasks[task_name(task.type, task.index)] = row
-        if task.is_chief and container:
-            chief_row = row
-            job = _ask(container) if row["state"] == "running" else _result(container, spec)
-    over = chief_row["state"] == "exited"
-    phase = ("done" if chief_row["code"] == Exit.OK else "failed") if over else job.get("phase", chief_row["state"])
-    return {"phase": phase, "code": chief_row["code"] if over else 0, "tasks": tasks, "job": job}
+    def jobs(self) -> Sequence[Listed]:
+        raise UserError("JOB: is missing: the path of a job spec")
+
+    def status(self, job: Job) -> JobStatus:
+        from trainer.targets.compose import engine
+
+        return engine.status(_spec(job))
+
+    def logs(self, job: Job, task: str | None = None, follow: bool = False) -> Iterator[LogLine]:
+        from trainer.targets.compose import engine
+
+        return engine.logs(_spec(job), follow)
+
+    def delete(self, job: Job, volumes: bool = False) -> Deleted:
+        from trainer.targets.compose import engine
+
+        return engine.delete(_spec(job), volumes)
 
 
-def logs(spec: JobSpec, follow: bool) -> None:
-    """Prints what the job's containers have printed.
-
-    Raises:
-        TrainerError: as `status`.
-    """
-    client = _connect()
-    hosts = _hosts(spec)
-    if _all_ended(client, spec) or not follow:
-        _compose(spec, ["logs", *hosts])
-        return
-    # Compose itself follows for ever where a container had ended before (pkg/compose/monitor.go, 2.40).
-    with subprocess.Popen(_command(spec, ["logs", "--follow", *hosts])) as following:
-        while following.poll() is None and not _all_ended(client, spec):
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                following.wait(LOOK_SECONDS)
-        try:
-            code = following.wait(LAST_LINES_SECONDS)
-        except subprocess.TimeoutExpired:
-            following.terminate()
-            return
-    if code:
-        raise _problem(f"`docker compose logs` ended with exit code {code}")
-
-
-def delete(spec: JobSpec, volumes: bool) -> None:
-    """Stops and removes the job's containers and network; its volume, with the model, only if asked to.
-
-    Raises:
-        TrainerError: Exit.TARGET, if there is no engine.
-    """
-    _connect()
-    _compose(spec, ["down", "--remove-orphans", *(["--volumes"] if volumes else [])])
-
-
-def _hosts(spec: JobSpec) -> list[str]:
-    """The services of the tasks: without those that make the secret and wait for the job's end."""
-    return [host_name(spec.name, task.type, task.index) for task in tasks_of(spec)]
-
-
-def _all_ended(client: docker.DockerClient, spec: JobSpec) -> bool:
-    """
-    Raises:
-        TrainerError: Exit.TARGET, if there is no such job.
-    """
-    containers, hosts = _containers(client, spec), _hosts(spec)
-    return all(containers[host].status in ("exited", "dead") for host in hosts if host in containers)
-
-
-def _connect() -> docker.DockerClient:
-    try:
-        client = docker.from_env(timeout=ENGINE_SECONDS)
-        version = client.version()["Version"]
-    except (DockerException, OSError) as error:
-        text = " ".join(str(error).split())
-        if "Permission denied" in text:
-            raise _problem("this user may not talk to the Docker Engine; join the group docker") from None
-        raise _problem(f"no Docker Engine answers ({text[:150]}); start it, or {_INSTALL}") from None
-    _require(f"Docker Engine {version}", version, OLDEST_ENGINE)
-    return client
-
-
-def _require_compose() -> None:
-    try:
-        answer = subprocess.run(
-            ["docker", "compose", "version", "--short"], capture_output=True, text=True, timeout=ENGINE_SECONDS
-        )
-    except FileNotFoundError:
-        raise _problem(f"the command docker is missing; {_INSTALL}") from None
-    if answer.returncode:
-        raise _problem("docker has no compose; install the package docker-compose-plugin")
-    _require(f"docker compose {answer.stdout.strip()}", answer.stdout, OLDEST_COMPOSE)
-
-
-def _require(what: str, version: str, oldest: tuple[int, int]) -> None:
-    found = re.search(r"(\d+)\.(\d+)", version)
-    if found and tuple(map(int, found.groups())) < oldest:
-        raise _problem(f"{what} is too old; {'.'.join(map(str, oldest))} or newer is needed")
-
-
-def _require_image(client: docker.DockerClient, spec: JobSpec) -> None:
-    image = spec.container_image
-    try:
-        client.images.get(image)
-    except ImageNotFound:
-        way_out = f"make image-{OUR_IMAGES[image]}" if image in OUR_IMAGES else f"docker pull {image}"
-        raise _problem(f"image: {image!r}: is not on this machine; run `{way_out}`") from None
-
-
-def _require_gpus(client: docker.DockerClient, spec: JobSpec) -> None:
-    asking = [t for t in spec.tasks.counts() if (group := spec.tasks.group(t)) and group.gpus]
-    if asking and "nvidia" not in client.info().get("Runtimes", {}):
-        raise _problem(
-            f"tasks.{asking[0]}.gpus: this Docker Engine has no NVIDIA runtime; install nvidia-container-toolkit and "
-            "run `nvidia-ctk runtime configure --runtime=docker`, or set gpus: 0"
-        )
-
-
-def _compose(
-    spec: JobSpec, words: Sequence[str], text: str | None = None, given: Mapping[str, str] | None = None
-) -> None:
-    """Runs compose for the job's project; what it says, the user sees.
-
-    Args:
-        text: the compose file, for `--file -`.
-        given: values of variables that the file names without one.
-    """
-    command = _command(spec, words)
-    if code := subprocess.run(command, input=text, text=True, env={**os.environ, **(given or {})}).returncode:
-        raise _problem(f"`docker compose {words[0] if words[0] != '--file' else 'up'}` ended with exit code {code}")
-
-
-def _command(spec: JobSpec, words: Sequence[str]) -> list[str]:
-    return ["docker", "compose", "--project-name", spec.name, *words]
-
-
-def _containers(client: docker.DockerClient, spec: JobSpec) -> dict[str, Any]:
-    found = client.containers.list(all=True, filters={"label": f"{_PROJECT}={spec.name}"})
-    if not found:
-        raise _problem(f"{spec.name}: no such job on this Docker Engine; `trainer submit --target compose` starts it")
-    return {container.labels[_SERVICE]: container for container in found}
-
-
-def _ask(chief: Any) -> dict[str, Any]:
-    """The chief's /status; empty while it does not answer yet, or no longer."""
-    try:
-        code, output = chief.exec_run(["python3", "-m", "trainer.supervisor.probe", "status"])
-    except APIError:
-        return {}
-    return json_object(output) if code == 0 else {}
-
-
-def _result(chief: Any, spec: JobSpec) -> dict[str, Any]:
-    """result.json, out of the volume of a container that has ended; empty if there is none that can be read."""
-    try:
-        chunks, _ = chief.get_archive(f"{WORKSPACE}/runs/{spec.name}/result.json")
-    except NotFound:
-        return {}
-    with tarfile.open(fileobj=io.BytesIO(b"".join(chunks))) as archive:
-        file = archive.extractfile("result.json")
-        return json_object(file.read()) if file else {}
-
-
-def _problem(text: str) -> TrainerError:
-    return TrainerError(text, Exit.TARGET)
+def _spec(job: Job) -> JobSpec:
+    """The names and the number of containers are in the spec only."""
+    if job.spec is None:
+        raise UserError(f"JOB: {job.name!r}: is no file; compose knows a job by its spec")
+    return job.spec

@@ -1,4 +1,4 @@
-"""What the objects of a submitted job say: where each task is, and why one waits. Plain JSON in, plain JSON out."""
+"""What the objects of a submitted job say: where each task is, and why one waits. Plain JSON in."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from trainer.job.names import task_name
+from trainer.targets.base import TaskStatus
 from trainer.targets.kubernetes.render import COMPONENT
 
 _INDEX = "batch.kubernetes.io/job-completion-index"
@@ -23,15 +24,11 @@ def tasks(
     pods: Iterable[Mapping[str, Any]],
     claims: Iterable[Mapping[str, Any]],
     warnings: Iterable[Mapping[str, Any]],
-) -> dict[str, dict[str, Any]]:
-    """A row per task.
+) -> dict[str, TaskStatus]:
+    """The status of each task, by its name. Its restarts are those by new pods.
 
     Args:
         warnings: the namespace's events of type Warning.
-
-    Returns:
-        by task name: {"state", "code", "node", "restarts", "why"}; `code` of a container that ended, `restarts` by new
-        pods, `why` it does not run or how it ended
     """
     found: dict[str, list[Mapping[str, Any]]] = {}
     for pod in sorted(pods, key=_age):
@@ -44,7 +41,7 @@ def tasks(
             if mine := found.get(name):
                 rows[name] = _row(mine, said, claims)
             else:
-                rows[name] = {"state": "missing", "code": 0, "node": "", "restarts": 0, "why": _no_pod(job, said)}
+                rows[name] = TaskStatus("missing", node="", why=_no_pod(job, said))
     return rows
 
 
@@ -63,9 +60,7 @@ def _age(pod: Mapping[str, Any]) -> str:
     return str(pod["metadata"]["creationTimestamp"])
 
 
-def _row(
-    mine: Sequence[Mapping[str, Any]], said: Mapping[str, str], claims: Iterable[Mapping[str, Any]]
-) -> dict[str, Any]:
+def _row(mine: Sequence[Mapping[str, Any]], said: Mapping[str, str], claims: Iterable[Mapping[str, Any]]) -> TaskStatus:
     pod = mine[-1]
     states = [each.get("state", {}) for each in pod["status"].get("containerStatuses", [])]
     state = states[0] if states else {}
@@ -77,13 +72,13 @@ def _row(
     phase = str(pod["status"].get("phase", "Pending"))
     if pod["metadata"].get("deletionTimestamp"):
         phase = "Stopping"
-    return {
-        "state": phase.lower(),
-        "code": terminated["exitCode"] if terminated else 0,
-        "node": pod["spec"].get("nodeName", ""),
-        "restarts": len(mine) - 1,
-        "why": _waits(pod, state, said, claims) if phase == "Pending" else _end(pod, terminated),
-    }
+    return TaskStatus(
+        state=phase.lower(),
+        code=terminated["exitCode"] if terminated else 0,
+        node=pod["spec"].get("nodeName", ""),
+        restarts=len(mine) - 1,
+        why=_waits(pod, state, said, claims) if phase == "Pending" else _end(pod, terminated),
+    )
 
 
 def _waits(

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from trainer.targets.base import TaskStatus
 from trainer.targets.kubernetes import pods
 from trainer.targets.kubernetes.render import COMPONENT, INSTANCE
 
@@ -38,7 +39,7 @@ def event(kind: str, name: str, reason: str, message: str, time: str = "2026-01-
     }
 
 
-def row(*found: dict[str, Any], claims: Any = (), warnings: Any = ()) -> dict[str, Any]:
+def row(*found: dict[str, Any], claims: Any = (), warnings: Any = ()) -> TaskStatus:
     return pods.tasks([JOB], found, claims, warnings)["worker:0"]
 
 
@@ -68,7 +69,7 @@ CLAIM = {"metadata": {"name": "j"}, "status": {"phase": "Pending"}}
 )
 def test_why_a_pod_waits(status: Any, more: Any, why: str) -> None:
     found = row(pod(**status), **more)
-    assert (found["state"], found["why"]) == ("pending", why)
+    assert (found.state, found.why) == ("pending", why)
 
 
 def test_the_last_warning_about_a_job_tells_why_it_has_no_pod() -> None:
@@ -76,24 +77,22 @@ def test_the_last_warning_about_a_job_tells_why_it_has_no_pod() -> None:
         event("Job", "j-worker", "FailedCreate", "new", "2026-01-01T00:00:09Z"),
         event("Job", "j-worker", "FailedCreate", "old"),
     ]
-    assert row(warnings=warnings) == {
-        "state": "missing", "code": 0, "node": "", "restarts": 0, "why": "FailedCreate: new",
-    }  # fmt: skip
+    assert row(warnings=warnings) == TaskStatus("missing", code=0, node="", restarts=0, why="FailedCreate: new")
 
 
 def test_the_newest_pod_counts_and_the_others_are_restarts() -> None:
     killed = state(terminated={"exitCode": 137, "reason": "OOMKilled"})
     older = pod(created="2026-01-01T00:00:00Z", phase="Failed", **killed)
     newer = pod(created="2026-01-01T00:00:05Z", phase="Running", **state(running={}))
-    assert row(older)["why"] == "OOMKilled"
+    assert row(older).why == "OOMKilled"
     found = row(newer, older)
-    assert (found["state"], found["restarts"], found["why"]) == ("running", 1, "")
+    assert (found.state, found.restarts, found.why) == ("running", 1, "")
 
 
 def test_a_failed_task_is_quoted() -> None:
     said = "worker:0 of j is here\ntrainer: asked for 1 GPU\n"
     found = row(pod(phase="Failed", **state(terminated={"exitCode": 12, "message": said, "reason": "Error"})))
-    assert (found["code"], found["why"]) == (12, "trainer: asked for 1 GPU")
+    assert (found.code, found.why) == (12, "trainer: asked for 1 GPU")
 
 
 def test_every_index_has_a_row() -> None:

@@ -1,0 +1,57 @@
+"""A target that runs nothing: it keeps what it was asked, and answers as a target may."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from trainer.job.errors import Exit, TrainerError
+from trainer.job.spec import JobSpec
+from trainer.targets.base import Deleted, Job, JobStatus, Listed, LogLine, Submitted, Target, TaskStatus
+
+ASKED: list[Any] = []
+"""(method, arguments...) of each call, in their order."""
+PHASES: list[str] = []
+"""Those of the next answers to `status`; then the job is done."""
+
+
+@dataclass(frozen=True)
+class Fake:
+    namespace: str | None = None
+
+    def check(self, spec: JobSpec) -> None:
+        ASKED.append(("check", spec))
+        if spec.name == "refused":
+            raise TrainerError("name: 'refused': is no name for a job here", Exit.TARGET)
+
+    def render(self, jobs: Sequence[tuple[str, JobSpec]], command: str) -> str:
+        ASKED.append(("render", *jobs))
+        return f"# {command}\n"
+
+    def submit(self, spec: JobSpec, command: str, dry_run: bool = False) -> Submitted:
+        ASKED.append(("submit", spec, command, dry_run))
+        return Submitted(spec.name, ["job/one", "job/two"], namespace=self.namespace)
+
+    def jobs(self) -> Sequence[Listed]:
+        return [Listed("j", "active", "2026-01-02T03:04:05Z")]
+
+    def status(self, job: Job) -> JobStatus:
+        ASKED.append(("status", job))
+        phase = PHASES.pop(0) if PHASES else "done"
+        tasks = {"chief:0": TaskStatus("running", restarts=2), "worker:0": TaskStatus("pending", why="no node")}
+        code = int(Exit.DIVERGED) if phase == "failed" else 0
+        return JobStatus(job.name, phase, code, said="done: steps=5", tasks=tasks, job={"step": 5})
+
+    def logs(self, job: Job, task: str | None = None, follow: bool = False) -> Iterator[LogLine]:
+        ASKED.append(("logs", job, task, follow))
+        yield LogLine("chief:0", "step 1")
+        yield LogLine("evaluator:0", "scored | 1")
+
+    def delete(self, job: Job, volumes: bool = False) -> Deleted:
+        ASKED.append(("delete", job, volumes))
+        return Deleted(job.name, volume_stays=not volumes)
+
+
+KEPT: type[Target] = Fake
+"""mypy proves by it that this is a target."""

@@ -1,0 +1,177 @@
+"""The commands that ask a target, with a target that the command line has never heard of."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.unit.cli import fake
+from trainer.cli import jobs
+from trainer.cli import main as cli
+from trainer.job.errors import Exit
+from trainer.job.load import load_file
+from trainer.targets import base
+from trainer.targets.base import Job, JobStatus, Submitted, TaskStatus
+
+SPEC = """
+name: j
+strategy: multi_worker_mirrored
+tasks: {worker: 3}
+"""
+SETS = ["--set", "name=other", "--set", "train.steps=617"]
+
+
+@pytest.fixture(autouse=True)
+def spec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A spec in a folder of its own, and a target named `fake` beside those of trainer."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("TRAINER_SET", raising=False)
+    monkeypatch.setitem(base.TARGETS, "fake", base.Entry("tests.unit.cli.fake:Fake", options=frozenset(base.OPTIONS)))
+    monkeypatch.setattr(fake, "ASKED", [])
+    monkeypatch.setattr(fake, "PHASES", [])
+    monkeypatch.setattr(jobs, "WATCH_SECONDS", 0.0)
+    Path("job.yaml").write_text(SPEC)
+    return "job.yaml"
+
+
+def trainer(*words: str, code: int = 0) -> list[Any]:
+    """Runs a command; returns what the fake target was asked."""
+    assert cli.main(words) == code
+    asked, fake.ASKED[:] = list(fake.ASKED), []
+    return asked
+
+
+def test_every_command_reaches_a_target_that_only_the_registry_knows(
+    spec: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With --set wherever there is a spec: each is asked about the changed one."""
+    changed = load_file(spec, SETS[1::2])
+    named, on = Job("other", changed), ("--target", "fake")
+    written = f"job.yaml {' '.join(SETS)}"
+    assert trainer("check", spec, *on, *SETS) == [("check", changed)]
+    assert "617" in capsys.readouterr().out
+    assert trainer("render", "fake", spec, *SETS) == [("render", ("", changed))]
+    assert capsys.readouterr().out == f"# trainer render fake {written}\n"
+    assert trainer("submit", spec, *on, *SETS) == [
+        ("submit", changed, f"trainer submit --target fake {written}", False)
+    ]
+    assert capsys.readouterr().out == (
+        f"other: submitted, 2 objects; next: trainer status --watch --target fake {written}\n"
+    )
+    assert trainer("status", spec, *on, *SETS) == [("status", named)]
+    assert capsys.readouterr().out.splitlines() == [
+        "phase  done",
+        "step   5",
+        "said   done: steps=5",
+        "",
+        "task      state    restarts  why",
+        "chief:0   running  2",
+        "worker:0  pending            no node",
+    ]
+    assert trainer("logs", spec, *on, *SETS, "--task", "chief:0") == [("logs", named, "chief:0", False)]
+    assert capsys.readouterr().out == "chief:0     | step 1\nevaluator:0 | scored | 1\n"
+    assert trainer("delete", spec, *on, *SETS, "--volumes") == [("delete", named, True)]
+    assert capsys.readouterr().out == "other: deleted\n"
+
+
+def test_what_a_target_refuses_ends_check(spec: str, capsys: pytest.CaptureFixture[str]) -> None:
+    trainer("check", spec, "--target", "fake", "--set", "name=refused", code=Exit.TARGET)
+    assert capsys.readouterr() == ("", "trainer: name: 'refused': is no name for a job here\n")
+
+
+def test_a_job_is_known_by_its_name_too(capsys: pytest.CaptureFixture[str]) -> None:
+    assert trainer("status", "--target", "fake", "another") == [("status", Job("another"))]
+    capsys.readouterr()
+    trainer("status", "--target", "fake")
+    assert capsys.readouterr().out.splitlines() == ["job  phase   submitted", "j    active  2026-01-02T03:04:05Z"]
+    trainer("status", "--target", "fake", "-o", "json")
+    assert json.loads(capsys.readouterr().out) == [{"job": "j", "phase": "active", "submitted": "2026-01-02T03:04:05Z"}]
+    trainer("delete", "--target", "fake", "another")
+    assert "another: deleted; its volume stays, with checkpoints and model" in capsys.readouterr().out
+
+
+def test_a_dry_run_lists_what_would_be_applied(spec: str, capsys: pytest.CaptureFixture[str]) -> None:
+    ((_, _, _, dry_run),) = trainer("submit", spec, "--target", "fake", "--dry-run")
+    assert dry_run
+    assert capsys.readouterr().out == "job/one: would be applied\njob/two: would be applied\n"
+
+
+def test_json_leaves_out_what_the_target_does_not_know(capsys: pytest.CaptureFixture[str]) -> None:
+    trainer("status", "j", "--target", "fake", "-o", "json")
+    assert json.loads(capsys.readouterr().out) == {
+        "name": "j",
+        "phase": "done",
+        "code": 0,
+        "said": "done: steps=5",
+        "tasks": {
+            "chief:0": {"state": "running", "code": 0, "restarts": 2},
+            "worker:0": {"state": "pending", "code": 0, "restarts": 0, "why": "no node"},
+        },
+        "job": {"step": 5},
+    }
+
+
+def test_watch_prints_what_has_changed_until_the_job_is_over(capsys: pytest.CaptureFixture[str]) -> None:
+    fake.PHASES[:] = ["running", "running", "ending", "failed", "never asked for"]
+    asked = trainer("status", "j", "--target", "fake", "--watch", "-o", "json", code=Exit.DIVERGED)
+    assert len(asked) == 4
+    seen = [json.loads(line)["phase"] for line in capsys.readouterr().out.splitlines()]
+    assert seen == ["running", "ending", "failed"]
+
+
+def test_a_namespace_is_given_to_the_target_and_named_in_what_comes_next(
+    spec: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trainer("submit", spec, "--target", "fake", "--namespace", "research")
+    assert "next: trainer status --watch --target fake --namespace research j\n" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("done", "text"),
+    [
+        (Submitted("j", ["a/b"]), "j: submitted, 1 objects; next: trainer status --watch WAY"),
+        (Submitted("j"), "j: submitted; next: trainer status --watch WAY"),
+        (Submitted("j", ["a/b"], new=False), "j: was there already; next: trainer status --watch WAY"),
+        (
+            Submitted("j", ["a/b"], new=False, ended="failed"),
+            "j: was there already, and is failed; to run it again: trainer delete WAY",
+        ),
+    ],
+)
+def test_what_a_submission_has_done_is_one_line(done: Submitted, text: str) -> None:
+    assert jobs._submitted(done, "WAY") == text
+
+
+def test_profiles_are_read_where_the_target_has_them(spec: str, capsys: pytest.CaptureFixture[str]) -> None:
+    one, two = load_file(spec, ["name=j"]), load_file(spec)
+    assert trainer("render", "fake", f"a={spec}", f"b={spec}") == [("render", ("a", one), ("b", two))]
+    capsys.readouterr()
+    trainer("render", "fake", spec, spec, code=Exit.USER)
+    assert "several jobs in one file need a profile of their own each" in capsys.readouterr().err
+
+
+def test_options_that_a_target_lacks_are_refused(
+    spec: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(base.TARGETS, "fake", base.TARGETS["fake"]._replace(options=frozenset()))
+    assert trainer("logs", spec, "--target", "fake", "--task", "chief:0", code=Exit.USER) == []
+    assert capsys.readouterr().err == "trainer: --task: means nothing to fake; it is for --target kubernetes\n"
+
+
+def test_a_target_whose_package_is_missing_is_one_line(
+    spec: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lacking = base.TARGETS["fake"]._replace(packages=frozenset({"json", "no_such_package"}))
+    monkeypatch.setitem(base.TARGETS, "fake", lacking)
+    assert trainer("submit", spec, "--target", "fake", code=Exit.USER) == []
+    assert capsys.readouterr().err == "trainer: no_such_package: is not installed; pip install 'trainer[deploy]'\n"
+
+
+def test_a_task_that_was_started_again_by_target_and_supervisor_shows_both() -> None:
+    found = JobStatus(
+        "j", "running", tasks={"ps:0": TaskStatus("running", 0, "n1", 1)}, job={"tasks": {"ps:0": {"restarts": 2}}}
+    )
+    assert jobs.describe(found).splitlines()[-2:] == ["task  state    node  restarts", "ps:0  running  n1    3"]

@@ -1,0 +1,68 @@
+"""How the asynchronous half of the target comes to a command that is not."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from trainer.targets.kubernetes.target import each
+
+ENDED: list[str] = []
+
+
+async def beat(queue: asyncio.Queue[int]) -> None:
+    try:
+        for number in range(100):
+            await queue.put(number)
+        await asyncio.Event().wait()
+    finally:
+        ENDED.append("beat")
+
+
+async def count(last: int, error: BaseException | None = None) -> AsyncIterator[int]:
+    """The numbers below `last`, which another task makes; then an error of its own, or Ctrl-C while it waits."""
+    queue: asyncio.Queue[int] = asyncio.Queue(2)
+    beating = asyncio.create_task(beat(queue))
+    try:
+        while (number := await queue.get()) < last:
+            yield number
+        if isinstance(error, KeyboardInterrupt):
+            asyncio.get_running_loop().call_soon(interrupt)
+            await asyncio.Event().wait()
+        if error:
+            raise error
+    finally:
+        beating.cancel()
+        ENDED.append("count")
+
+
+def interrupt() -> None:
+    raise KeyboardInterrupt
+
+
+@pytest.fixture(autouse=True)
+def ended() -> None:
+    ENDED.clear()
+
+
+def test_values_come_in_their_order() -> None:
+    assert list(each(count(7))) == list(range(7))
+    assert sorted(ENDED) == ["beat", "count"]
+
+
+@pytest.mark.parametrize("error", [ValueError("x"), KeyboardInterrupt()], ids=["error", "Ctrl-C"])
+def test_an_error_comes_out_after_all_has_ended(error: BaseException) -> None:
+    values = each(count(2, error))
+    assert [next(values), next(values)] == [0, 1]
+    with pytest.raises(type(error)):
+        next(values)
+    assert sorted(ENDED) == ["beat", "count"]
+
+
+def test_a_caller_that_wants_no_more_leaves_nothing_behind() -> None:
+    values = each(count(7))
+    assert next(values) == 0
+    values.close()
+    assert sorted(ENDED) == ["beat", "count"]

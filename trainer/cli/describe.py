@@ -1,0 +1,56 @@
+"""What `trainer check` prints."""
+
+from __future__ import annotations
+
+from trainer.job.derived import DEFAULT_STEPS, batch_sizes, learning_rate, replicas_in_sync, uses_tf_keras
+from trainer.job.spec import JobSpec
+from trainer.job.tf_config import tasks_of
+from trainer.targets.text import aligned
+
+MOST_CONFIGS = 32
+"""Tasks of which each TF_CONFIG is printed: each names all tasks, and those of a thousand workers are 37 MB."""
+
+
+def describe(spec: JobSpec) -> list[str]:
+    """Everything that follows from a spec, as lines: tasks, derived numbers, TF_CONFIGs."""
+    tasks = tasks_of(spec)
+    rows = [("task", "address", "cpu", "memory", "gpus")]
+    for task in tasks:
+        address = "{}:{}".format(*task.address) if task.address else "-"
+        if group := spec.tasks.group(task.type):
+            cpu = f"{group.cpu:g}" if group.cpu else "-"
+            rows.append((task.name, address, cpu, group.memory or "-", str(group.gpus or "-")))
+    title = "TF_CONFIG of each task:"
+    if len(tasks) > MOST_CONFIGS:
+        tasks = [task for task in tasks if task.index == 0]
+        title = "TF_CONFIG of the first task of each type, for the others differ in their index only:"
+    return [*aligned(rows), "", *aligned(_derived(spec)), "", title, *(task.tf_config() for task in tasks)]
+
+
+def _derived(spec: JobSpec) -> list[tuple[str, ...]]:
+    rows = [("job", spec.name), ("strategy", spec.strategy)]
+    if spec.api != "loop":
+        keras = ", with tf_keras" if uses_tf_keras(spec) else ""
+        rows.append(("api", f"{spec.api}{keras}"))
+    rows.append(("workload", spec.workload))
+    rows += [(f"settings.{key}", str(value)) for key, value in spec.settings.items()]
+    rows += _training(spec) if spec.traits.trains else [("job name", f"/job:{spec.job_name}")]
+    return [*rows, ("model_dir", spec.directory)]
+
+
+def _training(spec: JobSpec) -> list[tuple[str, str]]:
+    train, counts = spec.train, spec.tasks.counts()
+    replicas = replicas_in_sync(spec, counts)
+    global_batch, per_replica = batch_sizes(spec, counts)
+    rate = f"{learning_rate(spec, counts):g}"
+    if train.learning_rate_scaling != "none":
+        rate += f" ({train.learning_rate:g}, {train.learning_rate_scaling} in {replicas} replicas)"
+    if train.learning_rates is not None:
+        rate += f" (of learning_rates, for a global batch of {global_batch})"
+    rows = [
+        ("replicas in sync", str(replicas)),
+        ("global batch", str(global_batch)),
+        ("per-replica batch", str(per_replica)),
+        ("epochs", str(train.epochs)) if train.epochs else ("steps", str(train.steps or DEFAULT_STEPS)),
+    ]
+    return rows if spec.api_traits.uses_fit else [*rows, ("learning rate", rate)]

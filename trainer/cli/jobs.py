@@ -1,0 +1,167 @@
+"""`trainer render|submit|status|logs|delete`: what they ask a target, and what they print."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from trainer.cli.specs import load, open_target, warn
+from trainer.job.errors import Exit, UserError
+from trainer.job.load import load_file
+from trainer.job.names import DNS_LABEL
+from trainer.targets import base, view
+from trainer.targets.base import Job, JobStatus, Submitted, TaskStatus
+from trainer.targets.text import aligned, command_line
+
+WATCH_SECONDS = 2.0
+
+
+def render(args: argparse.Namespace) -> int:
+    target = open_target(args)
+    profiles = "profile" in base.TARGETS[args.target].options
+    jobs, seen = [], set()
+    for each in args.specs:
+        profile, equals, path = each.rpartition("=") if profiles else ("", "", each)
+        if profiles and ((len(args.specs) > 1 and not equals) or profile in seen):
+            raise UserError(f"{each!r}: several jobs in one file need a profile of their own each: PROFILE=SPEC")
+        seen.add(profile)
+        jobs.append((profile, load_file(path, args.set)))
+    warn(*(spec for _, spec in jobs))
+    print(target.render(jobs, command_line(["trainer", "render", args.target, *args.specs], args.set)), end="")
+    return int(Exit.OK)
+
+
+def submit(args: argparse.Namespace) -> int:
+    target = open_target(args)
+    spec = load(args.spec, args.set)
+    warn(spec)
+    command = command_line(["trainer", "submit", "--target", args.target, args.spec], args.set)
+    done = target.submit(spec, command, args.dry_run)
+    if args.dry_run:
+        print("\n".join(f"{name}: would be applied" for name in done.objects))
+    else:
+        print(_submitted(done, _way(args, done)))
+    return int(Exit.OK)
+
+
+def status(args: argparse.Namespace) -> int:
+    target = open_target(args)
+    if args.spec is None and args.watch:
+        raise UserError("JOB: is missing: --watch follows one job; `trainer status` lists them")
+    if args.spec is None and args.set:
+        raise UserError("JOB: is missing: --set changes the values of a spec")
+    if args.spec is None:
+        rows = [asdict(each) for each in target.jobs()]
+        table = [("job", "phase", "submitted"), *((row["job"], row["phase"], row["submitted"]) for row in rows)]
+        print(json.dumps(rows, indent=2) if args.output == "json" else "\n".join(aligned(table)))
+        return int(Exit.OK)
+    job = _job(args)
+    if args.watch:
+        return _watch(target, job, args.output)
+    found = target.status(job)
+    print(json.dumps(_plain(found), indent=2) if args.output == "json" else describe(found))
+    return found.code
+
+
+def logs(args: argparse.Namespace) -> int:
+    for line in open_target(args).logs(_job(args), args.task, args.follow):
+        print(f"{line.task:<11} | {line.text}", flush=args.follow)
+    return int(Exit.OK)
+
+
+def delete(args: argparse.Namespace) -> int:
+    done = open_target(args).delete(_job(args), args.volumes)
+    stays = "; its volume stays, with checkpoints and model; --volumes removes it too" if done.volume_stays else ""
+    print(f"{done.job}: deleted{stays}")
+    return int(Exit.OK)
+
+
+def _watch(target: base.Target, job: Job, output: str) -> int:
+    """A new text whenever something has changed; on a terminal in place of the one before."""
+    last = ""
+    while True:
+        found = target.status(job)
+        text = json.dumps(_plain(found)) if output == "json" else describe(found)
+        if text != last:
+            clear = "\033[H\033[2J" if sys.stdout.isatty() and output != "json" else ""
+            print(f"{clear}{text}", flush=True)
+        if found.phase in ("done", "failed"):
+            return found.code
+        last = text
+        time.sleep(WATCH_SECONDS)
+
+
+def _job(args: argparse.Namespace) -> Job:
+    """JOB is a name, or a spec that has one."""
+    if Path(args.spec).is_file() or not DNS_LABEL.fullmatch(args.spec):
+        spec = load_file(args.spec, args.set)
+        return Job(spec.name, spec)
+    if args.set:
+        raise UserError(f"--set: {args.spec!r} is a job's name, and --set changes the values of a spec; give its file")
+    return Job(args.spec)
+
+
+# What they print. -------------------------------------------------------------------------------------
+
+
+def _submitted(done: Submitted, way: str) -> str:
+    objects = f", {len(done.objects)} objects" if done.objects else ""
+    news = f"{done.job}: submitted{objects}" if done.new else f"{done.job}: was there already"
+    if done.ended:
+        return f"{news}, and is {done.ended}; to run it again: trainer delete {way}"
+    return f"{news}; next: trainer status --watch {way}"
+
+
+def _way(args: argparse.Namespace, done: Submitted) -> str:
+    """The words that name a job to the other commands."""
+    target = [] if args.target == next(iter(base.TARGETS)) else ["--target", args.target]
+    if done.namespace:
+        return command_line([*target, "--namespace", done.namespace, done.job], [])
+    return command_line([*target, args.spec], args.set)
+
+
+def _plain(found: JobStatus) -> dict[str, Any]:
+    """For JSON: without what the target does not know."""
+    plain = {key: value for key, value in asdict(found).items() if value is not None}
+    rows = {name: {key: each for key, each in row.items() if each is not None} for name, row in plain["tasks"].items()}
+    return {**plain, "tasks": rows}
+
+
+def describe(found: JobStatus) -> str:
+    """A job's status as text: where it is, and a line per task."""
+    job = found.job
+    head = [("phase", found.phase), *view.figures(job)]
+    head += [
+        (name, view.figure(job[name])) for name in ("step", "loss", "last_checkpoint") if job.get(name) is not None
+    ]
+    head += [("waiting for", str(job["waiting_for"]))] if job.get("waiting_for") else []
+    head += [("said", found.said)] if found.said else []
+    told = rows if isinstance(rows := job.get("tasks"), dict) else {}
+    return "\n".join([*aligned(head), "", *aligned(_table(found.tasks, told))])
+
+
+def _table(tasks: Mapping[str, TaskStatus], told: Mapping[str, Any]) -> list[tuple[str, ...]]:
+    """A row per task, of what the target knows and what the chief tells; no column in which no task says anything."""
+    rows: list[tuple[str, ...]] = [
+        ("task", "state", "code", "node", "step", "examples/s", "restarts", "generation", "why")
+    ]
+    for name, row in tasks.items():
+        # In result.json a task has its start line there.
+        mine = known if isinstance(known := told.get(name), dict) else {}
+        restarts = row.restarts + (own if isinstance(own := mine.get("restarts"), int) else 0)
+        cells = (row.code, row.node, mine.get("step"), mine.get("examples_per_second"), restarts)
+        rows.append((name, row.state, *map(_cell, (*cells, mine.get("generation"), row.why))))
+    columns = [column for column in zip(*rows, strict=True) if any(column[1:])]
+    return list(zip(*columns, strict=True))
+
+
+def _cell(value: object) -> str:
+    rounded = round(value) if isinstance(value, float) and math.isfinite(value) else value
+    return view.figure(rounded) if value else ""

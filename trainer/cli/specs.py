@@ -1,0 +1,51 @@
+"""The specs and the target that a command line names."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from trainer.job.errors import UserError
+from trainer.targets import base
+
+if TYPE_CHECKING:
+    from trainer.job.spec import JobSpec
+
+
+def load(path: str, overrides: Sequence[str]) -> JobSpec:
+    """A spec whose workload was looked at."""
+    from trainer.job.load import load_file
+    from trainer.workloads import workload
+
+    spec = load_file(path, overrides)
+    workload.check(spec)
+    return spec
+
+
+def warn(*specs: JobSpec) -> None:
+    """Prints the warnings of these specs."""
+    from trainer.targets import outside
+
+    for spec in specs:
+        for line in outside.warnings(spec):
+            print(f"trainer: warning: {line}", file=sys.stderr)
+
+
+def open_target(args: argparse.Namespace) -> base.Target:
+    """The target of `--target`.
+
+    Raises:
+        UserError: an option that means nothing to it.
+    """
+    own = base.TARGETS[args.target].options
+    for option in base.OPTIONS:
+        if getattr(args, option, None) and option not in own:
+            others = [name for name, entry in base.TARGETS.items() if option in entry.options]
+            raise UserError(
+                f"--{option.replace('_', '-')}: means nothing to {args.target}; it is for "
+                f"{' or '.join(f'--target {name}' for name in others)}"
+            )
+    namespace = getattr(args, "namespace", None)
+    return base.load(args.target, **({"namespace": namespace} if namespace else {}))

@@ -1,0 +1,258 @@
+"""A job on a Docker Engine.
+
+Compose itself starts and ends containers, and reports that to the user; the engine is asked what compose would only
+find out half-way.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import re
+import subprocess
+import tarfile
+from collections.abc import Generator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import docker
+from docker.errors import APIError, DockerException, ImageNotFound, NotFound
+
+from trainer.job.errors import Exit, TrainerError
+from trainer.job.names import host_name
+from trainer.job.spec import OUR_IMAGES, JobSpec
+from trainer.job.tf_config import tasks_of
+from trainer.targets import outside
+from trainer.targets.base import Deleted, JobStatus, LogLine, Submitted, TaskStatus
+from trainer.targets.compose import render as compose
+from trainer.targets.container import WORKSPACE
+from trainer.targets.text import json_object
+
+OLDEST_ENGINE = (24, 0)
+"""What the tests have run on, and everything the compose file uses."""
+OLDEST_COMPOSE = (2, 24)
+ENGINE_SECONDS = 20
+LOOK_SECONDS = 0.5
+LAST_LINES_SECONDS = 2.0
+"""For compose to print what containers that have ended left."""
+_PROJECT, _SERVICE, _VOLUME = (f"com.docker.compose.{each}" for each in ("project", "service", "volume"))
+_INSTALL = "see https://docs.docker.com/engine/install"
+
+
+def submit(spec: JobSpec, command: str) -> Submitted:
+    """Starts the job's containers and returns.
+
+    Raises:
+        TrainerError: Exit.TARGET, if this engine cannot run it; nothing was started then.
+        UserError: one of the spec's secrets is missing.
+    """
+    given = outside.values(spec)
+    client = _connect()
+    _require_compose()
+    _require_image(client, spec)
+    _require_gpus(client, spec)
+    text = compose.render({"": spec}, command)
+    _compose(spec, ["--file", "-", "up", "--detach", "--no-build", *_hosts(spec)], text, given)
+    return Submitted(spec.name)
+
+
+def status(spec: JobSpec) -> JobStatus:
+    """What is known of a job: the chief's own view while it runs, then its result.
+
+    Raises:
+        TrainerError: Exit.TARGET, if there is no engine or no such job.
+    """
+    containers = _containers(_connect(), spec)
+    tasks: dict[str, TaskStatus] = {}
+    job: dict[str, Any] = {}
+    chief = TaskStatus("missing")
+    for task in tasks_of(spec):
+        container = containers.get(host_name(spec.name, task.type, task.index))
+        tasks[task.name] = row = _row(container)
+        if task.is_chief and container:
+            chief, job = row, _ask(container) if row.state == "running" else _result(container, spec)
+    if chief.state == "exited":
+        phase = "done" if chief.code == Exit.OK else "failed"
+        return JobStatus(spec.name, phase, chief.code, tasks=tasks, job=job)
+    return JobStatus(spec.name, job.get("phase", chief.state), tasks=tasks, job=job)
+
+
+def logs(spec: JobSpec, follow: bool) -> Generator[LogLine]:
+    """What the job's containers have printed; with `follow` until all have ended.
+
+    Raises:
+        TrainerError: as `status`.
+    """
+    client = _connect()
+    follow = not _all_ended(client, spec) and follow
+    command = _command(spec, ["logs", "--no-color", *(["--follow"] if follow else []), *_hosts(spec)])
+    # Compose gives each service one container, number 1.
+    names = {f"{host_name(spec.name, task.type, task.index)}-1": task.name for task in tasks_of(spec)}
+    with (
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace") as run,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        watching: Future[bool] | None = pool.submit(_stop_with_the_job, run, client, spec) if follow else None
+        try:
+            for line in run.stdout or ():
+                yield _log_line(line, names)
+            stopped = watching is not None and watching.result()
+        finally:
+            run.terminate()
+    if run.returncode and not stopped:
+        raise _problem(f"`docker compose logs` ended with exit code {run.returncode}")
+
+
+def delete(spec: JobSpec, volumes: bool) -> Deleted:
+    """Stops and removes the job's containers and network; its volume, with the model, only if asked to.
+
+    Raises:
+        TrainerError: Exit.TARGET, if there is no engine.
+    """
+    client = _connect()
+    _compose(spec, ["down", "--remove-orphans", *(["--volumes"] if volumes else [])])
+    left = client.volumes.list(filters={"label": [f"{_PROJECT}={spec.name}", f"{_VOLUME}={spec.name}"]})
+    return Deleted(spec.name, volume_stays=bool(left))
+
+
+def _row(container: Any) -> TaskStatus:
+    if container is None:
+        return TaskStatus("missing")
+    state = container.attrs["State"]
+    return TaskStatus(state["Status"], state["ExitCode"], restarts=container.attrs["RestartCount"])
+
+
+def _stop_with_the_job(following: subprocess.Popen[str], client: docker.DockerClient, spec: JobSpec) -> bool:
+    """Ends `docker compose logs --follow` after the job's end; whether it had to.
+
+    Compose itself follows for ever where a container had ended before (pkg/compose/monitor.go, 2.40).
+    """
+    try:
+        while following.poll() is None and not _all_ended(client, spec):
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                following.wait(LOOK_SECONDS)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            following.wait(LAST_LINES_SECONDS)
+        return following.poll() is None
+    finally:
+        following.terminate()
+
+
+def _log_line(line: str, names: Mapping[str, str]) -> LogLine:
+    """A line as `docker compose logs` prints it, `CONTAINER | TEXT`; what compose itself reports has no container."""
+    container, bar, text = line.rstrip("\n").partition(" | ")
+    task = names.get(container.strip())
+    return LogLine(task, text) if bar and task else LogLine("compose", line.strip())
+
+
+def _hosts(spec: JobSpec) -> list[str]:
+    """The services of the tasks: without those that make the secret and wait for the job's end."""
+    return [host_name(spec.name, task.type, task.index) for task in tasks_of(spec)]
+
+
+def _all_ended(client: docker.DockerClient, spec: JobSpec) -> bool:
+    """
+    Raises:
+        TrainerError: Exit.TARGET, if there is no such job.
+    """
+    containers, hosts = _containers(client, spec), _hosts(spec)
+    return all(containers[host].status in ("exited", "dead") for host in hosts if host in containers)
+
+
+def _connect() -> docker.DockerClient:
+    try:
+        client = docker.from_env(timeout=ENGINE_SECONDS)
+        version = client.version()["Version"]
+    except (DockerException, OSError) as error:
+        text = " ".join(str(error).split())
+        if "Permission denied" in text:
+            raise _problem("this user may not talk to the Docker Engine; join the group docker") from None
+        raise _problem(f"no Docker Engine answers ({text[:150]}); start it, or {_INSTALL}") from None
+    _require(f"Docker Engine {version}", version, OLDEST_ENGINE)
+    return client
+
+
+def _require_compose() -> None:
+    try:
+        answer = subprocess.run(
+            ["docker", "compose", "version", "--short"], capture_output=True, text=True, timeout=ENGINE_SECONDS
+        )
+    except FileNotFoundError:
+        raise _problem(f"the command docker is missing; {_INSTALL}") from None
+    if answer.returncode:
+        raise _problem("docker has no compose; install the package docker-compose-plugin")
+    _require(f"docker compose {answer.stdout.strip()}", answer.stdout, OLDEST_COMPOSE)
+
+
+def _require(what: str, version: str, oldest: tuple[int, int]) -> None:
+    found = re.search(r"(\d+)\.(\d+)", version)
+    if found and tuple(map(int, found.groups())) < oldest:
+        raise _problem(f"{what} is too old; {'.'.join(map(str, oldest))} or newer is needed")
+
+
+def _require_image(client: docker.DockerClient, spec: JobSpec) -> None:
+    image = spec.container_image
+    try:
+        client.images.get(image)
+    except ImageNotFound:
+        way_out = f"make image-{OUR_IMAGES[image]}" if image in OUR_IMAGES else f"docker pull {image}"
+        raise _problem(f"image: {image!r}: is not on this machine; run `{way_out}`") from None
+
+
+def _require_gpus(client: docker.DockerClient, spec: JobSpec) -> None:
+    asking = [t for t in spec.tasks.counts() if (group := spec.tasks.group(t)) and group.gpus]
+    if asking and "nvidia" not in client.info().get("Runtimes", {}):
+        raise _problem(
+            f"tasks.{asking[0]}.gpus: this Docker Engine has no NVIDIA runtime; install nvidia-container-toolkit and "
+            "run `nvidia-ctk runtime configure --runtime=docker`, or set gpus: 0"
+        )
+
+
+def _compose(
+    spec: JobSpec, words: Sequence[str], text: str | None = None, given: Mapping[str, str] | None = None
+) -> None:
+    """Runs compose for the job's project; what it says, the user sees.
+
+    Args:
+        text: the compose file, for `--file -`.
+        given: values of variables that the file names without one.
+    """
+    command = _command(spec, words)
+    if code := subprocess.run(command, input=text, text=True, env={**os.environ, **(given or {})}).returncode:
+        raise _problem(f"`docker compose {words[0] if words[0] != '--file' else 'up'}` ended with exit code {code}")
+
+
+def _command(spec: JobSpec, words: Sequence[str]) -> list[str]:
+    return ["docker", "compose", "--project-name", spec.name, *words]
+
+
+def _containers(client: docker.DockerClient, spec: JobSpec) -> dict[str, Any]:
+    found = client.containers.list(all=True, filters={"label": f"{_PROJECT}={spec.name}"})
+    if not found:
+        raise _problem(f"{spec.name}: no such job on this Docker Engine; `trainer submit --target compose` starts it")
+    return {container.labels[_SERVICE]: container for container in found}
+
+
+def _ask(chief: Any) -> dict[str, Any]:
+    """The chief's /status; empty while it does not answer yet, or no longer."""
+    try:
+        code, output = chief.exec_run(["python3", "-m", "trainer.supervisor.probe", "status"])
+    except APIError:
+        return {}
+    return json_object(output) if code == 0 else {}
+
+
+def _result(chief: Any, spec: JobSpec) -> dict[str, Any]:
+    """result.json, out of the volume of a container that has ended; empty if there is none that can be read."""
+    try:
+        chunks, _ = chief.get_archive(f"{WORKSPACE}/runs/{spec.name}/result.json")
+    except NotFound:
+        return {}
+    with tarfile.open(fileobj=io.BytesIO(b"".join(chunks))) as archive:
+        file = archive.extractfile("result.json")
+        return json_object(file.read()) if file else {}
+
+
+def _problem(text: str) -> TrainerError:
+    return TrainerError(text, Exit.TARGET)

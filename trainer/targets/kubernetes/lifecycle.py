@@ -1,0 +1,132 @@
+"""How a job comes to a Kubernetes, and how it goes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import yaml
+
+from trainer.job.environment import JOB
+from trainer.job.errors import UserError
+from trainer.job.spec import JobSpec
+from trainer.targets.base import Deleted, Submitted
+from trainer.targets.kubernetes import pods, render
+from trainer.targets.kubernetes.api_server import ApiServer, connect, problem
+from trainer.targets.kubernetes.lookup import no_such_job, of
+
+KINDS = ("Job", "Service", "NetworkPolicy", "ConfigMap")
+"""What a job consists of, besides its volume."""
+
+
+async def submit(spec: JobSpec, namespace: str | None, command: str, dry_run: bool) -> Submitted:
+    """Applies a job's manifests, all or none: the server is asked about each before the first is made.
+
+    Raises:
+        TrainerError: Exit.TARGET, if there is no cluster, or it refuses something.
+        UserError: the name is taken by another job.
+    """
+    manifests = list(yaml.safe_load_all(render.render(spec, command)))
+    async with connect(namespace) as server:
+        await server.require_version()
+        await _require_secrets(server, spec)
+        there = await server.read("Job", f"{spec.name}-chief")
+        if there:
+            await _require_same(server, spec, manifests[0], there)
+            for manifest in manifests:
+                await _keep_suspended(server, manifest)
+        # Not where the job is there: its running tasks would know no new secret.
+        secret = None if there else render.secret(spec)
+        for manifest in manifests:
+            await server.apply(manifest, dry_run=True)
+        if secret:
+            await server.create(secret, dry_run=True)
+        objects = [*manifests, secret] if secret else manifests
+        names = [f"{each['kind'].lower()}/{each['metadata']['name']}" for each in objects]
+        if not dry_run:
+            if secret:
+                await server.create(secret, dry_run=False)
+            for manifest in manifests:
+                await server.apply(manifest, dry_run=False)
+        return Submitted(
+            spec.name, names, new=there is None, ended=pods.ended(there) if there else None, namespace=server.namespace
+        )
+
+
+async def delete(name: str, namespace: str | None, volumes: bool) -> Deleted:
+    """Removes a job, and waits until its pods are gone.
+
+    Raises:
+        TrainerError: Exit.TARGET, if there is no cluster or no such job, or if a pod does not end.
+    """
+    async with connect(namespace) as server:
+        kinds = (*KINDS, "PersistentVolumeClaim") if volumes else KINDS
+        found = [(kind, each) for kind in kinds for each in await server.items(kind, labelSelector=of(name))]
+        if not found:
+            raise no_such_job(server, name)
+        templates = [each["spec"]["template"]["spec"] for kind, each in found if kind == "Job"]
+        grace = max((template["terminationGracePeriodSeconds"] for template in templates), default=0)
+        for kind, each in found:
+            await server.delete(kind, each["metadata"]["name"])
+        await server.delete_all("Secret", labelSelector=of(name))
+        deadline = time.monotonic() + grace + 30
+        while left := await server.items("Pod", labelSelector=of(name)):
+            if time.monotonic() > deadline:
+                names = ", ".join(pod["metadata"]["name"] for pod in left)
+                raise problem(f"{name}: deleted, but these pods do not end: {names}; is their node there?")
+            await asyncio.sleep(0.5)
+        claims = await server.items("PersistentVolumeClaim", labelSelector=of(name))
+        return Deleted(name, volume_stays=bool(claims) and not volumes)
+
+
+async def _require_same(server: ApiServer, spec: JobSpec, config: Mapping[str, Any], chief: Mapping[str, Any]) -> None:
+    """Refuses a name that another job has; Kubernetes would only say that a field is immutable."""
+    taken = f"name: {spec.name!r}: is taken in namespace {server.namespace}"
+    environment = chief["spec"]["template"]["spec"]["containers"][0].get("env", [])
+    names = [each["valueFrom"]["configMapKeyRef"]["name"] for each in environment if each["name"] == JOB]
+    there = await server.read("ConfigMap", names[0]) if names else None
+    if there is None:
+        raise UserError(f"{taken} by a Job that trainer did not make; choose another name")
+    differences = [
+        f"{path}: {old} there, {new} here"
+        for key in ("job", "cluster")
+        for path, old, new in _differences(json.loads(there["data"][key]), json.loads(config["data"][key]))
+    ]
+    if differences:
+        raise UserError(
+            f"{taken} by another job ({'; '.join(differences)}); `trainer delete --namespace {server.namespace} "
+            f"{spec.name}` first, or choose another name"
+        )
+
+
+async def _require_secrets(server: ApiServer, spec: JobSpec) -> None:
+    """Refuses a key of a Secret that is not there, as far as the user may look: its pods would never start."""
+    problems = []
+    for name, source in spec.secrets.items():
+        key, secret = source.key or name, source.secret or ""
+        keys = await server.keys("Secret", secret)
+        if keys is not None and key not in keys:
+            problems.append(
+                f"secrets.{name}: namespace {server.namespace} has no Secret {secret} with a key {key}; "
+                f"`kubectl create secret generic {secret} --namespace {server.namespace} --from-file={key}=FILE`"
+            )
+    if problems:
+        raise UserError(*problems)
+
+
+async def _keep_suspended(server: ApiServer, manifest: dict[str, Any]) -> None:
+    """Leaves a Job suspended or not as it is: a user, or Kueue, has decided since."""
+    if manifest["kind"] == "Job" and (live := await server.read("Job", manifest["metadata"]["name"])):
+        manifest["spec"]["suspend"] = live["spec"].get("suspend", False)
+
+
+def _differences(old: Any, new: Any, path: str = "") -> Iterator[tuple[str, str, str]]:
+    if isinstance(old, dict) and isinstance(new, dict):
+        for key in sorted({*old, *new}):
+            yield from _differences(old.get(key), new.get(key), f"{path}.{key}" if path else key)
+    elif old != new:
+        there, here = ("unset" if each is None else json.dumps(each) for each in (old, new))
+        yield path, there, here

@@ -1,0 +1,88 @@
+"""What a job's pods have printed."""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
+from trainer.targets.base import LogLine
+from trainer.targets.kubernetes import pods
+from trainer.targets.kubernetes.api_server import ApiServer, connect, problem
+from trainer.targets.kubernetes.lookup import chief, of, tasks_of
+
+
+async def logs(name: str, namespace: str | None, task: str | None, follow: bool) -> AsyncIterator[LogLine]:
+    """Lines in the order of time; with `follow` as they come, new pods' too, until the job is over.
+
+    Raises:
+        TrainerError: Exit.TARGET, if there is no cluster, no such job, or no such task.
+    """
+    async with connect(namespace) as server:
+        await chief(server, name)
+        if task and task not in pods.tasks(await server.items("Job", labelSelector=of(name)), [], [], []):
+            raise problem(f"{task}: {name} has no such task; `trainer status {name}` lists them")
+        if not follow:
+            read = [await _all_lines(server, pod) for pod in await _pods(server, name, task)]
+            for _, who, text in heapq.merge(*read):
+                yield LogLine(who, text)
+            return
+        queue: asyncio.Queue[tuple[str, str, str] | None] = asyncio.Queue()
+        following = asyncio.create_task(_follow(server, name, task, queue))
+        try:
+            while each := await queue.get():
+                yield LogLine(*each[1:])
+            await following
+        finally:
+            following.cancel()
+
+
+async def _pods(server: ApiServer, name: str, task: str | None) -> list[dict[str, Any]]:
+    """Pods whose container has started, so that there may be a log."""
+    found = await server.items("Pod", labelSelector=tasks_of(name))
+    return [pod for pod in found if _started(pod) and task in (None, pods.task_of(pod))]
+
+
+def _started(pod: Mapping[str, Any]) -> bool:
+    states = [each["state"] for each in pod["status"].get("containerStatuses", [])]
+    return any("running" in state or "terminated" in state for state in states)
+
+
+async def _lines(server: ApiServer, pod: Mapping[str, Any], follow: bool) -> AsyncIterator[tuple[str, str, str]]:
+    """(time, task, line) of a pod."""
+    who = pods.task_of(pod)
+    async for line in server.log(pod["metadata"]["name"], follow):
+        when, _, text = line.partition(" ")
+        yield when, who, text
+
+
+async def _all_lines(server: ApiServer, pod: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    return [line async for line in _lines(server, pod, follow=False)]
+
+
+async def _follow(
+    server: ApiServer, name: str, task: str | None, queue: asyncio.Queue[tuple[str, str, str] | None]
+) -> None:
+    """Puts every line of every pod into the queue, and None after the last."""
+
+    async def read(pod: Mapping[str, Any]) -> None:
+        async for each in _lines(server, pod, True):
+            await queue.put(each)
+
+    readers: dict[str, asyncio.Task[None]] = {}
+    try:
+        while True:
+            over = pods.ended(await chief(server, name))
+            for pod in await _pods(server, name, task):
+                key = pod["metadata"]["uid"]
+                if key not in readers:
+                    readers[key] = asyncio.create_task(read(pod))
+            if over:
+                await asyncio.gather(*readers.values())
+                return
+            await asyncio.sleep(1)
+    finally:
+        for reader in readers.values():
+            reader.cancel()
+        await queue.put(None)

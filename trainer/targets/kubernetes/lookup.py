@@ -1,0 +1,32 @@
+"""How a job's objects are found: by their labels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from trainer.targets.kubernetes.api_server import ApiServer, problem
+from trainer.targets.kubernetes.render import COMPONENT, INSTANCE, MANAGED_BY
+
+MANAGED = f"{MANAGED_BY}=trainer"
+"""The label selector of all that trainer has made."""
+
+
+def of(name: str) -> str:
+    """The label selector of all that a job consists of."""
+    return f"{MANAGED},{INSTANCE}={name}"
+
+
+def tasks_of(name: str) -> str:
+    """The label selector of a job's tasks."""
+    return f"{of(name)},{COMPONENT}"
+
+
+async def chief(server: ApiServer, name: str) -> dict[str, Any]:
+    found = await server.read("Job", f"{name}-chief")
+    if found is None:
+        raise no_such_job(server, name)
+    return found
+
+
+def no_such_job(server: ApiServer, name: str) -> Exception:
+    return problem(f"{name}: no such job in namespace {server.namespace}; `trainer status` lists what is there")

@@ -1,0 +1,81 @@
+"""What a Kubernetes and the chief itself know of a job."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from trainer.job.errors import Exit
+from trainer.targets.base import JobStatus, Listed
+from trainer.targets.kubernetes import pods
+from trainer.targets.kubernetes.api_server import ApiServer, connect
+from trainer.targets.kubernetes.lookup import MANAGED, no_such_job, of, tasks_of
+from trainer.targets.kubernetes.render import COMPONENT, INSTANCE
+from trainer.targets.text import json_object
+
+
+async def status(name: str, namespace: str | None) -> JobStatus:
+    """What is known of a job: its pods, and the chief's own view while it runs.
+
+    Raises:
+        TrainerError: Exit.TARGET, if there is no cluster or no such job.
+    """
+    async with connect(namespace) as server:
+        return await _status(server, name)
+
+
+async def jobs(namespace: str | None) -> list[Listed]:
+    """All jobs of a namespace, the oldest first."""
+    async with connect(namespace) as server:
+        chiefs = await server.items("Job", labelSelector=f"{MANAGED},{COMPONENT}=chief")
+    rows = [
+        Listed(
+            job=chief["metadata"]["labels"][INSTANCE],
+            phase=pods.ended(chief) or ("suspended" if chief["spec"].get("suspend") else "active"),
+            submitted=chief["metadata"]["creationTimestamp"],
+        )
+        for chief in chiefs
+    ]
+    return sorted(rows, key=lambda row: row.submitted)
+
+
+async def _status(server: ApiServer, name: str) -> JobStatus:
+    parts = await server.items("Job", labelSelector=of(name))
+    chief_job = next((job for job in parts if job["metadata"]["name"] == f"{name}-chief"), None)
+    if chief_job is None:
+        raise no_such_job(server, name)
+    found = await server.items("Pod", labelSelector=tasks_of(name))
+    claims = await server.items("PersistentVolumeClaim", labelSelector=of(name))
+    rows = pods.tasks(parts, found, claims, await server.items("Event", fieldSelector="type=Warning"))
+    over, chief, said = pods.ended(chief_job), pods.newest(found, "chief:0"), ""
+    asked: dict[str, Any] = {}
+    if over and chief:
+        async for line in server.log(chief["metadata"]["name"], tailLines="1"):
+            said = line.partition(" ")[2]
+    elif chief and rows["chief:0"].state == "running":
+        asked = await _ask(server, chief)
+    return JobStatus(
+        name=name,
+        namespace=server.namespace,
+        phase=over or _phase(chief_job, rows["chief:0"].state, asked),
+        # A Job that Kubernetes itself gave up may have no pod that tells a code.
+        code=0 if over != "failed" else rows["chief:0"].code or int(Exit.TARGET),
+        said=said,
+        tasks=rows,
+        job=asked,
+    )
+
+
+def _phase(chief_job: Mapping[str, Any], state: str, asked: Mapping[str, Any]) -> str:
+    """Of a job that is not over; a chief that has ended may get a new pod, until its Job says otherwise."""
+    if chief_job["spec"].get("suspend"):
+        return "suspended"
+    if state in ("succeeded", "failed") or asked.get("phase") in ("done", "failed"):
+        return "ending"
+    return str(asked.get("phase") or state)
+
+
+async def _ask(server: ApiServer, chief: Mapping[str, Any]) -> dict[str, Any]:
+    """The chief's /status; empty while it does not answer yet, or no longer."""
+    text = await server.execute(chief["metadata"]["name"], "python3", "-m", "trainer.supervisor.probe", "status")
+    return json_object(text)
