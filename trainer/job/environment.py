@@ -1,5 +1,8 @@
 """Environment variables of tasks and of the command line, by their names."""
 
+RESERVED = ("TF_CONFIG", "TASK_INDEX")
+"""Besides those below, the names that no spec may set."""
+
 # What a task is given.
 JOB = "TRAINER_JOB"
 """The job spec, as JSON."""

@@ -1,7 +1,7 @@
 """Exit codes and the one exception that carries them.
 
 TrainerError
-├── UserError      exit 2: the spec, TF_CONFIG, workload, data or model_dir; the user mends it
+├── UserError      exit 2: the spec, TF_CONFIG, workload, data or model_dir; the user can fix it
 └── (any other Exit, given by the raiser)
 """
 
@@ -11,7 +11,7 @@ import enum
 
 
 class Exit(enum.IntEnum):
-    """What a task's exit code means. `retryable` tells whoever runs the task whether to start it again."""
+    """Exit codes of a task. Whatever runs the task should start it again if the code is `retryable`."""
 
     OK = 0
     BUG = 1
@@ -55,7 +55,7 @@ _MEANINGS = {
 
 
 class TrainerError(Exception):
-    """A problem told in one line: what, where, and the way out."""
+    """A problem in one line: the value, the rule and the fix."""
 
     def __init__(self, message: str, code: Exit = Exit.BUG) -> None:
         super().__init__(message)
@@ -63,7 +63,7 @@ class TrainerError(Exception):
 
 
 class UserError(TrainerError):
-    """Something only the user can mend. May hold several problems, one a line."""
+    """A problem that only the user can fix. May hold several, one per line."""
 
     def __init__(self, *problems: str) -> None:
         super().__init__("\n".join(problems), Exit.USER)

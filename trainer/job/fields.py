@@ -1,14 +1,14 @@
-"""Types of single values in a spec, and what all its models share."""
+"""Types of single values in a spec, and the base of its models."""
 
 from __future__ import annotations
 
 import math
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, JsonValue
 
 
-def _number_from_text(value: Any) -> Any:
+def _number_from_text(value: object) -> object:
     # YAML 1.1 reads 1e-4, which lacks a point, as text (https://yaml.org/type/float.html).
     if isinstance(value, str):
         try:
@@ -18,7 +18,7 @@ def _number_from_text(value: Any) -> Any:
     return value
 
 
-# 2**31: above any real job, and what a timer and a 32-bit number can hold.
+# 2**31: above any real job, and within the range of timers and of 32-bit integers.
 Positive = Annotated[float, Field(gt=0, lt=2**31, allow_inf_nan=False), BeforeValidator(_number_from_text)]
 Count = Annotated[int, Field(ge=1, lt=2**31)]
 # TF_CONFIG lists every address and is one environment variable (rules.LONGEST_VARIABLE): more never fit.
@@ -28,7 +28,7 @@ Text = Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f]+$")]
 Quantity = Annotated[str, Field(pattern=r"^[0-9]+(\.[0-9]+)?(Ki|Mi|Gi|Ti|k|M|G|T)?$")]
 
 
-def _finite(value: Any) -> Any:
+def _finite(value: object) -> object:
     if isinstance(value, (list, dict)):
         for each in value.values() if isinstance(value, dict) else value:
             _finite(each)
@@ -38,7 +38,7 @@ def _finite(value: Any) -> Any:
 
 
 Value = Annotated[JsonValue, AfterValidator(_finite)]
-"""Plain data, which a task reads from JSON as it was written."""
+"""Plain data that survives a round trip through JSON."""
 
 
 class Strict(BaseModel):

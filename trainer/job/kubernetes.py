@@ -1,4 +1,4 @@
-"""The spec's section `kubernetes`: what only Kubernetes needs to know."""
+"""The section `kubernetes` of a spec."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ Labels = dict[LabelKey, LabelValue]
 
 
 class Volume(Strict):
-    """What holds model_dir: a new claim of this size, or one of the others."""
+    """The volume for model_dir: a new claim of this size, or one of the others."""
 
     size: Quantity = "1Gi"
     """Of the claim <name> that is made for the job."""
     storage_class: Name | None = None
     """Of the new claim. Default: the cluster's default class."""
     claim: Name | None = None
-    """A PersistentVolumeClaim that is there already; the job writes to the folder <name> in it."""
+    """An existing PersistentVolumeClaim; the job writes to the folder <name> in it."""
     host_path: Annotated[str, Field(pattern=r"^/[^\x00-\x1f\x7f]*$")] | None = None
     """A folder of the node; Pod Security "restricted" forbids it."""
     empty_dir: bool = False
-    """The chief's pod's own: a new pod starts from step 0, and the model goes with the pod."""
+    """A volume of the chief's pod: a new pod starts from step 0, and the model is deleted with the pod."""
 
 
 class Kubernetes(Strict):
-    """What only Kubernetes needs to know."""
+    """Settings for Kubernetes only."""
 
     volume: Volume = Volume()
     node_selector: Labels = {}
@@ -42,17 +42,17 @@ class Kubernetes(Strict):
     priority_class: Name | None = None
     image_pull_secrets: list[Name] = []
     env: dict[Variable, Text] = {}
-    """More environment variables of every task; for values that nobody else may see, use `secrets`."""
+    """More environment variables of every task; for confidential values use `secrets`."""
     labels: Labels = {}
     """More labels of every object."""
     gpu_resource: Annotated[str, Field(pattern=r"^[-.a-z0-9]{1,253}/[-._A-Za-z0-9]{1,63}$")] = "nvidia.com/gpu"
     """Resource that `gpus` counts."""
     queue: LabelValue | None = None
-    """Kueue's local queue; the Jobs start suspended then."""
+    """Kueue's local queue; the Jobs are then created suspended."""
     suspend: bool = False
-    """Nothing runs until somebody sets the Jobs' suspend to false."""
+    """Creates the Jobs suspended: they start when their `suspend` is set to false."""
     egress: bool = False
-    """Whether the pods may reach what is not their job."""
+    """Whether the pods may open connections to outside the job."""
     tensorboard: bool = False
     """A container beside the chief that shows the curves while the job runs; reached by `kubectl port-forward`."""
     tensorboard_image: Text | None = None

@@ -85,7 +85,7 @@ def _build(raw: dict[str, Any], source: str, overrides: Iterable[tuple[str, str]
     return spec
 
 
-def _mapping(raw: Any, source: str) -> dict[str, Any]:
+def _mapping(raw: object, source: str) -> dict[str, Any]:
     if not isinstance(raw, dict):
         raise UserError(f"{source}: {show(raw)}: must be a mapping of settings")
     return raw

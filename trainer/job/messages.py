@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 
 def show(value: object) -> str:
-    """A value in a message: as JSON, cut where it gets long."""
+    """A value for a message: as JSON, shortened to 80 characters."""
     try:
         text = repr(value) if isinstance(value, str) else json.dumps(value, default=str)
     except (TypeError, ValueError, RecursionError):  # a key that is no text, a mapping within itself, 5,000 digits
@@ -21,7 +21,7 @@ def digits(value: float, thousands: str = "") -> str:
 
 
 def nearest(value: object, known: Iterable[str]) -> str:
-    """`; did you mean ...?` for a slip of the pen, or nothing."""
+    """`; did you mean ...?` if a known word is close, otherwise empty."""
     from difflib import get_close_matches  # here, because a start without mistakes is 4 ms faster without it
 
     near = get_close_matches(str(value), known, n=1)

@@ -1,4 +1,4 @@
-"""Names and ports: the only place that puts them together."""
+"""Names, addresses and ports of tasks."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ TaskType = Literal["chief", "worker", "ps", "evaluator"]
 TASK_TYPES: tuple[TaskType, ...] = get_args(TaskType)
 
 TF_PORT = 2222
-# A task's supervisor listens this far above its TensorFlow port, so that TF_CONFIG alone tells both,
-# also a TF_CONFIG that somebody else wrote.
+# A supervisor's port is this far above the TensorFlow port of its task, so that any TF_CONFIG gives both.
 CONTROL_PORT_OFFSET = 1000
 MAX_TF_PORT = 65535 - CONTROL_PORT_OFFSET
 

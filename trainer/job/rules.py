@@ -1,10 +1,11 @@
-"""Rules between the fields of a spec, which no field can check by itself."""
+"""Rules between the fields of a spec."""
 
 from __future__ import annotations
 
 import functools
 from typing import NamedTuple
 
+from trainer.job import environment
 from trainer.job.derived import DEFAULT_STEPS, batch_rule, rate_rule
 from trainer.job.fields import Strict
 from trainer.job.names import DNS_LABEL, MAX_DNS_LABEL, container_address, host_name
@@ -14,21 +15,19 @@ from trainer.job.strategies import names
 LONGEST_VARIABLE = 128 * 1024
 """Bytes of an environment variable with its name: MAX_ARG_STRLEN of Linux, with 4 KiB pages (execve(2))."""
 
-OUR_VARIABLES = ("TF_CONFIG", "TASK_INDEX")
-
 
 class Problem(NamedTuple):
-    """Path in the spec, the value found there, and the rule with its way out."""
+    """A path in the spec, the value there, and the rule with the fix."""
 
     path: str
     value: object
     rule: str
     needs: tuple[str, ...] = ()
-    """Other settings that the rule looks at: while one of those is wrong, nobody can tell."""
+    """Other settings that the rule depends on. The problem is not reported while one of them is invalid."""
 
 
 def problems(spec: JobSpec) -> list[Problem]:
-    """All that fields by themselves could not see."""
+    """Every broken rule."""
     found = (_name_problems, _volume_problems, _task_problems, _device_problems, _train_problems, _api_problems)
     return [problem for look in (*found, _secret_problems) for problem in look(spec)]
 
@@ -41,7 +40,7 @@ def _name_problems(spec: JobSpec) -> list[Problem]:
     if (over := len(longest) - MAX_DNS_LABEL) > 0:
         rule = f"{longest} would have {len(longest)} characters, DNS allows {MAX_DNS_LABEL}; shorten it by {over}"
         return [Problem("name", spec.name, rule)]
-    # As JSON each address has two quotes, a comma and a blank; around them stand the names of types, and the task.
+    # In JSON each address takes two quotes, a comma and a space; 200 bytes cover the types' names and the task.
     counts = spec.tasks.counts()
     size = sum(len(container_address(spec.name, t, i)) + 4 for t, n in counts.items() for i in range(n)) + 200
     if size > LONGEST_VARIABLE:
@@ -144,7 +143,7 @@ def _train_problems(spec: JobSpec) -> list[Problem]:
         sizes = ("train.batch_size", "train.global_batch_size")
         problems.append(Problem("train.learning_rates", train.learning_rates, rule, (*needs, *sizes)))
     if train.learning_rates is not None and train.learning_rate_scaling != "none":
-        rule = "the table of learning_rates says it all; remove it"
+        rule = "learning_rates already gives the rate; remove it"
         problems.append(Problem("train.learning_rate_scaling", train.learning_rate_scaling, rule))
     return problems
 
@@ -180,10 +179,12 @@ def _secret_problems(spec: JobSpec) -> list[Problem]:
     problems: list[Problem] = []
     for name, source in spec.secrets.items():
         path = f"secrets.{name}"
-        if name in OUR_VARIABLES or name.startswith("TRAINER_"):
+        if name in environment.RESERVED or name.startswith("TRAINER_"):
             problems.append(Problem(path, name, "trainer sets this variable itself; choose another name"))
         if name in spec.kubernetes.env:
             problems.append(Problem(path, name, "is given under kubernetes.env too; keep one", ("kubernetes",)))
         if source.key is not None and source.secret is None:
-            problems.append(Problem(f"{path}.key", source.key, "is a key of which Secret? add secret: NAME"))
+            problems.append(
+                Problem(f"{path}.key", source.key, "needs the name of the Secret that has this key; add secret: NAME")
+            )
     return problems

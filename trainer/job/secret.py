@@ -1,4 +1,4 @@
-"""The secret that a job's tasks share, and sign their reports with."""
+"""The secret that the tasks of a job share to sign their reports."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ def new() -> str:
 
 
 def take(environ: MutableMapping[str, str] = os.environ) -> bytes:
-    """A task's secret, empty if it was given none. It is taken out of the environment: no child inherits it.
+    """Removes the task's secret from the environment, so that no child inherits it; empty if there is none.
 
     Raises:
-        UserError: it is empty, or its file cannot be read.
+        UserError: the secret is empty, or its file cannot be read.
     """
     value, file = environ.pop(environment.SECRET, None), environ.pop(environment.SECRET_FILE, None)
     if value is None and file is None:
@@ -44,7 +44,7 @@ def keep(path: Path) -> None:
     try:
         if path.exists() and path.stat().st_size:
             return
-        # Whole or not at all: the tasks start once this is done.
+        # Atomic: tasks that start meanwhile never read half a secret.
         temporary = path.with_name(f".tmp-{path.name}-{os.getpid()}")
         with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o400), "w") as file:
             file.write(new())

@@ -1,9 +1,9 @@
-"""The shape of a job spec, the only thing a user edits; `rules.py` has what holds between its fields."""
+"""The shape of a job spec, the only file that a user edits; `rules.py` has the rules between its fields."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, GetPydanticSchema
 from pydantic_core import core_schema
@@ -18,15 +18,15 @@ OUR_IMAGES = {"trainer:cpu": "cpu", "trainer:cuda": "cuda"}
 
 
 def _name_in(table: Mapping[str, object]) -> GetPydanticSchema:
-    """What a Literal of a table's keys is."""
+    """The schema of a Literal of the table's keys."""
     return GetPydanticSchema(lambda _source, _handler: core_schema.literal_schema(list(table)))
 
 
-def _group_from_count(value: Any) -> Any:
+def _group_from_count(value: object) -> object:
     return {"replicas": value} if isinstance(value, int) and not isinstance(value, bool) else value
 
 
-def _numbers_from_text(value: Any) -> Any:
+def _numbers_from_text(value: object) -> object:
     # The keys of a JSON object are text.
     if not isinstance(value, dict):
         return value
@@ -44,14 +44,14 @@ class TaskGroup(Strict):
     gpus: int = Field(default=0, ge=0, lt=2**31)
     """GPUs per task. A task that sees fewer stops with exit code 12."""
     cpu_devices: int = Field(default=1, ge=1, le=64)
-    """Logical CPU devices per task, each a replica: shows on a CPU what several GPUs would do."""
+    """Logical CPU devices per task, each a replica: several GPUs simulated on a CPU."""
 
 
 Group = Annotated[TaskGroup, BeforeValidator(_group_from_count, json_schema_input_type=TaskGroup | Replicas)]
 
 
 class Tasks(Strict):
-    """How many tasks of each type. parameter_server and graph add their chief by themselves."""
+    """How many tasks of each type. parameter_server and graph add a chief if there is none."""
 
     chief: Group | None = None
     worker: Group = TaskGroup()
@@ -63,11 +63,11 @@ class Tasks(Strict):
         return group
 
     def of(self, task_type: str) -> TaskGroup:
-        """Settings of a task's type; those of the workers where the spec has none (a TF_CONFIG that is not ours)."""
+        """Settings of a type; the workers' if the spec has none (a TF_CONFIG of another program)."""
         return self.group(task_type) or self.worker
 
     def counts(self) -> dict[TaskType, int]:
-        """Replicas of each type that is there, in the order of TASK_TYPES."""
+        """Replicas of each type that the spec has, in the order of TASK_TYPES."""
         return {t: group.replicas for t in TASK_TYPES if (group := self.group(t)) is not None}
 
 
@@ -80,7 +80,7 @@ class Train(Strict):
     steps: Count | None = None
     """Optimizer steps of the whole job. Default 1000, if epochs is not given either."""
     epochs: Count | None = None
-    """Passes over the training examples; turned into steps once the data is known."""
+    """Passes over the training examples, converted to steps when the data is loaded."""
     batch_size: Count | None = None
     """Examples per replica and step. Default 64, if global_batch_size is not given either."""
     global_batch_size: Count | None = None
@@ -88,12 +88,12 @@ class Train(Strict):
     optimizer: Literal["adam", "sgd", "rmsprop", "adagrad"] = "adam"
     learning_rate: Positive = 1e-3
     learning_rates: RateTable | None = None
-    """In place of learning_rate: from global batch size to rate, as in {64: 0.001, 128: 0.0015}."""
+    """Instead of learning_rate: the rate for each global batch size, as in {64: 0.001, 128: 0.0015}."""
     learning_rate_scaling: Literal["none", "linear", "sqrt"] = "none"
     """Multiply the rate by the replicas in sync, or by their square root."""
     seed: int = Field(default=0, ge=0, lt=2**31)
     deterministic: bool = False
-    """TensorFlow's op determinism: bit-for-bit repeatable, slower."""
+    """TensorFlow's op determinism: repeatable bit for bit, but slower."""
     mixed_precision: Literal["none", "bfloat16", "float16"] = "none"
     steps_per_call: int = Field(default=10, ge=1, le=10_000)
     """Steps per in-graph loop: also the unit of work that a dead ps-worker loses."""
@@ -109,7 +109,7 @@ class Communication(Strict):
     """ring is for multi_worker_mirrored, the last two are for mirrored."""
     bytes_per_pack: int | None = Field(default=None, ge=0, lt=2**31)
     """Gradients are sent in packs of about this size, while those of earlier layers are still computed. Default 2 MiB;
-    0 sends all in one."""
+    0 sends them in one pack."""
     gradients: Literal["float32", "bfloat16"] = "float32"
     """bfloat16 halves what multi_worker_mirrored sends, and rounds the sum of gradients to 8 bits of mantissa."""
 
@@ -118,9 +118,9 @@ class Deadlines(Strict):
     """Seconds. Nothing waits without one of these."""
 
     rendezvous: Positive = 120
-    """For all tasks to be there and agree, at the start and after each loss."""
+    """Until all tasks are present and agree, at the start and after each loss."""
     hang: Positive = 30
-    """A child that has imported TensorFlow and gives no sign of life for this long is killed and replaced."""
+    """A child that has imported TensorFlow and then sends no sign of life for this long is killed and replaced."""
     progress: Positive = 600
     """A running cluster without a new step for this long is re-formed."""
     task_lost: Positive = 10
@@ -128,20 +128,20 @@ class Deadlines(Strict):
     chief_lost: Positive = 120
     """A task gives up when its chief has been silent for this long."""
     evaluation: Positive = 3600
-    """After the training: for the evaluator to score the last checkpoint. What it lacks then is a warning."""
+    """After the training: until the evaluator has scored the last checkpoint. A missing score is a warning."""
     stop: Positive = 8
-    """From SIGTERM to the end, checkpoint included."""
+    """From SIGTERM to the end of the task, including a checkpoint."""
 
 
 class Outside(Strict):
-    """Where the value of an environment variable stands."""
+    """Source of the value of an environment variable."""
 
     secret: Name | None = None
     """On Kubernetes: the Secret that holds it."""
     key: Annotated[str, Field(pattern=r"^[-._a-zA-Z0-9]{1,253}$")] | None = None
-    """In that Secret. Default: the variable's name."""
+    """The key in that Secret. Default: the variable's name."""
     file: Text | None = None
-    """On compose and local: a file, relative to the spec. Default: the variable of this name, where trainer runs."""
+    """On compose and local: a file, relative to the spec. Default: the variable in trainer's own environment."""
 
 
 Device = Annotated[str, Field(pattern=r"^(CPU|GPU):[0-9]{1,3}$")]
@@ -164,20 +164,20 @@ class JobSpec(Strict):
     strategy: Annotated[str, _name_in(STRATEGIES)]
     """mirrored, central_storage, one_device and tpu train in one task; graph runs a workload's compute()."""
     api: Annotated[str, _name_in(APIS)] = "loop"
-    """Who trains: our loop, the workload's compile and fit, or its input_fn, train spec and eval spec."""
+    """What trains: trainer's loop, the workload's compile and fit, or its input_fn, train spec and eval spec."""
     workload: Text = "mnist"
-    """One of ours (mnist, digits; for graph sum, mean, ...), or a Python file, relative to the spec."""
+    """A built-in workload (mnist, digits; for graph sum, mean, ...) or a Python file, relative to the spec."""
     settings: dict[Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")], Value] = {}
-    """Values of the workload's SETTINGS, changed."""
+    """Values that replace those in the workload's SETTINGS."""
     dataset: Text | None = None
     """A known dataset (mnist, digits), or an .npz with x_train, y_train, x_test, y_test. Default: the workload's."""
     dataset_sha256: str | None = Field(default=None, pattern=r"^[0-9a-f]{64}$")
-    """SHA-256 of the arrays of an .npz of your own; those of known datasets are built in."""
+    """SHA-256 of the arrays of your own .npz; those of known datasets are built in."""
     image: Text | None = None
     """Container image of every task. Default trainer:cpu, or trainer:cuda where a task asks for GPUs."""
     tasks: Tasks = Tasks()
     devices: Annotated[list[Device], Field(min_length=1)] | None = None
-    """Of a task, those that compute: [GPU:0, GPU:2]. Default all GPUs, or all CPU devices where there is none."""
+    """The devices of a task that compute: [GPU:0, GPU:2]. Default all GPUs, or all CPU devices if it has none."""
     job_name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")] = "worker"
     """The NAME in /job:NAME/task:0, for the servers of a graph job."""
     tpu: Tpu = Tpu()
@@ -186,11 +186,11 @@ class JobSpec(Strict):
     model_dir: Text | None = None
     """Checkpoints, metrics, exports and result.json. Default runs/<name>."""
     secrets: dict[Variable, Outside] = {}
-    """Environment variables of every task whose values stand elsewhere, as in {API_KEY: {secret: mine, key: api}}."""
+    """Environment variables of every task with values from elsewhere, as in {API_KEY: {secret: mine, key: api}}."""
     warm_standby: bool = True
     """Keep a second child with TensorFlow imported, so that a restart takes a second (about 300 MB per task)."""
     max_restarts: int = Field(default=5, ge=0, lt=2**31)
-    """Generations in a row that may end without a new step."""
+    """Consecutive generations that may end without a new step."""
     deadlines: Deadlines = Deadlines()
     kubernetes: Kubernetes = Kubernetes()
 

@@ -1,4 +1,4 @@
-"""TF_CONFIG: written for our tasks by one function, and read back with every trap named.
+"""TF_CONFIG: one function writes it for each task, one reads it and names every known mistake.
 
 Facts behind the rules: tensorflow/python/distribute/multi_worker_util.py and tfconfig_cluster_resolver.py (2.21).
 """
@@ -31,13 +31,13 @@ Cluster = dict[str, list[str]]
 
 @dataclass(frozen=True)
 class Task:
-    """One task, and the cluster as its TF_CONFIG names it."""
+    """One task, and the cluster of its TF_CONFIG."""
 
     type: TaskType
     index: int
     cluster: Cluster
     given: str | None = field(default=None, compare=False)
-    """Its name in a TF_CONFIG that names no chief, where it has another one here."""
+    """Its name in a TF_CONFIG without a chief, if that differs from its name here."""
 
     @property
     def name(self) -> str:
@@ -58,12 +58,12 @@ class Task:
 
     @property
     def address(self) -> tuple[str, int] | None:
-        """(host, TensorFlow port) of this task; None for an evaluator, which nobody dials."""
+        """(host, TensorFlow port) of this task; None for an evaluator, which is outside the cluster."""
         return None if self.type == "evaluator" else split_address(self.cluster[self.type][self.index])
 
     @property
     def on_loopback(self) -> bool:
-        """Whether only tasks of this machine can dial it."""
+        """Whether only tasks on this machine can connect to it."""
         return self.address is not None and is_loopback(self.address[0])
 
     def control_address(self, task_type: str, index: int) -> tuple[str, int]:
@@ -77,7 +77,7 @@ class Task:
 
     @property
     def digest(self) -> str:
-        """Short hash that is the same for all tasks that were given the same cluster JSON."""
+        """Short hash of the cluster's JSON, to compare between tasks."""
         return hashlib.sha256(json.dumps(self.cluster).encode()).hexdigest()[:12]
 
     def tf_config(self) -> str:
@@ -100,7 +100,7 @@ def tasks_of(
 
 
 def graph_cluster(spec: JobSpec, task: Task) -> Cluster:
-    """The cluster as TensorFlow is told it: a graph job's workers are `/job:NAME`, as its spec says."""
+    """The cluster with TensorFlow's names of jobs: the workers of a graph job are `/job:NAME`."""
     return {job_of(spec, task_type): addresses for task_type, addresses in task.cluster.items()}
 
 
@@ -110,7 +110,7 @@ def job_of(spec: JobSpec, task_type: str) -> str:
 
 
 def from_environment(spec: JobSpec, environ: Mapping[str, str] = os.environ) -> Task:
-    """This task, as TF_CONFIG tells it; a TF_CONFIG that somebody else wrote is taken as it is (see `_with_a_chief`).
+    """This task, from any TF_CONFIG, also one that another program wrote (see `_with_a_chief`).
 
     Raises:
         UserError: TF_CONFIG is missing or broken, or does not fit the spec's strategy; all problems at once.
@@ -129,7 +129,7 @@ def from_environment(spec: JobSpec, environ: Mapping[str, str] = os.environ) -> 
     if problems:
         raise UserError(*(f"TF_CONFIG: {problem}" for problem in problems))
     task = Task(config["task"]["type"], config["task"]["index"], config["cluster"], given)
-    if rule := batch_rule(spec, task.counts):  # somebody else's cluster need not be the spec's
+    if rule := batch_rule(spec, task.counts):  # the cluster of another program may differ from the spec's
         raise UserError(f"TF_CONFIG: train.global_batch_size: {spec.train.global_batch_size}: {rule}")
     return task
 
@@ -178,7 +178,7 @@ def _cluster_problems(cluster: dict[str, Any], spec: JobSpec) -> list[str]:
 
 
 def _address_problems(task_type: str, addresses: list[str], seen: dict[str, str]) -> list[str]:
-    """What is wrong with them; `seen` tells which task has which address, over all types."""
+    """Problems of the addresses; `seen` maps the addresses of all types to their tasks."""
     problems = []
     for index, address in enumerate(addresses):
         place = f"cluster.{task_type}[{index}]"

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
 
 from trainer.job import rules
 from trainer.job.messages import nearest
@@ -39,15 +40,15 @@ def validate(data: dict[str, Any]) -> tuple[JobSpec | None, list[Problem]]:
 
 
 def _with_chief(data: dict[str, Any]) -> dict[str, Any]:
-    """A coordinated strategy has a chief. Left out of the cluster, TensorFlow invents localhost:random for it, which no
-    other container can reach (eager/remote.py)."""
+    """Adds the chief of a coordinated strategy. Without it in the cluster TensorFlow takes localhost and a random port
+    for it, which no other container can reach (eager/remote.py)."""
     tasks, coordinated = data.get("tasks", {}), [name for name, row in STRATEGIES.items() if row.coordinated]
     if data.get("strategy") not in coordinated or not isinstance(tasks, dict) or tasks.get("chief") is not None:
         return data
     return {**data, "tasks": {**tasks, "chief": {"replicas": 1}}}
 
 
-# For what is required, while the other rules are looked at.
+# For required fields that are missing or invalid, while the other rules are checked.
 _STAND_INS = {"name": "x", "strategy": "multi_worker_mirrored"}
 
 
@@ -67,7 +68,7 @@ def _touch(path: str, other: str) -> bool:
     return f"{path}.".startswith(f"{other}.") or f"{other}.".startswith(f"{path}.")
 
 
-def _translate(detail: Any) -> Problem:
+def _translate(detail: ErrorDetails) -> Problem:
     kind, place, value = detail["type"], detail["loc"], detail["input"]
     path = ".".join(part if part and part.isprintable() else repr(part) for part in map(str, place)) or "top level"
     if kind == "missing":

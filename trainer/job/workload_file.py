@@ -1,4 +1,4 @@
-"""What a workload file imports from beside it, and what importing it runs, read from its text (needs no TensorFlow)."""
+"""Imports of a workload file, and whether importing it runs code: read from its syntax tree, without TensorFlow."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def parse(path: Path, name: str) -> ast.Module:
     """The file's syntax tree.
 
     Raises:
-        UserError: it cannot be read, or is not Python; `name` is what the spec calls it.
+        UserError: it cannot be read, or is not Python; `name` is its name in the spec.
     """
     try:
         return ast.parse(path.read_text(encoding="utf-8"), filename=name)
@@ -37,9 +37,9 @@ def parse(path: Path, name: str) -> ast.Module:
 
 
 def helpers(path: Path) -> list[Path]:
-    """Modules beside a workload file that it imports, directly or through one another: files and package folders.
+    """Modules beside a workload file that it imports, directly or indirectly: files and package folders.
 
-    An import inside a function counts too. A name of the standard library is never one of them.
+    Imports inside functions count; modules of the standard library do not.
     """
     folder, found, to_read = path.parent, set[Path](), [path]
     while to_read:
@@ -53,7 +53,7 @@ def helpers(path: Path) -> list[Path]:
 
 
 def files_of(module: Path) -> list[Path]:
-    """A module's own files: itself, or all in a package's folder, its data too."""
+    """The files of a module: itself, or all files in a package's folder, data included."""
     if not module.is_dir():
         return [module]
     return sorted(path for path in module.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
@@ -70,15 +70,15 @@ def digests(path: Path) -> dict[str, str]:
 
 
 def combined(digests: Mapping[str, str]) -> str:
-    """One SHA-256 for several; that of a single file is its own."""
+    """One SHA-256 for all; for a single file its own."""
     return next(iter(digests.values())) if len(digests) == 1 else _of_all(digests)
 
 
 def changed(path: Path, before: Mapping[str, str]) -> list[str]:
-    """Names of what is not as it was when `digests` gave `before`: edited, gone, or new.
+    """Names of the modules that were edited, removed or added since `digests` returned `before`.
 
     Raises:
-        OSError, UserError: as `digests`, if it changes meanwhile.
+        OSError, UserError: as `digests`, if a file changes meanwhile.
     """
 
     def differs(name: str) -> bool:
@@ -87,7 +87,7 @@ def changed(path: Path, before: Mapping[str, str]) -> list[str]:
         except OSError:
             return True
 
-    # An edited file need not be Python any more; only if none is edited is it asked what they import.
+    # An edited file may no longer be valid Python, so imports are read only if no file was edited.
     return [name for name in before if differs(name)] or [name for name in digests(path) if name not in before]
 
 
@@ -111,8 +111,8 @@ def _own(path: Path) -> list[Path]:
 
 
 def left_behind(path: Path, name: str) -> list[str]:
-    """A line for each module that is imported from the working directory: `python -m` looks there too, a container has
-    only what is beside the file."""
+    """A line for each module that is imported from the working directory: `python -m` searches it, but a container has
+    only the files beside the workload."""
     return [
         f"workload: {called}:{line}: import {module}: it is in the working directory, which no container gets; put it "
         f"beside {path.name}"
@@ -124,9 +124,9 @@ def left_behind(path: Path, name: str) -> list[str]:
 
 
 def missing_imports(path: Path, name: str) -> list[str]:
-    """A line for each module that the file, or one beside it, imports at its top and that is not here.
+    """A line for each missing module that the file, or one beside it, imports at its top level.
 
-    An import within a function, `try` or `if` may be meant to fail.
+    An import within a function, `try` or `if` may be allowed to fail.
     """
     problems = []
     for file in _own(path):
@@ -156,12 +156,12 @@ def _is_here(folder: Path, module: str) -> bool:
     try:
         return importlib.util.find_spec(module) is not None
     except (ImportError, ValueError):
-        return True  # It is there, and a run tells what it lacks.
+        return True  # It exists; a run reports why it cannot be imported.
 
 
 def runs_code(path: Path) -> bool:
-    """Whether importing the file, or a module beside it, may run TensorFlow: whether there is a call at its top of
-    something else than the standard library or NumPy. Decorators do not count: they run when the function does."""
+    """Whether importing the file, or a module beside it, may run TensorFlow: whether its top level calls anything but
+    the standard library and NumPy. Decorators do not count: what they wrap runs later."""
     return any(_calls_out(parse(file, str(file))) for file in _own(path))
 
 

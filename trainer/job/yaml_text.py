@@ -25,7 +25,7 @@ class UniqueKeyLoader(yaml.SafeLoader):
         return node
 
 
-def parse(text: str, source: str) -> Any:
+def parse(text: str, source: str) -> object:
     try:
         return yaml.load(text, Loader=UniqueKeyLoader)  # noqa: S506 (a SafeLoader)
     except Exception as error:
@@ -33,9 +33,9 @@ def parse(text: str, source: str) -> Any:
 
 
 def not_yaml(error: Exception, source: str) -> UserError:
-    """What PyYAML says, in one line with the place. Any error: it lets through what a constructor raises, KeyError
-    for `!!bool x`."""
+    """PyYAML's error on one line with its position. Takes any exception, because PyYAML passes on those of
+    constructors: KeyError for `!!bool x`."""
     mark = getattr(error, "problem_mark", None)
     where = f"{source}:{mark.line + 1}:{mark.column + 1}" if mark else source
-    told = [part for name in ("context", "problem") if (part := getattr(error, name, None))]
-    return UserError(f"{where}: not valid YAML: {' '.join((', '.join(told) or str(error)).split())}")
+    parts = [part for name in ("context", "problem") if (part := getattr(error, name, None))]
+    return UserError(f"{where}: not valid YAML: {' '.join((', '.join(parts) or str(error)).split())}")

@@ -1,1 +1,1 @@
-"""`trainer import`: a Kubeflow TFJob becomes a job spec; what has no place in a spec is told."""
+"""`trainer import`: a Kubeflow TFJob becomes a job spec; settings without a counterpart are reported."""

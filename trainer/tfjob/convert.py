@@ -1,4 +1,4 @@
-"""A Kubeflow TFJob as a job spec: `trainer import`. What has no place in a spec is told: nothing is lost in silence."""
+"""`trainer import`: converts a Kubeflow TFJob to a job spec, and reports every setting that it drops or changes."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ _TYPES: dict[str, TaskType] = {
 
 
 def convert(text: str, source: str) -> tuple[dict[str, Any], list[str]]:
-    """The job spec that says what a TFJob says, as plain data.
+    """Converts the first TFJob to a job spec, as plain data.
 
     Args:
-        text: manifests in YAML; the first TFJob among them counts.
-        source: their name in messages.
+        text: manifests in YAML.
+        source: the name of the text in messages.
 
     Returns:
-        A valid spec; and a line for everything that it cannot say, or says in another way.
+        A valid spec, and a line for each setting that is dropped or changed.
 
     Raises:
-        UserError: it holds no TFJob of kubeflow.org/v1, or one that no spec can be made of.
+        UserError: there is no TFJob of kubeflow.org/v1, or it cannot be converted.
     """
     documents = read(text, source)
     try:
@@ -52,16 +52,16 @@ def convert(text: str, source: str) -> tuple[dict[str, Any], list[str]]:
 
 
 def convert_file(path: str) -> tuple[dict[str, Any], list[str]]:
-    """As `convert`, of a file.
+    """Like `convert`, for a file.
 
     Raises:
-        UserError: it cannot be read, or as there.
+        UserError: the file cannot be read, or as `convert`.
     """
     return convert(read_text(path), path)
 
 
 def to_yaml(raw: dict[str, Any]) -> str:
-    """A spec as somebody would write it."""
+    """A spec as YAML for people: short mappings on one line, keys in order."""
     return yaml.safe_dump(raw, sort_keys=False, default_flow_style=None, width=120)
 
 

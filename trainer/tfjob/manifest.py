@@ -1,4 +1,4 @@
-"""A Kubeflow TFJob laid out flat, settings by their path: what nobody takes out is still there at the end."""
+"""Flattens a Kubeflow TFJob to settings by path. What no rule removes is still there at the end, and is reported."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TYPES: Path = ("spec", "tfReplicaSpecs")
 POD: Path = ("template", "spec")
 """Below a type, as the next."""
 CONTAINER: Path = (*POD, "containers[tensorflow]")
-"""The container that trains: the operator goes by its name."""
+"""The container that trains: the operator finds it by this name."""
 
 # Mappings that are opened; any other value is one setting, however deep it is.
 _OPEN = {"metadata", "labels", "annotations", "spec", "runPolicy", "schedulingPolicy", "tfReplicaSpecs", "template"}
@@ -25,14 +25,14 @@ _OPEN |= {"containers[tensorflow]", "resources", "limits", "requests"}
 # Lists of named items, of which each is a setting, or is opened as well.
 _NAMED = {"containers": False, "volumeMounts": False, "env": True, "volumes": True}
 FREE = {"labels", "annotations", "limits", "requests"}
-"""The keys in these are the user's, whatever they are called."""
+"""Mappings with keys of the user's own."""
 
 
 def read(text: str, source: str) -> list[Any]:
-    """The documents of a file of manifests, as JSON has them: so has Kubernetes, and there all keys are text.
+    """The documents of a file of manifests as JSON values, as Kubernetes reads them: all keys are text.
 
     Raises:
-        UserError: it is not YAML, or says what JSON cannot.
+        UserError: the text is not YAML, or has a value that JSON lacks.
     """
     try:
         documents = list(yaml.load_all(text, Loader=UniqueKeyLoader))
@@ -42,10 +42,10 @@ def read(text: str, source: str) -> list[Any]:
 
 
 def flat(value: Any, path: Path = ()) -> Found:
-    """All settings of a TFJob. A null is none, as for Kubernetes.
+    """All settings of a TFJob. A null counts as absent, as in Kubernetes.
 
     Raises:
-        UserError: something is not the mapping or list that it has to be.
+        UserError: a value is not the mapping or list that it must be.
     """
     found: Found = {}
     for key, each in mapping(value, path).items():
@@ -64,10 +64,10 @@ def flat(value: Any, path: Path = ()) -> Found:
 
 
 def mapping(value: Any, path: Path) -> dict[str, Any]:
-    """A value that has to be a mapping; null is an empty one.
+    """A value that must be a mapping; null counts as an empty one.
 
     Raises:
-        UserError: it is something else.
+        UserError: the value is something else.
     """
     if value is not None and not isinstance(value, dict):
         raise UserError(f"{dotted(path)}: {show(value)}: must be a mapping")
@@ -80,13 +80,13 @@ def dotted(path: Path) -> str:
 
 
 def show(value: Any) -> str:
-    """A value in one line, cut where it says nothing new any more."""
+    """A value on one line, shortened to 200 characters."""
     text = repr(value) if isinstance(value, str) else json.dumps(value)
     return text if len(text) <= 200 else text[:197] + "..."
 
 
 def _named(items: Any, path: Path, opened: bool) -> Found:
-    """Items as `env[NAME]`; one without a name, or with that of another, as `env[#0]`."""
+    """Items as `env[NAME]`, or as `env[#0]` where the name is missing or taken."""
     if not isinstance(items, list):
         raise UserError(f"{dotted(path)}: {show(items)}: must be a list")
     found: Found = {}
@@ -98,7 +98,7 @@ def _named(items: Any, path: Path, opened: bool) -> Found:
         part = str(name) if unique else f"#{index}"
         names.add(part)
         inner = (*path[:-1], f"{path[-1]}[{part}]")
-        # An item that only has a name says something too: an empty variable, an empty folder.
+        # An item with only a name is a setting too: an empty variable, an emptyDir.
         below = flat(rest, inner) if opened or inner[-1] in _OPEN else {}
         found |= below or {inner: rest}
     return found

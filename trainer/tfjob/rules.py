@@ -1,4 +1,4 @@
-"""What becomes of each setting of a TFJob: each function takes out what it understands."""
+"""Maps the settings of a TFJob to those of a job spec: each function removes from `found` what it handles."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from typing import Any
 
 from trainer.job import environment
 from trainer.job.names import TASK_TYPES, TaskType
+from trainer.job.strategies import STRATEGIES
 from trainer.tfjob.manifest import CONTAINER, POD, TYPES, Found, Path, show
 from trainer.tfjob.spec import Note, Setting
 
 Groups = dict[TaskType, Path]
-"""Where each type of task stands in the TFJob; the workers first, whose settings count for all."""
+"""Path of each type of task in the TFJob; the workers first, because their settings apply to all tasks."""
 Results = Iterator[Setting | Note]
 
 _FLAGS = {
@@ -28,7 +29,7 @@ _FLAGS = {
 _FLAG = re.compile(r"--?([A-Za-z][-_A-Za-z0-9]*)(?:=(.*))?", re.DOTALL)
 _VOLUMES = {"persistentVolumeClaim": ("claimName", "claim"), "hostPath": ("path", "host_path")}
 """By kind: the key that names the volume, and our setting below `kubernetes.volume`."""
-_OUR_VARIABLES = {"TF_CONFIG", environment.JOB, environment.CLUSTER, "TASK_INDEX"}
+_OUR_VARIABLES = {*environment.RESERVED, environment.JOB, environment.CLUSTER}
 _OUR_LABELS = {f"app.kubernetes.io/{key}" for key in ("name", "instance", "component", "managed-by")}
 _IMAGE = (
     "has to hold trainer: build it FROM trainer:cpu or trainer:cuda (images/README.md); it trains mnist until "
@@ -46,27 +47,31 @@ def top(found: Found, groups: Groups) -> Results:
         yield Note(prefix, text, "is the whole name here; jobs that run at the same time need different ones")
     else:
         yield Setting(("name",), found.pop(name, None), name, required=True)
-    strategy = "parameter_server" if "ps" in groups else "multi_worker_mirrored"
+    strategy = _strategy(groups)
     yield Setting(("strategy",), strategy, TYPES, required=True)
-    if "ps" in groups and "chief" in groups:
+    if STRATEGIES[strategy].coordinated and "chief" in groups:
         replicas = (*groups["chief"], "replicas")
         yield Note(
             replicas, found.get(replicas, 1), "only hands out the work here; for as many that train, add a worker"
         )
-    elif "ps" in groups:
+    elif STRATEGIES[strategy].coordinated:
         there = [base[-1] for base in groups.values()]
         yield Note(TYPES, there, "worker 0 was the chief; here a chief is added, and every worker only trains")
     yield from _common(found, groups, (*CONTAINER, "image"), ("image",), _IMAGE)
 
 
+def _strategy(groups: Groups) -> str:
+    return "parameter_server" if "ps" in groups else "multi_worker_mirrored"
+
+
 def tasks(found: Found, groups: Groups, resource: str) -> Results:
-    """How many there are of each type, and what each gets.
+    """The number of tasks of each type, and their resources.
 
     Args:
-        resource: the one that `gpus` counts.
+        resource: the name of the resource that `gpus` counts.
     """
     gpus = {task_type: _resource(found, base, resource) for task_type, base in groups.items()}
-    trainers = _number(gpus["worker"][1] or 0)
+    row, trainers = STRATEGIES[_strategy(groups)], _number(gpus["worker"][1] or 0)
     for task_type in TASK_TYPES:
         if task_type not in groups:
             continue
@@ -79,25 +84,25 @@ def tasks(found: Found, groups: Groups, resource: str) -> Results:
         yield Setting(("tasks", task_type, "memory"), str(memory) if type(memory) is int else memory, origin)
         origin, asked = gpus[task_type]
         count = _number(asked or 0)
-        if task_type == "worker" and "ps" in groups and isinstance(count, int) and count > 1:
+        if task_type == "worker" and row.one_gpu and isinstance(count, int) and count > 1:
             yield Note(origin, asked, "is 1 here: a ps-worker trains on at most one GPU; use more workers")
             count = 1
-        if task_type == "chief" and "ps" not in groups and count != trainers:
+        if task_type == "chief" and row.collective and count != trainers:
             yield Note(origin, asked, f"is {show(trainers)} here, as for the workers: the chief trains too")
             count = trainers
         yield Setting(("tasks", task_type, "gpus"), count, origin, required=bool(count))
 
 
 def train(found: Found, base: Path) -> Results:
-    """What the command says in options that we know. The command itself stays where it is, to be told in full.
+    """Training settings from known options of the command. The command itself stays in `found`, to be reported whole.
 
     Args:
         base: of the workers.
     """
     options: dict[str, tuple[Path, str]] = {}
     for key in ("command", "args"):
-        said = found.get((*base, *CONTAINER, key))
-        words = [word for each in said for word in str(each).split()] if isinstance(said, list) else []
+        parts = found.get((*base, *CONTAINER, key))
+        words = [word for part in parts for word in str(part).split()] if isinstance(parts, list) else []
         for word, following in itertools.pairwise([*words, ""]):
             match = _FLAG.fullmatch(word)
             if match and (target := _FLAGS.get(match[1].replace("-", "_"))):
@@ -111,10 +116,10 @@ def train(found: Found, base: Path) -> Results:
 
 
 def kubernetes(found: Found, groups: Groups, resource: str) -> Results:
-    """What only Kubernetes needs to know, in the order of the spec's section.
+    """Settings of the spec's section `kubernetes`, in its order.
 
     Args:
-        resource: the one that `gpus` counts.
+        resource: the name of the resource that `gpus` counts.
     """
     yield from _volume(found, groups)
     for key, name in (
@@ -143,7 +148,7 @@ def kubernetes(found: Found, groups: Groups, resource: str) -> Results:
 
 
 def _volume(found: Found, groups: Groups) -> Results:
-    """The first claim or folder that is mounted to be written; the chief's, if it has one, for it writes the model."""
+    """The first writable claim or folder; the chief's if it has one, because the chief writes the model."""
     taken: Setting | None = None
     notes: list[Note] = []
     for base in [groups[each] for each in ("chief", "worker", "evaluator", "ps") if each in groups]:
@@ -161,7 +166,7 @@ def _volume(found: Found, groups: Groups) -> Results:
 
 
 def _written(found: Found, base: Path, mount: Path) -> Setting | None:
-    """The claim or folder behind a mount, unless it is another kind of volume, or can only be read."""
+    """The claim or folder behind a mount; None for another kind of volume or a read-only one."""
     for kind, (key, name) in _VOLUMES.items():
         origin = (*base, *POD, mount[-1].replace("volumeMounts", "volumes", 1), kind)
         volume = found.get(origin)
@@ -203,20 +208,20 @@ def _reference(source: Any) -> dict[str, Any] | None:
     return {"secret": reference["name"], "key": reference["key"]}
 
 
-def _common(found: Found, groups: Groups, key: Path, path: Path, told: str = "") -> Results:
-    """What a spec says once for all tasks: as the workers have it, with notes about the others.
+def _common(found: Found, groups: Groups, key: Path, path: Path, note: str = "") -> Results:
+    """A setting that a spec has once for all tasks: the workers' value, with notes about tasks that differ.
 
     Args:
         key: below each type.
         path: in the spec.
-        told: what the user should know about the value.
+        note: what the user should know about the value.
     """
     origins = [(*base, *key) for base in groups.values()]
     value, *others = [found.pop(origin, None) for origin in origins]
     same = f"all tasks get the same here, that of {groups['worker'][-1]}: {show(value)}"
     notes = [Note(at, other, same) for at, other in zip(origins[1:], others, strict=True) if other != value]
-    if told:
-        notes.append(Note(origins[0], value, told))
+    if note:
+        notes.append(Note(origins[0], value, note))
     if key[-1] == "imagePullSecrets" and isinstance(value, list):
         value = [each["name"] if isinstance(each, dict) and each.keys() == {"name"} else each for each in value]
     yield Setting(path, value, origins[0], tuple(notes))
@@ -230,7 +235,8 @@ def gpu_resource(found: Found) -> str:
 
 
 def _resource(found: Found, base: Path, name: str) -> tuple[Path, Any]:
-    """Where the container's limit stands, or else its request, and what it is. Two different ones leave the request."""
+    """Path and value of the container's limit, or of its request if there is no limit. If they differ, the request
+    stays in `found`."""
     limit, request = [(*base, *CONTAINER, "resources", each, name) for each in ("limits", "requests")]
     if limit not in found and request in found:
         return request, found.pop(request)
@@ -246,7 +252,7 @@ def _cores(value: Any) -> Any:
 
 
 def _number(value: Any) -> Any:
-    """A number that stands there as text; anything else as it is."""
+    """Text that holds a number as that number; any other value unchanged."""
     for kind in (int, float) if isinstance(value, str) else ():
         with contextlib.suppress(ValueError):
             return kind(value)

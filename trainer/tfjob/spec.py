@@ -12,7 +12,7 @@ from trainer.tfjob.manifest import TYPES, Path, dotted, show
 
 
 class Note(NamedTuple):
-    """What became of a setting of the TFJob."""
+    """What happened to a setting of the TFJob."""
 
     origin: Path
     value: Any
@@ -20,19 +20,19 @@ class Note(NamedTuple):
 
 
 class Setting(NamedTuple):
-    """A value for our spec; None is none."""
+    """A value for the spec; None if there is none."""
 
     path: Path
     value: Any
     origin: Path
     notes: tuple[Note, ...] = ()
-    """What else is to be told, if our spec takes it; among it what other types of tasks have instead."""
+    """Reported if the spec accepts the value; includes the differing values of other types of tasks."""
     required: bool = False
-    """Whether a value that our spec refuses is an error; else it is left out, with a note."""
+    """Whether a refused value is an error. Otherwise the setting is left out, with a note."""
 
 
 def fit(settings: list[Setting]) -> tuple[dict[str, Any], list[Note]]:
-    """A valid spec of those settings that change it, and notes about what is in it or is refused.
+    """A valid spec of the settings that change it, and notes about those that are in it or refused.
 
     Raises:
         UserError: a required setting is refused.
@@ -73,12 +73,12 @@ def _nested(settings: Iterable[Setting]) -> dict[str, Any]:
 
 
 def _rule(problem: str, setting: Setting) -> str:
-    """What the spec has against a setting; with the place, if that is within the setting."""
+    """The rule that a setting breaks; with its path, if that is within the setting."""
     return problem.removeprefix("spec: ").removeprefix(f"{'.'.join(setting.path)}: {show_value(setting.value)}: ")
 
 
 def _at_origin(problem: str, settings: Iterable[Setting]) -> str:
-    """A problem of the spec, told with its place in the TFJob."""
+    """A problem of the spec, at its path in the TFJob."""
     origins = {".".join(each.path): each.origin for each in settings} | {"tasks": TYPES}
     text = problem.removeprefix("spec: ")
     for path in sorted(origins, key=len, reverse=True):

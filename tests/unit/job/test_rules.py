@@ -103,7 +103,7 @@ def worker(**settings: Any) -> dict[str, Any]:
         ),
         (
             spec_of("one_device", train={"learning_rates": {64: 0.1}, "learning_rate_scaling": "sqrt"}),
-            "train.learning_rate_scaling: 'sqrt': the table of learning_rates says it all; remove it",
+            "train.learning_rate_scaling: 'sqrt': learning_rates already gives the rate; remove it",
         ),
     ],
 )

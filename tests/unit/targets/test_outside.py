@@ -60,7 +60,7 @@ def test_a_file_is_relative_to_the_spec(tmp_path: Path) -> None:
     [
         ({"TF_CONFIG": {}}, "secrets.TF_CONFIG: 'TF_CONFIG': trainer sets this variable itself"),
         ({"TRAINER_X": {}}, "secrets.TRAINER_X: 'TRAINER_X': trainer sets this variable itself"),
-        ({"A": {"key": "k"}}, "secrets.A.key: 'k': is a key of which Secret? add secret: NAME"),
+        ({"A": {"key": "k"}}, "secrets.A.key: 'k': needs the name of the Secret that has this key; add secret: NAME"),
         ({"A": {"value": "x"}}, "secrets.A.value: "),
     ],
 )
