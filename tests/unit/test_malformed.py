@@ -33,8 +33,9 @@ from trainer.supervisor.agent import Agent
 from trainer.supervisor.chief import Chief
 from trainer.supervisor.child import Child
 from trainer.supervisor.rendezvous import Rendezvous
-from trainer.targets import table, view
+from trainer.targets import summary
 from trainer.targets.base import JobStatus, TaskStatus
+from trainer.targets.local import table
 from trainer.training import channel
 from trainer.workloads import workload
 
@@ -340,7 +341,7 @@ def test_no_file_of_a_model_dir_that_is_malformed_is_believed(
         known = job_state.completed(spec, counts, "a0")
         assert not known or isinstance(known.get("steps", 0), int)
         job_state.set_warning(str(tmp_path), "evaluator:0", "evaluator:0 did not score")
-        assert view.summary(spec)
+        assert summary.summary(spec)
 
 
 def test_no_status_that_is_malformed_leaves_a_traceback(dice: Dice) -> None:

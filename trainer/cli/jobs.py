@@ -16,7 +16,7 @@ from trainer.cli.specs import load, open_target, warn
 from trainer.job.errors import Exit, UserError
 from trainer.job.load import load_file
 from trainer.job.names import DNS_LABEL
-from trainer.targets import base, view
+from trainer.targets import base, summary
 from trainer.targets.base import Job, JobStatus, Submitted, TaskStatus
 from trainer.targets.text import aligned, command_line
 
@@ -137,9 +137,9 @@ def _plain(found: JobStatus) -> dict[str, Any]:
 def describe(found: JobStatus) -> str:
     """A job's status as text: where it is, and a line per task."""
     job = found.job
-    head = [("phase", found.phase), *view.figures(job)]
+    head = [("phase", found.phase), *summary.figures(job)]
     head += [
-        (name, view.figure(job[name])) for name in ("step", "loss", "last_checkpoint") if job.get(name) is not None
+        (name, summary.figure(job[name])) for name in ("step", "loss", "last_checkpoint") if job.get(name) is not None
     ]
     head += [("waiting for", str(job["waiting_for"]))] if job.get("waiting_for") else []
     head += [("said", found.said)] if found.said else []
@@ -164,4 +164,4 @@ def _table(tasks: Mapping[str, TaskStatus], told: Mapping[str, Any]) -> list[tup
 
 def _cell(value: object) -> str:
     rounded = round(value) if isinstance(value, float) and math.isfinite(value) else value
-    return view.figure(rounded) if value else ""
+    return summary.figure(rounded) if value else ""

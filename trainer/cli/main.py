@@ -181,14 +181,14 @@ def _check(args: argparse.Namespace) -> int:
 
 
 def _local(args: argparse.Namespace) -> int:
-    from trainer.targets import view
+    from trainer.targets import summary
     from trainer.targets.local import run as local
     from trainer.workloads import workload
 
     spec = specs.load(args.spec, args.set)
     workload.check_imports(spec)
     specs.warn(spec)
-    check = command_line([view.program("trainer"), "check", args.spec], args.set)
+    check = command_line([summary.program("trainer"), "check", args.spec], args.set)
     return local.run(spec, base_port=args.port, plain=args.plain, check=check)
 
 
@@ -208,19 +208,19 @@ def _on_target(args: argparse.Namespace) -> int:
 def _result(args: argparse.Namespace) -> int:
     from trainer.job.errors import UserError
     from trainer.job.load import load_environment, load_file
-    from trainer.targets import view
+    from trainer.targets import summary
 
     if args.set and not args.spec:
         raise UserError("SPEC: is missing: --set changes the values of a spec")
     if not args.spec and environment.JOB not in os.environ:
         raise UserError(f"SPEC: is missing: {environment.JOB} is set in a task's container only")
     spec = load_file(args.spec, args.set) if args.spec else load_environment()
-    if not view.read_result(spec):
+    if not summary.read_result(spec):
         raise UserError(
             f"model_dir: {spec.directory}: it has no result.json that can be read: the job has not completed there; "
             "run or resume it, or choose the model_dir where it ran"
         )
-    print(view.summary(spec))
+    print(summary.summary(spec))
     return int(Exit.OK)
 
 

@@ -20,7 +20,7 @@ from trainer.job.errors import Exit
 from trainer.job.load import build, load_environment
 from trainer.job.spec import JobSpec
 from trainer.job.tf_config import from_environment, tasks_of
-from trainer.targets.local import ports
+from trainer.targets.local import ports, processes
 from trainer.targets.local import run as local
 
 # A stand-in runs the code that its first argument, an object in JSON, holds for its name; without any it succeeds.
@@ -51,7 +51,7 @@ def stand_in(**tasks: str) -> list[str]:
 def spec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> JobSpec:
     """Of chief:0, worker:0, worker:1 and ps:0, to be run in a folder of its own; nobody waits for long."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(local, "BACKOFF_SECONDS", (0.01,))
+    monkeypatch.setattr(processes, "BACKOFF_SECONDS", (0.01,))
     return make()
 
 
@@ -228,7 +228,7 @@ def test_who_was_killed_is_started_again(
 def test_a_task_that_is_killed_time_and_again_ends_the_job(
     spec: JobSpec, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(local, "MAX_RESTARTS", 2)
+    monkeypatch.setattr(processes, "MAX_RESTARTS", 2)
     monkeypatch.setattr(local, "FAILED_SECONDS", 0.0)
     code = local.run(spec, command=stand_in(worker_0="say('here'); die()", chief_0="forever()"))
     out, err = capfd.readouterr()
@@ -240,8 +240,8 @@ def test_a_task_that_is_killed_time_and_again_ends_the_job(
 def test_a_long_life_begins_a_new_row(
     spec: JobSpec, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(local, "MAX_RESTARTS", 1)
-    monkeypatch.setattr(local, "LONG_LIFE_SECONDS", 0.0)
+    monkeypatch.setattr(processes, "MAX_RESTARTS", 1)
+    monkeypatch.setattr(processes, "LONG_LIFE_SECONDS", 0.0)
     fifo("fourth")
     worker = "if once('1') or once('2') or once('3'): die()\nopen('fourth', 'w').close()"
     assert local.run(spec, command=stand_in(worker_0=worker, chief_0="open('fourth').read()")) == Exit.OK
@@ -288,7 +288,7 @@ def test_who_ignores_sigterm_is_killed(
 
 
 def test_a_signal_ends_the_wait_before_a_restart(spec: JobSpec, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local, "BACKOFF_SECONDS", (600.0,))
+    monkeypatch.setattr(processes, "BACKOFF_SECONDS", (600.0,))
     fifo("dead")
     tasks = {"worker_0": "os.open('dead', os.O_WRONLY); die()",
              "chief_0": "open('dead').read(); os.kill(os.getppid(), signal.SIGTERM); forever()"}  # fmt: skip
@@ -327,7 +327,7 @@ def test_no_exit_code_is_lost_to_a_signal_that_comes_at_the_end() -> None:
     async def exit_code() -> int | None:
         process = await asyncio.create_subprocess_exec("/bin/sh", "-c", "exit 7")
         while process.returncode is None:
-            local._signal([process], signal.SIGCONT)
+            processes.send([process], signal.SIGCONT)
             await asyncio.sleep(0)
         return process.returncode
 
@@ -341,7 +341,7 @@ def test_no_exit_code_is_lost_to_a_signal_that_comes_at_the_end() -> None:
 
 
 def test_any_output_becomes_lines(spec: JobSpec, capfd: pytest.CaptureFixture[str]) -> None:
-    long = local._LINE_LIMIT + 5
+    long = processes._LINE_LIMIT + 5
     chief = rf"os.write(1, b'one\ntw\xffo\r\n\n'); print('x' * {long}); sys.stdout.write('no end')"
     assert local.run(spec, command=stand_in(chief_0=chief)) == Exit.OK
     lines = [line for line in capfd.readouterr().out.splitlines() if line.startswith("chief:0 | ")]

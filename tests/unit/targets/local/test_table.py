@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from trainer.job.load import build
-from trainer.targets import table
+from trainer.targets.local import table
 
 SPEC = build({"name": "mnist-ps", "strategy": "parameter_server", "tasks": {"ps": 1, "worker": 2}})
 NAMES = ["chief:0", "worker:0", "worker:1", "ps:0"]

@@ -1,4 +1,4 @@
-"""What a user sees of a local job: prefixed lines, or on a terminal a live table (table.py) below them, and a summary.
+"""What a user sees of a local job: prefixed lines, or on a terminal a live table (table.py) below them.
 
 Rich and aiohttp are imported only for the live table, and after the tasks were started.
 """
@@ -8,19 +8,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import shlex
-import shutil
 import sys
-import textwrap
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from trainer.job.messages import digits
 from trainer.job.spec import JobSpec
-from trainer.targets.text import aligned, json_object
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -28,8 +22,6 @@ if TYPE_CHECKING:
 REFRESH_SECONDS = 0.5
 STATUS_SECONDS = 1.0
 """For the chief's answer to /status."""
-FIGURES_SHOWN = 10
-"""Of the test split, in a summary; result.json has all."""
 RATE_SECONDS = 30.0
 """How far back the steps are looked at to tell the time left."""
 
@@ -94,54 +86,6 @@ def plain_lines(on_gone: Callable[[], None]) -> Show:
     return show
 
 
-def summary(spec: JobSpec, check: str | None = None) -> str:
-    """The end of a job that succeeded: main figures and where they are; with a `check` to suggest, what to run next."""
-    rows = [*figures(read_result(spec)), ("result", str(_result_path(spec)))]
-    if check is not None:
-        tensorboard = shlex.join([program("tensorboard"), "--logdir", f"{spec.directory}/tensorboard"])
-        rows += zip(("next", ""), [tensorboard, check] if spec.traits.trains else [check], strict=False)
-    return "\n".join(["", *aligned(rows)])
-
-
-def read_result(spec: JobSpec) -> dict[str, Any]:
-    """The object in result.json; empty if there is none that can be read."""
-    try:
-        return json_object(_result_path(spec).read_bytes())
-    except OSError:
-        return {}
-
-
-def _result_path(spec: JobSpec) -> Path:
-    return Path(spec.directory) / "result.json"
-
-
-def figures(result: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """The main figures of a result, with their names; nothing for one that it does not have."""
-    tests = [name for name in result if name.startswith("test_")][:FIGURES_SHOWN]
-    names = ("status", "steps", *tests, "examples_per_second", "seconds_to_first_step", "generations")
-    computed = result.get("result")  # of a graph job
-    own = computed if isinstance(computed, dict) else {}
-    shown = {name: result[name] for name in names if result.get(name) is not None}
-    shown |= {name: value for name, value in own.items() if isinstance(value, (bool, int, float, str))}
-    warnings = [("warning", str(text)) for text in result.get("warnings") or ()]
-    return [*((name, figure(value)) for name, value in shown.items()), *warnings]
-
-
-def program(name: str) -> str:
-    """How to type a program that was installed beside this one."""
-    beside = Path(sys.executable).parent / name
-    if shutil.which(name) or not beside.exists():
-        return name
-    return str(beside.relative_to(Path.cwd()) if beside.is_relative_to(Path.cwd()) else beside)
-
-
-def figure(value: object) -> str:
-    """A value for people: four significant digits, thousands with commas."""
-    if isinstance(value, float):
-        return digits(value, thousands=",")
-    return f"{value:,}" if isinstance(value, int) else textwrap.shorten(str(value), 200)
-
-
 def _lines_above(console: Console, on_gone: Callable[[], None]) -> Show:
     from rich.text import Text
 
@@ -165,7 +109,7 @@ async def _watch(
     spec: JobSpec, names: Sequence[str], port: int, restarts: Mapping[str, int], begun: float, live: Any
 ) -> None:
     """Asks the chief now and then, and draws what it says."""
-    from trainer.targets import table
+    from trainer.targets.local import table
 
     live.update(table.render(spec, names, {}, 0.0), refresh=True)
     import aiohttp

@@ -1,0 +1,200 @@
+"""The processes of a local job: each is started, watched, and started again after a kill."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import os
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from trainer.job.errors import Exit
+from trainer.targets.local import view
+
+ERROR_PREFIX = "trainer: "
+"""Begins the line in which a task names its failure."""
+
+MAX_RESTARTS = 20
+"""Of one task in a row. A task that lived for LONG_LIFE_SECONDS begins a new row, and its back-off too."""
+LONG_LIFE_SECONDS = 30.0
+BACKOFF_SECONDS = (0.2, 0.4, 0.8, 1.6, 3.2, 5.0)
+LAST_LINES_SECONDS = 0.5
+"""After a task's end: a process of the user's own may have inherited its pipes and keep them open."""
+_LINE_LIMIT = 1 << 20
+
+
+class End(NamedTuple):
+    """The end of a task that is not started again."""
+
+    code: int
+    how: str
+
+    @property
+    def failed(self) -> bool:
+        return self.code != Exit.OK and not _may_start_again(self.code)
+
+
+@dataclass
+class LocalJob:
+    """What the coroutines of one job share."""
+
+    chief: str
+    names: list[str]
+    show: view.Show = view.show_nothing
+    stopped: bool = False
+    """By SIGTERM, Ctrl-C, or the end of our output's reader."""
+    over: bool = False
+    """No task is started again."""
+    ends: dict[str, End] = field(default_factory=dict)
+    """By task, in their order in time."""
+    chief_error: str = ""
+    """The line in which the chief names the failure."""
+    late: list[str] = field(default_factory=list)
+    """Tasks that should have ended by themselves, and did not."""
+    restarts: Counter[str] = field(default_factory=Counter)
+    alive: dict[str, asyncio.subprocess.Process] = field(default_factory=dict)
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def stop(self) -> None:
+        self.stopped = True
+        self.no_more_restarts()
+
+    def end(self, name: str, code: int, how: str) -> None:
+        self.ends[name] = End(code, how)
+        self.changed.set()
+
+    def failed(self) -> dict[str, End]:
+        """Tasks whose end is the job's failure. An evaluator's is not: the training does without it."""
+        return {name: end for name, end in self.ends.items() if end.failed and not is_evaluator(name)}
+
+    def no_more_restarts(self) -> None:
+        self.over = True
+        self.changed.set()
+
+    async def until(self, condition: Callable[[], object], seconds: float | None = None) -> None:
+        """Waits until a condition on this object holds, or that long."""
+        deadline = None if seconds is None else time.monotonic() + seconds
+        while not condition():
+            left = None if deadline is None else deadline - time.monotonic()
+            if left is not None and left <= 0:
+                return
+            self.changed.clear()
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self.changed.wait(), left)
+
+    async def until_ended(self, names: Collection[str], seconds: float) -> None:
+        """Waits for these tasks to end by themselves, unless the job is stopped."""
+        await self.until(lambda: self.stopped or self.ends.keys() >= set(names), seconds)
+
+
+def is_evaluator(name: str) -> bool:
+    return name.startswith("evaluator:")
+
+
+def send(processes: Iterable[asyncio.subprocess.Process], number: signal.Signals) -> None:
+    for process in processes:
+        # Not its send_signal(): that one polls, and may take the exit code from asyncio (python/cpython#87744).
+        with contextlib.suppress(ProcessLookupError):
+            if process.returncode is None:
+                os.kill(process.pid, number)
+
+
+# One task. --------------------------------------------------------------------------------------------
+
+
+async def keep_running(job: LocalJob, name: str, command: Sequence[str], environ: Mapping[str, str]) -> None:
+    """Runs a task's process, again and again if it was killed, until its end counts."""
+    code, how, in_a_row = int(Exit.STOPPED), "was not started", 0
+    try:
+        while not job.over:
+            began = time.monotonic()
+            code = await _run_once(job, name, command, environ)
+            how = _how_it_ended(code)
+            if job.over or not _may_start_again(code):
+                if is_evaluator(name) and code != Exit.OK and not (job.stopped or job.failed()):
+                    job.show("local", f"{name} {how}; the training does not depend on it")
+                return
+            in_a_row = 1 if time.monotonic() - began > LONG_LIFE_SECONDS else in_a_row + 1
+            if in_a_row > MAX_RESTARTS:
+                code, how = int(Exit.GAVE_UP), f"{how} {in_a_row} times in a row"
+                return
+            job.show("local", f"{name} {how}, starting it again")
+            job.restarts[name] += 1
+            await job.until(lambda: job.over, BACKOFF_SECONDS[min(in_a_row, len(BACKOFF_SECONDS)) - 1])
+    except OSError as error:
+        code, how = int(Exit.BUG), f"could not be started: {error.strerror}"
+    finally:
+        job.end(name, code, how)
+
+
+async def _run_once(job: LocalJob, name: str, command: Sequence[str], environ: Mapping[str, str]) -> int:
+    """Runs a process to its end, showing its lines; returns its exit code, -n if signal n killed it."""
+    # Pipes of our own, for asyncio's Process.wait would wait for the end of its pipes too; see LAST_LINES_SECONDS.
+    (out, out_end), (err, err_end) = os.pipe(), os.pipe()
+    try:
+        # A session of its own: Ctrl-C reaches only us, and we pass it on.
+        process = await asyncio.create_subprocess_exec(
+            *command, stdin=asyncio.subprocess.DEVNULL, stdout=out_end, stderr=err_end, env=environ,
+            start_new_session=True,
+        )  # fmt: skip
+    finally:
+        os.close(out_end)
+        os.close(err_end)
+    job.alive[name] = process
+    if job.over:
+        send([process], signal.SIGKILL)  # it came too late to be told to stop with the others, and has done nothing yet
+    readers = [
+        asyncio.create_task(_pass_on(out, functools.partial(job.show, name))),
+        asyncio.create_task(_pass_on(err, functools.partial(_show_error, job, name))),
+    ]
+    code = await process.wait()
+    del job.alive[name]
+    await asyncio.wait(readers, timeout=LAST_LINES_SECONDS)
+    for reader in readers:
+        reader.cancel()
+    return code
+
+
+def _show_error(job: LocalJob, name: str, text: str) -> None:
+    if name == job.chief and text.startswith(ERROR_PREFIX):
+        job.chief_error = text.removeprefix(ERROR_PREFIX)
+    job.show(name, text, error=True)
+
+
+async def _pass_on(pipe: int, show: Callable[[str], None]) -> None:
+    """Shows what comes out of a pipe, line by line."""
+    reader = asyncio.StreamReader()
+    transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(pipe, "rb", buffering=0)
+    )
+    rest = b""
+    try:
+        while chunk := await reader.read(1 << 16):
+            *lines, rest = (rest + chunk).split(b"\n")
+            if len(rest) > _LINE_LIMIT:
+                lines, rest = [*lines, rest], b""
+            for line in lines:
+                show(line.decode(errors="replace").rstrip("\r"))
+        if rest:
+            show(rest.decode(errors="replace"))
+    finally:
+        transport.close()
+
+
+def _may_start_again(code: int) -> bool:
+    """Whether a task with this exit code is started again: it was killed, or asked to stop."""
+    known = {int(each): each for each in Exit}
+    return known[code].retryable if code in known else code < 0 or code > 128
+
+
+def _how_it_ended(code: int) -> str:
+    if code < 0:
+        names = {int(each): f" ({each.name})" for each in signal.Signals}
+        return f"was killed by signal {-code}{names.get(-code, '')}"
+    meaning = next((f" ({each.meaning})" for each in Exit if each == code), "")
+    return f"ended with exit code {code}{meaning}"
