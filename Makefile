@@ -32,9 +32,13 @@ $(STAMP): requirements.lock pyproject.toml
 	    "trainer needs Python 3.10 to 3.13; try make setup PYTHON=python3.12" >&2; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || \
 	  { echo "make: $(PYTHON) cannot make virtual environments: apt install python3-venv" >&2; exit 1; }
+	@$(PYTHON) -c 'import platform as p, sys; sys.exit(f"{sys.platform} {p.machine()}" not in sys.argv[1:])' \
+	  "linux x86_64" "linux aarch64" "darwin arm64" || \
+	  { echo "make: $$(uname -sm): TensorFlow has wheels for Linux on x86-64 and arm64, and for macOS on arm64;" \
+	    "use containers or another machine" >&2; exit 1; }
 # --clear: a package that is no longer in the lock would stay, and Keras imports some wherever it finds them.
 	$(PYTHON) -m venv --clear $(VENV)
-# The lock is complete but for `tensorflow`, which tf_keras asks for: tensorflow-cpu is here in its place.
+# --no-deps: tf_keras asks for `tensorflow`, in whose place there is tensorflow-cpu on x86-64.
 	$(BIN)/pip install --no-deps --require-hashes -r requirements.lock
 # With isolation pip would fetch a setuptools of its own, without a hash; the lock brings one.
 	$(BIN)/pip install --no-deps --no-build-isolation -e .
@@ -59,7 +63,7 @@ soak: setup ## random jobs under random faults for minutes, judged by what they 
 	TRAINER_SOAK_SEED=$${TRAINER_SOAK_SEED:-$$(date +%s)} $(BIN)/pytest -n 2 -m soak tests/soak
 
 .PHONY: test-all
-test-all: lint test demo test-compose test-kind soak bench-smoke ## everything that this machine can check
+test-all: lint test-locks test demo test-compose test-kind soak bench-smoke ## everything that this machine can check
 
 .PHONY: bench
 bench: setup $(PEERS_STAMP) ## measure throughput, costs and growth beside torch, tf_keras and the classic ways; writes README
@@ -91,7 +95,8 @@ wheel: setup ## build dist/trainer-VERSION-py3-none-any.whl
 	@ls dist/*.whl
 
 .PHONY: images
-images: image-cpu image-cuda image-tensorboard ## build the images trainer:cpu, trainer:cuda, trainer:tensorboard
+images: ## build trainer:cpu, trainer:cuda, trainer:tensorboard; PLATFORM=linux/arm64: the first and the last, for arm64
+	scripts/images.sh
 
 .PHONY: image-cpu image-cuda image-tensorboard
 image-cpu image-cuda image-tensorboard: image-%:
@@ -131,7 +136,7 @@ lint: setup ## ruff, mypy, shellcheck, hadolint
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
-	$(BIN)/shellcheck $(SHELL_SCRIPTS)
+	$(firstword $(wildcard $(BIN)/shellcheck) shellcheck) $(SHELL_SCRIPTS)
 	$(BIN)/hadolint images/Dockerfile
 
 .PHONY: format
@@ -148,18 +153,23 @@ FOR_IMAGES = --python-version 3.13 $(addprefix --no-emit-package ,setuptools ten
 FOR_TRAINING = $(addprefix --no-emit-package ,\
   google-pasta grpcio libclang markdown markdown-it-py markupsafe mdurl pillow pygments werkzeug)
 
-# tensorflow-cpu takes its place; tf_keras does not know that name.
-NO_TENSORFLOW = --no-emit-package tensorflow
+# tf_keras asks for tensorflow everywhere; on x86-64 tensorflow-cpu takes its place.
+FOR_CPU = --extra cpu --extra legacy --override /dev/stdin
+ELSEWHERE = <<< "$(shell grep -o "tensorflow==.*platform_machine != 'x86_64'" pyproject.toml)"
 
 .PHONY: lock
 lock: setup ## renew all lock files from pyproject.toml (UPGRADE=--upgrade: the newest versions)
-	$(COMPILE) --python-version 3.10 $(NO_TENSORFLOW) --extra cpu --extra legacy --extra deploy --extra dev --extra docs \
-	  --output-file requirements.lock pyproject.toml
-	$(COMPILE) $(FOR_IMAGES) $(FOR_TRAINING) $(NO_TENSORFLOW) --extra cpu --extra legacy \
-	  --output-file images/requirements-cpu.lock pyproject.toml
+	$(COMPILE) --python-version 3.10 $(FOR_CPU) --extra deploy --extra dev --extra docs \
+	  --output-file requirements.lock pyproject.toml $(ELSEWHERE)
+	$(COMPILE) $(FOR_IMAGES) $(FOR_TRAINING) $(FOR_CPU) \
+	  --output-file images/requirements-cpu.lock pyproject.toml $(ELSEWHERE)
 	$(COMPILE) $(FOR_IMAGES) $(FOR_TRAINING) --extra cuda --extra legacy --output-file images/requirements-cuda.lock pyproject.toml
 	$(COMPILE) $(FOR_IMAGES) --output-file images/requirements-tensorboard.lock - <<< '$(TENSORBOARD)'
 	$(COMPILE) --python-version 3.11 --output-file tests/bench/peers/requirements.lock - <<< $$'numpy\ntorch\nmatplotlib'
+
+.PHONY: test-locks
+test-locks: setup ## the package index has a wheel of each locked package for Linux on x86-64 and arm64, and for macOS on arm64
+	$(BIN)/pytest tests/locks
 
 .PHONY: golden
 golden: setup ## rewrite the expected texts of tests/golden; read the diff before you commit

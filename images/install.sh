@@ -24,7 +24,7 @@ fi
 # Other backends of Keras (3), what only TensorBoard's pages import (1), pydantic's first version (1), Fortran for NumPy
 # (1), and the list of TensorFlow's 20,000 files (2), which only replacing it would need.
 rm -rf "$site"/keras/src/backend/jax "$site"/keras/src/backend/torch "$site"/keras/src/backend/openvino \
-  "$site"/keras/src/backend/numpy "$site"/pydantic/v1 "$site"/numpy/f2py "$site"/tensorflow_cpu-*.dist-info/RECORD
+  "$site"/keras/src/backend/numpy "$site"/pydantic/v1 "$site"/numpy/f2py "$site"/tensorflow*.dist-info/RECORD
 if [ -d "$site/tensorflow" ]; then rm -r "$site"/tensorboard/_vendor; fi
 # The libraries' own tests (28).
 find "$site" \( -path '*/numpy/*' -o -path '*/h5py/*' -o -path '*/tensorflow/*' \) -type d \

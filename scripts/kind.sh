@@ -30,7 +30,7 @@ up() {
   local image=()
   if [[ -n ${KIND_NODE_IMAGE:-} ]]; then image=(--image "$KIND_NODE_IMAGE"); fi
   if ! kind get clusters 2>/dev/null | grep -qx "$KIND_CLUSTER"; then
-    kind create cluster --name "$KIND_CLUSTER" "${image[@]}" --wait 120s --config - <<'EOF'
+    kind create cluster --name "$KIND_CLUSTER" ${image[@]+"${image[@]}"} --wait 120s --config - <<'EOF'
 kind: Cluster
 apiVersion: kind.x-k8s.io/v1alpha4
 nodes: [{role: control-plane}, {role: worker}, {role: worker}]
