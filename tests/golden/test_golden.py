@@ -14,6 +14,7 @@ import yaml
 from trainer.job.load import build, load_file
 from trainer.job.schema import schema
 from trainer.job.tf_config import tasks_of
+from trainer.protocol import schema as protocol_schema
 from trainer.targets.compose import render as compose
 from trainer.targets.kubernetes import render as kubernetes
 
@@ -99,6 +100,17 @@ def same(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
 
 def test_schema(same: Callable[[str, str], None]) -> None:
     same("schema.json", schema() + "\n")
+
+
+DOCUMENTS = {"status": protocol_schema.status, "result": protocol_schema.result}
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_schema_of_what_other_programs_read(name: str, same: Callable[[str, str], None]) -> None:
+    made = DOCUMENTS[name]()
+    jsonschema.Draft202012Validator.check_schema(made)
+    for folder in (".", "../../docs/schema"):  # the documentation's own copy
+        same(f"{folder}/{name}.json", json.dumps(made, indent=2) + "\n")
 
 
 @pytest.mark.parametrize("name", SPECS)

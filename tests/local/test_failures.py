@@ -24,8 +24,8 @@ from tests.local.specs import PACED, mirrored, parameter_server
 from trainer.job import load
 from trainer.job.errors import Exit
 from trainer.job.tf_config import Task, tasks_of
-from trainer.model_dir import compatibility
-from trainer.model_dir import state as job_state
+from trainer.model_dir import compatibility, layout, result
+from trainer.model_dir.files import write_json
 from trainer.targets.local import ports
 
 TASK = [*TRAINER, "task"]
@@ -93,9 +93,9 @@ def test_who_comes_back_when_the_job_is_complete_and_the_chief_gone_ends_well(
         made = environments(spec, tmp_path)
         done = load.build(parameter_server())
         key = compatibility.key(done, done.tasks.counts(), None)
-        job_state.write_json(
-            job_state.result_path(str(tmp_path)),
-            {"status": "succeeded", "fits": {**key, **job_state.steps_asked(done)}},
+        write_json(
+            layout.result(tmp_path),
+            {"status": "succeeded", "fits": {**key, **result.steps_asked(done)}},
         )
         for code, output in run_tasks([made["worker:0"][1], made["ps:0"][1]]):
             assert code == wanted, output

@@ -19,7 +19,7 @@ BELOW: dict[str, set[str]] = {
     "targets": {"job"},
     "supervisor": {"protocol", "model_dir", "workloads", "job", "host"},
     "training": {"protocol", "model_dir", "workloads", "job", "host"},
-    "protocol": {"job", "host"},
+    "protocol": {"model_dir", "job", "host"},
     "model_dir": {"workloads", "job"},
     "tfjob": {"job"},
     "workloads": {"job"},

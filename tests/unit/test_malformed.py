@@ -24,10 +24,13 @@ from trainer.cli.jobs import describe
 from trainer.job import environment, load, secret, tf_config
 from trainer.job.errors import Exit, UserError
 from trainer.job.spec import JobSpec
-from trainer.model_dir import checkpoint, compatibility
+from trainer.model_dir import checkpoint, compatibility, layout
+from trainer.model_dir import result as results
 from trainer.model_dir import state as job_state
+from trainer.model_dir.files import read_json
 from trainer.protocol import events, reports
 from trainer.protocol.reports import Reply, Report
+from trainer.protocol.status import document
 from trainer.supervisor import control, restart_guard
 from trainer.supervisor.agent import Agent
 from trainer.supervisor.chief import Chief
@@ -146,7 +149,7 @@ def test_no_report_that_is_malformed_ends_a_job_well(
 
     async def run() -> None:
         good = {"report": asdict(form(chief)), "known": 0}
-        runner = await control.serve(0, HOST, IDENTITY, chief.status, chief.answer, chief.refuse)
+        runner = await control.serve(0, HOST, IDENTITY, lambda: document(chief.status()), chief.answer, chief.refuse)
         address = f"http://{HOST}:{runner.addresses[0][1]}"
         async with control.client() as session:
             for number in range(2500 * TIMES):
@@ -222,7 +225,7 @@ def test_no_event_that_is_malformed_ends_a_job_well(dice: Dice, chief: Chief) ->
             core.report(agent.report(), 1.0)
             await chief._look_at_child(child)
             assert core.phase != "done"
-            control._dumps(chief.status())
+            control._dumps(document(chief.status()))
             child.exit, child.killed_for = 1, "the test ends it"
             agent._child_ended(child)
         for _ in range(300 * TIMES):
@@ -230,7 +233,7 @@ def test_no_event_that_is_malformed_ends_a_job_well(dice: Dice, chief: Chief) ->
             child = await take(spoilt)
             await chief._look_at_child(child)
             if chief._rendezvous.phase == "done":
-                result = job_state.read_json(job_state.result_path(chief._directory))
+                result = read_json(layout.result(chief._directory))
                 assert isinstance(result["steps"], int)
                 assert result["status"] == "succeeded"
 
@@ -320,7 +323,7 @@ def test_no_file_of_a_model_dir_that_is_malformed_is_believed(
     fits = compatibility.key(spec, counts, "a0")
     restart_guard.remember(log, Exit.USER)
     end = json.loads(log.with_suffix(".end.json").read_text())
-    result = {"status": "succeeded", "fits": {**fits, **job_state.steps_asked(spec)}, "steps": 500, "warnings": ["x"]}
+    result = {"status": "succeeded", "fits": {**fits, **results.steps_asked(spec)}, "steps": 500, "warnings": ["x"]}
     variables = meta["variables"]
     for _ in range(600 * TIMES):
         folder.mkdir(exist_ok=True)  # a damaged one was renamed
@@ -337,10 +340,10 @@ def test_no_file_of_a_model_dir_that_is_malformed_is_believed(
         job_state.save(str(tmp_path), state)
         log.with_suffix(".end.json").write_bytes(dice.document(end))
         assert restart_guard.again(log) is not Exit.OK
-        job_state.result_path(str(tmp_path)).write_bytes(dice.document(result))
-        known = job_state.completed(spec, counts, "a0")
-        assert not known or isinstance(known.get("steps", 0), int)
-        job_state.set_warning(str(tmp_path), "evaluator:0", "evaluator:0 did not score")
+        layout.result(str(tmp_path)).write_bytes(dice.document(result))
+        known = results.completed(spec, counts, "a0")
+        assert known is None or isinstance(known.steps, int)
+        results.set_warning(str(tmp_path), "evaluator:0", "evaluator:0 did not score")
         assert summary.summary(spec)
 
 

@@ -6,23 +6,30 @@ import ast
 import inspect
 import itertools
 import json
-from pathlib import Path
+from collections.abc import Mapping
+from types import ModuleType
+from typing import Any
 
-from trainer.job.kubernetes import Kubernetes
+from trainer.job import kubernetes, spec
 from trainer.job.spec import JobSpec
 
 
 def schema() -> str:
     """JSON Schema of the spec, for editors."""
     whole = JobSpec.model_json_schema()
-    models = {"JobSpec": whole, **whole["$defs"]}
-    # The text under a field describes it. Pydantic's use_attribute_docstrings would read the source for that
-    # at every start of every command, which costs 20 ms.
-    for part in (JobSpec, Kubernetes):
-        for model in ast.parse(Path(inspect.getfile(part)).read_text(encoding="utf-8")).body:
-            if isinstance(model, ast.ClassDef) and model.name in models:
-                for field, text in itertools.pairwise(model.body):
-                    if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr):
-                        about = models[model.name]["properties"][ast.unparse(field.target)]
-                        about["description"] = ast.literal_eval(text.value)
+    for home in (spec, kubernetes):
+        describe({"JobSpec": whole, **whole["$defs"]}, home)
     return json.dumps(whole, indent=2)
+
+
+def describe(models: Mapping[str, dict[str, Any]], home: ModuleType) -> None:
+    """Gives the fields of schemas, by the name of their class, the text under each field in the module of the class."""
+    # Pydantic's use_attribute_docstrings would read the source for that at every start of every command, which costs
+    # 20 ms.
+    classes = [each for each in ast.parse(inspect.getsource(home)).body if isinstance(each, ast.ClassDef)]
+    for each in classes:
+        heirs = [heir.name for heir in classes if each.name in map(ast.unparse, heir.bases)]
+        for model in [models[name] for name in (each.name, *heirs) if name in models]:
+            for field, text in itertools.pairwise(each.body):
+                if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr):
+                    model["properties"][ast.unparse(field.target)]["description"] = ast.literal_eval(text.value)

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
 
 from trainer.job.errors import UserError
 from trainer.job.spec import JobSpec
-from trainer.model_dir import compatibility
+from trainer.model_dir import compatibility, layout
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -40,7 +40,7 @@ class Checkpoint:
 
 
 def folder(model_dir: str | Path) -> Path:
-    return Path(model_dir) / "checkpoints"
+    return layout.checkpoints(model_dir)
 
 
 def name(step: int) -> str:

@@ -19,7 +19,8 @@ from trainer.job.errors import UserError
 from trainer.job.spec import JobSpec
 from trainer.job.tf_config import Task
 from trainer.protocol.log_lines import say
-from trainer.protocol.reports import Reply, Report
+from trainer.protocol.reports import Phase, Reply, Report
+from trainer.protocol.status import TaskStatus
 from trainer.supervisor.child import Child
 from trainer.supervisor.clock import ListeningClock
 from trainer.workloads import workload
@@ -53,7 +54,7 @@ class Agent:
         self.stillborn = 0
         """Children of an evaluator in a row that ended without a score."""
         self.first_step_at: float | None = None
-        self.phase = "forming"
+        self.phase: Phase = "forming"
         self.clock = ListeningClock()
 
     def report(self) -> Report:
@@ -78,19 +79,19 @@ class Agent:
             status={"pid": os.getpid(), **(child.status if child else {})},
         )
 
-    def status(self) -> dict[str, Any]:
+    def status(self) -> TaskStatus:
         """This task's own view, for /status."""
         child = self.running
-        return {
-            **(child.status if child else {}),
-            "job": self.spec.name,
-            "task": self.task.name,
-            "strategy": self.spec.strategy,
-            "phase": self.phase,
-            "generation": child.generation if child else 0,
-            "restarts": self.restarts,
-            "standby": self.spare is not None and self.spare.warm,
-        }
+        return TaskStatus(
+            job=self.spec.name,
+            task=self.task.name,
+            strategy=self.spec.strategy,
+            phase=self.phase,
+            generation=child.generation if child else 0,
+            restarts=self.restarts,
+            standby=self.spare is not None and self.spare.warm,
+            figures=child.status if child else {},
+        )
 
     async def act(self, reply: Reply) -> None:
         """Does what the chief's reply asks for: kill, start or leave the child alone."""

@@ -70,6 +70,7 @@ async def serve(
     """Listens on the control port.
 
     Args:
+        status: what /status answers (protocol/status.py).
         answer: the chief's, for /report; None on other tasks.
         refuse: called with peer, task and reason when /report gets what is no report of this job. The task is the one
             that the sender claims to be, or empty.

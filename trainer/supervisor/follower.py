@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from trainer.job.derived import restarts_alone
 from trainer.job.errors import Exit
 from trainer.job.tf_config import Task
-from trainer.model_dir import state as job_state
+from trainer.model_dir import result
 from trainer.protocol.log_lines import SAY_SECONDS, say, say_error
 from trainer.protocol.reports import Reply
 from trainer.supervisor import control, scoring
@@ -51,9 +51,9 @@ async def follow(agent: Agent, session: Any) -> Exit:
             gone = now - seen > GONE_SECONDS
             # In a thread: the volume may be slow.
             job = (agent.spec, task.counts, agent.workload_digest)
-            if gone and (result := await asyncio.to_thread(job_state.completed, *job)):
+            if gone and (found := await asyncio.to_thread(result.completed, *job)):
                 say(f"{task.name}: the chief is gone, and the job is complete")
-                return await _end(agent, Reply("done", 1, 0, known, step=result.get("steps", 0)))
+                return await _end(agent, Reply("done", 1, 0, known, step=found.steps))
             if now - seen > deadlines.chief_lost:
                 say_error(_chief_lost(task, deadlines.chief_lost, str(error)))
                 return Exit.CHIEF_LOST

@@ -14,6 +14,7 @@ from trainer.job.errors import UserError
 from trainer.job.names import TF_PORT, control_port, is_loopback
 from trainer.job.spec import JobSpec
 from trainer.job.tf_config import Task
+from trainer.model_dir import layout
 
 
 def control_address(task: Task) -> tuple[str | None, int]:
@@ -64,7 +65,7 @@ def check_secrets(spec: JobSpec) -> None:
 def log_file(spec: JobSpec, task: Task) -> Path:
     """Where TensorFlow's own words go: beside the results, or, without access to the volume, a temporary folder."""
     name = f"{task.type}-{task.index}.log"
-    wanted = os.environ.get(environment.LOGS) or f"{spec.directory}/logs"
+    wanted = os.environ.get(environment.LOGS) or str(layout.logs(spec.directory))
     for folder in (Path(wanted), Path(tempfile.gettempdir()) / "trainer-logs"):
         try:
             folder.mkdir(parents=True, exist_ok=True)

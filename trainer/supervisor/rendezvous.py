@@ -15,12 +15,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from trainer.job.errors import Exit
 from trainer.job.names import task_name
 from trainer.job.spec import JobSpec
 from trainer.job.tf_config import Task
+from trainer.model_dir.result import JobEvent
 from trainer.protocol.reports import Phase, Reply, Report
 from trainer.supervisor.admission import mismatch
 from trainer.supervisor.policy import Decision, FailurePolicy
@@ -71,7 +71,7 @@ class Rendezvous:
         self.resume_step = 0
         self.version = 1
         self.code, self.message = Exit.OK, ""
-        self.events: list[dict[str, Any]] = []
+        self.events: list[JobEvent] = []
         """The newest."""
         self.event_count = 0
         """All there ever were."""
@@ -282,5 +282,5 @@ class Rendezvous:
         ]
 
     def note(self, text: str) -> None:
-        self.events = [*self.events[1 - EVENTS_KEPT :], {"time": time.time(), "text": text}]
+        self.events = [*self.events[1 - EVENTS_KEPT :], JobEvent(time.time(), text)]
         self.event_count += 1

@@ -15,7 +15,7 @@ from pathlib import Path
 from trainer import host
 from trainer.job import environment
 from trainer.job.errors import Exit
-from trainer.model_dir import state as job_state
+from trainer.model_dir.files import read_json
 
 _LENGTH = 100
 RECENT_SECONDS = 30.0
@@ -25,7 +25,7 @@ RECENT_SECONDS = 30.0
 def again(log: Path) -> Exit | None:
     """The code to end with at once, if this start is one of those that follow a failure by themselves."""
     path = _path(log)
-    if not (found := job_state.read_json(path)):
+    if not (found := read_json(path)):
         return None
     code = next((each for each in Exit if each is not Exit.OK and each == found.get("code")), None)
     when, left = found.get("time"), found.get("left")

@@ -9,7 +9,7 @@ import time
 from typing import TYPE_CHECKING
 
 from trainer.job.errors import Exit
-from trainer.model_dir import state as job_state
+from trainer.model_dir import result
 from trainer.protocol.log_lines import say_error
 from trainer.protocol.reports import Reply
 
@@ -50,10 +50,10 @@ async def score_last(agent: Agent, reply: Reply) -> Exit:
     if agent.leaving_since is not None and why is not None:
         return Exit.STOPPED
     if why is None:
-        job_state.set_warning(spec.directory, name, None)
+        result.set_warning(spec.directory, name, None)
         return Exit.OK
     warning = f"{name} did not score the last checkpoint, of step {reply.step}: {why}"
-    job_state.set_warning(spec.directory, name, warning)
+    result.set_warning(spec.directory, name, warning)
     say_error(f"{warning}; the result of the training stands")
     return Exit.EVALUATION
 

@@ -12,8 +12,9 @@ import pytest
 from trainer.job.errors import Exit, UserError
 from trainer.job.load import build
 from trainer.job.spec import JobSpec
-from trainer.model_dir import checkpoint, compatibility
-from trainer.model_dir import state as job_state
+from trainer.model_dir import checkpoint, compatibility, layout, result
+from trainer.model_dir.files import write_json
+from trainer.model_dir.result import Finished
 from trainer.workloads import workload
 
 WORKLOAD = "DATASET = 'digits'\nSETTINGS = {'units': 64}\ndef model(): ...\n"
@@ -82,10 +83,10 @@ MAY_CHANGE: list[dict[str, Any]] = [
 def test_a_result_of_other_values_is_refused_with_the_differences(
     files: Path, changes: dict[str, Any], told: str
 ) -> None:
-    result = {"fits": key(spec_of())}
+    found = Finished(key(spec_of()))
     spec = spec_of(**changes)
     with pytest.raises(UserError) as caught:
-        job_state.refuse_another_jobs(result, spec, key(spec))
+        result.refuse_another_jobs(found, spec, key(spec))
     assert str(caught.value).startswith(f"model_dir: runs/j: it holds the result of another job: {told}")
     assert str(caught.value).endswith("; undo the change, or choose another model_dir")
     assert caught.value.code is Exit.USER
@@ -97,7 +98,7 @@ def test_a_result_of_other_values_is_refused_with_the_differences(
 @pytest.mark.parametrize("changes", MAY_CHANGE)
 def test_what_decides_nothing_may_change(files: Path, changes: dict[str, Any]) -> None:
     spec = spec_of(**changes)
-    job_state.refuse_another_jobs({"fits": key(spec_of())}, spec, key(spec))
+    result.refuse_another_jobs(Finished(key(spec_of())), spec, key(spec))
     assert checkpoint.differences({"step": 5, "fits": key(spec_of())}, spec, key(spec)) == []
 
 
@@ -157,15 +158,15 @@ def test_a_job_is_complete_when_its_result_has_all_that_is_asked(
 ) -> None:
     spec = spec_of(model_dir=str(files))
     digest = workload.digest(spec)
-    assert job_state.completed(spec, spec.tasks.counts(), digest) == {}
-    fits = {**key(spec), **job_state.steps_asked(spec)}
-    job_state.write_json(job_state.result_path(str(files)), {"status": "succeeded", "steps": 100, "fits": fits})
+    assert result.completed(spec, spec.tasks.counts(), digest) is None
+    fits = {**key(spec), **result.steps_asked(spec)}
+    write_json(layout.result(str(files)), {"status": "succeeded", "steps": 100, "fits": fits})
     asked = spec_of(model_dir=str(files), train=train)
-    assert bool(job_state.completed(asked, asked.tasks.counts(), digest)) == complete
+    assert bool(result.completed(asked, asked.tasks.counts(), digest)) == complete
     other = spec_of(model_dir=str(files), train={"seed": 1})
-    assert job_state.completed(other, other.tasks.counts(), digest) == {}
+    assert result.completed(other, other.tasks.counts(), digest) is None
 
 
 def test_steps_that_are_asked_for_in_another_way_are_the_same(files: Path) -> None:
-    result = {"steps": 1000, "fits": job_state.steps_asked(spec_of(train={"steps": None}))}
-    assert job_state.has_all_steps(result, spec_of(train={"steps": 1000}))
+    found = Finished(result.steps_asked(spec_of(train={"steps": None})), 1000)
+    assert result.has_all_steps(found, spec_of(train={"steps": 1000}))

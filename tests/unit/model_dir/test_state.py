@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 
 from trainer.job.errors import UserError
+from trainer.model_dir import layout, result
 from trainer.model_dir import state as job_state
+from trainer.model_dir.files import read_json, write_json
 from trainer.model_dir.state import State
 
 
@@ -44,18 +46,18 @@ def test_what_another_version_wrote_is_passed_over(tmp_path: Path) -> None:
 
 
 def test_the_result_lies_in_model_dir() -> None:
-    assert job_state.result_path("runs/j") == Path("runs/j/result.json")
+    assert layout.result("runs/j") == Path("runs/j/result.json")
 
 
 def test_a_warning_of_a_task_takes_the_place_of_the_one_before(tmp_path: Path) -> None:
-    job_state.set_warning(str(tmp_path), "evaluator:0", "evaluator:0: of no job")
-    path = job_state.result_path(str(tmp_path))
+    result.set_warning(str(tmp_path), "evaluator:0", "evaluator:0: of no job")
+    path = layout.result(str(tmp_path))
     assert not path.exists()
-    job_state.write_json(path, {"steps": 5, "warnings": ["evaluator:0: not yet", "another"]})
-    job_state.set_warning(str(tmp_path), "evaluator:0", "evaluator:0: too slow")
-    assert job_state.read_json(path) == {"steps": 5, "warnings": ["another", "evaluator:0: too slow"]}
-    job_state.set_warning(str(tmp_path), "evaluator:0", None)
-    assert job_state.read_json(path) == {"steps": 5, "warnings": ["another"]}
+    write_json(path, {"steps": 5, "warnings": ["evaluator:0: not yet", "another"]})
+    result.set_warning(str(tmp_path), "evaluator:0", "evaluator:0: too slow")
+    assert read_json(path) == {"steps": 5, "warnings": ["another", "evaluator:0: too slow"]}
+    result.set_warning(str(tmp_path), "evaluator:0", None)
+    assert read_json(path) == {"steps": 5, "warnings": ["another"]}
 
 
 # Whole or not at all. -----------------------------------------------------------------------------
@@ -63,29 +65,29 @@ def test_a_warning_of_a_task_takes_the_place_of_the_one_before(tmp_path: Path) -
 
 def test_nothing_but_the_file_is_there_after_writing(tmp_path: Path) -> None:
     path = tmp_path / "x.json"
-    job_state.write_json(path, {"a": 1})
-    job_state.write_json(path, {"a": 2})
-    assert job_state.read_json(path) == {"a": 2}
+    write_json(path, {"a": 1})
+    write_json(path, {"a": 2})
+    assert read_json(path) == {"a": 2}
     assert list(tmp_path.iterdir()) == [path]
 
 
 def test_a_file_that_cannot_be_written_keeps_what_it_held(tmp_path: Path) -> None:
     """The kernel refuses to write more than 100 bytes to a file, as a full disk does (setrlimit(2))."""
     path = tmp_path / "x.json"
-    job_state.write_json(path, {"a": 1})
+    write_json(path, {"a": 1})
     program = f"""
 import pathlib, resource, sys
 from trainer.job.errors import UserError
-from trainer.model_dir import state as job_state
+from trainer.model_dir.files import write_json
 resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
 try:
-    job_state.write_json(pathlib.Path({str(path)!r}), {{"a": "b" * 200}})
+    write_json(pathlib.Path({str(path)!r}), {{"a": "b" * 200}})
 except UserError as error:
     sys.exit(str(error))
 """
     ended = subprocess.run([sys.executable, "-c", program], stderr=subprocess.PIPE, text=True, check=False)
     assert ended.stderr == f"model_dir: {path}: cannot be written: File too large\n"
-    assert job_state.read_json(path) == {"a": 1}
+    assert read_json(path) == {"a": 1}
     assert list(tmp_path.iterdir()) == [path]
 
 

@@ -170,8 +170,8 @@ def test_any_sequence_keeps_the_rules() -> None:
             try:
                 act(job, number)
             except BaseException:
-                print(f"seed {seed}, {list(status_view.tasks(job.core, job.now))}:", *done, sep="\n")
+                print(f"seed {seed}, {list(status_view.task_rows(job.core, job.now))}:", *done, sep="\n")
                 raise
-        assert set(status_view.tasks(job.core, job.now)) == {task.report.task for task in job.tasks}
+        assert set(status_view.task_rows(job.core, job.now)) == {task.report.task for task in job.tasks}
     assert min(outcomes[what] for what in ("done", "MISSING", "MISMATCH", "DIVERGED", "GAVE_UP")) >= 10, outcomes
     assert outcomes["formed"] > 500, "a test that gets nowhere says nothing"

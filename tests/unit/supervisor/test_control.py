@@ -22,10 +22,12 @@ from prometheus_client.parser import text_string_to_metric_families
 from trainer.job.errors import Exit, TrainerError, UserError
 from trainer.job.load import build
 from trainer.job.tf_config import tasks_of
-from trainer.model_dir import checkpoint
+from trainer.model_dir import checkpoint, layout
 from trainer.model_dir import state as job_state
+from trainer.model_dir.files import write_json
 from trainer.protocol.reports import Identity, Reply, Report, read_answer
-from trainer.supervisor import control
+from trainer.protocol.status import End, document
+from trainer.supervisor import control, earlier_run
 from trainer.supervisor.agent import Agent
 from trainer.supervisor.chief import Chief
 
@@ -191,7 +193,7 @@ def test_a_refused_rerun_leaves_the_state_for_the_next_resume(tmp_path: Path, ho
     if how == "checkpoint":
         checkpoint.save(tmp_path, 40, {}, {"fits": fits})
     else:
-        job_state.write_json(job_state.result_path(str(tmp_path)), {"status": "succeeded", "fits": fits, "steps": 40})
+        write_json(layout.result(str(tmp_path)), {"status": "succeeded", "fits": fits, "steps": 40})
 
     async def run() -> Exit:
         chief = Chief(Agent(spec, tasks_of(spec)[0], Path(os.devnull)))
@@ -220,7 +222,7 @@ def test_a_supervisor_never_reads_the_values_of_a_checkpoint(chief: Chief, tmp_p
     chief._spec = chief._spec.model_copy(update={"train": chief._spec.train.model_copy(update={"steps": steps})})
     before = bytes_read()
     with contextlib.nullcontext() if steps >= 700 else pytest.raises(UserError, match="at step 700"):
-        chief._refuse_what_does_not_fit()
+        earlier_run.check_checkpoint(chief._spec, chief._fits)
     chief.status()
     # No child has verified it: it may be damaged.
     assert (
@@ -463,7 +465,7 @@ def test_a_report_in_the_chiefs_name_changes_nothing(chief: Chief) -> None:
 
     reply = asyncio.run(run())
     assert (reply.phase, reply.code, reply.message) == ("failed", Exit.MISMATCH, "worker:0 is the chief itself")
-    assert chief.status()["phase"] == "forming"
+    assert chief.status().phase == "forming"
 
 
 def test_a_task_that_comes_before_the_chief_looks_is_compared_with_it_all_the_same(chief: Chief) -> None:
@@ -474,13 +476,13 @@ def test_a_task_that_comes_before_the_chief_looks_is_compared_with_it_all_the_sa
 def test_no_failure_of_the_chiefs_own_child_is_a_success(chief: Chief) -> None:
     chief._agent.failure = (0, "all is well")
     chief._rendezvous.report(chief._agent.report(), 0)
-    assert chief.status()["end"] == {"code": Exit.BUG, "message": "worker:0: all is well"}
+    assert chief.status().end == End(Exit.BUG, "worker:0: all is well")
 
 
 def test_figures_of_a_user_do_not_hide_ours(chief: Chief) -> None:
     status = {"state": "done", "generation": 9, "phase": "done", "loss": 0.5}
     asyncio.run(chief.answer(replace(report_of(chief, "worker:1"), status=status), 0))
-    row = chief.status()["tasks"]["worker:1"]
+    row = document(chief.status())["tasks"]["worker:1"]
     assert (row["state"], row["generation"], row["loss"]) == ("waiting", 0, 0.5)
 
 
@@ -500,7 +502,7 @@ def test_refusals_are_logged_once_for_each_peer_and_change_nothing(
     assert len(lines) == 50
     assert chief._rendezvous.missing(0)["worker:1"] == "never came (not dialled yet)"
     chief._rendezvous.tick(chief._clock() + 10_000)
-    assert chief.status()["end"]["code"] == Exit.MISSING, "anybody can send what is not signed"
+    assert chief.status().end == End(Exit.MISSING, chief._rendezvous.message), "anybody can send what is not signed"
 
 
 def test_a_task_that_never_came_is_named_with_the_refusal_of_its_reports(chief: Chief) -> None:
@@ -508,7 +510,7 @@ def test_a_task_that_never_came_is_named_with_the_refusal_of_its_reports(chief: 
 
     async def run() -> str:
         async with control.client() as session:
-            await chief._dial_back(session, "worker:1", (HOST, 1))
+            await chief._dialler.dial_back(session, "worker:1", (HOST, 1))
         return chief._rendezvous.missing(0)["worker:1"]
 
     why = "127.0.0.1:1 refused; what 10.0.0.1 sent as worker:1 lacks this job's secret"

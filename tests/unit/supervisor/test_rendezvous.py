@@ -12,6 +12,7 @@ from trainer.job.errors import Exit
 from trainer.job.load import build
 from trainer.job.tf_config import tasks_of
 from trainer.protocol.reports import Reply, Report
+from trainer.protocol.status import TaskRow
 from trainer.supervisor import status_view
 from trainer.supervisor.rendezvous import EVENTS_KEPT, Rendezvous
 
@@ -82,7 +83,7 @@ class Job:
 
     @property
     def told(self) -> list[str]:
-        return [event["text"] for event in self.core.events]
+        return [event.text for event in self.core.events]
 
 
 # Forming. -----------------------------------------------------------------------------------------
@@ -210,11 +211,11 @@ def test_the_last_step_is_told_even_if_no_report_named_it() -> None:
 def test_the_evaluator_is_never_required() -> None:
     job = Job({**PS, "evaluator": 1})
     job.run()
-    assert status_view.tasks(job.core, job.now)["evaluator:0"]["state"] == "absent"
+    assert status_view.task_rows(job.core, job.now)["evaluator:0"].state == "absent"
     assert job.report("evaluator:0").phase == "running"
     job.wait(LOST + 1, "evaluator:0")
     assert job.core.phase == "running"
-    assert status_view.tasks(job.core, job.now)["evaluator:0"]["state"] == "lost"
+    assert status_view.task_rows(job.core, job.now)["evaluator:0"].state == "lost"
 
 
 def test_a_thousand_tasks_form_in_well_under_a_second() -> None:
@@ -822,7 +823,7 @@ def test_status_tells_the_state_of_every_task() -> None:
     job = Job({**PS, "evaluator": 1})
 
     def states() -> list[str]:
-        return [task["state"] for task in status_view.tasks(job.core, job.now).values()]
+        return [task.state for task in status_view.task_rows(job.core, job.now).values()]
 
     assert states() == ["absent"] * 5
     job.arrive("chief:0", "ps:0")
@@ -831,9 +832,9 @@ def test_status_tells_the_state_of_every_task() -> None:
     job.wait(LOST + 1, "worker:1")
     assert states() == ["running", "running", "lost", "running", "absent"]
     job.report("worker:0", restarts=2, standby=True, status={"step": 7})
-    assert status_view.tasks(job.core, job.now)["worker:0"] == {
-        "state": "running", "step": 7, "generation": 1, "restarts": 2, "standby": True,
-    }  # fmt: skip
+    assert status_view.task_rows(job.core, job.now)["worker:0"] == TaskRow(
+        state="running", generation=1, restarts=2, standby=True, figures={"step": 7}
+    )
     job.core.end(Exit.OK, "")
     assert states() == ["done", "done", "done", "done", "absent"]
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from trainer.model_dir.state import read_json
+from trainer.model_dir.files import read_json
 from trainer.training.task import Setup
 
 

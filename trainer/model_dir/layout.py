@@ -1,0 +1,36 @@
+"""Where a job keeps what in its model_dir.
+
+result.json          figures of the job, once it has succeeded
+state.json           the chief's own memory between restarts, until the job ends
+checkpoints/         see checkpoint.py
+logs/                what TensorFlow prints, one file per task
+tensorboard/         event files
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+RESULT = "result.json"
+_STATE = "state.json"
+_LOCK = ".lock"
+
+
+def result(model_dir: str | Path) -> Path:
+    return Path(model_dir) / RESULT
+
+
+def state(model_dir: str | Path) -> Path:
+    return Path(model_dir) / _STATE
+
+
+def lock(model_dir: str | Path) -> Path:
+    return Path(model_dir) / _LOCK
+
+
+def checkpoints(model_dir: str | Path) -> Path:
+    return Path(model_dir) / "checkpoints"
+
+
+def logs(model_dir: str | Path) -> Path:
+    return Path(model_dir) / "logs"

@@ -1,0 +1,55 @@
+"""JSON Schemas of what other programs read: /status and result.json."""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from trainer.job.schema import describe
+from trainer.model_dir import result as result_module
+from trainer.model_dir.result import Computed, Result, Training
+from trainer.protocol import status as status_module
+from trainer.protocol.status import JobStatus, TaskStatus
+
+FIGURE = {"description": "A figure of the task's child, such as step, steps, loss, accuracy or examples_per_second."}
+
+
+def status() -> dict[str, Any]:
+    """Of /status: the chief's answer is a JobStatus, that of another task a TaskStatus."""
+    whole = _schema(JobStatus | TaskStatus, status_module, result_module)
+    for name in ("JobStatus", "TaskStatus", "TaskRow"):
+        _beside(whole["$defs"][name], "figures")
+        whole["$defs"][name]["additionalProperties"] = FIGURE
+    return _titled(whole, "/status")
+
+
+def result() -> dict[str, Any]:
+    """Of result.json."""
+    whole = _schema(Result, result_module)
+    _beside(whole, "figures")
+    for model in (Training, Computed):
+        figures = whole["$defs"].pop(model.__name__)
+        whole["properties"] |= figures["properties"]
+    test = whole["properties"].pop("test")
+    whole["patternProperties"] = {"^test_": {**test["additionalProperties"], "description": test["description"]}}
+    return _titled(whole, "result.json")
+
+
+def _schema(of: Any, *homes: ModuleType) -> dict[str, Any]:
+    whole: dict[str, Any] = TypeAdapter[Any](of).json_schema(mode="serialization")
+    named = {whole["title"]: whole} if "title" in whole else {}
+    for home in homes:
+        describe({**named, **whole["$defs"]}, home)
+    return whole
+
+
+def _beside(model: dict[str, Any], name: str) -> None:
+    """A field whose values are written beside the other fields."""
+    del model["properties"][name]
+    model["required"] = [each for each in model["required"] if each != name]
+
+
+def _titled(whole: dict[str, Any], title: str) -> dict[str, Any]:
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **whole, "title": title}

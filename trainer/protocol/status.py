@@ -1,0 +1,85 @@
+"""What the control port answers to GET /status: one task's own view, and of the chief, the whole job's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from trainer.model_dir.result import JobEvent
+from trainer.protocol.reports import Phase
+
+VERSION = 1
+"""Of /status. It goes up when a field is renamed, removed or means something else; new fields may come at any time."""
+
+TaskState = Literal["absent", "waiting", "running", "lost", "done"]
+
+
+@dataclass(kw_only=True)
+class TaskRow:
+    """A task as the chief sees it. Figures of its child stand beside the other fields."""
+
+    state: TaskState
+    generation: int = 0
+    """Of its running child; 0 if none runs."""
+    restarts: int = 0
+    """Of its child, within the generation."""
+    standby: bool = False
+    """Whether a spare child has imported TensorFlow."""
+    figures: Mapping[str, Any]
+
+
+@dataclass(kw_only=True)
+class TaskStatus:
+    """A task's own view. Figures of its child stand beside the other fields."""
+
+    job: str
+    task: str
+    strategy: str
+    phase: Phase
+    """As the chief told it last."""
+    generation: int
+    """Of its child, the last one included; 0 before the first."""
+    restarts: int
+    standby: bool
+    figures: Mapping[str, Any]
+    version: int = VERSION
+    """Of this format."""
+
+
+@dataclass
+class End:
+    """How the job ended."""
+
+    code: int
+    """Exit code of all its tasks."""
+    message: str
+
+
+@dataclass(kw_only=True)
+class JobStatus(TaskStatus):
+    """The whole job, as its chief sees it."""
+
+    last_checkpoint: int | None
+    """Step of the newest complete checkpoint."""
+    waiting_for: str | None
+    """Tasks that keep the cluster from forming, and why; null once it runs."""
+    seconds: float
+    """Since the job's start."""
+    events: list[JobEvent]
+    """The newest."""
+    tasks: dict[str, TaskRow]
+    end: End | None
+    """Null while the job runs."""
+
+
+def document(status: TaskStatus) -> dict[str, Any]:
+    """As it is sent: figures stand beside the fields, whose names go first."""
+    whole = _flat(asdict(status))
+    if isinstance(status, JobStatus):
+        whole["tasks"] = {name: _flat(row) for name, row in whole["tasks"].items()}
+    return whole
+
+
+def _flat(row: dict[str, Any]) -> dict[str, Any]:
+    return {**row.pop("figures"), **row}

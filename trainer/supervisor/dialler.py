@@ -1,0 +1,66 @@
+"""Dials every task back at the address that TF_CONFIG gives it: a cluster forms only of tasks that reach each other."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from aiohttp import ClientSession
+
+from trainer.job.names import task_name
+from trainer.job.tf_config import Task
+from trainer.protocol.log_lines import say
+from trainer.supervisor import control
+from trainer.supervisor.rendezvous import Rendezvous
+
+REFUSALS_TOLD = 50
+
+
+class Dialler:
+    """Gives its findings to the rendezvous; `changed` is called after each."""
+
+    def __init__(
+        self, job: str, task: Task, rendezvous: Rendezvous, clock: Callable[[], float], changed: Callable[[], None]
+    ) -> None:
+        self._job, self._rendezvous, self._clock, self._changed = job, rendezvous, clock, changed
+        self._addresses = {task_name(*member): task.control_address(*member) for member in task.members()}
+        self._dialling: dict[str, asyncio.Task[None]] = {}
+        self._refused: set[tuple[str, str]] = set()
+        self._unsigned: dict[str, str] = {}
+        """By the task that it claims to come from, what was refused last."""
+
+    def dial(self, session: ClientSession) -> None:
+        """Begins to dial every task whose address is not proven yet."""
+        for name, address in self._addresses.items():
+            member = self._rendezvous.members.get(name)
+            proven = member is not None and member.problem is None
+            if not proven and (name not in self._dialling or self._dialling[name].done()):
+                self._dialling[name] = asyncio.create_task(self.dial_back(session, name, address))
+
+    async def dial_back(self, session: ClientSession, name: str, address: tuple[str, int]) -> None:
+        member = self._rendezvous.members.get(name)
+        try:
+            identity = await control.who_is_there(session, address)
+        except ConnectionError as error:
+            problem: str | None = str(error)
+        else:
+            there = f"{identity.job} {identity.task}"
+            wanted = f"{self._job} {name}"
+            problem = None if there == wanted else f"at {address[0]}:{address[1]} is {there}, not {wanted}"
+            if problem is None and member and identity.incarnation != member.report.incarnation:
+                problem = f"at {address[0]}:{address[1]} another process calls itself {name}"
+        if member is None:
+            why = problem or "its supervisor is there, but did not report yet"
+            self._rendezvous.unreachable[name] = "; ".join(filter(None, (why, self._unsigned.get(name))))
+        else:
+            self._rendezvous.reachable(name, member.report.incarnation, problem, self._clock())
+        self._changed()
+
+    def refuse(self, peer: str, task: str, why: str) -> None:
+        """Logs a report that is none of this job's: one line for each peer and reason. Any program may send one, so it
+        decides nothing."""
+        if task in self._addresses:
+            self._unsigned[task] = f"what {peer} sent as {task} {why}"
+        if (peer, why) not in self._refused and len(self._refused) < REFUSALS_TOLD:
+            self._refused.add((peer, why))
+            say(f"refused what {peer} sent to /report{f' as {task}' if task else ''}: it {why}")

@@ -1,0 +1,55 @@
+"""What an earlier run left in model_dir: a result that completes this job, or a checkpoint that has to fit it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from trainer.job.spec import JobSpec
+from trainer.model_dir import checkpoint, compatibility, layout, result
+from trainer.model_dir.result import Finished
+from trainer.protocol.log_lines import say
+
+
+def result_of_this_job(spec: JobSpec, fits: Mapping[str, Any]) -> Finished | None:
+    """The result of this very job, if it is already complete; None if there is something to do.
+
+    Raises:
+        UserError: it is the result of another job.
+    """
+    found = result.finished(spec.directory)
+    if found is None:
+        return None
+    if spec.traits.trains:  # whose result is all that there is: it is computed anew
+        result.refuse_another_jobs(found, spec, fits)
+    elif compatibility.differences(found.fits, fits, "result"):
+        return None
+    if not result.has_all_steps(found, spec):
+        return None
+    say(f"already complete: {layout.result(spec.directory)}; choose another model_dir to train anew")
+    return found
+
+
+def check_checkpoint(spec: JobSpec, fits: Mapping[str, Any]) -> list[str]:
+    """Compares the newest checkpoint with the spec; returns warnings for the result.
+
+    Raises:
+        UserError: it does not fit.
+    """
+    # Its SHA-256 is the child's to verify: of 8 GB it takes 40 s, in which a supervisor would not answer.
+    found = checkpoint.newest(spec.directory)
+    if found is None:
+        return []
+    if different := checkpoint.differences(found.meta, spec, fits):
+        raise checkpoint.refusal(found.meta, spec.directory, different)
+    changes = checkpoint.workload_changes(spec.directory, fits)
+    warnings = [f"{spec.workload} was changed after step {step}" for step in changes]
+    for warning in warnings:
+        say(f"{warning}, and the training goes on with it")
+    return warnings
+
+
+def newest_step(spec: JobSpec) -> int | None:
+    """Step of the newest checkpoint that is complete, verified or not."""
+    steps = checkpoint.steps(spec.directory)
+    return steps[-1] if steps else None

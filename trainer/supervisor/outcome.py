@@ -1,0 +1,92 @@
+"""The end of a job that succeeded: what its chief's child returned, as result.json and as a line."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from trainer.job.messages import digits
+from trainer.job.spec import JobSpec
+from trainer.model_dir import result
+from trainer.model_dir.result import Computed, Result, Training
+from trainer.model_dir.state import State
+from trainer.supervisor.child import Child
+from trainer.supervisor.rendezvous import Rendezvous
+
+
+def is_result(spec: JobSpec, done: Mapping[str, Any]) -> bool:
+    """Whether that can be a result of this job: the user's own code may have written it."""
+    if not spec.traits.trains:
+        return "result" in done
+    figures = [*done.get("test", {"": None}).values(), done.get("examples_per_second") or 0]
+    # A figure of the user's may be NaN; an integer may be too large to print as a float.
+    numbers = all(isinstance(f, float) or (isinstance(f, int) and abs(f) < 2**63) for f in figures)
+    return "step" in done and numbers
+
+
+def figures_of(spec: JobSpec, child: Child, done: Mapping[str, Any], state: State) -> Training | Computed:
+    if not spec.traits.trains:
+        return Computed(done["result"])
+    return Training(
+        steps=done["step"],
+        test=done["test"],
+        examples_per_second=done.get("examples_per_second") or state.examples_per_second,
+        seconds_to_first_step=state.seconds_to_first_step,
+        seconds_by_phase=state.phases,
+        seconds_saving=child.status.get("seconds_saving"),
+    )
+
+
+def line(figures: Training | Computed) -> str:
+    """The main figures in one line, for the log."""
+    if isinstance(figures, Training):
+        tests = (f"test_{name}={digits(figure)}" for name, figure in figures.test.items())
+        return f"steps={figures.steps} " + " ".join(tests)
+    return " ".join(
+        f"{name}={digits(value) if isinstance(value, float) else value}"
+        for name, value in figures.result.items()
+        if not isinstance(value, (dict, list))
+    )
+
+
+def result_of(
+    spec: JobSpec,
+    rendezvous: Rendezvous,
+    figures: Training | Computed,
+    *,
+    seconds: float,
+    warnings: list[str],
+    versions: dict[str, str],
+    fits: Mapping[str, Any],
+) -> Result:
+    # Until the evaluator has scored the last checkpoint: it takes this away, or gives the reason.
+    not_scored = [f"{name}: the last checkpoint is not scored yet" for name in rendezvous.evaluators]
+    return Result(
+        job=spec.name,
+        strategy=spec.strategy,
+        figures=figures,
+        seconds=round(seconds, 3),
+        generations=rendezvous.generation,
+        warnings=[*warnings, *not_scored],
+        tasks=dict(sorted(rendezvous.start_lines.items())),
+        events=rendezvous.events,
+        versions=versions,
+        fits={**fits, **result.steps_asked(spec)},
+        spec=spec.model_dump(mode="json"),
+    )
+
+
+def phases(started: float, times: Mapping[str, float]) -> dict[str, float]:
+    """Seconds until the first step was done, by what they went into; `times` as in Child."""
+    ends = {
+        "import": times["warm"],
+        "rendezvous": max(times["go"], times["warm"]),
+        "build": times.get("start"),
+        "trace": times.get("traced"),
+        "first_step": times["step"],
+    }
+    found, last = {}, started
+    for name, end in ends.items():
+        if end is not None:
+            found[name], last = round(end - last, 3), end
+    return found
