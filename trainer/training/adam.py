@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import keras
 import tensorflow as tf
+
+from trainer.training.keras_patches import adam_slots
+from trainer.workloads.types import Tensor, Variable
 
 
 class Adam(keras.optimizers.Adam):  # type: ignore[misc]
@@ -15,17 +16,17 @@ class Adam(keras.optimizers.Adam):  # type: ignore[misc]
     (tensorflow/core/kernels/training_ops.cc), rounding aside; variables, and so checkpoints, are the same.
     """
 
-    def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
+    def update_step(self, gradient: Tensor, variable: Variable, learning_rate: Tensor) -> None:
         if not isinstance(gradient, tf.Tensor) or self.amsgrad:
             super().update_step(gradient, variable, learning_rate)
             return
         dtype = variable.dtype
         step = tf.cast(self.iterations.value + 1, dtype)
-        index = self._get_variable_index(variable)
+        momentum, velocity = adam_slots(self, variable)
         tf.raw_ops.ResourceApplyAdam(
             var=variable.handle,
-            m=self._momentums[index].value.handle,
-            v=self._velocities[index].value.handle,
+            m=momentum.value.handle,
+            v=velocity.value.handle,
             beta1_power=tf.pow(tf.cast(self.beta_1, dtype), step),
             beta2_power=tf.pow(tf.cast(self.beta_2, dtype), step),
             lr=tf.cast(learning_rate, dtype),

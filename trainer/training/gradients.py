@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
 
 import tensorflow as tf
 
+from trainer.training.keras_patches import AddUp, replace_gradient_sum
+from trainer.workloads.types import Optimizer, Tensor, Variable
 
-def compress(optimizer: Any) -> None:
-    """Has an optimizer add up gradients over replicas in bfloat16: half the bytes of float32. Updates stay float32.
 
-    Replaces a private method of Keras' TFOptimizer (keras/src/backend/tensorflow/optimizer.py): keras is pinned, and a
-    test trains with it. Sparse gradients go as they went.
-    """
-    add_up = optimizer._all_reduce_sum_gradients
+def compress(optimizer: Optimizer) -> None:
+    """Has an optimizer add up gradients over replicas in bfloat16: half the bytes of float32. Updates stay float32,
+    and sparse gradients go as they went."""
+    replace_gradient_sum(optimizer, _compressed)
 
-    def add_up_compressed(pairs: Any) -> Any:
+
+def _compressed(add_up: AddUp) -> AddUp:
+    def add_up_compressed(pairs: Iterable[tuple[Tensor, Variable]]) -> list[tuple[Tensor, Variable]]:
         pairs = list(pairs)
         small = [(tf.cast(g, tf.bfloat16) if _is_dense(g) else g, v) for g, v in pairs]
         return [
@@ -23,8 +25,8 @@ def compress(optimizer: Any) -> None:
             for (total, v), (given, _) in zip(add_up(small), pairs, strict=True)
         ]
 
-    optimizer._all_reduce_sum_gradients = add_up_compressed
+    return add_up_compressed
 
 
-def _is_dense(gradient: Any) -> bool:
+def _is_dense(gradient: Tensor) -> bool:
     return isinstance(gradient, tf.Tensor) and gradient.dtype == tf.float32

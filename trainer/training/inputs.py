@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import tensorflow as tf
 
 from trainer.job.errors import UserError
+from trainer.workloads.types import Dataset, Tensor
 
 INT64_MAX = 2**63 - 1
 
@@ -26,15 +26,15 @@ class Source:
     A graph captures eager tensors as inputs; NumPy arrays would be copied into it as constants, 2 GB at most.
     """
 
-    arrays: tuple[Any, Any] | None = None
-    dataset: tf.data.Dataset | None = None
+    arrays: tuple[Tensor, Tensor] | None = None
+    dataset: Dataset | None = None
 
     def count(self) -> int | None:
         """Number of examples, or None if a Dataset does not know."""
         return None if self.arrays is None else len(tf.nest.flatten(self.arrays)[0])
 
 
-def source(value: Any, what: str) -> Source:
+def source(value: object, what: str) -> Source:
     """What a workload's data function gave, checked.
 
     Raises:
@@ -69,14 +69,14 @@ def source(value: Any, what: str) -> Source:
     return Source(arrays=(x, y))
 
 
-def _tensors(part: Any) -> Any:
+def _tensors(part: object) -> Tensor:
     """An array as a tensor, or a dict of arrays by name as one of tensors."""
     if isinstance(part, dict) and part:
         return {name: tf.constant(array) for name, array in part.items()}
     return tf.constant(part)
 
 
-def _way_out(given: Any) -> str:
+def _way_out(given: object) -> str:
     """How to make a pair of what is none."""
     if isinstance(given, tuple) and len(given) == 3:
         return "; sample weights go into y, for your loss(y, prediction) to apply them"
@@ -85,7 +85,7 @@ def _way_out(given: Any) -> str:
     return ""
 
 
-def require_examples(source: Source, model_inputs: Sequence[Any], workload: str) -> None:
+def require_examples(source: Source, model_inputs: Sequence[Tensor], workload: str) -> None:
     """Whether a Dataset gives single examples, as far as the ranks of the model's inputs show it.
 
     Raises:
@@ -106,7 +106,9 @@ def require_examples(source: Source, model_inputs: Sequence[Any], workload: str)
             )
 
 
-def training(source: Source, *, batch: int, shards: int, index: Any, local: int, seed: int, start: int) -> Any:
+def batches(
+    source: Source, *, batch: int, shards: int, index: int | Tensor, local: int, seed: int, start: int
+) -> Dataset:
     """Endless Dataset of one shard's (x, y) batches.
 
     Args:
@@ -119,8 +121,8 @@ def training(source: Source, *, batch: int, shards: int, index: Any, local: int,
         UserError: fewer examples than one step needs.
     """
     if source.dataset is not None:
-        batches = source.dataset.repeat().batch(batch, drop_remainder=True)
-        return batches.skip(start * local).prefetch(2)
+        endless = source.dataset.repeat().batch(batch, drop_remainder=True)
+        return endless.skip(start * local).prefetch(2)
     assert source.arrays is not None
     arrays, count, per_step = source.arrays, source.count() or 0, batch * shards * local
     steps = count // per_step
@@ -129,13 +131,13 @@ def training(source: Source, *, batch: int, shards: int, index: Any, local: int,
 
     # AutoGraph would parse and convert their source at each start: a tenth of a second for nothing.
     @tf.autograph.experimental.do_not_convert
-    def one_epoch(epoch: Any) -> Any:
+    def one_epoch(epoch: Tensor) -> Dataset:
         order = tf.random.experimental.stateless_shuffle(tf.range(count), seed=[seed, epoch])
         rows = tf.reshape(order[: steps * per_step], [steps, shards, local * batch])
         return tf.data.Dataset.from_tensor_slices(tf.reshape(tf.gather(rows, index, axis=1), [steps * local, batch]))
 
     @tf.autograph.experimental.do_not_convert
-    def examples(row: Any) -> Any:
+    def examples(row: Tensor) -> Tensor:
         return tf.nest.map_structure(lambda tensor: tf.gather(tensor, row), arrays)
 
     epochs = tf.data.Dataset.range(start // steps, INT64_MAX)
@@ -143,7 +145,7 @@ def training(source: Source, *, batch: int, shards: int, index: Any, local: int,
     return rows.map(examples, num_parallel_calls=1).prefetch(4)
 
 
-def batches(value: Any, batch: int, skip: int) -> Any:
+def batches_of_input_fn(value: Dataset, batch: int, skip: int) -> Dataset:
     """Endless batches of what an input_fn gave, which are those of one replica; smaller ones, at its end, are left out.
 
     Raises:
@@ -160,7 +162,7 @@ def batches(value: Any, batch: int, skip: int) -> Any:
     return whole.repeat().skip(skip).prefetch(2)
 
 
-def pairs(value: Any) -> tf.data.Dataset:
+def pairs(value: Dataset) -> Dataset:
     """What an input_fn gave, checked.
 
     Raises:
@@ -174,7 +176,7 @@ def pairs(value: Any) -> tf.data.Dataset:
     return value
 
 
-def _examples(labels: Any) -> str:
+def _examples(labels: Tensor) -> str:
     shape = tf.nest.flatten(labels)[0].shape
     return f"batches of {shape[0]}" if shape.rank else "single examples"
 
@@ -191,7 +193,7 @@ def steps_in_epochs(source: Source, epochs: int, examples_per_step: int) -> int:
     return max(1, count // examples_per_step) * epochs
 
 
-def evaluation(source: Source, batch: int = 500) -> Any:
+def evaluation(source: Source, batch: int = 500) -> Dataset:
     """Finite Dataset of (x, y) batches over the whole split, in order.
 
     Raises:
@@ -202,7 +204,7 @@ def evaluation(source: Source, batch: int = 500) -> Any:
     return tf.data.Dataset.from_tensor_slices(source.arrays).batch(batch)
 
 
-def finite(dataset: tf.data.Dataset, what: str) -> tf.data.Dataset:
+def finite(dataset: Dataset, what: str) -> Dataset:
     """The Dataset, unless it is known to be endless. What a generator yields is not known: a deadline ends that.
 
     Raises:

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import tensorflow as tf
 
+from trainer.training.keras_patches import created_as_not_trainable
+from trainer.workloads.types import Model, Strategy, Tensor, Variable
 
-def updated_by_layers(model: Any) -> list[Any]:
+
+def updated_by_layers(model: Model) -> list[Variable]:
     """Floating-point variables that were created as not trainable, once each.
 
     A frozen weight is none of them: it was created to be trained (keras/src/layers/layer.py, `trainable`). Random
     seeds are whole numbers, and each replica has its own.
     """
-    found = [v for layer in model._flatten_layers() for v in layer._non_trainable_variables]
+    found = created_as_not_trainable(model)
     return list({id(v): v for v in found if tf.as_dtype(v.dtype).is_floating}.values())
 
 
-def make_average(strategy: Any, model: Any) -> Callable[[], None]:
+def make_average(strategy: Strategy, model: Model) -> Callable[[], None]:
     """A function that replaces each of these variables by its mean over all replicas.
 
     They have no aggregation in Keras 3 and drift apart (batch_normalization.py); a checkpoint must hold what all go on
@@ -30,7 +32,7 @@ def make_average(strategy: Any, model: Any) -> Callable[[], None]:
     if not variables or replicas == 1:
         return lambda: None
 
-    def total() -> Any:
+    def total() -> Tensor:
         flat = [tf.reshape(tf.cast(tf.convert_to_tensor(v.value), tf.float64), [-1]) for v in variables]
         return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, tf.concat(flat, 0))
 

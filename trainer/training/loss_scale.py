@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import keras
 import tensorflow as tf
 
 from trainer.job.errors import Exit, TrainerError
+from trainer.training import keras_patches
+from trainer.workloads.types import Optimizer, Strategy, Tensor, Variable
 
 SMALLEST_SCALE = 1.0
 MOST_SKIPS = 50
@@ -23,24 +24,23 @@ class LossScale(keras.optimizers.LossScaleOptimizer):  # type: ignore[misc]
     count what it skips.
     """
 
-    def __init__(self, inner: Any) -> None:
+    def __init__(self, inner: Optimizer) -> None:
         super().__init__(inner)
-        self._add_up = inner._all_reduce_sum_gradients
-        inner._all_reduce_sum_gradients = list  # Gradients come summed.
+        self._add_up = keras_patches.replace_gradient_sum(inner, lambda _: list)  # Gradients come summed.
 
-    def build(self, var_list: Any) -> None:
+    def build(self, var_list: list[Variable]) -> None:
         common = {"shape": (), "initializer": "zeros", "dtype": "int64", "aggregation": "none"}
         self.skipped = self.add_variable(name="skipped", **common)
         self.skipped_in_a_row = self.add_variable(name="skipped_in_a_row", **common)
         super().build(var_list)
 
     @property
-    def variables(self) -> list[Any]:
+    def variables(self) -> list[Variable]:
         """The inner optimizer's first. What this class inherits, a second iteration and learning rate, is unused."""
         own = [self.dynamic_scale, self.step_counter, self.skipped, self.skipped_in_a_row]
         return [*self.inner_optimizer.variables, *own]
 
-    def apply_if_finite(self, gradients: Any, variables: Any, scale: Any) -> Any:
+    def apply_if_finite(self, gradients: list[Tensor], variables: list[Variable], scale: Tensor) -> Tensor:
         """Updates the variables, unless the sum of some gradient is not finite; gives whether it did.
 
         Args:
@@ -48,18 +48,18 @@ class LossScale(keras.optimizers.LossScaleOptimizer):  # type: ignore[misc]
         """
         gradients = [g for g, _ in self._add_up(zip(gradients, variables, strict=True))]
         finite = self.check_finite(gradients)
-        if tf.__internal__.distribute.strategy_supports_no_merge_call():
+        if keras_patches.replicas_decide_by_themselves():
             return self._decide(finite, lambda: self._update(gradients, variables, scale))
 
         # A condition around updates must stand outside of the replicas: they cannot merge within one of its branches.
-        def together(strategy: Any, finite: Any, *update: Any) -> Any:
+        def together(strategy: Strategy, finite: Tensor, *update: object) -> Tensor:
             first = strategy.experimental_local_results(finite)[0]
             return self._decide(first, lambda: strategy.extended.call_for_each_replica(self._update, args=update))
 
         return tf.distribute.get_replica_context().merge_call(together, args=(finite, gradients, variables, scale))
 
-    def _decide(self, finite: Any, update: Callable[[], Any]) -> Any:
-        def applied() -> Any:
+    def _decide(self, finite: Tensor, update: Callable[[], object]) -> Tensor:
+        def applied() -> Tensor:
             update()
             return tf.constant(True)
 
@@ -73,29 +73,30 @@ class LossScale(keras.optimizers.LossScaleOptimizer):  # type: ignore[misc]
         self.skipped.value.assign_add(tf.cast(~finite, tf.int64))  # Atomic, also on a ps.
         return result
 
-    def _update(self, gradients: Any, variables: Any, scale: Any) -> None:
+    def _update(self, gradients: list[Tensor], variables: list[Variable], scale: Tensor) -> None:
         unscaled = [None if g is None else keras.ops.divide(g, scale) for g in gradients]
         self.inner_optimizer.apply(unscaled, variables)
 
 
-def decide_together(optimizer: Any) -> None:
+def decide_together(optimizer: Optimizer) -> None:
     """Has Keras' own LossScaleOptimizer, which fit makes and saves, decide by the sum of the replicas' gradients."""
-    add_up, apply = optimizer.inner_optimizer._all_reduce_sum_gradients, optimizer.apply
-    optimizer.inner_optimizer._all_reduce_sum_gradients = list  # Gradients come summed.
+    apply = optimizer.apply
+    # Gradients come summed.
+    add_up = keras_patches.replace_gradient_sum(optimizer.inner_optimizer, lambda _: list)
 
-    def apply_sum(gradients: Any, trainable_variables: Any) -> Any:
+    def apply_sum(gradients: list[Tensor], trainable_variables: list[Variable]) -> Tensor:
         variables = list(trainable_variables)
         return apply([g for g, _ in add_up(zip(gradients, variables, strict=True))], variables)
 
     optimizer.apply = apply_sum
 
 
-def skipped(optimizer: Any) -> int:
+def skipped(optimizer: Optimizer) -> int:
     """Batches that were read and not trained on, since the job began."""
     return int(optimizer.skipped.numpy()) if isinstance(optimizer, LossScale) else 0
 
 
-def raise_if_stuck(optimizer: Any, step: int) -> None:
+def raise_if_stuck(optimizer: Optimizer, step: int) -> None:
     """Looks after some more steps.
 
     Raises:

@@ -59,10 +59,10 @@ def _run(spec: JobSpec, task: Task, channel: Channel) -> None:
     if uses_tf_keras(spec):
         _use_tf_keras(spec)
     if spec.traits.trains:
-        from trainer.training import task as training
+        from trainer.training.task import load_task, prepare_process
 
-        training.prepare_process(spec, task)
-        loaded = _loader(spec, lambda: training.load(spec, task))
+        prepare_process(spec, task)
+        loaded = _loader(spec, lambda: load_task(spec, task))
     else:
         from trainer.training.loops import graph_client
         from trainer.workloads import workload

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import tensorflow as tf
 
 from trainer.job.errors import UserError
+from trainer.workloads.types import PerExample, Tensor
 
 
-def values(name: str, function: Callable[[Any, Any], Any], y: Any, prediction: Any) -> Any:
+def values(name: str, function: PerExample, y: Tensor, prediction: Tensor) -> Tensor:
     """float32 of shape [batch]: what function(y, prediction) gives, averaged over all axes but the first.
 
     An axis more is taken for values within an example only if y or the prediction has that shape. [batch, batch] is a
@@ -41,7 +39,7 @@ def values(name: str, function: Callable[[Any, Any], Any], y: Any, prediction: A
     raise UserError(f"{_rule(name)}, shape {expected}; it gave {_told([given])}, where {shapes}; {_FIX}")
 
 
-def _within_example(labels: list[Any], outputs: list[Any]) -> list[list[int | None]]:
+def _within_example(labels: list[Tensor], outputs: list[Tensor]) -> list[list[int | None]]:
     """Shapes that a value for each part of an example may have: that of y or the prediction, less its last axis too."""
     shapes = [each.shape.as_list() for each in (*labels, *outputs)]
     return [*shapes, *(each.shape.as_list()[:-1] for each in outputs)]
@@ -57,5 +55,13 @@ _FIX = (
 )
 
 
-def _told(tensors: list[Any]) -> str:
+def _told(tensors: list[Tensor]) -> str:
     return " and ".join("a scalar" if each.shape.rank == 0 else str(each.shape.as_list()) for each in tensors)
+
+
+def cross_entropy(y: Tensor, prediction: Tensor) -> Tensor:
+    return tf.nn.sparse_softmax_cross_entropy_with_logits(tf.cast(y, tf.int32), tf.cast(prediction, tf.float32))
+
+
+def accuracy(y: Tensor, prediction: Tensor) -> Tensor:
+    return tf.cast(tf.equal(tf.argmax(prediction, -1), tf.cast(y, tf.int64)), tf.float32)

@@ -1,22 +1,17 @@
-"""From a spec to its tf.distribute.Strategy, except parameter_server, whose coordinator has its own needs."""
+"""From a spec to its tf.distribute.Strategy."""
 
 from __future__ import annotations
 
-import ctypes
 import socket
-from pathlib import Path
-from typing import Any
 
 import tensorflow as tf
-from tensorflow.python import pywrap_tfe
-from tensorflow.python.distribute import collective_all_reduce_strategy
-from tensorflow.python.framework import errors_impl
 
 from trainer.job.errors import Exit, TrainerError, UserError
 from trainer.job.names import split_address
 from trainer.job.spec import JobSpec
 from trainer.job.tf_config import Task
-from trainer.training.loops import tf_server
+from trainer.training import keras_patches
+from trainer.workloads.types import Strategy
 
 _COMMUNICATION = {
     # "auto" is RING unless the session config asks for NCCL, which eager mode never does
@@ -37,8 +32,9 @@ TPU_SECONDS = 10.0
 """To reach the address of a TPU; TensorFlow itself would wait for minutes and not say for what."""
 
 
-def make(spec: JobSpec, task: Task) -> Any:
-    """The strategy, with as many replicas as the spec says; before any TensorFlow operation.
+def make(spec: JobSpec, task: Task) -> Strategy:
+    """The strategy, with as many replicas as the spec says; before any TensorFlow operation. Of a cluster it waits
+    for the servers.
 
     Raises:
         UserError: the address of a TPU is none.
@@ -56,12 +52,12 @@ def compute_devices(spec: JobSpec, task: Task) -> list[str]:
     return [f"{kind}:{i}" for i in range(1 if spec.traits.replicas == "one" else count)]
 
 
-def _multi_worker_mirrored(spec: JobSpec, task: Task) -> Any:
+def _multi_worker_mirrored(spec: JobSpec, task: Task) -> Strategy:
     count, packed = spec.tasks.of(task.type).cpu_devices, spec.communication.bytes_per_pack
     if count > 1:
-        _use_cpu_devices(count)
+        keras_patches.use_cpu_devices(count)
     if task.on_loopback:
-        pywrap_tfe.TFE_EnableCollectiveOps = _enable_collectives
+        keras_patches.start_collectives_without_the_gil()
     options = tf.distribute.experimental.CommunicationOptions(
         implementation=_COMMUNICATION[spec.communication.implementation],
         bytes_per_pack=BYTES_PER_PACK if packed is None else packed,
@@ -77,47 +73,24 @@ def _multi_worker_mirrored(spec: JobSpec, task: Task) -> Any:
         ) from None
 
 
-def _mirrored(spec: JobSpec, task: Task) -> Any:
+def _parameter_server(_spec: JobSpec, _task: Task) -> Strategy:
+    return tf.distribute.ParameterServerStrategy(tf.distribute.cluster_resolver.TFConfigClusterResolver())
+
+
+def _mirrored(spec: JobSpec, task: Task) -> Strategy:
     operations = _CROSS_DEVICE_OPS.get(spec.communication.implementation)
     return tf.distribute.MirroredStrategy(compute_devices(spec, task), cross_device_ops=operations and operations())
 
 
-def _central_storage(spec: JobSpec, task: Task) -> Any:
+def _central_storage(spec: JobSpec, task: Task) -> Strategy:
     return tf.distribute.experimental.CentralStorageStrategy(compute_devices(spec, task), parameter_device="CPU:0")
 
 
-def _one_device(spec: JobSpec, task: Task) -> Any:
+def _one_device(spec: JobSpec, task: Task) -> Strategy:
     return tf.distribute.OneDeviceStrategy(compute_devices(spec, task)[0])
 
 
-def _use_cpu_devices(count: int) -> None:
-    """The strategy takes all GPUs, but of CPUs the first only; there is no public way to tell it otherwise."""
-
-    def local_devices(_: Any, __: Any, worker_device: str) -> tuple[tuple[str, ...], str]:
-        return tuple(f"{worker_device}/device:CPU:{i}" for i in range(count)), "CPU"
-
-    collective_all_reduce_strategy.CollectiveAllReduceExtended._initialize_local_devices = local_devices
-
-
-def _enable_collectives(context: Any, definition: bytes) -> None:
-    """TFE_EnableCollectiveOps, which starts the server and waits for the peers, without the GIL.
-
-    TensorFlow's own binding holds it meanwhile (tfe_wrapper.cc), so that no thread could close the port (loopback.py).
-    """
-    framework, library = tf_server.load_libraries(Path(tf.__file__).parent)
-    pointer = ctypes.pythonapi.PyCapsule_GetPointer
-    pointer.argtypes, pointer.restype = [ctypes.py_object, ctypes.c_char_p], ctypes.c_void_p
-    enable = library.TFE_EnableCollectiveOps
-    enable.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t, ctypes.c_void_p]
-    enable.restype = None
-    status = framework.TF_NewStatus()
-    enable(pointer(context, None), definition, len(definition), status)
-    if code := framework.TF_GetCode(status):
-        message = framework.TF_Message(status).decode(errors="replace")
-        raise errors_impl.exception_type_from_error_code(code)(None, None, message)
-
-
-def _tpu(spec: JobSpec, _task: Task) -> Any:
+def _tpu(spec: JobSpec, _task: Task) -> Strategy:
     # The order is that of the TPU guide: resolve, connect, initialize (which clears the TPU's memory), build.
     address = spec.tpu.address
     _require_reachable(address)
@@ -154,10 +127,10 @@ def _require_reachable(address: str) -> None:
 
 
 _MAKERS = {
+    "parameter_server": _parameter_server,
     "multi_worker_mirrored": _multi_worker_mirrored,
     "mirrored": _mirrored,
     "central_storage": _central_storage,
     "one_device": _one_device,
     "tpu": _tpu,
 }
-"""Of the strategies that the loop `sync` and fit train."""

@@ -27,7 +27,7 @@ def read(
     start: int = 0,
 ) -> np.ndarray[Any, Any]:
     """The examples of one shard, [steps, local * batch]."""
-    dataset = inputs.training(
+    dataset = inputs.batches(
         source(count), batch=batch, shards=shards, index=index, local=local, seed=seed, start=start
     )
     got = []
@@ -144,7 +144,7 @@ def test_lists_are_arrays_too() -> None:
 
 def test_a_dataset_is_repeated_batched_and_skipped_as_it_is() -> None:
     def steps(start: int, local: int) -> list[list[int]]:
-        batches = inputs.training(
+        batches = inputs.batches(
             inputs.source(PAIRS, "train"), batch=2, shards=3, index=1, local=local, seed=0, start=start
         )
         return [x.tolist() for x, _ in itertools.islice(batches.as_numpy_iterator(), 5)]
@@ -194,32 +194,32 @@ BAD_BATCHES: list[tuple[Any, str]] = [
 @pytest.mark.parametrize(("value", "rule"), BAD_BATCHES, ids=range(len(BAD_BATCHES)))
 def test_what_is_no_batches_is_named(value: Any, rule: str) -> None:
     with pytest.raises(UserError) as caught:
-        inputs.batches(value, batch=2, skip=0)
+        inputs.batches_of_input_fn(value, batch=2, skip=0)
     assert str(caught.value).startswith(f"workload: input_fn(): {rule}")
 
 
 @pytest.mark.parametrize(("skip", "first"), [(0, [0, 1]), (1, [2, 3]), (2, [0, 1]), (7, [2, 3])])
 def test_batches_are_repeated_for_ever_and_those_before_are_skipped(skip: int, first: list[int]) -> None:
-    got = examples(inputs.batches(PAIRS.take(4).batch(2), batch=2, skip=skip), 9)
+    got = examples(inputs.batches_of_input_fn(PAIRS.take(4).batch(2), batch=2, skip=skip), 9)
     assert got[0] == first
     assert got == ([[0, 1], [2, 3]] * 5)[skip % 2 :][:9]
 
 
 def test_features_and_labels_may_be_named() -> None:
     named = PAIRS.batch(2).map(lambda x, y: ({"x": x, "twice": 2 * x}, {"y": y}))
-    ((features, labels),) = inputs.batches(named, batch=2, skip=1).take(1).as_numpy_iterator()
+    ((features, labels),) = inputs.batches_of_input_fn(named, batch=2, skip=1).take(1).as_numpy_iterator()
     assert {name: values.tolist() for name, values in features.items()} == {"x": [2, 3], "twice": [4, 6]}
     assert labels["y"].tolist() == [-2, -3]
 
 
 def test_a_smaller_last_batch_is_left_out() -> None:
-    assert examples(inputs.batches(PAIRS.take(3).batch(2), batch=2, skip=0), 3) == [[0, 1], [0, 1], [0, 1]]
+    assert examples(inputs.batches_of_input_fn(PAIRS.take(3).batch(2), batch=2, skip=0), 3) == [[0, 1], [0, 1], [0, 1]]
 
 
 def test_in_the_graph_that_a_ps_worker_is_sent_too_batches_are_those_of_the_spec() -> None:
     @tf.function(autograph=False)
     def second() -> Any:
-        batches = iter(inputs.batches(PAIRS.take(5).batch(2), batch=2, skip=0))
+        batches = iter(inputs.batches_of_input_fn(PAIRS.take(5).batch(2), batch=2, skip=0))
         return [next(batches)[0] for _ in range(3)][-1]
 
     assert second().numpy().tolist() == [0, 1]
@@ -242,7 +242,7 @@ def test_arrays_by_name_are_read_together() -> None:
     numbers = np.arange(26)
     given = inputs.source(({"a": numbers, "b": np.stack([numbers, numbers], 1)}, {"c": -numbers}), "train")
     assert given.count() == 26
-    dataset = inputs.training(given, batch=6, shards=1, index=0, local=1, seed=5, start=0)
+    dataset = inputs.batches(given, batch=6, shards=1, index=0, local=1, seed=5, start=0)
     for (x, y), plain in zip(dataset.take(9).as_numpy_iterator(), read(26, 9, batch=6), strict=True):
         assert (x["a"] == plain).all()
         assert (x["b"] == plain[:, None]).all()

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
 
-import keras
 import numpy as np
 import tensorflow as tf
 
-from trainer.training import task as training
 from trainer.training.channel import Channel
-from trainer.training.task import Setup, Trainable
+from trainer.training.state import TrainState
+from trainer.training.step import make_step
+from trainer.training.task import TrainingTask
+from trainer.workloads.types import Dataset, Optimizer, Strategy, Tensor, Variable
+
+Closure = Callable[[Iterator[Dataset]], None]
 
 
 class Counters:
@@ -20,20 +22,20 @@ class Counters:
     def __init__(self, workers: int, figures: int) -> None:
         # The plain optimizer variables are spread over the ps the same way: by the strategy's round-robin.
         first = tf.VariableAggregation.ONLY_FIRST_REPLICA
-        self.taken = tf.Variable(0, dtype=tf.int64, trainable=False, aggregation=first)
+        self.taken = tf.Variable(0, dtype=tf.int64, state=False, aggregation=first)
         """The last ticket that was taken; a ticket is the number of a step."""
-        self.last = tf.Variable(0, dtype=tf.int64, trainable=False, aggregation=first)
+        self.last = tf.Variable(0, dtype=tf.int64, state=False, aggregation=first)
         """The round's last ticket: no later one is honoured."""
-        self.round = tf.Variable(0, dtype=tf.int64, trainable=False, aggregation=first)
+        self.round = tf.Variable(0, dtype=tf.int64, state=False, aggregation=first)
         """A ticket is void in any other round than its own: a worker that comes back after its ticket was handed out
         again changes nothing."""
-        self.begun = tf.Variable(0, dtype=tf.int64, trainable=False, aggregation=first)
+        self.begun = tf.Variable(0, dtype=tf.int64, state=False, aggregation=first)
         """Updates for which all gradients had arrived, honoured or not."""
-        self.ended = tf.Variable(0, dtype=tf.int64, trainable=False, aggregation=first)
+        self.ended = tf.Variable(0, dtype=tf.int64, state=False, aggregation=first)
         """Those of them that are over. One that a lost worker or ps cut short in the middle never is."""
-        self.worker_steps = tf.Variable(np.zeros(workers, np.int64), trainable=False, aggregation=first)
+        self.worker_steps = tf.Variable(np.zeros(workers, np.int64), state=False, aggregation=first)
         # Row per worker: the ticket whose loss was not finite (0: none), then loss and metrics of its last closure.
-        self.rows = tf.Variable(np.zeros((workers, 1 + figures)), trainable=False, aggregation=first)
+        self.rows = tf.Variable(np.zeros((workers, 1 + figures)), state=False, aggregation=first)
 
     def under_way(self) -> int:
         """The number of updates that have begun and not ended. In a new round, none is yet to come once it is 0: an
@@ -42,13 +44,15 @@ class Counters:
         return int(self.begun.numpy()) - ended
 
 
-def make_closure(setup: Setup, strategy: Any, trainable: Trainable, counters: Counters, channel: Channel) -> Any:
+def make_closure(
+    job: TrainingTask, strategy: Strategy, state: TrainState, counters: Counters, channel: Channel
+) -> Closure:
     """Up to K steps on whichever worker runs it, while there are tickets."""
-    fence = Fence(trainable.optimizer, counters.begun, counters.ended)
-    one_step = training.make_step(setup, trainable, 1)
-    width = 1 + len(setup.metrics)
+    fence = Fence(state.optimizer, counters.begun, counters.ended)
+    one_step = make_step(job, state)
+    width = len(job.figure_names)
 
-    def one_ticket(iterator: Any, done: Any, bad: Any, sums: Any) -> Any:
+    def one_ticket(iterator: Iterator[Dataset], done: Tensor, bad: Tensor, sums: Tensor) -> tuple[Tensor, ...]:
         """Whether there was a ticket for a step; done, the ticket of a bad loss and the sums of figures after it."""
         round_ = counters.round.read_value()
         with tf.control_dependencies([round_]):
@@ -57,7 +61,7 @@ def make_closure(setup: Setup, strategy: Any, trainable: Trainable, counters: Co
         # Two who add at once may read the same: then one ticket fewer is honoured than there are, never one more.
         ticket = counters.taken.read_value()
 
-        def train() -> Any:
+        def train() -> tuple[Tensor, ...]:
             applied, figures = strategy.run(one_step, (next(iterator),))
             finite = tf.math.is_finite(figures[0])
             # No more tickets for anybody: nothing is gained, and the step told is the first that went wrong.
@@ -66,22 +70,23 @@ def make_closure(setup: Setup, strategy: Any, trainable: Trainable, counters: Co
             figures = tf.where(counts, figures, tf.zeros_like(figures))
             return True, done + tf.cast(counts, tf.int64), tf.where(finite, bad, ticket), sums + figures
 
-        return tf.cond(ticket > counters.last, lambda: (False, done, bad, sums), train)
+        result: tuple[Tensor, ...] = tf.cond(ticket > counters.last, lambda: (False, done, bad, sums), train)
+        return result
 
     # autograph=False: converting this and the data set's function took 1.2 s of every start (decision 12).
     @tf.function(autograph=False)
-    def closure(iterator: Any) -> None:
+    def closure(iterator: Iterator[Dataset]) -> None:
         # Not inside a branch: a value that differs per worker can only be captured at the top (2.21).
         worker = tf.cast(tf.distribute.coordinator.experimental_get_current_worker_index(), tf.int32)
         _, done, bad, sums = tf.while_loop(
             lambda more, *_: more,
             lambda _, *so_far: one_ticket(iterator, *so_far),
             (True, tf.constant(0, tf.int64), tf.constant(0, tf.int64), tf.zeros([width])),
-            maximum_iterations=setup.spec.train.steps_per_call,
+            maximum_iterations=job.spec.train.steps_per_call,
             parallel_iterations=1,
         )
 
-        def told() -> Any:
+        def told() -> bool:
             means = tf.cast(sums, tf.float64) / tf.cast(done, tf.float64)
             row = tf.concat([[tf.cast(bad, tf.float64)], means], 0)
             tf.raw_ops.ResourceScatterUpdate(resource=counters.rows.handle, indices=worker, updates=row)
@@ -91,7 +96,8 @@ def make_closure(setup: Setup, strategy: Any, trainable: Trainable, counters: Co
         tf.cond(done > 0, told, lambda: False)
         channel.tell("traced")  # this is Python, and runs once: when the graph is made
 
-    return closure
+    made: Closure = closure
+    return made
 
 
 class Fence:
@@ -102,19 +108,19 @@ class Fence:
     asks, `ended` when all variables have it.
     """
 
-    def __init__(self, optimizer: Any, begun: tf.Variable, ended: tf.Variable) -> None:
+    def __init__(self, optimizer: Optimizer, begun: tf.Variable, ended: tf.Variable) -> None:
         self._begun, self._ended = begun, ended
-        self.holds: Callable[[], Any] = lambda: tf.constant(True)
+        self.holds: Callable[[], Tensor] = lambda: tf.constant(True)
         # Of a LossScaleOptimizer that within: the scale may well follow gradients that are not applied.
-        within = getattr(optimizer, "inner_optimizer", optimizer)
+        within: Optimizer = getattr(optimizer, "inner_optimizer", optimizer)
         self._device = within.iterations.value.device
         self._apply, within.apply = within.apply, self._apply_if_it_holds
 
-    def _apply_if_it_holds(self, gradients: Any, trainable_variables: Any) -> None:
-        def copied(part: Any) -> Any:
+    def _apply_if_it_holds(self, gradients: list[Tensor], trainable_variables: list[Variable]) -> None:
+        def copied(part: Tensor) -> Tensor:
             return None if part is None else tf.identity(part)  # of a variable that the loss does not use
 
-        def across(strategy: Any, gradients: Any) -> None:
+        def across(strategy: Strategy, gradients: list[Tensor]) -> None:
             there = []
             for gradient, variable in zip(gradients, trainable_variables, strict=True):
                 with tf.device(variable.value.device):
@@ -137,14 +143,3 @@ class Fence:
 
         # As in Keras' LossScaleOptimizer: in a replica's context no branch may merge_call, which `apply` does.
         tf.distribute.get_replica_context().merge_call(across, args=(gradients,))
-
-
-def make_keras_counters_atomic() -> None:
-    """Keras' `iterations.assign_add(1)` reads, adds and writes: two workers lose counts. TensorFlow's own
-    AssignAddVariableOp is atomic on the ps. Private API: keras is pinned, and a test counts."""
-    variable = keras.src.backend.tensorflow.core.Variable
-
-    def assign_add(self: Any, value: Any) -> Any:
-        return self._value.assign_add(tf.cast(value, self._value.dtype))
-
-    variable.assign_add = assign_add

@@ -14,11 +14,12 @@ from trainer.job.spec import JobSpec
 from trainer.job.tf_config import Task
 from trainer.model_dir import checkpoint
 from trainer.protocol.log_lines import log_traceback
-from trainer.training import task as training
 from trainer.training.channel import Channel
+from trainer.training.evaluation import copy_of_model, score
 from trainer.training.outputs import exports
 from trainer.training.outputs.curve import Curve, read
-from trainer.training.task import Load, Setup
+from trainer.training.task import Load, TrainingTask
+from trainer.workloads.types import Model
 from trainer.workloads.workload import where_it_failed
 
 POLL_SECONDS = 1.0
@@ -32,9 +33,9 @@ def run(spec: JobSpec, _task: Task, load: Load, _resume_step: int, channel: Chan
     Raises:
         TrainerError: Exit.EVALUATION, the last checkpoint cannot be scored.
     """
-    setup = load()
+    job = load()
     directory = spec.directory
-    throttle = setup.workload.eval_spec.throttle_secs if setup.workload.eval_spec else 0.0
+    throttle = job.workload.eval_spec.throttle_secs if job.workload.eval_spec else 0.0
     records = {record["step"]: record for record in read(Path(directory) / "evaluation.jsonl")}
     curve = Curve(directory, "evaluation", max(records, default=0))
     seen, next_at = set(records), 0.0
@@ -50,21 +51,21 @@ def run(spec: JobSpec, _task: Task, load: Load, _resume_step: int, channel: Chan
             next_at = now + throttle
             what = "scored"
             try:
-                found = _load(setup, step)
+                found = _load(job, step)
                 if found is not None:
-                    found = _score(setup, channel, curve, found)
+                    found = _score(job, channel, curve, found)
                     what = "exported"
                     # Older ones that it did not get to yet come after the newest.
                     newest = found if newest is None or step > newest.step else newest
-                    exports.run_exporters(setup, found.model, found.figures, last=False)
+                    exports.run_exporters(job, found.model, found.figures, last=False)
                 elif not missed_one:
                     missed_one = True
                     channel.tell("line", text=f"checkpoint {step} was pruned before it was scored; only this is logged")
             except Exception as error:
-                channel.tell("line", text=f"checkpoint {step} is not {what}: {_why(setup, error)}")
+                channel.tell("line", text=f"checkpoint {step} is not {what}: {_why(job, error)}")
     if newest is None or newest.step != order["final"]:
-        newest = _known(setup, order["final"], records)
-    _end(setup, channel, curve, order, newest)
+        newest = _known(job, order["final"], records)
+    _end(job, channel, curve, order, newest)
 
 
 def _order(channel: Channel, seconds: float) -> dict[str, Any] | None:
@@ -75,12 +76,12 @@ def _order(channel: Channel, seconds: float) -> dict[str, Any] | None:
 
 class Evaluated(NamedTuple):
     step: int
-    model: Any
+    model: Model
     figures: dict[str, float]
     """Empty as long as it is not scored."""
 
 
-def _end(setup: Setup, channel: Channel, curve: Curve, order: dict[str, Any], last: Evaluated) -> None:
+def _end(job: TrainingTask, channel: Channel, curve: Curve, order: dict[str, Any], last: Evaluated) -> None:
     """Scores the last checkpoint, if that is not done, and lets the exporters that wait for it write, in any case.
 
     With {"score": False} it cannot be scored, as the supervisor knows: an attempt took the whole process with it.
@@ -88,41 +89,41 @@ def _end(setup: Setup, channel: Channel, curve: Curve, order: dict[str, Any], la
     failure = None
     if not last.figures and order.get("score", True):
         try:
-            last = _score(setup, channel, curve, last)
+            last = _score(job, channel, curve, last)
         except Exception as error:
-            failure = _why(setup, error)
-    exports.run_exporters(setup, last.model, last.figures, last=True)
+            failure = _why(job, error)
+    exports.run_exporters(job, last.model, last.figures, last=True)
     if failure is not None:
         raise TrainerError(failure, Exit.EVALUATION)
     channel.tell("done", step=last.step)
 
 
-def _known(setup: Setup, step: int, records: dict[int, dict[str, Any]]) -> Evaluated:
+def _known(job: TrainingTask, step: int, records: dict[int, dict[str, Any]]) -> Evaluated:
     """The last checkpoint, with the figures that a process before this one found."""
-    found = _load(setup, step)
+    found = _load(job, step)
     if found is None:
         raise TrainerError(f"the last checkpoint, of step {step}, is damaged or gone", Exit.EVALUATION)
     figures = {name: value for name, value in records.get(step, {}).items() if name not in ("step", "time")}
     return found._replace(figures=figures)
 
 
-def _load(setup: Setup, step: int) -> Evaluated | None:
+def _load(job: TrainingTask, step: int) -> Evaluated | None:
     """A checkpoint's model, not scored; None if the checkpoint is damaged, or was pruned meanwhile.
 
     Raises:
         UserError: it does not fit the spec.
     """
-    loaded = checkpoint.load(checkpoint.folder(setup.spec.directory) / checkpoint.name(step))
+    loaded = checkpoint.load(checkpoint.folder(job.spec.directory) / checkpoint.name(step))
     if loaded is None:
         return None
     found, values = loaded
-    if different := checkpoint.differences(found.meta, setup.spec, setup.fits):
-        raise checkpoint.refusal(found.meta, setup.spec.directory, different)
-    return Evaluated(step, training.copy_of_model(setup, values), {})
+    if different := checkpoint.differences(found.meta, job.spec, job.compatibility_key):
+        raise checkpoint.refusal(found.meta, job.spec.directory, different)
+    return Evaluated(step, copy_of_model(job, values), {})
 
 
-def _score(setup: Setup, channel: Channel, curve: Curve, found: Evaluated) -> Evaluated:
-    figures = training.score(setup, found.model)
+def _score(job: TrainingTask, channel: Channel, curve: Curve, found: Evaluated) -> Evaluated:
+    figures = score(job, found.model)
     curve.add(found.step, figures)
     text = " ".join(f"{name}={digits(value)}" for name, value in figures.items())
     channel.tell("scored", step=found.step, **figures)
@@ -130,9 +131,9 @@ def _score(setup: Setup, channel: Channel, curve: Curve, found: Evaluated) -> Ev
     return found._replace(figures=figures)
 
 
-def _why(setup: Setup, error: Exception) -> str:
+def _why(job: TrainingTask, error: Exception) -> str:
     log_traceback(error)
     if isinstance(error, TrainerError):
         return str(error)
-    place = where_it_failed(error, setup.spec.workload)
+    place = where_it_failed(error, job.spec.workload)
     return place or f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"

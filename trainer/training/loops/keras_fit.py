@@ -10,21 +10,23 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from trainer.job.derived import batch_sizes
+from trainer.job.derived import uses_tf_keras
 from trainer.job.errors import UserError
 from trainer.job.spec import JobSpec
 from trainer.job.tf_config import Task
 from trainer.protocol.log_lines import progress_line, start_line
-from trainer.training import inputs, loss_scale, strategy
-from trainer.training import task as training
+from trainer.training import batches, inputs, loss_scale
 from trainer.training.channel import Channel
-from trainer.training.loops import parameter_server, sync
+from trainer.training.model import check
 from trainer.training.outputs.curve import Curve
 from trainer.training.outputs.finish import Saver, finish, raise_if_not_finite
-from trainer.training.task import Load, Setup, Trainable
+from trainer.training.restore import restore, restore_everywhere
+from trainer.training.state import TrainState
+from trainer.training.strategy import make
+from trainer.training.task import Load, TrainingTask
 from trainer.training.user_code import calling
 from trainer.workloads import fit
-from trainer.workloads.workload import Shard
+from trainer.workloads.types import Dataset, Strategy
 
 POLL_SECONDS = 0.5
 """Between looks at the optimizer's step. A callback for each batch would cost, and tf_keras has none with a ps."""
@@ -37,22 +39,22 @@ def run(spec: JobSpec, task: Task, load: Load, resume_step: int, channel: Channe
         UserError, TrainerError: with the exit code of the job.
         tf.errors.OpError: a peer was lost.
     """
-    servers = spec.strategy == "parameter_server"
-    distribution = parameter_server.make_strategy() if servers else strategy.make(spec, task)
-    setup = load()
+    servers = spec.traits.coordinated
+    distribution = make(spec, task)
+    job = load()
     with distribution.scope():
-        trainable = _compiled(setup, distribution)
-    source = _source(setup)
-    training.check(setup, trainable.model, source)
-    total = training.total_steps(setup, source)
+        state = _compiled(job, distribution)
+    source = batches.training_split(job)
+    check(job, state.model, source)
+    total = job.total_steps(source)
     if servers:
         with distribution.scope():
-            step, broken = training.restore(setup, trainable, total)
+            step, broken = restore(job, state, total)
         for line in broken:
             channel.tell("line", text=line)
     else:
-        step = sync.restore_everywhere(distribution, setup, trainable, total, channel) if resume_step else 0
-    train = _batches(setup, distribution, source, step)
+        step = restore_everywhere(distribution, job, state, total, channel) if resume_step else 0
+    train = _batches(job, distribution, source, step)
     per_epoch = _steps_per_epoch(spec, total)
     if step % per_epoch and step < total:
         raise UserError(
@@ -60,7 +62,7 @@ def run(spec: JobSpec, task: Task, load: Load, resume_step: int, channel: Channe
             "steps; set train.checkpoint_steps as it was, or choose another model_dir"
         )
     channel.tell("start", step=step, steps=total, line=start_line(spec, task, distribution.num_replicas_in_sync, step))
-    epochs = _make_callback(setup, trainable, channel, per_epoch, total, step)
+    epochs = _make_callback(job, state, channel, per_epoch, total, step)
     arguments = fit.Fit(
         train=train,
         steps_per_epoch=per_epoch,
@@ -71,33 +73,33 @@ def run(spec: JobSpec, task: Task, load: Load, resume_step: int, channel: Channe
     )
     if step < total:
         with calling(spec.workload, "model.fit"):
-            (setup.workload.fit or fit.fit)(trainable.model, arguments)
+            (job.workload.fit or fit.fit)(state.model, arguments)
     if epochs.step < total:
         raise UserError(
             f"workload: {spec.workload}: fit() ended after step {epochs.step} of {total}; pass run.epochs, "
             "run.steps_per_epoch, run.initial_epoch and run.callbacks() on to model.fit"
         )
-    values = trainable.values()
+    values = state.values()
     if task.is_chief:
         epochs.saver.wait()
-    finish(setup, values, channel, total, epochs.pace)
+    finish(job, values, channel, total, epochs.pace)
 
 
-def _compiled(setup: Setup, distribution: Any) -> Trainable:
-    name = setup.spec.workload
-    tf.keras.utils.set_random_seed(setup.spec.train.seed)
+def _compiled(job: TrainingTask, distribution: Strategy) -> TrainState:
+    name = job.spec.workload
+    tf.keras.utils.set_random_seed(job.spec.train.seed)
     with calling(name, "model()"):
-        model = setup.workload.model()
+        model = job.workload.model()
     if not isinstance(model, tf.keras.Model):
         raise UserError(
             f"workload: {name}: model() gave a {type(model).__module__.split('.')[0]} model, and under "
-            f"{setup.spec.strategy} fit needs {training.keras_name(setup.spec)}; write tf.keras for keras"
+            f"{job.spec.strategy} fit needs {_keras_name(job.spec)}; write tf.keras for keras"
         )
     if not model.built or getattr(model, "optimizer", None) is None:
         lacks = "compiled; call model.compile" if model.built else "built; begin with tf.keras.Input"
         raise UserError(f"workload: {name}: model() must give a model that is {lacks}")
     per_execution = getattr(model, "steps_per_execution", 1)
-    if training.keras_name(setup.spec) == "Keras 3" and distribution.num_replicas_in_sync > 1 and per_execution != 1:
+    if not uses_tf_keras(job.spec) and distribution.num_replicas_in_sync > 1 and per_execution != 1:
         # InvalidArgumentError from within: a tf.function in a while_loop (cross_device_utils.py).
         raise UserError(
             f"workload: {name}: steps_per_execution={per_execution}: Keras 3 cannot do that on "
@@ -106,23 +108,20 @@ def _compiled(setup: Setup, distribution: Any) -> Trainable:
     model.optimizer.build(model.trainable_variables)
     if isinstance(model.optimizer, keras.optimizers.LossScaleOptimizer):  # That of tf_keras sums by itself.
         loss_scale.decide_together(model.optimizer)
-    return Trainable(model, model.optimizer)
+    return TrainState(model, model.optimizer)
 
 
-def _source(setup: Setup) -> inputs.Source:
-    """The training split."""
-    spec, task = setup.spec, setup.task
-    if spec.strategy == "parameter_server":
-        return setup.split(Shard("train", 0, task.counts["worker"], spec.train.seed))
-    return sync.own_split(setup)
-
-
-def _batches(setup: Setup, distribution: Any, source: inputs.Source, step: int) -> Any:
+def _batches(job: TrainingTask, distribution: Strategy, source: inputs.Source, step: int) -> Dataset:
     """This job's batches of the training split as fit takes them, from a step on."""
-    if setup.spec.strategy == "parameter_server":
-        dataset = parameter_server.per_worker_dataset(setup, source, step)
+    if job.spec.traits.coordinated:
+        dataset = batches.per_worker(job, source, step)
         return tf.keras.utils.experimental.DatasetCreator(lambda _: dataset())
-    return sync.own_batches(distribution, setup, source, step)
+    return batches.synchronous(distribution, job, source, step)
+
+
+def _keras_name(spec: JobSpec) -> str:
+    """What tf.keras is in this job."""
+    return "tf_keras" if uses_tf_keras(spec) else "Keras 3"
 
 
 def _steps_per_epoch(spec: JobSpec, total: int) -> int:
@@ -132,16 +131,17 @@ def _steps_per_epoch(spec: JobSpec, total: int) -> int:
     return min(total, spec.train.checkpoint_steps)
 
 
-def _make_callback(setup: Setup, trainable: Trainable, channel: Channel, per_epoch: int, total: int, step: int) -> Any:
+def _make_callback(
+    job: TrainingTask, state: TrainState, channel: Channel, per_epoch: int, total: int, step: int
+) -> Any:
     """The job's part of fit. A class within, because tf.keras is one of two libraries."""
-    spec, task = setup.spec, setup.task
-    examples = batch_sizes(spec, task.counts)[0]
+    spec, task = job.spec, job.task
 
     class Epochs(tf.keras.callbacks.Callback):  # type: ignore[misc]
         def __init__(self) -> None:
             super().__init__()
             self.step = step
-            self.saver = Saver(setup, trainable, channel)
+            self.saver = Saver(job, state, channel)
             self.pace = (0.0, 0)
             self._curve = Curve(spec.directory, "metrics", step) if task.is_chief else None
             self._steady: tuple[float, int] | None = None
@@ -155,7 +155,7 @@ def _make_callback(setup: Setup, trainable: Trainable, channel: Channel, per_epo
             now, self.step = time.perf_counter(), (epoch + 1) * per_epoch
             figures = {name: _number(spec.workload, name, value) for name, value in (logs or {}).items()}
             raise_if_not_finite(np.array([figures.get("loss", 0.0)]), self.step - 1)
-            figures["examples_per_second"] = per_epoch * examples / (now - self._epoch_began)
+            figures["examples_per_second"] = per_epoch * job.global_batch / (now - self._epoch_began)
             self._epoch_began = now
             if self._steady:
                 self.pace = (now - self._steady[0], self.step - self._steady[1])
@@ -163,7 +163,7 @@ def _make_callback(setup: Setup, trainable: Trainable, channel: Channel, per_epo
                 self._steady = (now, self.step)  # the first epoch traced the graphs
             channel.tell("step", step=self.step, **figures)
             # On every task: a variable that is summed when it is read takes all of them to read it.
-            values = trainable.values()
+            values = state.values()
             if self._curve is not None:
                 self._curve.add(self.step, figures)
                 channel.tell("line", text=progress_line(self.step, total, figures))
@@ -175,7 +175,7 @@ def _make_callback(setup: Setup, trainable: Trainable, channel: Channel, per_epo
         def _watch(self) -> None:
             while not self._over.wait(POLL_SECONDS):
                 try:
-                    now = int(trainable.optimizer.iterations.numpy())
+                    now = int(state.optimizer.iterations.numpy())
                 except tf.errors.OpError:
                     return  # a peer was lost; fit will say so
                 channel.tell("step", step=max(now, self.step))

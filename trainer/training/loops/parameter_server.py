@@ -19,20 +19,21 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from trainer.job.derived import batch_sizes
 from trainer.job.errors import UserError
 from trainer.job.spec import JobSpec
 from trainer.job.tf_config import Task
 from trainer.protocol.log_lines import progress_line, start_line
-from trainer.training import connections, inputs
-from trainer.training import task as training
+from trainer.training import batches, connections, keras_patches
 from trainer.training.channel import Channel
-from trainer.training.loops.closures import Counters, make_closure, make_keras_counters_atomic
+from trainer.training.loops.closures import Counters, make_closure
 from trainer.training.loss_scale import raise_if_stuck, skipped
+from trainer.training.model import check
 from trainer.training.outputs.curve import Curve
 from trainer.training.outputs.finish import Saver, finish, raise_if_not_finite
-from trainer.training.task import Load, Setup, Trainable
-from trainer.workloads.workload import Shard
+from trainer.training.restore import restore
+from trainer.training.state import TrainState, build_state
+from trainer.training.strategy import make
+from trainer.training.task import Load, TrainingTask
 
 POLL_SECONDS = 0.2
 FIRST_POLL_SECONDS = 0.02
@@ -52,80 +53,72 @@ def run(spec: JobSpec, task: Task, load: Load, _resume_step: int, channel: Chann
         UserError, TrainerError: with the exit code of the job.
         tf.errors.OpError: a ps was lost.
     """
-    make_keras_counters_atomic()
-    strategy = make_strategy()
-    setup = load()
+    keras_patches.make_counters_atomic()
+    strategy = make(spec, task)
+    job = load()
     coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
-    workers = task.counts["worker"]
-    source = setup.split(Shard("train", 0, workers, spec.train.seed))
+    source = batches.training_split(job)
     with strategy.scope():
-        trainable = training.build(setup)
-        if not trainable.model.trainable_variables:
-            raise UserError(
-                f"workload: {setup.workload.name}: model() has no trainable variables; nothing can be trained"
-            )
-        warnings = training.check(setup, trainable.model, source)
-        total = training.total_steps(setup, source)
-        step, broken = training.restore(setup, trainable, total)
-        counters = Counters(workers, 1 + len(setup.metrics))
+        state = build_state(job)
+        if not state.model.trainable_variables:
+            raise UserError(f"workload: {job.workload.name}: model() has no state variables; nothing can be trained")
+        warnings = check(job, state.model, source)
+        total = job.total_steps(source)
+        step, broken = restore(job, state, total)
+        counters = Counters(task.counts["worker"], len(job.figure_names))
     for line in [*warnings, *broken]:
         channel.tell("line", text=line)
     channel.tell("start", step=step, steps=total, line=start_line(spec, task, strategy.num_replicas_in_sync, step))
     # Beside whatever waits for a worker: a round, a stop, and the evaluation too, whose graphs go to all of them.
     silent = _Silent(task.cluster["worker"])
     threading.Thread(target=silent.keep_cut_off, args=(channel,), daemon=True).start()
-    read = step + skipped(trainable.optimizer)
-    iterator = iter(coordinator.create_per_worker_dataset(per_worker_dataset(setup, source, read)))
-    closure = make_closure(setup, strategy, trainable, counters, channel)
+    read = step + skipped(state.optimizer)
+    iterator = iter(coordinator.create_per_worker_dataset(batches.per_worker(job, source, read)))
+    closure = make_closure(job, strategy, state, counters, channel)
     rounds = _Rounds(
-        setup=setup,
+        job=job,
         channel=channel,
-        trainable=trainable,
+        state=state,
         counters=counters,
         coordinator=coordinator,
         schedule=lambda: coordinator.schedule(closure, args=(iterator,)),
-        watch=_Watch(setup, channel, counters, step, total),
+        watch=_Watch(job, channel, counters, step, total),
     )
     _train(rounds, step, total)
 
 
-def make_strategy() -> Any:
-    """Of the cluster in TF_CONFIG; waits for its servers."""
-    return tf.distribute.ParameterServerStrategy(tf.distribute.cluster_resolver.TFConfigClusterResolver())
-
-
 def _train(rounds: _Rounds, step: int, total: int) -> None:
     """A round after the other, each with its checkpoint, until `total` steps are applied or the job is to stop."""
-    setup, channel = rounds.setup, rounds.channel
-    every = setup.spec.train.checkpoint_steps
-    saver = Saver(setup, rounds.trainable, channel)
-    setup.begin()
+    job, channel = rounds.job, rounds.channel
+    every = job.spec.train.checkpoint_steps
+    saver = Saver(job, rounds.state, channel)
+    job.begin()
     while step < total and not channel.stopping.is_set():
         last = min(total, (step // every + 1) * every)
         step, stood_still = rounds.run(step, last)
         if step >= last or channel.stopping.is_set():
             saver.save(step, since=stood_still)
         else:
-            why = "skipped (float16)" if setup.spec.train.mixed_precision == "float16" else "lost with their worker"
+            why = "skipped (float16)" if job.spec.train.mixed_precision == "float16" else "lost with their worker"
             channel.tell("line", text=f"{last - step} steps were {why}, and are run again")
-    setup.end(step)
+    job.end(step)
     saver.wait()
     if step < total:
         channel.tell("stopped", step=step)
     else:
-        finish(setup, rounds.trainable.values(), channel, step, rounds.pace(step))
+        finish(job, rounds.state.values(), channel, step, rounds.pace(step))
 
 
 @dataclass
 class _Rounds:
     """What it takes to run the steps from one checkpoint to the next."""
 
-    setup: Setup
+    job: TrainingTask
     channel: Channel
-    trainable: Trainable
+    state: TrainState
     counters: Counters
     coordinator: Any
-    schedule: Callable[[], Any]
+    schedule: Callable[[], object]
     watch: _Watch
     _first_step: tuple[float, int] | None = None
 
@@ -135,7 +128,7 @@ class _Rounds:
         Returns:
             The step that was reached, and since when workers had nothing to do.
         """
-        workers, per_call = self.setup.task.counts["worker"], self.setup.spec.train.steps_per_call
+        workers, per_call = self.job.task.counts["worker"], self.job.spec.train.steps_per_call
         # One closure more for each further worker: at the end of a round all of them take single steps.
         scheduled, enough = step, last + (workers - 1) * per_call
         begun, looked, taken, spent = time.perf_counter(), 0.0, step, 0.0
@@ -184,9 +177,9 @@ class _Rounds:
         return self._look()
 
     def _look(self) -> int:
-        step = int(self.trainable.optimizer.iterations.numpy())
+        step = int(self.state.optimizer.iterations.numpy())
         self.watch.look(step)
-        raise_if_stuck(self.trainable.optimizer, step)
+        raise_if_stuck(self.state.optimizer, step)
         if self._first_step is None and self.watch.moved:
             self._first_step = (time.perf_counter(), step)
         return step
@@ -197,24 +190,6 @@ class _Rounds:
             return 0.0, 0
         then, first = self._first_step
         return time.perf_counter() - then, step - first
-
-
-def per_worker_dataset(setup: Setup, source: inputs.Source, step: int) -> Any:
-    """A function that gives a worker's endless batches, to be called on that worker."""
-    spec, workers = setup.spec, setup.task.counts["worker"]
-    if setup.workload.train_spec is not None:
-        # A first look at its batches, which a graph that is sent to a worker does not have.
-        setup.training(source, shards=workers, index=0, local=1, start=0)
-
-    @tf.autograph.experimental.do_not_convert
-    def dataset() -> Any:
-        index = tf.cast(tf.distribute.coordinator.experimental_get_current_worker_index(), tf.int32)
-        mine = source
-        if source.dataset is not None:
-            mine = setup.split(Shard("train", tf.cast(index, tf.int64), workers, spec.train.seed))
-        return setup.training(mine, shards=workers, index=index, local=1, start=step // workers)
-
-    return dataset
 
 
 class _Silent:
@@ -248,12 +223,10 @@ class _Silent:
 class _Watch:
     """Reads the workers' rows now and then: says where they are, writes the curve, stops at a bad loss."""
 
-    def __init__(self, setup: Setup, channel: Channel, counters: Counters, step: int, total: int) -> None:
-        self._setup, self._channel, self._counters, self._total = setup, channel, counters, total
-        self._curve = Curve(setup.spec.directory, "metrics", step)
-        self._names = ["loss", *setup.metrics]
-        self._batch = batch_sizes(setup.spec, setup.task.counts)[1]
-        self._logged = (time.perf_counter(), step, np.zeros(setup.task.counts["worker"], np.int64))
+    def __init__(self, job: TrainingTask, channel: Channel, counters: Counters, step: int, total: int) -> None:
+        self._job, self._channel, self._counters, self._total = job, channel, counters, total
+        self._curve = Curve(job.spec.directory, "metrics", step)
+        self._logged = (time.perf_counter(), step, np.zeros(job.task.counts["worker"], np.int64))
         self._step = step
         self.moved = False
 
@@ -268,22 +241,22 @@ class _Watch:
         self.moved = True
         self._step, worker_steps = step, self._counters.worker_steps.numpy()
         now, (then, since, steps_then) = time.perf_counter(), self._logged
-        rates = (worker_steps - steps_then) * self._batch / (now - then)
+        rates = (worker_steps - steps_then) * self._job.batch / (now - then)
         workers = {
             f"worker:{i}": {
                 "step": int(worker_steps[i]),
                 "examples_per_second": float(rates[i]),
-                **dict(zip(self._names, row[1:].tolist(), strict=True)),
+                **self._job.figures(row[1:]),
             }
             for i, row in enumerate(rows)
             if worker_steps[i]
         }
         means = np.mean([rows[i, 1:] for i in range(len(rows)) if worker_steps[i]] or [rows[0, 1:]], axis=0)
-        figures = dict(zip(self._names, means.tolist(), strict=True))
-        figures["examples_per_second"] = (step - since) * self._batch / (now - then)
+        figures = self._job.figures(means)
+        figures["examples_per_second"] = (step - since) * self._job.batch / (now - then)
         self._channel.tell("step", step=step, **figures, workers=workers)
-        self._setup.after_run(step, self._names, means)
-        every = self._setup.spec.train.log_steps
+        self._job.after_run(step, means)
+        every = self._job.spec.train.log_steps
         if step // every > since // every or step == self._total:
             self._logged = (now, step, worker_steps)
             self._curve.add(step, figures, workers=workers)

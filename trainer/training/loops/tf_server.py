@@ -8,17 +8,13 @@ a server (GrpcServer::Stop is unimplemented), so nobody joins it; the process is
 from __future__ import annotations
 
 import ctypes
-import importlib.util
-import sys
-import types
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 from trainer.host import port_in_use
-from trainer.job.errors import TrainerError, UserError
+from trainer.job.errors import TrainerError
 from trainer.job.spec import JobSpec
 from trainer.job.tf_config import Task, graph_cluster, job_of
+from trainer.training import keras_patches
 
 
 def start(spec: JobSpec, task: Task, threads: int, on_listen: Callable[[], None]) -> None:
@@ -31,14 +27,13 @@ def start(spec: JobSpec, task: Task, threads: int, on_listen: Callable[[], None]
         UserError: the port is taken.
         TrainerError: anything else that TensorFlow says.
     """
-    package = _package_folder()
-    framework, library = load_libraries(package)
+    framework, library = keras_patches.c_libraries()
     library.TF_NewServer.argtypes = [ctypes.c_char_p, ctypes.c_size_t, ctypes.c_void_p]
     library.TF_NewServer.restype = ctypes.c_void_p
     library.TF_ServerStart.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
 
     status = framework.TF_NewStatus()
-    definition = _server_definition(package, spec, task, threads)
+    definition = _server_definition(spec, task, threads)
     server = library.TF_NewServer(definition, len(definition), status)
     if framework.TF_GetCode(status) == 0:
         on_listen()
@@ -50,24 +45,9 @@ def start(spec: JobSpec, task: Task, threads: int, on_listen: Callable[[], None]
         raise TrainerError(f"TensorFlow's server for {task.name} does not start: {reason}")
 
 
-def load_libraries(package: Path) -> tuple[ctypes.CDLL, ctypes.CDLL]:
-    """TensorFlow's C API, which is in two libraries; the first has TF_Status."""
-    framework = ctypes.CDLL(str(package / "libtensorflow_framework.so.2"), ctypes.RTLD_GLOBAL)
-    framework.TF_NewStatus.restype = ctypes.c_void_p
-    framework.TF_GetCode.argtypes = [ctypes.c_void_p]
-    framework.TF_Message.argtypes, framework.TF_Message.restype = [ctypes.c_void_p], ctypes.c_char_p
-    return framework, ctypes.CDLL(str(package / "libtensorflow_cc.so.2"), ctypes.RTLD_GLOBAL)
-
-
-def _server_definition(package: Path, spec: JobSpec, task: Task, threads: int) -> bytes:
-    # A bare module with TensorFlow's path lets its protocol buffers be imported without its __init__.
-    if "tensorflow" not in sys.modules:
-        sys.modules["tensorflow"] = bare = types.ModuleType("tensorflow")
-        bare.__path__ = [str(package)]
-    from tensorflow.core.protobuf import tensorflow_server_pb2
-
+def _server_definition(spec: JobSpec, task: Task, threads: int) -> bytes:
     own = job_of(spec, task.type)
-    definition: Any = tensorflow_server_pb2.ServerDef(job_name=own, task_index=task.index, protocol="grpc")
+    definition = keras_patches.new_server_definition(job_name=own, task_index=task.index, protocol="grpc")
     for job_name, addresses in graph_cluster(spec, task).items():
         job = definition.cluster.job.add(name=job_name)
         for index, address in enumerate(addresses):
@@ -78,10 +58,3 @@ def _server_definition(package: Path, spec: JobSpec, task: Task, threads: int) -
     config.inter_op_parallelism_threads = max(threads, len(task.cluster["worker"]) + 1)
     config.device_count["CPU"] = spec.tasks.of(task.type).cpu_devices
     return bytes(definition.SerializeToString())
-
-
-def _package_folder() -> Path:
-    found = importlib.util.find_spec("tensorflow")
-    if found is None or not found.submodule_search_locations:
-        raise UserError("TensorFlow is not installed; install trainer[cpu] or trainer[cuda]")
-    return Path(next(iter(found.submodule_search_locations)))

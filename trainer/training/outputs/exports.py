@@ -8,13 +8,14 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from trainer.model_dir.files import read_json
-from trainer.training.task import Setup
+from trainer.training.task import TrainingTask
+from trainer.workloads.estimator import Exporter
+from trainer.workloads.types import Model
 
 
-def export(model: Any, model_dir: str) -> None:
+def export(model: Model, model_dir: str) -> None:
     """Writes export/model.keras and export/saved_model."""
 
     def write(folder: Path) -> None:
@@ -25,23 +26,23 @@ def export(model: Any, model_dir: str) -> None:
     _replace(Path(model_dir) / "export", write)
 
 
-def run_exporters(setup: Setup, model: Any, figures: dict[str, float], last: bool) -> None:
+def run_exporters(job: TrainingTask, model: Model, figures: dict[str, float], last: bool) -> None:
     """Lets each exporter of the workload's EvalSpec write exporters/NAME, with the figures it was chosen for.
 
     There are no figures where the last checkpoint cannot be scored: exporters that choose by one are left out then.
     """
-    for exporter in setup.workload.eval_spec.exporters if setup.workload.eval_spec else ():
-        folder = Path(setup.spec.directory) / "exporters" / exporter.name
+    for exporter in job.workload.eval_spec.exporters if job.workload.eval_spec else ():
+        folder = Path(job.spec.directory) / "exporters" / exporter.name
         if _wanted(exporter, figures, read_json(folder / "figures.json") or None, last):
 
-            def write(temporary: Path, exporter: Any = exporter) -> None:
+            def write(temporary: Path, exporter: Exporter = exporter) -> None:
                 exporter.export(model, temporary)
                 (temporary / "figures.json").write_text(json.dumps(figures) + "\n")
 
             _replace(folder, write)
 
 
-def _wanted(exporter: Any, figures: dict[str, float], best: dict[str, float] | None, last: bool) -> bool:
+def _wanted(exporter: Exporter, figures: dict[str, float], best: dict[str, float] | None, last: bool) -> bool:
     try:
         return bool(exporter.wanted(figures, best, last))
     except KeyError:

@@ -8,26 +8,27 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from trainer.job.derived import batch_sizes
 from trainer.job.errors import Exit, TrainerError, UserError
 from trainer.model_dir import checkpoint
-from trainer.training import task as training
 from trainer.training.channel import Channel
+from trainer.training.evaluation import evaluate
 from trainer.training.outputs import exports
-from trainer.training.task import Setup, Trainable
+from trainer.training.state import TrainState
+from trainer.training.task import TrainingTask
 from trainer.training.user_code import calling
 
 
 class Saver:
     """Copies the variables at once and writes them in a thread, so that training goes on."""
 
-    def __init__(self, setup: Setup, trainable: Trainable, channel: Channel) -> None:
-        self._setup, self._trainable, self._channel = setup, trainable, channel
+    def __init__(self, job: TrainingTask, state: TrainState, channel: Channel) -> None:
+        self._job, self._state, self._channel = job, state, channel
         self._pool = ThreadPoolExecutor(1, "checkpoint")
         self._pending: Future[None] | None = None
-        self._fits = setup.fits
-        self._changes = checkpoint.workload_changes(setup.spec.directory, self._fits)
+        self._key = job.compatibility_key
+        self._changes = checkpoint.workload_changes(job.spec.directory, self._key)
         self._stalled = 0.0
         """Seconds for which training stood still."""
 
@@ -43,10 +44,10 @@ class Saver:
         """
         begun = since or time.perf_counter()
         self.wait()
-        values = self._trainable.values() if values is None else values
+        values = self._state.values() if values is None else values
         for name, value in values.items():
             if value.dtype.kind == "f" and not np.isfinite(value).all():
-                path = self._trainable.description()[name]["path"]
+                path = self._state.description()[name]["path"]
                 raise TrainerError(f"variable {path} is not finite at step {step}; {_SMALLER_RATE}", Exit.DIVERGED)
         self._stalled += time.perf_counter() - begun
         self._pending = self._pool.submit(self._write, step, values)
@@ -57,41 +58,40 @@ class Saver:
             self._pending = None
 
     def _write(self, step: int, values: checkpoint.Values) -> None:
-        spec = self._setup.spec
-        description = self._trainable.description()
-        meta = {"fits": self._fits, "workload_changed_after": self._changes, "variables": description}
+        spec = self._job.spec
+        description = self._state.description()
+        meta = {"fits": self._key, "workload_changed_after": self._changes, "variables": description}
         checkpoint.save(spec.directory, step, values, meta)
         checkpoint.prune(spec.directory, spec.train.keep_checkpoints)
         self._channel.tell("checkpoint", step=step, stalled=self._stalled)
 
 
-def finish(setup: Setup, values: checkpoint.Values, channel: Channel, step: int, pace: tuple[float, int]) -> None:
+def finish(job: TrainingTask, values: checkpoint.Values, channel: Channel, step: int, pace: tuple[float, int]) -> None:
     """The chief evaluates, exports and reports; every other task waits to be ended by its supervisor.
 
     Args:
         values: of the trained variables.
         pace: (seconds, steps) of steady training in this generation.
     """
-    if not setup.task.is_chief:
+    if not job.task.is_chief:
         channel.tell("trained", step=step)
         # Leaving now would make TensorFlow's coordination service call this task crashed (tensorflow#58434).
         threading.Event().wait()
     channel.tell("finishing", step=step)
-    model, figures = training.evaluate(setup, values)
+    model, figures = evaluate(job, values)
     try:
-        with calling(setup.spec.workload, "the export of the model"):
-            exports.export(model, setup.spec.directory)
-        if not setup.spec.tasks.evaluator:
-            exports.run_exporters(setup, model, figures, last=True)
+        with calling(job.spec.workload, "the export of the model"):
+            exports.export(model, job.spec.directory)
+        if not job.spec.tasks.evaluator:
+            exports.run_exporters(job, model, figures, last=True)
     except OSError as error:
-        raise UserError(f"model_dir: {setup.spec.directory}: the model cannot be exported: {error.strerror}") from None
+        raise UserError(f"model_dir: {job.spec.directory}: the model cannot be exported: {error.strerror}") from None
     seconds, steps = pace
-    global_batch, _ = batch_sizes(setup.spec, setup.task.counts)
-    rate = steps * global_batch / seconds if steps and seconds else None
+    rate = steps * job.global_batch / seconds if steps and seconds else None
     channel.tell("done", step=step, test=figures, examples_per_second=rate)
 
 
-def raise_if_not_finite(losses: Any, step_before: int) -> None:
+def raise_if_not_finite(losses: npt.NDArray[Any], step_before: int) -> None:
     """Losses of consecutive steps after step_before.
 
     Raises:

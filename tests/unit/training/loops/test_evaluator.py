@@ -11,11 +11,11 @@ import pytest
 from trainer.job.load import build
 from trainer.job.tf_config import tasks_of
 from trainer.model_dir import checkpoint
-from trainer.training import task as training
 from trainer.training.channel import Channel
 from trainer.training.loops import evaluator
 from trainer.training.outputs.curve import read
-from trainer.training.task import Setup
+from trainer.training.state import build_state
+from trainer.training.task import TrainingTask
 from trainer.workloads import datasets, workload
 
 # TensorFlow's variables and Keras, as they are, with NumPy 2.
@@ -46,10 +46,10 @@ def test_the_newest_checkpoint_is_scored_first_and_once(tmp_path: Path, after: i
         "name": "j", "strategy": "one_device", "workload": "digits", "tasks": {"worker": 1, "evaluator": 1},
         "model_dir": str(tmp_path),
     })  # fmt: skip
-    setup = Setup(spec, tasks_of(spec)[0], workload.load(spec), datasets.load("digits"))
-    trained = training.build(setup)
+    setup = TrainingTask(spec, tasks_of(spec)[0], workload.load(spec), datasets.load("digits"))
+    trained = build_state(setup)
     for step in (10, 20, 30):
-        meta = {"fits": setup.fits, "variables": trained.description()}
+        meta = {"fits": setup.compatibility_key, "variables": trained.description()}
         checkpoint.save(spec.directory, step, trained.values(), meta)
     told = Supervisor(after, final=30)
     evaluator.run(spec, setup.task, lambda: setup, 0, cast(Channel, told))

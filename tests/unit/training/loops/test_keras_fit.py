@@ -17,16 +17,17 @@ from trainer.job.load import build
 from trainer.job.tf_config import tasks_of
 from trainer.training import user_code
 from trainer.training.loops import keras_fit
-from trainer.training.task import Setup, Trainable
+from trainer.training.state import TrainState
+from trainer.training.task import TrainingTask
 from trainer.workloads import fit, workload
 from trainer.workloads.workload import Workload
 
 
-def setup(model: Any, **more: Any) -> Setup:
+def setup(model: Any, **more: Any) -> TrainingTask:
     """Of a job on two devices of one task, where fit is that of Keras 3."""
     tasks = {"worker": {"cpu_devices": 2}}
     spec = build({"name": "j", "strategy": "mirrored", "api": "keras_fit", "workload": "x.py", "tasks": tasks, **more})
-    return Setup(spec, tasks_of(spec)[0], Workload("x.py", lambda: model), None)
+    return TrainingTask(spec, tasks_of(spec)[0], Workload("x.py", lambda: model), None)
 
 
 def model(compiled: bool = True, **compile_with: Any) -> Any:
@@ -56,9 +57,9 @@ def test_a_model_that_fit_cannot_have_is_refused_with_the_way_out(given: Any, to
 
 
 def test_several_steps_per_execution_are_fine_on_one_replica() -> None:
-    trainable = keras_fit._compiled(setup(model(steps_per_execution=5)), SimpleNamespace(num_replicas_in_sync=1))
-    assert trainable.model.steps_per_execution == 5
-    assert trainable.optimizer.built
+    state = keras_fit._compiled(setup(model(steps_per_execution=5)), SimpleNamespace(num_replicas_in_sync=1))
+    assert state.model.steps_per_execution == 5
+    assert state.optimizer.built
 
 
 @pytest.mark.parametrize(
@@ -74,11 +75,11 @@ def test_an_epoch_is_what_lies_between_checkpoints_or_one_of_the_data(
 def test_variables_of_tf_keras_are_read_and_assigned_as_those_of_keras_3() -> None:
     """They are TensorFlow's own."""
     part = SimpleNamespace(variables=[tf.Variable([1.0, 2.0], name="w")])
-    trainable = Trainable(part, SimpleNamespace(variables=[]))
-    assert trainable.description()["model.000"] == {"path": "w:0", "shape": [2], "dtype": "float32"}
-    assert trainable.values()["model.000"].tolist() == [1.0, 2.0]
-    trainable.assign({"model.000": np.array([3.0, 4.0], np.float32)})
-    assert trainable.values()["model.000"].tolist() == [3.0, 4.0]
+    state = TrainState(part, SimpleNamespace(variables=[]))
+    assert state.description()["model.000"] == {"path": "w:0", "shape": [2], "dtype": "float32"}
+    assert state.values()["model.000"].tolist() == [1.0, 2.0]
+    state.assign({"model.000": np.array([3.0, 4.0], np.float32)})
+    assert state.values()["model.000"].tolist() == [3.0, 4.0]
 
 
 def job_callback(given: Any, optimizer: Any) -> Any:
@@ -86,7 +87,7 @@ def job_callback(given: Any, optimizer: Any) -> Any:
     made = setup(given, strategy="multi_worker_mirrored", tasks={"worker": 2})
     made = replace(made, task=tasks_of(made.spec)[1])
     channel: Any = SimpleNamespace(tell=lambda *_, **__: None)
-    callback = keras_fit._make_callback(made, Trainable(given, optimizer), channel, 5, 10, 0)
+    callback = keras_fit._make_callback(made, TrainState(given, optimizer), channel, 5, 10, 0)
     callback._epoch_began, callback.on_train_begin = 0.0, lambda logs=None: None
     return callback
 

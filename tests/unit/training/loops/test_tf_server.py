@@ -104,8 +104,8 @@ from trainer.job import load
 from trainer.job.tf_config import Task
 from trainer.training.loops import tf_server as server
 config = json.loads(sys.argv[1])
-package, task = server._package_folder(), Task(**config["task"], cluster=config["cluster"])
-definition = server._server_definition(package, load.load_environment(), task, THREADS)
+task = Task(**config["task"], cluster=config["cluster"])
+definition = server._server_definition(load.load_environment(), task, THREADS)
 from tensorflow.core.protobuf import tensorflow_server_pb2
 read = tensorflow_server_pb2.ServerDef.FromString(definition)
 options = read.default_session_config

@@ -14,7 +14,7 @@ import tensorflow as tf
 from trainer.job.load import build
 from trainer.job.tf_config import tasks_of
 from trainer.training.outputs import exports
-from trainer.training.task import Setup
+from trainer.training.task import TrainingTask
 from trainer.workloads import digits
 from trainer.workloads.estimator import BestExporter, EvalSpec, Exporter, FinalExporter, LatestExporter
 from trainer.workloads.workload import Workload
@@ -41,10 +41,10 @@ def test_the_export_is_a_model_that_others_can_load_and_replaces_the_one_before(
 # Exporters. ---------------------------------------------------------------------------------------
 
 
-def setup(model_dir: Path, *exporters: Exporter) -> Setup:
+def setup(model_dir: Path, *exporters: Exporter) -> TrainingTask:
     spec = build({"name": "j", "strategy": "multi_worker_mirrored", "model_dir": str(model_dir)})
     eval_spec = EvalSpec(lambda context: None, exporters=exporters)
-    return Setup(spec, tasks_of(spec)[0], Workload("mine.py", lambda: None, eval_spec=eval_spec), None)
+    return TrainingTask(spec, tasks_of(spec)[0], Workload("mine.py", lambda: None, eval_spec=eval_spec), None)
 
 
 class Words:
@@ -66,7 +66,7 @@ class Final(Words, FinalExporter): ...
 class Best(Words, BestExporter): ...
 
 
-def run(job: Setup, model: Any, loss: float, last: bool = False) -> None:
+def run(job: TrainingTask, model: Any, loss: float, last: bool = False) -> None:
     exports.run_exporters(job, model, {"loss": loss, "accuracy": 0.5}, last)
 
 
@@ -154,6 +154,6 @@ def test_an_export_that_fails_leaves_the_one_before_whole_and_is_forgotten(tmp_p
 def test_without_exporters_or_an_eval_spec_nothing_is_written(tmp_path: Path) -> None:
     run(setup(tmp_path), "a", 0.5, last=True)
     without = setup(tmp_path, Latest("latest"))
-    bare = Setup(without.spec, without.task, Workload("mine.py", lambda: None), None)
+    bare = TrainingTask(without.spec, without.task, Workload("mine.py", lambda: None), None)
     run(bare, "a", 0.5, last=True)
     assert list(tmp_path.iterdir()) == []

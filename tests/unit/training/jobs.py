@@ -1,0 +1,38 @@
+"""Jobs that the tests of training are about: digits, with other parts where a test needs them."""
+
+from dataclasses import replace
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from trainer.job.load import build
+from trainer.job.tf_config import tasks_of
+from trainer.training.task import TrainingTask
+from trainer.workloads import datasets, workload
+
+MIRRORED, SERVED = "multi_worker_mirrored", "parameter_server"
+DIGITS = datasets.load("digits")
+
+
+def setup(tasks: dict[str, Any] | None = None, **spec: Any) -> TrainingTask:
+    """Of a job that trains digits, as its first task."""
+    tasks = tasks or {"worker": 1}
+    strategy = SERVED if "ps" in tasks else MIRRORED
+    job = build({"name": "j", "strategy": strategy, "workload": "digits", "tasks": tasks, **spec})
+    return TrainingTask(job, tasks_of(job)[0], workload.load(job), DIGITS)
+
+
+def with_workload(**parts: Any) -> TrainingTask:
+    """Digits, but for those parts of the workload."""
+    digits = setup()
+    return replace(digits, workload=replace(digits.workload, **parts))
+
+
+def network(*layers: Any) -> Any:
+    return keras.Sequential([keras.Input((8, 8)), keras.layers.Flatten(), *layers])
+
+
+def batch(start: int = 0, count: int = 64) -> tuple[Any, Any]:
+    rows = slice(start, start + count)
+    return tf.constant(DIGITS["x_train"][rows]), tf.constant(DIGITS["y_train"][rows])

@@ -1,0 +1,133 @@
+"""Private parts of Keras and TensorFlow. A test here fails when an upgrade changes what a patch relies on."""
+
+import ast
+import inspect
+import re
+from pathlib import Path
+from typing import Any
+
+import keras
+import pytest
+import tensorflow as tf
+from tensorflow.python.distribute import collective_all_reduce_strategy
+from tensorflow.python.eager import context
+
+import trainer
+from tests.unit.training.jobs import batch, setup
+from trainer.training import keras_patches
+from trainer.training.adam import Adam
+from trainer.training.keras_patches import AddUp
+from trainer.training.state import build_state
+from trainer.training.step import make_step
+
+# TensorFlow's variables and Keras, as they are, with NumPy 2.
+pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy:DeprecationWarning")
+
+
+def test_a_patched_keras_counter_is_one_atomic_operation(monkeypatch: pytest.MonkeyPatch) -> None:
+    variable = keras.src.backend.tensorflow.core.Variable
+    monkeypatch.setattr(variable, "assign_add", variable.assign_add)  # so that it is put back
+
+    def operations() -> list[str]:
+        counter = keras.Variable(0, dtype="int64")
+        graph = tf.function(lambda: counter.assign_add(1)).get_concrete_function().graph
+        return [operation.type for operation in graph.get_operations() if "Variable" in operation.type]
+
+    assert operations()[:2] == ["ReadVariableOp", "AssignVariableOp"], "or the patch is needed no more"
+    keras_patches.make_counters_atomic()
+    assert operations().count("AssignAddVariableOp") == 1
+    assert "AssignVariableOp" not in operations()
+
+
+def test_a_patched_optimizer_counts_its_steps_by_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    variable = keras.src.backend.tensorflow.core.Variable
+    monkeypatch.setattr(variable, "assign_add", variable.assign_add)
+    keras_patches.make_counters_atomic()
+    digits = setup(train={"optimizer": "sgd"})
+    state = build_state(digits)
+    step = tf.function(make_step(digits, state))
+    x, y = batch()
+    operations = step.get_concrete_function((x, y)).graph.get_operations()
+    adds = [o for o in operations if o.type == "AssignAddVariableOp" and o.inputs[1].dtype == tf.int64]
+    assert len(adds) == 1
+    step((x, y))
+    step((x, y))
+    assert int(state.optimizer.iterations) == 2
+
+
+# Sums of gradients. -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("make", [keras.optimizers.SGD, keras.optimizers.Adam, Adam])
+def test_an_optimizer_adds_up_gradients_by_the_method_that_is_replaced(make: Any) -> None:
+    asked: list[int] = []
+
+    def counted(own: AddUp) -> AddUp:
+        def add_up(pairs: Any) -> Any:
+            pairs = list(pairs)
+            asked.append(len(pairs))
+            return own((gradient * 2.0, variable) for gradient, variable in pairs)
+
+        return add_up
+
+    variable, optimizer = keras.Variable([4.0]), make(0.5)
+    keras_patches.replace_gradient_sum(optimizer, counted)
+    optimizer.apply([tf.constant([1.0])], [variable])
+    assert asked == [1]
+    if make is keras.optimizers.SGD:
+        assert variable.numpy().tolist() == [3.0], "what the replacement gives is what is applied"
+
+
+def test_only_some_strategies_merge_replicas_within_an_update() -> None:
+    assert keras_patches.replicas_decide_by_themselves()
+    with tf.distribute.experimental.CentralStorageStrategy(["CPU:0"], "CPU:0").scope():
+        assert not keras_patches.replicas_decide_by_themselves()
+
+
+# What MultiWorkerMirroredStrategy calls. ----------------------------------------------------------
+
+
+def test_the_caller_looks_the_binding_up_by_its_name() -> None:
+    assert "pywrap_tfe.TFE_EnableCollectiveOps(context_handle, server_def_str)" in inspect.getsource(context)
+    assert keras_patches.c_libraries()[1].TFE_EnableCollectiveOps
+
+
+def test_the_strategy_asks_for_its_devices_by_the_method_that_is_replaced() -> None:
+    extended = collective_all_reduce_strategy.CollectiveAllReduceExtended
+    assert list(inspect.signature(extended._initialize_local_devices).parameters)[1:] == [
+        "cluster_resolver",
+        "worker_device",
+    ]
+    assert "self._initialize_local_devices(" in inspect.getsource(extended._initialize_multi_worker)
+
+
+# Nowhere else. ------------------------------------------------------------------------------------
+
+ALLOWED = {"_replace", "_exit"}
+"""Public, though they begin with an underscore: of named tuples, and of os."""
+
+
+def touches(source: str) -> set[str]:
+    """Names that a module has no business with: private modules, and private attributes of what is not its own."""
+    found = set(re.findall(r"keras\.src\.\w+|__internal__|from tensorflow\.python|CDLL\(str", source))
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Attribute) and re.match(r"_[a-z]", node.attr):
+            owner = node.value.id if isinstance(node.value, ast.Name) else ""
+            if owner not in ("self", "cls"):
+                found.add(node.attr)
+    return found
+
+
+FLOORS = ("training", "workloads", "model_dir")
+MODULES = [p for floor in FLOORS for p in sorted((Path(trainer.__file__).parent / floor).rglob("*.py"))]
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: path.stem)
+def test_private_parts_are_touched_in_one_file(path: Path) -> None:
+    found = touches(path.read_text(encoding="utf-8")) - ALLOWED
+    assert bool(found) == (path.name == "keras_patches.py"), found
+
+
+def test_a_touch_elsewhere_is_found() -> None:
+    source = "import keras\nkeras.src.backend\nmodel._layers\nself._mine"
+    assert touches(source) == {"keras.src.backend", "_layers"}

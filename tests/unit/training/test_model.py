@@ -1,0 +1,93 @@
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.unit.training.jobs import network, setup, with_workload
+from trainer.job.errors import UserError
+from trainer.training import inputs
+from trainer.training.model import check
+from trainer.training.state import TrainState, build_state
+from trainer.training.step import make_step
+
+# TensorFlow's variables and Keras, as they are, with NumPy 2.
+pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy:DeprecationWarning")
+
+
+def test_a_model_that_is_not_built_is_refused() -> None:
+    unbuilt = with_workload(model=lambda: keras.Sequential([keras.layers.Dense(3)]))
+    with pytest.raises(
+        UserError, match=r"^workload: digits: model\(\) must give a built model; begin with keras\.Input$"
+    ):
+        build_state(unbuilt)
+
+
+def test_a_model_that_is_none_is_refused() -> None:
+    with pytest.raises(UserError, match=r"^workload: digits: model\(\) must give a Keras model, gave int$"):
+        build_state(with_workload(model=lambda: 3))
+
+
+class Lazy(keras.Model):  # type: ignore[misc]
+    """Says that it is built, and makes the variables of a layer when it is called."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.flatten, self.dense = keras.layers.Flatten(), keras.layers.Dense(10)
+
+    def build(self, shape: Any) -> None:
+        self.built = True
+
+    def call(self, x: Any) -> Any:
+        return self.dense(self.flatten(x))
+
+
+def test_a_model_that_makes_its_variables_when_it_is_called_is_refused() -> None:
+    lazy = with_workload(model=Lazy)
+    built = TrainState(lazy.workload.model(), keras.optimizers.SGD())
+    built.model.build((None, 8, 8))
+    step = tf.function(make_step(lazy, built), autograph=False)
+    with pytest.raises(
+        UserError, match=r"^workload: digits: model\(\) must give a model with all its variables; begin"
+    ):
+        step((tf.zeros([2, 8, 8]), tf.zeros([2], tf.int32)))
+
+
+def cross_entropy(y: Any, prediction: Any) -> Any:
+    return keras.losses.sparse_categorical_crossentropy(y, prediction)
+
+
+# Each: the end of a model, labels, loss, and what is told: a warning, an error, or nothing.
+FITS: list[tuple[list[Any], list[int], Any, str]] = [
+    ([keras.layers.Dense(10)], [0, 9], None, ""),
+    ([keras.layers.Dense(10, activation="softmax")], [0, 9], None, "the last layer has softmax, and the default loss"),
+    ([keras.layers.Dense(10), keras.layers.Softmax()], [0, 9], None, "the last layer has softmax"),
+    ([keras.layers.Dense(10), keras.layers.Activation("softmax")], [0, 9], None, "the last layer has softmax"),
+    ([keras.layers.Dense(10, activation="sigmoid")], [0, 9], None, "the last layer has sigmoid"),
+    ([keras.layers.Dense(10, activation="softmax")], [0, 9], cross_entropy, ""),
+    ([keras.layers.Dense(10)], [0, 10], None, "labels are 0 to 10, and the last layer has 10 units"),
+    ([keras.layers.Dense(10)], [-1, 9], None, "labels are -1 to 9, and the last layer has 10 units"),
+    ([keras.layers.Dense(10)], [-1, 10], cross_entropy, ""),
+    ([keras.layers.Dense(1)], [0, 0], None, "the model has one output, and the default loss tells classes apart"),
+    ([keras.layers.Dense(1)], [0, 1], cross_entropy, ""),
+]
+
+
+@pytest.mark.parametrize(("layers", "labels", "loss", "said"), FITS)
+def test_what_would_train_wrongly_without_an_error_is_told(
+    layers: list[Any], labels: list[int], loss: Any, said: str
+) -> None:
+    digits, source = with_workload(loss=loss), inputs.source((np.zeros((2, 8, 8)), np.array(labels)), "train")
+    try:
+        lines = check(digits, network(*layers), source)
+    except UserError as error:
+        lines = [str(error)]
+    assert len(lines) == bool(said)
+    assert all(said in line for line in lines)
+
+
+def test_a_dataset_of_batches_is_refused_by_the_models_inputs() -> None:
+    batches = tf.data.Dataset.from_tensor_slices((np.zeros((9, 8, 8)), np.zeros(9))).batch(3)
+    with pytest.raises(UserError, match=r"^workload: digits: data\(\) gives a Dataset of batches"):
+        check(setup(), network(keras.layers.Dense(10)), inputs.Source(dataset=batches))

@@ -1,0 +1,125 @@
+import os
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+
+from tests.harness import processes
+from tests.unit.training.jobs import setup
+from trainer.job.errors import UserError
+from trainer.job.load import build
+from trainer.job.tf_config import tasks_of
+from trainer.model_dir import checkpoint
+from trainer.targets.local import ports
+from trainer.training.restore import restore
+from trainer.training.state import TrainState, build_state
+from trainer.training.task import TrainingTask
+from trainer.workloads import workload
+
+# TensorFlow's variables and Keras, as they are, with NumPy 2.
+pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy:DeprecationWarning")
+
+
+def save(digits: TrainingTask, state: TrainState, step: int) -> Path:
+    meta = {"fits": digits.compatibility_key, "variables": state.description()}
+    return checkpoint.save(digits.spec.directory, step, state.values(), meta)
+
+
+def test_restore_gives_the_newest_whole_checkpoint(tmp_path: Path) -> None:
+    digits = setup(model_dir=str(tmp_path), train={"seed": 1})
+    state = build_state(digits)
+    assert restore(digits, state, 100) == (0, [])
+    saved = state.values()
+    save(digits, state, 10)
+    (save(digits, state, 20) / "variables.npz").write_bytes(b"")
+    other = build_state(setup(model_dir=str(tmp_path), train={"seed": 2}))
+    step, broken = restore(digits, other, 100)
+    assert (step, len(broken)) == (10, 1)
+    assert all((value == saved[name]).all() for name, value in other.values().items())
+
+
+def test_restore_refuses_another_model(tmp_path: Path) -> None:
+    digits = setup(model_dir=str(tmp_path))
+    save(digits, build_state(digits), 10)
+    bigger = keras.Sequential([keras.Input((8, 8), dtype="uint8"), keras.layers.Flatten(), keras.layers.Dense(10)])
+    other = replace(digits, workload=replace(digits.workload, model=lambda: bigger))
+    with pytest.raises(UserError, match=r"does not fit this spec: variable \S+: checkpoint float32\[64, 128\], model"):
+        restore(other, build_state(other), 100)
+
+
+def test_restore_refuses_a_checkpoint_past_the_end_of_the_job(tmp_path: Path) -> None:
+    """Whatever the end follows from: steps, epochs, or the default."""
+    state = build_state(setup())
+    save(setup(model_dir=str(tmp_path)), state, 1500)
+    for train, told in {
+        (): "train.steps: the checkpoint is at step 1500, this job ends at step 1000",
+        (("steps", 1499),): "train.steps: the checkpoint is at step 1500, this job ends at step 1499",
+        (("epochs", 2),): "train.epochs: 2: the checkpoint is at step 1500, this job ends at step 44",
+    }.items():
+        digits = setup(model_dir=str(tmp_path), train=dict(train))
+        total = digits.total_steps(digits.split(workload.Shard("train")))
+        with pytest.raises(UserError, match=f"its checkpoint of step 1500 does not fit this spec: {told}; undo the"):
+            restore(digits, state, total)
+    digits = setup(model_dir=str(tmp_path), train={"steps": 1500})
+    assert restore(digits, state, 1500) == (1500, [])
+
+
+def test_a_bfloat16_variable_survives_a_checkpoint(tmp_path: Path) -> None:
+    def model() -> keras.Model:
+        return keras.Sequential([keras.Input((4,)), keras.layers.Dense(3, dtype="bfloat16")])
+
+    digits = setup(model_dir=str(tmp_path), train={"optimizer": "sgd"})
+    digits = replace(digits, workload=replace(digits.workload, model=model))
+    state = build_state(digits)
+    saved = state.values()["model.000"].astype(np.float32)
+    save(digits, state, 10)
+    state.assign({name: np.zeros_like(value) for name, value in state.values().items()})
+    assert restore(digits, state, 100) == (10, [])
+    assert (state.values()["model.000"].astype(np.float32) == saved).all()
+
+
+# The chief's values for all. ------------------------------------------------------------------------
+
+TWO = build({"name": "j", "strategy": "multi_worker_mirrored", "tasks": {"worker": 2}})
+
+PROGRAM = """
+import os
+import numpy as np
+import tensorflow as tf
+from trainer.job.load import load_environment
+from trainer.job.tf_config import from_environment
+from trainer.training import restore
+
+task = from_environment(load_environment())
+strategy = tf.distribute.MultiWorkerMirroredStrategy()
+restore._BROADCAST_WORDS = 3
+rng = np.random.default_rng(task.index)
+values = {
+    "floats": rng.random((2, 5), np.float32), "step": np.array(7 + task.index, np.int64),
+    "small": rng.integers(0, 9, 3, np.uint8), "none": np.zeros([0, 4], np.float64),
+}
+shared = restore._from_chief(values, task, 60.0)
+print({name: (v.dtype.name, v.tolist()) for name, v in shared.items()}, flush=True)
+# The chief's values are on their way after its last operation: it may not end before they have arrived.
+strategy.run(lambda: tf.distribute.get_replica_context().all_reduce("SUM", tf.constant(1.0)))
+os._exit(0)  # as a child does: TensorFlow's own end waits for its peers
+"""
+
+
+def test_the_chiefs_values_reach_all_tasks_in_pieces() -> None:
+    with ports.reserve([task.name for task in tasks_of(TWO)], None) as taken:
+        tasks = tasks_of(TWO, lambda task_type, index: f"127.0.0.1:{taken[f'{task_type}:{index}']}")
+        job = {"TRAINER_JOB": TWO.model_dump_json(), "TF_CPP_MIN_LOG_LEVEL": "3"}
+        commands = [
+            ([sys.executable, "-c", PROGRAM], {**os.environ, **job, "TF_CONFIG": task.tf_config()}) for task in tasks
+        ]
+        with processes(commands) as running:
+            outputs = [process.communicate(timeout=120)[0] for process in running]
+    # What else they print are TensorFlow's complaints about who ends first.
+    chiefs, others = ([line for line in output.splitlines() if line.startswith("{'floats'")] for output in outputs)
+    assert chiefs == others
+    assert "'step': ('int64', 7)" in chiefs[0]
+    assert "'none': ('float64', [])" in chiefs[0]

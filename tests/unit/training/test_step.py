@@ -1,0 +1,106 @@
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.unit.training.jobs import batch, setup, with_workload
+from trainer.job.errors import UserError
+from trainer.training.state import build_state
+from trainer.training.step import make_step
+from trainer.training.task import TrainingTask
+from trainer.workloads import workload
+
+# TensorFlow's variables and Keras, as they are, with NumPy 2.
+pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy:DeprecationWarning")
+
+
+def test_a_step_lowers_the_loss_and_tells_loss_and_accuracy_from_before_it() -> None:
+    digits = setup(train={"optimizer": "sgd", "learning_rate": 0.1})
+    state = build_state(digits)
+    x, y = batch()
+    expected = keras.losses.sparse_categorical_crossentropy(y, state.model(x), from_logits=True).numpy().mean()
+    right = float((state.model(x).numpy().argmax(1) == y.numpy()).mean())
+    step = tf.function(make_step(digits, state))
+    loss, accuracy = step((x, y))[1].numpy()
+    assert (loss, accuracy) == (pytest.approx(expected, rel=1e-4), pytest.approx(right))
+    assert float(step((x, y))[1][0]) < loss
+    assert int(state.optimizer.iterations) == 2
+
+
+def test_gradients_of_two_replicas_add_up_to_those_of_one_of_twice_the_size() -> None:
+    def change(digits: TrainingTask, replicas: int, *parts: tuple[Any, Any]) -> Any:
+        total: Any = 0
+        for part in parts:
+            state = build_state(digits)
+            before = state.values()["model.000"]
+            make_step(digits, state)(part)
+            total += state.values()["model.000"] - before
+        return total
+
+    train = {"optimizer": "sgd", "learning_rate": 0.1, "global_batch_size": 64}
+    one = change(setup(train=train), 1, batch(0, 64))
+    two = change(setup({"worker": 2}, train=train), 2, batch(0, 32), batch(32, 32))
+    assert np.abs(one).max() > 1e-4
+    np.testing.assert_allclose(two, one, atol=1e-6)
+
+
+def test_losses_of_the_model_are_part_of_the_step() -> None:
+    def model() -> keras.Model:
+        regulariser = keras.regularizers.L2(1.0)
+        return keras.Sequential([keras.Input((4,)), keras.layers.Dense(1, kernel_regularizer=regulariser)])
+
+    squared = with_workload(model=model, loss=lambda y, prediction: 0.0 * prediction[:, 0], metrics={})
+    state = build_state(squared)
+    _, (loss,) = make_step(squared, state)((tf.ones([64, 4]), tf.zeros([64])))
+    assert float(loss) == pytest.approx(float(np.square(state.values()["model.000"]).sum()), abs=0.05)
+    assert float(loss) > 0
+
+
+def test_a_loss_must_be_one_value_per_example() -> None:
+    scalar = with_workload(loss=lambda y, prediction: tf.reduce_mean(prediction))
+    step = tf.function(make_step(scalar, build_state(scalar)))
+    with pytest.raises(Exception, match="it gave a scalar") as caught:
+        step(batch())
+    error = workload.original(caught.value)
+    assert isinstance(error, UserError)
+    assert str(error).startswith(
+        "workload: loss(y, prediction) must give one value per example, shape [64]; it gave a scalar, where y is [64], "
+        "the prediction [64, 10]; give y and the prediction the same shape"
+    )
+
+
+FILE = """import keras, tensorflow as tf
+DATASET = "digits"
+def model():
+    return keras.Sequential([keras.Input((8, 8), dtype="uint8"), keras.layers.Flatten(), keras.layers.Dense(10)])
+def loss(y, prediction):
+    bigger = prediction + 1.0
+    prediction = tf.where(tf.size(y) > 3, bigger, prediction)
+    return {}
+"""
+THEIRS = [
+    ("tf.zeros([64]) + nope", "NameError: name 'nope' is not defined"),
+    ("{'a': 1}['b']", "KeyError: 'b'"),
+    ("keras.losses.nope(y)", "AttributeError: module 'keras.losses' has no attribute 'nope'"),
+    ("prediction + tf.ones([7, 7])", "ValueError: Dimensions must be equal, but are 64 and 7"),
+    ("0.0 if y[0] > 3 else 1.0", "OperatorNotAllowedInGraphError: Using a symbolic `tf.Tensor` as a Python `bool`"),
+]
+
+
+@pytest.mark.parametrize(("wrong", "told"), THEIRS)
+def test_an_error_in_a_users_loss_is_told_with_its_line_though_autograph_is_around_it(
+    tmp_path: Path, wrong: str, told: str
+) -> None:
+    file = tmp_path / "job.py"
+    file.write_text(FILE.format(wrong))
+    theirs = setup(workload=str(file))
+    step = make_step(theirs, build_state(theirs))
+    call = tf.function(lambda batch: tf.distribute.get_strategy().run(step, (batch,)))
+    with pytest.raises(Exception) as caught:  # noqa: PT011 (whichever AutoGraph makes of it)
+        call(batch())
+    error = workload.original(caught.value)
+    assert isinstance(error, UserError)
+    assert str(error).startswith(f"workload: {file}:8: {told}")

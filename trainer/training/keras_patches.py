@@ -1,0 +1,183 @@
+"""Every private part of Keras and TensorFlow that trainer uses: the page to open at an upgrade.
+
+Each function names the versions it was read in, the source, the reason, and the test that fails when an upgrade
+changes what it relies on. Keras is 3.15.1, or 3.12.4 under Python 3.10; TensorFlow is 2.21. One touch is elsewhere,
+on a lower floor: what AutoGraph notes on an exception (`ag_error_metadata`, workloads/workload.py).
+
+Libraries are imported within functions: a server's process has the C library only (tf_server.py).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+import sys
+import types
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from trainer.job.errors import UserError
+from trainer.workloads.types import Model, Optimizer, Tensor, Variable
+
+AddUp = Callable[[Iterable[tuple[Tensor, Variable]]], list[tuple[Tensor, Variable]]]
+"""From (gradient, variable) of one replica to (sum over replicas, variable)."""
+
+# Keras. -------------------------------------------------------------------------------------------
+
+
+def make_counters_atomic() -> None:
+    """Replaces `Variable.assign_add` of the TensorFlow backend (keras/src/backend/tensorflow/core.py) by TensorFlow's.
+
+    Keras' `iterations.assign_add(1)` reads, adds and writes (keras/src/backend/common/variables.py, keras#18668): two
+    workers lose counts. AssignAddVariableOp is atomic on the ps.
+    Tests: test_a_patched_keras_counter_is_one_atomic_operation, test_a_patched_optimizer_counts_its_steps_by_it.
+    """
+    import keras
+    import tensorflow as tf
+
+    def assign_add(self: Variable, value: Tensor) -> Tensor:
+        return self._value.assign_add(tf.cast(value, self._value.dtype))
+
+    keras.src.backend.tensorflow.core.Variable.assign_add = assign_add
+
+
+def replace_gradient_sum(optimizer: Optimizer, replacement: Callable[[AddUp], AddUp]) -> AddUp:
+    """Replaces the sum of gradients over replicas, which an optimizer takes first in `apply`; gives Keras' own.
+
+    That is `TFOptimizer._all_reduce_sum_gradients` (keras/src/backend/tensorflow/optimizer.py). There is no public way
+    to add up in another type (gradients.py), or before the decision on an overflow (loss_scale.py).
+    Test: test_an_optimizer_adds_up_gradients_by_the_method_that_is_replaced.
+
+    Args:
+        replacement: from Keras' function to the one that takes its place.
+    """
+    own: AddUp = optimizer._all_reduce_sum_gradients
+    optimizer._all_reduce_sum_gradients = replacement(own)
+    return own
+
+
+def adam_slots(optimizer: Optimizer, variable: Variable) -> tuple[Variable, Variable]:
+    """Adam's momentum and velocity of a variable (keras/src/optimizers/adam.py), for one fused update (adam.py).
+
+    Test: tests/unit/training/test_adam.py, which compares with Keras' own update.
+    """
+    index = optimizer._get_variable_index(variable)
+    return optimizer._momentums[index], optimizer._velocities[index]
+
+
+def created_as_not_trainable(model: Model) -> Iterator[Variable]:
+    """Variables of all layers that were created as not trainable (keras/src/layers/layer.py).
+
+    The public `non_trainable_variables` also has the weights of a frozen layer, which no layer updates by itself.
+    Test: tests/unit/training/test_layer_state.py.
+    """
+    for layer in model._flatten_layers():
+        yield from layer._non_trainable_variables
+
+
+def layer_of(output: Tensor) -> Any:
+    """The layer that gives a symbolic tensor, or None (keras/src/backend/common/keras_tensor.py).
+
+    Test: test_what_would_train_wrongly_without_an_error_is_told.
+    """
+    return getattr(getattr(output, "_keras_history", None), "operation", None)
+
+
+# TensorFlow in Python. ----------------------------------------------------------------------------
+
+
+def replicas_decide_by_themselves() -> bool:
+    """Whether a condition may stand around a replica's update, as Keras' own LossScaleOptimizer asks
+    (`strategy_supports_no_merge_call`, tensorflow/python/distribute/distribute_lib.py).
+
+    Test: test_only_some_strategies_merge_replicas_within_an_update.
+    """
+    import tensorflow as tf
+
+    return bool(tf.__internal__.distribute.strategy_supports_no_merge_call())
+
+
+def use_cpu_devices(count: int) -> None:
+    """Has MultiWorkerMirroredStrategy use this many logical CPUs of a task.
+
+    It takes all GPUs, but of CPUs the first only, and no public option changes that
+    (`CollectiveAllReduceExtended._initialize_local_devices`,
+    tensorflow/python/distribute/collective_all_reduce_strategy.py).
+    Test: test_multi_worker_mirrored_has_a_replica_for_each_device_of_a_task.
+    """
+    from tensorflow.python.distribute import collective_all_reduce_strategy
+
+    def local_devices(_: Any, __: Any, worker_device: str) -> tuple[tuple[str, ...], str]:
+        return tuple(f"{worker_device}/device:CPU:{i}" for i in range(count)), "CPU"
+
+    collective_all_reduce_strategy.CollectiveAllReduceExtended._initialize_local_devices = local_devices
+
+
+def start_collectives_without_the_gil() -> None:
+    """Replaces the binding of TFE_EnableCollectiveOps, which starts the server and waits for the peers.
+
+    TensorFlow's own holds the GIL meanwhile (tensorflow/python/tfe_wrapper.cc), so that no thread could close the port
+    to other machines (loopback.py). Its caller is tensorflow/python/eager/context.py.
+    Tests: test_the_caller_looks_the_binding_up_by_its_name; tests/local/test_loopback.py.
+    """
+    from tensorflow.python import pywrap_tfe
+
+    pywrap_tfe.TFE_EnableCollectiveOps = _enable_collectives
+
+
+def _enable_collectives(context: Any, definition: bytes) -> None:
+    import tensorflow as tf
+
+    framework, library = c_libraries()
+    pointer = ctypes.pythonapi.PyCapsule_GetPointer
+    pointer.argtypes, pointer.restype = [ctypes.py_object, ctypes.c_char_p], ctypes.c_void_p
+    enable = library.TFE_EnableCollectiveOps
+    enable.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t, ctypes.c_void_p]
+    enable.restype = None
+    status = framework.TF_NewStatus()
+    enable(pointer(context, None), definition, len(definition), status)
+    if code := framework.TF_GetCode(status):
+        message = framework.TF_Message(status).decode(errors="replace")
+        raise tf.compat.v1.errors.exception_type_from_error_code(code)(None, None, message)
+
+
+# TensorFlow's libraries. --------------------------------------------------------------------------
+
+
+def c_libraries() -> tuple[ctypes.CDLL, ctypes.CDLL]:
+    """TensorFlow's C API (tensorflow/c/c_api.h), which is in two libraries of the wheel; the first has TF_Status.
+
+    Test: tests/unit/training/loops/test_tf_server.py.
+
+    Raises:
+        UserError: TensorFlow is not installed.
+    """
+    package = _package_folder()
+    framework = ctypes.CDLL(str(package / "libtensorflow_framework.so.2"), ctypes.RTLD_GLOBAL)
+    framework.TF_NewStatus.restype = ctypes.c_void_p
+    framework.TF_GetCode.argtypes = [ctypes.c_void_p]
+    framework.TF_Message.argtypes, framework.TF_Message.restype = [ctypes.c_void_p], ctypes.c_char_p
+    return framework, ctypes.CDLL(str(package / "libtensorflow_cc.so.2"), ctypes.RTLD_GLOBAL)
+
+
+def new_server_definition(**fields: Any) -> Any:
+    """A ServerDef (tensorflow/core/protobuf/tensorflow_server.proto), without an import of tensorflow/__init__.py.
+
+    A bare module with TensorFlow's path lets its protocol buffers be imported: 0.4 s instead of 4.
+    Test: tests/unit/training/loops/test_tf_server.py.
+    """
+    if "tensorflow" not in sys.modules:
+        folder = _package_folder()  # before the bare module hides it
+        sys.modules["tensorflow"] = bare = types.ModuleType("tensorflow")
+        bare.__path__ = [str(folder)]
+    from tensorflow.core.protobuf import tensorflow_server_pb2
+
+    return tensorflow_server_pb2.ServerDef(**fields)
+
+
+def _package_folder() -> Path:
+    found = importlib.util.find_spec("tensorflow")
+    if found is None or not found.submodule_search_locations:
+        raise UserError("TensorFlow is not installed; install trainer[cpu] or trainer[cuda]")
+    return Path(next(iter(found.submodule_search_locations)))

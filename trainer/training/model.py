@@ -1,0 +1,99 @@
+"""A workload's model: built, checked against its data and loss, and called."""
+
+from __future__ import annotations
+
+import keras
+import tensorflow as tf
+
+from trainer.job.errors import UserError
+from trainer.training import inputs
+from trainer.training.keras_patches import layer_of
+from trainer.training.task import TrainingTask
+from trainer.training.user_code import calling
+from trainer.workloads.types import Model, Tensor
+
+
+def build_model(job: TrainingTask) -> Model:
+    """A new model of the workload, whole."""
+    with calling(job.workload.name, "model()"):
+        model = job.workload.model()
+    what = f"workload: {job.workload.name}: model() must give"
+    if not isinstance(model, (keras.Model, tf.keras.Model)):
+        raise UserError(f"{what} a Keras model, gave {type(model).__name__}")
+    if not model.built:
+        raise UserError(f"{what} a built model; begin with keras.Input")
+    return model
+
+
+def check(job: TrainingTask, model: Model, source: inputs.Source) -> list[str]:
+    """Looks whether data, model and loss fit, for what would train wrongly without an error: gives warnings.
+
+    Raises:
+        UserError: a Dataset of batches, or labels that the default loss cannot take.
+    """
+    name = job.workload.name
+    inputs.require_examples(source, getattr(model, "inputs", None) or [], name)
+    if job.workload.loss is not None or job.spec.api_traits.uses_fit:
+        return []
+    outputs = getattr(model, "outputs", None) or []
+    if len(outputs) != 1:
+        return []
+    units = outputs[0].shape[-1]
+    if units == 1:
+        raise UserError(
+            f"workload: {name}: the model has one output, and the default loss tells classes apart; give loss()"
+        )
+    if source.arrays is not None and tf.is_tensor(labels := source.arrays[1]) and labels.dtype.is_integer and units:
+        # On a GPU the loss of such a label is NaN, and no error.
+        least, most = int(tf.reduce_min(labels)), int(tf.reduce_max(labels))
+        if least < 0 or most >= units:
+            raise UserError(
+                f"workload: {name}: data(): labels are {least} to {most}, and the last layer has {units} units; the "
+                f"default loss takes 0 to {units - 1}: give it more units, or other labels, or give loss()"
+            )
+    activation = _last_activation(outputs[0])
+    if activation in ("softmax", "sigmoid"):
+        return [
+            f"warning: workload: {name}: the last layer has {activation}, and the default loss expects logits; take "
+            "the activation away, or give loss()"
+        ]
+    return []
+
+
+def _last_activation(output: Tensor) -> str | None:
+    """Of the layer that gives the model's output, by name; an activation may be a layer of its own."""
+    layer = layer_of(output)
+    if type(layer).__name__ == "Softmax":
+        return "softmax"
+    return getattr(getattr(layer, "activation", None), "__name__", None)
+
+
+def predict(job: TrainingTask, model: Model, x: Tensor, *, training: bool) -> Tensor:
+    """What the model makes of a batch.
+
+    Raises:
+        UserError: it fails, or it makes variables only now: none of them would be trained.
+    """
+    count, name = len(model.variables), job.workload.name
+    try:
+        with calling(name, "model(x)", x=x):
+            return model(x, training=training)
+    finally:
+        if len(model.variables) != count:
+            raise UserError(
+                f"workload: {name}: model() must give a model with all its variables; begin with keras.Input, or let "
+                "model() call it once, on zeros of an example's shape behind a first dimension of 1"
+            )
+
+
+def require_aggregation(job: TrainingTask, model: Model) -> None:
+    # Keras 3's random seeds and moving statistics; TensorFlow says so within the first step (ps_values.py).
+    spec = job.spec
+    if not spec.traits.shares_variables or (replicas := job.replicas) == 1:
+        return
+    lonely = [v.path for v in model.non_trainable_variables if v.aggregation in (None, "none")]
+    if lonely:
+        raise UserError(
+            f"workload: {spec.workload}: {lonely[0]}: {replicas} devices cannot share a variable that a layer updates "
+            "by itself (Dropout, BatchNormalization) under central_storage; use mirrored, or one device"
+        )

@@ -1,0 +1,100 @@
+"""A job resumes: the newest checkpoint becomes its first values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+
+from trainer.job.tf_config import Task
+from trainer.model_dir import checkpoint
+from trainer.training.channel import Channel
+from trainer.training.state import TrainState
+from trainer.training.task import TrainingTask
+from trainer.workloads.types import Strategy
+
+Words = npt.NDArray[np.int32]
+
+_BROADCAST_KEY = 2**30
+"""Apart from the keys of TensorFlow's own collectives, which count up from 1 (cross_device_utils.py)."""
+_BROADCAST_WORDS = 2**26
+"""In one message, of 4 bytes each: gRPC takes 2 GB at most."""
+
+
+def newest_values(job: TrainingTask, state: TrainState, total: int) -> tuple[int, checkpoint.Values | None, list[str]]:
+    """Step and values of the newest whole checkpoint, in the order of `state.variables`; `total` is the step at
+    which the job ends.
+
+    Returns:
+        (0, None) if there is none; and a line for each damaged one that was passed over.
+
+    Raises:
+        UserError: it does not fit the spec or the model, or is past the job's end; the difference is named.
+    """
+    directory = job.spec.directory
+    found, broken = checkpoint.latest(directory)
+    if found is None:
+        return 0, None, broken
+    if different := checkpoint.differences(found.meta, job.spec, job.compatibility_key, state.description(), total):
+        raise checkpoint.refusal(found.meta, directory, different)
+    values = checkpoint.read(found)
+    return found.step, {name: values[name] for name, _ in state.variables}, broken
+
+
+def restore(job: TrainingTask, state: TrainState, total: int) -> tuple[int, list[str]]:
+    """Loads the newest whole checkpoint into the variables; gives what `newest_values` says of it."""
+    step, values, broken = newest_values(job, state, total)
+    if values is not None:
+        state.assign(values)
+    return step, broken
+
+
+def restore_everywhere(strategy: Strategy, job: TrainingTask, state: TrainState, total: int, channel: Channel) -> int:
+    """The chief reads the checkpoint; step and values reach the others through the cluster."""
+    values, step = None, 0
+    if job.task.is_chief:
+        step, values, broken = newest_values(job, state, total)
+        for line in broken:
+            channel.tell("line", text=line)
+    shared = values or state.values()
+    if len(job.task.members()) > 1:
+        everything = {"step": np.array(step, np.int64), **shared}
+        shared = _from_chief(everything, job.task, job.spec.deadlines.progress)
+        step = int(shared.pop("step"))
+    with strategy.scope():
+        state.assign(shared)
+    return step
+
+
+def _from_chief(values: checkpoint.Values, task: Task, seconds: float) -> checkpoint.Values:
+    """The chief's values, on every task: the bits of all of them one after the other, in few broadcasts."""
+    raw = b"".join(v.tobytes() for v in values.values())
+    bits = np.frombuffer(raw + bytes(-len(raw) % 4), np.int32)
+    pieces = [_broadcast(piece, i, task, seconds) for i, piece in enumerate(_cut(bits))]
+    shared, offset, result = np.concatenate(pieces), 0, {}
+    for name, v in values.items():
+        result[name] = np.frombuffer(shared, v.dtype, v.size, offset).reshape(v.shape)
+        offset += v.nbytes
+    return result
+
+
+def _cut(bits: Words) -> list[Words]:
+    return np.array_split(bits, range(_BROADCAST_WORDS, len(bits), _BROADCAST_WORDS))
+
+
+def _broadcast(bits: Words, number: int, task: Task, seconds: float) -> Words:
+    common: dict[str, Any] = {
+        "group_size": len(task.members()),
+        "group_key": _BROADCAST_KEY,
+        "instance_key": _BROADCAST_KEY + number,
+        "shape": bits.shape,
+        "timeout_seconds": seconds,
+    }
+    with tf.device("CPU:0"):
+        if task.is_chief:
+            received = tf.raw_ops.CollectiveBcastSend(input=bits, **common)
+        else:
+            received = tf.raw_ops.CollectiveBcastRecv(T=tf.int32, **common)
+    return np.asarray(received)

@@ -1,0 +1,65 @@
+"""What a job trains: the variables of a model and its optimizer, and how both are made."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import keras
+import numpy as np
+
+from trainer.model_dir import checkpoint
+from trainer.training import gradients
+from trainer.training.adam import Adam
+from trainer.training.loss_scale import LossScale
+from trainer.training.model import build_model, require_aggregation
+from trainer.training.task import TrainingTask
+from trainer.workloads.types import Model, Optimizer, Variable
+
+OPTIMIZERS = {"adam": Adam, "sgd": keras.optimizers.SGD,
+              "rmsprop": keras.optimizers.RMSprop, "adagrad": keras.optimizers.Adagrad}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class TrainState:
+    """A built model and its optimizer, of Keras 3 or of tf_keras."""
+
+    model: Model
+    optimizer: Optimizer
+
+    @property
+    def variables(self) -> list[tuple[str, Variable]]:
+        """Everything a checkpoint holds, named by position: Keras' own names count up with each model built."""
+        parts = {"model": self.model.variables, "optimizer": self.optimizer.variables}
+        return [(f"{part}.{i:03d}", v) for part, variables in parts.items() for i, v in enumerate(variables)]
+
+    def description(self) -> dict[str, dict[str, Any]]:
+        def described(v: Variable) -> dict[str, Any]:
+            dtype = keras.backend.standardize_dtype(v.dtype)
+            return {"path": getattr(v, "path", v.name), "shape": list(v.shape), "dtype": dtype}
+
+        return {name: described(v) for name, v in self.variables}
+
+    def values(self) -> checkpoint.Values:
+        """Copies: a CPU variable's .numpy() may be a view that the next step changes."""
+        tensors = {name: v.value if isinstance(v, keras.Variable) else v.read_value() for name, v in self.variables}
+        return {name: np.array(tensor) for name, tensor in tensors.items()}
+
+    def assign(self, values: checkpoint.Values) -> None:
+        for name, v in self.variables:
+            v.assign(values[name])
+
+
+def build_state(job: TrainingTask) -> TrainState:
+    """Model and optimizer, to be called inside the strategy's scope: Keras stores the strategy then."""
+    spec = job.spec
+    keras.utils.set_random_seed(spec.train.seed)
+    model = build_model(job)
+    require_aggregation(job, model)
+    optimizer = OPTIMIZERS[spec.train.optimizer](job.learning_rate)
+    if spec.communication.gradients == "bfloat16":
+        gradients.compress(optimizer)
+    if spec.train.mixed_precision == "float16":
+        optimizer = LossScale(optimizer)
+    optimizer.build(model.trainable_variables)
+    return TrainState(model, optimizer)
