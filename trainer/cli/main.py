@@ -68,7 +68,7 @@ def _parser() -> argparse.ArgumentParser:
 
     check = commands.add_parser("check", help="show tasks, addresses, derived numbers and each TF_CONFIG of a spec")
     _add_spec(check)
-    check.add_argument("--target", choices=TARGETS, help="refuse as well what this target would refuse")
+    check.add_argument("--target", choices=TARGETS, help="check the limits of this target too")
     check.set_defaults(run=_check)
 
     local = commands.add_parser("local", help="run the whole cluster as processes on this machine")
@@ -79,9 +79,7 @@ def _parser() -> argparse.ArgumentParser:
     local.add_argument("--plain", action="store_true", help="prefixed lines instead of a live view")
     local.set_defaults(run=_local)
 
-    render = commands.add_parser(
-        "render", help="print what a target runs: a docker-compose file, or Kubernetes manifests"
-    )
+    render = commands.add_parser("render", help="print the files that a target runs, such as manifests")
     render.add_argument("target", choices=TARGETS)
     render.add_argument(
         "specs", metavar="[PROFILE=]SPEC", nargs="+", help="job specs (YAML); several need a profile each"
@@ -90,26 +88,9 @@ def _parser() -> argparse.ArgumentParser:
     render.set_defaults(run=_on_target, command="render")
 
     _add_deployed(commands)
+    _add_files(commands)
 
-    result = commands.add_parser("result", help="print the result in a task's container, or of a spec's model_dir")
-    result.add_argument("spec", metavar="SPEC", nargs="?", help="a job spec (YAML); default that of the environment")
-    _add_set(result)
-    result.set_defaults(run=_result)
-
-    imported = commands.add_parser(
-        "import", help="print the job spec of a Kubeflow TFJob; what has no place in it is told"
-    )
-    imported.add_argument("file", metavar="TFJOB", help="a TFJob of kubeflow.org/v1 (YAML)")
-    imported.set_defaults(run=_import)
-
-    schema = commands.add_parser("schema", help="print the JSON Schema of a spec, for editors")
-    schema.set_defaults(run=_schema)
-
-    secret = commands.add_parser("secret", help="write a random secret for a job's tasks into FILE, unless it has one")
-    secret.add_argument("file", metavar="FILE", help="read by the tasks: TRAINER_SECRET_FILE")
-    secret.set_defaults(run=_secret)
-
-    task = commands.add_parser("task", help="run one task; reads TF_CONFIG and the job from its environment")
+    task = commands.add_parser("task", help="run one task; TF_CONFIG and the job come from the environment")
     task.set_defaults(run=_task)
     return parser
 
@@ -117,31 +98,53 @@ def _parser() -> argparse.ArgumentParser:
 def _add_deployed(commands: Any) -> None:
     for name, text in (
         ("submit", "start a job on a cluster and return"),
-        ("status", "show a job's tasks and where it is; exit code 0, or that of a failed job"),
-        ("logs", "print what a job's tasks have printed, in the order of time"),
+        ("status", "show the phase and the tasks of a job; exit code 0, or that of a failed job"),
+        ("logs", "print the output of a job's tasks, in order of time"),
         ("delete", "stop and remove a job; its volume stays"),
     ):
         command = commands.add_parser(name, help=text)
         command.set_defaults(run=_on_target, command=name)
         command.add_argument("--target", choices=TARGETS, default=next(iter(TARGETS)), help="where it runs")
-        command.add_argument("--namespace", metavar="NS", help="of Kubernetes; default that of the kubectl context")
+        command.add_argument(
+            "--namespace", metavar="NS", help="of a target that has namespaces; default: that of its context"
+        )
         _add_set(command)
         if name == "submit":
             command.add_argument("spec", metavar="JOB", help="a job spec (YAML)")
-            command.add_argument("--dry-run", action="store_true", help="let the cluster check all, change nothing")
+            command.add_argument("--dry-run", action="store_true", help="ask the target, and change nothing")
         else:
             optional = {"nargs": "?"} if name == "status" else {}
             command.add_argument(
-                "spec", metavar="JOB", help="a job spec (YAML); for Kubernetes, the name of a job will do", **optional
+                "spec", metavar="JOB", help="a job spec (YAML), or a name where the target keeps names", **optional
             )
         if name == "status":
-            command.add_argument("--watch", action="store_true", help="again and again, until the job is over")
+            command.add_argument("--watch", action="store_true", help="repeat until the job is over")
             command.add_argument("-o", "--output", choices=["text", "json"], default="text", help="json: for programs")
         elif name == "logs":
-            command.add_argument("--task", metavar="TYPE:INDEX", help="only this one, such as worker:1")
-            command.add_argument("--follow", action="store_true", help="until the job ends")
+            command.add_argument("--task", metavar="TYPE:INDEX", help="only this task, such as worker:1")
+            command.add_argument("--follow", action="store_true", help="continue until the job ends")
         elif name == "delete":
             command.add_argument("--volumes", action="store_true", help="the volume too, with checkpoints and model")
+
+
+def _add_files(commands: Any) -> None:
+    result = commands.add_parser("result", help="print the result of a job from its model_dir")
+    result.add_argument("spec", metavar="SPEC", nargs="?", help="a job spec (YAML); default: the job of this container")
+    _add_set(result)
+    result.set_defaults(run=_result)
+
+    imported = commands.add_parser(
+        "import", help="convert a Kubeflow TFJob to a job spec; warn about what has no counterpart"
+    )
+    imported.add_argument("file", metavar="TFJOB", help="a TFJob of kubeflow.org/v1 (YAML)")
+    imported.set_defaults(run=_import)
+
+    schema = commands.add_parser("schema", help="print the JSON Schema of a spec, for editors")
+    schema.set_defaults(run=_schema)
+
+    secret = commands.add_parser("secret", help="write a random secret for a job's tasks to FILE, unless it has one")
+    secret.add_argument("file", metavar="FILE", help="the file that TRAINER_SECRET_FILE names to the tasks")
+    secret.set_defaults(run=_secret)
 
 
 def _add_spec(parser: argparse.ArgumentParser) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ from trainer.job.load import load_file
 from trainer.targets import base
 from trainer.targets.base import Job, JobStatus, Submitted, TaskStatus
 
+ROOT = Path(__file__).parents[3]
 SPEC = """
 name: j
 strategy: multi_worker_mirrored
@@ -75,6 +78,19 @@ def test_every_command_reaches_a_target_that_only_the_registry_knows(
     assert capsys.readouterr().out == "chief:0     | step 1\nevaluator:0 | scored | 1\n"
     assert trainer("delete", spec, *on, *SETS, "--volumes") == [("delete", named, True)]
     assert capsys.readouterr().out == "other: deleted\n"
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "trainer/cli").glob("*.py")), ids=lambda path: path.name)
+def test_the_command_line_names_no_target(path: Path) -> None:
+    names = set(base.TARGETS) - {"fake"}
+    assert not [name for name in names if name in path.read_text().lower()]
+
+
+def test_a_target_is_imported_when_it_is_wanted(spec: str) -> None:
+    registry = "import sys; from trainer.targets import base; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", registry], cwd=ROOT, capture_output=True, text=True, check=True)
+    loaded = set(done.stdout.split())
+    assert not loaded & {"pydantic", "asyncio", *(entry.path.partition(":")[0] for entry in base.TARGETS.values())}
 
 
 def test_what_a_target_refuses_ends_check(spec: str, capsys: pytest.CaptureFixture[str]) -> None:
