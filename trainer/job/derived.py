@@ -1,4 +1,4 @@
-"""Numbers that follow from a spec and the counts of its tasks."""
+"""Numbers and predicates that follow from a spec, its traits and the counts of its tasks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _BYTES = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "Ki": 2**10, "
 
 
 def batch_rule(spec: JobSpec, counts: dict[TaskType, int]) -> str | None:
-    """The rule that the global batch size breaks in a cluster of these counts, if it does."""
+    """The rule that the global batch size breaks in a cluster of these counts, or None."""
     batch, replicas = spec.train.global_batch_size, replicas_in_sync(spec, counts)
     if batch is None or batch % replicas == 0:
         return None
@@ -24,7 +24,7 @@ def batch_rule(spec: JobSpec, counts: dict[TaskType, int]) -> str | None:
 
 
 def rate_rule(spec: JobSpec, counts: dict[TaskType, int]) -> str | None:
-    """Why a table of learning rates has none for these counts, if that is so."""
+    """The rule that the table of learning rates breaks in a cluster of these counts, or None."""
     rates, (batch, _) = spec.train.learning_rates, batch_sizes(spec, counts)
     if rates is None or batch in rates:
         return None
@@ -32,7 +32,7 @@ def rate_rule(spec: JobSpec, counts: dict[TaskType, int]) -> str | None:
 
 
 def replicas_in_sync(spec: JobSpec, counts: dict[TaskType, int]) -> int:
-    """Model copies whose gradients make one step (`num_replicas_in_sync`), for a cluster of these counts."""
+    """Replicas whose gradients make one step (`num_replicas_in_sync`), in a cluster of these counts."""
     if spec.traits.replicas == "one":
         return 1
     if spec.traits.replicas == "cores":
@@ -44,7 +44,7 @@ def replicas_in_sync(spec: JobSpec, counts: dict[TaskType, int]) -> int:
 
 
 def computing_tasks(spec: JobSpec, counts: Mapping[TaskType, int]) -> int:
-    """Tasks that compute while the job trains: the workers, and a chief that is no coordinator."""
+    """Tasks that compute during the training: the workers, and a chief that is not a coordinator."""
     return counts.get("worker", 0) + (0 if spec.traits.coordinated else counts.get("chief", 0))
 
 
@@ -58,7 +58,7 @@ def batch_sizes(spec: JobSpec, counts: dict[TaskType, int]) -> tuple[int, int]:
 
 
 def is_server(spec: JobSpec, task_type: str) -> bool:
-    """Whether such a task only serves graphs that its chief sends: no TensorFlow in Python is needed."""
+    """Whether such a task only serves graphs that its chief sends, and so needs no TensorFlow in Python."""
     return task_type in spec.traits.servers
 
 

@@ -32,4 +32,5 @@ def describe(models: Mapping[str, dict[str, Any]], home: ModuleType) -> None:
         for model in [models[name] for name in (each.name, *heirs) if name in models]:
             for field, text in itertools.pairwise(each.body):
                 if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr):
-                    model["properties"][ast.unparse(field.target)]["description"] = ast.literal_eval(text.value)
+                    about = " ".join(ast.literal_eval(text.value).split())
+                    model["properties"][ast.unparse(field.target)]["description"] = about
