@@ -55,7 +55,7 @@ test: setup ## unit, golden and local-cluster tests
 	$(BIN)/pytest -n 2 tests/local
 
 .PHONY: support-table
-support-table: setup ## run every API under every strategy, and write the README's table of it
+support-table: setup ## run every API under every strategy, and write the table of it in docs/models.md
 	$(BIN)/python -m tests.local.support
 
 .PHONY: soak
@@ -66,7 +66,7 @@ soak: setup ## random jobs under random faults for minutes, judged by what they 
 test-all: lint test-locks test demo test-compose test-kind soak bench-smoke ## everything that this machine can check
 
 .PHONY: bench
-bench: setup $(PEERS_STAMP) ## measure throughput, costs and growth beside torch, tf_keras and the classic ways; writes README
+bench: setup $(PEERS_STAMP) ## measure throughput, costs and growth beside torch, tf_keras and the classic ways; writes docs/benchmarks.md
 	$(BIN)/python -m tests.bench
 
 # Five gigabytes: torch's wheel for Linux brings CUDA, whether there is a GPU or not.
@@ -175,7 +175,16 @@ test-locks: setup ## the package index has a wheel of each locked package for Li
 golden: setup ## rewrite the expected texts of tests/golden; read the diff before you commit
 	$(BIN)/pytest tests/golden --update-golden
 
+# mkdocs-material announces its own future at each build.
+.PHONY: docs
+docs: setup ## build the documentation in site/; a broken link is an error
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
+
+.PHONY: picture
+picture: setup ## renew docs/table.svg, the live table of a real job
+	$(BIN)/python -m tests.local.picture
+
 .PHONY: clean
 clean: ## remove .venv, .venv-peers and all caches; what was trained, in runs/, stays
-	rm -rf $(VENV) .venv-peers build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .venv-peers build dist site *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

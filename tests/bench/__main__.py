@@ -2,8 +2,8 @@
 
     python -m tests.bench [PART ...] [--turns N] [--smoke]      parts: throughput, costs, growth, gpu
 
-Writes tests/bench/results/PART-INSTRUCTIONS.json, growth.png and the README's tables: a ratio depends on the CPU, so
-the last result of each kind of CPU is kept. With --smoke each runs once, small, and nothing is written.
+Writes tests/bench/results/PART-INSTRUCTIONS.json, docs/growth.png and the tables of docs/benchmarks.md: a ratio depends
+on the CPU, so the last result of each kind of CPU is kept. With --smoke each runs once, small, and nothing is written.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 from tests.bench import costs, gpu, growth, run, throughput
 
 RESULTS = Path(__file__).parent / "results"
-README = run.ROOT / "README.md"
+PAGE = run.ROOT / "docs" / "benchmarks.md"
 BEGIN, END = "<!-- `make bench` writes from here -->", "<!-- to here: bench -->"
 PARTS: dict[str, tuple[Callable[[int, bool], Any], Callable[[Any], list[str]]]] = {
     "throughput": (throughput.measure, throughput.table),
@@ -49,10 +49,10 @@ def main() -> None:
         if figures and not arguments.smoke:
             _write(part, figures)
     if not arguments.smoke:
-        write_readme()
+        write_page()
 
 
-def write_readme() -> None:
+def write_page() -> None:
     """The tables of all results that there are, each with the machine that it comes from."""
     lines = [BEGIN]
     for part, (_, table) in PARTS.items():
@@ -62,10 +62,10 @@ def write_readme() -> None:
             machine = f"{on['cpu']} ({', '.join(on['instructions'])}), {on['cores']} cores, {on['date']}"
             lines += ["", f"{part.capitalize()} on {machine}:", "", *table(result["figures"])]
     subprocess.run([throughput.PEERS_PYTHON, Path(__file__).parent / "plot.py"], check=True)
-    lines += ["", "![examples/s by number of workers](tests/bench/results/growth.png)"]
-    text = README.read_text()
+    lines += ["", "![examples/s by number of workers](growth.png)"]
+    text = PAGE.read_text()
     before, rest = text.split(BEGIN)
-    README.write_text(before + "\n".join([*lines, "", END]) + rest.split(END)[1])
+    PAGE.write_text(before + "\n".join([*lines, "", END]) + rest.split(END)[1])
 
 
 def _write(part: str, figures: Any) -> None:

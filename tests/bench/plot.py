@@ -1,5 +1,5 @@
-"""Draws results/growth-*.json as growth.png. A script of its own, for the environment of the peers: matplotlib is there
-and not beside TensorFlow, for Keras imports it wherever it is installed, 0.9 s at the start of each task.
+"""Draws results/growth-*.json as docs/growth.png. A script of its own, for the environment of the peers: matplotlib
+is there and not beside TensorFlow, because Keras imports it where it is installed, 0.9 s at the start of each task.
 
     .venv-peers/bin/python tests/bench/plot.py
 """
@@ -43,7 +43,7 @@ def main() -> None:
     axes.set(xlabel="workers", ylabel="examples/s", title="MultiWorkerMirrored, weak scaling")
     axes.set_ylim(bottom=0)
     axes.legend()
-    figure.savefig(RESULTS / "growth.png", dpi=100, metadata={"Software": None})
+    figure.savefig(Path(__file__).parents[2] / "docs" / "growth.png", dpi=100, metadata={"Software": None})
 
 
 if __name__ == "__main__":

@@ -1,13 +1,13 @@
-"""The README's commands for containers, word for word and in their order, with fewer steps."""
+"""The commands of docs/containers.md, word for word and in their order, with fewer steps."""
 
 from __future__ import annotations
 
 from tests.compose.project import left_of, trainer
-from tests.unit.test_readme import commands
+from tests.documents import commands
 
 
 def test_the_commands_run() -> None:
-    words = [w[1:] for w in commands("trainer") if "compose" in w]
+    words = [w[1:] for w in commands("trainer", "docs/containers.md")]
     assert [w[0] for w in words] == ["render", "submit", "status", "logs", "delete"]
     for each in words:
         ended = trainer(*each, environ={"TRAINER_SET": "train.steps=20"})

@@ -11,6 +11,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
+from tests.golden import spec_reference
 from trainer.job.load import build, load_file
 from trainer.job.schema import schema
 from trainer.job.tf_config import tasks_of
@@ -111,6 +112,10 @@ def test_schema_of_what_other_programs_read(name: str, same: Callable[[str, str]
     jsonschema.Draft202012Validator.check_schema(made)
     for folder in (".", "../../docs/schema"):  # the documentation's own copy
         same(f"{folder}/{name}.json", json.dumps(made, indent=2) + "\n")
+
+
+def test_the_spec_reference_is_that_of_the_schema(same: Callable[[str, str], None]) -> None:
+    same("../../docs/spec.md", spec_reference.page())
 
 
 @pytest.mark.parametrize("name", SPECS)

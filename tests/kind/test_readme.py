@@ -1,4 +1,4 @@
-"""The README's commands for Kubernetes, word for word and in their order, with fewer steps."""
+"""The commands of docs/kubernetes.md, word for word and in their order, with fewer steps."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.documents import blocks
 from tests.kind.cluster import JOB_SECONDS, ROOT, Namespace, kubectl
-from tests.unit.test_readme import blocks
 
 
 def test_the_commands_run(namespace: Namespace) -> None:
-    (lines,) = (block.splitlines() for block in blocks("console") if "kubectl" in block)
+    (lines,) = (block.splitlines() for block in blocks("console", "docs/kubernetes.md"))
     assert [line.split()[1] for line in lines] == [*["trainer"] * 6, "kubectl", "kubectl", "trainer"]
     kubectl("config", "set-context", "--current", f"--namespace={namespace.name}")
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"

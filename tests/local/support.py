@@ -1,4 +1,4 @@
-"""What works under what: every API under every strategy, run, and the README's table of it.
+"""What works under what: every API under every strategy, run, and the table of it in docs/models.md.
 
 python -m tests.local.support       `make support-table`: runs all of it and writes the table
 """
@@ -21,7 +21,7 @@ from trainer.job.derived import uses_tf_keras
 from trainer.job.errors import Exit, UserError
 
 ROOT = Path(__file__).parents[2]
-README = ROOT / "README.md"
+PAGE = ROOT / "docs" / "models.md"
 BEGIN, END = "<!-- `make support-table` writes from here -->", "<!-- to here -->"
 
 APIS = {
@@ -104,8 +104,8 @@ def library(setup: dict[str, Any], api: str) -> str:
 
 
 def claims() -> Iterator[tuple[str, str, str]]:
-    """(setup, api, cell) of the README's table of CPUs."""
-    text = README.read_text()
+    """(setup, api, cell) of the page's table of CPUs."""
+    text = PAGE.read_text()
     table = text[text.index(BEGIN) : text.index(END)].partition("| on a GPU")[0]
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines() if line[:2] == "| "]
     for name, *cells in rows[1:]:
@@ -114,7 +114,7 @@ def claims() -> Iterator[tuple[str, str, str]]:
 
 
 def write(steps: int) -> None:
-    """Runs everything and writes the README's table."""
+    """Runs everything and writes the page's table."""
     setups = {"CPU": CPU, "GPU": GPU if _gpus() else {}}
     lines = [BEGIN]
     for device, rows in setups.items():
@@ -129,9 +129,9 @@ def write(steps: int) -> None:
                     cells.append(try_out(Path(folder), setup, api, steps).text(library(setup, api)))
                 print(f"{device} {name}, {api}: {cells[-1]}", flush=True)
             lines.append(f"| `{name}` | " + " | ".join(cells) + " |")
-    text = README.read_text()
+    text = PAGE.read_text()
     before, rest = text.split(BEGIN)
-    README.write_text(before + "\n".join([*lines, "", END]) + rest.split(END)[1])
+    PAGE.write_text(before + "\n".join([*lines, "", END]) + rest.split(END)[1])
 
 
 def _gpus() -> int:

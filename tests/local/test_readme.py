@@ -1,4 +1,4 @@
-"""The README's `trainer local` commands, word for word, with fewer steps."""
+"""The `trainer local` commands of README and docs, word for word, with fewer steps; and the model in the README."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.test_readme import ROOT, commands
+from tests.documents import ROOT, blocks, commands
+from tests.harness import Job
 
 
 @pytest.mark.parametrize("words", [w for w in commands("trainer") if w[1] == "local"], ids=" ".join)
@@ -21,3 +22,13 @@ def test_the_job_runs(tmp_path: Path, words: list[str]) -> None:
     assert ended.returncode == 0, ended.stdout + ended.stderr
     result = json.loads((tmp_path / "run" / "result.json").read_text())
     assert result.get("steps") == (None if result["strategy"] == "graph" else 20)
+
+
+def test_the_model_in_the_readme_trains(tmp_path: Path) -> None:
+    (text,) = blocks("python", "README.md")
+    (tmp_path / "model.py").write_text(text)
+    train = {"steps": 200, "batch_size": 64, "learning_rate": 0.01}
+    spec = {"name": "own", "strategy": "one_device", "workload": str(tmp_path / "model.py"), "train": train}
+    with Job(tmp_path, spec) as job:
+        assert job.wait() == 0, job.output
+    assert job.result()["test_accuracy"] > 0.9

@@ -1,4 +1,4 @@
-"""The README's table of what works under what claims no more than what a run shows."""
+"""The table in docs/models.md of what works under what claims no more than what a run shows."""
 
 from __future__ import annotations
 

@@ -1,15 +1,14 @@
-"""Every row and sentence of the README's "How it behaves" is tested, and here is by what."""
+"""Every row and sentence of "How it behaves" in docs/operating.md is tested, and here is by what."""
 
 from __future__ import annotations
 
 import ast
 import functools
 import re
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.documents import PAGES, ROOT
 
 TESTS = {
     # The rows of the table, by event.
@@ -77,7 +76,7 @@ TESTS = {
     ],
     "a standby fails": ["unit/supervisor/test_agent.py::test_a_standby_that_fails_is_told_and_not_started_for_ever"],
     "a damaged checkpoint": ["local/test_failures.py::test_a_checkpoint_cut_off_in_the_middle_is_passed_over_and_said"],
-    "float16: the gradients' sum": [
+    "float16: the sum of the gradients": [
         "local/test_float16.py::test_a_step_that_overflows_is_skipped_by_all_and_not_counted",
         "local/test_float16.py::test_a_resumed_run_reads_on_after_the_skipped_batches_and_has_the_same_weights",
     ],
@@ -102,7 +101,7 @@ LIMITS = ["With `api: keras_fit` a step whose worker dies may be applied twice"]
 
 def promises() -> list[str]:
     """The first cells of the section's table, and the sentences of its text."""
-    text = (ROOT / "README.md").read_text()
+    text = PAGES["docs/operating.md"]
     section = re.split(r"^##+ ", text.partition("\n## How it behaves\n")[2], flags=re.MULTILINE)[0]
     rows: list[str] = []
     prose: list[str] = []
@@ -120,7 +119,17 @@ def test_each_promise_has_its_tests(promise: str) -> None:
 
 @pytest.mark.parametrize("begin", TESTS)
 def test_nothing_else_is_listed(begin: str) -> None:
-    assert [promise for promise in promises() if promise.startswith(begin)], "the README no longer promises this"
+    assert [promise for promise in promises() if promise.startswith(begin)], "the page no longer promises this"
+
+
+def rows(text: str) -> list[str]:
+    return [line for line in text.splitlines() if line.startswith("| ") and line != "| event | outcome |"]
+
+
+def test_the_readme_promises_nothing_else() -> None:
+    section = re.split(r"^##+ ", PAGES["README.md"].partition("\n## What dies, and what happens\n")[2], flags=re.M)[0]
+    assert rows(section)
+    assert set(rows(section)) <= set(rows(PAGES["docs/operating.md"]))
 
 
 @functools.cache

@@ -1,4 +1,4 @@
-"""The README is a promise: its commands run, its YAML is valid, its tables agree with the code."""
+"""README and docs are promises: their commands run, their YAML is valid, their tables agree with the code."""
 
 from __future__ import annotations
 
@@ -11,26 +11,18 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.documents import PAGES, ROOT, blocks, commands, in_tables
 from trainer.cli import main as cli
 from trainer.job import load
 from trainer.job.errors import Exit
-from trainer.job.kubernetes import Kubernetes, Volume
-from trainer.job.spec import Communication, Deadlines, JobSpec, Train
+from trainer.supervisor import control
 
-ROOT = Path(__file__).parents[2]
-README = (ROOT / "README.md").read_text()
-
-
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
-
-
-def commands(program: str) -> list[list[str]]:
-    lines = [line.removeprefix("$ ") for block in blocks("console") for line in block.splitlines()]
-    return [words for line in lines if (words := shlex.split(line, comments=True)) and words[0] == program]
-
-
+CONTAINERS, KUBERNETES = "docs/containers.md", "docs/kubernetes.md"
 QUICK = [w for w in commands("trainer") if w[1] in ("check", "schema", "import")]
+
+
+def test_the_readme_is_short() -> None:
+    assert len(PAGES["README.md"].encode()) <= 8000
 
 
 @pytest.mark.parametrize("words", QUICK, ids=shlex.join)
@@ -41,9 +33,11 @@ def test_quick_commands_succeed(words: list[str]) -> None:
     assert ended.stdout
 
 
-def in_tables() -> list[list[str]]:
-    """`trainer local` commands in cells of tables; what they print is tested elsewhere (tests/local)."""
-    return [shlex.split(text) for text in re.findall(r"`(trainer local [^`]*)`", README)]
+def test_every_command_is_run_by_a_test() -> None:
+    """`trainer local` by tests/local, those on containers by tests/compose, those on Kubernetes by tests/kind."""
+    elsewhere = commands("trainer", CONTAINERS) + commands("trainer", KUBERNETES)
+    rest = [words for words in commands("trainer") if words not in QUICK + elsewhere and words[1] != "local"]
+    assert rest == []
 
 
 @pytest.mark.parametrize("words", in_tables(), ids=shlex.join)
@@ -54,7 +48,7 @@ def test_commands_in_tables_are_of_valid_jobs(words: list[str]) -> None:
 @pytest.mark.parametrize("words", commands("make"), ids=shlex.join)
 def test_make_targets_exist_and_are_described(words: list[str]) -> None:
     makefile = (ROOT / "Makefile").read_text()
-    assert re.search(rf"^{words[1]}:.*## ", makefile, re.MULTILINE)
+    assert re.search(rf"^{words[1]}\b[^:=]*:.*## ", makefile, re.MULTILINE)
 
 
 @pytest.mark.parametrize("block", blocks("yaml"))
@@ -79,13 +73,42 @@ def test_every_example_is_valid() -> None:
 
 
 def test_exit_codes_are_those_of_the_code() -> None:
-    shown = dict(re.findall(r"^\| (\d+) \| (.*) \|$", README, re.MULTILINE))
+    shown = dict(re.findall(r"^\| (\d+) \| (.*) \|$", PAGES["docs/operating.md"], re.MULTILINE))
     assert shown == {str(int(code)): code.meaning for code in Exit}
 
 
-MODELS = (JobSpec, Train, Communication, Deadlines, Kubernetes, Volume)
+def test_gauges_are_those_of_the_code() -> None:
+    shown = dict(re.findall(r"^\| `trainer_(\w+)` \| (.*) \|$", PAGES["docs/operating.md"], re.MULTILINE))
+    assert shown == control._GAUGES
 
 
-@pytest.mark.parametrize("name", [name for model in MODELS for name in model.model_fields])
-def test_every_key_of_the_spec_is_mentioned(name: str) -> None:
-    assert re.search(rf"\b{name}\b", README)
+def test_figures_in_the_readme_are_those_of_the_benchmarks() -> None:
+    shown = re.findall(r"[\d.]+ times as\s+fast", PAGES["README.md"])
+    assert shown
+    for figure in shown:
+        assert " ".join(figure.split()) in PAGES["docs/benchmarks.md"]
+
+
+def sources() -> list[Path]:
+    return [ROOT / name for name in PAGES] + sorted((ROOT / "docs" / "decisions").glob("*.md"))
+
+
+@pytest.mark.parametrize("path", sources(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_lead_to_files_and_headings(path: Path) -> None:
+    for target in re.findall(r"\]\((?!https?:)([^)\s]*)\)", path.read_text()):
+        name, _, anchor = target.partition("#")
+        file = (path.parent / name).resolve() if name else path
+        assert file.exists(), target
+        assert not anchor or anchor in anchors(file), target
+
+
+def anchors(page: Path) -> set[str]:
+    """Of the headings, as both GitHub and mkdocs name them."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_files_that_the_pages_name_exist() -> None:
+    for page, text in PAGES.items():
+        for name in re.findall(r"`((?:trainer|tests|examples|k8s|images|scripts|docs)/[\w/.-]*)`", text):
+            assert (ROOT / name).exists(), f"{page}: {name}"

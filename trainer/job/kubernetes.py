@@ -16,18 +16,18 @@ Labels = dict[LabelKey, LabelValue]
 
 
 class Volume(Strict):
-    """The volume for model_dir: a new claim of this size, or one of the others."""
+    """What holds model_dir: a new claim of this size, or one of claim, host_path and empty_dir."""
 
     size: Quantity = "1Gi"
-    """Of the claim <name> that is made for the job."""
+    """Size of the claim <name> that is made for the job."""
     storage_class: Name | None = None
-    """Of the new claim. Default: the cluster's default class."""
+    """Storage class of the new claim. Default: the cluster's default class."""
     claim: Name | None = None
     """An existing PersistentVolumeClaim; the job writes to the folder <name> in it."""
     host_path: Annotated[str, Field(pattern=r"^/[^\x00-\x1f\x7f]*$")] | None = None
-    """A folder of the node; Pod Security "restricted" forbids it."""
+    """A folder of the node, writable by user 1000, or the job ends at once. Pod Security "restricted" forbids it."""
     empty_dir: bool = False
-    """A volume of the chief's pod: a new pod starts from step 0, and the model is deleted with the pod."""
+    """Storage of the chief's pod only: a new pod starts from step 0, and the model is lost with the pod."""
 
 
 class Kubernetes(Strict):
@@ -35,27 +35,30 @@ class Kubernetes(Strict):
 
     volume: Volume = Volume()
     node_selector: Labels = {}
+    """As in a pod's spec."""
     tolerations: list[dict[str, Any]] = []
     """As in a pod's spec."""
     affinity: dict[str, Any] = {}
     """As in a pod's spec."""
     priority_class: Name | None = None
+    """The pods' priorityClassName."""
     image_pull_secrets: list[Name] = []
+    """Secrets that the nodes pull the image with."""
     env: dict[Variable, Text] = {}
-    """More environment variables of every task; for confidential values use `secrets`."""
+    """Further environment variables of every task; for confidential values use `secrets`."""
     labels: Labels = {}
-    """More labels of every object."""
+    """Further labels of every object."""
     gpu_resource: Annotated[str, Field(pattern=r"^[-.a-z0-9]{1,253}/[-._A-Za-z0-9]{1,63}$")] = "nvidia.com/gpu"
-    """Resource that `gpus` counts."""
+    """The resource that `gpus` of a task type counts."""
     queue: LabelValue | None = None
-    """Kueue's local queue; the Jobs are then created suspended."""
+    """Kueue's local queue; the Jobs then start suspended."""
     suspend: bool = False
-    """Creates the Jobs suspended: they start when their `suspend` is set to false."""
+    """The Jobs wait until their field suspend is set to false."""
     egress: bool = False
-    """Whether the pods may open connections to outside the job."""
+    """Whether the pods may connect to anything but their peers and DNS."""
     tensorboard: bool = False
-    """A container beside the chief that shows the curves while the job runs; reached by `kubectl port-forward`."""
+    """A container in the chief's pod, for as long as the job runs: `kubectl port-forward job/NAME-chief 6006`."""
     tensorboard_image: Text | None = None
-    """Default trainer:tensorboard, in the same place as `image`."""
+    """Default: trainer:tensorboard, in the same registry and folder as `image`."""
     ttl_seconds: Count = 604_800
-    """Finished Jobs are removed after this long; the volume stays."""
+    """Finished Jobs are removed after this time, by default a week; the volume stays."""

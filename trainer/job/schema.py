@@ -1,4 +1,4 @@
-"""The JSON Schema of a spec."""
+"""The JSON Schema of a spec; docs/spec.md is written from it."""
 
 from __future__ import annotations
 

@@ -37,14 +37,15 @@ class TaskGroup(Strict):
     """All tasks of one type. A plain number is short for `{replicas: number}`."""
 
     replicas: Replicas = 1
+    """Tasks of this type."""
     cpu: Positive | None = None
     """Cores per task; thread counts follow it."""
     memory: Quantity | None = None
     """Memory limit per task, as Kubernetes writes it: 2Gi."""
     gpus: int = Field(default=0, ge=0, lt=2**31)
-    """GPUs per task. A task that sees fewer stops with exit code 12."""
+    """GPUs per task. A task that finds fewer exits with code 12."""
     cpu_devices: int = Field(default=1, ge=1, le=64)
-    """Logical CPU devices per task, each a replica: several GPUs simulated on a CPU."""
+    """Logical CPU devices per task, each a replica: tries out on a CPU what several GPUs would do."""
 
 
 Group = Annotated[TaskGroup, BeforeValidator(_group_from_count, json_schema_input_type=TaskGroup | Replicas)]
@@ -54,9 +55,13 @@ class Tasks(Strict):
     """How many tasks of each type. parameter_server and graph add a chief if there is none."""
 
     chief: Group | None = None
+    """Coordinates; under multi_worker_mirrored it trains like a worker. At most one."""
     worker: Group = TaskGroup()
+    """Trains."""
     ps: Group | None = None
+    """A parameter server, which holds the variables. For parameter_server only."""
     evaluator: Group | None = None
+    """Scores each checkpoint beside the training. At most one."""
 
     def group(self, task_type: str) -> TaskGroup | None:
         group: TaskGroup | None = getattr(self, task_type)
@@ -75,52 +80,59 @@ RateTable = Annotated[dict[Count, Positive], Field(min_length=1), BeforeValidato
 
 
 class Train(Strict):
-    """How to train. One of steps and epochs; one of batch_size and global_batch_size."""
+    """How to train. Give steps or epochs, and batch_size or global_batch_size, not both."""
 
     steps: Count | None = None
-    """Optimizer steps of the whole job. Default 1000, if epochs is not given either."""
+    """Optimizer steps of the whole job. Default: 1000, unless epochs is given."""
     epochs: Count | None = None
-    """Passes over the training examples, converted to steps when the data is loaded."""
+    """Passes over the training examples; converted to steps when the data is loaded."""
     batch_size: Count | None = None
-    """Examples per replica and step. Default 64, if global_batch_size is not given either."""
+    """Examples per replica and step. Default: 64, unless global_batch_size is given."""
     global_batch_size: Count | None = None
-    """Examples per step over all replicas in sync; must divide evenly."""
+    """Examples per step over all replicas in sync; must be divisible by their number."""
     optimizer: Literal["adam", "sgd", "rmsprop", "adagrad"] = "adam"
+    """The optimizer, with the default settings of Keras but for the learning rate."""
     learning_rate: Positive = 1e-3
+    """Before scaling."""
     learning_rates: RateTable | None = None
-    """Instead of learning_rate: the rate for each global batch size, as in {64: 0.001, 128: 0.0015}."""
+    """In place of learning_rate: a table from global batch size to rate, as in {64: 0.001, 128: 0.0015}."""
     learning_rate_scaling: Literal["none", "linear", "sqrt"] = "none"
-    """Multiply the rate by the replicas in sync, or by their square root."""
+    """Multiplies the rate by the number of replicas in sync, or by its square root."""
     seed: int = Field(default=0, ge=0, lt=2**31)
+    """Of initial weights and of the order of the examples."""
     deterministic: bool = False
-    """TensorFlow's op determinism: repeatable bit for bit, but slower."""
+    """TensorFlow's op determinism, for GPUs: bit-for-bit repeatable, slower. On CPUs equal seeds repeat without it."""
     mixed_precision: Literal["none", "bfloat16", "float16"] = "none"
+    """Keras' mixed precision. float16 scales the loss, and skips batches whose gradients overflow."""
     steps_per_call: int = Field(default=10, ge=1, le=10_000)
-    """Steps per in-graph loop: also the unit of work that a dead ps-worker loses."""
+    """Steps per in-graph loop, at most; also the unit of work that a dead ps-worker loses."""
     checkpoint_steps: Count = 500
+    """Steps from one checkpoint to the next."""
     keep_checkpoints: Count = 3
+    """How many checkpoints are kept, the newest ones."""
     log_steps: Count = 100
+    """Steps from one log line to the next."""
 
 
 class Communication(Strict):
     """All-reduce of multi_worker_mirrored (CommunicationOptions) and of mirrored (CrossDeviceOps)."""
 
     implementation: Literal["auto", "ring", "nccl", "hierarchical_copy", "reduction_to_one_device"] = "auto"
-    """ring is for multi_worker_mirrored, the last two are for mirrored."""
+    """The all-reduce. ring is for multi_worker_mirrored, the last two are for mirrored."""
     bytes_per_pack: int | None = Field(default=None, ge=0, lt=2**31)
-    """Gradients are sent in packs of about this size, while those of earlier layers are still computed. Default 2 MiB;
-    0 sends them in one pack."""
+    """Gradients are sent in packs of about this size while those of earlier layers are computed. Default: 2 MiB; 0:
+    one pack."""
     gradients: Literal["float32", "bfloat16"] = "float32"
     """bfloat16 halves what multi_worker_mirrored sends, and rounds the sum of gradients to 8 bits of mantissa."""
 
 
 class Deadlines(Strict):
-    """Seconds. Nothing waits without one of these."""
+    """Seconds. Every wait of a job ends at one of these deadlines."""
 
     rendezvous: Positive = 120
-    """Until all tasks are present and agree, at the start and after each loss."""
+    """For all tasks to be present and to agree, at the start and after each loss."""
     hang: Positive = 30
-    """A child that has imported TensorFlow and then sends no sign of life for this long is killed and replaced."""
+    """A child that has imported TensorFlow and sends no sign of life for this long is killed and replaced."""
     progress: Positive = 600
     """A running cluster without a new step for this long is re-formed."""
     task_lost: Positive = 10
@@ -128,20 +140,21 @@ class Deadlines(Strict):
     chief_lost: Positive = 120
     """A task gives up when its chief has been silent for this long."""
     evaluation: Positive = 3600
-    """After the training: until the evaluator has scored the last checkpoint. A missing score is a warning."""
+    """For the final evaluation, and for the evaluator to score the last checkpoint."""
     stop: Positive = 8
-    """From SIGTERM to the end of the task, including a checkpoint."""
+    """From SIGTERM to the exit, checkpoint included."""
 
 
 class Outside(Strict):
-    """Source of the value of an environment variable."""
+    """Where the value of a secret environment variable is stored."""
 
     secret: Name | None = None
-    """On Kubernetes: the Secret that holds it."""
+    """On Kubernetes: the Secret that holds the value."""
     key: Annotated[str, Field(pattern=r"^[-._a-zA-Z0-9]{1,253}$")] | None = None
     """The key in that Secret. Default: the variable's name."""
     file: Text | None = None
-    """On compose and local: a file, relative to the spec. Default: the variable in trainer's own environment."""
+    """On compose and local: a file, relative to the spec. Default: the variable of this name where trainer or compose
+    runs."""
 
 
 Device = Annotated[str, Field(pattern=r"^(CPU|GPU):[0-9]{1,3}$")]
@@ -153,44 +166,47 @@ class Tpu(Strict):
     address: Text = "local"
     """local, the TPU's name in Google Cloud, or grpc://host:port."""
     cores: Count = 8
-    """Each is a replica."""
+    """The TPU's cores, each a replica."""
 
 
 class JobSpec(Strict):
     """A distributed TensorFlow training job."""
 
     name: str
-    """RFC 1035 label; names every container, pod and the default model_dir."""
+    """A DNS label (RFC 1035). Names every task, container and pod, and the default model_dir."""
     strategy: Annotated[str, _name_in(STRATEGIES)]
     """mirrored, central_storage, one_device and tpu train in one task; graph runs a workload's compute()."""
     api: Annotated[str, _name_in(APIS)] = "loop"
-    """What trains: trainer's loop, the workload's compile and fit, or its input_fn, train spec and eval spec."""
+    """What trains: trainer's loop, the workload's compile and fit, or its Estimator contract."""
     workload: Text = "mnist"
-    """A built-in workload (mnist, digits; for graph sum, mean, ...) or a Python file, relative to the spec."""
+    """mnist or digits; for graph sum, mean, ensemble, matmul, matpow or remote_gpu; or a .py file, relative to the
+    spec."""
     settings: dict[Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")], Value] = {}
     """Values that replace those in the workload's SETTINGS."""
     dataset: Text | None = None
-    """A known dataset (mnist, digits), or an .npz with x_train, y_train, x_test, y_test. Default: the workload's."""
+    """mnist, digits, or an .npz file with x_train, y_train, x_test and y_test. Default: the workload's."""
     dataset_sha256: str | None = Field(default=None, pattern=r"^[0-9a-f]{64}$")
-    """SHA-256 of the arrays of your own .npz; those of known datasets are built in."""
+    """SHA-256 of the arrays of your own .npz file; those of mnist and digits are built in."""
     image: Text | None = None
-    """Container image of every task. Default trainer:cpu, or trainer:cuda where a task asks for GPUs."""
+    """Container image of every task. Default: trainer:cpu, or trainer:cuda if a task asks for GPUs."""
     tasks: Tasks = Tasks()
     devices: Annotated[list[Device], Field(min_length=1)] | None = None
-    """The devices of a task that compute: [GPU:0, GPU:2]. Default all GPUs, or all CPU devices if it has none."""
+    """The devices of a task that compute, each a replica: [GPU:0, GPU:2]. Default: all GPUs, or all CPU devices
+    without a GPU."""
     job_name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")] = "worker"
-    """The NAME in /job:NAME/task:0, for the servers of a graph job."""
+    """Of a graph job: the NAME in /job:NAME/task:0 of its servers."""
     tpu: Tpu = Tpu()
     train: Train = Train()
     communication: Communication = Communication()
     model_dir: Text | None = None
-    """Checkpoints, metrics, exports and result.json. Default runs/<name>."""
+    """The folder for checkpoints, metrics, exports and result.json. Default: runs/<name>."""
     secrets: dict[Variable, Outside] = {}
-    """Environment variables of every task with values from elsewhere, as in {API_KEY: {secret: mine, key: api}}."""
+    """Environment variables of every task whose values are stored elsewhere, as in {API_KEY: {secret: mine, key:
+    api}}."""
     warm_standby: bool = True
-    """Keep a second child with TensorFlow imported, so that a restart takes a second (about 300 MB per task)."""
+    """Keeps a second child with TensorFlow imported, so that a restart takes a second (about 300 MB per task)."""
     max_restarts: int = Field(default=5, ge=0, lt=2**31)
-    """Consecutive generations that may end without a new step."""
+    """How many generations in a row may end without getting past the highest step ever reached."""
     deadlines: Deadlines = Deadlines()
     kubernetes: Kubernetes = Kubernetes()
 

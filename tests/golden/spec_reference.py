@@ -1,0 +1,107 @@
+"""docs/spec.md, the part that is written from the JSON Schema of the spec."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from trainer.job.schema import schema
+
+PAGE = Path(__file__).parents[2] / "docs" / "spec.md"
+BEGIN = "<!-- `make golden` writes from here -->\n"
+PATTERNS = {
+    r"^[^\x00-\x1f\x7f]+$": "string",
+    r"^[0-9]+(\.[0-9]+)?(Ki|Mi|Gi|Ti|k|M|G|T)?$": "quantity, as `2Gi`",
+    r"^[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?$": "DNS name",
+    r"^([A-Za-z0-9]([-._A-Za-z0-9]{0,61}[A-Za-z0-9])?)?$": "label value",
+    r"^/[^\x00-\x1f\x7f]*$": "absolute path",
+}
+"""Words for those that are too long to read in a table."""
+LIMIT = 2**31
+"""Above any real value: not worth a word."""
+SECTIONS = {
+    "": "JobSpec",
+    "tasks": "Tasks",
+    "tasks.TYPE": "TaskGroup",
+    "train": "Train",
+    "communication": "Communication",
+    "deadlines": "Deadlines",
+    "tpu": "Tpu",
+    "secrets.VARIABLE": "Outside",
+    "kubernetes": "Kubernetes",
+    "kubernetes.volume": "Volume",
+}
+"""Of the page: the path in a spec, and the model that describes it."""
+
+
+def page() -> str:
+    """The whole page: what is written by hand, and the tables."""
+    return PAGE.read_text(encoding="utf-8").partition(BEGIN)[0] + BEGIN + "\n".join(_tables()) + "\n"
+
+
+def _tables() -> Iterator[str]:
+    whole = json.loads(schema())
+    models = {"JobSpec": whole, **whole["$defs"]}
+    assert {*SECTIONS.values(), "JsonValue"} == {*models}, "a model that the page does not have"
+    for path, name in SECTIONS.items():
+        model = models[name]
+        title = f"`{path}`" if path else "The top level"
+        yield from ("", f"## {title}", "", _sentence(model["description"]), "")
+        yield from ("| key | type | default | |", "|---|---|---|---|")
+        for key, field in model["properties"].items():
+            about = field.get("description") or (models[_model(field)]["description"] if _model(field) else "")
+            assert about, f"{path}.{key} has no description"
+            required = key in model.get("required", ())
+            default = "required" if required else _default(field)
+            yield f"| `{key}` | {_cell(_type(field))} | {default} | {_cell(_sentence(about))} |"
+
+
+def _sentence(text: str) -> str:
+    return text if text.endswith(".") else f"{text}."
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", r"\|").replace("<", "&lt;")
+
+
+def _model(field: dict[str, Any]) -> str:
+    return str(field.get("$ref", "")).rpartition("/")[2]
+
+
+def _default(field: dict[str, Any]) -> str:
+    value = field.get("default")
+    return "" if value in (None, [], {}) or isinstance(value, dict) else f"`{json.dumps(value).strip(chr(34))}`"
+
+
+def _type(field: dict[str, Any]) -> str:
+    if model := _model(field):
+        (path,) = (path for path, name in SECTIONS.items() if name == model) if model != "JsonValue" else ("",)
+        return f"[{path}](#{path.replace('.', '').lower()})" if path else "any"
+    if "anyOf" in field:
+        return " or ".join(_type(option) for option in field["anyOf"] if option.get("type") != "null")
+    if "enum" in field:
+        return ", ".join(f"`{value}`" for value in field["enum"])
+    kind = field.get("type")
+    if kind in ("integer", "number"):
+        return f"{kind}{_range(field)}"
+    if kind == "array":
+        return f"list of {_type(field['items'])}"
+    if kind == "object":
+        (values,) = [*field.get("patternProperties", {"": field.get("additionalProperties")}).values()]
+        return f"map to {_type(values)}" if isinstance(values, dict) and values else "map"
+    if kind == "boolean":
+        return "boolean"
+    if kind == "string":
+        pattern = field.get("pattern")
+        return PATTERNS.get(pattern, f"string `{pattern}`") if pattern else "string"
+    return "any"
+
+
+def _range(field: dict[str, Any]) -> str:
+    least, above, most = field.get("minimum"), field.get("exclusiveMinimum"), field.get("maximum")
+    most = None if most == LIMIT else most
+    if least is not None:
+        return f", {least} to {most:,}" if most is not None else f", {least} or more"
+    return f" above {above:g}" if above is not None else ""

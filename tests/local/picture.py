@@ -1,0 +1,51 @@
+"""The picture of the live table in the README, from a real run in which a worker is killed.
+
+python -m tests.local.picture       `make picture`: writes docs/table.svg
+"""
+
+from __future__ import annotations
+
+import io
+import tempfile
+import time
+from pathlib import Path
+
+import yaml
+from rich.console import Console
+
+from tests.harness import Job
+from trainer.job import load
+from trainer.job.names import task_name
+from trainer.job.tf_config import tasks_of
+from trainer.targets.local import table
+
+ROOT = Path(__file__).parents[2]
+PICTURE = ROOT / "docs" / "table.svg"
+EXAMPLE = ROOT / "examples" / "digits-ps.yaml"
+COLUMNS = 84
+
+
+def main() -> None:
+    text = yaml.safe_load(EXAMPLE.read_text())
+    spec = load.build(text)
+    names = [task.name for task in tasks_of(spec)]
+    victim = task_name("worker", 1)
+    begun = time.monotonic()
+    with tempfile.TemporaryDirectory() as folder, Job(Path(folder), text) as job:
+        first = job.until_step(400)
+        since = time.monotonic()
+        job.signal(victim)
+        # Its figures come with its first steps.
+        status = job.until(
+            f"{victim} trains again and step 1200",
+            lambda s: s["step"] >= 1200 and s["tasks"][victim].get("restarts") and s["tasks"][victim].get("loss"),
+        )
+        now = time.monotonic()
+    left = table.seconds_left([(since, first["step"]), (now, status["step"])], status["steps"])
+    console = Console(record=True, width=COLUMNS, file=io.StringIO(), force_terminal=True)
+    console.print(table.render(spec, names, status, now - begun, left))
+    PICTURE.write_text(console.export_svg(title=f"trainer local {EXAMPLE.relative_to(ROOT)}", unique_id="table"))
+
+
+if __name__ == "__main__":
+    main()
