@@ -89,8 +89,8 @@ def _type(field: dict[str, Any]) -> str:
     if kind == "array":
         return f"list of {_type(field['items'])}"
     if kind == "object":
-        (values,) = [*field.get("patternProperties", {"": field.get("additionalProperties")}).values()]
-        return f"map to {_type(values)}" if isinstance(values, dict) and values else "map"
+        values = next(iter(field.get("patternProperties", {}).values()), field.get("additionalProperties"))
+        return f"map to {_type(values)}" if isinstance(values, dict) else "map"
     if kind == "boolean":
         return "boolean"
     if kind == "string":
