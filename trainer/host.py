@@ -1,4 +1,13 @@
-"""What this machine, container or kernel tells: versions, CPUs, signals."""
+"""What the machine, container or kernel knows: versions, CPUs, clocks, processes, descriptors.
+
+What only Linux has (affinity, cgroups, prctl, /proc) is here, with what takes its place on macOS:
+- CPUs: all of them; no quota, no limit of memory, no report of processes killed for want of it.
+- The death of a parent is noticed within PARENT_SECONDS.
+- The age of a process counts from its first imports.
+- Processes are found by ps(1), without their environment: one in a session of its own is not found.
+- The process that holds a port is not named, nor the boot by which a clock is compared over restarts.
+- A listener cannot be restricted to loopback (trainer/training/loopback.py): a warning names the port.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +17,24 @@ import importlib.metadata
 import os
 import platform
 import signal
+import subprocess
+import sys
+import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 from trainer import __version__
 from trainer.job import environment
 from trainer.job.errors import UserError
 from trainer.job.tf_config import Task
 
+LINUX = sys.platform == "linux"
+DESCRIPTORS = Path("/proc/self/fd" if LINUX else "/dev/fd")
+"""A folder with an entry for each open descriptor of this process."""
+PARENT_SECONDS = 0.5
+_IMPORTED = time.monotonic()
 _PR_SET_PDEATHSIG = 1
 _CGROUP = Path("/sys/fs/cgroup")
 
@@ -37,23 +56,39 @@ def cpus(limit: float | None) -> int:
     """
     if limit is not None:
         return max(1, round(limit))
-    available = int(os.environ.get(environment.CPUS) or len(os.sched_getaffinity(0)))
+    available = int(os.environ.get(environment.CPUS) or available_cpus())
     quota = _cgroup_quota()
     return max(1, min(available, round(quota)) if quota else available)
 
 
+def available_cpus() -> int:
+    """CPUs that this process may run on."""
+    return len(os.sched_getaffinity(0)) if LINUX else os.cpu_count() or 1
+
+
 def die_with_parent(number: signal.Signals) -> None:
-    """Has the kernel send this process a signal when its parent dies (prctl(2), Linux), if the parent asked for it."""
+    """Has this process receive a signal when its parent dies, if the parent asked for it: by the kernel (prctl(2))."""
     parent = os.environ.get(environment.PARENT)
     if parent is None:
+        return
+    if not LINUX:
+        threading.Thread(target=_die_after, args=(int(parent), number), daemon=True).start()
         return
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, int(number))
     if os.getppid() != int(parent):
         os.kill(os.getpid(), number)
 
 
+def _die_after(parent: int, number: signal.Signals) -> None:
+    while os.getppid() == parent:
+        time.sleep(PARENT_SECONDS)
+    os.kill(os.getpid(), number)
+
+
 def process_age() -> float:
-    """Seconds since this process was started (proc(5): starttime is field 22, in ticks)."""
+    """Seconds since this process was started (proc(5): starttime is field 22, in ticks), or since this was imported."""
+    if not LINUX:
+        return time.monotonic() - _IMPORTED
     ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
     up = float(Path("/proc/uptime").read_text().split()[0])
     return up - ticks / os.sysconf("SC_CLK_TCK")
@@ -61,7 +96,8 @@ def process_age() -> float:
 
 def uptime() -> float:
     """Seconds since the machine's start. No change of the wall clock touches it, and containers share it."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
+    # macOS' monotonic clock goes on while the machine sleeps, as Linux' boot time does.
+    return time.clock_gettime(time.CLOCK_BOOTTIME if LINUX else time.CLOCK_MONOTONIC)
 
 
 def boot_id() -> str:
@@ -70,6 +106,70 @@ def boot_id() -> str:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
         return ""
+
+
+class Process(NamedTuple):
+    pid: int
+    started: str
+    """When, in whatever unit the system gives."""
+    group: int
+    mark: str
+    """The variable that was asked for, in its environment; empty where that cannot be read."""
+
+
+def processes(variable: str) -> Iterator[Process]:
+    """All that are visible and no zombies."""
+    if not LINUX:
+        for pid, group, state, *started in _ps("-ax", "pid=,pgid=,stat=,lstart="):
+            if not state.startswith("Z"):
+                yield Process(int(pid), "-".join(started), int(group), "")
+        return
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit() and (found := _stat(int(folder.name))):
+            yield Process(int(folder.name), found[19], int(found[2]), _variable(folder, variable))
+
+
+def started(pid: int) -> str:
+    """When a process was started, as in Process; empty if it is gone or a zombie."""
+    if not LINUX:
+        return "".join("-".join(words) for state, *words in _ps(f"-p{pid}", "stat=,lstart=") if state[0] != "Z")
+    found = _stat(pid)
+    return found[19] if found else ""
+
+
+def is_stopped(pid: int) -> bool:
+    """Whether a signal has stopped it."""
+    if not LINUX:
+        return any(state.startswith("T") for (state,) in _ps(f"-p{pid}", "stat="))
+    return _stat(pid)[:1] == ["T"]
+
+
+def pid_namespace() -> str:
+    """Within which process ids mean the same; empty where there are no namespaces."""
+    return Path("/proc/self/ns/pid").readlink().name.strip("pid:[]") if LINUX else ""
+
+
+def _stat(pid: int) -> list[str]:
+    """From the third field of proc(5) on: state, parent, group, ...; empty if the process is gone or a zombie."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+    except OSError:
+        return []
+    return [] if fields[0] in "ZX" else fields
+
+
+def _variable(folder: Path, name: str) -> str:
+    prefix = f"{name}=".encode()
+    with contextlib.suppress(OSError):
+        for variable in (folder / "environ").read_bytes().split(b"\0"):
+            if variable.startswith(prefix):
+                return variable.removeprefix(prefix).decode(errors="replace")
+    return ""
+
+
+def _ps(which: str, columns: str) -> list[list[str]]:
+    command = ["ps", which, "-o", columns]
+    return [line.split() for line in subprocess.run(command, capture_output=True, text=True).stdout.splitlines()]
 
 
 def _version(*names: str) -> str:
@@ -101,6 +201,8 @@ def memory_limit() -> int | None:
 
 def port_holder(port: int) -> str | None:
     """`process 123 (python)`, which listens on this TCP port; None if it is not visible (proc(5))."""
+    if not LINUX:
+        return None
     sockets = set()
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         with contextlib.suppress(OSError):

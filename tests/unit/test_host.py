@@ -1,4 +1,6 @@
+import ast
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -95,9 +97,10 @@ def test_what_the_cgroup_tells_of_memory(cgroup: Path, files: dict[str, str], ki
     assert (host.oom_kills(), host.memory_limit()) == (kills, limit)
 
 
-def test_the_age_of_a_process_begins_with_its_start() -> None:
+@pytest.mark.parametrize("linux", [True, False])
+def test_the_age_of_a_process_begins_with_its_start(linux: bool) -> None:
     begun = time.monotonic()
-    program = "from trainer import host; print(host.process_age())"
+    program = f"from trainer import host; host.LINUX = {linux}; print(host.process_age())"
     age = float(subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, check=True).stdout)
     assert 0 <= age <= time.monotonic() - begun + 0.1
 
@@ -112,16 +115,80 @@ time.sleep(60)
 """
 
 
-def test_a_process_hears_of_the_death_of_its_parent() -> None:
+@pytest.mark.parametrize("linux", [True, False])
+def test_a_process_hears_of_the_death_of_its_parent(linux: bool) -> None:
     """The grandchild writes to our pipe: end of file means that it is gone too."""
+    program = DIES_WITH_PARENT.replace("host.die", f"host.LINUX = {linux}; host.die")
     parent = (
         "import os, subprocess, sys; os.environ['TRAINER_PARENT'] = str(os.getpid()); "
         "subprocess.run([sys.executable, '-c', sys.argv[1]])"
     )
-    with subprocess.Popen(
-        [sys.executable, "-c", parent, DIES_WITH_PARENT], stdout=subprocess.PIPE, text=True
-    ) as process:
+    with subprocess.Popen([sys.executable, "-c", parent, program], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
         process.send_signal(signal.SIGKILL)
         assert process.stdout.read() == "SIGTERM\n"
+
+
+# Without what Linux alone has. ------------------------------------------------------------------------
+
+
+@pytest.fixture(params=[True, False], ids=["Linux", "elsewhere"])
+def linux(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """As on Linux, and as on macOS: by ps(1) and what POSIX has."""
+    monkeypatch.setattr(host, "LINUX", request.param)
+    return bool(request.param)
+
+
+def test_there_is_a_cpu(linux: bool) -> None:
+    assert 1 <= host.available_cpus() <= (os.cpu_count() or 1)
+
+
+def test_the_time_that_nothing_sets_goes_on(linux: bool) -> None:
+    before = host.uptime()
+    assert before <= host.uptime() <= before + 60
+
+
+def test_processes_are_found_with_their_group_until_they_are_gone(linux: bool) -> None:
+    with subprocess.Popen(["sleep", "600"], start_new_session=True, env={**os.environ, "MARK": "7"}) as process:
+        try:
+            (found,) = [each for each in host.processes("MARK") if each.pid == process.pid]
+            assert (found.group, found.mark) == (process.pid, "7" if linux else "")
+            assert found.started == host.started(process.pid) != ""
+            assert not host.is_stopped(process.pid)
+            process.send_signal(signal.SIGSTOP)
+            deadline = time.monotonic() + 10
+            while not host.is_stopped(process.pid):
+                assert time.monotonic() < deadline
+        finally:
+            process.kill()
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        assert process.pid not in {each.pid for each in host.processes("MARK")}, "a zombie"
+        assert host.started(process.pid) == ""
+        assert not host.is_stopped(process.pid)
+
+
+def test_a_descriptor_is_listed() -> None:
+    for folder in (host.DESCRIPTORS, Path("/dev/fd")):
+        assert "0" in {entry.name for entry in folder.iterdir()}
+
+
+ELSEWHERE = {"loopback.py": {"SO_BINDTODEVICE"}}  # not reached without Linux
+ONLY_LINUX = re.compile(
+    r"/proc\b|/sys/|\b(?:sched_getaffinity|sched_setaffinity|prctl|SO_BINDTODEVICE|CLOCK_BOOTTIME)\b"
+)
+
+
+def test_what_only_linux_has_is_in_one_module() -> None:
+    """In code, not in text that explains it."""
+    root = Path(host.__file__).parent
+    for path in root.rglob("*.py"):
+        if path.name != "host.py":
+            tree = ast.parse(path.read_text())
+            strings = {
+                node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)
+            }
+            names = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+            short = {text for text in strings if "\n" not in text and " " not in text}
+            found = {word for text in short | names for word in ONLY_LINUX.findall(text)}
+            assert found <= ELSEWHERE.get(path.name, set()), path

@@ -12,10 +12,9 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import NamedTuple
+from collections.abc import Callable
 
+from trainer import host
 from trainer.job import environment
 
 GONE_SECONDS = 2.0
@@ -25,7 +24,7 @@ _POLL_SECONDS = 0.02
 
 def mark(number: int) -> str:
     """For the environment of this supervisor's child of that number."""
-    return f"{_namespace()}:{os.getpid()}:{_started(os.getpid())}:{number}"
+    return f"{host.pid_namespace()}:{os.getpid()}:{host.started(os.getpid())}:{number}"
 
 
 async def end(marked: str, group: int) -> None:
@@ -43,14 +42,7 @@ def kill_group(leader: int) -> None:
         os.killpg(leader, signal.SIGKILL)
 
 
-class _Process(NamedTuple):
-    pid: int
-    started: str
-    group: int
-    mark: str
-
-
-async def _end(chosen: Callable[[_Process], bool]) -> None:
+async def _end(chosen: Callable[[host.Process], bool]) -> None:
     """Sends SIGKILL to all that are chosen, until none is left, or for GONE_SECONDS.
 
     A process that dies gives back its memory first, with it the mark, and its ports last: they are free when it is a
@@ -58,11 +50,11 @@ async def _end(chosen: Callable[[_Process], bool]) -> None:
     """
     deadline, dying = time.monotonic() + GONE_SECONDS, set[tuple[int, str]]()
     while time.monotonic() < deadline:
-        for each in filter(chosen, _processes()):
+        for each in filter(chosen, host.processes(environment.CHILD)):
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(each.pid, signal.SIGKILL)
                 dying.add((each.pid, each.started))
-        dying = {(pid, started) for pid, started in dying if _started(pid) == started}
+        dying = {(pid, started) for pid, started in dying if host.started(pid) == started}
         if not dying:
             return
         await asyncio.sleep(_POLL_SECONDS)
@@ -72,39 +64,4 @@ def _supervisor_is_gone(found: str) -> bool:
     namespace, _, rest = found.partition(":")
     pid, _, rest = rest.partition(":")
     # Processes of containers are visible on their host, with process ids of their own namespace in the mark.
-    return namespace == _namespace() and pid.isdigit() and _started(int(pid)) != rest.partition(":")[0]
-
-
-def _processes() -> Iterator[_Process]:
-    """All that are visible and no zombies."""
-    for folder in Path("/proc").iterdir():
-        if folder.name.isdigit() and (found := _stat(int(folder.name))):
-            yield _Process(int(folder.name), found[19], int(found[2]), _mark_of(folder))
-
-
-def _mark_of(folder: Path) -> str:
-    prefix = f"{environment.CHILD}=".encode()
-    with contextlib.suppress(OSError):
-        for variable in (folder / "environ").read_bytes().split(b"\0"):
-            if variable.startswith(prefix):
-                return variable.removeprefix(prefix).decode(errors="replace")
-    return ""
-
-
-def _started(pid: int) -> str:
-    """When a process was started, in ticks since the boot; empty if it is gone or a zombie."""
-    found = _stat(pid)
-    return found[19] if found else ""
-
-
-def _stat(pid: int) -> list[str]:
-    """From the third field of proc(5) on: state, parent, group, ...; empty if the process is gone or a zombie."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
-    except OSError:
-        return []
-    return [] if fields[0] in "ZX" else fields
-
-
-def _namespace() -> str:
-    return Path("/proc/self/ns/pid").readlink().name.strip("pid:[]")
+    return namespace == host.pid_namespace() and pid.isdigit() and host.started(int(pid)) != rest.partition(":")[0]

@@ -7,9 +7,9 @@ import os
 import socket
 import stat
 from collections.abc import Iterator, Set
-from pathlib import Path
 from typing import TypeAlias
 
+from trainer import host
 from trainer.job.names import split_address
 
 Peer: TypeAlias = "tuple[str, int]"
@@ -26,7 +26,7 @@ def peers(address: str) -> set[Peer]:
 
 def sockets() -> Iterator[socket.socket]:
     """This process's TCP sockets. A duplicate each, for they belong to TensorFlow."""
-    for entry in Path("/proc/self/fd").iterdir():
+    for entry in host.DESCRIPTORS.iterdir():
         with contextlib.suppress(OSError):  # closed meanwhile
             if not stat.S_ISSOCK(os.fstat(int(entry.name)).st_mode):
                 continue

@@ -154,11 +154,12 @@ def c_libraries() -> tuple[ctypes.CDLL, ctypes.CDLL]:
         UserError: TensorFlow is not installed.
     """
     package = _package_folder()
-    framework = ctypes.CDLL(str(package / "libtensorflow_framework.so.2"), ctypes.RTLD_GLOBAL)
+    suffix = "2.dylib" if sys.platform == "darwin" else "so.2"
+    framework = ctypes.CDLL(str(package / f"libtensorflow_framework.{suffix}"), ctypes.RTLD_GLOBAL)
     framework.TF_NewStatus.restype = ctypes.c_void_p
     framework.TF_GetCode.argtypes = [ctypes.c_void_p]
     framework.TF_Message.argtypes, framework.TF_Message.restype = [ctypes.c_void_p], ctypes.c_char_p
-    return framework, ctypes.CDLL(str(package / "libtensorflow_cc.so.2"), ctypes.RTLD_GLOBAL)
+    return framework, ctypes.CDLL(str(package / f"libtensorflow_cc.{suffix}"), ctypes.RTLD_GLOBAL)
 
 
 def new_server_definition(**fields: Any) -> Any:

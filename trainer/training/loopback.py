@@ -17,6 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 
+from trainer import host
 from trainer.training import connections
 
 POLL_SECONDS = 0.001
@@ -48,6 +49,9 @@ def close(port: int, warn: Callable[[str], None]) -> None:
     Args:
         warn: is called with the reason if that fails.
     """
+    if not host.LINUX:
+        warn("only Linux can restrict a listener to the loopback device")
+        return
     seen: set[int] = set()
     try:
         _close(port, seen, warn)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from trainer import host
 from trainer.job import environment
 from trainer.supervisor import orphans
 
@@ -74,9 +75,9 @@ def test_what_a_child_started_ends_with_it(
     leader, other = start(way, mark)
     leader.kill()
     leader.wait()
-    assert orphans._started(other), "it outlives its parent"
+    assert host.started(other), "it outlives its parent"
     asyncio.run(orphans.end(mark, leader.pid))
-    assert not orphans._started(other)
+    assert not host.started(other)
 
 
 def test_the_port_of_a_process_that_ended_is_free() -> None:
@@ -100,9 +101,9 @@ def test_those_of_other_children_are_left_alone(start: Callable[..., tuple["subp
     leader, other = start("daemon", orphans.mark(7))
     asyncio.run(orphans.end(orphans.mark(8), other))
     asyncio.run(orphans.end_left_over())
-    assert orphans._started(other), "their supervisor, this process, lives"
+    assert host.started(other), "their supervisor, this process, lives"
     asyncio.run(orphans.end(orphans.mark(7), leader.pid))
-    assert not orphans._started(other)
+    assert not host.started(other)
 
 
 def test_those_of_a_supervisor_that_is_gone_are_left_over(
@@ -112,9 +113,21 @@ def test_those_of_a_supervisor_that_is_gone_are_left_over(
     another = f"{namespace}:{pid}:{int(started) + 1}:{number}"  # the same process id, at another time
     _, other = start("daemon", f"1{another}")
     asyncio.run(orphans.end_left_over())
-    assert orphans._started(other), "of another pid namespace: that of a container"
+    assert host.started(other), "of another pid namespace: that of a container"
     asyncio.run(orphans.end(f"1{another}", other))
-    assert not orphans._started(other)
+    assert not host.started(other)
     _, other = start("daemon", another)
     asyncio.run(orphans.end_left_over())
-    assert not orphans._started(other)
+    assert not host.started(other)
+
+
+@pytest.mark.parametrize("way", ["fork", "multiprocessing spawn", "Popen"])
+def test_without_proc_those_of_the_group_end(
+    way: str, start: Callable[..., tuple["subprocess.Popen[bytes]", int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(host, "LINUX", False)
+    leader, other = start(way, orphans.mark(1))
+    leader.kill()
+    leader.wait()
+    asyncio.run(orphans.end(orphans.mark(1), leader.pid))
+    assert not host.started(other)

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.network import Neighbour, neighbour
+from trainer import host
 from trainer.training import loopback
 
 
@@ -93,6 +94,7 @@ def test_connections_that_came_before_are_ended_if_they_are_of_other_machines(ou
 
 RESTRICT = """
 import os, socket, sys
+from trainer import host
 from trainer.training import loopback
 os.setresgid(65534, 65534, 65534)
 os.setresuid(65534, 65534, 65534)
@@ -154,3 +156,11 @@ def test_the_warning_names_task_port_and_risk() -> None:
 )
 def test_local_addresses(address: str, local: bool) -> None:
     assert loopback._is_local(address) == local
+
+
+def test_elsewhere_than_on_linux_the_warning_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host, "LINUX", False)
+    reasons: list[str] = []
+    with listening() as server:
+        loopback.close(port_of(server), reasons.append)
+    assert reasons == ["only Linux can restrict a listener to the loopback device"]

@@ -11,8 +11,8 @@ import os
 import signal
 import sys
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
+from trainer import host
 from trainer.job import environment, secret
 from trainer.job.derived import computing_tasks
 from trainer.job.errors import Exit
@@ -85,7 +85,7 @@ def environment_of(spec: JobSpec, task: Task, taken: Mapping[str, int]) -> dict[
         # A coordinator computes only when the workers are done: the final evaluation.
         alone = task.type == "chief" and spec.traits.coordinated
         sharing = 1 if alone else computing_tasks(spec, counts)
-        environ[environment.CPUS] = str(max(1, len(os.sched_getaffinity(0)) // sharing))
+        environ[environment.CPUS] = str(max(1, host.available_cpus() // sharing))
     environ.setdefault("NCCL_SOCKET_IFNAME", "lo")  # it would listen on the first interface that other machines reach
     if task.type == "evaluator":  # TF_CONFIG never names its address
         environ[environment.CONTROL_PORT] = str(control_port(taken[task.name]))
@@ -124,7 +124,7 @@ async def _until_the_end(job: LocalJob, spec: JobSpec) -> None:
         await job.until_ended(evaluators, patience)
         if not job.stopped:
             # A task that was stopped by a signal cannot end by itself, and the job did without it.
-            job.late = [name for name, process in job.alive.items() if not _is_stopped(process.pid)]
+            job.late = [name for name, process in job.alive.items() if not host.is_stopped(process.pid)]
     else:
         await job.until_ended(job.names, FAILED_SECONDS)
     send(job.alive.values(), signal.SIGTERM)
@@ -132,12 +132,6 @@ async def _until_the_end(job: LocalJob, spec: JobSpec) -> None:
     await job.until(lambda: len(job.ends) == len(job.names), patience)
     for name in job.alive:
         job.show("local", f"{name} did not end within {patience:g} s of SIGTERM, killing it")
-
-
-def _is_stopped(pid: int) -> bool:
-    with contextlib.suppress(OSError):
-        return "\nState:\tT" in Path(f"/proc/{pid}/status").read_text()
-    return False
 
 
 def _verdict(job: LocalJob, spec: JobSpec) -> tuple[int, str]:
