@@ -1,7 +1,8 @@
-"""What is true of each strategy and each API: one row each.
+"""Traits of the strategies and APIs: one row each.
 
-A new strategy is a row here and a module in `training/loops` whose `run` trains it. A new API that trains by itself is
-a row and a module, too. Nothing else asks for their names (`tests/unit/job/test_strategies.py` counts).
+To add a strategy, add a row and a module in `training/loops` with a function `run` that trains. (The loop `sync` and
+`api: keras_fit` take their tf.distribute.Strategy from `training/strategy.py`.) To add an API, add a row, and a module
+if it trains by itself. No other code asks for their names; `tests/unit/job/test_strategies.py` counts the exceptions.
 """
 
 from __future__ import annotations
@@ -15,39 +16,40 @@ from trainer.job.names import TaskType
 
 @dataclass(frozen=True)
 class Strategy:
-    """How tasks train together. Without servers and not in one task, they are peers that meet in collectives."""
+    """How the tasks of a job train together: in one task, as peers with collectives, or as a chief with servers."""
 
     loop: str
-    """Module of `training/loops` that runs in every task that is no server."""
+    """Module of `training/loops` that runs in every task except servers and the evaluator."""
     servers: tuple[TaskType, ...] = ()
-    """Types of tasks that only serve graphs, which the chief sends. Each must be there; with ps, it has ps."""
+    """Types of tasks that only serve graphs that the chief sends. A job has at least one of each, and no other ps."""
     restart_alone: tuple[TaskType, ...] = ()
-    """Types of servers that may die without a restart of the others."""
+    """Types of servers that restart alone: the others continue without them."""
     one_task: bool = False
-    """Replicas are the devices of one task."""
+    """Whether the replicas are the devices of a single task."""
     replicas: Literal["one", "devices", "cores"] = "devices"
-    """In sync: one, one for each device of the tasks that compute, or the cores of the TPU."""
+    """Replicas in sync: one, one per device of the computing tasks, or the cores of the TPU."""
     chooses_devices: bool = False
-    """A spec may name the devices that compute."""
+    """Whether a spec may choose the devices that compute."""
     one_gpu: bool = False
-    """A worker computes on at most one GPU."""
+    """Whether a worker can use at most one GPU."""
     all_reduces: tuple[str, ...] = ("auto",)
-    """Implementations that a spec may name."""
+    """Allowed values of communication.implementation."""
     shares_variables: bool = False
-    """Devices share variables, which no layer may update by itself then (Dropout, BatchNormalization)."""
+    """Whether devices share variables; then no layer may update one by itself (Dropout, BatchNormalization)."""
     fits_with_tf_keras: bool = False
-    """The fit of Keras 3 fails, and that of tf_keras works."""
+    """Whether fit fails in Keras 3 and works in tf_keras."""
     trains: bool = True
-    """It trains a model, in steps, with checkpoints. Else a workload's compute() runs once, on servers /job:NAME."""
+    """Whether it trains a model in steps, with checkpoints. Otherwise compute() of the workload runs once, and places
+    work on the servers, /job:NAME."""
 
     @property
     def coordinated(self) -> bool:
-        """The chief sends graphs to servers, and computes nothing itself."""
+        """Whether the chief sends graphs to servers, and computes nothing itself."""
         return bool(self.servers)
 
     @property
     def collective(self) -> bool:
-        """Tasks are peers that train in sync, the chief too."""
+        """Whether the tasks are peers that train in sync, the chief included."""
         return not self.one_task and not self.servers
 
 
@@ -86,24 +88,24 @@ STRATEGIES: dict[str, Strategy] = {
 
 @dataclass(frozen=True)
 class Api:
-    """Who trains."""
+    """What makes the training steps."""
 
     entry: str = "model"
     """The function that a workload must have."""
     loop: str | None = None
-    """Module of `training/loops` in place of the strategy's."""
+    """Module of `training/loops` that replaces the strategy's."""
     refuses: Mapping[str, str] = field(default_factory=dict)
-    """Settings that have another home under this API, with the rule that says so."""
+    """Settings that this API replaces, and the rule for each."""
     own_file: bool = False
-    """It needs a workload of the user's own."""
+    """Whether it needs a workload file of the user's own."""
     uses_fit: bool = False
-    """Keras's fit makes the steps, of a model that the workload compiled; it stops and resumes after an epoch only."""
+    """Whether Keras's fit makes the steps, with a model that the workload compiled; it saves after epochs only."""
     estimator: bool = False
-    """The entry is called to load the workload, and gives Estimator, TrainSpec and EvalSpec, with exporters."""
+    """Whether the entry is called to load the workload, and returns Estimator, TrainSpec and EvalSpec."""
 
 
-_IN_COMPILE = "under keras_fit that is said in the workload's model.compile; remove it"
-_IN_INPUT_FN = "under train_and_evaluate the workload's input_fn brings the data; remove it"
+_IN_COMPILE = "under keras_fit the workload's model.compile sets that; remove it"
+_IN_INPUT_FN = "under train_and_evaluate the workload's input_fn provides the data; remove it"
 _COMPILED = ("optimizer", "learning_rate", "learning_rates", "learning_rate_scaling", "steps_per_call")
 
 APIS: dict[str, Api] = {
@@ -124,6 +126,6 @@ APIS: dict[str, Api] = {
 
 
 def names(has: Callable[[Strategy], bool]) -> str:
-    """The strategies of which that is true, as a phrase: `mirrored, central_storage and one_device`."""
+    """The strategies with a trait, as a phrase: `mirrored, central_storage and one_device`."""
     *most, last = [name for name, row in STRATEGIES.items() if has(row)]
     return f"{', '.join(most)} and {last}" if most else last

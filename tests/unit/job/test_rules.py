@@ -42,16 +42,16 @@ def worker(**settings: Any) -> dict[str, Any]:
         ),
         (
             spec_of("mirrored", api="keras_fit", train={"optimizer": "sgd"}),
-            "train.optimizer: 'sgd': under keras_fit that is said in the workload's model.compile; remove it",
+            "train.optimizer: 'sgd': under keras_fit the workload's model.compile sets that; remove it",
         ),
         (
             spec_of("mirrored", api="train_and_evaluate", train={"epochs": 2}),
-            "train.epochs: 2: under train_and_evaluate the workload's input_fn brings the data; remove it, and give "
+            "train.epochs: 2: under train_and_evaluate the workload's input_fn provides the data; remove it, and give "
             "steps",
         ),
         (
             spec_of("mirrored", api="train_and_evaluate", dataset="mnist"),
-            "dataset: 'mnist': under train_and_evaluate the workload's input_fn brings the data; remove it",
+            "dataset: 'mnist': under train_and_evaluate the workload's input_fn provides the data; remove it",
         ),
         (
             spec_of("graph", workload="sum", api="keras_fit"),

@@ -24,7 +24,8 @@ from trainer.supervisor.agent import Agent
 from trainer.supervisor.policy import FailurePolicy
 
 ROOT = Path(__file__).parents[3]
-MOST_CONDITIONALS = 12
+MOST_CONDITIONALS = 3
+"""Few on purpose: look for a trait before raising this."""
 
 
 def conditionals(source: str) -> list[str]:
