@@ -28,7 +28,7 @@ from trainer.protocol.reports import Report
 from trainer.supervisor import control, preflight
 from trainer.supervisor.follower import RETRY_SECONDS
 from trainer.targets.local import run as local
-from trainer.workloads import workload
+from trainer.workloads.digests import digest
 
 SECONDS = 120.0
 
@@ -59,7 +59,7 @@ async def meet(count: int) -> float:
 async def _listen(stack: AsyncExitStack, job: JobSpec, task: Task) -> Report:
     report = Report(
         task=task.name, incarnation=uuid.uuid4().hex, cluster=task.digest, versions=host.versions(),
-        spec=hashlib.sha256(job.model_dump_json().encode()).hexdigest()[:12], workload=workload.digest(job),
+        spec=hashlib.sha256(job.model_dump_json().encode()).hexdigest()[:12], workload=digest(job),
     )  # fmt: skip
     address, port = preflight.control_address(task)
     identity = {"job": job.name, "task": task.name, "incarnation": report.incarnation}

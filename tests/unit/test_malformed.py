@@ -40,7 +40,8 @@ from trainer.targets import summary
 from trainer.targets.base import JobStatus, TaskStatus
 from trainer.targets.local import table
 from trainer.training import channel
-from trainer.workloads import workload
+from trainer.workloads.check import check_workload
+from trainer.workloads.digests import digest
 
 SEED = int(os.environ.get("MALFORMED_SEED") or random.randrange(2**32))
 TIMES = int(os.environ.get("MALFORMED_TIMES") or 1)
@@ -284,8 +285,8 @@ def test_every_spec_is_understood_or_refused(dice: Dice, tmp_path: Path) -> None
             path.write_bytes(dice.damage(text))
             spec = refused(load.load_file, path, environ={})
         if spec is not None:
-            refused(workload.check, spec)
-            refused(workload.digest, spec)
+            refused(check_workload, spec)
+            refused(digest, spec)
 
 
 def test_every_override_is_understood_or_refused(dice: Dice) -> None:

@@ -173,9 +173,9 @@ def _check(args: argparse.Namespace) -> int:
 
     spec = specs.load(args.spec, args.set)
     if args.target is None and spec.image is None:  # other images have other modules
-        from trainer.workloads import workload
+        from trainer.workloads.check import check_imports
 
-        workload.check_imports(spec)
+        check_imports(spec)
     specs.warn(spec)
     if args.target:
         specs.open_target(args).check(spec)
@@ -186,10 +186,10 @@ def _check(args: argparse.Namespace) -> int:
 def _local(args: argparse.Namespace) -> int:
     from trainer.targets import summary
     from trainer.targets.local import run as local
-    from trainer.workloads import workload
+    from trainer.workloads.check import check_imports
 
     spec = specs.load(args.spec, args.set)
-    workload.check_imports(spec)
+    check_imports(spec)
     specs.warn(spec)
     check = command_line([summary.program("trainer"), "check", args.spec], args.set)
     return local.run(spec, base_port=args.port, plain=args.plain, check=check)

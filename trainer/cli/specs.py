@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 def load(path: str, overrides: Sequence[str]) -> JobSpec:
     """A spec whose workload was looked at."""
     from trainer.job.load import load_file
-    from trainer.workloads import workload
+    from trainer.workloads.check import check_workload
 
     spec = load_file(path, overrides)
-    workload.check(spec)
+    check_workload(spec)
     return spec
 
 

@@ -23,7 +23,7 @@ from trainer.protocol.reports import Phase, Reply, Report
 from trainer.protocol.status import TaskStatus
 from trainer.supervisor.child import Child
 from trainer.supervisor.clock import ListeningClock
-from trainer.workloads import workload
+from trainer.workloads.digests import file_digests, require_unchanged
 
 STANDBY_AFTER_SECONDS = 10.0
 """Steady training before a spare child is started: the import costs seconds of CPU."""
@@ -40,7 +40,7 @@ class Agent:
         self.incarnation, self._reports = uuid.uuid4().hex, 0
         self.versions = host.versions()
         self.spec_digest = hashlib.sha256(spec.model_dump_json().encode()).hexdigest()[:12]
-        self._workload = workload.digests(spec)
+        self._workload = file_digests(spec)
         self.workload_digest = workload_file.combined(self._workload)
         self.running: Child | None = None
         self.spare: Child | None = None
@@ -194,7 +194,7 @@ class Agent:
     def _look_at_workload(self) -> None:
         """The child looked when it was loaded; data(), model() and loss() may have imported something since."""
         try:
-            workload.require_unchanged(self.spec, self._workload)
+            require_unchanged(self.spec, self._workload)
         except UserError as error:
             self.failure = (int(error.code), str(error))
             self.changed.set()

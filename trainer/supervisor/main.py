@@ -16,7 +16,7 @@ from trainer.job.errors import Exit, TrainerError
 from trainer.protocol.log_lines import here_line, say, say_error
 from trainer.supervisor import orphans, preflight, restart_guard
 from trainer.supervisor.agent import Agent
-from trainer.workloads import workload
+from trainer.workloads.check import check_workload
 
 
 def main() -> int:
@@ -35,7 +35,7 @@ def main() -> int:
     try:
         preflight.check_tensorflow()
         preflight.check_secrets(spec)
-        workload.check(spec)
+        check_workload(spec)
         code = asyncio.run(_run(Agent(spec, task, log, job_secret)))
     except TrainerError as error:
         say_error(str(error))

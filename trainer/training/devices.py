@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeAlias
 
 import tensorflow as tf
 
 from trainer.job.errors import Exit, TrainerError
+
+Device: TypeAlias = Any
+"""A tf.config.PhysicalDevice, which is not exported as a type."""
 
 
 def limit_threads(count: int) -> None:
@@ -15,13 +18,13 @@ def limit_threads(count: int) -> None:
     tf.config.threading.set_inter_op_parallelism_threads(max(2, count))
 
 
-def require_gpus(count: int) -> list[Any]:
+def require_gpus(count: int) -> list[Device]:
     """The GPUs that this task sees; none of them is touched.
 
     Raises:
         TrainerError: Exit.DEVICES, if there are fewer than the spec asks for.
     """
-    gpus: list[Any] = tf.config.list_physical_devices("GPU")
+    gpus: list[Device] = tf.config.list_physical_devices("GPU")
     if len(gpus) < count:
         raise TrainerError(
             f"asked for {count} GPU(s), sees {len(gpus)} (its devices: {', '.join(_names())}); check driver, container "

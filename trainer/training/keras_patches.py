@@ -2,7 +2,7 @@
 
 Each function names the versions it was read in, the source, the reason, and the test that fails when an upgrade
 changes what it relies on. Keras is 3.15.1, or 3.12.4 under Python 3.10; TensorFlow is 2.21. One touch is elsewhere,
-on a lower floor: what AutoGraph notes on an exception (`ag_error_metadata`, workloads/workload.py).
+on a lower floor: what AutoGraph notes on an exception (`ag_error_metadata`, workloads/locate.py).
 
 Libraries are imported within functions: a server's process has the C library only (tf_server.py).
 """

@@ -18,7 +18,7 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal, TypeVar
 
 from trainer import host
 from trainer.job import environment, load, tf_config
@@ -28,6 +28,12 @@ from trainer.job.spec import JobSpec
 from trainer.job.tf_config import Task
 from trainer.protocol.log_lines import log_traceback, start_line
 from trainer.training.channel import Channel
+from trainer.workloads.check import check_workload, runs_code
+from trainer.workloads.digests import require_unchanged
+from trainer.workloads.load import load_graph
+from trainer.workloads.locate import original, where_it_failed
+
+Loaded = TypeVar("Loaded")
 
 _MESSAGE_CHARACTERS = 5000
 """What `workload.digests` gave the supervisor at its start, as JSON: the chief let it in with that."""
@@ -58,6 +64,7 @@ def _run(spec: JobSpec, task: Task, channel: Channel) -> None:
         return
     if uses_tf_keras(spec):
         _use_tf_keras(spec)
+    loaded: Callable[[], object]
     if spec.traits.trains:
         from trainer.training.task import load_task, prepare_process
 
@@ -65,10 +72,9 @@ def _run(spec: JobSpec, task: Task, channel: Channel) -> None:
         loaded = _loader(spec, lambda: load_task(spec, task))
     else:
         from trainer.training.loops import graph_client
-        from trainer.workloads import workload
 
         graph_client.prepare_process(spec, task)
-        loaded = _loader(spec, lambda: workload.load_graph(spec))
+        loaded = _loader(spec, lambda: load_graph(spec))
     if task.type == "evaluator":
         # Outside the cluster: TensorFlow must not try to find this task in it.
         del os.environ["TF_CONFIG"]
@@ -83,27 +89,25 @@ def _loop(spec: JobSpec, task: Task) -> str:
     return "evaluator" if task.type == "evaluator" else spec.api_traits.loop or spec.traits.loop
 
 
-def _loader(spec: JobSpec, load: Callable[[], Any]) -> Callable[[], Any]:
+def _loader(spec: JobSpec, load: Callable[[], Loaded]) -> Callable[[], Loaded]:
     """Loads the workload now, while standing by, unless its file may run TensorFlow: the strategy comes first then
     ("Collective ops must be configured at program startup"), and no memory of a GPU is taken before it is wanted.
 
     What is loaded is what the job began with. So must the files be when training begins, though they are loaded:
     functions import modules when they are called, and AutoGraph reads a function's text from its file.
     """
-    from trainer.workloads import workload
-
     began_with = json.loads(os.environ.pop(environment.WORKLOAD))
     once = functools.cache(load)
 
-    def loaded() -> Any:
-        workload.require_unchanged(spec, began_with)
+    def loaded() -> Loaded:
+        require_unchanged(spec, began_with)
         value = once()
-        workload.require_unchanged(spec, began_with)
+        require_unchanged(spec, began_with)
         return value
 
-    workload.require_unchanged(spec, began_with)
-    workload.check(spec)
-    if not workload.runs_code(spec):
+    require_unchanged(spec, began_with)
+    check_workload(spec)
+    if not runs_code(spec):
         loaded()
     return loaded
 
@@ -153,8 +157,6 @@ def _close_to_others(spec: JobSpec, task: Task, channel: Channel) -> None:
 
 def _report(error: BaseException, spec: JobSpec | None, channel: Channel) -> Exit:
     """Says what happened in one line; what a lost peer causes is told apart from what would happen again."""
-    from trainer.workloads.workload import original, where_it_failed
-
     error = original(error)
     inner = python_error(str(error), spec.workload) if spec else None
     theirs = where_it_failed(error, spec.workload) if spec else None

@@ -18,8 +18,9 @@ from trainer.job.tf_config import Task
 from trainer.model_dir import compatibility
 from trainer.training import devices, inputs, per_example
 from trainer.training.user_code import called, calling
-from trainer.workloads import datasets, workload
+from trainer.workloads import datasets
 from trainer.workloads.estimator import Context, Hook
+from trainer.workloads.load import load_workload
 from trainer.workloads.types import Dataset, PerExample, Tensor
 from trainer.workloads.workload import Shard, Workload
 
@@ -137,7 +138,7 @@ Load = Callable[[], TrainingTask]
 
 def load_task(spec: JobSpec, task: Task) -> TrainingTask:
     """Imports the workload and reads its dataset."""
-    loaded = workload.load(spec)
+    loaded = load_workload(spec)
     arrays = datasets.load(loaded.dataset, spec.dataset_sha256) if loaded.dataset and not loaded.data else None
     return TrainingTask(spec, task, loaded, arrays)
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import contextlib
 import re
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import tensorflow as tf
 
 from trainer.job.errors import TrainerError, UserError
-from trainer.workloads.workload import original, own_files, where_it_failed
+from trainer.workloads.locate import original, own_files, where_it_failed
+from trainer.workloads.types import PerExample, Tensor
 
 LOST_PEER_FOR_CERTAIN = (tf.errors.UnavailableError, tf.errors.AbortedError)
 LOST_PEER = (
@@ -40,7 +40,7 @@ _HINTS = [
 
 
 @contextlib.contextmanager
-def calling(workload: str, what: str, **given: Any) -> Iterator[None]:
+def calling(workload: str, what: str, **given: object) -> Iterator[None]:
     """Turns what is raised within into a UserError: with file and line where a frame is the user's, else with the
     call, and with the shapes of what it was given. What a lost peer or a file system causes passes.
 
@@ -69,10 +69,10 @@ def _is_ours(error: Exception, workload: str) -> bool:
     return bool(callers) and files[-1] != callers[-1] and callers[-1] not in own_files(workload)
 
 
-def called(workload: str, what: str, function: Callable[..., Any]) -> Callable[[Any, Any], Any]:
+def called(workload: str, what: str, function: PerExample) -> PerExample:
     """A function of (y, prediction) whose errors are told as `calling` tells them."""
 
-    def guarded(y: Any, prediction: Any) -> Any:
+    def guarded(y: Tensor, prediction: Tensor) -> Tensor:
         with calling(workload, f"{what}(y, prediction)", y=y, prediction=prediction):
             given = function(y, prediction)
             if given is None:
@@ -103,7 +103,7 @@ def essence(text: str) -> str:
     return " ".join(text.partition("Additional GRPC error information")[0].split())[:300]
 
 
-def hint(text: str, y: Any = None, prediction: Any = None, **_: Any) -> str:
+def hint(text: str, y: Tensor = None, prediction: Tensor = None, **_: object) -> str:
     """What to change, for mistakes that are common; else nothing."""
     for pattern, way_out in _HINTS:
         if found := re.search(pattern, text):
@@ -122,7 +122,7 @@ def hint(text: str, y: Any = None, prediction: Any = None, **_: Any) -> str:
     return ""
 
 
-def _described(value: Any) -> str:
+def _described(value: Tensor) -> str:
     parts = tf.nest.flatten(value)
     told = [f"{part.dtype.name} {part.shape}" if tf.is_tensor(part) else type(part).__name__ for part in parts]
     return told[0] if len(told) == 1 else f"[{', '.join(told)}]"

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import tensorflow as tf
 
 from trainer.job.errors import Exit, TrainerError
+from trainer.workloads.types import Tensor
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Cluster:
         return [self.device(task, device) for task in range(self.tasks)]
 
 
-def ran_on(tensor: Any) -> str:
+def ran_on(tensor: Tensor) -> str:
     """The device whose operation made an eager tensor, as the runtime recorded it; not what tf.device asked for."""
     return short(tensor.backing_device)
 

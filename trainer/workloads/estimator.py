@@ -13,13 +13,11 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import keras
 
 from trainer.job.errors import UserError
-
-PerExample = Callable[[Any, Any], Any]
+from trainer.workloads.types import Dataset, Model, PerExample, Tensor
 
 
 @dataclass(frozen=True)
@@ -27,7 +25,7 @@ class Context:
     """Who asks for data, as tf.distribute.InputContext tells it, and how many examples a batch of one replica has."""
 
     num_input_pipelines: int
-    input_pipeline_id: Any
+    input_pipeline_id: int | Tensor
     """Which of them; under parameter_server a scalar tensor."""
     num_replicas_in_sync: int
     batch_size: int
@@ -37,7 +35,7 @@ class Context:
         return global_batch_size // self.num_replicas_in_sync
 
 
-InputFn = Callable[[Context], Any]
+InputFn = Callable[[Context], Dataset]
 """Gives a tf.data.Dataset of (features, labels) in batches of one replica; called once on each worker."""
 
 
@@ -45,7 +43,7 @@ InputFn = Callable[[Context], Any]
 class Estimator:
     """What is trained. `model` is called again for each copy that is evaluated."""
 
-    model: Callable[[], Any]
+    model: Callable[[], Model]
     loss: PerExample | None = None
     """loss(labels, predictions): one value per example; default cross-entropy from logits."""
     metrics: Mapping[str, PerExample] | None = None
@@ -55,9 +53,9 @@ class Estimator:
 class ModelSpec:
     """What a model_fn gives: symbolic tensors, the loss and each metric with one value per example."""
 
-    predictions: Any
-    loss: Any
-    metrics: Mapping[str, Any] = field(default_factory=dict)
+    predictions: Tensor
+    loss: Tensor
+    metrics: Mapping[str, Tensor] = field(default_factory=dict)
 
 
 class Hook:
@@ -101,7 +99,7 @@ class Exporter:
         """Whether to export: `best` are the figures of the last export, None before the first."""
         return True
 
-    def export(self, model: Any, folder: Path) -> None:
+    def export(self, model: Model, folder: Path) -> None:
         model.save(folder / "model.keras")
 
 
@@ -124,7 +122,7 @@ class BestExporter(Exporter):
 
 
 def from_model_fn(
-    model_fn: Callable[[Any, Any], ModelSpec], features: Any, labels: Any, metrics: Sequence[str] = ()
+    model_fn: Callable[[Tensor, Tensor], ModelSpec], features: Tensor, labels: Tensor, metrics: Sequence[str] = ()
 ) -> Estimator:
     """An Estimator of a model_fn(features, labels), written with Keras layers and keras.ops.
 
@@ -139,9 +137,9 @@ def from_model_fn(
     Raises:
         UserError: from the model that is built, if loss or metrics cannot be had.
     """
-    graph: list[Any] = []
+    graph: list[Model] = []
 
-    def model() -> Any:
+    def model() -> Model:
         spec = model_fn(features, labels)
         if missing := sorted(set(metrics) ^ set(spec.metrics)):
             raise UserError(f"workload: model_fn: metrics {', '.join(missing)}: from_model_fn must name those it gives")
@@ -164,7 +162,7 @@ class LinearRegressor(Estimator):
     """A weighted sum of named features and a bias, with squared loss: tf.estimator.LinearRegressor."""
 
     def __init__(self, features: Sequence[str]) -> None:
-        def model() -> Any:
+        def model() -> Model:
             inputs = {name: keras.Input((1,), name=name) for name in features}
             columns = list(inputs.values())
             joined = columns[0] if len(columns) == 1 else keras.layers.Concatenate()(columns)
@@ -174,5 +172,5 @@ class LinearRegressor(Estimator):
         super().__init__(model, lambda y, p: keras.ops.square(_column(p) - _column(y)), metrics)
 
 
-def _column(values: Any) -> Any:
+def _column(values: Tensor) -> Tensor:
     return keras.ops.cast(keras.ops.reshape(values, (-1,)), "float32")

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+
+from trainer.workloads.types import Callback, Dataset, Model
 
 
 @dataclass(frozen=True)
 class Fit:
     """Arguments for `model.fit`, the same on every task."""
 
-    train: Any
+    train: Dataset
     """Endless batches, sharded by task: what fit takes as x."""
     steps_per_epoch: int
     epochs: int
     initial_epoch: int
     """Where the last checkpoint was; the model has its values already."""
-    job_callbacks: tuple[Any, ...]
+    job_callbacks: tuple[Callback, ...]
     is_chief: bool
 
-    def callbacks(self, *own: Any) -> list[Any]:
+    def callbacks(self, *own: Callback) -> list[Callback]:
         """The job's callbacks, which save and report, and your own; those that write files only on the chief."""
         return [*self.job_callbacks, *(each for each in own if self.is_chief or not _writes(each))]
 
@@ -28,11 +29,11 @@ _WRITERS = ("BackupAndRestore", "CSVLogger", "ModelCheckpoint", "TensorBoard")
 """Of Keras 3 and tf_keras: on two tasks with one folder they destroy each other's files (backup_and_restore.py)."""
 
 
-def _writes(callback: Any) -> bool:
+def _writes(callback: Callback) -> bool:
     return any(kind.__name__ in _WRITERS for kind in type(callback).__mro__)
 
 
-def fit(model: Any, run: Fit) -> None:
+def fit(model: Model, run: Fit) -> None:
     """For a workload that has no fit() of its own."""
     model.fit(
         run.train,

@@ -17,7 +17,11 @@ Variable: TypeAlias = Any
 Model: TypeAlias = Any
 """Of Keras 3 or tf_keras."""
 Optimizer: TypeAlias = Any
+Callback: TypeAlias = Any
+"""Of fit."""
 Strategy: TypeAlias = Any
 """A tf.distribute.Strategy."""
 PerExample: TypeAlias = Callable[[Tensor, Tensor], Tensor]
 """From (y, prediction) to one value per example."""
+Settings: TypeAlias = dict[str, Any]
+"""SETTINGS of a workload: literal values by name."""

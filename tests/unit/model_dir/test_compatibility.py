@@ -15,7 +15,7 @@ from trainer.job.spec import JobSpec
 from trainer.model_dir import checkpoint, compatibility, layout, result
 from trainer.model_dir.files import write_json
 from trainer.model_dir.result import Finished
-from trainer.workloads import workload
+from trainer.workloads.digests import digest
 
 WORKLOAD = "DATASET = 'digits'\nSETTINGS = {'units': 64}\ndef model(): ...\n"
 
@@ -48,7 +48,7 @@ def key(spec: JobSpec) -> dict[str, Any]:
 
 
 def digest_of(spec: JobSpec) -> str | None:
-    return workload.digest(spec) if Path(spec.workload).exists() else None
+    return digest(spec) if Path(spec.workload).exists() else None
 
 
 DECIDES = [
@@ -157,14 +157,14 @@ def test_a_job_is_complete_when_its_result_has_all_that_is_asked(
     files: Path, train: dict[str, Any], complete: bool
 ) -> None:
     spec = spec_of(model_dir=str(files))
-    digest = workload.digest(spec)
-    assert result.completed(spec, spec.tasks.counts(), digest) is None
+    own = digest(spec)
+    assert result.completed(spec, spec.tasks.counts(), own) is None
     fits = {**key(spec), **result.steps_asked(spec)}
     write_json(layout.result(str(files)), {"status": "succeeded", "steps": 100, "fits": fits})
     asked = spec_of(model_dir=str(files), train=train)
-    assert bool(result.completed(asked, asked.tasks.counts(), digest)) == complete
+    assert bool(result.completed(asked, asked.tasks.counts(), own)) == complete
     other = spec_of(model_dir=str(files), train={"seed": 1})
-    assert result.completed(other, other.tasks.counts(), digest) is None
+    assert result.completed(other, other.tasks.counts(), own) is None
 
 
 def test_steps_that_are_asked_for_in_another_way_are_the_same(files: Path) -> None:

@@ -9,7 +9,8 @@ import tensorflow as tf
 from trainer.job.load import build
 from trainer.job.tf_config import tasks_of
 from trainer.training.task import TrainingTask
-from trainer.workloads import datasets, workload
+from trainer.workloads import datasets
+from trainer.workloads.load import load_workload
 
 MIRRORED, SERVED = "multi_worker_mirrored", "parameter_server"
 DIGITS = datasets.load("digits")
@@ -20,7 +21,7 @@ def setup(tasks: dict[str, Any] | None = None, **spec: Any) -> TrainingTask:
     tasks = tasks or {"worker": 1}
     strategy = SERVED if "ps" in tasks else MIRRORED
     job = build({"name": "j", "strategy": strategy, "workload": "digits", "tasks": tasks, **spec})
-    return TrainingTask(job, tasks_of(job)[0], workload.load(job), DIGITS)
+    return TrainingTask(job, tasks_of(job)[0], load_workload(job), DIGITS)
 
 
 def with_workload(**parts: Any) -> TrainingTask:

@@ -16,7 +16,7 @@ from trainer.job.errors import Exit, UserError
 from trainer.job.load import build
 from trainer.training import main as child
 from trainer.training.main import python_error
-from trainer.workloads import workload
+from trainer.workloads.digests import file_digests
 
 QUOTED = """Graph execution error:
 
@@ -170,7 +170,7 @@ class Loader:
         self.path.write_text(text)
         self.beside.write_text("x = 1\n")
         self._spec = build({"name": "j", "strategy": "one_device", "workload": str(self.path)})
-        monkeypatch.setenv(environment.WORKLOAD, json.dumps(workload.digests(self._spec)))
+        monkeypatch.setenv(environment.WORKLOAD, json.dumps(file_digests(self._spec)))
 
     def stand_by(self) -> Callable[[], Any]:
         return child._loader(self._spec, self.load)

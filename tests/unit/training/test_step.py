@@ -11,7 +11,7 @@ from trainer.job.errors import UserError
 from trainer.training.state import build_state
 from trainer.training.step import make_step
 from trainer.training.task import TrainingTask
-from trainer.workloads import workload
+from trainer.workloads.locate import original
 
 # TensorFlow's variables and Keras, as they are, with NumPy 2.
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy:DeprecationWarning")
@@ -64,7 +64,7 @@ def test_a_loss_must_be_one_value_per_example() -> None:
     step = tf.function(make_step(scalar, build_state(scalar)))
     with pytest.raises(Exception, match="it gave a scalar") as caught:
         step(batch())
-    error = workload.original(caught.value)
+    error = original(caught.value)
     assert isinstance(error, UserError)
     assert str(error).startswith(
         "workload: loss(y, prediction) must give one value per example, shape [64]; it gave a scalar, where y is [64], "
@@ -101,6 +101,6 @@ def test_an_error_in_a_users_loss_is_told_with_its_line_though_autograph_is_arou
     call = tf.function(lambda batch: tf.distribute.get_strategy().run(step, (batch,)))
     with pytest.raises(Exception) as caught:  # noqa: PT011 (whichever AutoGraph makes of it)
         call(batch())
-    error = workload.original(caught.value)
+    error = original(caught.value)
     assert isinstance(error, UserError)
     assert str(error).startswith(f"workload: {file}:8: {told}")

@@ -11,7 +11,8 @@ import tensorflow as tf
 from trainer.job.errors import Exit, TrainerError, UserError
 from trainer.job.load import build
 from trainer.training import user_code
-from trainer.workloads import workload
+from trainer.workloads import load
+from trainer.workloads.load import load_workload
 
 
 def told(function: Any, y: Any, prediction: Any, name: str = "mine.py") -> str:
@@ -57,7 +58,7 @@ def test_a_line_of_the_users_is_told_before_the_shapes(tmp_path: Path) -> None:
         "    return keras.losses.binary_crossentropy(y, p)\n"
     )
     spec = build({"name": "j", "strategy": "one_device", "workload": str(path)})
-    text = told(workload.load(spec).loss, tf.zeros([3]), tf.zeros([3, 1]), str(path))
+    text = told(load_workload(spec).loss, tf.zeros([3]), tf.zeros([3, 1]), str(path))
     assert text.startswith(f"workload: {path}:5: ValueError: Arguments `target` and `output` must have the same rank")
     assert "; y: float32 (3,), prediction: float32 (3, 1); give y a last dimension" in text
 
@@ -104,7 +105,7 @@ def test_an_operation_that_fails_in_a_graph_is_told_with_the_line_that_made_it(
 ) -> None:
     path = tmp_path / "mine.py"
     path.write_text(GRAPHS)
-    module: Any = workload._import(build({"name": "j", "strategy": "one_device", "workload": str(path)}))
+    module: Any = load._import(build({"name": "j", "strategy": "one_device", "workload": str(path)}))
     with pytest.raises(tf.errors.OpError) as caught:
         tf.function(getattr(module, name), autograph=False)(tf.constant([4.0]))
     assert user_code.graph_error(caught.value, str(path)) == f"workload: {path}{said}"

@@ -3,7 +3,7 @@ import importlib
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -11,6 +11,10 @@ from trainer.job.errors import Exit, UserError
 from trainer.job.load import build
 from trainer.job.spec import JobSpec
 from trainer.workloads import workload
+from trainer.workloads.check import check_workload
+from trainer.workloads.digests import digest
+from trainer.workloads.load import load_graph, load_workload
+from trainer.workloads.locate import original, where_it_failed
 
 MODEL = "def model(): pass\n"
 CONTRACT = "; see `trainer/workloads/workload.py` for what a workload file holds"
@@ -26,7 +30,7 @@ def file(tmp_path: Path, text: str | bytes, name: str = "mine.py") -> Path:
     return path
 
 
-def problem(name: str | Path, look: Any = workload.check, **more: Any) -> str:
+def problem(name: str | Path, look: Any = check_workload, **more: Any) -> str:
     with pytest.raises(UserError) as caught:
         look(spec_of(name, **more))
     assert caught.value.code is Exit.USER
@@ -40,7 +44,7 @@ def problem(name: str | Path, look: Any = workload.check, **more: Any) -> str:
 
 @pytest.mark.parametrize("name", workload.MODELS)
 def test_our_own_are_fine(name: str) -> None:
-    workload.check(spec_of(name))
+    check_workload(spec_of(name))
 
 
 # Each: a file that holds all it must.
@@ -56,7 +60,7 @@ FINE = [
 
 @pytest.mark.parametrize("text", FINE)
 def test_a_file_that_holds_what_it_must(tmp_path: Path, text: str) -> None:
-    workload.check(spec_of(file(tmp_path, text)))
+    check_workload(spec_of(file(tmp_path, text)))
 
 
 NO_MODEL = f": has no function model(){CONTRACT}"
@@ -85,33 +89,33 @@ def test_what_is_wrong_with_a_file_is_told_without_running_it(tmp_path: Path, te
 
 
 def test_a_dataset_in_the_spec_is_data_enough(tmp_path: Path) -> None:
-    workload.check(spec_of(file(tmp_path, MODEL), dataset="digits"))
+    check_workload(spec_of(file(tmp_path, MODEL), dataset="digits"))
 
 
 def test_a_digest_is_of_what_the_file_holds_wherever_it_is(tmp_path: Path) -> None:
     folder = tmp_path / "elsewhere"
     folder.mkdir()
     here, there = file(tmp_path, MODEL), file(folder, MODEL, "other.py")
-    assert workload.digest(spec_of(here)) == workload.digest(spec_of(there))
+    assert digest(spec_of(here)) == digest(spec_of(there))
     there.write_text(MODEL + "# changed")
-    assert workload.digest(spec_of(here)) != workload.digest(spec_of(there))
-    assert workload.digest(spec_of("mnist")) != workload.digest(spec_of("digits"))
-    assert problem(tmp_path / "gone.py", workload.digest) == ": cannot be read: No such file or directory"
+    assert digest(spec_of(here)) != digest(spec_of(there))
+    assert digest(spec_of("mnist")) != digest(spec_of("digits"))
+    assert problem(tmp_path / "gone.py", digest) == ": cannot be read: No such file or directory"
 
 
 def test_a_digest_is_of_the_modules_beside_the_file_too(tmp_path: Path) -> None:
     path = file(tmp_path, MODEL + "import one, two\n")
-    alone = workload.digest(spec_of(path))
+    alone = digest(spec_of(path))
     (tmp_path / "two").mkdir()
     for name in ("one.py", "two/__init__.py", "two/words.txt", "unused.py"):
         file(tmp_path, "x = 1\n", name)
-    digests = [alone, workload.digest(spec_of(path))]
+    digests = [alone, digest(spec_of(path))]
     for name in ("one.py", "two/__init__.py", "two/words.txt"):
         file(tmp_path, "x = 2\n", name)
-        digests.append(workload.digest(spec_of(path)))
+        digests.append(digest(spec_of(path)))
     assert len(set(digests)) == 5
     file(tmp_path, "x = 2\n", "unused.py")
-    assert workload.digest(spec_of(path)) == digests[-1]
+    assert digest(spec_of(path)) == digests[-1]
 
 
 @pytest.mark.parametrize("more", [{}, {"api": "train_and_evaluate"}])
@@ -120,7 +124,7 @@ def test_a_loaded_workload_keeps_the_digest_that_it_was_loaded_with(tmp_path: Pa
         tmp_path,
         ESTIMATOR.format("Estimator(model, loss), trained, evaluated") if more else MODEL + "DATASET = 'digits'\n",
     )
-    loaded, before = workload.load(spec_of(path, **more)), hashlib.sha256(path.read_bytes()).hexdigest()
+    loaded, before = load_workload(spec_of(path, **more)), hashlib.sha256(path.read_bytes()).hexdigest()
     path.write_text("# edited\n")
     assert loaded.sha256 == before
 
@@ -141,7 +145,7 @@ GRAPHS = "sum, mean, ensemble, matmul, matpow, remote_gpu"
 
 @pytest.mark.parametrize("name", workload.GRAPHS)
 def test_our_graphs_are_fine_under_strategy_graph(name: str) -> None:
-    workload.check(spec_of(name, strategy="graph"))
+    check_workload(spec_of(name, strategy="graph"))
 
 
 @pytest.mark.parametrize("name", workload.GRAPHS)
@@ -176,11 +180,11 @@ def test_a_file_must_hold_the_function_of_its_strategy_and_api(
 ) -> None:
     path = file(tmp_path, MODEL + "DATASET = 'digits'")
     assert problem(path, **spec) == f": has no function {function}(){CONTRACT}"
-    workload.check(spec_of(file(tmp_path, f"def {function}(): pass"), **spec))
+    check_workload(spec_of(file(tmp_path, f"def {function}(): pass"), **spec))
 
 
 def test_under_keras_fit_a_file_holds_model_and_data(tmp_path: Path) -> None:
-    workload.check(spec_of(file(tmp_path, MODEL + "DATASET = 'digits'"), api="keras_fit"))
+    check_workload(spec_of(file(tmp_path, MODEL + "DATASET = 'digits'"), api="keras_fit"))
     assert problem(file(tmp_path, "def fit(model, run): pass"), api="keras_fit") == NO_MODEL
     assert problem(file(tmp_path, MODEL), api="keras_fit") == NO_DATA
 
@@ -204,7 +208,7 @@ SETTINGS = OWN + "SETTINGS = {'units': 64, 'rate': 0.5, 'deep': False, 'text': '
     ],
 )
 def test_a_setting_has_the_type_of_its_default(tmp_path: Path, settings: dict[str, Any]) -> None:
-    workload.check(spec_of(file(tmp_path, SETTINGS), settings=settings))
+    check_workload(spec_of(file(tmp_path, SETTINGS), settings=settings))
 
 
 # Each: a setting, its value, and what is told.
@@ -233,7 +237,7 @@ def test_a_setting_that_is_wrong_is_told_with_its_value(
 
 def test_settings_that_are_wrong_are_told_all_at_once(tmp_path: Path) -> None:
     with pytest.raises(UserError) as caught:
-        workload.check(spec_of(file(tmp_path, SETTINGS), settings={"unit": 3, "rate": 0.1, "text": 4}))
+        check_workload(spec_of(file(tmp_path, SETTINGS), settings={"unit": 3, "rate": 0.1, "text": 4}))
     assert [line.split(":")[0] for line in caught.value.problems] == ["settings.unit", "settings.text"]
 
 
@@ -241,13 +245,13 @@ def test_settings_that_are_wrong_are_told_all_at_once(tmp_path: Path) -> None:
 def test_a_file_without_settings_has_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     monkeypatch.chdir(tmp_path)
     file(tmp_path, OWN + text)
-    workload.check(spec_of("mine.py"))
+    check_workload(spec_of("mine.py"))
     told = problem("mine.py", settings={"units": 3})
     assert told == "settings.units: 3: unknown setting; workload mine.py has none"
 
 
 def test_settings_of_our_own_are_known_too() -> None:
-    workload.check(spec_of("matpow", strategy="graph", settings={"size": 10, "devices": ["a", "b"]}))
+    check_workload(spec_of("matpow", strategy="graph", settings={"size": 10, "devices": ["a", "b"]}))
     told = problem("sum", strategy="graph", settings={"y": 1})
     assert told == "settings.y: 1: unknown setting; workload sum has x"
     assert problem("digits", settings={"units": 1}).endswith("unknown setting; workload digits has none")
@@ -265,7 +269,7 @@ def test_looking_needs_no_tensorflow(tmp_path: Path) -> None:
 import sys
 from trainer.job.load import build
 from trainer.workloads import workload
-workload.check(build({"name": "j", "strategy": "multi_worker_mirrored", "workload": sys.argv[1]}))
+check_workload(build({"name": "j", "strategy": "multi_worker_mirrored", "workload": sys.argv[1]}))
 print([name for name in ("tensorflow", "keras", "numpy") if name in sys.modules])
 """
     ended = subprocess.run([sys.executable, "-c", program, path], stdout=subprocess.PIPE, text=True, check=True)
@@ -289,7 +293,7 @@ def test_what_a_file_holds_is_loaded(tmp_path: Path) -> None:
         MODEL
         + "def data(shard): return 1\ndef loss(y, p): return 2\nMETRICS = {'a': loss}\ndef evaluate(m): return {}\n"
     )
-    loaded = workload.load(spec_of(path := file(tmp_path, text)))
+    loaded = load_workload(spec_of(path := file(tmp_path, text)))
     assert loaded.name == str(path)
     assert loaded.data is not None
     assert loaded.loss is not None
@@ -300,21 +304,21 @@ def test_what_a_file_holds_is_loaded(tmp_path: Path) -> None:
 
 
 def test_what_a_file_does_not_hold_is_none(tmp_path: Path) -> None:
-    loaded = workload.load(spec_of(file(tmp_path, MODEL + "DATASET = 'digits'")))
+    loaded = load_workload(spec_of(file(tmp_path, MODEL + "DATASET = 'digits'")))
     assert (loaded.dataset, loaded.data, loaded.loss) == ("digits", None, None)
     assert (loaded.metrics, loaded.evaluate) == (None, None)
 
 
 def test_a_dataset_in_the_spec_takes_the_place_of_the_files(tmp_path: Path) -> None:
     text = MODEL + "DATASET = 'digits'\ndef data(shard): return 1\n"
-    loaded = workload.load(spec_of(file(tmp_path, text), dataset="mnist"))
+    loaded = load_workload(spec_of(file(tmp_path, text), dataset="mnist"))
     assert (loaded.dataset, loaded.data) == ("mnist", None)
 
 
 def test_a_fit_of_the_files_is_loaded(tmp_path: Path) -> None:
     text = MODEL + "DATASET = 'digits'\ndef fit(model, run): run.append(model)\n"
-    loaded = workload.load(spec_of(file(tmp_path, text), api="keras_fit"))
-    run: list[int] = []
+    loaded = load_workload(spec_of(file(tmp_path, text), api="keras_fit"))
+    run: Any = []
     assert loaded.fit is not None
     loaded.fit(7, run)
     assert run == [7]
@@ -324,32 +328,32 @@ def test_a_fit_of_the_files_is_loaded(tmp_path: Path) -> None:
 def test_settings_are_changed_before_anything_is_called(tmp_path: Path, kind: str) -> None:
     text = f"SETTINGS{kind} = {{'units': 64, 'rate': 0.5}}\ndef model(): return SETTINGS\nDATASET = 'digits'\n"
     path = file(tmp_path, text)
-    assert workload.load(spec_of(path, settings={"units": 3})).model() == {"units": 3, "rate": 0.5}
-    assert workload.load(spec_of(path)).model() == {"units": 64, "rate": 0.5}
+    assert load_workload(spec_of(path, settings={"units": 3})).model() == {"units": 3, "rate": 0.5}
+    assert load_workload(spec_of(path)).model() == {"units": 64, "rate": 0.5}
 
 
 def test_a_setting_that_is_wrong_stops_a_file_before_it_is_run(tmp_path: Path) -> None:
     path = file(tmp_path, SETTINGS + "1 / 0\n")
-    assert problem(path, workload.load, settings={"units": "x"}).startswith("settings.units: 'x': must be int")
+    assert problem(path, load_workload, settings={"units": "x"}).startswith("settings.units: 'x': must be int")
 
 
 def test_a_graph_of_the_users_is_loaded_with_its_settings(tmp_path: Path) -> None:
     text = "SETTINGS = {'x': 2}\ndef compute(cluster): return {'y': cluster * SETTINGS['x']}\n"
     path = file(tmp_path, text)
-    loaded = workload.load_graph(spec_of(path, strategy="graph", settings={"x": 5}))
-    assert (loaded.name, loaded.compute(3)) == (str(path), {"y": 15})
+    loaded = load_graph(spec_of(path, strategy="graph", settings={"x": 5}))
+    assert (loaded.name, loaded.compute(cast(Any, 3))) == (str(path), {"y": 15})
 
 
 def test_a_graph_that_raises_when_imported_is_told_with_its_line(tmp_path: Path) -> None:
     path = file(tmp_path, "def compute(cluster): pass\n1 / 0\n")
-    told = problem(path, workload.load_graph, strategy="graph")
+    told = problem(path, load_graph, strategy="graph")
     assert told == ":2: ZeroDivisionError: division by zero"
 
 
 def test_a_graph_of_ours_is_loaded_with_its_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     module = importlib.import_module("trainer.workloads.graphs.sum")
     monkeypatch.setattr(module, "SETTINGS", {"x": 2})
-    loaded = workload.load_graph(spec_of("sum", strategy="graph", settings={"x": 5}))
+    loaded = load_graph(spec_of("sum", strategy="graph", settings={"x": 5}))
     assert (loaded.name, loaded.compute) == ("sum", module.compute)
     assert module.SETTINGS == {"x": 5}
 
@@ -364,7 +368,7 @@ def train_and_evaluate(): return {}
 
 
 def estimator(tmp_path: Path, given: str) -> workload.Workload:
-    return workload.load(spec_of(file(tmp_path, ESTIMATOR.format(given)), api="train_and_evaluate"))
+    return load_workload(spec_of(file(tmp_path, ESTIMATOR.format(given)), api="train_and_evaluate"))
 
 
 def test_what_train_and_evaluate_gives_is_loaded(tmp_path: Path) -> None:
@@ -409,7 +413,7 @@ def test_a_subclass_of_estimator_will_do(tmp_path: Path) -> None:
 )
 def test_train_and_evaluate_must_give_its_three(tmp_path: Path, given: str) -> None:
     path = file(tmp_path, ESTIMATOR.format(given))
-    told = problem(path, workload.load, api="train_and_evaluate")
+    told = problem(path, load_workload, api="train_and_evaluate")
     assert told == ": train_and_evaluate() must give (Estimator, TrainSpec, EvalSpec)"
 
 
@@ -424,12 +428,12 @@ RAISES = [
 @pytest.mark.parametrize(("text", "told"), RAISES)
 def test_what_a_file_raises_is_told_with_its_line(tmp_path: Path, text: str, told: str) -> None:
     path = file(tmp_path, text + MODEL + "DATASET = 'digits'")
-    assert problem(path, workload.load).startswith(told)
+    assert problem(path, load_workload).startswith(told)
 
 
 def test_modules_beside_the_file_can_be_imported(tmp_path: Path) -> None:
     file(tmp_path, "def data(shard): return 7", "beside_it.py")
-    loaded = workload.load(spec_of(file(tmp_path, MODEL + "from beside_it import data")))
+    loaded = load_workload(spec_of(file(tmp_path, MODEL + "from beside_it import data")))
     assert loaded.data is not None
     assert loaded.data(workload.Shard("train")) == 7
 
@@ -442,7 +446,7 @@ def test_a_file_never_hides_a_module_of_the_standard_library(tmp_path: Path, nam
 import sys
 from trainer.job.load import build
 from trainer.workloads import workload
-workload.load(build({"name": "j", "strategy": "multi_worker_mirrored", "workload": sys.argv[1]}))
+load_workload(build({"name": "j", "strategy": "multi_worker_mirrored", "workload": sys.argv[1]}))
 import json, colorsys
 print(json.loads("3"), colorsys.rgb_to_hsv(0, 0, 0))
 """
@@ -468,13 +472,13 @@ def test_an_error_in_a_users_function_is_theirs_with_the_innermost_of_their_line
     )
     monkeypatch.chdir(tmp_path)
     file(tmp_path, text)
-    loss: Any = workload.load(spec_of("mine.py")).loss
+    loss: Any = load_workload(spec_of("mine.py")).loss
     error = raised(lambda: loss(0, 0))
-    told = workload.where_it_failed(error, "mine.py")
+    told = where_it_failed(error, "mine.py")
     assert told is not None
     assert told.startswith("workload: mine.py:6: OSError: xxx")
     assert len(told) < 400
-    assert workload.where_it_failed(error, str(tmp_path / "another.py")) is None
+    assert where_it_failed(error, str(tmp_path / "another.py")) is None
 
 
 def test_an_error_in_a_module_beside_the_file_is_theirs_with_its_line(
@@ -482,17 +486,17 @@ def test_an_error_in_a_module_beside_the_file_is_theirs_with_its_line(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     file(tmp_path, "\ndef data(shard):\n    return 1 / 0\n", "deep_within.py")
-    data: Any = workload.load(spec_of(file(tmp_path, MODEL + "from deep_within import data").name)).data
+    data: Any = load_workload(spec_of(file(tmp_path, MODEL + "from deep_within import data").name)).data
     error = raised(lambda: data(workload.Shard("train")))
     told = "workload: deep_within.py:3: ZeroDivisionError: division by zero"
-    assert workload.where_it_failed(error, "mine.py") == told
+    assert where_it_failed(error, "mine.py") == told
 
 
 def test_an_error_elsewhere_is_not_theirs(tmp_path: Path) -> None:
     error = raised(lambda: int("x"))
-    assert workload.where_it_failed(error, str(tmp_path / "mine.py")) is None
-    assert workload.where_it_failed(error, "digits") is None
-    assert workload.where_it_failed(error, __file__) is not None
+    assert where_it_failed(error, str(tmp_path / "mine.py")) is None
+    assert where_it_failed(error, "digits") is None
+    assert where_it_failed(error, __file__) is not None
 
 
 def test_an_error_that_no_translation_made_is_its_own_original() -> None:
@@ -503,10 +507,10 @@ def test_an_error_that_no_translation_made_is_its_own_original() -> None:
             raise KeyError from None
 
     error = raised(fail)
-    assert workload.original(error) is error
+    assert original(error) is error
 
 
 def test_what_a_star_import_lacks_is_told_when_it_is_loaded(tmp_path: Path) -> None:
     mine = file(tmp_path, "from json import *")
-    workload.check(spec_of(mine))
-    assert problem(mine, workload.load) == f": has no function model(){CONTRACT}"
+    check_workload(spec_of(mine))
+    assert problem(mine, load_workload) == f": has no function model(){CONTRACT}"

@@ -19,8 +19,8 @@ from trainer.training.evaluation import copy_of_model, score
 from trainer.training.outputs import exports
 from trainer.training.outputs.curve import Curve, read
 from trainer.training.task import Load, TrainingTask
+from trainer.workloads.locate import where_it_failed
 from trainer.workloads.types import Model
-from trainer.workloads.workload import where_it_failed
 
 POLL_SECONDS = 1.0
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import Any
 
 import tensorflow as tf
 
@@ -46,7 +45,7 @@ def run(spec: JobSpec, task: Task, load: Callable[[], Graph], _resume_step: int,
         progress=lambda done: channel.tell("step", step=done),
     )
     try:
-        result: Any = graph.compute(cluster)
+        result = graph.compute(cluster)
     except tf.errors.InvalidArgumentError as error:
         if "unknown device" not in str(error):  # tf.device took a name as it came
             raise

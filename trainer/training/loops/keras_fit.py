@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import Any
+from collections.abc import Mapping
 
 import keras
 import numpy as np
@@ -26,7 +26,9 @@ from trainer.training.strategy import make
 from trainer.training.task import Load, TrainingTask
 from trainer.training.user_code import calling
 from trainer.workloads import fit
-from trainer.workloads.types import Dataset, Strategy
+from trainer.workloads.types import Callback, Dataset, Strategy, Tensor
+
+Logs = Mapping[str, Tensor] | None
 
 POLL_SECONDS = 0.5
 """Between looks at the optimizer's step. A callback for each batch would cost, and tf_keras has none with a ps."""
@@ -133,7 +135,7 @@ def _steps_per_epoch(spec: JobSpec, total: int) -> int:
 
 def _make_callback(
     job: TrainingTask, state: TrainState, channel: Channel, per_epoch: int, total: int, step: int
-) -> Any:
+) -> Callback:
     """The job's part of fit. A class within, because tf.keras is one of two libraries."""
     spec, task = job.spec, job.task
 
@@ -147,11 +149,11 @@ def _make_callback(
             self._steady: tuple[float, int] | None = None
             self._over = threading.Event()
 
-        def on_train_begin(self, logs: Any = None) -> None:
+        def on_train_begin(self, logs: Logs = None) -> None:
             self._epoch_began = time.perf_counter()
             threading.Thread(target=self._watch, daemon=True).start()
 
-        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
             now, self.step = time.perf_counter(), (epoch + 1) * per_epoch
             figures = {name: _number(spec.workload, name, value) for name, value in (logs or {}).items()}
             raise_if_not_finite(np.array([figures.get("loss", 0.0)]), self.step - 1)
@@ -169,7 +171,7 @@ def _make_callback(
                 channel.tell("line", text=progress_line(self.step, total, figures))
                 self.saver.save(self.step, values)
 
-        def on_train_end(self, logs: Any = None) -> None:
+        def on_train_end(self, logs: Logs = None) -> None:
             self._over.set()
 
         def _watch(self) -> None:
@@ -183,7 +185,7 @@ def _make_callback(
     return Epochs()
 
 
-def _number(workload: str, name: str, value: Any) -> float:
+def _number(workload: str, name: str, value: Tensor) -> float:
     if np.size(value) != 1:
         shape = f"{np.asarray(value).dtype} {np.shape(value)}"
         raise UserError(f"workload: {workload}: the metric {name!r} gives {shape}; it must give one number")

@@ -14,7 +14,6 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -117,7 +116,7 @@ class _Rounds:
     channel: Channel
     state: TrainState
     counters: Counters
-    coordinator: Any
+    coordinator: tf.distribute.coordinator.ClusterCoordinator
     schedule: Callable[[], object]
     watch: _Watch
     _first_step: tuple[float, int] | None = None

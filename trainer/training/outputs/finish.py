@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -91,7 +90,7 @@ def finish(job: TrainingTask, values: checkpoint.Values, channel: Channel, step:
     channel.tell("done", step=step, test=figures, examples_per_second=rate)
 
 
-def raise_if_not_finite(losses: npt.NDArray[Any], step_before: int) -> None:
+def raise_if_not_finite(losses: npt.NDArray[np.floating], step_before: int) -> None:
     """Losses of consecutive steps after step_before.
 
     Raises:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import tensorflow as tf
 
 from trainer.workloads import datasets
 from trainer.workloads.cluster import Cluster, ran_on
+from trainer.workloads.types import Settings, Tensor
 
-SETTINGS: dict[str, Any] = {"steps": 300, "hidden": 32, "learning_rate": 0.5, "batch_size": 32, "seed": 1}
+SETTINGS: Settings = {"steps": 300, "hidden": 32, "learning_rate": 0.5, "batch_size": 32, "seed": 1}
 
 
-def compute(cluster: Cluster) -> dict[str, Any]:
+def compute(cluster: Cluster) -> dict[str, object]:
     arrays = datasets.load("digits", None)
     order = np.random.default_rng(SETTINGS["seed"]).permutation(len(arrays["x_train"]))
     shards = np.array_split(order, cluster.tasks)
@@ -21,7 +20,7 @@ def compute(cluster: Cluster) -> dict[str, Any]:
     devices = cluster.every_task()
 
     @tf.function(autograph=False)
-    def predictions(x: list[Any], y: list[Any], x_test: Any) -> Any:
+    def predictions(x: list[Tensor], y: list[Tensor], x_test: Tensor) -> Tensor:
         # One graph: its parts on different tasks run at the same time.
         outputs = []
         for number, device in enumerate(devices):
@@ -41,7 +40,7 @@ def compute(cluster: Cluster) -> dict[str, Any]:
     return {"single": singles, "mean_of_single": float(np.mean(singles)), "ensemble": together}
 
 
-def _train_and_predict(x: Any, y: Any, x_test: Any, seed: int) -> Any:
+def _train_and_predict(x: Tensor, y: Tensor, x_test: Tensor, seed: int) -> Tensor:
     """Probabilities [examples, 10] of a network with one hidden layer, after gradient descent on (x, y).
 
     Plain tensors in a loop of the graph: nothing is kept, so nothing needs a variable.
@@ -53,10 +52,10 @@ def _train_and_predict(x: Any, y: Any, x_test: Any, seed: int) -> Any:
         for i, shape in enumerate(shapes)
     ]
 
-    def logits(weights: Any, inputs: Any) -> Any:
+    def logits(weights: Tensor, inputs: Tensor) -> Tensor:
         return tf.nn.relu(inputs @ weights[0] + weights[1]) @ weights[2] + weights[3]
 
-    def step(i: Any, *weights: Any) -> Any:
+    def step(i: Tensor, *weights: Tensor) -> Tensor:
         rows = tf.random.stateless_uniform([batch], seed=[seed, i], maxval=x.shape[0], dtype=tf.int32)
         with tf.GradientTape() as tape:
             tape.watch(weights)
@@ -71,5 +70,5 @@ def _train_and_predict(x: Any, y: Any, x_test: Any, seed: int) -> Any:
     return tf.nn.softmax(logits(weights, x_test))
 
 
-def _pixels(images: Any) -> Any:
+def _pixels(images: Tensor) -> Tensor:
     return images.reshape(len(images), -1).astype(np.float32) / 16

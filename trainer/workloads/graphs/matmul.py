@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import tensorflow as tf
 
 from trainer.workloads.cluster import Cluster, ran_on
@@ -11,7 +9,7 @@ from trainer.workloads.cluster import Cluster, ran_on
 SETTINGS = {"device": "CPU:0"}
 
 
-def compute(cluster: Cluster) -> dict[str, Any]:
+def compute(cluster: Cluster) -> dict[str, object]:
     first = cluster.device(0, SETTINGS["device"])
     second = cluster.device(cluster.tasks - 1, SETTINGS["device"])
     a, b = tf.constant([[1.0, 2, 3], [4, 5, 6]]), tf.constant([[1.0, 2], [3, 4], [5, 6]])

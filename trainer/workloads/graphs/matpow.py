@@ -7,20 +7,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from trainer.job.errors import UserError
 from trainer.workloads.cluster import Cluster, short
+from trainer.workloads.types import Settings, Tensor
 
-SETTINGS: dict[str, Any] = {"size": 1000, "n": 10, "repeats": 3, "devices": None}
+SETTINGS: Settings = {"size": 1000, "n": 10, "repeats": 3, "devices": None}
 
-Power = Callable[[Any, int], Any]
+Power = Callable[[Tensor, int], Tensor]
 
 
-def compute(cluster: Cluster) -> dict[str, Any]:
+def compute(cluster: Cluster) -> dict[str, object]:
     """Times are the best of `repeats`, after one run that traces the graphs."""
     size, n = SETTINGS["size"], SETTINGS["n"]
     if size < 1 or n < 1:
@@ -55,7 +55,7 @@ def compute(cluster: Cluster) -> dict[str, Any]:
     return {"seconds": seconds, "speed_up": speed_up, "difference": error, "difference_from_numpy": against_numpy}
 
 
-def chain(matrix: Any, n: int) -> Any:
+def chain(matrix: Tensor, n: int) -> Tensor:
     """n - 1 products, one after the other, as in the original."""
     power = matrix
     for _ in range(n - 1):
@@ -63,7 +63,7 @@ def chain(matrix: Any, n: int) -> Any:
     return power
 
 
-def squaring(matrix: Any, n: int) -> Any:
+def squaring(matrix: Tensor, n: int) -> Tensor:
     """The same power by exponentiation by squaring."""
     if n == 1:
         return matrix
@@ -84,11 +84,11 @@ def _devices(cluster: Cluster) -> list[str]:
     return chosen
 
 
-def _placed(power: Power, n: int, devices: list[str], matrices: list[Any]) -> tuple[Any, list[Any]]:
+def _placed(power: Power, n: int, devices: list[str], matrices: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
     """A graph of both powers and their sum, and the matrices, each where its power is computed."""
 
     @tf.function(autograph=False)
-    def graph(a: Any, b: Any) -> Any:
+    def graph(a: Tensor, b: Tensor) -> Tensor:
         with tf.device(devices[0]):
             first = power(a, n)
         # One device does one after the other, as a GPU does: a CPU of one core would use a second one of the machine.

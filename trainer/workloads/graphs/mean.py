@@ -5,19 +5,18 @@ Where slices differ in size, the mean of the means is wrong; weighted, sum(size_
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import tensorflow as tf
 
 from trainer.job.errors import UserError
 from trainer.workloads.cluster import Cluster, ran_on
+from trainer.workloads.types import Settings
 
-SETTINGS: dict[str, Any] = {"numbers": 100, "seed": 1, "slices": None}
+SETTINGS: Settings = {"numbers": 100, "seed": 1, "slices": None}
 
 
-def compute(cluster: Cluster) -> dict[str, Any]:
-    count = SETTINGS["numbers"]
+def compute(cluster: Cluster) -> dict[str, object]:
+    count: int = SETTINGS["numbers"]
     sizes = slice_sizes(count, cluster.tasks, SETTINGS["slices"])
     numbers = np.random.default_rng(SETTINGS["seed"]).normal(5.0, 2.0, count)
     slices = np.split(numbers, np.cumsum(sizes)[:-1])
@@ -34,7 +33,7 @@ def compute(cluster: Cluster) -> dict[str, Any]:
     return {"mean": weighted, "mean_of_means": unweighted, "numpy": float(numbers.mean()), "sizes": sizes}
 
 
-def slice_sizes(count: int, tasks: int, sizes: Any) -> list[int]:
+def slice_sizes(count: int, tasks: int, sizes: object) -> list[int]:
     """How many numbers each task gets: as the setting says, or equal parts, the first ones larger by one.
 
     Raises:

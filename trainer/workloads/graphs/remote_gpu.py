@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import tensorflow as tf
 
 from trainer.workloads.cluster import Cluster, ran_on
+from trainer.workloads.types import Settings
 
-SETTINGS: dict[str, Any] = {"task": 0, "device": "GPU:0"}
+SETTINGS: Settings = {"task": 0, "device": "GPU:0"}
 
 
-def compute(cluster: Cluster) -> dict[str, Any]:
+def compute(cluster: Cluster) -> dict[str, object]:
     with tf.device(cluster.device(SETTINGS["task"], SETTINGS["device"])):
         y = tf.constant([1.0, 2.0, 3.0]) * 2.0
     cluster.say(f"{y.numpy().tolist()} on {ran_on(y)}")

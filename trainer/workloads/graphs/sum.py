@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import tensorflow as tf
 
 from trainer.workloads.cluster import Cluster, ran_on
@@ -11,7 +9,7 @@ from trainer.workloads.cluster import Cluster, ran_on
 SETTINGS = {"x": 2}
 
 
-def compute(cluster: Cluster) -> dict[str, Any]:
+def compute(cluster: Cluster) -> dict[str, object]:
     x = tf.constant(SETTINGS["x"])
     with tf.device(cluster.device(0)):
         y1 = x + 300

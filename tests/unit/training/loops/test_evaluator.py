@@ -16,7 +16,8 @@ from trainer.training.loops import evaluator
 from trainer.training.outputs.curve import read
 from trainer.training.state import build_state
 from trainer.training.task import TrainingTask
-from trainer.workloads import datasets, workload
+from trainer.workloads import datasets
+from trainer.workloads.load import load_workload
 
 # TensorFlow's variables and Keras, as they are, with NumPy 2.
 pytestmark = [
@@ -46,7 +47,7 @@ def test_the_newest_checkpoint_is_scored_first_and_once(tmp_path: Path, after: i
         "name": "j", "strategy": "one_device", "workload": "digits", "tasks": {"worker": 1, "evaluator": 1},
         "model_dir": str(tmp_path),
     })  # fmt: skip
-    setup = TrainingTask(spec, tasks_of(spec)[0], workload.load(spec), datasets.load("digits"))
+    setup = TrainingTask(spec, tasks_of(spec)[0], load_workload(spec), datasets.load("digits"))
     trained = build_state(setup)
     for step in (10, 20, 30):
         meta = {"fits": setup.compatibility_key, "variables": trained.description()}

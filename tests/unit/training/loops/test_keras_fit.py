@@ -19,7 +19,8 @@ from trainer.training import user_code
 from trainer.training.loops import keras_fit
 from trainer.training.state import TrainState
 from trainer.training.task import TrainingTask
-from trainer.workloads import fit, workload
+from trainer.workloads import fit
+from trainer.workloads.load import _import_file
 from trainer.workloads.workload import Workload
 
 
@@ -107,7 +108,7 @@ def test_an_error_of_the_jobs_own_callback_is_not_put_down_to_the_workload(tmp_p
     """Here it saves an optimizer that there is not."""
     path, given = tmp_path / "mine.py", model(optimizer="sgd")
     path.write_text(OWN_FIT)
-    module = workload._import_file(str(path))
+    module = _import_file(str(path))
     callback = job_callback(given, optimizer=None)
     data = tf.data.Dataset.from_tensors(([[1.0, 2.0]], [1.0]))
     arguments = fit.Fit(data, 1, 1, 0, (callback,), is_chief=True)
@@ -121,7 +122,7 @@ def test_an_error_of_the_jobs_own_callback_is_not_put_down_to_the_workload(tmp_p
 def test_an_error_of_the_users_own_callback_is_theirs(tmp_path: Path) -> None:
     path = tmp_path / "mine.py"
     path.write_text(OWN_FIT)
-    module = workload._import_file(str(path))
+    module = _import_file(str(path))
     with pytest.raises(UserError, match=rf"{path}:6: ZeroDivisionError"), user_code.calling(str(path), "model.fit"):
         module.fit(model(optimizer="sgd"), module.Broken())
 

@@ -1,0 +1,94 @@
+"""Looks at a workload without running it: needs no TensorFlow."""
+
+from __future__ import annotations
+
+import ast
+
+from trainer.job import workload_file
+from trainer.job.errors import UserError
+from trainer.job.messages import nearest
+from trainer.job.spec import JobSpec
+from trainer.workloads.types import Settings
+from trainer.workloads.workload import CONTRACT, entry, file_of
+
+
+def check_workload(spec: JobSpec) -> None:
+    """Looks at the workload without running it (needs no TensorFlow).
+
+    Raises:
+        UserError: unknown name, no such file, a syntax error with its line, a function that is missing, or a setting
+            that it does not have.
+    """
+    name = spec.workload
+    tree = workload_file.parse(file_of(spec), name)
+    _check_settings(spec, tree)
+    if not name.endswith(".py"):
+        return
+    defined = {n.name for n in tree.body if isinstance(n, ast.FunctionDef)}
+    defined |= set(_assignments(tree))
+    defined |= {a.asname or a.name for n in tree.body if isinstance(n, ast.ImportFrom) for a in n.names}
+    if "*" in defined:
+        return  # only a run can tell what it has
+    function = entry(spec)
+    if function not in defined:
+        raise UserError(f"workload: {name}: has no function {function}(); {CONTRACT}")
+    if function == "model" and spec.dataset is None and not {"data", "DATASET"} & defined:
+        raise UserError(f"workload: {name}: has neither data() nor DATASET, and the spec names no dataset; {CONTRACT}")
+
+
+def check_imports(spec: JobSpec) -> None:
+    """Looks whether this machine has what a workload file imports.
+
+    Raises:
+        UserError: naming each module that is not here, with its line.
+    """
+    if spec.workload.endswith(".py") and (problems := workload_file.missing_imports(file_of(spec), spec.workload)):
+        raise UserError(*problems)
+
+
+def runs_code(spec: JobSpec) -> bool:
+    """Whether loading it may run TensorFlow operations."""
+    return spec.api_traits.estimator or workload_file.runs_code(file_of(spec))
+
+
+def _assignments(tree: ast.Module) -> dict[str, ast.expr]:
+    """Values of the names that a module assigns at its top."""
+    values = {
+        t.id: n.value for n in tree.body if isinstance(n, ast.Assign) for t in n.targets if isinstance(t, ast.Name)
+    }
+    annotated = [n for n in tree.body if isinstance(n, ast.AnnAssign)]
+    return values | {n.target.id: n.value for n in annotated if isinstance(n.target, ast.Name) and n.value}
+
+
+def _check_settings(spec: JobSpec, tree: ast.Module) -> None:
+    if not spec.settings:
+        return
+    known = _settings_of(tree)
+    if known is None:
+        raise UserError(f"workload: {spec.workload}: SETTINGS must be a dict of literal values with names as keys")
+    problems = []
+    for key, value in spec.settings.items():
+        if key not in known:
+            hint = nearest(key, known) or f"; workload {spec.workload} has {', '.join(known) or 'none'}"
+            problems.append(f"settings.{key}: {value!r}: unknown setting{hint}")
+        elif known[key] is not None and not _alike(value, known[key]):
+            kind = type(known[key]).__name__
+            problems.append(f"settings.{key}: {value!r}: must be {kind}, as its default {known[key]!r}")
+    if problems:
+        raise UserError(*problems)
+
+
+def _settings_of(tree: ast.Module) -> Settings | None:
+    """SETTINGS of a file that was not run: empty if it has none, None if they are not literal."""
+    value = _assignments(tree).get("SETTINGS")
+    if value is None:
+        return {}
+    try:
+        settings = ast.literal_eval(value)
+    except (ValueError, TypeError):
+        return None
+    return settings if isinstance(settings, dict) and all(isinstance(key, str) for key in settings) else None
+
+
+def _alike(value: object, default: object) -> bool:
+    return type(value) is type(default) or (type(default) is float and type(value) is int)

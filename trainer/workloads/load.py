@@ -1,0 +1,101 @@
+"""Imports a workload, and with it Keras or TensorFlow."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+
+from trainer.job.errors import UserError
+from trainer.job.spec import JobSpec
+from trainer.workloads.check import check_workload
+from trainer.workloads.digests import digest
+from trainer.workloads.locate import where_it_failed
+from trainer.workloads.workload import CONTRACT, Graph, Workload, entry
+
+
+def load_workload(spec: JobSpec) -> Workload:
+    """Imports the workload (and with it Keras).
+
+    Raises:
+        UserError: as `check_workload`, or what the file raised, with its line.
+    """
+    check_workload(spec)
+    sha256 = digest(spec)
+    module = _import(spec)
+    if spec.api_traits.estimator:
+        return replace(_estimator(spec.workload, module), sha256=sha256)
+    return Workload(
+        name=spec.workload,
+        model=module.model,
+        data=getattr(module, "data", None) if spec.dataset is None else None,
+        dataset=spec.dataset or getattr(module, "DATASET", None),
+        loss=getattr(module, "loss", None),
+        metrics=getattr(module, "METRICS", None),
+        evaluate=getattr(module, "evaluate", None),
+        fit=getattr(module, "fit", None),
+        sha256=sha256,
+    )
+
+
+def _estimator(name: str, module: ModuleType) -> Workload:
+    from trainer.workloads.estimator import Estimator, EvalSpec, TrainSpec
+
+    given = module.train_and_evaluate()
+    kinds = (Estimator, TrainSpec, EvalSpec)
+    if not isinstance(given, tuple) or len(given) != len(kinds) or not all(map(isinstance, given, kinds)):
+        raise UserError(f"workload: {name}: train_and_evaluate() must give (Estimator, TrainSpec, EvalSpec)")
+    estimator, train_spec, eval_spec = given
+    metrics = {} if estimator.metrics is None and estimator.loss is not None else estimator.metrics
+    return Workload(
+        name=name,
+        model=estimator.model,
+        loss=estimator.loss,
+        metrics=None if metrics is None else dict(metrics),
+        train_spec=train_spec,
+        eval_spec=eval_spec,
+    )
+
+
+def load_graph(spec: JobSpec) -> Graph:
+    """Imports a workload of the strategy graph (and with it TensorFlow).
+
+    Raises:
+        UserError: as `load_workload`.
+    """
+    check_workload(spec)
+    return Graph(spec.workload, _import(spec).compute)
+
+
+def _import(spec: JobSpec) -> ModuleType:
+    name = spec.workload
+    package = "trainer.workloads" if spec.traits.trains else "trainer.workloads.graphs"
+    module = _import_file(name) if name.endswith(".py") else importlib.import_module(f"{package}.{name}")
+    if not hasattr(module, entry(spec)):
+        raise UserError(f"workload: {name}: has no function {entry(spec)}(); {CONTRACT}")
+    if spec.settings:
+        module.SETTINGS.update(spec.settings)
+    return module
+
+
+def _import_file(name: str) -> ModuleType:
+    path = Path(name).absolute()
+    # A name of its own: a file called json.py must not hide the standard library's.
+    module_name = f"trainer_workload_{path.stem}"
+    module_spec = importlib.util.spec_from_file_location(module_name, path)
+    if module_spec is None or module_spec.loader is None:
+        raise UserError(f"workload: {name}: cannot be imported")
+    module = importlib.util.module_from_spec(module_spec)
+    # AutoGraph and pickling look a function's module up by name; the file's own folder serves its imports, as the
+    # last place to look: first, it would hide what the standard library has not imported yet.
+    sys.modules[module_name] = module
+    sys.path.append(str(path.parent))
+    try:
+        module_spec.loader.exec_module(module)
+    except Exception as error:
+        place = where_it_failed(error, name) or f"workload: {name}: {type(error).__name__}: {error}"
+        raise UserError(place) from error
+    return module

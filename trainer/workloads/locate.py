@@ -1,0 +1,48 @@
+"""Where in the user's files an error comes from."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import traceback
+from pathlib import Path
+
+from trainer.job import workload_file
+from trainer.job.errors import UserError
+
+_COLOUR = re.compile(r"\x1b\[\d+m")
+"""In errors of Keras."""
+
+
+def original(error: BaseException) -> BaseException:
+    """The error that AutoGraph, which runs a translation of every function of a graph, put into one of its own."""
+    while (cause := error.__context__) is not None and hasattr(cause, "ag_error_metadata"):
+        error = cause
+    return error
+
+
+def where_it_failed(error: BaseException, workload: str) -> str | None:
+    """`file:line: Type: text` of the innermost frame in the user's workload file or in a module beside it that it
+    imports, or None: it is not theirs."""
+    if not workload.endswith(".py"):
+        return None
+    error = original(error)
+    frames = [(f.filename, f.lineno) for f in traceback.extract_tb(error.__traceback__)]
+    # A translation's frames name a temporary file; AutoGraph keeps those of its source, innermost first.
+    translated = getattr(error, "ag_error_metadata", None)
+    frames += [(f.filename, f.lineno) for f in reversed(translated.translated_stack)] if translated else []
+    own = own_files(workload)
+    lines = [(own[file], line) for file, line in frames if file in own]
+    if not lines:
+        return None
+    text = " ".join(_COLOUR.sub("", str(error)).split())
+    return f"workload: {lines[-1][0]}:{lines[-1][1]}: {type(error).__name__}: {text[:300]}"
+
+
+def own_files(workload: str) -> dict[str, str]:
+    """A workload file and those beside it that it imports: their names by their paths in a traceback."""
+    path, names = Path(workload), {str(Path(workload).absolute()): workload}
+    with contextlib.suppress(UserError):
+        files = [file for module in workload_file.helpers(path) for file in workload_file.files_of(module)]
+        names |= {str(file.absolute()): str(file) for file in files}
+    return names
