@@ -1,0 +1,72 @@
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.unit.workloads.files import MODEL, file, spec_of
+from trainer.workloads import workload
+from trainer.workloads.load import load_workload
+from trainer.workloads.locate import original, where_it_failed
+
+
+@pytest.fixture(autouse=True)
+def _modules(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What an import changes for the whole process is put back."""
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    for name in list(sys.modules):
+        if name.startswith("trainer_workload_"):
+            monkeypatch.delitem(sys.modules, name)
+
+
+def raised(call: Any) -> BaseException:
+    with pytest.raises(Exception) as caught:  # noqa: PT011 (any)
+        call()
+    return caught.value
+
+
+def test_an_error_in_a_users_function_is_theirs_with_the_innermost_of_their_lines(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = (
+        MODEL
+        + "DATASET = 'digits'\ndef loss(y, p):\n    return inner(y)\ndef inner(y):\n    raise OSError('x' * 400)\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    file(tmp_path, text)
+    loss: Any = load_workload(spec_of("mine.py")).loss
+    error = raised(lambda: loss(0, 0))
+    told = where_it_failed(error, "mine.py")
+    assert told is not None
+    assert told.startswith("workload: mine.py:6: OSError: xxx")
+    assert len(told) < 400
+    assert where_it_failed(error, str(tmp_path / "another.py")) is None
+
+
+def test_an_error_in_a_module_beside_the_file_is_theirs_with_its_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    file(tmp_path, "\ndef data(shard):\n    return 1 / 0\n", "deep_within.py")
+    data: Any = load_workload(spec_of(file(tmp_path, MODEL + "from deep_within import data").name)).data
+    error = raised(lambda: data(workload.Shard("train")))
+    told = "workload: deep_within.py:3: ZeroDivisionError: division by zero"
+    assert where_it_failed(error, "mine.py") == told
+
+
+def test_an_error_elsewhere_is_not_theirs(tmp_path: Path) -> None:
+    error = raised(lambda: int("x"))
+    assert where_it_failed(error, str(tmp_path / "mine.py")) is None
+    assert where_it_failed(error, "digits") is None
+    assert where_it_failed(error, __file__) is not None
+
+
+def test_an_error_that_no_translation_made_is_its_own_original() -> None:
+    def fail() -> None:
+        try:
+            int("x")
+        except ValueError:
+            raise KeyError from None
+
+    error = raised(fail)
+    assert original(error) is error
