@@ -66,7 +66,7 @@ def test_settings_are_changed_before_anything_is_called(tmp_path: Path, kind: st
 
 
 def test_a_setting_that_is_wrong_stops_a_file_before_it_is_run(tmp_path: Path) -> None:
-    path = file(tmp_path, MODEL + "DATASET = 'digits'\nSETTINGS = {'units': 64}\n" + "1 / 0\n")
+    path = file(tmp_path, MODEL + "DATASET = 'digits'\nSETTINGS = {'units': 64}\n1 / 0\n")
     assert problem(path, load_workload, settings={"units": "x"}).startswith("settings.units: 'x': must be int")
 
 

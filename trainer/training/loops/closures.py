@@ -37,6 +37,14 @@ class Counters:
         # Row per worker: the ticket whose loss was not finite (0: none), then loss and metrics of its last closure.
         self.rows = tf.Variable(np.zeros((workers, 1 + figures)), state=False, aggregation=first)
 
+    def report(self, worker: Tensor, done: Tensor, bad: Tensor, sums: Tensor) -> bool:
+        """Part of a graph: a worker's row, from the sums of figures over the steps that its closure did."""
+        means = tf.cast(sums, tf.float64) / tf.cast(done, tf.float64)
+        row = tf.concat([[tf.cast(bad, tf.float64)], means], 0)
+        tf.raw_ops.ResourceScatterUpdate(resource=self.rows.handle, indices=worker, updates=row)
+        tf.raw_ops.ResourceScatterAdd(resource=self.worker_steps.handle, indices=worker, updates=done)
+        return True
+
     def under_way(self) -> int:
         """The number of updates that have begun and not ended. In a new round, none is yet to come once it is 0: an
         update asks for its round after it has counted itself as begun."""
@@ -86,14 +94,7 @@ def make_closure(
             parallel_iterations=1,
         )
 
-        def told() -> bool:
-            means = tf.cast(sums, tf.float64) / tf.cast(done, tf.float64)
-            row = tf.concat([[tf.cast(bad, tf.float64)], means], 0)
-            tf.raw_ops.ResourceScatterUpdate(resource=counters.rows.handle, indices=worker, updates=row)
-            tf.raw_ops.ResourceScatterAdd(resource=counters.worker_steps.handle, indices=worker, updates=done)
-            return True
-
-        tf.cond(done > 0, told, lambda: False)
+        tf.cond(done > 0, lambda: counters.report(worker, done, bad, sums), lambda: False)
         channel.tell("traced")  # this is Python, and runs once: when the graph is made
 
     made: Closure = closure

@@ -17,9 +17,11 @@ from trainer.job.tf_config import Task
 from trainer.protocol.log_lines import progress_line, start_line
 from trainer.training import batches, inputs, loss_scale
 from trainer.training.channel import Channel
+from trainer.training.divergence import raise_if_not_finite
 from trainer.training.model import check
 from trainer.training.outputs.curve import Curve
-from trainer.training.outputs.finish import Saver, finish, raise_if_not_finite
+from trainer.training.outputs.finish import finish
+from trainer.training.outputs.saver import Saver
 from trainer.training.restore import restore, restore_everywhere
 from trainer.training.state import TrainState
 from trainer.training.strategy import make
@@ -41,7 +43,6 @@ def run(spec: JobSpec, task: Task, load: Load, resume_step: int, channel: Channe
         UserError, TrainerError: with the exit code of the job.
         tf.errors.OpError: a peer was lost.
     """
-    servers = spec.traits.coordinated
     distribution = make(spec, task)
     job = load()
     with distribution.scope():
@@ -49,13 +50,7 @@ def run(spec: JobSpec, task: Task, load: Load, resume_step: int, channel: Channe
     source = batches.training_split(job)
     check(job, state.model, source)
     total = job.total_steps(source)
-    if servers:
-        with distribution.scope():
-            step, broken = restore(job, state, total)
-        for line in broken:
-            channel.tell("line", text=line)
-    else:
-        step = restore_everywhere(distribution, job, state, total, channel) if resume_step else 0
+    step = _restored(distribution, job, state, total, channel, resume_step)
     train = _batches(job, distribution, source, step)
     per_epoch = _steps_per_epoch(spec, total)
     if step % per_epoch and step < total:
@@ -85,6 +80,19 @@ def run(spec: JobSpec, task: Task, load: Load, resume_step: int, channel: Channe
     if task.is_chief:
         epochs.saver.wait()
     finish(job, values, channel, total, epochs.pace)
+
+
+def _restored(
+    distribution: Strategy, job: TrainingTask, state: TrainState, total: int, channel: Channel, resume_step: int
+) -> int:
+    """The step to go on from, with its values in the variables. A coordinator assigns them for all tasks."""
+    if not job.spec.traits.coordinated:
+        return restore_everywhere(distribution, job, state, total, channel) if resume_step else 0
+    with distribution.scope():
+        step, broken = restore(job, state, total)
+    for line in broken:
+        channel.tell("line", text=line)
+    return step
 
 
 def _compiled(job: TrainingTask, distribution: Strategy) -> TrainState:

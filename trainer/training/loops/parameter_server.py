@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,13 +22,16 @@ from trainer.job.errors import UserError
 from trainer.job.spec import JobSpec
 from trainer.job.tf_config import Task
 from trainer.protocol.log_lines import progress_line, start_line
-from trainer.training import batches, connections, keras_patches
+from trainer.training import batches, keras_patches
 from trainer.training.channel import Channel
+from trainer.training.divergence import raise_if_not_finite
 from trainer.training.loops.closures import Counters, make_closure
+from trainer.training.loops.silent_workers import SilentWorkers
 from trainer.training.loss_scale import raise_if_stuck, skipped
 from trainer.training.model import check
 from trainer.training.outputs.curve import Curve
-from trainer.training.outputs.finish import Saver, finish, raise_if_not_finite
+from trainer.training.outputs.finish import finish
+from trainer.training.outputs.saver import Saver
 from trainer.training.restore import restore
 from trainer.training.state import TrainState, build_state
 from trainer.training.strategy import make
@@ -69,7 +72,7 @@ def run(spec: JobSpec, task: Task, load: Load, _resume_step: int, channel: Chann
         channel.tell("line", text=line)
     channel.tell("start", step=step, steps=total, line=start_line(spec, task, strategy.num_replicas_in_sync, step))
     # Beside whatever waits for a worker: a round, a stop, and the evaluation too, whose graphs go to all of them.
-    silent = _Silent(task.cluster["worker"])
+    silent = SilentWorkers(task.cluster["worker"])
     threading.Thread(target=silent.keep_cut_off, args=(channel,), daemon=True).start()
     read = step + skipped(state.optimizer)
     iterator = iter(coordinator.create_per_worker_dataset(batches.per_worker(job, source, read)))
@@ -189,34 +192,6 @@ class _Rounds:
             return 0.0, 0
         then, first = self._first_step
         return time.perf_counter() - then, step - first
-
-
-class _Silent:
-    """Workers of which nothing is heard, though no connection was reset: stopped, or on a node that is cut off.
-
-    The coordinator would wait for what it sent them for ever. With their connections cut they are dead to it like any
-    other: it gives their closures to the others, and takes them back when they answer.
-    """
-
-    def __init__(self, addresses: Sequence[str]) -> None:
-        # Found now: a host that is gone may have no address any more.
-        self._known = {f"worker:{i}": connections.peers(address) for i, address in enumerate(addresses)}
-        self._addresses = {f"worker:{i}": address for i, address in enumerate(addresses)}
-        self._silent: frozenset[str] = frozenset()
-
-    def cut_off(self, silent: frozenset[str]) -> None:
-        """Again and again while they are silent: gRPC connects anew, and the kernel of a stopped process accepts."""
-        for name in silent & self._known.keys():  # a silent ps is no matter of closures: the job forms anew
-            if name not in self._silent:
-                self._known[name] |= connections.peers(self._addresses[name])
-            connections.cut(self._known[name])
-        self._silent = silent
-
-    def keep_cut_off(self, channel: Channel) -> None:
-        """To the end of the process."""
-        while True:
-            self.cut_off(channel.silent)
-            time.sleep(POLL_SECONDS)
 
 
 class _Watch:

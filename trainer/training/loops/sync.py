@@ -22,10 +22,12 @@ from trainer.job.tf_config import Task
 from trainer.protocol.log_lines import progress_line, start_line
 from trainer.training import batches, layer_state
 from trainer.training.channel import Channel
+from trainer.training.divergence import raise_if_not_finite
 from trainer.training.loss_scale import raise_if_stuck, skipped
 from trainer.training.model import check
 from trainer.training.outputs.curve import Curve
-from trainer.training.outputs.finish import Saver, finish, raise_if_not_finite
+from trainer.training.outputs.finish import finish
+from trainer.training.outputs.saver import Saver
 from trainer.training.restore import restore_everywhere
 from trainer.training.state import TrainState, build_state
 from trainer.training.step import make_step

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from trainer.job.errors import Exit, TrainerError
-from trainer.training.outputs.finish import raise_if_not_finite
+from trainer.training.divergence import raise_if_not_finite
 
 # TensorFlow's variables and Keras, as they are, with NumPy 2.
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy:DeprecationWarning")

@@ -1,0 +1,61 @@
+"""Checkpoints are written while training goes on."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import numpy as np
+
+from trainer.job.errors import Exit, TrainerError
+from trainer.model_dir import checkpoint
+from trainer.training.channel import Channel
+from trainer.training.divergence import SMALLER_RATE
+from trainer.training.state import TrainState
+from trainer.training.task import TrainingTask
+
+
+class Saver:
+    """Copies the variables at once and writes them in a thread, so that training goes on."""
+
+    def __init__(self, job: TrainingTask, state: TrainState, channel: Channel) -> None:
+        self._job, self._state, self._channel = job, state, channel
+        self._pool = ThreadPoolExecutor(1, "checkpoint")
+        self._pending: Future[None] | None = None
+        self._key = job.compatibility_key
+        self._changes = checkpoint.workload_changes(job.spec.directory, self._key)
+        self._stalled = 0.0
+        """Seconds for which training stood still."""
+
+    def save(self, step: int, values: checkpoint.Values | None = None, since: float | None = None) -> None:
+        """Begins a checkpoint of these values, or of those now, after the one before is on disk.
+
+        Args:
+            since: when training came to a stand for it, of time.perf_counter(); now, unless given.
+
+        Raises:
+            UserError: the one before could not be written.
+            TrainerError: Exit.DIVERGED, if a variable is not finite.
+        """
+        begun = since or time.perf_counter()
+        self.wait()
+        values = self._state.values() if values is None else values
+        for name, value in values.items():
+            if value.dtype.kind == "f" and not np.isfinite(value).all():
+                path = self._state.description()[name]["path"]
+                raise TrainerError(f"variable {path} is not finite at step {step}; {SMALLER_RATE}", Exit.DIVERGED)
+        self._stalled += time.perf_counter() - begun
+        self._pending = self._pool.submit(self._write, step, values)
+
+    def wait(self) -> None:
+        if self._pending is not None:
+            self._pending.result()
+            self._pending = None
+
+    def _write(self, step: int, values: checkpoint.Values) -> None:
+        spec = self._job.spec
+        description = self._state.description()
+        meta = {"fits": self._key, "workload_changed_after": self._changes, "variables": description}
+        checkpoint.save(spec.directory, step, values, meta)
+        checkpoint.prune(spec.directory, spec.train.keep_checkpoints)
+        self._channel.tell("checkpoint", step=step, stalled=self._stalled)
