@@ -20,6 +20,8 @@ from trainer.protocol.events import EVENT_BYTES
 SIGN_OF_LIFE_SECONDS = 1.0
 _CARRIES = {"done": "result", "line": "line of output"}
 
+Order = dict[str, Any]
+
 
 class Channel:
     """The child's end. `stopping` is set by an order to stop, `silent` by one that names the tasks that do not
@@ -28,13 +30,13 @@ class Channel:
     def __init__(self) -> None:
         self.stopping = threading.Event()
         self.silent: frozenset[str] = frozenset()
-        self.orders: queue.Queue[dict[str, Any]] = queue.Queue()
+        self.orders: queue.Queue[Order] = queue.Queue()
         self._lock = threading.Lock()
         self._events = os.fdopen(int(os.environ.pop(environment.EVENTS)), "w", buffering=1)
         threading.Thread(target=self._listen, daemon=True).start()
         threading.Thread(target=self._live, daemon=True).start()
 
-    def tell(self, event: str, **fields: Any) -> None:
+    def tell(self, event: str, **fields: object) -> None:
         """Sends one event. A supervisor that is gone is noticed by `_listen`.
 
         Raises:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
@@ -85,7 +83,7 @@ def _cut(bits: Words) -> list[Words]:
 
 
 def _broadcast(bits: Words, number: int, task: Task, seconds: float) -> Words:
-    common: dict[str, Any] = {
+    common: dict[str, object] = {
         "group_size": len(task.members()),
         "group_key": _BROADCAST_KEY,
         "instance_key": _BROADCAST_KEY + number,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import keras
 import numpy as np
@@ -33,8 +32,8 @@ class TrainState:
         parts = {"model": self.model.variables, "optimizer": self.optimizer.variables}
         return [(f"{part}.{i:03d}", v) for part, variables in parts.items() for i, v in enumerate(variables)]
 
-    def description(self) -> dict[str, dict[str, Any]]:
-        def described(v: Variable) -> dict[str, Any]:
+    def description(self) -> dict[str, dict[str, object]]:
+        def described(v: Variable) -> dict[str, object]:
             dtype = keras.backend.standardize_dtype(v.dtype)
             return {"path": getattr(v, "path", v.name), "shape": list(v.shape), "dtype": dtype}
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import keras
 import numpy as np
@@ -115,7 +114,7 @@ class TrainingTask:
         return ["loss", *self.metrics]
 
     @property
-    def compatibility_key(self) -> dict[str, Any]:
+    def compatibility_key(self) -> dict[str, object]:
         return compatibility.key(self.spec, self.task.counts, self.workload.sha256)
 
     @property

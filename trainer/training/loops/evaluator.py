@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import queue
 import time
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from trainer.job.errors import Exit, TrainerError
 from trainer.job.messages import digits
@@ -14,10 +15,10 @@ from trainer.job.spec import JobSpec
 from trainer.job.tf_config import Task
 from trainer.model_dir import checkpoint
 from trainer.protocol.log_lines import log_traceback
-from trainer.training.channel import Channel
+from trainer.training.channel import Channel, Order
 from trainer.training.evaluation import copy_of_model, score
 from trainer.training.outputs import exports
-from trainer.training.outputs.curve import Curve, read
+from trainer.training.outputs.curve import Curve, Record, read
 from trainer.training.task import Load, TrainingTask
 from trainer.workloads.locate import where_it_failed
 from trainer.workloads.types import Model
@@ -37,38 +38,23 @@ def run(spec: JobSpec, _task: Task, load: Load, _resume_step: int, channel: Chan
     directory = spec.directory
     throttle = job.workload.eval_spec.throttle_secs if job.workload.eval_spec else 0.0
     records = {record["step"]: record for record in read(Path(directory) / "evaluation.jsonl")}
-    curve = Curve(directory, "evaluation", max(records, default=0))
-    seen, next_at = set(records), 0.0
-    newest: Evaluated | None = None
-    missed_one = idle = False
+    scorer = _Scorer(job, channel, Curve(directory, "evaluation", max(records, default=0)))
+    seen, next_at, idle = set(records), 0.0, False
     while (order := _order(channel, POLL_SECONDS if idle else 0)) is None:
         new = [step for step in checkpoint.steps(directory) if step not in seen]
         now = time.monotonic()
         idle = not new or now < next_at
         if not idle:
-            step = new[-1]
-            seen.add(step)
+            seen.add(new[-1])
             next_at = now + throttle
-            what = "scored"
-            try:
-                found = _load(job, step)
-                if found is not None:
-                    found = _score(job, channel, curve, found)
-                    what = "exported"
-                    # Older ones that it did not get to yet come after the newest.
-                    newest = found if newest is None or step > newest.step else newest
-                    exports.run_exporters(job, found.model, found.figures, last=False)
-                elif not missed_one:
-                    missed_one = True
-                    channel.tell("line", text=f"checkpoint {step} was pruned before it was scored; only this is logged")
-            except Exception as error:
-                channel.tell("line", text=f"checkpoint {step} is not {what}: {_why(job, error)}")
+            scorer.take(new[-1])
+    newest = scorer.newest
     if newest is None or newest.step != order["final"]:
         newest = _known(job, order["final"], records)
-    _end(job, channel, curve, order, newest)
+    scorer.end(order, newest)
 
 
-def _order(channel: Channel, seconds: float) -> dict[str, Any] | None:
+def _order(channel: Channel, seconds: float) -> Order | None:
     with contextlib.suppress(queue.Empty):
         return channel.orders.get(timeout=seconds)
     return None
@@ -81,24 +67,60 @@ class Evaluated(NamedTuple):
     """Empty as long as it is not scored."""
 
 
-def _end(job: TrainingTask, channel: Channel, curve: Curve, order: dict[str, Any], last: Evaluated) -> None:
-    """Scores the last checkpoint, if that is not done, and lets the exporters that wait for it write, in any case.
+@dataclass
+class _Scorer:
+    """Scores checkpoints, reports them and lets exporters write them."""
 
-    With {"score": False} it cannot be scored, as the supervisor knows: an attempt took the whole process with it.
-    """
-    failure = None
-    if not last.figures and order.get("score", True):
+    job: TrainingTask
+    channel: Channel
+    curve: Curve
+    newest: Evaluated | None = None
+    _missed_one: bool = False
+
+    def take(self, step: int) -> None:
+        """One checkpoint; an error of it is logged."""
+        what = "scored"
         try:
-            last = _score(job, channel, curve, last)
+            found = _load(self.job, step)
+            if found is not None:
+                found = self._score(found)
+                what = "exported"
+                # Older ones that it did not get to yet come after the newest.
+                self.newest = found if self.newest is None or step > self.newest.step else self.newest
+                exports.run_exporters(self.job, found.model, found.figures, last=False)
+            elif not self._missed_one:
+                self._missed_one = True
+                text = f"checkpoint {step} was pruned before it was scored; only this is logged"
+                self.channel.tell("line", text=text)
         except Exception as error:
-            failure = _why(job, error)
-    exports.run_exporters(job, last.model, last.figures, last=True)
-    if failure is not None:
-        raise TrainerError(failure, Exit.EVALUATION)
-    channel.tell("done", step=last.step)
+            self.channel.tell("line", text=f"checkpoint {step} is not {what}: {_why(self.job, error)}")
+
+    def end(self, order: Order, last: Evaluated) -> None:
+        """Scores the last checkpoint, if that is not done, and lets the exporters that wait for it write, in any case.
+
+        With {"score": False} it cannot be scored, as the supervisor knows: an attempt took the whole process with it.
+        """
+        failure = None
+        if not last.figures and order.get("score", True):
+            try:
+                last = self._score(last)
+            except Exception as error:
+                failure = _why(self.job, error)
+        exports.run_exporters(self.job, last.model, last.figures, last=True)
+        if failure is not None:
+            raise TrainerError(failure, Exit.EVALUATION)
+        self.channel.tell("done", step=last.step)
+
+    def _score(self, found: Evaluated) -> Evaluated:
+        figures = score(self.job, found.model)
+        self.curve.add(found.step, figures)
+        text = " ".join(f"{name}={digits(value)}" for name, value in figures.items())
+        self.channel.tell("scored", step=found.step, **figures)
+        self.channel.tell("line", text=f"checkpoint {found.step}: test {text}")
+        return found._replace(figures=figures)
 
 
-def _known(job: TrainingTask, step: int, records: dict[int, dict[str, Any]]) -> Evaluated:
+def _known(job: TrainingTask, step: int, records: dict[int, Record]) -> Evaluated:
     """The last checkpoint, with the figures that a process before this one found."""
     found = _load(job, step)
     if found is None:
@@ -120,15 +142,6 @@ def _load(job: TrainingTask, step: int) -> Evaluated | None:
     if different := checkpoint.differences(found.meta, job.spec, job.compatibility_key):
         raise checkpoint.refusal(found.meta, job.spec.directory, different)
     return Evaluated(step, copy_of_model(job, values), {})
-
-
-def _score(job: TrainingTask, channel: Channel, curve: Curve, found: Evaluated) -> Evaluated:
-    figures = score(job, found.model)
-    curve.add(found.step, figures)
-    text = " ".join(f"{name}={digits(value)}" for name, value in figures.items())
-    channel.tell("scored", step=found.step, **figures)
-    channel.tell("line", text=f"checkpoint {found.step}: test {text}")
-    return found._replace(figures=figures)
 
 
 def _why(job: TrainingTask, error: Exception) -> str:

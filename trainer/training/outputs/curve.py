@@ -12,6 +12,9 @@ import tensorflow as tf
 # Looking it up imports tensorboard, 0.13 s: at the start of a process, not at its first step.
 _scalar = tf.summary.scalar
 
+Record = dict[str, Any]
+"""Figures of one step by name, with `step` and `time`."""
+
 
 class Curve:
     """Appends figures by step to <model_dir>/<name>.jsonl and <model_dir>/tensorboard/<name>."""
@@ -23,7 +26,7 @@ class Curve:
         self._file = self._path.open("a", buffering=1)
         self._writer = tf.summary.create_file_writer(str(Path(model_dir) / "tensorboard" / name))
 
-    def add(self, step: int, figures: dict[str, float], **details: Any) -> None:
+    def add(self, step: int, figures: dict[str, float], **details: object) -> None:
         record = {"step": step, **figures, **details, "time": time.time()}
         self._file.write(json.dumps(record) + "\n")
         with self._writer.as_default(step=step):
@@ -32,7 +35,7 @@ class Curve:
         self._writer.flush()
 
 
-def read(path: Path) -> list[dict[str, Any]]:
+def read(path: Path) -> list[Record]:
     """The records of a curve; a line cut off by a kill is left out."""
     records = []
     for line in path.read_text().splitlines() if path.exists() else []:
