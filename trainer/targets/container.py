@@ -1,4 +1,4 @@
-"""What containers and pods have in common: templates, and a spec as a task in our images is told it."""
+"""What containers and pods have in common: templates, and what our images look like from outside."""
 
 from __future__ import annotations
 
@@ -14,14 +14,18 @@ WORKSPACE = "/workspace"
 """The working directory in our images; model_dir is `runs/<name>` below it."""
 STOP_SECONDS = 4
 """On top of deadlines.stop, before a task is killed."""
+ASK_STATUS = ("python3", "-m", "trainer.supervisor.probe", "status")
+"""Prints a task's /status, in its container."""
 
 
 def templates() -> jinja2.Environment:
     """The templates of this package; a name that is not given is an error."""
-    return jinja2.Environment(
+    environment = jinja2.Environment(
         loader=jinja2.PackageLoader("trainer.targets", "."), undefined=jinja2.StrictUndefined, autoescape=False,  # noqa: S701 (YAML)
         trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True,
     )  # fmt: skip
+    environment.globals["workspace"] = WORKSPACE
+    return environment
 
 
 def files_of(spec: JobSpec) -> dict[str, str]:
@@ -38,6 +42,6 @@ def modules_of(spec: JobSpec) -> dict[str, Path]:
 
 
 def job_of(spec: JobSpec) -> str:
-    """TRAINER_JOB: the spec with such files in the working directory, and model_dir where our images have it."""
+    """TRAINER_JOB in our images: the spec's files are in the working directory, and model_dir is the default."""
     changed: dict[str, Any] = {key: Path(path).name for key, path in files_of(spec).items()}
     return spec.model_copy(update={"model_dir": None, **changed}).model_dump_json(exclude_defaults=True)

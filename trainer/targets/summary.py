@@ -12,6 +12,7 @@ from typing import Any
 
 from trainer.job.messages import digits
 from trainer.job.spec import JobSpec
+from trainer.model_dir import layout
 from trainer.targets.text import aligned, json_object
 
 FIGURES_SHOWN = 10
@@ -20,7 +21,7 @@ FIGURES_SHOWN = 10
 
 def summary(spec: JobSpec, check: str | None = None) -> str:
     """The end of a job that succeeded: main figures and where they are; with a `check` to suggest, what to run next."""
-    rows = [*figures(read_result(spec)), ("result", str(_result_path(spec)))]
+    rows = [*figures(read_result(spec)), ("result", str(layout.result(spec.directory)))]
     if check is not None:
         tensorboard = shlex.join([program("tensorboard"), "--logdir", f"{spec.directory}/tensorboard"])
         rows += zip(("next", ""), [tensorboard, check] if spec.traits.trains else [check], strict=False)
@@ -30,13 +31,9 @@ def summary(spec: JobSpec, check: str | None = None) -> str:
 def read_result(spec: JobSpec) -> dict[str, Any]:
     """The object in result.json; empty if there is none that can be read."""
     try:
-        return json_object(_result_path(spec).read_bytes())
+        return json_object(layout.result(spec.directory).read_bytes())
     except OSError:
         return {}
-
-
-def _result_path(spec: JobSpec) -> Path:
-    return Path(spec.directory) / "result.json"
 
 
 def figures(result: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -23,10 +23,11 @@ from trainer.job.errors import Exit, TrainerError
 from trainer.job.names import host_name
 from trainer.job.spec import OUR_IMAGES, JobSpec
 from trainer.job.tf_config import tasks_of
+from trainer.model_dir import layout
 from trainer.targets import outside
 from trainer.targets.base import Deleted, JobStatus, LogLine, Submitted, TaskStatus
 from trainer.targets.compose import render as compose
-from trainer.targets.container import WORKSPACE
+from trainer.targets.container import ASK_STATUS, WORKSPACE
 from trainer.targets.text import json_object
 
 OLDEST_ENGINE = (24, 0)
@@ -237,7 +238,7 @@ def _containers(client: docker.DockerClient, spec: JobSpec) -> dict[str, Any]:
 def _ask(chief: Any) -> dict[str, Any]:
     """The chief's /status; empty while it does not answer yet, or no longer."""
     try:
-        code, output = chief.exec_run(["python3", "-m", "trainer.supervisor.probe", "status"])
+        code, output = chief.exec_run([*ASK_STATUS])
     except APIError:
         return {}
     return json_object(output) if code == 0 else {}
@@ -246,11 +247,11 @@ def _ask(chief: Any) -> dict[str, Any]:
 def _result(chief: Any, spec: JobSpec) -> dict[str, Any]:
     """result.json, out of the volume of a container that has ended; empty if there is none that can be read."""
     try:
-        chunks, _ = chief.get_archive(f"{WORKSPACE}/runs/{spec.name}/result.json")
+        chunks, _ = chief.get_archive(f"{WORKSPACE}/runs/{spec.name}/{layout.RESULT}")
     except NotFound:
         return {}
     with tarfile.open(fileobj=io.BytesIO(b"".join(chunks))) as archive:
-        file = archive.extractfile("result.json")
+        file = archive.extractfile(layout.RESULT)
         return json_object(file.read()) if file else {}
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from trainer.job.errors import Exit
 from trainer.targets.base import JobStatus, Listed
+from trainer.targets.container import ASK_STATUS
 from trainer.targets.kubernetes import pods
 from trainer.targets.kubernetes.api_server import ApiServer, connect
 from trainer.targets.kubernetes.lookup import MANAGED, no_such_job, of, tasks_of
@@ -77,5 +78,5 @@ def _phase(chief_job: Mapping[str, Any], state: str, asked: Mapping[str, Any]) -
 
 async def _ask(server: ApiServer, chief: Mapping[str, Any]) -> dict[str, Any]:
     """The chief's /status; empty while it does not answer yet, or no longer."""
-    text = await server.execute(chief["metadata"]["name"], "python3", "-m", "trainer.supervisor.probe", "status")
+    text = await server.execute(chief["metadata"]["name"], *ASK_STATUS)
     return json_object(text)

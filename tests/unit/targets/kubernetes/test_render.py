@@ -13,6 +13,7 @@ from trainer.job import tf_config
 from trainer.job.errors import Exit, UserError
 from trainer.job.load import build, load_environment
 from trainer.job.spec import JobSpec
+from trainer.targets.kubernetes import lifecycle
 from trainer.targets.kubernetes import render as kubernetes
 
 
@@ -251,3 +252,8 @@ def test_a_pod_affinity_of_the_users_is_kept_beside_ours() -> None:
     assert found["podAffinity"][rule][0] == theirs
     (ours,) = found["podAffinity"][rule][1:]
     assert ours["labelSelector"]["matchLabels"]["app.kubernetes.io/component"] == "chief"
+
+
+def test_delete_removes_every_kind_that_is_rendered() -> None:
+    rendered = {kind for kind, _ in manifests(spec(kubernetes={"tensorboard": True}))}
+    assert rendered == {*lifecycle.KINDS, "PersistentVolumeClaim"}
