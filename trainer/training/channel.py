@@ -66,7 +66,7 @@ class Channel:
                 self.silent = frozenset(order["silent"])
             else:
                 self.orders.put(order)
-        # Nobody is left to report to; and the port must be free for the supervisor's next child.
+        # There is no supervisor to report to, and the port must be free for its next child.
         os._exit(1)
 
     def _live(self) -> None:

@@ -1,6 +1,6 @@
 """The process that holds TensorFlow: `python -m trainer.training.main`, started by the supervisor.
 
-It imports what it needs, says "warm", and waits for the order to go: so it can stand by before it is wanted.
+It imports what it needs, reports "warm", and waits for the order to go: so a spare can stand by.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def _loader(spec: JobSpec, load: Callable[[], Loaded]) -> Callable[[], Loaded]:
 
 
 def _warm(channel: Channel) -> None:
-    """Says so. What was imported stays: no later collection looks at it again."""
+    """Reports that the imports are done. What was imported stays: later garbage collections skip it."""
     gc.freeze()
     gc.enable()
     channel.tell("warm")
@@ -156,7 +156,7 @@ def _close_to_others(spec: JobSpec, task: Task, channel: Channel) -> None:
 
 
 def _report(error: BaseException, spec: JobSpec | None, channel: Channel) -> Exit:
-    """Says what happened in one line; what a lost peer causes is told apart from what would happen again."""
+    """Reports an error in one line, and separates what a lost peer causes from what would happen again."""
     error = original(error)
     inner = python_error(str(error), spec.workload) if spec else None
     theirs = where_it_failed(error, spec.workload) if spec else None
@@ -177,7 +177,7 @@ def _report(error: BaseException, spec: JobSpec | None, channel: Channel) -> Exi
         code, text = Exit.BUG, f"unexpected {_one_line(error)}"
     blame = None if inner is not None else _blame(error, at_their_line=theirs is not None and not meets_it)
     if blame is not None and _has_peers():
-        # The chief knows whether a peer is gone; if none is, a doubtful error is what it says itself.
+        # The chief knows whether a peer is gone; if none is, a doubtful error is taken at its word.
         otherwise = {"code": int(code), "message": text[:_MESSAGE_CHARACTERS]} if blame == "doubtful" else {}
         channel.tell("peer_lost", text=_one_line(error), **otherwise)
         return Exit.BUG
@@ -212,7 +212,7 @@ def python_error(text: str, workload: str) -> str | None:
 
 
 def _blame(error: BaseException, *, at_their_line: bool) -> Literal["certain", "doubtful"] | None:
-    """Whether an error of TensorFlow tells of a lost peer.
+    """Whether an error of TensorFlow comes from a lost peer.
 
     Errors of a graph's own have some of the codes, too; and so has what the user's code calls by itself, as a file
     system in the network. But the user's lines meet lost peers as well: each variable of model() is sent to all tasks.

@@ -87,7 +87,7 @@ def predict(job: TrainingTask, model: Model, x: Tensor, *, training: bool) -> Te
 
 
 def require_aggregation(job: TrainingTask, model: Model) -> None:
-    # Keras 3's random seeds and moving statistics; TensorFlow says so within the first step (ps_values.py).
+    # Keras 3's random seeds and moving statistics; TensorFlow reports it within the first step (ps_values.py).
     spec = job.spec
     if not spec.traits.shares_variables or (replicas := job.replicas) == 1:
         return

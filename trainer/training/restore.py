@@ -42,7 +42,7 @@ def newest_values(job: TrainingTask, state: TrainState, total: int) -> tuple[int
 
 
 def restore(job: TrainingTask, state: TrainState, total: int) -> tuple[int, list[str]]:
-    """Loads the newest whole checkpoint into the variables; gives what `newest_values` says of it."""
+    """Loads the newest whole checkpoint into the variables; returns its step, and a line for each damaged one."""
     step, values, broken = newest_values(job, state, total)
     if values is not None:
         state.assign(values)

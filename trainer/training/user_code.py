@@ -46,7 +46,7 @@ def calling(workload: str, what: str, **given: object) -> Iterator[None]:
 
     Raises:
         UserError: in place of any other error.
-        TrainerError: Exit.BUG, what Keras called back of ours has failed.
+        TrainerError: Exit.BUG, if a callback of trainer's own failed.
     """
     try:
         yield
@@ -70,7 +70,7 @@ def _is_ours(error: Exception, workload: str) -> bool:
 
 
 def called(workload: str, what: str, function: PerExample) -> PerExample:
-    """A function of (y, prediction) whose errors are told as `calling` tells them."""
+    """A function of (y, prediction) whose errors `calling` reports."""
 
     def guarded(y: Tensor, prediction: Tensor) -> Tensor:
         with calling(workload, f"{what}(y, prediction)", y=y, prediction=prediction):
@@ -85,7 +85,7 @@ def called(workload: str, what: str, function: PerExample) -> PerExample:
 def graph_error(error: BaseException, workload: str) -> str | None:
     """An error of an operation of the user's model, loss or data that ran in a graph, in one line; None for others.
 
-    The error names where the operation was made: the innermost of the user's lines is told.
+    The error names where the operation was made: the innermost of the user's lines is reported.
     """
     if not isinstance(error, tf.errors.OpError) or isinstance(error, LOST_PEER):
         return None

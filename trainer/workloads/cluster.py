@@ -13,7 +13,7 @@ from trainer.workloads.types import Tensor
 
 @dataclass(frozen=True)
 class Cluster:
-    """The servers of a graph job, and how to tell what came of it."""
+    """The servers of a graph job, and how to report progress."""
 
     job_name: str
     tasks: int
@@ -21,7 +21,7 @@ class Cluster:
     say: Callable[[str], None]
     """Prints a line."""
     progress: Callable[[int], None]
-    """Tells that so many parts of the work are done: who computes in silence for deadlines.progress is restarted."""
+    """Reports how many parts of the work are done; a task without a report for deadlines.progress is restarted."""
 
     def device(self, task: int, device: str = "CPU:0") -> str:
         """`/job:NAME/task:N/device:CPU:0`, for tf.device.

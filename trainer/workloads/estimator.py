@@ -22,7 +22,7 @@ from trainer.workloads.types import Dataset, Model, PerExample, Tensor
 
 @dataclass(frozen=True)
 class Context:
-    """Who asks for data, as tf.distribute.InputContext tells it, and how many examples a batch of one replica has."""
+    """Which task asks for data, as in tf.distribute.InputContext, and the batch size of one replica."""
 
     num_input_pipelines: int
     input_pipeline_id: int | Tensor

@@ -1,6 +1,6 @@
 """Names for types of TensorFlow and Keras, which publish none: to a type checker each of these is Any.
 
-They tell a reader what a value is. This module imports neither library, so that those who have none can read it.
+They show a reader what a value is. This module imports neither library: the supervisor has none.
 """
 
 from __future__ import annotations

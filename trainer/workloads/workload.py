@@ -1,4 +1,4 @@
-"""A workload is one Python file. This is the contract, for ours and for a user's own:
+"""A workload is one Python file. This is the contract, for those that trainer brings and for a user's own:
 
 model() -> keras.Model          required: a plain Keras 3 model, built (it has an Input); for api keras_fit compiled too
 DATASET = "mnist"               the dataset if the spec names none; or a data function:

@@ -66,13 +66,13 @@ def make_closure(
         with tf.control_dependencies([round_]):
             counters.taken.assign_add(1)
         fence.holds = lambda: tf.equal(round_, counters.round)
-        # Two who add at once may read the same: then one ticket fewer is honoured than there are, never one more.
+        # Two workers that add at once may read the same ticket: then one ticket is lost, and none is honoured twice.
         ticket = counters.taken.read_value()
 
         def train() -> tuple[Tensor, ...]:
             applied, figures = strategy.run(one_step, (next(iterator),))
             finite = tf.math.is_finite(figures[0])
-            # No more tickets for anybody: nothing is gained, and the step told is the first that went wrong.
+            # No more tickets for any worker: the step that is reported is then the first that went wrong.
             tf.cond(finite, counters.last.read_value, lambda: counters.last.assign(0, read_value=True))
             counts = applied | ~finite  # What float16 skipped is no step.
             figures = tf.where(counts, figures, tf.zeros_like(figures))

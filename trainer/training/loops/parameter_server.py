@@ -195,7 +195,7 @@ class _Rounds:
 
 
 class _Watch:
-    """Reads the workers' rows now and then: says where they are, writes the curve, stops at a bad loss."""
+    """Reads the workers' rows at intervals: reports progress, writes the curve, stops at a loss that is not finite."""
 
     def __init__(self, job: TrainingTask, channel: Channel, counters: Counters, step: int, total: int) -> None:
         self._job, self._channel, self._counters, self._total = job, channel, counters, total

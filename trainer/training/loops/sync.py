@@ -38,7 +38,7 @@ from trainer.workloads.types import Dataset, Strategy, Tensor
 CALL_SHARE = 0.25
 """Of deadlines.stop that a call takes at most, if it has more than one step: the rest is for the checkpoint."""
 TELL_SECONDS = 0.1
-"""A small model takes a thousand steps a second; nobody looks that often."""
+"""The least time between two reports of steps: a small model makes a thousand a second."""
 
 
 def run(spec: JobSpec, task: Task, load: Load, resume_step: int, channel: Channel) -> None:

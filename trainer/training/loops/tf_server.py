@@ -2,7 +2,7 @@
 
 `tf.distribute.Server` is a thin wrapper of TF_NewServer (tensorflow/c/c_api.h), but importing it imports all
 of TensorFlow's Python, which such a task never runs: the coordinator sends it graphs. There is no way to end
-a server (GrpcServer::Stop is unimplemented), so nobody joins it; the process is killed instead.
+a server (GrpcServer::Stop is unimplemented), so it is never joined; the process is killed instead.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def start(spec: JobSpec, task: Task, threads: int, on_listen: Callable[[], None]
 
     Raises:
         UserError: the port is taken.
-        TrainerError: anything else that TensorFlow says.
+        TrainerError: any other error of TensorFlow.
     """
     framework, library = keras_patches.c_libraries()
     library.TF_NewServer.argtypes = [ctypes.c_char_p, ctypes.c_size_t, ctypes.c_void_p]

@@ -20,7 +20,7 @@ def export(model: Model, model_dir: str) -> None:
 
     def write(folder: Path) -> None:
         model.save(folder / "model.keras")
-        with contextlib.redirect_stdout(io.StringIO()):  # tf_keras' export cannot be told to be quiet
+        with contextlib.redirect_stdout(io.StringIO()):  # tf_keras' export has no option to be quiet
             model.export(str(folder / "saved_model"))
 
     _replace(Path(model_dir) / "export", write)

@@ -73,7 +73,7 @@ def squaring(matrix: Tensor, n: int) -> Tensor:
 
 
 def _devices(cluster: Cluster) -> list[str]:
-    """Two of them: as the setting says, or the first CPU of the first and of the last task."""
+    """Two of them: those of the setting, or the first CPU of the first and of the last task."""
     chosen = SETTINGS["devices"]
     if chosen is None:
         return [cluster.device(0), cluster.device(cluster.tasks - 1)]

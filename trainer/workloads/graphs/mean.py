@@ -34,7 +34,7 @@ def compute(cluster: Cluster) -> dict[str, object]:
 
 
 def slice_sizes(count: int, tasks: int, sizes: object) -> list[int]:
-    """How many numbers each task gets: as the setting says, or equal parts, the first ones larger by one.
+    """How many numbers each task gets: those of the setting, or equal parts, the first ones larger by one.
 
     Raises:
         UserError: a slice for each task must be given, none of them empty, and all together must be `count`.
