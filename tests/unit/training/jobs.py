@@ -1,5 +1,6 @@
 """Jobs that the tests of training are about: digits, with other parts where a test needs them."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -11,6 +12,7 @@ from trainer.job.tf_config import tasks_of
 from trainer.training.task import TrainingTask
 from trainer.workloads import datasets
 from trainer.workloads.load import load_workload
+from trainer.workloads.workload import Shard
 
 MIRRORED, SERVED = "multi_worker_mirrored", "parameter_server"
 DIGITS = datasets.load("digits")
@@ -37,3 +39,7 @@ def network(*layers: Any) -> Any:
 def batch(start: int = 0, count: int = 64) -> tuple[Any, Any]:
     rows = slice(start, start + count)
     return tf.constant(DIGITS["x_train"][rows]), tf.constant(DIGITS["y_train"][rows])
+
+
+def with_data(job: TrainingTask, data: Callable[[Shard], object]) -> TrainingTask:
+    return replace(job, workload=replace(job.workload, data=data), arrays=None)

@@ -63,7 +63,9 @@ def run(spec: JobSpec, task: Task, load: Load, _resume_step: int, channel: Chann
     with strategy.scope():
         state = build_state(job)
         if not state.model.trainable_variables:
-            raise UserError(f"workload: {job.workload.name}: model() has no trainable variables; nothing can be trained")
+            raise UserError(
+                f"workload: {job.workload.name}: model() has no trainable variables; nothing can be trained"
+            )
         warnings = check(job, state.model, source)
         total = job.total_steps(source)
         step, broken = restore(job, state, total)
