@@ -1,4 +1,4 @@
-"""`trainer render|submit|status|logs|delete`: what they ask a target, and what they print."""
+"""`trainer render|submit|status|logs|delete`: each calls a target and prints the answer."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def _job(args: argparse.Namespace) -> Job:
     return Job(args.spec)
 
 
-# What they print. -------------------------------------------------------------------------------------
+# Output. ----------------------------------------------------------------------------------------------
 
 
 def _submitted(done: Submitted, way: str) -> str:
@@ -148,7 +148,7 @@ def describe(found: JobStatus) -> str:
 
 
 def _table(tasks: Mapping[str, TaskStatus], told: Mapping[str, Any]) -> list[tuple[str, ...]]:
-    """A row per task, of what the target knows and what the chief tells; no column in which no task says anything."""
+    """A row per task, from the target and from the chief's report; without empty columns."""
     rows: list[tuple[str, ...]] = [
         ("task", "state", "code", "node", "step", "examples/s", "restarts", "generation", "why")
     ]

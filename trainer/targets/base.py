@@ -49,7 +49,7 @@ class Listed:
 
 @dataclass(frozen=True)
 class TaskStatus:
-    """What the target knows of one task."""
+    """The state of one task."""
 
     state: str
     code: int = 0
@@ -62,7 +62,7 @@ class TaskStatus:
 
 @dataclass(frozen=True)
 class JobStatus:
-    """What is known of a job; None: this target does not know it."""
+    """What is known of a job; None where the target cannot know."""
 
     name: str
     namespace: str | None = field(default=None, kw_only=True)
@@ -92,45 +92,48 @@ class Deleted:
 
 
 class Target(Protocol):
-    """Where jobs run. Every method raises TrainerError, Exit.TARGET, if the target refuses, is missing or too old, and
-    UserError for what only the user can mend."""
+    """Where jobs run.
+
+    Methods raise TrainerError with Exit.TARGET if the target is missing, too old or refuses, and UserError for an
+    error of the user's. Arguments that stand for one of OPTIONS are given only to targets that have it.
+    """
 
     def check(self, spec: JobSpec) -> None:
-        """Refuses what the target would refuse, as far as the spec alone tells."""
+        """Raises what `submit` would, as far as the spec alone shows it."""
 
     def render(self, jobs: Sequence[tuple[str, JobSpec]], command: str) -> str:
-        """What the target runs, as text: of (profile, spec) pairs. `command` wrote it, says its first line."""
+        """The files that the target runs, as one text, for (profile, spec) pairs; the first line names `command`."""
 
     def submit(self, spec: JobSpec, command: str, dry_run: bool = False) -> Submitted:
-        """Starts a job and returns; all or nothing. With `dry_run` the target checks all and changes nothing."""
+        """Starts a job and returns; all or nothing. With `dry_run` the target checks everything and changes nothing."""
 
     def jobs(self) -> Sequence[Listed]:
         """All jobs, the oldest first."""
 
     def status(self, job: Job) -> JobStatus:
-        """What is known of a job now."""
+        """The current status of a job."""
 
     def logs(self, job: Job, task: str | None = None, follow: bool = False) -> Iterator[LogLine]:
-        """What the tasks, or one of them, have printed; with `follow` until the job is over."""
+        """The output of all tasks, or of one; with `follow` until the job is over."""
 
     def delete(self, job: Job, volumes: bool = False) -> Deleted:
         """Stops a job and removes it, its volume only with `volumes`."""
 
 
 class Entry(NamedTuple):
-    """What the registry knows of a target without importing it."""
+    """A row of the registry: what is known of a target without importing it."""
 
     path: str
     """`module:class`."""
     packages: frozenset[str] = frozenset()
-    """What it imports that not every installation has."""
+    """Of the extra `deploy`, those that it imports."""
     options: frozenset[str] = frozenset()
-    """Those of OPTIONS that mean something to it."""
+    """Of OPTIONS, those that it has."""
 
 
 OPTIONS = ("profile", "namespace", "dry_run", "task")
-"""What only some targets have: profiles to render several jobs into one file; a namespace, with which the target is
-made; and arguments of its methods."""
+"""What only some targets have: a profile for each of several rendered jobs; a namespace, which the constructor takes;
+arguments of methods."""
 TARGETS = {
     "kubernetes": Entry(
         "trainer.targets.kubernetes.target:Kubernetes",

@@ -1,5 +1,5 @@
-"""What stands outside of the spec: values that it names under `secrets`, none of which is ever printed, and modules of
-the working directory."""
+"""What a spec refers to but does not hold: values of `secrets`, which are never printed, and modules of the working
+directory."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SECRET = re.compile(r"TOKEN|PASSWORD|PASSWD|PASSPHRASE|SECRET|CREDENTIAL|API_?K
 
 
 def values(spec: JobSpec, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """By variable: from its file, or else from our own environment.
+    """The values of a spec's secrets by variable, from their files or from our environment.
 
     Raises:
         UserError: one is missing or empty; all problems at once.
@@ -43,7 +43,7 @@ def values(spec: JobSpec, environ: Mapping[str, str] = os.environ) -> dict[str, 
 
 
 def warnings(spec: JobSpec) -> list[str]:
-    """A line for each plain value whose variable's name is that of a secret, and each module that stays here."""
+    """A line for each plain value whose name is that of a secret, and each imported module that containers lack."""
     name = spec.workload
     return [
         *(workload_file.left_behind(Path(name), name) if name.endswith(".py") else ()),

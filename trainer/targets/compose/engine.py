@@ -31,12 +31,12 @@ from trainer.targets.container import ASK_STATUS, WORKSPACE
 from trainer.targets.text import json_object
 
 OLDEST_ENGINE = (24, 0)
-"""What the tests have run on, and everything the compose file uses."""
+"""The oldest that the tests have run on; it has everything that the compose file uses."""
 OLDEST_COMPOSE = (2, 24)
 ENGINE_SECONDS = 20
 LOOK_SECONDS = 0.5
 LAST_LINES_SECONDS = 2.0
-"""For compose to print what containers that have ended left."""
+"""After the end of all containers, for compose to print their last lines."""
 _PROJECT, _SERVICE, _VOLUME = (f"com.docker.compose.{each}" for each in ("project", "service", "volume"))
 _INSTALL = "see https://docs.docker.com/engine/install"
 
@@ -213,7 +213,7 @@ def _require_gpus(client: docker.DockerClient, spec: JobSpec) -> None:
 def _compose(
     spec: JobSpec, words: Sequence[str], text: str | None = None, given: Mapping[str, str] | None = None
 ) -> None:
-    """Runs compose for the job's project; what it says, the user sees.
+    """Runs compose for the job's project; its output goes to ours.
 
     Args:
         text: the compose file, for `--file -`.

@@ -1,4 +1,4 @@
-"""A job's cluster as a docker-compose file: text from specs, nothing else. `engine.py` runs it."""
+"""Renders specs as a docker-compose file. `engine.py` runs it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from trainer.targets import container
 from trainer.targets.container import STOP_SECONDS, WORKSPACE, files_of, job_of, modules_of
 
 RESTARTS = 4
-"""Of a container that was killed. Docker knows no exit code but 0: what failed for good, it restarts too."""
+"""Of a failed container. Docker knows only zero and non-zero, so permanent failures are restarted too."""
 SECRET_FOLDER = "/run/trainer"  # noqa: S105 (images/Dockerfile makes it, for the owner of a new volume is its folder's)
 
 
@@ -93,7 +93,7 @@ def _volume(spec: JobSpec) -> str:
 
 
 def _source(path: str) -> str:
-    # Compose takes what begins with a dot or a slash for a path, and all else for the name of a volume.
+    # Compose takes a source that begins with a dot or a slash as a path, any other as the name of a volume.
     return path if path.startswith("/") else f"./{path}"
 
 

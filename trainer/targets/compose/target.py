@@ -1,4 +1,4 @@
-"""A Docker Engine as a target. What talks to it is imported when a method needs it: rendering needs none."""
+"""A Docker Engine as a target. Methods import its client when they need it: rendering does not."""
 
 from __future__ import annotations
 

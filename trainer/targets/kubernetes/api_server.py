@@ -1,6 +1,6 @@
-"""A Kubernetes API server, as plain JSON: what it answers, and in one line what it refuses.
+"""A client of the Kubernetes API server: plain JSON, and errors of one line.
 
-The official client finds the server and proves who asks. Its classes per kind are left out: the manifests are JSON
+The official client finds the server and authenticates. Its classes for each kind are not used: the manifests are JSON
 already, and an older client's classes would drop a newer server's fields.
 """
 
@@ -69,28 +69,28 @@ class ApiServer:
         return list((await self._ask("GET", self._path(kind), selectors))["items"])
 
     async def apply(self, manifest: dict[str, Any], dry_run: bool) -> None:
-        """Server-side apply; a field that somebody else has changed since is refused, not taken back."""
+        """Server-side apply; a field that another manager has changed since is an error, not overwritten."""
         path = self._path(manifest["kind"], manifest["metadata"]["name"])
         query = {"fieldManager": MANAGER, "fieldValidation": "Strict", **({"dryRun": "All"} if dry_run else {})}
         await self._ask("PATCH", path, query, manifest)
 
     async def create(self, manifest: dict[str, Any], dry_run: bool) -> None:
-        """An object that is kept as it is if it is there: who may create it need not be allowed to read it."""
+        """Creates an object, or leaves it as it is if it exists; needs no permission to read it."""
         query = {"fieldManager": MANAGER, "fieldValidation": "Strict", **({"dryRun": "All"} if dry_run else {})}
         with contextlib.suppress(_AlreadyThere):
             await self._ask("POST", self._path(manifest["kind"]), query, manifest)
 
     async def delete_all(self, kind: str, **selectors: str) -> None:
-        """All objects that labelSelector picks, of a kind that the user may not be allowed to list."""
+        """Deletes all objects that labelSelector picks; needs no permission to list them."""
         await self._ask("DELETE", self._path(kind), selectors)
 
     async def delete(self, kind: str, name: str) -> None:
-        """An object with what it owns, such as a Job's pods; no error if it is gone already."""
+        """Deletes an object and its dependents, such as a Job's pods; no error if it is gone already."""
         with contextlib.suppress(_NotFound):
             await self._ask("DELETE", self._path(kind, name), {"propagationPolicy": "Background"})
 
     async def require_version(self) -> None:
-        """Refuses a server that would drop fields of the manifests in silence."""
+        """Refuses a server that would silently drop fields of the manifests."""
         version = await self._ask("GET", "/version")
         found = tuple(int(re.sub(r"\D", "", str(version.get(key))) or 0) for key in ("major", "minor"))
         if found < OLDEST:
@@ -106,7 +106,7 @@ class ApiServer:
             more: parameters of the API, such as tailLines.
         """
         query = {"timestamps": "true", "container": "task", "follow": json.dumps(follow), **more}
-        # Nobody knows when a pod prints its next line.
+        # A pod may be silent for any time.
         total = None if follow else ANSWER_SECONDS
         with _explained(self):
             response = await self._send(self.api, "GET", f"{self._path('Pod', pod)}/log", query, total=total)
@@ -114,7 +114,7 @@ class ApiServer:
                 yield line.decode(errors="replace").rstrip("\n")
 
     async def execute(self, pod: str, *command: str) -> str:
-        """What a command in a pod's container prints; empty if it cannot run there now."""
+        """Runs a command in a pod's container; returns its output, empty if it cannot run there now."""
         query = [("container", "task"), ("stdout", "true"), *(("command", word) for word in command)]
         async with WsApiClient(self.settings) as api:
             with contextlib.suppress(ClientError, OSError, asyncio.TimeoutError):
@@ -185,7 +185,7 @@ async def connect(namespace: str | None) -> AsyncIterator[ApiServer]:
         else:
             raise ConfigException(f"there is no {files}")
     except (ConfigException, OSError, yaml.YAMLError, ValueError, TypeError, LookupError, AttributeError) as error:
-        # The last four are what the client makes of a file that is YAML and no kubeconfig.
+        # The client raises the last four for a YAML file that is no kubeconfig.
         text = " ".join(str(error).split()).rstrip(".")
         raise problem(f"no Kubernetes to talk to ({text[:150]}); set KUBECONFIG, or `make kind-up`") from None
     # Each log that is followed holds a connection.
@@ -195,7 +195,7 @@ async def connect(namespace: str | None) -> AsyncIterator[ApiServer]:
 
 
 def problem(text: str) -> TrainerError:
-    """One line about a target that cannot do what it is asked."""
+    """An error of the target."""
     return TrainerError(text, Exit.TARGET)
 
 
@@ -211,7 +211,7 @@ def _explained(server: ApiServer) -> Any:
 
 
 def _refusal(status: int, body: bytes, method: str, path: str, namespace: str) -> TrainerError:
-    """What a Status object says (https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/status/)."""
+    """The error that a Status object stands for (https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/status/)."""
     try:
         answer = json.loads(body)
     except ValueError:

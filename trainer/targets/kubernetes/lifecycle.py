@@ -1,4 +1,4 @@
-"""How a job comes to a Kubernetes, and how it goes."""
+"""Submits and deletes jobs."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from trainer.targets.kubernetes.api_server import ApiServer, connect, problem
 from trainer.targets.kubernetes.lookup import no_such_job, of
 
 KINDS = ("Job", "Service", "NetworkPolicy", "ConfigMap")
-"""What a job consists of, besides its volume."""
+"""The kinds of a job's objects, besides its volume."""
 
 
 async def submit(spec: JobSpec, namespace: str | None, command: str, dry_run: bool) -> Submitted:
-    """Applies a job's manifests, all or none: the server is asked about each before the first is made.
+    """Applies a job's manifests, all or none: a dry run of each comes before the first is created.
 
     Raises:
         TrainerError: Exit.TARGET, if there is no cluster, or it refuses something.
@@ -83,7 +83,7 @@ async def delete(name: str, namespace: str | None, volumes: bool) -> Deleted:
 
 
 async def _require_same(server: ApiServer, spec: JobSpec, config: Mapping[str, Any], chief: Mapping[str, Any]) -> None:
-    """Refuses a name that another job has; Kubernetes would only say that a field is immutable."""
+    """Refuses a name that another job has; the error of Kubernetes would be that a field is immutable."""
     taken = f"name: {spec.name!r}: is taken in namespace {server.namespace}"
     environment = chief["spec"]["template"]["spec"]["containers"][0].get("env", [])
     names = [each["valueFrom"]["configMapKeyRef"]["name"] for each in environment if each["name"] == JOB]
@@ -103,7 +103,7 @@ async def _require_same(server: ApiServer, spec: JobSpec, config: Mapping[str, A
 
 
 async def _require_secrets(server: ApiServer, spec: JobSpec) -> None:
-    """Refuses a key of a Secret that is not there, as far as the user may look: its pods would never start."""
+    """Refuses missing keys of Secrets, where the user may read them: the pods would never start."""
     problems = []
     for name, source in spec.secrets.items():
         key, secret = source.key or name, source.secret or ""
@@ -118,7 +118,7 @@ async def _require_secrets(server: ApiServer, spec: JobSpec) -> None:
 
 
 async def _keep_suspended(server: ApiServer, manifest: dict[str, Any]) -> None:
-    """Leaves a Job suspended or not as it is: a user, or Kueue, has decided since."""
+    """Leaves a Job suspended or not, as it is: a user or Kueue may have changed that."""
     if manifest["kind"] == "Job" and (live := await server.read("Job", manifest["metadata"]["name"])):
         manifest["spec"]["suspend"] = live["spec"].get("suspend", False)
 

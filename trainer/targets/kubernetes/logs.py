@@ -1,4 +1,4 @@
-"""What a job's pods have printed."""
+"""Reads the logs of a job's pods."""
 
 from __future__ import annotations
 

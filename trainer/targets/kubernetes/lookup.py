@@ -1,4 +1,4 @@
-"""How a job's objects are found: by their labels."""
+"""Finds a job's objects by their labels."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from trainer.targets.kubernetes.api_server import ApiServer, problem
 from trainer.targets.kubernetes.render import COMPONENT, INSTANCE, MANAGED_BY
 
 MANAGED = f"{MANAGED_BY}=trainer"
-"""The label selector of all that trainer has made."""
+"""The label selector of everything that trainer has created."""
 
 
 def of(name: str) -> str:
-    """The label selector of all that a job consists of."""
+    """The label selector of a job's objects."""
     return f"{MANAGED},{INSTANCE}={name}"
 
 

@@ -1,4 +1,4 @@
-"""What the objects of a submitted job say: where each task is, and why one waits. Plain JSON in."""
+"""The status of tasks, from the objects of a job as plain JSON: where each is, and why it waits."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from trainer.targets.kubernetes.render import COMPONENT
 
 _INDEX = "batch.kubernetes.io/job-completion-index"
 _STARTING = ("ContainerCreating", "PodInitializing")
-"""Reasons of a container that waits for nothing but its turn."""
+"""Reasons of a container that is about to start."""
 
 
 def task_of(pod: Mapping[str, Any]) -> str:
@@ -116,7 +116,7 @@ def _by_object(warnings: Iterable[Mapping[str, Any]]) -> dict[str, str]:
     last = {}
     for event in sorted(warnings, key=lambda each: str(each.get("lastTimestamp") or each.get("eventTime") or "")):
         about = event["involvedObject"]
-        # A probe that fails while a task starts is no news.
+        # A probe fails while a task starts.
         if event.get("reason") != "Unhealthy":
             last[f"{about['kind']}/{about['name']}"] = _line(event.get("reason"), event.get("message"))
     return last

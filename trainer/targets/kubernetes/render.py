@@ -1,4 +1,4 @@
-"""A job's cluster as Kubernetes manifests: text from a spec, nothing else.
+"""Renders a spec as Kubernetes manifests.
 
 One Indexed batch/v1 Job per task type, so that a thousand workers are not a thousand objects. The chief's Job is the
 job: it completes or fails as the training does.
@@ -176,7 +176,7 @@ def _component(spec: JobSpec, component: str) -> dict[str, str]:
 
 
 def _config(spec: JobSpec, pods: dict[TaskType, int]) -> dict[str, Any]:
-    """What all pods share: the spec, the cluster, and files that the spec names."""
+    """The data that all pods share: the spec, the cluster, and files that the spec names."""
     files: dict[str, bytes] = {}
     brought = [(key, Path(path).name, Path(path)) for key, path in files_of(spec).items()]
     for name, module in modules_of(spec).items():
@@ -236,7 +236,7 @@ def _gpus(spec: JobSpec, task_type: TaskType) -> int:
 
 
 def _resources(spec: JobSpec, task_type: TaskType) -> dict[str, dict[str, str]]:
-    """What the scheduler counts and the kernel enforces: a task gets what its spec names, or shares what is there."""
+    """Requests and limits: those of the spec, or a small request without a limit."""
     group = spec.tasks.of(task_type)
     limits = {"cpu": f"{group.cpu:g}" if group.cpu else None, "memory": group.memory}
     asked = {key: value for key, value in limits.items() if value}
@@ -245,7 +245,7 @@ def _resources(spec: JobSpec, task_type: TaskType) -> dict[str, dict[str, str]]:
 
 
 def _pod(spec: JobSpec) -> dict[str, Any]:
-    """Optional keys of every pod's spec, only those that say something."""
+    """Optional keys of every pod's spec, only those that are set."""
     settings = spec.kubernetes
     optional = {
         "nodeSelector": settings.node_selector,

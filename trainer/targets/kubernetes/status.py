@@ -1,4 +1,4 @@
-"""What a Kubernetes and the chief itself know of a job."""
+"""The status of jobs, from the cluster and from the chief."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ async def _status(server: ApiServer, name: str) -> JobStatus:
         name=name,
         namespace=server.namespace,
         phase=over or _phase(chief_job, rows["chief:0"].state, asked),
-        # A Job that Kubernetes itself gave up may have no pod that tells a code.
+        # A Job that Kubernetes gave up may have no pod with an exit code.
         code=0 if over != "failed" else rows["chief:0"].code or int(Exit.TARGET),
         said=said,
         tasks=rows,
@@ -68,7 +68,7 @@ async def _status(server: ApiServer, name: str) -> JobStatus:
 
 
 def _phase(chief_job: Mapping[str, Any], state: str, asked: Mapping[str, Any]) -> str:
-    """Of a job that is not over; a chief that has ended may get a new pod, until its Job says otherwise."""
+    """The phase of a job that is not over. A chief that has ended may get a new pod until its Job ends."""
     if chief_job["spec"].get("suspend"):
         return "suspended"
     if state in ("succeeded", "failed") or asked.get("phase") in ("done", "failed"):

@@ -1,4 +1,4 @@
-"""A Kubernetes as a target. What talks to a cluster is imported when a method needs it: rendering needs none."""
+"""Kubernetes as a target. Methods import the client when they need it: rendering does not."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def each(values: AsyncIterator[T]) -> Generator[T]:
         while found := loop.run_until_complete(following()):
             yield from found
     finally:
-        # After Ctrl-C, or where the caller wants no more, something still runs.
+        # Tasks still run after Ctrl-C, and where the caller stops early.
         loop.run_until_complete(_cancel_all())
         loop.run_until_complete(loop.shutdown_asyncgens())
         loop.close()

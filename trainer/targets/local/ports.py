@@ -1,4 +1,4 @@
-"""Ports of a local cluster: found free, and kept from other `trainer local` runs for as long as this one lasts."""
+"""Ports of a local cluster: free ones, which other `trainer local` runs leave alone while this one lasts."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def blocks(start: int) -> Iterator[int]:
 
 
 def problem(port: int) -> str | None:
-    """Why nobody could listen on a port now; None if it is free."""
+    """Why a port cannot be listened on; None if it is free."""
     for host in ("127.0.0.1", ""):
         with socket.socket() as probe:
             # As the tasks do: a connection that has just ended (TIME_WAIT) is no obstacle.

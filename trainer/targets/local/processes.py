@@ -147,7 +147,7 @@ async def _run_once(job: LocalJob, name: str, command: Sequence[str], environ: M
         os.close(err_end)
     job.alive[name] = process
     if job.over:
-        send([process], signal.SIGKILL)  # it came too late to be told to stop with the others, and has done nothing yet
+        send([process], signal.SIGKILL)  # it missed the signal to the others
     readers = [
         asyncio.create_task(_pass_on(out, functools.partial(job.show, name))),
         asyncio.create_task(_pass_on(err, functools.partial(_show_error, job, name))),

@@ -31,7 +31,7 @@ SUCCEEDED_SECONDS = 10.0
 """After the chief's success, likewise. An evaluator keeps a deadline of its own for the last checkpoint, and then as
 long for its exporters."""
 KILL_SECONDS = 2.0
-"""On top of deadlines.stop, before a task that was told to stop is killed."""
+"""Between deadlines.stop and a SIGKILL."""
 
 
 def run(
@@ -70,7 +70,7 @@ def run(
 
 
 def environment_of(spec: JobSpec, task: Task, taken: Mapping[str, int]) -> dict[str, str]:
-    """What a task's process finds in its environment, besides what we found in ours."""
+    """The environment of a task's process: ours, and what is its own."""
     own = {environment.SET, environment.CPUS, environment.CONTROL_PORT}  # --set and TRAINER_SET are in the spec already
     environ = {key: value for key, value in os.environ.items() if key not in own}
     environ |= {

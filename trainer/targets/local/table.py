@@ -22,7 +22,7 @@ _STATE_STYLES = {"done": "green", "lost": "red", "absent": "yellow", "waiting": 
 
 
 def seconds_left(steps: Sequence[tuple[float, int]], total: object) -> float | None:
-    """From (time, step) pairs to the time until step `total`; None while nobody can tell."""
+    """From (time, step) pairs to the time until step `total`; None while it is unknown."""
     if not isinstance(total, int) or len(steps) < 2:
         return None
     (then, first), (now, last) = steps[0], steps[-1]

@@ -1,4 +1,4 @@
-"""What a user sees of a local job: prefixed lines, or on a terminal a live table (table.py) below them.
+"""The output of a local job: prefixed lines and, on a terminal, a live table (table.py) below them.
 
 Rich and aiohttp are imported only for the live table, and after the tasks were started.
 """
@@ -27,7 +27,7 @@ RATE_SECONDS = 30.0
 
 
 class Show(Protocol):
-    """Shows one line of a task, or of `local`, which is what runs them."""
+    """Shows one line of a task, or of `local`, the launcher."""
 
     def __call__(self, source: str, text: str, error: bool = False) -> None: ...
 
@@ -45,13 +45,13 @@ async def open_view(
     on_gone: Callable[[], None],
     plain: bool,
 ) -> AsyncIterator[Show]:
-    """What lines go to while a job runs.
+    """Opens the view to which lines go while a job runs.
 
     Args:
         names: of all tasks, in the order of the table.
         status_port: of the chief's supervisor, on this machine.
         restarts: of supervisors, by task; kept up to date by the caller.
-        on_gone: called when nobody reads our output any more.
+        on_gone: called once our output has lost its reader.
         plain: prefixed lines, also on a terminal.
     """
     if plain or not sys.stdout.isatty() or os.environ.get("TERM", "dumb") == "dumb":
@@ -94,7 +94,7 @@ def _lines_above(console: Console, on_gone: Callable[[], None]) -> Show:
     def show(source: str, text: str, error: bool = False) -> None:
         nonlocal last_error
         if error and text == last_error:
-            return  # every task tells why the job ended; a container's log needs that, a terminal does not
+            return  # every task reports why the job ended; containers' logs need that, a terminal does not
         last_error = text if error else last_error
         line = Text.from_ansi(text, style="red" if error else "yellow" if source == "local" else "")
         try:
@@ -108,7 +108,7 @@ def _lines_above(console: Console, on_gone: Callable[[], None]) -> Show:
 async def _watch(
     spec: JobSpec, names: Sequence[str], port: int, restarts: Mapping[str, int], begun: float, live: Any
 ) -> None:
-    """Asks the chief now and then, and draws what it says."""
+    """Polls the chief and draws its status."""
     from trainer.targets.local import table
 
     live.update(table.render(spec, names, {}, 0.0), refresh=True)
