@@ -28,7 +28,7 @@ from trainer.training.strategy import make
 from trainer.training.task import Load, TrainingTask
 from trainer.training.user_code import calling
 from trainer.workloads import fit
-from trainer.workloads.types import Callback, Dataset, Strategy, Tensor
+from trainer.workloads.types import Dataset, Strategy, Tensor
 
 Logs = Mapping[str, Tensor] | None
 
@@ -59,7 +59,7 @@ def run(spec: JobSpec, task: Task, load: Load, resume_step: int, channel: Channe
             "steps; set train.checkpoint_steps as it was, or choose another model_dir"
         )
     channel.tell("start", step=step, steps=total, line=start_line(spec, task, distribution.num_replicas_in_sync, step))
-    epochs = _make_callback(job, state, channel, per_epoch, total, step)
+    epochs = _Epochs(job, state, channel, per_epoch, total, step)
     arguments = fit.Fit(
         train=train,
         steps_per_epoch=per_epoch,
@@ -141,56 +141,54 @@ def _steps_per_epoch(spec: JobSpec, total: int) -> int:
     return min(total, spec.train.checkpoint_steps)
 
 
-def _make_callback(
-    job: TrainingTask, state: TrainState, channel: Channel, per_epoch: int, total: int, step: int
-) -> Callback:
-    """The job's part of fit. A class within, because tf.keras is one of two libraries."""
-    spec, task = job.spec, job.task
+class _Epochs(tf.keras.callbacks.Callback):  # type: ignore[misc]
+    """The job's part of fit: reports each epoch and saves after it. tf.keras is that of this process, see `main`."""
 
-    class Epochs(tf.keras.callbacks.Callback):  # type: ignore[misc]
-        def __init__(self) -> None:
-            super().__init__()
-            self.step = step
-            self.saver = Saver(job, state, channel)
-            self.pace = (0.0, 0)
-            self._curve = Curve(spec.directory, "metrics", step) if task.is_chief else None
-            self._steady: tuple[float, int] | None = None
-            self._over = threading.Event()
+    def __init__(
+        self, job: TrainingTask, state: TrainState, channel: Channel, per_epoch: int, total: int, step: int
+    ) -> None:
+        super().__init__()
+        self.step = step
+        self.saver = Saver(job, state, channel)
+        self.pace = (0.0, 0)
+        self._job, self._state, self._channel = job, state, channel
+        self._per_epoch, self._total = per_epoch, total
+        self._curve = Curve(job.spec.directory, "metrics", step) if job.task.is_chief else None
+        self._steady: tuple[float, int] | None = None
+        self._over = threading.Event()
 
-        def on_train_begin(self, logs: Logs = None) -> None:
-            self._epoch_began = time.perf_counter()
-            threading.Thread(target=self._watch, daemon=True).start()
+    def on_train_begin(self, logs: Logs = None) -> None:
+        self._epoch_began = time.perf_counter()
+        threading.Thread(target=self._watch, daemon=True).start()
 
-        def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
-            now, self.step = time.perf_counter(), (epoch + 1) * per_epoch
-            figures = {name: _number(spec.workload, name, value) for name, value in (logs or {}).items()}
-            raise_if_not_finite(np.array([figures.get("loss", 0.0)]), self.step - 1)
-            figures["examples_per_second"] = per_epoch * job.global_batch / (now - self._epoch_began)
-            self._epoch_began = now
-            if self._steady:
-                self.pace = (now - self._steady[0], self.step - self._steady[1])
-            else:
-                self._steady = (now, self.step)  # the first epoch traced the graphs
-            channel.tell("step", step=self.step, **figures)
-            # On every task: a variable that is summed when it is read takes all of them to read it.
-            values = state.values()
-            if self._curve is not None:
-                self._curve.add(self.step, figures)
-                channel.tell("line", text=progress_line(self.step, total, figures))
-                self.saver.save(self.step, values)
+    def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
+        now, self.step = time.perf_counter(), (epoch + 1) * self._per_epoch
+        figures = {name: _number(self._job.spec.workload, name, value) for name, value in (logs or {}).items()}
+        raise_if_not_finite(np.array([figures.get("loss", 0.0)]), self.step - 1)
+        figures["examples_per_second"] = self._per_epoch * self._job.global_batch / (now - self._epoch_began)
+        self._epoch_began = now
+        if self._steady:
+            self.pace = (now - self._steady[0], self.step - self._steady[1])
+        else:
+            self._steady = (now, self.step)  # the first epoch traced the graphs
+        self._channel.tell("step", step=self.step, **figures)
+        # On every task: a variable that is summed when it is read takes all of them to read it.
+        values = self._state.values()
+        if self._curve is not None:
+            self._curve.add(self.step, figures)
+            self._channel.tell("line", text=progress_line(self.step, self._total, figures))
+            self.saver.save(self.step, values)
 
-        def on_train_end(self, logs: Logs = None) -> None:
-            self._over.set()
+    def on_train_end(self, logs: Logs = None) -> None:
+        self._over.set()
 
-        def _watch(self) -> None:
-            while not self._over.wait(POLL_SECONDS):
-                try:
-                    now = int(state.optimizer.iterations.numpy())
-                except tf.errors.OpError:
-                    return  # a peer was lost; fit will say so
-                channel.tell("step", step=max(now, self.step))
-
-    return Epochs()
+    def _watch(self) -> None:
+        while not self._over.wait(POLL_SECONDS):
+            try:
+                now = int(self._state.optimizer.iterations.numpy())
+            except tf.errors.OpError:
+                return  # a peer was lost, and fit raises that too
+            self._channel.tell("step", step=max(now, self.step))
 
 
 def _number(workload: str, name: str, value: Tensor) -> float:

@@ -88,7 +88,7 @@ def job_callback(given: Any, optimizer: Any) -> Any:
     made = setup(given, strategy="multi_worker_mirrored", tasks={"worker": 2})
     made = replace(made, task=tasks_of(made.spec)[1])
     channel: Any = SimpleNamespace(tell=lambda *_, **__: None)
-    callback = keras_fit._make_callback(made, TrainState(given, optimizer), channel, 5, 10, 0)
+    callback: Any = keras_fit._Epochs(made, TrainState(given, optimizer), channel, 5, 10, 0)
     callback._epoch_began, callback.on_train_begin = 0.0, lambda logs=None: None
     return callback
 
