@@ -12,31 +12,26 @@ import importlib
 import importlib.util
 import json
 import os
-import re
 import signal
 import sys
 import threading
 from collections.abc import Callable
-from pathlib import Path
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 from trainer import host
 from trainer.job import environment, load, tf_config
-from trainer.job.derived import is_server, replicas_in_sync, steps_are_ours, uses_tf_keras
-from trainer.job.errors import Exit, TrainerError, UserError
+from trainer.job.derived import is_server, replicas_in_sync, uses_tf_keras
+from trainer.job.errors import Exit, UserError
 from trainer.job.spec import JobSpec
 from trainer.job.tf_config import Task
 from trainer.protocol.log_lines import log_traceback, start_line
+from trainer.training import failure
 from trainer.training.channel import Channel
 from trainer.workloads.check import check_workload, runs_code
 from trainer.workloads.digests import require_unchanged
 from trainer.workloads.load import load_graph
-from trainer.workloads.locate import original, where_it_failed
 
 Loaded = TypeVar("Loaded")
-
-_MESSAGE_CHARACTERS = 5000
-"""What `workload.digests` gave the supervisor at its start, as JSON: the chief let it in with that."""
 
 
 def main() -> None:
@@ -49,7 +44,7 @@ def main() -> None:
         _run(spec, tf_config.from_environment(spec), channel)
     except BaseException as error:
         log_traceback(error)
-        code = _report(error, spec, channel)
+        code = failure.report(error, spec, channel)
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError):
             stream.flush()
@@ -153,93 +148,6 @@ def _close_to_others(spec: JobSpec, task: Task, channel: Channel) -> None:
     assert task.address is not None
     port = task.address[1]
     loopback.close(port, lambda reason: channel.tell("line", text=loopback.warning(task.name, port, reason)))
-
-
-def _report(error: BaseException, spec: JobSpec | None, channel: Channel) -> Exit:
-    """Reports an error in one line, and separates what a lost peer causes from what would happen again."""
-    error = original(error)
-    inner = python_error(str(error), spec.workload) if spec else None
-    theirs = where_it_failed(error, spec.workload) if spec else None
-    # compute() and fit() are the user's: it is their line that meets a lost peer.
-    meets_it = spec is not None and not steps_are_ours(spec)
-    if isinstance(error, TrainerError):
-        code, text = error.code, str(error)
-    elif spec is not None and "Could not start gRPC server" in str(error):
-        code, text = Exit.USER, str(host.port_in_use(tf_config.from_environment(spec)))
-        error = UserError(text)
-    elif inner is not None or theirs is not None:
-        code, text = Exit.USER, inner or theirs or ""
-    elif spec is not None and (failed := _graph_error(error, spec.workload)) is not None:
-        code, text = Exit.USER, failed
-    elif isinstance(error, OSError) and not isinstance(error, ConnectionError):
-        code, text = Exit.USER, f"{error.filename or (spec and spec.directory)}: {error.strerror}"
-    else:
-        code, text = Exit.BUG, f"unexpected {_one_line(error)}"
-    blame = None if inner is not None else _blame(error, at_their_line=theirs is not None and not meets_it)
-    if blame is not None and _has_peers():
-        # The chief knows whether a peer is gone; if none is, a doubtful error is taken at its word.
-        otherwise = {"code": int(code), "message": text[:_MESSAGE_CHARACTERS]} if blame == "doubtful" else {}
-        channel.tell("peer_lost", text=_one_line(error), **otherwise)
-        return Exit.BUG
-    channel.tell("error", code=int(code), message=text[:_MESSAGE_CHARACTERS])
-    return code
-
-
-def _graph_error(error: BaseException, workload: str) -> str | None:
-    if not _has_tensorflow():
-        return None
-    from trainer.training.user_code import graph_error
-
-    return graph_error(error, workload)
-
-
-def python_error(text: str, workload: str) -> str | None:
-    """The Python exception in an error of TensorFlow, which quotes the traceback of a function that a graph calls:
-    from_generator, py_function, numpy_function (py_func.cc); None if there is none."""
-    # A peer's error comes with gRPC's copy of it: escaped, and cut where it is long. Any copy may be the whole one.
-    plain = text.replace("\\n", "\n").replace('\\"', '"')
-    places = []
-    for trace in plain.split("Traceback (most recent call last):\n")[1:]:
-        last = re.search(r"^\S.*", trace, re.MULTILINE)
-        for file, line in re.findall(r'^ +File "(.+)", line (\d+)', trace, re.MULTILINE):
-            places.append(
-                (Path(file) == Path(workload).absolute(), file, line, last[0][:300] if last else "an exception")
-            )
-    if not places:
-        return None
-    theirs, file, line, what = max(reversed(places), key=lambda place: place[0])
-    return f"workload: {workload}:{line}: {what}" if theirs else f"workload: {workload}: {file}:{line}: {what}"
-
-
-def _blame(error: BaseException, *, at_their_line: bool) -> Literal["certain", "doubtful"] | None:
-    """Whether an error of TensorFlow comes from a lost peer.
-
-    Errors of a graph's own have some of the codes, too; and so has what the user's code calls by itself, as a file
-    system in the network. But the user's lines meet lost peers as well: each variable of model() is sent to all tasks.
-    """
-    if not _has_tensorflow():
-        return None
-    from trainer.training.user_code import LOST_PEER, LOST_PEER_FOR_CERTAIN
-
-    if not isinstance(error, LOST_PEER):
-        return None
-    for_certain = isinstance(error, LOST_PEER_FOR_CERTAIN) and not at_their_line
-    return "certain" if for_certain or "tensorflow.CoordinationService" in str(error) else "doubtful"
-
-
-def _has_tensorflow() -> bool:
-    """Whether this process has imported TensorFlow. Under that name a server has a bare module (server.py)."""
-    return hasattr(sys.modules.get("tensorflow"), "errors")
-
-
-def _has_peers() -> bool:
-    """Whether this process belongs to a cluster of several tasks; an evaluator's has no TF_CONFIG by now."""
-    cluster = json.loads(os.environ.get("TF_CONFIG") or "{}").get("cluster", {})
-    return sum(len(addresses) for addresses in cluster.values()) > 1
-
-
-def _one_line(error: BaseException) -> str:
-    return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
 
 
 if __name__ == "__main__":

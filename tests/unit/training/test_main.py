@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-import types
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,130 +14,7 @@ from trainer.job import environment
 from trainer.job.errors import Exit, UserError
 from trainer.job.load import build
 from trainer.training import main as child
-from trainer.training.main import python_error
 from trainer.workloads.digests import file_digests
-
-QUOTED = """Graph execution error:
-
-Detected at node PyFunc defined at (most recent call last):
-<stack traces unavailable>
-OSError: cannot read part-00007.tfrecord
-Traceback (most recent call last):
-
-  File "/lib/python3.11/site-packages/tensorflow/python/ops/script_ops.py", line 269, in __call__
-    ret = func(*args)
-          ^^^^^^^^^^^
-
-  File "{file}", line 9, in examples
-    raise OSError("cannot read part-00007.tfrecord")
-
-OSError: cannot read part-00007.tfrecord
-
-
-\t [[{{{{node PyFunc}}}}]]
-\t [[while/body/_1/while/IteratorGetNext]] [Op:__inference_call_339]"""
-
-
-def test_an_exception_inside_a_graph_is_told_with_the_line_of_the_workload() -> None:
-    text = QUOTED.format(file=Path("gen.py").absolute())
-    assert python_error(text, "gen.py") == "workload: gen.py:9: OSError: cannot read part-00007.tfrecord"
-
-
-def test_the_copy_of_an_exception_that_is_whole_is_the_one_that_is_told() -> None:
-    whole = QUOTED.format(file=Path("gen.py").absolute())
-    escaped = whole.replace('"', '\\"').replace("\n", "\\n")
-    cut = escaped[: escaped.index("in __call__")]
-    for text in (f"{whole} {cut}", f"{cut} {whole}", escaped):
-        assert python_error(text, "gen.py") == "workload: gen.py:9: OSError: cannot read part-00007.tfrecord"
-
-
-def test_an_exception_of_a_module_that_the_workload_uses_is_told_with_its_own_line() -> None:
-    text = QUOTED.format(file="/lib/reader.py")
-    told = "workload: gen.py: /lib/reader.py:9: OSError: cannot read part-00007.tfrecord"
-    assert python_error(text, "gen.py") == told
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["", "Connection reset by peer", "Traceback (most recent call last):\n", QUOTED.partition("Traceback")[0]],
-)
-def test_an_error_that_quotes_no_traceback_is_none_of_python(text: str) -> None:
-    assert python_error(text, "gen.py") is None
-
-
-class Told:
-    def __init__(self) -> None:
-        self.events: list[tuple[str, dict[str, Any]]] = []
-
-    def tell(self, event: str, **fields: Any) -> None:
-        self.events.append((event, fields))
-
-
-TWO = '{"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": 0}}'
-ONE = '{"cluster": {"worker": ["a:1"]}, "task": {"type": "worker", "index": 0}}'
-
-
-@pytest.mark.parametrize(
-    ("error", "tf_config", "event", "fields"),
-    [
-        ("UnavailableError", TWO, "peer_lost", {"text"}),
-        ("UnknownError", TWO, "peer_lost", {"text", "code", "message"}),
-        ("InternalError", TWO, "peer_lost", {"text", "code", "message"}),
-        ("InvalidArgumentError", TWO, "error", {"code", "message"}),
-        ("UnavailableError", ONE, "error", {"code", "message"}),
-        ("InternalError", "", "error", {"code", "message"}),
-    ],
-)
-def test_only_a_task_with_peers_may_blame_one_and_doubtful_errors_say_what_they_are_otherwise(
-    error: str, tf_config: str, event: str, fields: set[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tf = pytest.importorskip("tensorflow")
-    monkeypatch.setenv("TF_CONFIG", tf_config)
-    told: Any = Told()
-    child._report(getattr(tf.errors, error)(None, None, "it broke"), build({"name": "j", "strategy": "mirrored"}), told)
-    ((name, values),) = told.events
-    assert (name, values.keys()) == (event, fields)
-
-
-HEARTBEAT = "Collective ops is aborted by: Deadline Exceeded RPC: /tensorflow.CoordinationService/Heartbeat"
-
-
-@pytest.mark.parametrize(
-    ("error", "text", "tf_config", "event", "fields"),
-    [
-        ("DeadlineExceededError", HEARTBEAT, TWO, "peer_lost", {"text"}),
-        ("DeadlineExceededError", "it broke", TWO, "peer_lost", {"text", "code", "message"}),
-        ("UnavailableError", "no such bucket", TWO, "peer_lost", {"text", "code", "message"}),
-        ("InvalidArgumentError", "it broke", TWO, "error", {"code", "message"}),
-        ("UnavailableError", "no such bucket", ONE, "error", {"code", "message"}),
-    ],
-)
-def test_a_line_of_the_workload_may_meet_a_lost_peer_too(
-    error: str, text: str, tf_config: str, event: str, fields: set[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tf = pytest.importorskip("tensorflow")
-    monkeypatch.setenv("TF_CONFIG", tf_config)
-    path = tmp_path / "mine.py"
-    path.write_text("def model(error):\n    raise error\n")
-    names: dict[str, Any] = {}
-    exec(compile(path.read_text(), str(path), "exec"), names)  # noqa: S102
-    spec, told = build({"name": "j", "strategy": "multi_worker_mirrored", "workload": str(path)}), Told()
-    with pytest.raises(tf.errors.OpError) as raised:
-        names["model"](getattr(tf.errors, error)(None, None, text))
-    child._report(raised.value, spec, told)  # type: ignore[arg-type]
-    ((name, values),) = told.events
-    assert name == event
-    assert values.keys() == fields
-    if "message" in fields:
-        assert f"{path}:2: {error}: {text}" in values["message"]
-
-
-def test_an_error_of_a_server_which_has_no_tensorflow_in_python_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "tensorflow", types.ModuleType("tensorflow"))  # as server.py does
-    monkeypatch.delitem(sys.modules, "trainer.training.user_code", raising=False)
-    spec, told = build({"name": "j", "strategy": "parameter_server", "tasks": {"worker": 1, "ps": 1}}), Told()
-    assert child._report(RuntimeError("no such symbol"), spec, told) is Exit.BUG  # type: ignore[arg-type]
-    assert told.events == [("error", {"code": 1, "message": "unexpected RuntimeError: no such symbol"})]
 
 
 def test_a_child_whose_log_is_on_a_full_disk_still_reports_its_error() -> None:
