@@ -1,4 +1,4 @@
-"""What a child says of the error it ended with."""
+"""How a child starts, loads its workload and ends."""
 
 import json
 import os
