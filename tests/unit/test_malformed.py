@@ -29,6 +29,7 @@ from trainer.model_dir import result as results
 from trainer.model_dir import state as job_state
 from trainer.model_dir.files import read_json
 from trainer.protocol import events, reports
+from trainer.protocol.orders import Final, Go
 from trainer.protocol.reports import Reply, Report
 from trainer.protocol.status import document
 from trainer.supervisor import control, restart_guard
@@ -371,10 +372,12 @@ def test_an_order_that_is_malformed_stops_no_child(dice: Dice, monkeypatch: pyte
     path = tmp_path / "orders"
     path.write_bytes(b"\n".join([*lines, b'{"stop": true}', b""]))
     came = channel.Channel.__new__(channel.Channel)
-    came.__dict__.update(stopping=threading.Event(), orders=queue.Queue())
+    came.__dict__.update(stopping=threading.Event(), go=queue.Queue(), final=queue.Queue())
     with path.open(errors="replace") as file:
         monkeypatch.setattr("sys.stdin", file)
         monkeypatch.setattr(os, "_exit", lambda code: None)
         came._listen()
     assert came.stopping.is_set()
-    assert all(isinstance(order, dict) for order in came.orders.queue)
+    assert all(isinstance(order, Go) for order in came.go.queue)
+    assert all(isinstance(order, Final) for order in came.final.queue)
+    assert came.go.queue

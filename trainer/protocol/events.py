@@ -1,45 +1,212 @@
-"""Events: what a child tells its supervisor, as JSON lines on a pipe of their own."""
+"""Events: what a child tells its supervisor, as JSON lines on a pipe of their own.
+
+{"event": "step", "step": 500, "loss": 0.25}
+"""
 
 from __future__ import annotations
 
 import json
-from typing import Any
+from dataclasses import MISSING, dataclass, field, fields
+from types import NoneType, UnionType
+from typing import Any, TypeAlias, get_args, get_origin, get_type_hints
 
 EVENT_BYTES = 1 << 26
 """An event is one line, which the supervisor takes as a whole."""
 
-_FIELDS: dict[str, dict[str, Any]] = {
-    "line": {"text": str},
-    "start": {"step": int, "steps": int, "line": str},
-    "step": {"step": int, "workers": dict},
-    "stopped": {"step": int},
-    "scored": {"step": int},
-    "peer_lost": {"text": str, "code": int, "message": str},
-    "error": {"code": int, "message": str},
-    "checkpoint": {"step": int, "stalled": float},
-    "done": {"step": int, "test": dict, "result": dict},
+Figures: TypeAlias = dict[str, Any]
+"""Values by name, as the user's code computed them. They stand beside the other fields of an event."""
+
+
+@dataclass(frozen=True)
+class Alive:
+    """Nothing but a sign of life."""
+
+
+@dataclass(frozen=True)
+class Warm:
+    """Everything is imported: the child waits for its order to go."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line for the task's output."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Start:
+    """Training begins; a server serves."""
+
+    step: int | None = None
+    steps: int | None = None
+    """Of the whole job."""
+    line: str | None = None
+    """The start line."""
+
+
+@dataclass(frozen=True)
+class Traced:
+    """TensorFlow has the graph of a step."""
+
+
+@dataclass(frozen=True)
+class Step:
+    step: int | None = None
+    workers: dict[str, Figures] | None = None
+    """By ps-worker: what its coordinator measured."""
+    figures: Figures = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Saved:
+    """A checkpoint is complete."""
+
+    step: int
+    stalled: float
+    """Seconds for which training has waited for checkpoints so far."""
+
+
+@dataclass(frozen=True)
+class Stopped:
+    """The child ends on request, with a checkpoint of this step."""
+
+    step: int | None = None
+
+
+@dataclass(frozen=True)
+class Trained:
+    """All steps are done."""
+
+
+@dataclass(frozen=True)
+class Finishing:
+    """The final evaluation and export begin."""
+
+
+@dataclass(frozen=True)
+class Scored:
+    """The evaluator has scored the checkpoint of this step."""
+
+    step: int | None = None
+    figures: Figures = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class PeerLost:
+    """The child ends with an error that a lost peer causes; `code` and `message` are what it is otherwise."""
+
+    text: str
+    code: int | None = None
+    message: str | None = None
+
+
+@dataclass(frozen=True)
+class Failed:
+    """The child ends with an error of its own."""
+
+    code: int
+    message: str
+
+
+@dataclass(frozen=True)
+class Done:
+    """The child has finished."""
+
+    step: int | None = None
+    test: Figures | None = None
+    examples_per_second: Any = None
+    result: dict[str, Any] | None = None
+    """Of strategy graph."""
+
+
+Event: TypeAlias = (
+    Alive
+    | Warm
+    | Line
+    | Start
+    | Traced
+    | Step
+    | Saved
+    | Stopped
+    | Trained
+    | Finishing
+    | Scored
+    | PeerLost
+    | Failed
+    | Done
+)
+_NAMES: dict[str, type[Event]] = {
+    "alive": Alive,
+    "warm": Warm,
+    "line": Line,
+    "start": Start,
+    "traced": Traced,
+    "step": Step,
+    "checkpoint": Saved,
+    "stopped": Stopped,
+    "trained": Trained,
+    "finishing": Finishing,
+    "scored": Scored,
+    "peer_lost": PeerLost,
+    "error": Failed,
+    "done": Done,
 }
-"""What a supervisor looks at in an event, by its kind."""
-_REQUIRED = {"line": {"text"}, "peer_lost": {"text"}, "error": {"code", "message"}, "checkpoint": {"step", "stalled"}}
+_NAME_OF = {kind: name for name, kind in _NAMES.items()}
 
 
-def read_event(line: bytes) -> dict[str, Any] | None:
+def name_of(event: Event) -> str:
+    return _NAME_OF[type(event)]
+
+
+def status_of(event: Event) -> Figures:
+    """The fields and figures that an event has, by name."""
+    own = {each.name: getattr(event, each.name) for each in fields(event)}
+    figures = own.pop("figures", {})
+    return {**figures, **{name: value for name, value in own.items() if value is not None}}
+
+
+def write_event(event: Event) -> str:
+    return json.dumps({**status_of(event), "event": name_of(event)}) + "\n"
+
+
+def read_event(line: bytes) -> Event | None:
     """The event in a line; None if it is none: the user's own code may write to the pipe as well."""
     try:
-        event = json.loads(line)
+        found = json.loads(line)
     except (ValueError, RecursionError):
         return None
-    if not isinstance(event, dict) or not isinstance(kind := event.get("event"), str) or kind == "exit":
-        return None  # exit is not told but seen
-    fields = _FIELDS.get(kind, {})
-    typed = all(_is(event[name], wanted) for name, wanted in fields.items() if name in event)
-    rows = event.get("workers", {}) if kind == "step" else {}
-    typed = typed and all(isinstance(row, dict) for row in rows.values())
-    return event if typed and event.keys() >= _REQUIRED.get(kind, set()) else None
+    if not isinstance(found, dict) or not isinstance(name := found.pop("event", None), str):
+        return None
+    if (kind := _NAMES.get(name)) is None:
+        return None
+    types = _TYPES[kind]
+    own = {name: found.pop(name) for name in types if name in found}
+    if not all(_is(value, types[name]) for name, value in own.items()) or not own.keys() >= _REQUIRED[kind]:
+        return None
+    if not all(isinstance(row, dict) for row in own.get("workers", {}).values()):
+        return None
+    return kind(**own, figures=found) if kind in (Step, Scored) else kind(**own)
+
+
+def _type(hint: Any) -> Any:
+    """What a value has to be: int for `int | None`, dict for `dict[str, Any]`."""
+    named = next(each for each in get_args(hint) if each is not NoneType) if isinstance(hint, UnionType) else hint
+    return get_origin(named) or named
 
 
 def _is(value: object, wanted: Any) -> bool:
     if wanted in (int, float):
         numbers = int if wanted is int else (int, float)
         return isinstance(value, numbers) and not isinstance(value, bool) and 0 <= value < 2**63
-    return isinstance(value, wanted)
+    return wanted is Any or isinstance(value, wanted)
+
+
+_TYPES = {
+    kind: {name: _type(hint) for name, hint in get_type_hints(kind).items() if name != "figures"}
+    for kind in _NAMES.values()
+}
+_REQUIRED = {
+    kind: {each.name for each in fields(kind) if each.default is MISSING and each.default_factory is MISSING}
+    for kind in _NAMES.values()
+}

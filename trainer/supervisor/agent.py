@@ -10,7 +10,6 @@ import os
 import time
 import uuid
 from pathlib import Path
-from typing import Any
 
 from trainer import host
 from trainer.job import environment, workload_file
@@ -18,10 +17,12 @@ from trainer.job.derived import is_server, restarts_alone, steps_are_ours
 from trainer.job.errors import UserError
 from trainer.job.spec import JobSpec
 from trainer.job.tf_config import Task
+from trainer.protocol import events
+from trainer.protocol.events import Event
 from trainer.protocol.log_lines import say
 from trainer.protocol.reports import Phase, Reply, Report
 from trainer.protocol.status import TaskStatus
-from trainer.supervisor.child import Child
+from trainer.supervisor.child import Child, Exited
 from trainer.supervisor.clock import ListeningClock
 from trainer.workloads.digests import file_digests, require_unchanged
 
@@ -166,29 +167,29 @@ class Agent:
         if steady and wanted and self.spare is None and self.leaving_since is None and not self._is_finishing():
             self.spare = await self.start_child()
 
-    def _on_child(self, child: Child, event: dict[str, Any]) -> None:
-        kind = event["event"]
-        if kind == "line":
-            say(event["text"])
-        elif kind == "start" and "line" in event:
-            say(f"{event['line']} generation={child.generation}")
-        elif kind == "scored":
-            self.stillborn = 0
-        elif kind == "error" and self.task.type == "evaluator":
-            pass  # the job goes on without it, and this task tries again
-        elif kind == "error" and (child is self.running or self.running is None):
-            self.failure = child.failure
-        elif kind == "step" and self.first_step_at is None and child is self.running:
-            self.first_step_at = time.monotonic()
-            self._look_at_workload()
-        elif kind == "exit" and child is self.running and not child.status.get("stopped_well"):
-            self._child_ended(child)
-        elif kind == "exit" and child is self.spare:
-            self.spare = None
-            self._standby_ended(child)
-        if kind == "stopped":
-            child.status["stopped_well"] = True
-        if kind != "step" or self.task.is_chief:
+    def _on_child(self, child: Child, event: Event | Exited) -> None:
+        match event:
+            case events.Line(text):
+                say(text)
+            case events.Start() if event.line is not None:
+                say(f"{event.line} generation={child.generation}")
+            case events.Scored():
+                self.stillborn = 0
+            case events.Failed() if self.task.type == "evaluator":
+                pass  # the job goes on without it, and this task tries again
+            case events.Failed() if child is self.running or self.running is None:
+                self.failure = child.failure
+            case events.Step() if self.first_step_at is None and child is self.running:
+                self.first_step_at = time.monotonic()
+                self._look_at_workload()
+            case events.Stopped():
+                child.status["stopped_well"] = True
+            case Exited() if child is self.running and not child.status.get("stopped_well"):
+                self._child_ended(child)
+            case Exited() if child is self.spare:
+                self.spare = None
+                self._standby_ended(child)
+        if not isinstance(event, events.Step) or self.task.is_chief:
             self.changed.set()
 
     def _look_at_workload(self) -> None:

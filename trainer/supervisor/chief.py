@@ -11,6 +11,7 @@ from trainer import host
 from trainer.job.errors import Exit, TrainerError
 from trainer.model_dir import compatibility, result
 from trainer.model_dir import state as job_state
+from trainer.protocol.events import Done
 from trainer.protocol.log_lines import SAY_SECONDS, say, say_error
 from trainer.protocol.reports import Reply, Report
 from trainer.protocol.status import JobStatus
@@ -169,13 +170,13 @@ class Chief:
             child.stop()
             self._asked_to_stop = child.generation
 
-    async def _write_result(self, child: Child, done: dict[str, Any]) -> None:
+    async def _write_result(self, child: Child, done: Done) -> None:
         """The chief's child has finished: the job succeeds, unless that is no result."""
         rendezvous = self._rendezvous
-        if not outcome.is_result(self._spec, done):
+        figures = outcome.figures_of(self._spec, child, done, self._state)
+        if figures is None:
             rendezvous.end(Exit.BUG, f"{self._task.name}: its child ended with what is no result")
             return
-        figures = outcome.figures_of(self._spec, child, done, self._state)
         found = outcome.result_of(
             self._spec,
             rendezvous,
@@ -188,7 +189,7 @@ class Chief:
         # In a thread: a graph's result may take seconds to write.
         await asyncio.to_thread(result.write, self._directory, found)
         say(f"done: {outcome.line(figures)[:_TOLD_CHARACTERS]} generations={rendezvous.generation}")
-        rendezvous.end(Exit.OK, "", done.get("step"))
+        rendezvous.end(Exit.OK, "", done.step)
 
     def _a_ps_is_leaving(self) -> bool:
         return any(m.report.leaving and m.report.task.startswith("ps:") for m in self._rendezvous.members.values())

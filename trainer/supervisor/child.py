@@ -5,19 +5,21 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-import json
 import os
 import signal
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from trainer import host
 from trainer.job import environment
 from trainer.job.tf_config import Task
-from trainer.protocol.events import EVENT_BYTES, read_event
+from trainer.protocol import events
+from trainer.protocol.events import Event
+from trainer.protocol.orders import Final, Go, Order, Silent, Stop, write_order
 from trainer.supervisor import orphans
 
 _FIGURES_KEPT = 100
@@ -35,13 +37,21 @@ _FAST = {
 """What TensorFlow and glibc read at a process's start; a variable of the user's own goes first (decision 23)."""
 
 
+@dataclass(frozen=True)
+class Exited:
+    """The process has ended. Its supervisor sees that; no child can send it."""
+
+
+OnChange: TypeAlias = "Callable[[Child, Event | Exited], None]"
+
+
 class Child:
     """One process. `status` merges its events; `on_change` is called at each, and at its end."""
 
     def __init__(
         self,
         task: Task,
-        on_change: Callable[[Child, dict[str, Any]], None],
+        on_change: OnChange,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._task_type, self._on_change, self._clock = task.type, on_change, clock
@@ -53,7 +63,7 @@ class Child:
         self.warm = False
         self.last_sign = clock()
         self.status: dict[str, Any] = {}
-        self.result: dict[str, Any] | None = None
+        self.result: events.Done | None = None
         self.times: dict[str, float] = {}
         """When it was told to go, and when it first told of each kind of event; by time.monotonic()."""
         self.exit: int | None = None
@@ -71,7 +81,7 @@ class Child:
         task: Task,
         log: Path,
         more_environ: dict[str, str],
-        on_change: Callable[[Child, dict[str, Any]], None],
+        on_change: OnChange,
         clock: Callable[[], float] = time.monotonic,
     ) -> Child:
         """Starts the process. Its stdout is ours, its stderr, where TensorFlow talks, goes to the log file."""
@@ -96,7 +106,7 @@ class Child:
             )  # fmt: skip
         os.close(theirs)
         child.status["child_pid"] = child._process.pid
-        reader = asyncio.StreamReader(limit=EVENT_BYTES)
+        reader = asyncio.StreamReader(limit=events.EVENT_BYTES)
         await asyncio.get_running_loop().connect_read_pipe(
             lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(ours, "rb")
         )
@@ -110,21 +120,21 @@ class Child:
     def go(self, generation: int, resume_step: int) -> None:
         self.generation = generation
         self.times["go"] = time.monotonic()
-        self._order({"go": {"generation": generation, "resume_step": resume_step}})
+        self._order(Go(generation, resume_step))
 
     def stop(self) -> None:
         """Asks it to save a checkpoint and end."""
-        self._order({"stop": True})
+        self._order(Stop())
 
     def finalise(self, step: int, score: bool) -> None:
         """Tells an evaluator which checkpoint is the last, and whether to score it or only to export it."""
-        self._order({"final": step, "score": score})
+        self._order(Final(step, score))
 
     def count_out(self, silent: list[str]) -> None:
         """Tells it, if that changed, of which tasks nothing is heard."""
         if silent != self._silent:
             self._silent = silent
-            self._order({"silent": silent})
+            self._order(Silent(frozenset(silent)))
 
     def kill(self, why: str | None = None) -> None:
         if self.alive:
@@ -168,10 +178,10 @@ class Child:
             if self._process.returncode is None:
                 os.kill(self._process.pid, number)
 
-    def _order(self, order: dict[str, Any]) -> None:
+    def _order(self, order: Order) -> None:
         stdin = self._process.stdin
         if self.alive and stdin is not None and not stdin.is_closing():
-            stdin.write((json.dumps(order) + "\n").encode())
+            stdin.write(write_order(order))
 
     async def _watch(self, reader: asyncio.StreamReader) -> None:
         reading = asyncio.create_task(self._read(reader))
@@ -181,42 +191,41 @@ class Child:
         await asyncio.wait({reading}, timeout=_LAST_WORDS_SECONDS)
         reading.cancel()
         self.exit = code
-        self._on_change(self, {"event": "exit"})
+        self._on_change(self, Exited())
 
     async def _read(self, reader: asyncio.StreamReader) -> None:
         while not reader.at_eof():
             try:
-                event = read_event(await reader.readline())
+                event = events.read_event(await reader.readline())
             except ValueError:  # longer than EVENT_BYTES
                 event = None
             if event is not None:
                 self.last_sign = self._clock()
-                if event["event"] != "alive":
+                if not isinstance(event, events.Alive):
                     self._take(event)
 
-    def _take(self, event: dict[str, Any]) -> None:
-        kind = event["event"]
-        fields = {key: value for key, value in event.items() if key != "event"}
-        self.times.setdefault(kind, time.monotonic())
-        if kind == "warm":
-            self.warm = True
-        elif kind in ("start", "step", "stopped", "scored"):
-            self.status.update(_without_most_figures(fields))
-        elif kind == "peer_lost":
-            self.status["peer_lost"], self.blames_peer = fields["text"], True
-            self.failure = (fields["code"], fields["message"]) if fields.keys() >= {"code", "message"} else None
-        elif kind == "error":
-            self.failure = (fields["code"], fields["message"])
-        elif kind == "checkpoint":
-            self.status |= {"last_checkpoint": fields["step"], "seconds_saving": fields["stalled"]}
-        elif kind in ("finishing", "trained"):
-            self.status[kind] = True
-        elif kind == "done":
-            self.result = fields
+    def _take(self, event: Event) -> None:
+        self.times.setdefault(events.name_of(event), time.monotonic())
+        match event:
+            case events.Warm():
+                self.warm = True
+            case events.Start() | events.Step() | events.Stopped() | events.Scored():
+                self.status.update(_without_most_figures(events.status_of(event)))
+            case events.PeerLost(text, code, message):
+                self.status["peer_lost"], self.blames_peer = text, True
+                self.failure = (code, message) if code is not None and message is not None else None
+            case events.Failed(code, message):
+                self.failure = (code, message)
+            case events.Saved(step, stalled):
+                self.status |= {"last_checkpoint": step, "seconds_saving": stalled}
+            case events.Finishing() | events.Trained():
+                self.status[events.name_of(event)] = True
+            case events.Done():
+                self.result = event
         self._on_change(self, event)
 
 
-def _without_most_figures(fields: dict[str, Any]) -> dict[str, Any]:
+def _without_most_figures(fields: events.Figures) -> events.Figures:
     kept = {"step", "steps", "line", "loss", "accuracy", "examples_per_second", "workers"}
     figures = set([name for name in fields if name not in kept][:_FIGURES_KEPT])
     return {name: value for name, value in fields.items() if name in kept or name in figures}

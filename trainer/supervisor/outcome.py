@@ -10,27 +10,24 @@ from trainer.job.spec import JobSpec
 from trainer.model_dir import result
 from trainer.model_dir.result import Computed, Result, Training
 from trainer.model_dir.state import State
+from trainer.protocol.events import Done
 from trainer.supervisor.child import Child
 from trainer.supervisor.rendezvous import Rendezvous
 
 
-def is_result(spec: JobSpec, done: Mapping[str, Any]) -> bool:
-    """Whether that can be a result of this job: the user's own code may have written it."""
+def figures_of(spec: JobSpec, child: Child, done: Done, state: State) -> Training | Computed | None:
+    """What the chief's child returned; None if that is no result: the user's own code may have written it."""
     if not spec.traits.trains:
-        return "result" in done
-    figures = [*done.get("test", {"": None}).values(), done.get("examples_per_second") or 0]
+        return Computed(done.result) if done.result is not None else None
+    figures = [*({"": None} if done.test is None else done.test).values(), done.examples_per_second or 0]
     # A figure of the user's may be NaN; an integer may be too large to print as a float.
     numbers = all(isinstance(f, float) or (isinstance(f, int) and abs(f) < 2**63) for f in figures)
-    return "step" in done and numbers
-
-
-def figures_of(spec: JobSpec, child: Child, done: Mapping[str, Any], state: State) -> Training | Computed:
-    if not spec.traits.trains:
-        return Computed(done["result"])
+    if done.step is None or done.test is None or not numbers:
+        return None
     return Training(
-        steps=done["step"],
-        test=done["test"],
-        examples_per_second=done.get("examples_per_second") or state.examples_per_second,
+        steps=done.step,
+        test=done.test,
+        examples_per_second=done.examples_per_second or state.examples_per_second,
         seconds_to_first_step=state.seconds_to_first_step,
         seconds_by_phase=state.phases,
         seconds_saving=child.status.get("seconds_saving"),

@@ -14,6 +14,7 @@ from trainer.job import tf_config
 from trainer.job.derived import steps_are_ours
 from trainer.job.errors import Exit, TrainerError, UserError
 from trainer.job.spec import JobSpec
+from trainer.protocol import events
 from trainer.training.channel import Channel
 from trainer.workloads.locate import original, where_it_failed
 
@@ -43,10 +44,10 @@ def report(error: BaseException, spec: JobSpec | None, channel: Channel) -> Exit
     blame = None if inner is not None else _blame(error, at_their_line=theirs is not None and not meets_it)
     if blame is not None and _has_peers():
         # The chief knows whether a peer is gone; if none is, a doubtful error is taken at its word.
-        otherwise = {"code": int(code), "message": text[:_MESSAGE_CHARACTERS]} if blame == "doubtful" else {}
-        channel.tell("peer_lost", text=_one_line(error), **otherwise)
+        otherwise = (int(code), text[:_MESSAGE_CHARACTERS]) if blame == "doubtful" else (None, None)
+        channel.tell(events.PeerLost(_one_line(error), *otherwise))
         return Exit.BUG
-    channel.tell("error", code=int(code), message=text[:_MESSAGE_CHARACTERS])
+    channel.tell(events.Failed(code=int(code), message=text[:_MESSAGE_CHARACTERS]))
     return code
 
 

@@ -24,6 +24,7 @@ from trainer.job.derived import is_server, replicas_in_sync, uses_tf_keras
 from trainer.job.errors import Exit, UserError
 from trainer.job.spec import JobSpec
 from trainer.job.tf_config import Task
+from trainer.protocol import events
 from trainer.protocol.log_lines import log_traceback, start_line
 from trainer.training import failure
 from trainer.training.channel import Channel
@@ -75,9 +76,9 @@ def _run(spec: JobSpec, task: Task, channel: Channel) -> None:
         del os.environ["TF_CONFIG"]
     loop = importlib.import_module(f"trainer.training.loops.{_loop(spec, task)}")
     _warm(channel)
-    go = channel.orders.get()["go"]
+    go = channel.go.get()
     _close_to_others(spec, task, channel)
-    loop.run(spec, task, loaded, go["resume_step"], channel)
+    loop.run(spec, task, loaded, go.resume_step, channel)
 
 
 def _loop(spec: JobSpec, task: Task) -> str:
@@ -111,7 +112,7 @@ def _warm(channel: Channel) -> None:
     """Reports that the imports are done. What was imported stays: later garbage collections skip it."""
     gc.freeze()
     gc.enable()
-    channel.tell("warm")
+    channel.tell(events.Warm())
 
 
 def _use_tf_keras(spec: JobSpec) -> None:
@@ -126,7 +127,7 @@ def _use_tf_keras(spec: JobSpec) -> None:
 def _serve(spec: JobSpec, task: Task, channel: Channel) -> None:
     from trainer.training.loops import tf_server
 
-    go = channel.orders.get()["go"]
+    go = channel.go.get()
     group = spec.tasks.of(task.type)
     if group.gpus:
         # Only TensorFlow's Python can count its devices.
@@ -134,8 +135,8 @@ def _serve(spec: JobSpec, task: Task, channel: Channel) -> None:
 
         require_gpus(group.gpus)
     tf_server.start(spec, task, host.cpus(group.cpu), lambda: _close_to_others(spec, task, channel))
-    step = go["resume_step"]
-    channel.tell("start", line=start_line(spec, task, replicas_in_sync(spec, task.counts), step))
+    step = go.resume_step
+    channel.tell(events.Start(line=start_line(spec, task, replicas_in_sync(spec, task.counts), step)))
     threading.Event().wait()
 
 
@@ -147,7 +148,7 @@ def _close_to_others(spec: JobSpec, task: Task, channel: Channel) -> None:
 
     assert task.address is not None
     port = task.address[1]
-    loopback.close(port, lambda reason: channel.tell("line", text=loopback.warning(task.name, port, reason)))
+    loopback.close(port, lambda reason: channel.tell(events.Line(loopback.warning(task.name, port, reason))))
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from trainer.job.tf_config import Task
 from trainer.model_dir import checkpoint
+from trainer.protocol import events
 from trainer.training.channel import Channel
 from trainer.training.state import TrainState
 from trainer.training.task import TrainingTask
@@ -55,7 +56,7 @@ def restore_everywhere(strategy: Strategy, job: TrainingTask, state: TrainState,
     if job.task.is_chief:
         step, values, broken = newest_values(job, state, total)
         for line in broken:
-            channel.tell("line", text=line)
+            channel.tell(events.Line(line))
     shared = values or state.values()
     if len(job.task.members()) > 1:
         everything = {"step": np.array(step, np.int64), **shared}

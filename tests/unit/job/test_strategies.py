@@ -111,9 +111,11 @@ STRATEGIES["gossip"] = Strategy(
 trainer.training.loops.__path__.append(str(Path(__file__).parent))
 """
 LOOP = """
+from trainer.protocol.events import Done
+
 def run(spec, task, load, resume_step, channel):
     layers = len(load().workload.model().layers)
-    channel.tell("done", by=f"{spec.strategy} on {task.name}", layers=layers, resumed=resume_step)
+    channel.tell(Done(result={"by": f"{spec.strategy} on {task.name}", "layers": layers, "resumed": resume_step}))
 """
 RAW = {"name": "j", "strategy": "gossip", "workload": "digits", "tasks": {"worker": 2}}
 
@@ -194,7 +196,7 @@ def test_the_child_of_a_made_up_strategy_runs_its_loop(gossip: Path, monkeypatch
         child.go(1, 40)
         await child.ended()
         assert child.failure is None, child.failure
-        return child.result
+        return child.result.result if child.result else None
 
     result = asyncio.run(asyncio.wait_for(scenario(), 120))
     assert result is not None, chief.log.read_text()[-2000:]

@@ -10,6 +10,7 @@ from trainer.job import environment
 from trainer.job.errors import Exit, UserError
 from trainer.job.load import build
 from trainer.job.tf_config import tasks_of
+from trainer.protocol.events import Step
 from trainer.supervisor import agent as supervisor_module
 from trainer.supervisor.agent import STANDBY_FAILURES, Agent
 from trainer.supervisor.child import Child
@@ -81,7 +82,7 @@ def test_a_file_that_was_edited_until_the_first_step_fails_the_task(
     agent = Agent(spec, tasks_of(spec)[0], tmp_path / "worker-0.log")
     agent.running = Child(agent.task, agent._on_child)
     (tmp_path / "beside.py").write_text(text)
-    agent._on_child(agent.running, {"event": "step", "step": 1})
+    agent._on_child(agent.running, Step(1))
     failure = agent.report().failure
     assert (failure is None) == (told is None)
     assert failure is None or (failure[0] == Exit.USER and failure[1].startswith(str(told)))

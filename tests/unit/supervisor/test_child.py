@@ -9,17 +9,31 @@ import socket
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
 from trainer.job import environment
 from trainer.job.load import build
 from trainer.job.tf_config import Task, tasks_of
-from trainer.supervisor.child import Child
+from trainer.protocol.events import (
+    Done,
+    Event,
+    Failed,
+    Finishing,
+    Line,
+    PeerLost,
+    Saved,
+    Start,
+    Step,
+    Trained,
+    Warm,
+)
+from trainer.supervisor.child import Child, Exited
+
+T = TypeVar("T")
 
 SPEC = build({"name": "j", "strategy": "parameter_server", "tasks": {"worker": 1, "ps": 1}})
-Event = dict[str, Any]
 
 
 def ps_task() -> Task:
@@ -35,17 +49,17 @@ class Watched:
     """A child, and the events it told, to wait for."""
 
     def __init__(self) -> None:
-        self.events: list[Event] = []
+        self.events: list[Event | Exited] = []
         self._news = asyncio.Event()
 
-    def take(self, _: Child, event: Event) -> None:
+    def take(self, _: Child, event: Event | Exited) -> None:
         self.events.append(event)
         self._news.set()
 
-    async def until(self, kind: str) -> Event:
+    async def until(self, kind: type[T]) -> T:
         while True:
             for event in self.events:
-                if event["event"] == kind:
+                if isinstance(event, kind):
                     return event
             self._news.clear()
             await self._news.wait()
@@ -80,7 +94,7 @@ def test_it_says_that_it_is_warm_waits_for_the_order_and_then_serves(log: Path) 
     async def scenario() -> None:
         task = ps_task()
         async with started(task, log) as (child, watched):
-            await watched.until("warm")
+            await watched.until(Warm)
             assert (child.warm, child.alive, child.generation) == (True, True, 0)
             assert child.status == {"child_pid": child.status["child_pid"]}
             with pytest.raises(ConnectionRefusedError):
@@ -89,7 +103,7 @@ def test_it_says_that_it_is_warm_waits_for_the_order_and_then_serves(log: Path) 
             line = (
                 "task=ps:0 strategy=parameter_server workers=1 ps=1 replicas_in_sync=1 global_batch=64 per_replica=64"
             )
-            assert await watched.until("start") == {"event": "start", "line": f"{line} resume_step=500"}
+            assert await watched.until(Start) == Start(line=f"{line} resume_step=500")
             assert child.generation == 3
             socket.create_connection(task.address or ("", 0)).close()
 
@@ -99,7 +113,7 @@ def test_it_says_that_it_is_warm_waits_for_the_order_and_then_serves(log: Path) 
 def test_it_is_warm_within_a_second_of_cpu(log: Path) -> None:
     async def scenario() -> None:
         async with started(ps_task(), log) as (child, watched):
-            await watched.until("warm")
+            await watched.until(Warm)
             user, system = Path(f"/proc/{child.status['child_pid']}/stat").read_text().split()[13:15]
             assert int(user) + int(system) < 100, "ticks of 10 ms"
 
@@ -109,12 +123,12 @@ def test_it_is_warm_within_a_second_of_cpu(log: Path) -> None:
 def test_signs_of_life_are_noted_and_are_no_events(log: Path) -> None:
     async def scenario() -> None:
         async with started(ps_task(), log) as (child, watched):
-            await watched.until("warm")
+            await watched.until(Warm)
             first = child.last_sign
             assert first <= time.monotonic()
             while child.last_sign == first:
                 await asyncio.sleep(0.05)
-            assert [event["event"] for event in watched.events] == ["warm"]
+            assert watched.events == [Warm()]
 
     run(scenario())
 
@@ -126,11 +140,11 @@ def test_signs_of_life_are_noted_and_are_no_events(log: Path) -> None:
 def test_why_it_ended_when_a_signal_killed_it(log: Path, number: signal.Signals, why: str) -> None:
     async def scenario() -> None:
         async with started(ps_task(), log) as (child, watched):
-            await watched.until("warm")
+            await watched.until(Warm)
             child._signal(number)
             await child.ended()
             assert (child.alive, child.exit, child.why_it_ended()) == (False, -number, why)
-            assert watched.events[-1] == {"event": "exit"}
+            assert watched.events[-1] == Exited()
 
     run(scenario())
 
@@ -153,10 +167,11 @@ def test_an_error_is_told_before_its_end(log: Path, monkeypatch: pytest.MonkeyPa
     async def scenario() -> None:
         async with started(ps_task(), log) as (child, watched):
             await child.ended()
-            assert [event["event"] for event in watched.events] == ["error", "exit"]
-            assert watched.events[0]["code"] == 2
-            assert "TRAINER_JOB: name: null: is required" in watched.events[0]["message"]
-            assert (child.exit, child.why_it_ended()) == (2, "; ".join(watched.events[0]["message"].splitlines()))
+            assert watched.events[1:] == [Exited()]
+            error = await watched.until(Failed)
+            assert error.code == 2
+            assert "TRAINER_JOB: name: null: is required" in error.message
+            assert (child.exit, child.why_it_ended()) == (2, "; ".join(error.message.splitlines()))
 
     run(scenario())
 
@@ -168,12 +183,12 @@ def test_a_port_that_is_taken_is_told(log: Path) -> None:
         async with started(task, log) as (child, watched):
             with socket.create_server(task.address):
                 child.go(1, 0)
-                error = await watched.until("error")
+                error = await watched.until(Failed)
                 await child.ended()
         port = task.address[1]
-        assert (error["code"], child.exit) == (2, 2)
+        assert (error.code, child.exit) == (2, 2)
         told = f"port {port} (TensorFlow port of ps:0) cannot be used: Address already in use; "
-        assert error["message"].startswith(f"{told}stop process {os.getpid()} (")
+        assert error.message.startswith(f"{told}stop process {os.getpid()} (")
 
     run(scenario())
 
@@ -206,23 +221,23 @@ def test_orders_after_its_end_do_no_harm(log: Path) -> None:
 
 
 # What a child of a trainer tells, as status and result keep it.
-TOLD: list[tuple[list[Event], dict[str, Any], dict[str, Any] | None]] = [
-    ([{"event": "step", "step": 5, "loss": 1}, {"event": "step", "step": 6}], {"step": 6, "loss": 1}, None),
+TOLD: list[tuple[list[Event], dict[str, Any], Done | None]] = [
+    ([Step(5, figures={"loss": 1}), Step(6)], {"step": 6, "loss": 1}, None),
     (
-        [{"event": "step", "step": 5}, {"event": "checkpoint", "step": 4, "stalled": 0.1}],
+        [Step(5), Saved(4, 0.1)],
         {"step": 5, "last_checkpoint": 4, "seconds_saving": 0.1},
         None,
     ),
-    ([{"event": "trained", "step": 9}], {"trained": True}, None),
-    ([{"event": "finishing", "step": 9}, {"event": "done", "step": 9}], {"finishing": True}, {"step": 9}),
-    ([{"event": "peer_lost", "text": "UnavailableError: x"}], {"peer_lost": "UnavailableError: x"}, None),
-    ([{"event": "line", "text": "x"}], {}, None),
-]  # fmt: skip
+    ([Trained()], {"trained": True}, None),
+    ([Finishing(), Done(9)], {"finishing": True}, Done(9)),
+    ([PeerLost("UnavailableError: x")], {"peer_lost": "UnavailableError: x"}, None),
+    ([Line("x")], {}, None),
+]
 
 
 @pytest.mark.parametrize(("events", "status", "result"), TOLD)
-def test_what_a_child_tells_is_kept(events: list[Event], status: dict[str, Any], result: dict[str, Any] | None) -> None:
-    watched: list[Event] = []
+def test_what_a_child_tells_is_kept(events: list[Event], status: dict[str, Any], result: Done | None) -> None:
+    watched: list[Event | Exited] = []
     child = Child(tasks_of(SPEC)[0], lambda _, event: watched.append(event))
     for event in events:
         child._take(event)
@@ -232,7 +247,7 @@ def test_what_a_child_tells_is_kept(events: list[Event], status: dict[str, Any],
 def test_a_status_stays_small_with_any_number_of_metrics() -> None:
     child = Child(tasks_of(SPEC)[0], lambda *_: None)
     figures = {f"metric_{number}": 0.123456789 for number in range(30_000)}
-    child._take({"event": "step", "step": 5, "loss": 1, **figures, "examples_per_second": 9.0, "workers": {}})
+    child._take(Step(5, {}, {"loss": 1, **figures, "examples_per_second": 9.0}))
     assert len(json.dumps(child.status)) < 10_000
     assert {"step", "loss", "metric_0", "metric_99", "examples_per_second", "workers"} <= child.status.keys()
 
@@ -241,5 +256,5 @@ def test_a_lost_peer_is_why_it_ended() -> None:
     child = Child(tasks_of(SPEC)[0], lambda *_: None)
     child.exit = 1
     assert child.why_it_ended() == "exit code 1"
-    child._take({"event": "peer_lost", "text": "UnavailableError: x"})
+    child._take(PeerLost("UnavailableError: x"))
     assert child.why_it_ended() == "UnavailableError: x"

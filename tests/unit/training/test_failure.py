@@ -9,6 +9,7 @@ import pytest
 
 from trainer.job.errors import Exit
 from trainer.job.load import build
+from trainer.protocol import events
 from trainer.training import failure
 from trainer.training.failure import python_error
 
@@ -62,10 +63,10 @@ def test_an_error_that_quotes_no_traceback_is_none_of_python(text: str) -> None:
 
 class Told:
     def __init__(self) -> None:
-        self.events: list[tuple[str, dict[str, Any]]] = []
+        self.events: list[events.Event] = []
 
-    def tell(self, event: str, **fields: Any) -> None:
-        self.events.append((event, fields))
+    def tell(self, event: events.Event) -> None:
+        self.events.append(event)
 
 
 TWO = '{"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": 0}}'
@@ -92,8 +93,8 @@ def test_only_a_task_with_peers_may_blame_one_and_doubtful_errors_say_what_they_
     failure.report(
         getattr(tf.errors, error)(None, None, "it broke"), build({"name": "j", "strategy": "mirrored"}), told
     )
-    ((name, values),) = told.events
-    assert (name, values.keys()) == (event, fields)
+    (said,) = told.events
+    assert (events.name_of(said), set(events.status_of(said))) == (event, fields)
 
 
 HEARTBEAT = "Collective ops is aborted by: Deadline Exceeded RPC: /tensorflow.CoordinationService/Heartbeat"
@@ -122,8 +123,9 @@ def test_a_line_of_the_workload_may_meet_a_lost_peer_too(
     with pytest.raises(tf.errors.OpError) as raised:
         names["model"](getattr(tf.errors, error)(None, None, text))
     failure.report(raised.value, spec, told)  # type: ignore[arg-type]
-    ((name, values),) = told.events
-    assert name == event
+    (said,) = told.events
+    values = events.status_of(said)
+    assert events.name_of(said) == event
     assert values.keys() == fields
     if "message" in fields:
         assert f"{path}:2: {error}: {text}" in values["message"]
@@ -134,4 +136,4 @@ def test_an_error_of_a_server_which_has_no_tensorflow_in_python_is_reported(monk
     monkeypatch.delitem(sys.modules, "trainer.training.user_code", raising=False)
     spec, told = build({"name": "j", "strategy": "parameter_server", "tasks": {"worker": 1, "ps": 1}}), Told()
     assert failure.report(RuntimeError("no such symbol"), spec, told) is Exit.BUG  # type: ignore[arg-type]
-    assert told.events == [("error", {"code": 1, "message": "unexpected RuntimeError: no such symbol"})]
+    assert told.events == [events.Failed(1, "unexpected RuntimeError: no such symbol")]

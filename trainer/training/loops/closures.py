@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import tensorflow as tf
 
+from trainer.protocol import events
 from trainer.training.channel import Channel
 from trainer.training.state import TrainState
 from trainer.training.step import make_step
@@ -95,7 +96,7 @@ def make_closure(
         )
 
         tf.cond(done > 0, lambda: counters.report(worker, done, bad, sums), lambda: False)
-        channel.tell("traced")  # this is Python, and runs once: when the graph is made
+        channel.tell(events.Traced())  # this is Python, and runs once: when the graph is made
 
     made: Closure = closure
     return made

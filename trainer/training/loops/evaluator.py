@@ -14,8 +14,10 @@ from trainer.job.messages import digits
 from trainer.job.spec import JobSpec
 from trainer.job.tf_config import Task
 from trainer.model_dir import checkpoint
+from trainer.protocol import events
 from trainer.protocol.log_lines import log_traceback
-from trainer.training.channel import Channel, Order
+from trainer.protocol.orders import Final
+from trainer.training.channel import Channel
 from trainer.training.evaluation import copy_of_model, score
 from trainer.training.outputs import exports
 from trainer.training.outputs.curve import Curve, Record, read
@@ -49,14 +51,14 @@ def run(spec: JobSpec, _task: Task, load: Load, _resume_step: int, channel: Chan
             next_at = now + throttle
             scorer.take(new[-1])
     newest = scorer.newest
-    if newest is None or newest.step != order["final"]:
-        newest = _known(job, order["final"], records)
+    if newest is None or newest.step != order.step:
+        newest = _known(job, order.step, records)
     scorer.end(order, newest)
 
 
-def _order(channel: Channel, seconds: float) -> Order | None:
+def _order(channel: Channel, seconds: float) -> Final | None:
     with contextlib.suppress(queue.Empty):
-        return channel.orders.get(timeout=seconds)
+        return channel.final.get(timeout=seconds)
     return None
 
 
@@ -91,17 +93,17 @@ class _Scorer:
             elif not self._missed_one:
                 self._missed_one = True
                 text = f"checkpoint {step} was pruned before it was scored; only this is logged"
-                self.channel.tell("line", text=text)
+                self.channel.tell(events.Line(text))
         except Exception as error:
-            self.channel.tell("line", text=f"checkpoint {step} is not {what}: {_why(self.job, error)}")
+            self.channel.tell(events.Line(f"checkpoint {step} is not {what}: {_why(self.job, error)}"))
 
-    def end(self, order: Order, last: Evaluated) -> None:
+    def end(self, order: Final, last: Evaluated) -> None:
         """Scores the last checkpoint, if that is not done, and lets the exporters that wait for it write, in any case.
 
-        With {"score": False} it cannot be scored, as the supervisor knows: an attempt took the whole process with it.
+        Without `score` it cannot be scored, as the supervisor knows: an attempt took the whole process with it.
         """
         failure = None
-        if not last.figures and order.get("score", True):
+        if not last.figures and order.score:
             try:
                 last = self._score(last)
             except Exception as error:
@@ -109,14 +111,14 @@ class _Scorer:
         exports.run_exporters(self.job, last.model, last.figures, last=True)
         if failure is not None:
             raise TrainerError(failure, Exit.EVALUATION)
-        self.channel.tell("done", step=last.step)
+        self.channel.tell(events.Done(step=last.step))
 
     def _score(self, found: Evaluated) -> Evaluated:
         figures = score(self.job, found.model)
         self.curve.add(found.step, figures)
         text = " ".join(f"{name}={digits(value)}" for name, value in figures.items())
-        self.channel.tell("scored", step=found.step, **figures)
-        self.channel.tell("line", text=f"checkpoint {found.step}: test {text}")
+        self.channel.tell(events.Scored(step=found.step, figures=figures))
+        self.channel.tell(events.Line(f"checkpoint {found.step}: test {text}"))
         return found._replace(figures=figures)
 
 

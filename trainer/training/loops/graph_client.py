@@ -11,6 +11,7 @@ from trainer import host
 from trainer.job.errors import Exit, TrainerError, UserError
 from trainer.job.spec import JobSpec
 from trainer.job.tf_config import Task, graph_cluster
+from trainer.protocol import events
 from trainer.protocol.log_lines import start_line
 from trainer.training import devices
 from trainer.training.channel import Channel
@@ -37,12 +38,12 @@ def run(spec: JobSpec, task: Task, load: Callable[[], Graph], _resume_step: int,
     )
     tf.config.list_logical_devices()  # connects now; the call above notes for the first operation what to connect to
     graph = load()
-    channel.tell("start", step=0, line=start_line(spec, task, 1, 0))
+    channel.tell(events.Start(step=0, line=start_line(spec, task, 1, 0)))
     cluster = Cluster(
         job_name=spec.job_name,
         tasks=task.counts["worker"],
-        say=lambda text: channel.tell("line", text=text),
-        progress=lambda done: channel.tell("step", step=done),
+        say=lambda text: channel.tell(events.Line(text)),
+        progress=lambda done: channel.tell(events.Step(step=done)),
     )
     try:
         result = graph.compute(cluster)
@@ -57,4 +58,4 @@ def run(spec: JobSpec, task: Task, load: Callable[[], Graph], _resume_step: int,
         json.dumps(result)
     except (TypeError, ValueError) as error:
         raise UserError(f"workload: {graph.name}: compute() gave what JSON cannot hold: {error}") from None
-    channel.tell("done", result=result)
+    channel.tell(events.Done(result=result))

@@ -14,6 +14,7 @@ from trainer.job.derived import uses_tf_keras
 from trainer.job.errors import UserError
 from trainer.job.spec import JobSpec
 from trainer.job.tf_config import Task
+from trainer.protocol import events
 from trainer.protocol.log_lines import progress_line, start_line
 from trainer.training import batches, inputs, loss_scale
 from trainer.training.channel import Channel
@@ -58,7 +59,9 @@ def run(spec: JobSpec, task: Task, load: Load, resume_step: int, channel: Channe
             f"model_dir: {spec.directory}: its checkpoint of step {step} is not at the end of an epoch of {per_epoch} "
             "steps; set train.checkpoint_steps as it was, or choose another model_dir"
         )
-    channel.tell("start", step=step, steps=total, line=start_line(spec, task, distribution.num_replicas_in_sync, step))
+    channel.tell(
+        events.Start(step=step, steps=total, line=start_line(spec, task, distribution.num_replicas_in_sync, step))
+    )
     epochs = _Epochs(job, state, channel, per_epoch, total, step)
     arguments = fit.Fit(
         train=train,
@@ -91,7 +94,7 @@ def _restored(
     with distribution.scope():
         step, broken = restore(job, state, total)
     for line in broken:
-        channel.tell("line", text=line)
+        channel.tell(events.Line(line))
     return step
 
 
@@ -171,12 +174,12 @@ class _Epochs(tf.keras.callbacks.Callback):  # type: ignore[misc]
             self.pace = (now - self._steady[0], self.step - self._steady[1])
         else:
             self._steady = (now, self.step)  # the first epoch traced the graphs
-        self._channel.tell("step", step=self.step, **figures)
+        self._channel.tell(events.Step(step=self.step, figures=figures))
         # On every task: a variable that is summed when it is read takes all of them to read it.
         values = self._state.values()
         if self._curve is not None:
             self._curve.add(self.step, figures)
-            self._channel.tell("line", text=progress_line(self.step, self._total, figures))
+            self._channel.tell(events.Line(progress_line(self.step, self._total, figures)))
             self.saver.save(self.step, values)
 
     def on_train_end(self, logs: Logs = None) -> None:
@@ -188,7 +191,7 @@ class _Epochs(tf.keras.callbacks.Callback):  # type: ignore[misc]
                 now = int(self._state.optimizer.iterations.numpy())
             except tf.errors.OpError:
                 return  # a peer was lost, and fit raises that too
-            self._channel.tell("step", step=max(now, self.step))
+            self._channel.tell(events.Step(step=max(now, self.step)))
 
 
 def _number(workload: str, name: str, value: Tensor) -> float:

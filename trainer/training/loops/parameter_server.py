@@ -21,6 +21,7 @@ import tensorflow as tf
 from trainer.job.errors import UserError
 from trainer.job.spec import JobSpec
 from trainer.job.tf_config import Task
+from trainer.protocol import events
 from trainer.protocol.log_lines import progress_line, start_line
 from trainer.training import batches, keras_patches
 from trainer.training.channel import Channel
@@ -71,8 +72,8 @@ def run(spec: JobSpec, task: Task, load: Load, _resume_step: int, channel: Chann
         step, broken = restore(job, state, total)
         counters = Counters(task.counts["worker"], len(job.figure_names))
     for line in [*warnings, *broken]:
-        channel.tell("line", text=line)
-    channel.tell("start", step=step, steps=total, line=start_line(spec, task, strategy.num_replicas_in_sync, step))
+        channel.tell(events.Line(line))
+    channel.tell(events.Start(step=step, steps=total, line=start_line(spec, task, strategy.num_replicas_in_sync, step)))
     # Beside whatever waits for a worker: a round, a stop, and the evaluation too, whose graphs go to all of them.
     silent = SilentWorkers(task.cluster["worker"])
     threading.Thread(target=silent.keep_cut_off, args=(channel,), daemon=True).start()
@@ -104,11 +105,11 @@ def _train(rounds: _Rounds, step: int, total: int) -> None:
             saver.save(step, since=stood_still)
         else:
             why = "skipped (float16)" if job.spec.train.mixed_precision == "float16" else "lost with their worker"
-            channel.tell("line", text=f"{last - step} steps were {why}, and are run again")
+            channel.tell(events.Line(f"{last - step} steps were {why}, and are run again"))
     job.end(step)
     saver.wait()
     if step < total:
-        channel.tell("stopped", step=step)
+        channel.tell(events.Stopped(step=step))
     else:
         finish(job, rounds.state.values(), channel, step, rounds.pace(step))
 
@@ -230,10 +231,10 @@ class _Watch:
         means = np.mean([rows[i, 1:] for i in range(len(rows)) if worker_steps[i]] or [rows[0, 1:]], axis=0)
         figures = self._job.figures(means)
         figures["examples_per_second"] = (step - since) * self._job.batch / (now - then)
-        self._channel.tell("step", step=step, **figures, workers=workers)
+        self._channel.tell(events.Step(step=step, workers=workers, figures=figures))
         self._job.after_run(step, means)
         every = self._job.spec.train.log_steps
         if step // every > since // every or step == self._total:
             self._logged = (now, step, worker_steps)
             self._curve.add(step, figures, workers=workers)
-            self._channel.tell("line", text=progress_line(step, self._total, figures, workers))
+            self._channel.tell(events.Line(progress_line(step, self._total, figures, workers)))

@@ -19,6 +19,7 @@ import tensorflow as tf
 
 from trainer.job.spec import JobSpec
 from trainer.job.tf_config import Task
+from trainer.protocol import events
 from trainer.protocol.log_lines import progress_line, start_line
 from trainer.training import batches, layer_state
 from trainer.training.channel import Channel
@@ -56,9 +57,9 @@ def run(spec: JobSpec, task: Task, load: Load, resume_step: int, channel: Channe
     warnings = check(job, state.model, source)
     total = job.total_steps(source)
     step = restore_everywhere(strategy, job, state, total, channel) if resume_step else 0
-    channel.tell("start", step=step, steps=total, line=start_line(spec, task, strategy.num_replicas_in_sync, step))
+    channel.tell(events.Start(step=step, steps=total, line=start_line(spec, task, strategy.num_replicas_in_sync, step)))
     for line in warnings if task.is_chief else ():
-        channel.tell("line", text=line)
+        channel.tell(events.Line(line))
 
     job.begin()
     iterator = iter(batches.synchronous(strategy, job, source, step + skipped(state.optimizer)))
@@ -71,7 +72,7 @@ def run(spec: JobSpec, task: Task, load: Load, resume_step: int, channel: Channe
     if saver:
         saver.wait()
     if stopped and step < total:
-        channel.tell("stopped", step=step)
+        channel.tell(events.Stopped(step=step))
         return
     finish(job, state.values(), channel, step, progress.pace(step))
 
@@ -141,14 +142,16 @@ class _Progress:
         rate = (step - since) * job.global_batch / (self._now - then)
         if self._now >= self._tell_at or last:
             own_rate = rate / len(job.task.members())
-            self._channel.tell("step", step=step, **job.figures(result.own), examples_per_second=own_rate)
+            self._channel.tell(
+                events.Step(step=step, figures={**job.figures(result.own), "examples_per_second": own_rate})
+            )
             self._tell_at = self._now + TELL_SECONDS
         if step % job.spec.train.log_steps and not last:
             return
         if self._curve:
             figures = {**job.figures(self._window / (step - since)), "examples_per_second": rate}
             self._curve.add(step, {**figures, "step_loss": float(result.losses[result.applied][-1])})
-            self._channel.tell("line", text=progress_line(step, self.total, figures))
+            self._channel.tell(events.Line(progress_line(step, self.total, figures)))
         self._logged, self._window = (self._now, step), np.zeros_like(self._window)
 
     def warn_of_slow_steps(self, pace: float) -> None:
@@ -157,7 +160,7 @@ class _Progress:
             return
         self._warned = True
         seconds = f"a step takes {pace:.1f} s, longer than deadlines.stop ({self._job.spec.deadlines.stop:g} s)"
-        self._channel.tell("line", text=f"{seconds}: SIGTERM cannot save a checkpoint; raise deadlines.stop")
+        self._channel.tell(events.Line(f"{seconds}: SIGTERM cannot save a checkpoint; raise deadlines.stop"))
 
 
 def _until_next_boundary(step: int, total: int, spec: JobSpec) -> int:
@@ -234,7 +237,7 @@ def _make_graph(strategy: Strategy, job: TrainingTask, state: TrainState, channe
         vector = tf.concat([losses, own, [stop, pace]], 0)
         reduced = _all_reduce(strategy, tf.distribute.ReduceOp.SUM, vector)
         means = reduced[longest : longest + width] / replicas
-        channel.tell("traced")  # this is Python, and runs once: when the graph is made
+        channel.tell(events.Traced())  # this is Python, and runs once: when the graph is made
         return reduced[:longest] / replicas, applied, means, own, reduced[-2], reduced[-1] / replicas
 
     graph: Callable[..., Tensor] = call

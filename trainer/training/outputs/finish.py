@@ -6,6 +6,7 @@ import threading
 
 from trainer.job.errors import UserError
 from trainer.model_dir import checkpoint
+from trainer.protocol import events
 from trainer.training.channel import Channel
 from trainer.training.evaluation import evaluate
 from trainer.training.outputs import exports
@@ -21,10 +22,10 @@ def finish(job: TrainingTask, values: checkpoint.Values, channel: Channel, step:
         pace: (seconds, steps) of steady training in this generation.
     """
     if not job.task.is_chief:
-        channel.tell("trained", step=step)
+        channel.tell(events.Trained())
         # Leaving now would make TensorFlow's coordination service call this task crashed (tensorflow#58434).
         threading.Event().wait()
-    channel.tell("finishing", step=step)
+    channel.tell(events.Finishing())
     model, figures = evaluate(job, values)
     try:
         with calling(job.spec.workload, "the export of the model"):
@@ -35,4 +36,4 @@ def finish(job: TrainingTask, values: checkpoint.Values, channel: Channel, step:
         raise UserError(f"model_dir: {job.spec.directory}: the model cannot be exported: {error.strerror}") from None
     seconds, steps = pace
     rate = steps * job.global_batch / seconds if steps and seconds else None
-    channel.tell("done", step=step, test=figures, examples_per_second=rate)
+    channel.tell(events.Done(step=step, test=figures, examples_per_second=rate))

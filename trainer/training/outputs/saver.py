@@ -9,6 +9,7 @@ import numpy as np
 
 from trainer.job.errors import Exit, TrainerError
 from trainer.model_dir import checkpoint
+from trainer.protocol import events
 from trainer.training.channel import Channel
 from trainer.training.divergence import SMALLER_RATE
 from trainer.training.state import TrainState
@@ -58,4 +59,4 @@ class Saver:
         meta = {"fits": self._key, "workload_changed_after": self._changes, "variables": description}
         checkpoint.save(spec.directory, step, values, meta)
         checkpoint.prune(spec.directory, spec.train.keep_checkpoints)
-        self._channel.tell("checkpoint", step=step, stalled=self._stalled)
+        self._channel.tell(events.Saved(step=step, stalled=self._stalled))

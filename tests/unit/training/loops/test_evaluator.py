@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import queue
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import pytest
 
 from trainer.job.load import build
 from trainer.job.tf_config import tasks_of
 from trainer.model_dir import checkpoint
+from trainer.protocol.events import Done, Event, Scored
+from trainer.protocol.orders import Final
 from trainer.training.channel import Channel
 from trainer.training.loops import evaluator
 from trainer.training.outputs.curve import read
@@ -31,14 +33,14 @@ class Supervisor:
     """A channel's other end: orders the end as soon as one checkpoint is scored."""
 
     def __init__(self, after: int, final: int) -> None:
-        self.orders: queue.Queue[dict[str, Any]] = queue.Queue()
-        self.events: list[tuple[str, Any]] = []
+        self.final: queue.Queue[Final] = queue.Queue()
+        self.events: list[Event] = []
         self._after, self._final = after, final
 
-    def tell(self, event: str, **fields: Any) -> None:
-        self.events.append((event, fields.get("step")))
-        if (event, fields.get("step")) == ("scored", self._after):
-            self.orders.put({"final": self._final})
+    def tell(self, event: Event) -> None:
+        self.events.append(event)
+        if isinstance(event, Scored) and event.step == self._after:
+            self.final.put(Final(self._final))
 
 
 @pytest.mark.parametrize("after", [10, 30], ids=["the oldest is scored", "the newest is scored"])
@@ -55,6 +57,6 @@ def test_the_newest_checkpoint_is_scored_first_and_once(tmp_path: Path, after: i
     told = Supervisor(after, final=30)
     evaluator.run(spec, setup.task, lambda: setup, 0, cast(Channel, told))
     scored = [30] if after == 30 else [30, 20, 10]
-    assert [step for event, step in told.events if event == "scored"] == scored
+    assert [event.step for event in told.events if isinstance(event, Scored)] == scored
     assert [record["step"] for record in read(tmp_path / "evaluation.jsonl")] == scored
-    assert told.events[-1] == ("done", 30)
+    assert told.events[-1] == Done(30)

@@ -1,0 +1,76 @@
+"""Orders: what a supervisor asks of its child, as JSON lines on the child's stdin.
+
+{"go": {"generation": 1, "resume_step": 500}}
+{"stop": true}
+{"final": 1000, "score": true}
+{"silent": ["worker:1"]}
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import TypeAlias
+
+
+@dataclass(frozen=True)
+class Go:
+    """Join this generation, and train from this step."""
+
+    generation: int
+    resume_step: int
+
+
+@dataclass(frozen=True)
+class Stop:
+    """Save a checkpoint and end."""
+
+
+@dataclass(frozen=True)
+class Final:
+    """To an evaluator: no checkpoint comes after that of this step."""
+
+    step: int
+    score: bool = True
+    """False if it is only to be exported: an attempt to score it took the whole process with it."""
+
+
+@dataclass(frozen=True)
+class Silent:
+    """These tasks do not report any more; it replaces the order before."""
+
+    tasks: frozenset[str]
+
+
+Order: TypeAlias = Go | Stop | Final | Silent
+
+
+def write_order(order: Order) -> bytes:
+    match order:
+        case Go():
+            body: dict[str, object] = {"go": asdict(order)}
+        case Stop():
+            body = {"stop": True}
+        case Final(step, score):
+            body = {"final": step, "score": score}
+        case Silent(tasks):
+            body = {"silent": sorted(tasks)}
+    return (json.dumps(body) + "\n").encode()
+
+
+def read_order(line: str) -> Order | None:
+    """The order in a line; None if it is none."""
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    match found:
+        case {"stop": _}:
+            return Stop()
+        case {"silent": [*tasks]} if all(isinstance(name, str) for name in tasks):
+            return Silent(frozenset(tasks))
+        case {"final": int(step), **others}:
+            return Final(step, others.get("score") is not False)
+        case {"go": {"generation": int(generation), "resume_step": int(step)}}:
+            return Go(generation, step)
+    return None
