@@ -38,7 +38,7 @@ def main() -> None:
         # Its figures come with its first steps.
         status = job.until(
             f"{victim} trains again and step 1200",
-            lambda s: s["step"] >= 1200 and s["tasks"][victim].get("restarts") and s["tasks"][victim].get("loss"),
+            lambda s: (s.get("step") or 0) >= 1200 and s["tasks"][victim].get("restarts") and s["tasks"][victim].get("loss"),
         )
         now = time.monotonic()
     left = table.seconds_left([(since, first["step"]), (now, status["step"])], status["steps"])
