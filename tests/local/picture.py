@@ -35,11 +35,8 @@ def main() -> None:
         first = job.until_step(400)
         since = time.monotonic()
         job.signal(victim)
-        # Its figures come with its first steps.
-        status = job.until(
-            f"{victim} trains again and step 1200",
-            lambda s: (s.get("step") or 0) >= 1200 and s["tasks"][victim].get("restarts") and s["tasks"][victim].get("loss"),
-        )
+        job.until(f"{victim} is back", lambda s: s["tasks"][victim].get("restarts"))
+        status = job.until_step(1200)
         now = time.monotonic()
     left = table.seconds_left([(since, first["step"]), (now, status["step"])], status["steps"])
     console = Console(record=True, width=COLUMNS, file=io.StringIO(), force_terminal=True)
