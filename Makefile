@@ -63,7 +63,7 @@ soak: setup ## random jobs under random faults for minutes, judged by what they 
 	TRAINER_SOAK_SEED=$${TRAINER_SOAK_SEED:-$$(date +%s)} $(BIN)/pytest -n 2 -m soak tests/soak
 
 .PHONY: test-all
-test-all: lint test-locks test demo test-compose test-kind soak bench-smoke ## everything that this machine can check
+test-all: lint docs test-locks test demo test-compose test-kind soak bench-smoke ## everything that this machine can check
 
 .PHONY: bench
 bench: setup $(PEERS_STAMP) ## measure throughput, costs and growth beside torch, tf_keras and the classic ways; writes docs/benchmarks.md

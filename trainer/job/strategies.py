@@ -60,12 +60,12 @@ STRATEGIES: dict[str, Strategy] = {
         restart_alone=("worker",),
         replicas="one",
         one_gpu=True,  # keras#18624: variables without aggregation fail with several replicas per ps-worker
-        fits_with_tf_keras=True,  # keras#20585
+        fits_with_tf_keras=True,  # keras#18624
     ),
     "multi_worker_mirrored": Strategy(
         loop="sync",
         all_reduces=("auto", "ring", "nccl"),
-        fits_with_tf_keras=True,  # keras#18624
+        fits_with_tf_keras=True,  # keras#20585
     ),
     "mirrored": Strategy(
         loop="sync",
