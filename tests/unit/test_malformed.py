@@ -341,7 +341,7 @@ def test_no_file_of_a_model_dir_that_is_malformed_is_believed(
         assert 0 <= state.generation + 1 < 2**32
         job_state.save(str(tmp_path), state)
         log.with_suffix(".end.json").write_bytes(dice.document(end))
-        assert restart_guard.again(log) is not Exit.OK
+        assert restart_guard.repeat_failure(log) is not Exit.OK
         layout.result(str(tmp_path)).write_bytes(dice.document(result))
         known = results.completed(spec, counts, "a0")
         assert known is None or isinstance(known.steps, int)

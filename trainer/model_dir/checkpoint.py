@@ -131,7 +131,7 @@ def newest(model_dir: str | Path) -> Checkpoint | None:
     return None
 
 
-def workload_changes(model_dir: str | Path, fits: Mapping[str, Any]) -> list[int]:
+def workload_changes(model_dir: str | Path, fits: Mapping[str, object]) -> list[int]:
     """Steps after which the training went on with a changed workload file, the newest checkpoint's included.
 
     Each checkpoint holds those before it: state.json ends with a failure, and to mend a file is to go on after one.
@@ -180,7 +180,7 @@ def load(path: Path) -> tuple[Checkpoint, Values] | None:
 def differences(
     meta: Mapping[str, Any],
     spec: JobSpec,
-    fits: Mapping[str, Any],
+    fits: Mapping[str, object],
     variables: Mapping[str, Any] | None = None,
     total: int | None = None,
 ) -> list[str]:

@@ -10,7 +10,7 @@ import functools
 import hashlib
 from collections.abc import Container, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 from trainer.job.derived import batch_sizes, learning_rate, replicas_in_sync
 from trainer.job.names import TaskType
@@ -22,7 +22,7 @@ _IMPLIED = {"settings": {}, "api": "loop"}
 """By the first versions, which did not write these. Other values that a file lacks are not compared."""
 
 
-def key(spec: JobSpec, counts: dict[TaskType, int], digest: str | None) -> dict[str, Any]:
+def key(spec: JobSpec, counts: dict[TaskType, int], digest: str | None) -> dict[str, object]:
     """What decides the result, by the names that messages use. Reads an .npz of the user's.
 
     A value that cannot be known is None.
@@ -59,7 +59,7 @@ def key(spec: JobSpec, counts: dict[TaskType, int], digest: str | None) -> dict[
 
 
 def differences(
-    saved: Mapping[str, Any], wanted: Mapping[str, Any], what: str, ignored: Container[str] = ()
+    saved: Mapping[str, object], wanted: Mapping[str, object], what: str, ignored: Container[str] = ()
 ) -> list[str]:
     """One phrase for each value of a key that was saved in `what` and is another one now."""
     saved = {**_IMPLIED, **saved}
@@ -70,11 +70,11 @@ def differences(
     ]
 
 
-def _unknown(name: str, *values: Any) -> bool:
+def _unknown(name: str, *values: object) -> bool:
     return name.endswith("_sha256") and None in values
 
 
-def _shown(name: str, value: Any) -> str:
+def _shown(name: str, value: object) -> str:
     return f"{str(value)[:12]}..." if name.endswith("_sha256") else repr(value)
 
 

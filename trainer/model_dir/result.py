@@ -69,9 +69,9 @@ class Result:
     """The newest."""
     versions: dict[str, str]
     """Of the packages that decide the result."""
-    fits: dict[str, Any]
+    fits: dict[str, object]
     """What decided the result: a start with other values is another job."""
-    spec: dict[str, Any]
+    spec: dict[str, object]
     """The job spec, with defaults."""
     status: Literal["succeeded"] = "succeeded"
     version: int = VERSION
@@ -91,7 +91,7 @@ class Result:
 class Finished:
     """What a later start needs to know of the result of a job that succeeded here."""
 
-    fits: dict[str, Any]
+    fits: dict[str, object]
     steps: int = 0
     """0 for a job that does not train."""
 
@@ -125,11 +125,11 @@ def has_all_steps(result: Finished, spec: JobSpec) -> bool:
     return all(result.fits.get(name) == value for name, value in asked.items()) or spec.train.steps == result.steps
 
 
-def steps_asked(spec: JobSpec) -> dict[str, Any]:
+def steps_asked(spec: JobSpec) -> dict[str, object]:
     return {"train.steps": spec.train.steps, "train.epochs": spec.train.epochs}
 
 
-def refuse_another_jobs(result: Finished, spec: JobSpec, fits: Mapping[str, Any]) -> None:
+def refuse_another_jobs(result: Finished, spec: JobSpec, fits: Mapping[str, object]) -> None:
     """Compares a result with this compatibility key.
 
     Raises:

@@ -65,7 +65,7 @@ def lock(model_dir: str) -> TextIO:
         file.close()
         raise UserError(f"model_dir: {model_dir}: another job is using it; wait, or choose another one") from None
     except OSError:
-        # Some network file systems have no locks; one chief per job is then up to whoever runs it.
+        # Some network file systems have no locks; one chief per job is then up to the user.
         pass
     return file
 

@@ -14,11 +14,11 @@ from trainer.job.spec import JobSpec
 from trainer.job.tf_config import Task
 
 SAY_SECONDS = 10.0
-"""How often a task that waits says what for."""
+"""How often a task that waits logs what for."""
 
 
 def here_line(spec: JobSpec, task: Task, versions: dict[str, str]) -> str:
-    """A task's first line, before it has met anybody."""
+    """A task's first line, before it has met any other."""
     group = spec.tasks.of(task.type)
     told = " ".join(f"{name}={version}" for name, version in versions.items())
     given = f" ({task.given} of TF_CONFIG, which names no chief)" if task.given else ""
@@ -26,7 +26,7 @@ def here_line(spec: JobSpec, task: Task, versions: dict[str, str]) -> str:
 
 
 def start_line(spec: JobSpec, task: Task, replicas_in_sync: int, step: int) -> str:
-    """What N tasks that train alone could not print: tests and people look at this line."""
+    """Proof that the cluster formed: independent tasks could not print this."""
     counts = task.counts
     if not spec.traits.trains:
         return f"task={task.name} strategy={spec.strategy} job_name={spec.job_name} servers={counts['worker']}"

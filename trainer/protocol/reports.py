@@ -96,7 +96,7 @@ class Reply:
     generation: Number
     resume_step: Number
     version: Number
-    """Goes up with every change; a supervisor that says which it knows is answered when there is a newer one."""
+    """Goes up with every change; a supervisor that names the one it knows is answered when there is a newer one."""
     code: Code = 0
     message: str = ""
     step: Number = 0
@@ -126,7 +126,7 @@ _ASKED, _REPLY, _IDENTITY = TypeAdapter(Asked), TypeAdapter(Reply), TypeAdapter(
 
 
 def failure_code(code: object) -> Exit:
-    """The code of a failure, which is never a success: what a child says is not checked before."""
+    """The code of a failure, which is never a success: what a child reports is not checked before."""
     return next((each for each in Exit if each == code and each is not Exit.OK), Exit.BUG)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeAlias
 
 from pydantic import TypeAdapter
 
@@ -13,10 +13,11 @@ from trainer.model_dir.result import Computed, Result, Training
 from trainer.protocol import status as status_module
 from trainer.protocol.status import JobStatus, TaskStatus
 
+Schema: TypeAlias = dict[str, Any]
 FIGURE = {"description": "A figure of the task's child, such as step, steps, loss, accuracy or examples_per_second."}
 
 
-def status() -> dict[str, Any]:
+def status() -> Schema:
     """Of /status: the chief's answer is a JobStatus, that of another task a TaskStatus."""
     whole = _schema(JobStatus | TaskStatus, status_module, result_module)
     for name in ("JobStatus", "TaskStatus", "TaskRow"):
@@ -25,7 +26,7 @@ def status() -> dict[str, Any]:
     return _titled(whole, "/status")
 
 
-def result() -> dict[str, Any]:
+def result() -> Schema:
     """Of result.json."""
     whole = _schema(Result, result_module)
     _beside(whole, "figures")
@@ -37,19 +38,19 @@ def result() -> dict[str, Any]:
     return _titled(whole, "result.json")
 
 
-def _schema(of: Any, *homes: ModuleType) -> dict[str, Any]:
-    whole: dict[str, Any] = TypeAdapter[Any](of).json_schema(mode="serialization")
+def _schema(of: Any, *homes: ModuleType) -> Schema:
+    whole: Schema = TypeAdapter[Any](of).json_schema(mode="serialization")
     named = {whole["title"]: whole} if "title" in whole else {}
     for home in homes:
         describe({**named, **whole["$defs"]}, home)
     return whole
 
 
-def _beside(model: dict[str, Any], name: str) -> None:
+def _beside(model: Schema, name: str) -> None:
     """A field whose values are written beside the other fields."""
     del model["properties"][name]
     model["required"] = [each for each in model["required"] if each != name]
 
 
-def _titled(whole: dict[str, Any], title: str) -> dict[str, Any]:
+def _titled(whole: Schema, title: str) -> Schema:
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **whole, "title": title}

@@ -1,11 +1,13 @@
-"""What the chief's supervisor does besides its own task: the meeting point, and the end of the job."""
+"""The chief's supervisor, besides its own task: it leads the rendezvous and ends the job."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from aiohttp import ClientSession
 
 from trainer import host
 from trainer.job.errors import Exit, TrainerError
@@ -28,13 +30,13 @@ BEAT_SECONDS = 0.5
 SAVE_STATE_SECONDS = 5.0
 """How often the highest step is written, for a chief that is killed again and again."""
 SAY_LINGER_SECONDS = 2.0
-"""After the end, before it is said which tasks have not heard of it yet."""
+"""After the end, before the log names the tasks that have not received the news."""
 LAST_ANSWERS_SECONDS = 0.3
 _TOLD_CHARACTERS = 1000
 
 
 class Chief:
-    """Answers everybody's reports, forms generations, and writes result.json."""
+    """Answers the reports of all tasks, forms generations, and writes result.json."""
 
     def __init__(self, agent: Agent) -> None:
         self._agent = agent
@@ -47,7 +49,7 @@ class Chief:
             self._lock = job_state.lock(self._directory)
             self._state = job_state.load(self._directory, time.time() - age)
         except TrainerError as error:
-            # The others wait for their chief: they have to be told, as of any other end.
+            # The others wait for their chief: they have to be notified, as of any other end.
             self._refusal, self._state = error, job_state.State(started=time.time() - age)
         boot, up = host.boot_id(), host.uptime()
         same = boot and boot == self._state.boot
@@ -70,14 +72,14 @@ class Chief:
         self._events_said = 0
         self._dialler = Dialler(self._spec.name, self._task, self._rendezvous, self._clock, self._announce)
         self._asked_to_stop = 0
-        self._fits: dict[str, Any] = {}
+        self._fits: dict[str, object] = {}
         self._warnings: list[str] = []
         self._leads = False
         """Whether this start was not refused: otherwise state.json stays that of the job that may be resumed."""
-        # Before anybody else can: the others are compared with it.
+        # Before any other task can: the others are compared with it.
         self._rendezvous.report(agent.report(), begun)
 
-    async def run(self, session: Any) -> Exit:
+    async def run(self, session: ClientSession) -> Exit:
         """Until the job is over."""
         try:
             if self._refusal is not None:
@@ -127,7 +129,7 @@ class Chief:
         """Since the job's start, those before a restart of the chief included."""
         return time.monotonic() - self._started
 
-    async def _lead(self, session: Any) -> None:
+    async def _lead(self, session: ClientSession) -> None:
         agent, rendezvous, said = self._agent, self._rendezvous, self._clock()
         while not rendezvous.over:
             now = self._clock()
@@ -210,7 +212,7 @@ class Chief:
         return f"stopped by a signal; {kept}; the same command resumes"
 
     async def _finish(self) -> Exit:
-        """Tells everybody, those too who are just being started again, then goes."""
+        """Notifies all tasks, those too that are just being restarted, then returns."""
         rendezvous = self._rendezvous
         self._announce()
         await self._agent.end_children()
@@ -224,10 +226,10 @@ class Chief:
                 job_state.forget(self._directory)
             if rendezvous.code is not Exit.OK:
                 say_error(rendezvous.message)
-        await self._until_all_are_told()
+        await self._until_all_are_notified()
         return rendezvous.code
 
-    async def _until_all_are_told(self) -> None:
+    async def _until_all_are_notified(self) -> None:
         agent, rendezvous, begun, said = self._agent, self._rendezvous, self._clock(), False
         own = rendezvous.members.get(agent.task.name)
         if own is not None:
@@ -241,7 +243,7 @@ class Chief:
         await asyncio.sleep(LAST_ANSWERS_SECONDS)
 
     def _announce(self) -> None:
-        """Wakes everybody whose report is held, and says new events."""
+        """Answers all reports that are held, and logs new events."""
         rendezvous = self._rendezvous
         new, self._events_said = rendezvous.event_count - self._events_said, rendezvous.event_count
         for event in rendezvous.events[max(0, len(rendezvous.events) - new) :]:
@@ -260,7 +262,7 @@ class Chief:
     # Files. ---------------------------------------------------------------------------------------
 
     def _save_progress(self, now: float) -> None:
-        """For a chief that is killed: at once if this generation is fruitless no more, then now and then."""
+        """For a chief that is killed: at once when this generation has made progress, then now and then."""
         progress, state = self._rendezvous.progress, self._state
         due = progress.step != state.step and now - self._state_saved > SAVE_STATE_SECONDS
         if due or progress.generations_without_progress < state.fruitless:

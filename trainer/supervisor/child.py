@@ -1,4 +1,4 @@
-"""A child as its supervisor sees it: started, told to go, asked to stop, killed; and what it said meanwhile."""
+"""A child as its supervisor sees it: started, ordered to go, asked to stop, killed; and what its events add up to."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Child:
         self.status: dict[str, Any] = {}
         self.result: events.Done | None = None
         self.times: dict[str, float] = {}
-        """When it was told to go, and when it first told of each kind of event; by time.monotonic()."""
+        """When it was ordered to go, and when each kind of event came first; by time.monotonic()."""
         self.exit: int | None = None
         self.failure: tuple[int, str] | None = None
         self.blames_peer = False

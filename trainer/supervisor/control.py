@@ -1,7 +1,7 @@
-"""The control port: /healthz, /status and /metrics for anybody, /report for the job's own supervisors.
+"""The control port: /healthz, /status and /metrics for any program, /report for the job's own supervisors.
 
 A report changes nothing but what the chief knows about that task; no supervisor takes orders. Where the job has a
-secret, reports and replies are signed with it; all else on this port is for anybody.
+secret, reports and replies are signed with it; all else on this port is public.
 """
 
 from __future__ import annotations
@@ -211,7 +211,7 @@ def _url(address: tuple[str, int], path: str) -> str:
 
 
 def _dumps(value: Any) -> str:
-    """JSON as everybody reads it: without NaN and infinity, which a figure of the user's may be."""
+    """JSON as every parser reads it: without NaN and infinity, which a figure of the user's may be."""
     try:
         return json.dumps(value, allow_nan=False)
     except ValueError:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from trainer.job.spec import JobSpec
 from trainer.model_dir import checkpoint, compatibility, layout, result
@@ -11,7 +10,7 @@ from trainer.model_dir.result import Finished
 from trainer.protocol.log_lines import say
 
 
-def result_of_this_job(spec: JobSpec, fits: Mapping[str, Any]) -> Finished | None:
+def result_of_this_job(spec: JobSpec, fits: Mapping[str, object]) -> Finished | None:
     """The result of this very job, if it is already complete; None if there is something to do.
 
     Raises:
@@ -30,7 +29,7 @@ def result_of_this_job(spec: JobSpec, fits: Mapping[str, Any]) -> Finished | Non
     return found
 
 
-def check_checkpoint(spec: JobSpec, fits: Mapping[str, Any]) -> list[str]:
+def check_checkpoint(spec: JobSpec, fits: Mapping[str, object]) -> list[str]:
     """Compares the newest checkpoint with the spec; returns warnings for the result.
 
     Raises:

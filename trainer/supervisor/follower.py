@@ -1,10 +1,12 @@
-"""What the supervisor of a task that is not the chief does: asks the chief, and does what it replies, to the end."""
+"""The supervisor of a task that is not the chief: it asks the chief and does what the reply says, to the end."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from aiohttp import ClientSession
 
 from trainer.job.derived import restarts_alone
 from trainer.job.errors import Exit
@@ -19,10 +21,10 @@ if TYPE_CHECKING:
 
 RETRY_SECONDS = 0.2
 GONE_SECONDS = 3.0
-"""Without a word from the chief, after which a result of this job tells that it went because it was done."""
+"""Chief silence after which an existing result.json means that it left because the job is complete."""
 
 
-async def follow(agent: Agent, session: Any) -> Exit:
+async def follow(agent: Agent, session: ClientSession) -> Exit:
     """Until the chief says that the job is over, this task may leave, or the chief is lost."""
     task, deadlines = agent.task, agent.spec.deadlines
     chief, known, seen, said = task.control_address(*task.chief), 0, agent.clock(), agent.clock()
@@ -47,7 +49,7 @@ async def follow(agent: Agent, session: Any) -> Exit:
             if agent.leaving_since is not None:
                 return Exit.STOPPED
             await agent.look_after_children()
-            # Killed when all was over: the chief does not wait for one who comes back then.
+            # This task may have been killed at the very end: the chief does not wait for one that comes back then.
             gone = now - seen > GONE_SECONDS
             # In a thread: the volume may be slow.
             job = (agent.spec, task.counts, agent.workload_digest)

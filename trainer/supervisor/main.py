@@ -1,7 +1,7 @@
 """`trainer task`: the program a container runs.
 
 It reads TF_CONFIG and the job, agrees with its peers through the chief's supervisor, runs TensorFlow in a
-child, and ends when the chief says that the job is over. One loop: report what is so, do what the reply says.
+child, and ends when the chief says that the job is over. One loop: report the state, do what the reply says.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def main() -> int:
     except TrainerError as error:
         say_error(str(error))
         return int(error.code)
-    if (code := restart_guard.again(log)) is not None:
+    if (code := restart_guard.repeat_failure(log)) is not None:
         return int(code)
     try:
         preflight.check_tensorflow()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from trainer.job.messages import digits
 from trainer.job.spec import JobSpec
@@ -54,7 +53,7 @@ def result_of(
     seconds: float,
     warnings: list[str],
     versions: dict[str, str],
-    fits: Mapping[str, Any],
+    fits: Mapping[str, object],
 ) -> Result:
     # Until the evaluator has scored the last checkpoint: it takes this away, or gives the reason.
     not_scored = [f"{name}: the last checkpoint is not scored yet" for name in rendezvous.evaluators]

@@ -1,8 +1,8 @@
-"""How this task ended before, for a container that is started again by who cannot tell why it ended.
+"""Remembers a final exit code, so that a container that Docker restarts exits at once with the same code.
 
-Docker's `on-failure:N` looks at nothing but zero: a task that was killed has to come back, but one that failed for
-good, and would fail again, comes back as well. It then ends at once with the same code, N times within seconds,
-and not after another round of deadlines. Only where TRAINER_RESTARTS says N; elsewhere nothing is written.
+Docker's `on-failure:N` restarts after any code but 0: a task that was killed has to come back, but one that failed for
+good, and would fail again, comes back as well. It then exits at once with the same code, N times within seconds,
+and not after another round of deadlines. Without TRAINER_RESTARTS=N nothing is written.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ RECENT_SECONDS = 30.0
 """Docker waits 0.1, 0.2, 0.4, ... seconds; a start takes one, or some on a busy machine."""
 
 
-def again(log: Path) -> Exit | None:
-    """The code to end with at once, if this start is one of those that follow a failure by themselves."""
+def repeat_failure(log: Path) -> Exit | None:
+    """The code to exit with at once, if this start only repeats one that failed for good; None otherwise."""
     path = _path(log)
     if not (found := read_json(path)):
         return None

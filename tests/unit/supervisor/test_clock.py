@@ -6,8 +6,10 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import pytest
+from aiohttp import ClientSession
 
 from trainer import host
 from trainer.job import environment
@@ -156,7 +158,7 @@ def test_progress_is_kept_for_a_chief_that_is_killed(chief: Chief, times: Times,
         assert (state.generation, state.fruitless) == (1, 0)
 
     async def run() -> None:
-        lead = asyncio.create_task(chief._lead(None))
+        lead = asyncio.create_task(chief._lead(cast(ClientSession, None)))
         await asyncio.wait_for(saved(5, 0), 10)  # at once: a killed chief would count the generation as fruitless
         worker = chief._rendezvous.members["worker:1"]
         worker.seen = chief._clock() + 1000
@@ -233,4 +235,4 @@ def test_a_failure_is_recent_whatever_the_wall_clock_does(
     restart_guard.remember(log, Exit.USER)
     for step in (1e6, -2e6, 1e6):
         times.wall += step
-        assert restart_guard.again(log) is Exit.USER
+        assert restart_guard.repeat_failure(log) is Exit.USER

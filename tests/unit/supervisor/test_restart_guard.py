@@ -19,15 +19,15 @@ def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_as_often_as_docker_restarts_it_and_no_more(log: Path) -> None:
-    assert restart_guard.again(log) is None
+    assert restart_guard.repeat_failure(log) is None
     restart_guard.remember(log, Exit.DIVERGED)
-    assert [restart_guard.again(log) for _ in range(4)] == [Exit.DIVERGED, Exit.DIVERGED, None, None]
+    assert [restart_guard.repeat_failure(log) for _ in range(4)] == [Exit.DIVERGED, Exit.DIVERGED, None, None]
 
 
 @pytest.mark.parametrize("code", [Exit.OK, Exit.STOPPED, Exit.CHIEF_LOST])
 def test_not_what_may_fare_better(log: Path, code: Exit) -> None:
     restart_guard.remember(log, code)
-    assert restart_guard.again(log) is None
+    assert restart_guard.repeat_failure(log) is None
 
 
 def test_not_later(log: Path) -> None:
@@ -35,7 +35,7 @@ def test_not_later(log: Path) -> None:
     (note,) = log.parent.iterdir()
     old = json.loads(note.read_text())
     note.write_text(json.dumps({**old, "time": old["time"] - restart_guard.RECENT_SECONDS - 1}))
-    assert restart_guard.again(log) is None
+    assert restart_guard.repeat_failure(log) is None
 
 
 def test_not_where_nobody_restarts_blindly(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -48,6 +48,6 @@ def test_a_full_disk_takes_the_changes(log: Path) -> None:
     restart_guard.remember(log, Exit.USER)
     (note,) = log.parent.iterdir()
     size = note.stat().st_size
-    restart_guard.again(log)
+    restart_guard.repeat_failure(log)
     assert note.stat().st_size == size
     json.loads(note.read_text())
