@@ -17,24 +17,24 @@ Figures: TypeAlias = dict[str, Any]
 """Values by name, as the user's code computed them. They stand beside the other fields of an event."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Alive:
     """Nothing but a sign of life."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Warm:
     """Everything is imported: the child waits for its order to go."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Line:
     """A line for the task's output."""
 
     text: str
 
 
-@dataclass(frozen=True)
+@dataclass
 class Start:
     """Training begins; a server serves."""
 
@@ -45,12 +45,12 @@ class Start:
     """The start line."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Traced:
     """TensorFlow has the graph of a step."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Step:
     step: int | None = None
     workers: dict[str, Figures] | None = None
@@ -58,7 +58,7 @@ class Step:
     figures: Figures = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
+@dataclass
 class Saved:
     """A checkpoint is complete."""
 
@@ -67,24 +67,24 @@ class Saved:
     """Seconds for which training has waited for checkpoints so far."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Stopped:
     """The child ends on request, with a checkpoint of this step."""
 
     step: int | None = None
 
 
-@dataclass(frozen=True)
+@dataclass
 class Trained:
     """All steps are done."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Finishing:
     """The final evaluation and export begin."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Scored:
     """The evaluator has scored the checkpoint of this step."""
 
@@ -92,7 +92,7 @@ class Scored:
     figures: Figures = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
+@dataclass
 class PeerLost:
     """The child ends with an error that a lost peer causes; `code` and `message` are what it is otherwise."""
 
@@ -101,7 +101,7 @@ class PeerLost:
     message: str | None = None
 
 
-@dataclass(frozen=True)
+@dataclass
 class Failed:
     """The child ends with an error of its own."""
 
@@ -109,7 +109,7 @@ class Failed:
     message: str
 
 
-@dataclass(frozen=True)
+@dataclass
 class Done:
     """The child has finished."""
 

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from typing import TypeAlias
 
 
-@dataclass(frozen=True)
+@dataclass
 class Go:
     """Join this generation, and train from this step."""
 
@@ -21,12 +21,12 @@ class Go:
     resume_step: int
 
 
-@dataclass(frozen=True)
+@dataclass
 class Stop:
     """Save a checkpoint and end."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Final:
     """To an evaluator: no checkpoint comes after that of this step."""
 
@@ -35,7 +35,7 @@ class Final:
     """False if it is only to be exported: an attempt to score it took the whole process with it."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Silent:
     """These tasks do not report any more; it replaces the order before."""
 

@@ -10,6 +10,7 @@ import os
 import time
 import uuid
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from trainer import host
 from trainer.job import environment, workload_file
@@ -21,10 +22,12 @@ from trainer.protocol import events
 from trainer.protocol.events import Event
 from trainer.protocol.log_lines import say
 from trainer.protocol.reports import Phase, Reply, Report
-from trainer.protocol.status import TaskStatus
 from trainer.supervisor.child import Child, Exited
 from trainer.supervisor.clock import ListeningClock
 from trainer.workloads.digests import file_digests, require_unchanged
+
+if TYPE_CHECKING:
+    from trainer.protocol.status import TaskStatus
 
 STANDBY_AFTER_SECONDS = 10.0
 """Steady training before a spare child is started: the import costs seconds of CPU."""
@@ -82,6 +85,8 @@ class Agent:
 
     def status(self) -> TaskStatus:
         """This task's own view, for /status."""
+        from trainer.protocol.status import TaskStatus  # after the child was started, as main.py does
+
         child = self.running
         return TaskStatus(
             job=self.spec.name,
