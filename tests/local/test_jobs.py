@@ -115,7 +115,7 @@ def test_a_job_goes_on_with_a_workload_that_was_mended_underway(tmp_path: Path) 
     with Job(tmp_path, spec) as again:
         assert again.wait() == 0, again.output
     assert "resume_step=60" in again.output
-    assert again.result()["warnings"] == [f"{workload} was changed after step {step}" for step in (50, 60)]
+    assert again.result()["warnings"] == [f"the code of {workload} was changed after step {step}" for step in (50, 60)]
     workload.write_text("from trainer.workloads.digits import DATASET, model\ndef evaluate(model): return {'x': 2}\n")
     with Job(tmp_path, spec) as changed:
         assert changed.wait() == 2, changed.output

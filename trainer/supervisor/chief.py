@@ -236,7 +236,7 @@ class Chief:
             own.notified = True
         while unnotified := rendezvous.unnotified(now := self._clock(), leaving=agent.leaving_since is not None):
             if now - begun > SAY_LINGER_SECONDS and not said:
-                seconds = self._spec.deadlines.chief_lost
+                seconds = rendezvous.patience(agent.leaving_since is not None)
                 say(f"the job is over; waits for {', '.join(unnotified)} to hear of it, at most {seconds:g} s")
                 said = True
             await agent.wait_for_change(0.1)

@@ -42,7 +42,7 @@ def check_checkpoint(spec: JobSpec, fits: Mapping[str, object]) -> list[str]:
     if different := checkpoint.differences(found.meta, spec, fits):
         raise checkpoint.refusal(found.meta, spec.directory, different)
     changes = checkpoint.workload_changes(spec.directory, fits)
-    warnings = [f"{spec.workload} was changed after step {step}" for step in changes]
+    warnings = [f"the code of {spec.workload} was changed after step {step}" for step in changes]
     for warning in warnings:
         say(f"{warning}, and the training goes on with it")
     return warnings

@@ -31,7 +31,8 @@ async def follow(agent: Agent, session: ClientSession) -> Exit:
     asked: float | None = None  # since when a report has not been answered, also while this process stood still
     while True:
         asked = asked or time.monotonic()
-        asking = asyncio.create_task(control.send_report(session, chief, agent.report(), known, agent.secret))
+        report = agent.report()
+        asking = asyncio.create_task(control.send_report(session, chief, report, known, agent.secret))
         change = asyncio.create_task(agent.changed.wait())
         await asyncio.wait({asking, change}, return_when=asyncio.FIRST_COMPLETED)
         agent.changed.clear()
@@ -71,8 +72,10 @@ async def follow(agent: Agent, session: ClientSession) -> Exit:
             _end_child_without_tickets(agent, waited)
         asked = None
         await (scoring.keep_scoring(agent, reply) if task.type == "evaluator" else agent.act(reply))
-        if _may_leave(agent, reply):
+        if report.leaving and _may_leave(agent, reply):
             return Exit.STOPPED
+        if agent.leaving_since is not None and not report.leaving:
+            known = 0  # the chief must hear of it before this task leaves, and answers at once
 
 
 def _end_child_without_tickets(agent: Agent, seconds: float) -> None:

@@ -268,9 +268,7 @@ class Rendezvous:
         Args:
             leaving: the chief itself was asked to stop, so all were: only the tasks that are present are waited for.
         """
-        deadlines = self.spec.deadlines
-        expected = not leaving and self.code not in (Exit.STOPPED, Exit.MISSING, Exit.MISMATCH)
-        patience = deadlines.chief_lost if expected else deadlines.task_lost
+        expected, patience = self.expected(leaving), self.patience(leaving)
         never = [name for name in self.required if name not in self.members and name != self.chief]
         return [
             *(never if expected and now - self._begun <= patience else []),
@@ -280,6 +278,15 @@ class Rendezvous:
                 if not member.notified and now - member.seen <= patience and (expected or not member.report.leaving)
             ),
         ]
+
+    def expected(self, leaving: bool) -> bool:
+        """Whether absent tasks may still come."""
+        return not leaving and self.code not in (Exit.STOPPED, Exit.MISSING, Exit.MISMATCH)
+
+    def patience(self, leaving: bool) -> float:
+        """Seconds for which the chief waits for an unnotified task."""
+        deadlines = self.spec.deadlines
+        return deadlines.chief_lost if self.expected(leaving) else deadlines.task_lost
 
     def note(self, text: str) -> None:
         self.events = [*self.events[1 - EVENTS_KEPT :], JobEvent(time.time(), text)]

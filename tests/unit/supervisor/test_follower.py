@@ -1,6 +1,7 @@
 """What the supervisor of a task that is not the chief prints at the end."""
 
 import asyncio
+import dataclasses
 from pathlib import Path
 
 import pytest
@@ -8,8 +9,8 @@ import pytest
 from trainer.job.errors import Exit
 from trainer.job.load import build
 from trainer.job.tf_config import tasks_of
-from trainer.protocol.reports import Reply
-from trainer.supervisor import follower
+from trainer.protocol.reports import Reply, Report
+from trainer.supervisor import control, follower, scoring
 from trainer.supervisor.agent import Agent
 
 SPEC = build({"name": "j", "strategy": "parameter_server", "tasks": {"ps": 1, "worker": 1}})
@@ -27,3 +28,33 @@ def test_a_stop_is_printed_as_no_error(
 
     assert asyncio.run(run()) == code
     assert tuple(text.rstrip("\n") for text in capsys.readouterr()) == (out, err)
+
+
+def test_the_chief_hears_of_a_stop_before_a_task_leaves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the stop comes while the task does what the reply to an earlier report asks for."""
+    spec = build({"name": "j", "strategy": "parameter_server", "tasks": {"ps": 1, "worker": 1, "evaluator": 1}})
+    heard = []
+
+    async def answer(report: Report, known: int) -> Reply:
+        heard.append(report.leaving)
+        return Reply("running", 1, 0, 5)
+
+    async def run() -> Exit:
+        runner = await control.serve(0, "127.0.0.1", {}, dict, answer)
+        port = runner.addresses[0][1]
+        task = next(task for task in tasks_of(spec) if task.type == "evaluator")
+        agent = Agent(
+            spec, dataclasses.replace(task, cluster={"chief": [f"127.0.0.1:{port - 1000}"]}), tmp_path / "log"
+        )
+
+        async def stopped_meanwhile(agent: Agent, reply: Reply) -> None:
+            agent.leave()
+
+        monkeypatch.setattr(scoring, "keep_scoring", stopped_meanwhile)
+        async with control.client() as session:
+            code = await asyncio.wait_for(follower.follow(agent, session), 30)
+        await runner.cleanup()
+        return code
+
+    assert asyncio.run(run()) == Exit.STOPPED
+    assert (heard[0], heard[-1]) == (False, True)
