@@ -198,7 +198,10 @@ class Chief:
 
     def _may_leave(self) -> bool:
         child = self._agent.running
-        return child is None or not child.alive or self._agent.stop_deadline_passed
+        if child is None or not child.alive or self._agent.stop_deadline_passed:
+            return True
+        # Its checkpoint is on disk. TensorFlow's destructors may still wait for seconds, as for an iterator's threads.
+        return bool(child.status.get("stopped_well"))
 
     def _stopped(self) -> str:
         step = earlier_run.newest_step(self._spec)
