@@ -12,15 +12,6 @@ from trainer.workloads.check import check_workload
 from trainer.workloads.load import load_graph, load_workload
 
 
-@pytest.fixture(autouse=True)
-def _modules(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What an import changes for the whole process is put back."""
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    for name in list(sys.modules):
-        if name.startswith("trainer_workload_"):
-            monkeypatch.delitem(sys.modules, name)
-
-
 def test_what_a_file_holds_is_loaded(tmp_path: Path) -> None:
     text = (
         MODEL

@@ -1,4 +1,3 @@
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -8,15 +7,6 @@ from tests.unit.workloads.files import MODEL, file, spec_of
 from trainer.workloads import workload
 from trainer.workloads.load import load_workload
 from trainer.workloads.locate import original, where_it_failed
-
-
-@pytest.fixture(autouse=True)
-def _modules(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What an import changes for the whole process is put back."""
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    for name in list(sys.modules):
-        if name.startswith("trainer_workload_"):
-            monkeypatch.delitem(sys.modules, name)
 
 
 def raised(call: Any) -> BaseException:
