@@ -53,7 +53,7 @@ def test_a_last_checkpoint_that_is_not_scored_is_a_warning_and_exporters_run(
     (warning,) = result["warnings"]
     assert warning.startswith(f"evaluator:0 did not score the last checkpoint, of step 400: {reason}")
     assert f"evaluator:0 | trainer: {warning}; the result of the training stands" in job.output
-    assert "local | evaluator:0 ended with exit code 17 (" in job.output
+    assert "local | evaluator:0 ended with exit code 17; the training" in job.output
     assert any(line.split() == ["warning", *warning.split()] for line in job.lines), "in the summary"
     assert scores(job) == {}
     exported = job.model_dir / "exporters"

@@ -57,7 +57,8 @@ def log_traceback(error: BaseException) -> None:
 
 
 def say_error(text: str) -> None:
-    _print(f"trainer: {text}", sys.stderr)
+    for line in text.split("\n"):
+        _print(f"trainer: {line}", sys.stderr)
 
 
 def _print(text: str, stream: TextIO) -> None:

@@ -8,7 +8,7 @@ import functools
 import os
 import signal
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -52,8 +52,8 @@ class LocalJob:
     """No task is started again."""
     ends: dict[str, End] = field(default_factory=dict)
     """By task, in their order in time."""
-    chief_error: str = ""
-    """The line in which the chief names the failure."""
+    errors: defaultdict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
+    """By task: the lines in which its present process reports its failure."""
     late: list[str] = field(default_factory=list)
     """Tasks that should have ended by themselves, and did not."""
     restarts: Counter[str] = field(default_factory=Counter)
@@ -71,6 +71,14 @@ class LocalJob:
     def failed(self) -> dict[str, End]:
         """Tasks whose end is the job's failure. An evaluator's is not: the training does without it."""
         return {name: end for name, end in self.ends.items() if end.failed and not is_evaluator(name)}
+
+    def root_cause(self) -> str:
+        """The failed task that the chief's verdict names; without one, the chief; without a verdict, the first to
+        end."""
+        failed, candidates = self.failed(), list[str]()
+        for verdict in self.errors[self.chief][:1]:
+            candidates = [verdict.removeprefix(ERROR_PREFIX).partition(": ")[0], self.chief]
+        return next(name for name in (*candidates, *failed) if name in failed)
 
     def no_more_restarts(self) -> None:
         self.over = True
@@ -113,8 +121,9 @@ async def keep_running(job: LocalJob, name: str, command: Sequence[str], environ
     try:
         while not job.over:
             began = time.monotonic()
+            job.errors[name].clear()
             code = await _run_once(job, name, command, environ)
-            how = _how_it_ended(code)
+            how = _how_it_ended(code, explained=bool(job.errors[name]))
             if job.over or not _may_start_again(code):
                 if is_evaluator(name) and code != Exit.OK and not (job.stopped or job.failed()):
                     job.show("local", f"{name} {how}; the training does not depend on it")
@@ -161,8 +170,13 @@ async def _run_once(job: LocalJob, name: str, command: Sequence[str], environ: M
 
 
 def _show_error(job: LocalJob, name: str, text: str) -> None:
-    if name == job.chief and text.startswith(ERROR_PREFIX):
-        job.chief_error = text.removeprefix(ERROR_PREFIX)
+    """Shows a line of stderr, but not a failure that another task has shown: each task reports why the job ended, for
+    the logs of containers."""
+    if text.startswith(ERROR_PREFIX):
+        known = any(text in lines for lines in job.errors.values())
+        job.errors[name].append(text)
+        if known:
+            return
     job.show(name, text, error=True)
 
 
@@ -192,9 +206,10 @@ def _may_start_again(code: int) -> bool:
     return known[code].retryable if code in known else code < 0 or code > 128
 
 
-def _how_it_ended(code: int) -> str:
+def _how_it_ended(code: int, explained: bool) -> str:
+    """In a few words; an exit code with its meaning, unless the task has explained its failure."""
     if code < 0:
         names = {int(each): f" ({each.name})" for each in signal.Signals}
         return f"was killed by signal {-code}{names.get(-code, '')}"
-    meaning = next((f" ({each.meaning})" for each in Exit if each == code), "")
+    meaning = next((f" ({each.meaning})" for each in Exit if each == code and not explained), "")
     return f"ended with exit code {code}{meaning}"

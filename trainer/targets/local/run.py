@@ -19,6 +19,7 @@ from trainer.job.errors import Exit
 from trainer.job.names import control_port, task_name
 from trainer.job.spec import JobSpec
 from trainer.job.tf_config import Task, tasks_of
+from trainer.model_dir import layout
 from trainer.targets import outside, summary
 from trainer.targets.local import ports, view
 from trainer.targets.local.processes import LocalJob, is_evaluator, keep_running, send
@@ -63,7 +64,7 @@ def run(
     if code == Exit.OK:
         text = summary.summary(spec, check)
     elif code != Exit.STOPPED:
-        text = f"trainer: {text}; TensorFlow's own words are in {spec.directory}/logs"
+        text = f"trainer: {text}; TensorFlow's output: {layout.logs(spec.directory)}"
     with contextlib.suppress(BrokenPipeError):
         print(text, file=sys.stdout if code in (Exit.OK, Exit.STOPPED) else sys.stderr, flush=True)
     return code
@@ -137,9 +138,7 @@ async def _until_the_end(job: LocalJob, spec: JobSpec) -> None:
 def _verdict(job: LocalJob, spec: JobSpec) -> tuple[int, str]:
     """The job's exit code and, if it did not succeed, why in one line."""
     if failed := job.failed():
-        # The task that failed first is the one that the chief names, not the one that ends first after it was notified.
-        named = job.chief_error.partition(": ")[0]
-        name = named if named in failed else next(iter(failed))
+        name = job.root_cause()
         return failed[name].code, f"{spec.name} failed: {name} {failed[name].how}"
     if job.late:
         return int(Exit.BUG), f"{spec.name}: the chief succeeded, but {', '.join(job.late)} had to be killed"

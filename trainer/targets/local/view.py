@@ -89,13 +89,7 @@ def plain_lines(on_gone: Callable[[], None]) -> Show:
 def _lines_above(console: Console, on_gone: Callable[[], None]) -> Show:
     from rich.text import Text
 
-    last_error = ""
-
     def show(source: str, text: str, error: bool = False) -> None:
-        nonlocal last_error
-        if error and text == last_error:
-            return  # every task reports why the job ended; containers' logs need that, a terminal does not
-        last_error = text if error else last_error
         line = Text.from_ansi(text, style="red" if error else "yellow" if source == "local" else "")
         try:
             console.print(Text.assemble((f"{source} | ", "dim"), line), highlight=False)

@@ -106,9 +106,36 @@ def test_a_permanent_failure_ends_the_job_with_its_code(
     assert "worker:0 | trainer: no such thing\n" in err
     last = err.splitlines()[-1]
     assert last.startswith(f"trainer: j failed: worker:0 ended with exit code {int(code)}")
-    assert last.endswith("runs/j/logs")
-    if code in list(Exit):
-        assert Exit(code).meaning in last
+    assert last.endswith("; TensorFlow's output: runs/j/logs")
+    assert "(" not in last, "the task has explained its failure"
+
+
+def test_an_exit_code_that_no_line_explains_comes_with_its_meaning(
+    spec: JobSpec, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert local.run(spec, command=stand_in(chief_0="sys.exit(12)")) == Exit.DEVICES
+    last = capfd.readouterr().err.splitlines()[-1]
+    assert last.startswith(f"trainer: j failed: chief:0 ended with exit code 12 ({Exit.DEVICES.meaning}); ")
+
+
+def test_a_failure_that_each_task_reports_is_printed_once(spec: JobSpec, capfd: pytest.CaptureFixture[str]) -> None:
+    report = "print('trainer: worker:1: a', 'trainer: worker:1: b', sep='\\n', file=sys.stderr); sys.exit(2)"
+    own = "print('trainer: no memory', file=sys.stderr); " + report
+    assert local.run(spec, command=stand_in(chief_0=report, worker_0=report, worker_1=report, ps_0=own)) == 2
+    *lines, last = sorted(line.partition(" | ")[2] or line for line in capfd.readouterr().err.splitlines())
+    assert lines == ["trainer: j failed: worker:1 ended with exit code 2; TensorFlow's output: runs/j/logs",
+                     "trainer: no memory", "trainer: worker:1: a"]  # fmt: skip
+    assert last == "trainer: worker:1: b"
+
+
+def test_without_a_task_in_its_verdict_the_chief_is_named(spec: JobSpec, capfd: pytest.CaptureFixture[str]) -> None:
+    fifo("over")
+    tasks = {
+        "worker_0": "os.open('over', os.O_WRONLY); sys.exit(14)",
+        "chief_0": "open('over').read(); print('trainer: 4 generations without a step', file=sys.stderr); sys.exit(14)",
+    }
+    assert local.run(spec, command=stand_in(**tasks)) == 14
+    assert "trainer: j failed: chief:0 ended with exit code 14; " in capfd.readouterr().err.splitlines()[-1]
 
 
 def test_the_others_are_given_time_to_end_by_themselves(spec: JobSpec, capfd: pytest.CaptureFixture[str]) -> None:
@@ -128,11 +155,12 @@ def test_the_task_that_the_chief_names_failed_first_whoever_ends_first(
     fifo("second")
     tasks = {
         "ps_0": "open('first', 'w').close(); sys.exit(2)",
-        "worker_0": "open('first').read(); open('second', 'w').close(); sys.exit(2)",
+        "worker_0": "open('first').read(); open('second', 'w').close(); "
+        "print('trainer: worker:0: x', file=sys.stderr); sys.exit(2)",
         "chief_0": "open('second').read(); print('trainer: worker:0: x', file=sys.stderr); sys.exit(2)",
     }
     assert local.run(spec, command=stand_in(**tasks)) == 2
-    assert "trainer: j failed: worker:0 ended with exit code 2 (" in capfd.readouterr().err.splitlines()[-1]
+    assert "trainer: j failed: worker:0 ended with exit code 2; " in capfd.readouterr().err.splitlines()[-1]
 
 
 def test_the_code_of_the_first_failure_counts(spec: JobSpec, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -38,16 +38,13 @@ def test_plain_lines_have_their_source_before_them(capsys: pytest.CaptureFixture
     )  # fmt: skip
 
 
-def test_on_a_terminal_the_same_error_of_several_tasks_is_shown_once() -> None:
+def test_on_a_terminal_markup_is_text() -> None:
     file = io.StringIO()
     show = view._lines_above(Console(file=file, width=80), unexpected)
     show("chief:0", "trainer: [no] such file: /a", error=True)
-    show("worker:0", "trainer: [no] such file: /a", error=True)
-    show("worker:0", "trainer: another", error=True)
     show("worker:1", "\x1b[31mred\x1b[0m [bold]not markup[/bold]")
     assert file.getvalue().splitlines() == [
         "chief:0 | trainer: [no] such file: /a",
-        "worker:0 | trainer: another",
         "worker:1 | red [bold]not markup[/bold]",
     ]
 
