@@ -24,8 +24,8 @@ from trainer.job import load
 from trainer.job.names import TF_PORT, task_name
 from trainer.job.spec import JobSpec
 from trainer.job.tf_config import Task, tasks_of
-from trainer.protocol.reports import Report
-from trainer.supervisor import control, preflight
+from trainer.protocol.reports import Identity, Report
+from trainer.supervisor import peers, preflight, server
 from trainer.supervisor.follower import RETRY_SECONDS
 from trainer.targets.local import run as local
 from trainer.workloads.digests import digest
@@ -44,7 +44,7 @@ async def meet(count: int) -> float:
         }
         chief, *others = tasks_of(job, lambda task_type, index: places[task_name(task_type, index)])
         async with AsyncExitStack() as stack:
-            session = await stack.enter_async_context(control.client())
+            session = await stack.enter_async_context(peers.client())
             reports = [await _listen(stack, job, task) for task in others]
             process = await asyncio.create_subprocess_exec(
                 *TRAINER, "task", env=local.environment_of(job, chief, {}), stdout=asyncio.subprocess.DEVNULL
@@ -62,8 +62,8 @@ async def _listen(stack: AsyncExitStack, job: JobSpec, task: Task) -> Report:
         spec=hashlib.sha256(job.model_dump_json().encode()).hexdigest()[:12], workload=digest(job),
     )  # fmt: skip
     address, port = preflight.control_address(task)
-    identity = {"job": job.name, "task": task.name, "incarnation": report.incarnation}
-    runner = await control.serve(port, address, identity, dict, None)
+    identity = Identity(job.name, task.name, report.incarnation)
+    runner = await server.serve(port, address, identity, dict, None)
     stack.push_async_callback(runner.cleanup)
     return report
 
@@ -84,7 +84,7 @@ async def _until_go(session: Any, address: tuple[str, int], report: Report) -> N
     known, deadline = 0, time.perf_counter() + SECONDS
     while time.perf_counter() < deadline:
         try:
-            reply = await control.send_report(session, address, report, known)
+            reply = await peers.send_report(session, address, report, known)
         except ConnectionError:
             await asyncio.sleep(RETRY_SECONDS)
             continue

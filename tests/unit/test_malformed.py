@@ -30,9 +30,9 @@ from trainer.model_dir import state as job_state
 from trainer.model_dir.files import read_json
 from trainer.protocol import events, reports
 from trainer.protocol.orders import Final, Go
-from trainer.protocol.reports import Reply, Report
+from trainer.protocol.reports import Identity, Reply, Report
 from trainer.protocol.status import document
-from trainer.supervisor import control, restart_guard
+from trainer.supervisor import peers, restart_guard, server
 from trainer.supervisor.agent import Agent
 from trainer.supervisor.chief import Chief
 from trainer.supervisor.child import Child
@@ -47,7 +47,7 @@ from trainer.workloads.digests import digest
 SEED = int(os.environ.get("MALFORMED_SEED") or random.randrange(2**32))
 TIMES = int(os.environ.get("MALFORMED_TIMES") or 1)
 HOST = "127.0.0.1"
-IDENTITY = {"job": "j", "task": "worker:1", "incarnation": "a"}
+IDENTITY = Identity("j", "worker:1", "a")
 
 JUNK: list[Any] = [
     None, True, False, 0, -1, 1, 3, 2**31, 2**63, 10**400, 0.5, -0.0, 1e308, math.nan, math.inf, -math.inf,
@@ -126,7 +126,7 @@ def spec_of(folder: Path, **more: Any) -> JobSpec:
 
 @pytest.fixture
 def chief(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Chief]:
-    monkeypatch.setattr(control, "POLL_SECONDS", 0.0)
+    monkeypatch.setattr(peers, "POLL_SECONDS", 0.0)
     spec = spec_of(tmp_path)
     chief = Chief(Agent(spec, tf_config.tasks_of(spec)[0], Path(os.devnull)))
     yield chief
@@ -151,9 +151,9 @@ def test_no_report_that_is_malformed_ends_a_job_well(
 
     async def run() -> None:
         good = {"report": asdict(form(chief)), "known": 0}
-        runner = await control.serve(0, HOST, IDENTITY, lambda: document(chief.status()), chief.answer, chief.refuse)
+        runner = await server.serve(0, HOST, IDENTITY, lambda: document(chief.status()), chief.answer, chief.refuse)
         address = f"http://{HOST}:{runner.addresses[0][1]}"
-        async with control.client() as session:
+        async with peers.client() as session:
             for number in range(2500 * TIMES):
                 async with session.post(f"{address}/report", data=dice.document(good)) as response:
                     seen[response.status] += 1
@@ -181,7 +181,7 @@ def test_no_report_that_is_malformed_ends_a_job_well(
 def test_no_answer_of_a_chief_that_is_malformed_is_taken_for_one_that_makes_no_sense(dice: Dice) -> None:
     reply = asdict(Reply("running", 3, 500, 7, step=520))
     for _ in range(1500 * TIMES):
-        for read, good in ((reports.read_answer, reply), (reports.read_identity, IDENTITY)):
+        for read, good in ((reports.read_answer, reply), (reports.read_identity, asdict(IDENTITY))):
             body = dice.document(good)
             try:
                 found = read(body)
@@ -227,7 +227,7 @@ def test_no_event_that_is_malformed_ends_a_job_well(dice: Dice, chief: Chief) ->
             core.report(agent.report(), 1.0)
             await chief._look_at_child(child)
             assert core.phase != "done"
-            control._dumps(document(chief.status()))
+            server._dumps(document(chief.status()))
             child.exit, child.killed_for = 1, "the test ends it"
             agent._child_ended(child)
         for _ in range(300 * TIMES):

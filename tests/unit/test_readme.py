@@ -15,7 +15,7 @@ from tests.documents import PAGES, ROOT, blocks, commands, in_tables
 from trainer.cli import main as cli
 from trainer.job import load
 from trainer.job.errors import Exit
-from trainer.supervisor import control
+from trainer.supervisor import metrics
 
 CONTAINERS, KUBERNETES = "docs/containers.md", "docs/kubernetes.md"
 QUICK = [w for w in commands("trainer") if w[1] in ("check", "schema", "import")]
@@ -79,7 +79,7 @@ def test_exit_codes_are_those_of_the_code() -> None:
 
 def test_gauges_are_those_of_the_code() -> None:
     shown = dict(re.findall(r"^\| `trainer_(\w+)` \| (.*) \|$", PAGES["docs/operating.md"], re.MULTILINE))
-    assert shown == control._GAUGES
+    assert shown == metrics.GAUGES
 
 
 def test_figures_in_the_readme_are_those_of_the_benchmarks() -> None:

@@ -15,6 +15,8 @@ from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationE
 
 from trainer.job.errors import Exit
 
+LONGEST_BODY = 1 << 20
+"""Bytes of a request or an answer on the control port."""
 LONGEST_TEXT = 8000
 _MOST_FIGURES = 500
 _CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f\ud800-\udfff]+")

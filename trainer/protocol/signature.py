@@ -6,6 +6,8 @@ import hashlib
 import hmac
 
 HEADER = "Trainer-Signature"
+NOT_SIGNED = "lacks this job's secret"
+"""The chief's answer, with status 403, to a report whose signature is wrong."""
 
 
 def sign(secret: bytes, *parts: bytes) -> str:

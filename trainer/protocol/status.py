@@ -73,7 +73,7 @@ class JobStatus(TaskStatus):
     """Null while the job runs."""
 
 
-def document(status: TaskStatus) -> dict[str, Any]:
+def document(status: TaskStatus) -> dict[str, object]:
     """As it is sent: figures stand beside the fields, whose names go first."""
     whole = _flat(asdict(status))
     if isinstance(status, JobStatus):

@@ -17,7 +17,7 @@ from trainer.protocol.events import Done
 from trainer.protocol.log_lines import SAY_SECONDS, say, say_error
 from trainer.protocol.reports import Reply, Report
 from trainer.protocol.status import JobStatus
-from trainer.supervisor import control, earlier_run, outcome, preflight, status_view
+from trainer.supervisor import earlier_run, outcome, peers, preflight, status_view
 from trainer.supervisor.dialler import Dialler
 from trainer.supervisor.progress import Progress
 from trainer.supervisor.rendezvous import Rendezvous
@@ -109,7 +109,7 @@ class Chief:
         if reply.version == known:
             news = self._news
             with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(news.wait(), control.POLL_SECONDS)
+                await asyncio.wait_for(news.wait(), peers.POLL_SECONDS)
             reply = self._rendezvous.reply()
         if reply.phase in ("done", "failed") and report.task in self._rendezvous.members:
             self._rendezvous.members[report.task].notified = True

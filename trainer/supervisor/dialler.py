@@ -10,7 +10,7 @@ from aiohttp import ClientSession
 from trainer.job.names import task_name
 from trainer.job.tf_config import Task
 from trainer.protocol.log_lines import say
-from trainer.supervisor import control
+from trainer.supervisor import peers
 from trainer.supervisor.rendezvous import Rendezvous
 
 REFUSALS_TOLD = 50
@@ -40,7 +40,7 @@ class Dialler:
     async def dial_back(self, session: ClientSession, name: str, address: tuple[str, int]) -> None:
         member = self._rendezvous.members.get(name)
         try:
-            identity = await control.who_is_there(session, address)
+            identity = await peers.who_is_there(session, address)
         except ConnectionError as error:
             problem: str | None = str(error)
         else:

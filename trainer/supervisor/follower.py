@@ -14,7 +14,7 @@ from trainer.job.tf_config import Task
 from trainer.model_dir import result
 from trainer.protocol.log_lines import SAY_SECONDS, say, say_error
 from trainer.protocol.reports import Reply
-from trainer.supervisor import control, scoring
+from trainer.supervisor import peers, scoring
 
 if TYPE_CHECKING:
     from trainer.supervisor.agent import Agent
@@ -32,7 +32,7 @@ async def follow(agent: Agent, session: ClientSession) -> Exit:
     while True:
         asked = asked or time.monotonic()
         report = agent.report()
-        asking = asyncio.create_task(control.send_report(session, chief, report, known, agent.secret))
+        asking = asyncio.create_task(peers.send_report(session, chief, report, known, agent.secret))
         change = asyncio.create_task(agent.changed.wait())
         await asyncio.wait({asking, change}, return_when=asyncio.FIRST_COMPLETED)
         agent.changed.clear()

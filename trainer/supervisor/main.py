@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from typing import Any
 
 from trainer import host
 from trainer.job import environment, load, secret, tf_config
@@ -51,8 +50,9 @@ async def _run(agent: Agent) -> Exit:
     if task.type != "evaluator":
         # Its import takes longest: it goes first, and what else is imported meanwhile costs no time.
         agent.spare = await agent.start_child()
+    from trainer.protocol.reports import Identity
     from trainer.protocol.status import document
-    from trainer.supervisor import control
+    from trainer.supervisor import peers, server
     from trainer.supervisor.chief import Chief
     from trainer.supervisor.follower import follow
 
@@ -63,19 +63,19 @@ async def _run(agent: Agent) -> Exit:
     preflight.check_tensorflow_port(task)
     chief = Chief(agent) if task.is_chief else None
     interface, port = preflight.control_address(task)
-    identity = {"job": spec.name, "task": task.name, "incarnation": agent.incarnation}
+    identity = Identity(spec.name, task.name, agent.incarnation)
 
-    def status() -> dict[str, Any]:
+    def status() -> dict[str, object]:
         return document(chief.status() if chief else agent.status())
 
     if chief is None:
-        runner = await control.serve(port, interface, identity, status, None)
+        runner = await server.serve(port, interface, identity, status, None)
     else:
-        runner = await control.serve(port, interface, identity, status, chief.answer, chief.refuse, agent.secret)
+        runner = await server.serve(port, interface, identity, status, chief.answer, chief.refuse, agent.secret)
     if chief is not None and interface is None and not agent.secret:
         say(f"no {environment.SECRET} is set: any program that reaches port {port} can end this job")
     try:
-        async with control.client() as session:
+        async with peers.client() as session:
             code = await (chief.run(session) if chief else follow(agent, session))
     finally:
         beat.cancel()

@@ -65,7 +65,7 @@ def test_a_status_is_what_its_schema_says(tmp_path: Path, code: Exit | None) -> 
             sent = json.loads(json.dumps(document(status)))
             jsonschema.validate(sent, schema.status())
             assert sent["version"] == 1
-        row = document(chief.status())["tasks"]["worker:1"]
+        row = json.loads(json.dumps(document(chief.status())))["tasks"]["worker:1"]
         assert (row["step"], row["loss"], row["state"]) == (3, 0.5, "done" if code is Exit.OK else "waiting")
         with pytest.raises(jsonschema.ValidationError):
             jsonschema.validate({**document(agent.status()), "phase": "asleep"}, schema.status())

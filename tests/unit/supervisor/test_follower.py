@@ -9,8 +9,8 @@ import pytest
 from trainer.job.errors import Exit
 from trainer.job.load import build
 from trainer.job.tf_config import tasks_of
-from trainer.protocol.reports import Reply, Report
-from trainer.supervisor import control, follower, scoring
+from trainer.protocol.reports import Identity, Reply, Report
+from trainer.supervisor import follower, peers, scoring, server
 from trainer.supervisor.agent import Agent
 
 SPEC = build({"name": "j", "strategy": "parameter_server", "tasks": {"ps": 1, "worker": 1}})
@@ -40,7 +40,7 @@ def test_the_chief_hears_of_a_stop_before_a_task_leaves(tmp_path: Path, monkeypa
         return Reply("running", 1, 0, 5)
 
     async def run() -> Exit:
-        runner = await control.serve(0, "127.0.0.1", {}, dict, answer)
+        runner = await server.serve(0, "127.0.0.1", Identity("j", "chief:0", "x"), dict, answer)
         port = runner.addresses[0][1]
         task = next(task for task in tasks_of(spec) if task.type == "evaluator")
         agent = Agent(
@@ -51,7 +51,7 @@ def test_the_chief_hears_of_a_stop_before_a_task_leaves(tmp_path: Path, monkeypa
             agent.leave()
 
         monkeypatch.setattr(scoring, "keep_scoring", stopped_meanwhile)
-        async with control.client() as session:
+        async with peers.client() as session:
             code = await asyncio.wait_for(follower.follow(agent, session), 30)
         await runner.cleanup()
         return code

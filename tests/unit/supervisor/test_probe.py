@@ -14,7 +14,8 @@ import pytest
 
 from trainer.job import environment
 from trainer.job.names import CONTROL_PORT_OFFSET
-from trainer.supervisor import control
+from trainer.protocol.reports import Identity
+from trainer.supervisor import server
 
 
 async def ask(environ: dict[str, str], path: str) -> tuple[int | None, str, str]:
@@ -37,8 +38,8 @@ def test_it_prints_the_answer_of_its_own_control_port(task_type: str) -> None:
     async def run() -> Any:
         with socket.create_server(("127.0.0.1", 0)) as free:
             port = free.getsockname()[1]
-        identity = {"job": "j", "task": f"{task_type}:1", "incarnation": "x"}
-        runner = await control.serve(port, "127.0.0.1", identity, lambda: {"step": 3}, None)
+        identity = Identity("j", f"{task_type}:1", "x")
+        runner = await server.serve(port, "127.0.0.1", identity, lambda: {"step": 3}, None)
         environ = {"TF_CONFIG": tf_config(task_type, port), environment.CONTROL_PORT: str(port)}
         answers = [await ask(environ, path) for path in ("healthz", "status", "nothing")]
         await runner.cleanup()

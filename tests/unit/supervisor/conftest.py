@@ -1,0 +1,38 @@
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.unit.supervisor.ports import HOST
+from trainer.job.load import build
+from trainer.job.tf_config import tasks_of
+from trainer.supervisor.agent import Agent
+from trainer.supervisor.chief import Chief
+
+
+@pytest.fixture
+def taken() -> Iterator[int]:
+    """A port on which somebody listens who never answers."""
+    with socket.create_server((HOST, 0)) as server:
+        yield server.getsockname()[1]
+
+
+@pytest.fixture
+def free() -> int:
+    """A port on which nobody listens."""
+    with socket.create_server((HOST, 0)) as server:
+        port: int = server.getsockname()[1]
+        return port
+
+
+@pytest.fixture
+def chief(tmp_path: Path) -> Iterator[Chief]:
+    """A chief of three workers, none of which came yet."""
+    tasks = {"worker": 3}
+    spec = build({"name": "j", "strategy": "multi_worker_mirrored", "tasks": tasks, "model_dir": str(tmp_path)})
+    task = tasks_of(spec)[0]
+    chief = Chief(Agent(spec, task, Path(os.devnull)))
+    yield chief
+    chief._lock.close()

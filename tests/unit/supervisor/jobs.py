@@ -1,0 +1,109 @@
+"""A rendezvous with a clock of our own, and what may happen to its tasks."""
+
+from dataclasses import replace
+from typing import Any
+
+from trainer.job.errors import Exit
+from trainer.job.load import build
+from trainer.job.tf_config import tasks_of
+from trainer.protocol.reports import Reply, Report
+from trainer.supervisor.rendezvous import Rendezvous
+
+RENDEZVOUS, LOST, PROGRESS = 60.0, 10.0, 300.0
+DEADLINES = {"rendezvous": RENDEZVOUS, "task_lost": LOST, "progress": PROGRESS}
+PS = {"worker": 2, "ps": 1}
+VERSIONS = {"tensorflow": "2.21.0", "keras": "3.15.1", "trainer": "0.1.0"}
+
+
+class Job:
+    """A rendezvous, the last report of each task, and the time."""
+
+    def __init__(self, tasks: dict[str, int] | None = None, *, step: int = 0, generation: int = 0, **spec: Any) -> None:
+        tasks = tasks or {"worker": 3}
+        deadlines = {**DEADLINES, **spec.pop("deadlines", {})}
+        strategy = "parameter_server" if "ps" in tasks else "multi_worker_mirrored"
+        self.spec = build({"name": "j", "strategy": strategy, "tasks": tasks, "deadlines": deadlines, **spec})
+        self.tasks = tasks_of(self.spec)
+        self.chief, self.now, self.checkpoint = self.tasks[0].name, 0.0, step
+        self.core = Rendezvous(self.spec, self.tasks[0], generation, self.now, lambda: self.checkpoint)
+        self.reports = {
+            name: Report(name, "first", self.tasks[0].digest, "spec", "workload", VERSIONS)
+            for name in (*(task.name for task in self.tasks), "worker:9")
+        }
+
+    def report(self, name: str, **changes: Any) -> Reply:
+        """That task reports as it did before, but for these changes."""
+        self.reports[name] = replace(self.reports[name], **changes)
+        return self.core.report(self.reports[name], self.now)
+
+    def reach(self, name: str, problem: str | None = None) -> None:
+        """The verdict of dialling that task back."""
+        self.core.reachable(name, self.reports[name].incarnation, problem, self.now)
+
+    def arrive(self, *names: str) -> None:
+        for name in names or self.core.required:
+            self.report(name)
+            self.reach(name)
+
+    def run(self) -> None:
+        """All are there, and start their children."""
+        self.arrive()
+        assert self.core.phase == "running"
+        for name in self.core.required:
+            self.report(name, generation=self.core.generation, lost=0)
+
+    def stop_children(self) -> None:
+        """As supervisors do when they hear `forming`."""
+        for name in self.core.required:
+            self.report(name, generation=0)
+
+    def restart(self, name: str) -> Reply:
+        """A new supervisor in the place of that one."""
+        return self.report(name, incarnation=f"{self.reports[name].incarnation}+", generation=0, lost=0, status={})
+
+    def wait(self, seconds: float, *silent: str) -> None:
+        """Time goes by, a second at a time; who is there keeps reporting, but for those."""
+        for _ in range(round(seconds)):
+            self.now += 1
+            for name in self.core.members:
+                if name not in silent:
+                    self.report(name)
+            self.core.tick(self.now)
+
+    @property
+    def outcome(self) -> tuple[str, Exit]:
+        return self.core.phase, self.core.code
+
+    @property
+    def told(self) -> list[str]:
+        return [event.text for event in self.core.events]
+
+
+def lose_child(job: Job, name: str) -> None:
+    job.report(name, generation=0, lost=job.core.generation, reason="killed by SIGKILL")
+
+
+def restart_supervisor(job: Job, name: str) -> None:
+    job.restart(name)
+
+
+def fall_silent(job: Job, name: str) -> None:
+    job.wait(LOST + 1, name)
+
+
+LOSSES = [
+    (lose_child, "killed by SIGKILL"),
+    (restart_supervisor, "its supervisor was restarted"),
+    (fall_silent, "silent for 10 s"),
+]
+
+
+def step(job: Job, number: int, **status: Any) -> None:
+    job.report(job.chief, status={"step": number, **status})
+
+
+def fail_once_more(job: Job) -> None:
+    lose_child(job, "worker:1")
+    job.stop_children()
+    for name in job.core.required:
+        job.report(name, generation=job.core.generation, lost=0, status={})

@@ -1,0 +1,54 @@
+"""A control port and its client, on loopback."""
+
+import contextlib
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Any
+
+from aiohttp import ClientSession
+
+from trainer.protocol.reports import Identity, Reply, Report
+from trainer.supervisor import peers, server
+
+HOST = "127.0.0.1"
+
+
+IDENTITY = Identity("j", "worker:1", "abc")
+STATUS: dict[str, Any] = {
+    "step": 30,
+    "loss": 0.5,
+    "generation": 2,
+    "phase": "running",
+    "text": "x",
+    "last_checkpoint": None,
+}
+REPORT = Report(
+    "worker:1", "abc", "digest", "spec", "workload", {"tensorflow": "2.21.0"}, failure=(2, "x"), status={"step": 5}
+)
+REPLY = Reply("running", 3, 500, version=7, step=520)
+
+
+@contextlib.asynccontextmanager
+async def serving(
+    answer: server.Answer | None = None, status: Any = None, **more: Any
+) -> AsyncIterator[tuple[ClientSession, int]]:
+    """A client, and the control port of a task."""
+    runner = await server.serve(0, HOST, IDENTITY, lambda: status or STATUS, answer, **more)
+    try:
+        async with peers.client() as session:
+            yield session, runner.addresses[0][1]
+    finally:
+        await runner.cleanup()
+
+
+async def get(session: ClientSession, port: int, path: str) -> tuple[int, str]:
+    async with session.get(f"http://{HOST}:{port}{path}") as response:
+        return response.status, await response.text()
+
+
+async def answer_at_once(report: Report, known: int) -> Reply:
+    return replace(REPLY, message=f"{report.task} knows {known}")
+
+
+async def never(report: Report, known: int) -> Reply:
+    raise AssertionError(report)

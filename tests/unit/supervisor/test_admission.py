@@ -1,0 +1,83 @@
+"""Tasks that differ from their chief, in a rendezvous."""
+
+import re
+from typing import Any
+
+import pytest
+
+from tests.unit.supervisor.jobs import LOST, RENDEZVOUS, VERSIONS, Job
+from trainer.job.errors import Exit
+
+STRANGERS: list[tuple[str, dict[str, Any], str]] = [
+    (
+        "worker:1",
+        {"cluster": "0ther"},
+        r"worker:1 was given another cluster than the chief; all tasks need the same 'cluster' in TF_CONFIG",
+    ),
+    ("worker:1", {"spec": "0ther"}, r"worker:1 was given another job spec than the chief; give all"),
+    ("worker:1", {"workload": "0ther"}, r"worker:1 has another workload file \(mnist\) than the chief; give all tasks"),
+    ("worker:1", {"versions": {**VERSIONS, "trainer": "9.9"}}, r"has trainer 9\.9, the chief 0\.1\.0"),
+    ("worker:1", {"versions": {**VERSIONS, "tensorflow": "2.20.0"}}, r"has tensorflow 2\.20\.0, the chief 2\.21\.0"),
+    ("worker:1", {"versions": {}}, r"worker:1 has tensorflow None, the chief 2\.21\.0; use one image"),
+    ("worker:9", {}, r"worker:9 is not in the chief's cluster \(worker:0, worker:1, worker:2\); compare"),
+]
+
+
+@pytest.mark.parametrize(("name", "changes", "line"), STRANGERS)
+def test_a_stranger_is_told_at_once_and_in_one_line(name: str, changes: dict[str, Any], line: str) -> None:
+    job = Job()
+    job.arrive("worker:0")
+    reply = job.report(name, **changes)
+    assert (reply.phase, reply.code) == ("failed", Exit.MISMATCH)
+    assert re.search(line, reply.message)
+    assert reply.message.isprintable()
+    assert job.core.phase == "forming", "the job waits for the right one"
+
+
+@pytest.mark.parametrize("changes", [changes for name, changes, _ in STRANGERS if name == "worker:1"])
+def test_a_stranger_ends_the_job_only_at_the_deadline(changes: dict[str, Any]) -> None:
+    job = Job()
+    job.arrive("worker:0", "worker:2")
+    difference = job.report("worker:1", **changes).message
+    for _ in range(int(RENDEZVOUS)):
+        job.now += 1
+        job.arrive("worker:0", "worker:2")
+    assert job.core.phase == "forming"
+    job.now += 1
+    assert job.report("worker:0").code is Exit.MISMATCH
+    assert job.core.message.endswith(f": worker:1: {difference}")
+
+
+def test_a_stranger_that_nobody_waits_for_harms_nothing() -> None:
+    job = Job()
+    job.arrive("worker:0")
+    job.report("worker:9")
+    job.arrive("worker:2")
+    job.wait(RENDEZVOUS + 1, "worker:1")
+    assert job.outcome == ("failed", Exit.MISSING)
+    other = Job()
+    other.arrive("worker:0")
+    other.report("worker:9")
+    other.run()
+
+
+def test_a_stranger_that_comes_back_right_is_a_stranger_no_more() -> None:
+    job = Job()
+    job.arrive("worker:0")
+    job.report("worker:1", spec="0ther")
+    job.report("worker:1", spec="spec", incarnation="second")
+    job.wait(RENDEZVOUS + 1, "worker:1", "worker:2")
+    assert job.outcome == ("failed", Exit.MISSING)
+    assert "worker:1: silent for 61 s" in job.core.message
+
+
+def test_a_task_that_is_replaced_by_a_stranger_is_missed_with_the_difference() -> None:
+    job = Job()
+    job.run()
+    job.report("worker:1", incarnation="second", generation=0, versions={"tensorflow": "2.20.0"})
+    assert job.outcome == ("running", Exit.OK)
+    job.wait(LOST + 1, "worker:1")
+    assert job.outcome == ("forming", Exit.OK)
+    job.wait(RENDEZVOUS + 1, "worker:1")
+    assert job.outcome == ("failed", Exit.MISMATCH)
+    assert "worker:1 has tensorflow 2.20.0, the chief 2.21.0" in job.core.message

@@ -1,0 +1,188 @@
+"""The chief: what it makes of reports, and the files it leaves."""
+
+import asyncio
+import contextlib
+import json
+import os
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.unit.supervisor.ports import HOST, get, serving
+from trainer.job.errors import Exit, UserError
+from trainer.job.load import build
+from trainer.job.tf_config import tasks_of
+from trainer.model_dir import checkpoint, layout
+from trainer.model_dir import state as job_state
+from trainer.model_dir.files import write_json
+from trainer.protocol.reports import Reply, Report
+from trainer.protocol.status import End, document
+from trainer.supervisor import earlier_run, peers
+from trainer.supervisor.agent import Agent
+from trainer.supervisor.chief import Chief
+
+
+def report_of(chief: Chief, name: str, **changes: Any) -> Report:
+    """As another task of the same job would send it."""
+    return replace(chief._agent.report(), task=name, incarnation="another", status={}, **changes)
+
+
+@pytest.mark.parametrize("stopped", [False, True])
+def test_a_state_that_cannot_be_written_or_removed_is_no_traceback(chief: Chief, tmp_path: Path, stopped: bool) -> None:
+    """As on a volume that is full, or read-only since an error."""
+    (tmp_path / "state.json").mkdir()
+
+    async def run() -> tuple[Reply, Exit]:
+        rendezvous, chief._leads = chief._rendezvous, True
+        if stopped:
+            rendezvous.end(Exit.STOPPED, "stopped by a signal")
+        for number in (1, 2, 3):  # with the second the generation forms, the third hears of the end
+            for name in rendezvous.required[1:]:
+                reply = await chief.answer(report_of(chief, name, number=number), 0)
+                rendezvous.members[name].problem = rendezvous.members["worker:0"].problem = None
+        return reply, await chief._finish()
+
+    reply, code = asyncio.run(asyncio.wait_for(run(), 30))
+    assert reply.phase == "failed"
+    assert code is reply.code
+    if stopped:
+        assert code is Exit.STOPPED
+    else:
+        assert (code, reply.message) == (
+            Exit.USER, f"model_dir: {tmp_path}/state.json: cannot be written: Is a directory",
+        )  # fmt: skip
+
+
+@pytest.mark.parametrize("how", ["checkpoint", "result"])
+def test_a_refused_rerun_leaves_the_state_for_the_next_resume(tmp_path: Path, how: str) -> None:
+    spec = build({"name": "j", "strategy": "one_device", "model_dir": str(tmp_path)})
+    kept = job_state.State(generation=3, started=1e9, step=40)
+    job_state.save(str(tmp_path), kept)
+    fits = {"train.seed": 7}
+    if how == "checkpoint":
+        checkpoint.save(tmp_path, 40, {}, {"fits": fits})
+    else:
+        write_json(layout.result(str(tmp_path)), {"status": "succeeded", "fits": fits, "steps": 40})
+
+    async def run() -> Exit:
+        chief = Chief(Agent(spec, tasks_of(spec)[0], Path(os.devnull)))
+        with contextlib.closing(chief._lock):
+            async with peers.client() as session:
+                return await chief.run(session)
+
+    assert asyncio.run(asyncio.wait_for(run(), 30)) is Exit.USER
+    assert job_state.load(str(tmp_path), 0.0) == kept
+
+
+def bytes_read() -> int:
+    """By this process so far (proc(5))."""
+    return int(Path("/proc/self/io").read_text().split()[1])
+
+
+@pytest.mark.parametrize("steps", [1000, 500])
+def test_a_supervisor_never_reads_the_values_of_a_checkpoint(chief: Chief, tmp_path: Path, steps: int) -> None:
+    """To verify 8 GB takes 40 s, in which it would not answer: that is the child's work."""
+    folder = checkpoint.folder(tmp_path) / "step-00000700"
+    folder.mkdir(parents=True)
+    meta = {"format": 1, "step": 700, "sha256": "", "fits": chief._fits, "variables": {}}
+    (folder / "meta.json").write_text(json.dumps(meta))
+    with (folder / "variables.npz").open("wb") as file:
+        file.truncate(300 << 20)
+    chief._spec = chief._spec.model_copy(update={"train": chief._spec.train.model_copy(update={"steps": steps})})
+    before = bytes_read()
+    with contextlib.nullcontext() if steps >= 700 else pytest.raises(UserError, match="at step 700"):
+        earlier_run.check_checkpoint(chief._spec, chief._fits)
+    chief.status()
+    # No child has verified it: it may be damaged.
+    assert (
+        chief._stopped() == "stopped by a signal; the newest checkpoint is that of step 700; the same command resumes"
+    )
+    assert bytes_read() - before < 1 << 20
+
+
+def test_a_held_report_is_answered_at_the_news(chief: Chief, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without news it would be held for the 60 s that the client waits."""
+    monkeypatch.setattr(peers, "POLL_SECONDS", 60.0)
+    came = asyncio.Queue[Report]()
+
+    async def answer(report: Report, known: int) -> Reply:
+        came.put_nowait(report)
+        return await chief.answer(report, known)
+
+    async def run() -> None:
+        async with serving(answer) as (session, port):
+
+            async def ask(name: str, known: int, **changes: Any) -> Reply:
+                return await peers.send_report(session, (HOST, port), report_of(chief, name, **changes), known)
+
+            first = await ask("worker:1", 0)
+            assert first.phase == "forming"
+            held = asyncio.create_task(ask("worker:1", first.version))
+            for _ in range(2):
+                await came.get()
+            assert not held.done()
+            assert (await ask("worker:2", first.version, failure=(13, "the loss is nan"))).phase == "failed"
+            assert (await held).message == "worker:2: the loss is nan"
+
+    asyncio.run(asyncio.wait_for(run(), 30))
+
+
+def test_without_news_a_report_is_answered_in_the_end(chief: Chief, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peers, "POLL_SECONDS", 0.1)
+
+    async def run() -> None:
+        begun = time.monotonic()
+        reply = await chief.answer(report_of(chief, "worker:1"), 1)
+        assert (reply.phase, reply.version) == ("forming", 1)
+        assert time.monotonic() - begun >= 0.09
+
+    asyncio.run(run())
+
+
+def test_a_report_in_the_chiefs_name_changes_nothing(chief: Chief) -> None:
+    async def run() -> Reply:
+        return await chief.answer(report_of(chief, "worker:0", failure=(2, "x")), 0)
+
+    reply = asyncio.run(run())
+    assert (reply.phase, reply.code, reply.message) == ("failed", Exit.MISMATCH, "worker:0 is the chief itself")
+    assert chief.status().phase == "forming"
+
+
+def test_a_task_that_comes_before_the_chief_looks_is_compared_with_it_all_the_same(chief: Chief) -> None:
+    reply = asyncio.run(chief.answer(report_of(chief, "worker:1", workload="another"), 0))
+    assert (reply.phase, reply.code) == ("failed", Exit.MISMATCH)
+
+
+def test_no_failure_of_the_chiefs_own_child_is_a_success(chief: Chief) -> None:
+    chief._agent.failure = (0, "all is well")
+    chief._rendezvous.report(chief._agent.report(), 0)
+    assert chief.status().end == End(Exit.BUG, "worker:0: all is well")
+
+
+def test_figures_of_a_user_do_not_hide_ours(chief: Chief) -> None:
+    status = {"state": "done", "generation": 9, "phase": "done", "loss": 0.5}
+    asyncio.run(chief.answer(replace(report_of(chief, "worker:1"), status=status), 0))
+    row = json.loads(json.dumps(document(chief.status())))["tasks"]["worker:1"]
+    assert (row["state"], row["generation"], row["loss"]) == ("waiting", 0, 0.5)
+
+
+def test_a_task_whose_request_was_abandoned_did_not_hear_of_the_end(chief: Chief) -> None:
+    async def run() -> list[str]:
+        rendezvous = chief._rendezvous
+        report = report_of(chief, "worker:1")
+        async with serving(chief.answer) as (session, port):
+            held = asyncio.create_task(peers.send_report(session, (HOST, port), report, rendezvous.version))
+            while "worker:1" not in rendezvous.members:
+                await asyncio.sleep(0.01)
+            held.cancel()
+            await asyncio.wait({held})
+            await get(session, port, "/healthz")
+            rendezvous.end(Exit.OK, "")
+            chief._announce()
+            await get(session, port, "/healthz")
+            return rendezvous.unnotified(rendezvous.members["worker:1"].seen)
+
+    assert "worker:1" in asyncio.run(asyncio.wait_for(run(), 30))

@@ -1,0 +1,42 @@
+"""What the chief knows of tasks that it dials back, and of reports that were refused."""
+
+import asyncio
+
+import pytest
+
+from tests.unit.supervisor.ports import HOST
+from trainer.job.errors import Exit
+from trainer.protocol.status import End
+from trainer.supervisor import peers
+from trainer.supervisor.chief import Chief
+
+
+def test_refusals_are_logged_once_for_each_peer_and_change_nothing(
+    chief: Chief, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for _ in range(3):
+        chief.refuse("10.0.0.1", "worker:1", "lacks this job's secret")
+        chief.refuse("10.0.0.1", "", "is no report")
+    for number in range(1000):
+        chief.refuse(f"10.0.1.{number}", "worker:7", "is no report")
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[:2] == [
+        "refused what 10.0.0.1 sent to /report as worker:1: it lacks this job's secret",
+        "refused what 10.0.0.1 sent to /report: it is no report",
+    ]
+    assert len(lines) == 50
+    assert chief._rendezvous.missing(0)["worker:1"] == "never came (not dialled yet)"
+    chief._rendezvous.tick(chief._clock() + 10_000)
+    assert chief.status().end == End(Exit.MISSING, chief._rendezvous.message), "anybody can send what is not signed"
+
+
+def test_a_task_that_never_came_is_named_with_the_refusal_of_its_reports(chief: Chief) -> None:
+    chief.refuse("10.0.0.1", "worker:1", "lacks this job's secret")
+
+    async def run() -> str:
+        async with peers.client() as session:
+            await chief._dialler.dial_back(session, "worker:1", (HOST, 1))
+        return chief._rendezvous.missing(0)["worker:1"]
+
+    why = "127.0.0.1:1 refused; what 10.0.0.1 sent as worker:1 lacks this job's secret"
+    assert asyncio.run(run()) == f"never came ({why})"

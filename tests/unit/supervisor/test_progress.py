@@ -1,0 +1,127 @@
+"""Steps, deadlines and generations without progress, in a rendezvous."""
+
+import pytest
+
+from tests.unit.supervisor.jobs import PROGRESS, Job, fail_once_more, lose_child, step
+from trainer.job.errors import Exit
+
+
+def test_no_new_step_for_too_long_makes_a_new_generation() -> None:
+    job = Job()
+    job.run()
+    job.wait(PROGRESS - 1)
+    step(job, 10)
+    job.wait(PROGRESS)
+    assert job.outcome == ("running", Exit.OK)
+    job.wait(1)
+    assert job.outcome == ("forming", Exit.OK)
+    assert job.told[-1] == "no new step for 300 s (deadlines.progress)"
+
+
+def test_each_generation_has_the_whole_deadline_for_its_first_step() -> None:
+    job = Job()
+    job.run()
+    job.wait(PROGRESS - 5)
+    fail_once_more(job)
+    job.wait(PROGRESS)
+    assert (job.core.phase, job.core.generation) == ("running", 2)
+
+
+def test_only_the_chief_counts_steps() -> None:
+    job = Job()
+    job.run()
+    job.report("worker:1", status={"step": 99})
+    assert job.report("worker:2").step == 0
+    step(job, 5)
+    assert job.report("worker:2").step == 5
+
+
+def test_the_chief_may_take_its_time_to_finish() -> None:
+    job = Job()
+    job.run()
+    step(job, 10, finishing=True)
+    job.wait(2 * PROGRESS)
+    assert job.core.phase == "running"
+
+
+def test_an_evaluation_that_does_not_end_ends_the_job_at_its_own_deadline() -> None:
+    job = Job(deadlines={"evaluation": 20.0})
+    job.run()
+    step(job, 10)
+    job.wait(50)
+    step(job, 10, finishing=True)
+    job.wait(20)
+    assert job.outcome == ("running", Exit.OK), "not counted from the last step"
+    job.wait(1)
+    assert job.outcome == ("failed", Exit.EVALUATION)
+    assert job.report("worker:2").message == (
+        "worker:0: the final evaluation and export took longer than 20 s (deadlines.evaluation); the trained "
+        "checkpoint is kept: mend data('test') or evaluate(), or raise the deadline, and the same command evaluates it"
+    )
+
+
+def test_an_evaluation_that_begins_anew_has_the_whole_deadline_again() -> None:
+    job = Job(deadlines={"evaluation": 20.0})
+    job.run()
+    step(job, 10, finishing=True)
+    job.wait(15)
+    lose_child(job, "worker:1")
+    job.stop_children()
+    step(job, 0)
+    job.run()
+    step(job, 10, finishing=True)
+    job.wait(20)
+    assert job.core.phase == "running"
+    job.wait(1)
+    assert job.core.code is Exit.EVALUATION
+
+
+@pytest.mark.parametrize("allowed", [0, 2])
+@pytest.mark.parametrize("tasks", [None, {"chief": 1, "worker": 1}])
+def test_steps_up_to_the_highest_of_all_generations_are_no_progress(tasks: dict[str, int] | None, allowed: int) -> None:
+    job = Job(tasks, max_restarts=allowed)
+    job.run()
+    name = job.core.required[-1]
+    step(job, 188)  # it crashes there each time, and no checkpoint was written before
+    for _ in range(allowed + 1):
+        assert job.core.phase == "running"
+        job.report(name, generation=0, lost=job.core.generation, reason="exit code 1")
+        job.stop_children()
+        for other in job.core.required:
+            job.report(other, generation=job.core.generation, lost=0, status={})
+        step(job, 100)
+        step(job, 188)
+    job.report(name, generation=0, lost=job.core.generation, reason="exit code 1")
+    job.stop_children()
+    assert job.outcome == ("failed", Exit.GAVE_UP)
+    assert job.core.message.endswith(f"(max_restarts); last: {name} lost (exit code 1)")
+
+
+def test_a_restarted_chief_remembers_the_highest_step_and_the_generations_without_one() -> None:
+    job = Job({"worker": 1}, max_restarts=2)
+    job.core.progress.step, job.core.progress.generations_without_progress = 188, 1
+    for _ in range(2):
+        job.run()
+        step(job, 188)
+        lose_child(job, "worker:0")
+        job.stop_children()
+    assert job.outcome == ("failed", Exit.GAVE_UP)
+
+
+def test_a_step_of_each_generation_keeps_it_going_for_ever() -> None:
+    job = Job(max_restarts=1)
+    job.run()
+    for generation in range(1, 20):
+        step(job, 10 * generation)
+        job.checkpoint = 10 * generation
+        fail_once_more(job)
+    assert job.outcome == ("running", Exit.OK)
+
+
+def test_steps_up_to_the_checkpoint_are_no_progress() -> None:
+    job = Job(max_restarts=1, step=500)
+    job.run()
+    for _ in range(2):
+        step(job, 500)
+        fail_once_more(job)
+    assert job.outcome == ("failed", Exit.GAVE_UP)

@@ -1,0 +1,108 @@
+"""The client of other supervisors' control ports: reports to the chief, and who is at an address."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+
+from aiohttp import (
+    ClientError,
+    ClientResponse,
+    ClientResponseError,
+    ClientSession,
+    ClientTimeout,
+    InvalidURL,
+    TCPConnector,
+)
+
+from trainer.job import environment
+from trainer.job.errors import Exit, TrainerError
+from trainer.protocol import reports
+from trainer.protocol.reports import LONGEST_BODY, Identity, Reply, Report
+from trainer.protocol.signature import HEADER, NOT_SIGNED, is_signed, sign
+
+POLL_SECONDS = 1.0
+"""How long the chief holds a report back while nothing changes."""
+DIAL_SECONDS = 3.0
+_OK, _FORBIDDEN = 200, 403
+
+
+def client() -> ClientSession:
+    # No proxy from the environment: peers are dialled directly.
+    return ClientSession(connector=TCPConnector(limit=0, ttl_dns_cache=1), trust_env=False)
+
+
+async def send_report(
+    session: ClientSession, chief: tuple[str, int], report: Report, known: int, secret: bytes = b""
+) -> Reply:
+    """Asks the chief what to do; held there until something changes, at most POLL_SECONDS.
+
+    Raises:
+        ConnectionError: with the reason in a few words.
+        TrainerError: the chief refuses it for its signature.
+    """
+    body = reports.question(report, known)
+    signature = sign(secret, b"report", body)
+    headers = {"Content-Type": "application/json", HEADER: signature}
+    try:
+        timeout = ClientTimeout(total=POLL_SECONDS + DIAL_SECONDS, sock_connect=DIAL_SECONDS)
+        async with session.post(_url(chief, "/report"), data=body, headers=headers, timeout=timeout) as response:
+            reply = await _read(response)
+            if response.status == _FORBIDDEN and reply == NOT_SIGNED.encode():
+                raise TrainerError(
+                    f"{report.task} was given another secret than its chief; give {environment.SECRET} or "
+                    f"{environment.SECRET_FILE} to all tasks of a job, the same to each, or to none",
+                    Exit.MISMATCH,
+                )
+            if response.status != _OK:
+                raise ConnectionError(f"{chief[0]}:{chief[1]} answers {response.status}: another program?")
+            if not is_signed(response.headers.get(HEADER), secret, b"reply", signature.encode(), reply):
+                raise ConnectionError(f"{chief[0]}:{chief[1]} answers without this job's secret: another program?")
+            return reports.read_answer(reply)
+    except (ClientError, OSError, asyncio.TimeoutError, ValueError) as error:
+        raise ConnectionError(explain(error, chief)) from None
+
+
+async def who_is_there(session: ClientSession, address: tuple[str, int]) -> Identity:
+    """The identity of the supervisor at an address.
+
+    Raises:
+        ConnectionError: with the reason in a few words.
+    """
+    try:
+        timeout = ClientTimeout(total=DIAL_SECONDS)
+        async with session.get(_url(address, "/healthz"), timeout=timeout) as response:
+            return reports.read_identity(await _read(response))
+    except (ClientError, OSError, asyncio.TimeoutError, ValueError) as error:
+        raise ConnectionError(explain(error, address)) from None
+
+
+async def _read(response: ClientResponse) -> bytes:
+    body = b""
+    async for chunk in response.content.iter_any():
+        body += chunk
+        if len(body) > LONGEST_BODY:
+            raise ValueError("the answer is too long")
+    return body
+
+
+def explain(error: BaseException, address: tuple[str, int]) -> str:
+    """What a failed dial means: `host does not resolve`, `host:port refused`, `no answer from host:port`."""
+    host, port = address
+    cause: BaseException | None = getattr(error, "os_error", None) or error
+    if isinstance(error, ConnectionError) and not isinstance(error, ClientError) and not error.errno:
+        return str(error)
+    if isinstance(error, (ClientResponseError, ValueError)) and not isinstance(error, InvalidURL):
+        return f"{host}:{port} answers, but is no supervisor: another program?"
+    if isinstance(cause, socket.gaierror) or type(error).__name__ == "ClientConnectorDNSError":
+        return f"{host} does not resolve (DNS)"
+    if isinstance(cause, ConnectionRefusedError):
+        return f"{host}:{port} refused"
+    if isinstance(cause, asyncio.TimeoutError):
+        return f"no answer from {host}:{port}"
+    return f"{host}:{port}: {getattr(cause, 'strerror', None) or cause or type(error).__name__}"
+
+
+def _url(address: tuple[str, int], path: str) -> str:
+    host = f"[{address[0]}]" if ":" in address[0] else address[0]
+    return f"http://{host}:{address[1]}{path}"

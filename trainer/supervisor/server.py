@@ -1,0 +1,116 @@
+"""The control port: /healthz, /status and /metrics for any program, /report for the job's own supervisors.
+
+A report changes nothing but what the chief knows about that task; no supervisor takes orders. Where the job has a
+secret, reports and replies are signed with it; all else on this port is public.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import asdict
+
+from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
+
+from trainer.job.errors import UserError
+from trainer.protocol import reports
+from trainer.protocol.reports import LONGEST_BODY, Identity, Reply, Report
+from trainer.protocol.signature import HEADER, NOT_SIGNED, is_signed, sign
+from trainer.supervisor import metrics
+
+Answer = Callable[[Report, int], Awaitable[Reply]]
+Refuse = Callable[[str, str, str], None]
+
+_PEERS_FAULTS = (HttpProcessingError, web.RequestPayloadError, ConnectionError)
+_logger = logging.getLogger("trainer.control")
+"""For aiohttp, which logs a traceback also when a request is broken, or its sender gone in the middle of it."""
+_logger.addFilter(lambda record: not (record.exc_info and isinstance(record.exc_info[1], _PEERS_FAULTS)))
+
+
+async def serve(
+    port: int,
+    host: str | None,
+    identity: Identity,
+    status: Callable[[], Mapping[str, object]],
+    answer: Answer | None,
+    refuse: Refuse = lambda *_: None,
+    secret: bytes = b"",
+) -> web.AppRunner:
+    """Listens on the control port.
+
+    Args:
+        status: what /status answers (protocol/status.py).
+        answer: the chief's, for /report; None on other tasks.
+        refuse: called with peer, task and reason when /report gets what is no report of this job. The task is the one
+            that the sender claims to be, or empty.
+
+    Raises:
+        UserError: the port is taken.
+    """
+
+    async def healthz(_: web.Request) -> web.Response:
+        return web.json_response(asdict(identity))
+
+    async def get_status(_: web.Request) -> web.Response:
+        return web.json_response(status(), dumps=_dumps)
+
+    async def get_metrics(_: web.Request) -> web.Response:
+        headers = {"Content-Type": "text/plain; version=0.0.4"}
+        return web.Response(body=metrics.scrape(identity, status()), headers=headers)
+
+    async def report(request: web.Request) -> web.Response:
+        assert answer is not None
+        peer, signature = request.remote or "", request.headers.get(HEADER)
+        try:
+            body = await request.read()
+            asked = reports.read_question(body)
+        except web.HTTPRequestEntityTooLarge:
+            refuse(peer, "", "is too long")
+            raise
+        except (ValueError, web.RequestPayloadError) as error:
+            refuse(peer, "", "is no report")
+            raise web.HTTPBadRequest(text=f"not a report: {error}") from None
+        if not is_signed(signature, secret, b"report", body):
+            refuse(peer, asked.report.task, NOT_SIGNED)
+            raise web.HTTPForbidden(text=NOT_SIGNED)
+        reply = reports.answer(await answer(asked.report, asked.known))
+        signed = {HEADER: sign(secret, b"reply", (signature or "").encode(), reply)}
+        return web.Response(body=reply, content_type="application/json", headers=signed)
+
+    app = web.Application(client_max_size=LONGEST_BODY)
+    app.router.add_get("/healthz", healthz)
+    app.router.add_get("/status", get_status)
+    app.router.add_get("/metrics", get_metrics)
+    if answer is not None:
+        app.router.add_post("/report", report)
+    # handler_cancellation: a report whose sender is gone is held no longer, and was not answered.
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.5, logger=_logger, handler_cancellation=True)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, host, port, reuse_address=True).start()
+    except OSError as error:
+        await runner.cleanup()
+        raise UserError(
+            f"port {port} (control port of {identity.task}) cannot be used: {error.strerror}; "
+            "stop what holds it, or change this task's port in TF_CONFIG (control port = TensorFlow port + 1000)"
+        ) from None
+    return runner
+
+
+def _dumps(value: object) -> str:
+    """JSON as every parser reads it: without NaN and infinity, which a figure of the user's may be."""
+    try:
+        return json.dumps(value, allow_nan=False)
+    except ValueError:
+        return json.dumps(_finite(value))
+
+
+def _finite(value: object) -> object:
+    if isinstance(value, dict):
+        return {key: _finite(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_finite(each) for each in value]
+    return value if not isinstance(value, float) or math.isfinite(value) else None
