@@ -346,7 +346,7 @@ def test_no_file_of_a_model_dir_that_is_malformed_is_believed(
         known = results.completed(spec, counts, "a0")
         assert known is None or isinstance(known.steps, int)
         results.set_warning(str(tmp_path), "evaluator:0", "evaluator:0 did not score")
-        assert summary.summary(spec)
+        assert summary.summary(str(tmp_path))
 
 
 def test_no_status_that_is_malformed_leaves_a_traceback(dice: Dice) -> None:

@@ -7,6 +7,7 @@ import os
 import sys
 import textwrap
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 from trainer import __version__
@@ -14,7 +15,6 @@ from trainer.cli import specs
 from trainer.job import environment
 from trainer.job.errors import Exit, TrainerError
 from trainer.targets.base import TARGETS
-from trainer.targets.text import command_line
 
 READER_GONE = 141
 """What a shell reports for a program that SIGPIPE ended (128 + 13)."""
@@ -129,7 +129,9 @@ def _add_deployed(commands: Any) -> None:
 
 def _add_files(commands: Any) -> None:
     result = commands.add_parser("result", help="print the result of a job from its model_dir")
-    result.add_argument("spec", metavar="SPEC", nargs="?", help="a job spec (YAML); default: the job of this container")
+    result.add_argument(
+        "spec", metavar="SPEC", nargs="?", help="a job spec (YAML) or a model_dir; default: the job of this container"
+    )
     _add_set(result)
     result.set_defaults(run=_result)
 
@@ -184,15 +186,13 @@ def _check(args: argparse.Namespace) -> int:
 
 
 def _local(args: argparse.Namespace) -> int:
-    from trainer.targets import summary
     from trainer.targets.local import run as local
     from trainer.workloads.check import check_imports
 
     spec = specs.load(args.spec, args.set)
     check_imports(spec)
     specs.warn(spec)
-    check = command_line([summary.program("trainer"), "check", args.spec], args.set)
-    return local.run(spec, base_port=args.port, plain=args.plain, check=check)
+    return local.run(spec, base_port=args.port, plain=args.plain)
 
 
 def _on_target(args: argparse.Namespace) -> int:
@@ -210,21 +210,33 @@ def _on_target(args: argparse.Namespace) -> int:
 
 def _result(args: argparse.Namespace) -> int:
     from trainer.job.errors import UserError
-    from trainer.job.load import load_environment, load_file
     from trainer.targets import summary
 
+    model_dir = _model_dir(args)
+    if not summary.read_result(model_dir):
+        raise UserError(
+            f"model_dir: {model_dir}: it has no result.json that can be read: the job has not completed there; "
+            "run or resume it, or choose the model_dir where it ran"
+        )
+    print(summary.summary(model_dir))
+    return int(Exit.OK)
+
+
+def _model_dir(args: argparse.Namespace) -> str:
+    """The folder that SPEC is or names; without SPEC that of this container's job."""
+    from trainer.job.errors import UserError
+    from trainer.job.load import load_environment, load_file
+
+    if args.spec and Path(args.spec).is_dir():
+        if args.set:
+            raise UserError(f"--set: {args.spec!r} is a folder, and --set changes the values of a spec; give its file")
+        return str(args.spec)
     if args.set and not args.spec:
         raise UserError("SPEC: is missing: --set changes the values of a spec")
     if not args.spec and environment.JOB not in os.environ:
-        raise UserError(f"SPEC: is missing: {environment.JOB} is set in a task's container only")
-    spec = load_file(args.spec, args.set) if args.spec else load_environment()
-    if not summary.read_result(spec):
-        raise UserError(
-            f"model_dir: {spec.directory}: it has no result.json that can be read: the job has not completed there; "
-            "run or resume it, or choose the model_dir where it ran"
-        )
-    print(summary.summary(spec))
-    return int(Exit.OK)
+        container = f"{environment.JOB} is set in a task's container only"
+        raise UserError(f"SPEC: is missing: give a job spec or a model_dir; {container}")
+    return (load_file(args.spec, args.set) if args.spec else load_environment()).directory
 
 
 def _import(args: argparse.Namespace) -> int:
@@ -244,8 +256,6 @@ def _schema(_: argparse.Namespace) -> int:
 
 
 def _secret(args: argparse.Namespace) -> int:
-    from pathlib import Path
-
     from trainer.job import secret
 
     secret.keep(Path(args.file))

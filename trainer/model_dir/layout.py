@@ -5,6 +5,7 @@ state.json           the chief's own memory between restarts, until the job ends
 checkpoints/         see checkpoint.py
 logs/                what TensorFlow prints, one file per task
 tensorboard/         event files
+export/              the trained model
 """
 
 from __future__ import annotations
@@ -34,3 +35,15 @@ def checkpoints(model_dir: str | Path) -> Path:
 
 def logs(model_dir: str | Path) -> Path:
     return Path(model_dir) / "logs"
+
+
+def tensorboard(model_dir: str | Path) -> Path:
+    return Path(model_dir) / "tensorboard"
+
+
+def export(model_dir: str | Path) -> Path:
+    return Path(model_dir) / "export"
+
+
+def exported_model(model_dir: str | Path) -> Path:
+    return export(model_dir) / "model.keras"

@@ -1,4 +1,5 @@
-"""`python -m trainer.runtime.ask`: the probe under the name that manifests of version 0.1 have."""
+"""`python -m trainer.runtime.ask`: the probe under its name of version 0.1: for manifests of that version, and for
+`trainer status`, which works with images of that version too."""
 
 import sys
 

@@ -32,7 +32,6 @@ SAVE_STATE_SECONDS = 5.0
 SAY_LINGER_SECONDS = 2.0
 """After the end, before the log names the tasks that have not received the news."""
 LAST_ANSWERS_SECONDS = 0.3
-_TOLD_CHARACTERS = 1000
 
 
 class Chief:
@@ -190,7 +189,7 @@ class Chief:
         )
         # In a thread: a graph's result may take seconds to write.
         await asyncio.to_thread(result.write, self._directory, found)
-        say(f"done: {outcome.line(figures)[:_TOLD_CHARACTERS]} generations={rendezvous.generation}")
+        say(outcome.line(figures, rendezvous.generation))
         rendezvous.end(Exit.OK, "", done.step)
 
     def _a_ps_is_leaving(self) -> bool:

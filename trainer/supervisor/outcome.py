@@ -13,6 +13,9 @@ from trainer.protocol.events import Done
 from trainer.supervisor.child import Child
 from trainer.supervisor.rendezvous import Rendezvous
 
+_LONGEST = 1000
+"""Characters of figures in a line."""
+
 
 def figures_of(spec: JobSpec, child: Child, done: Done, state: State) -> Training | Computed | None:
     """What the chief's child returned; None if that is no result: the user's own code may have written it."""
@@ -33,16 +36,15 @@ def figures_of(spec: JobSpec, child: Child, done: Done, state: State) -> Trainin
     )
 
 
-def line(figures: Training | Computed) -> str:
+def line(figures: Training | Computed, generations: int) -> str:
     """The main figures in one line, for the log."""
+    values: dict[str, object]
     if isinstance(figures, Training):
-        tests = (f"test_{name}={digits(figure)}" for name, figure in figures.test.items())
-        return f"steps={figures.steps} " + " ".join(tests)
-    return " ".join(
-        f"{name}={digits(value) if isinstance(value, float) else value}"
-        for name, value in figures.result.items()
-        if not isinstance(value, (dict, list))
-    )
+        values = {"steps": figures.steps, **{f"test_{name}": figure for name, figure in figures.test.items()}}
+    else:
+        values = {name: value for name, value in figures.result.items() if not isinstance(value, (dict, list))}
+    words = [f"{name}={digits(value) if isinstance(value, float) else value}" for name, value in values.items()]
+    return " ".join(filter(None, ["done:", " ".join(words)[:_LONGEST], f"generations={generations}"]))
 
 
 def result_of(

@@ -14,8 +14,8 @@ WORKSPACE = "/workspace"
 """The working directory in our images; model_dir is `runs/<name>` below it."""
 STOP_SECONDS = 4
 """On top of deadlines.stop, before a task is killed."""
-ASK_STATUS = ("python3", "-m", "trainer.supervisor.probe", "status")
-"""Prints a task's /status, in its container."""
+ASK_STATUS = ("python3", "-m", "trainer.runtime.ask", "status")
+"""Prints a task's /status, in its container. By its first name, which images of 0.1 have too."""
 
 
 def templates() -> jinja2.Environment:

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from trainer.job.messages import digits
-from trainer.job.spec import JobSpec
 from trainer.model_dir import layout
 from trainer.targets.text import aligned, json_object
 
@@ -19,19 +18,20 @@ FIGURES_SHOWN = 10
 """Of the test split, in a summary; result.json has all."""
 
 
-def summary(spec: JobSpec, check: str | None = None) -> str:
-    """The end of a job that succeeded: main figures and where they are; with a `check` to suggest, what to run next."""
-    rows = [*figures(read_result(spec)), ("result", str(layout.result(spec.directory)))]
-    if check is not None:
-        tensorboard = shlex.join([program("tensorboard"), "--logdir", f"{spec.directory}/tensorboard"])
-        rows += zip(("next", ""), [tensorboard, check] if spec.traits.trains else [check], strict=False)
+def summary(model_dir: str) -> str:
+    """The end of a job that succeeded: main figures, and where to find the rest."""
+    rows = [*figures(read_result(model_dir)), ("result", str(layout.result(model_dir)))]
+    if (model := layout.exported_model(model_dir)).exists():
+        rows.append(("model", str(model)))
+    if (curves := layout.tensorboard(model_dir)).exists() and (tensorboard := program("tensorboard")):
+        rows.append(("next", shlex.join([tensorboard, "--logdir", str(curves)])))
     return "\n".join(["", *aligned(rows)])
 
 
-def read_result(spec: JobSpec) -> dict[str, Any]:
+def read_result(model_dir: str) -> dict[str, Any]:
     """The object in result.json; empty if there is none that can be read."""
     try:
-        return json_object(layout.result(spec.directory).read_bytes())
+        return json_object(layout.result(model_dir).read_bytes())
     except OSError:
         return {}
 
@@ -48,11 +48,13 @@ def figures(result: Mapping[str, Any]) -> list[tuple[str, str]]:
     return [*((name, figure(value)) for name, value in shown.items()), *warnings]
 
 
-def program(name: str) -> str:
-    """How to type a program that was installed beside this one."""
+def program(name: str) -> str | None:
+    """How to type a program, which may be installed beside this one; None if it is not installed."""
     beside = Path(sys.executable).parent / name
-    if shutil.which(name) or not beside.exists():
+    if shutil.which(name):
         return name
+    if not beside.exists():
+        return None
     return str(beside.relative_to(Path.cwd()) if beside.is_relative_to(Path.cwd()) else beside)
 
 

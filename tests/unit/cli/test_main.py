@@ -312,12 +312,23 @@ def test_result_is_that_of_the_model_dir_that_set_names(spec: str, capsys: pytes
     assert "617" in out
 
 
+def test_result_of_a_model_dir(spec: str, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("runs/other").mkdir(parents=True)
+    Path("runs/other/result.json").write_text('{"status": "succeeded", "steps": 617}')
+    assert cli.main(["result", "runs/other/"]) == Exit.OK
+    assert "\nsteps   617\n" in capsys.readouterr().out
+    assert cli.main(["result", "runs/other", "--set", "train.steps=1"]) == Exit.USER
+    assert capsys.readouterr().err.startswith("trainer: --set: 'runs/other' is a folder, and --set changes the values")
+
+
 def test_result_without_a_spec_outside_of_a_container_is_refused(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv(environment.JOB, raising=False)
     assert cli.main(["result"]) == Exit.USER
-    assert capsys.readouterr().err == "trainer: SPEC: is missing: TRAINER_JOB is set in a task's container only\n"
+    assert capsys.readouterr().err == (
+        "trainer: SPEC: is missing: give a job spec or a model_dir; TRAINER_JOB is set in a task's container only\n"
+    )
 
 
 @pytest.mark.parametrize("content", [None, "cut o", "[]", "{}"])
@@ -352,7 +363,6 @@ def test_local_gets_what_was_asked_for(spec: str, monkeypatch: pytest.MonkeyPatc
     assert cli.main(["local", spec, "--set", "train.steps=7", "--port", "4000", "--plain"]) == 13
     assert asked["spec"] == load_file(spec, ["train.steps=7"])
     assert (asked["base_port"], asked["plain"]) == (4000, True)
-    assert asked["check"].endswith("trainer check job.yaml --set train.steps=7")
     cli.main(["local", spec])
     assert (asked["base_port"], asked["plain"]) == (None, False)
 

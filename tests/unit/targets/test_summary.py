@@ -7,10 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from trainer.job.load import build
 from trainer.targets import summary
-
-SPEC = build({"name": "mnist-ps", "strategy": "parameter_server", "tasks": {"ps": 1, "worker": 2}})
 
 
 def test_a_summary_has_the_test_figures_whatever_they_are() -> None:
@@ -45,11 +42,21 @@ def test_a_summary_without_a_result(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.chdir(tmp_path)
     for content in (None, "cut o", "[]"):
         if content:
-            Path("runs/mnist-ps").mkdir(parents=True, exist_ok=True)
-            Path("runs/mnist-ps/result.json").write_text(content)
-        lines = summary.summary(SPEC, "trainer check x.yaml").split("\n")
-        assert [line.split() for line in lines[:2]] == [[], ["result", "runs/mnist-ps/result.json"]]
-        assert lines[-1].strip() == "trainer check x.yaml"
+            Path("run").mkdir(exist_ok=True)
+            Path("run/result.json").write_text(content)
+        assert [line.split() for line in summary.summary("run").split("\n")] == [[], ["result", "run/result.json"]]
+
+
+def test_a_summary_names_what_is_there_and_what_is_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "export").mkdir()
+    (tmp_path / "export/model.keras").touch()
+    (tmp_path / "tensorboard").mkdir()
+    monkeypatch.setattr(summary, "program", lambda name: f"bin/{name}")
+    rows = [line.split(maxsplit=1) for line in summary.summary(str(tmp_path)).split("\n")[2:]]
+    curves = f"bin/tensorboard --logdir {tmp_path}/tensorboard"
+    assert rows == [["model", f"{tmp_path}/export/model.keras"], ["next", curves]]
+    monkeypatch.setattr(summary, "program", lambda name: None)
+    assert curves not in summary.summary(str(tmp_path))
 
 
 def test_a_program_is_named_so_that_it_can_be_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -62,6 +69,6 @@ def test_a_program_is_named_so_that_it_can_be_run(tmp_path: Path, monkeypatch: p
     assert summary.program("tensorboard") == str(beside)
     monkeypatch.chdir(tmp_path)
     assert summary.program("tensorboard") == "venv/bin/tensorboard"
-    assert summary.program("absent") == "absent"
+    assert summary.program("absent") is None
     monkeypatch.setenv("PATH", str(beside.parent))
     assert summary.program("tensorboard") == "tensorboard"

@@ -40,7 +40,6 @@ def run(
     *,
     base_port: int | None = None,
     plain: bool = False,
-    check: str = "trainer check SPEC",
     command: Sequence[str] = TASK_COMMAND,
 ) -> int:
     """Runs every task of a job until it is over, and prints how it ended.
@@ -48,7 +47,6 @@ def run(
     Args:
         base_port: the first TensorFlow port; default a block that is free.
         plain: prefixed lines, also on a terminal.
-        check: the command to suggest for a look at the spec.
         command: what runs a task; tests have their own.
 
     Returns:
@@ -62,7 +60,7 @@ def run(
         job = asyncio.run(_run(spec, taken, plain, command))
     code, text = _verdict(job, spec)
     if code == Exit.OK:
-        text = summary.summary(spec, check)
+        text = summary.summary(spec.directory)
     elif code != Exit.STOPPED:
         text = f"trainer: {text}; TensorFlow's output: {layout.logs(spec.directory)}"
     with contextlib.suppress(BrokenPipeError):

@@ -9,6 +9,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from trainer.model_dir import layout
+
 # Looking it up imports tensorboard, 0.13 s: at the start of a process, not at its first step.
 _scalar = tf.summary.scalar
 
@@ -24,7 +26,7 @@ class Curve:
         self._path.parent.mkdir(parents=True, exist_ok=True)
         _forget_after(self._path, resume_step)
         self._file = self._path.open("a", buffering=1)
-        self._writer = tf.summary.create_file_writer(str(Path(model_dir) / "tensorboard" / name))
+        self._writer = tf.summary.create_file_writer(str(layout.tensorboard(model_dir) / name))
 
     def add(self, step: int, figures: dict[str, float], **details: object) -> None:
         record = {"step": step, **figures, **details, "time": time.time()}

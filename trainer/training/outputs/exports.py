@@ -9,6 +9,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+from trainer.model_dir import layout
 from trainer.model_dir.files import read_json
 from trainer.training.task import TrainingTask
 from trainer.workloads.estimator import Exporter
@@ -23,7 +24,7 @@ def export(model: Model, model_dir: str) -> None:
         with contextlib.redirect_stdout(io.StringIO()):  # tf_keras' export has no option to be quiet
             model.export(str(folder / "saved_model"))
 
-    _replace(Path(model_dir) / "export", write)
+    _replace(layout.export(model_dir), write)
 
 
 def run_exporters(job: TrainingTask, model: Model, figures: dict[str, float], last: bool) -> None:

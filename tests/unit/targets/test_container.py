@@ -1,0 +1,37 @@
+"""What targets run in a container, which may have an image of an earlier version."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from trainer.targets.container import ASK_STATUS
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture
+def image_of_0_1(tmp_path: Path) -> Path:
+    """Has the module of that name, which prints, and nothing of trainer.supervisor."""
+    (tmp_path / "trainer/runtime").mkdir(parents=True)
+    (tmp_path / "trainer/__init__.py").touch()
+    (tmp_path / "trainer/runtime/ask.py").write_text("import sys; print('{\"step\": 3}', sys.argv[1:])")
+    return tmp_path
+
+
+def ask(folder: Path) -> subprocess.CompletedProcess[str]:
+    environ = {**os.environ, "PYTHONPATH": str(folder), "TF_CONFIG": '{"cluster": {"worker": ["w:9"]}, "task": {}}'}
+    return subprocess.run([sys.executable, *ASK_STATUS[1:]], env=environ, cwd=folder, capture_output=True, text=True)
+
+
+def test_a_chief_of_version_0_1_can_be_asked(image_of_0_1: Path) -> None:
+    done = ask(image_of_0_1)
+    assert (done.returncode, done.stdout) == (0, "{\"step\": 3} ['status']\n"), done.stderr
+
+
+def test_this_version_has_the_same_command(tmp_path: Path) -> None:
+    assert ask(ROOT).stderr.endswith("KeyError: 'type'\n"), "it looked for its task in TF_CONFIG"
