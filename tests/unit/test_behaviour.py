@@ -71,8 +71,9 @@ TESTS = {
     "a crash that comes again at the same step": [
         "local/test_failures.py::test_a_crash_at_the_same_step_of_each_generation_ends_the_job",
     ],
-    "a child ends that started processes": [
-        "local/test_recovery.py::test_processes_that_a_workload_forks_end_with_its_child"
+    "a task's child, the process that runs TensorFlow, ends": [
+        "local/test_recovery.py::test_processes_that_a_workload_forks_end_with_its_child",
+        "unit/supervisor/test_child.py::test_its_temporary_folder_goes_with_it",
     ],
     "a standby fails": ["unit/supervisor/test_agent.py::test_a_standby_that_fails_is_told_and_not_started_for_ever"],
     "a damaged checkpoint": ["local/test_failures.py::test_a_checkpoint_cut_off_in_the_middle_is_passed_over_and_said"],

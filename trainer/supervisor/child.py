@@ -20,7 +20,7 @@ from trainer.job.tf_config import Task
 from trainer.protocol import events
 from trainer.protocol.events import Event
 from trainer.protocol.orders import Final, Go, Order, Silent, Stop, write_order
-from trainer.supervisor import orphans
+from trainer.supervisor import orphans, scratch
 
 _FIGURES_KEPT = 100
 """Of a model with thousands of metrics: each report to the chief carries the status."""
@@ -57,6 +57,7 @@ class Child:
         self._task_type, self._on_change, self._clock = task.type, on_change, clock
         self._oom_kills = host.oom_kills()
         self._mark = orphans.mark(next(_numbers))
+        self._scratch: Path | None = None
         self._process: asyncio.subprocess.Process
         self._watcher: asyncio.Task[None]
         self.generation = 0
@@ -86,6 +87,7 @@ class Child:
     ) -> Child:
         """Starts the process. Its stdout is ours, its stderr, where TensorFlow talks, goes to the log file."""
         child = cls(task, on_change, clock)
+        child._scratch = scratch.make(child._mark)
         ours, theirs = os.pipe()
         environ = {
             "TF_CPP_MIN_LOG_LEVEL": "1",
@@ -95,6 +97,7 @@ class Child:
             environment.EVENTS: str(theirs),
             environment.PARENT: str(os.getpid()),
             environment.CHILD: child._mark,
+            **({"TMPDIR": str(child._scratch)} if child._scratch else {}),
             # gRPC would send the cluster's own traffic through an HTTP proxy.
             "no_grpc_proxy": ",".join({a.rpartition(":")[0] for group in task.cluster.values() for a in group}),
             **more_environ,
@@ -192,6 +195,8 @@ class Child:
         reading.cancel()
         self.exit = code
         self._on_change(self, Exited())
+        if self._scratch is not None:
+            await scratch.remove(self._scratch)
 
     async def _read(self, reader: asyncio.StreamReader) -> None:
         while not reader.at_eof():

@@ -13,7 +13,7 @@ from trainer import host
 from trainer.job import environment, load, secret, tf_config
 from trainer.job.errors import Exit, TrainerError
 from trainer.protocol.log_lines import here_line, say, say_error
-from trainer.supervisor import orphans, preflight, restart_guard
+from trainer.supervisor import orphans, preflight, restart_guard, scratch
 from trainer.supervisor.agent import Agent
 from trainer.workloads.check import check_workload
 
@@ -47,6 +47,7 @@ async def _run(agent: Agent) -> Exit:
     spec, task = agent.spec, agent.task
     say(here_line(spec, task, agent.versions))
     await orphans.end_left_over()
+    await scratch.remove_left_over()
     if task.type != "evaluator":
         # Its import takes longest: it goes first, and what else is imported meanwhile costs no time.
         agent.spare = await agent.start_child()
