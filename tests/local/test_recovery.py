@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 import time
 from pathlib import Path
@@ -75,6 +76,11 @@ def test_a_ps_worker_may_die_while_the_others_go_on_stepping(tmp_path: Path, whi
         old = before["tasks"]["worker:1"][which]
         after = job.until("worker:1 is back", lambda s: s["tasks"]["worker:1"].get(which) not in (None, old))
         assert after["generation"] == 1
+        start = re.compile(r"worker:1 \| task=worker:1 .* resume_step=(\d+) ")
+        job.until("it serves", lambda _: sum(map(bool, map(start.match, job.lines))) == 2)
+        steps = [int(found[1]) for found in map(start.match, job.lines) if found]
+        assert steps[0] == 0
+        assert steps[1] >= before["step"], "where the job is to which it comes back"
         other = before["tasks"]["worker:0"]["step"]
         job.until("worker:0 goes on", lambda s: s["tasks"]["worker:0"]["step"] > other)
         assert job.wait() == 0, job.output

@@ -109,18 +109,20 @@ class Agent:
             if not child.alive:
                 self.running = None
         elif reply.phase == "running" and self.leaving_since is None:
+            # A task that restarts alone comes back to a job that has gone on.
+            step = max(reply.resume_step, reply.step if restarts_alone(self.spec, self.task.type) else 0)
             if child is None or child.generation != reply.generation:
-                await self.go(reply.generation, reply.resume_step)
+                await self.go(reply.generation, step)
             elif not child.alive and restarts_alone(self.spec, self.task.type):
-                await self.go_again(reply)
+                await self.go_again(reply.generation, step)
         await self.look_after_children()
 
-    async def go_again(self, reply: Reply) -> None:
+    async def go_again(self, generation: int, step: int) -> None:
         """Replaces a child that died, unless it is too early to."""
         if time.monotonic() >= self._retry_at:
             self.restarts += 1
             self._retry_at = time.monotonic() + BACKOFF_SECONDS[min(self.restarts, len(BACKOFF_SECONDS) - 1)]
-            await self.go(reply.generation, reply.resume_step)
+            await self.go(generation, step)
 
     async def wait_for_change(self, seconds: float) -> None:
         """Until something changed here, or that long."""
