@@ -41,6 +41,9 @@ class Training:
     """Those seconds, by what they went into."""
     seconds_saving: float | None
     """In which training waited for checkpoints."""
+    skipped_batches: int | None
+    """With float16: batches that were read and not trained on, because their gradients overflowed. Null without it, and
+    under api keras_fit, where they count as steps."""
 
 
 @dataclass

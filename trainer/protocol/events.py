@@ -116,6 +116,8 @@ class Done:
     step: int | None = None
     test: Figures | None = None
     examples_per_second: Any = None
+    skipped_batches: int | None = None
+    """With float16."""
     result: dict[str, Any] | None = None
     """Of strategy graph."""
 

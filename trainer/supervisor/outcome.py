@@ -33,6 +33,7 @@ def figures_of(spec: JobSpec, child: Child, done: Done, state: State) -> Trainin
         seconds_to_first_step=state.seconds_to_first_step,
         seconds_by_phase=state.phases,
         seconds_saving=child.status.get("seconds_saving"),
+        skipped_batches=done.skipped_batches,
     )
 
 

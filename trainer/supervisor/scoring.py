@@ -30,7 +30,7 @@ async def keep_scoring(agent: Agent, reply: Reply) -> None:
         if child is None:
             await agent.go(reply.generation, reply.resume_step)
         elif not child.alive and agent.stillborn <= agent.spec.max_restarts:
-            await agent.go_again(reply)
+            await agent.go_again(reply.generation, reply.resume_step)
     await agent.look_after_children()
 
 

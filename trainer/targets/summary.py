@@ -39,7 +39,15 @@ def read_result(model_dir: str) -> dict[str, Any]:
 def figures(result: Mapping[str, Any]) -> list[tuple[str, str]]:
     """The main figures of a result, with their names; nothing for one that it does not have."""
     tests = [name for name in result if name.startswith("test_")][:FIGURES_SHOWN]
-    names = ("status", "steps", *tests, "examples_per_second", "seconds_to_first_step", "generations")
+    names = (
+        "status",
+        "steps",
+        "skipped_batches",
+        *tests,
+        "examples_per_second",
+        "seconds_to_first_step",
+        "generations",
+    )
     computed = result.get("result")  # of a graph job
     own = computed if isinstance(computed, dict) else {}
     shown = {name: result[name] for name in names if result.get(name) is not None}

@@ -91,9 +91,10 @@ def decide_together(optimizer: Optimizer) -> None:
     optimizer.apply = apply_sum
 
 
-def skipped(optimizer: Optimizer) -> int:
-    """Batches that were read and not trained on, since the job began."""
-    return int(optimizer.skipped.numpy()) if isinstance(optimizer, LossScale) else 0
+def skipped(optimizer: Optimizer) -> int | None:
+    """Batches that were read and not trained on, since the job began; None without float16 and under fit, where Keras
+    counts them as steps."""
+    return int(optimizer.skipped.numpy()) if isinstance(optimizer, LossScale) else None
 
 
 def raise_if_stuck(optimizer: Optimizer, step: int) -> None:

@@ -19,7 +19,7 @@ TOLD: list[Event] = [
     PeerLost("x", 2, "y"),
     Failed(2, "x"),
     Line("\ud800 of a file that is no UTF-8"),
-    Done(5, {"accuracy": 0.9}, 100.0),
+    Done(5, {"accuracy": 0.9}, 100.0, 7),
     Done(result={"sum": 3}),
 ]
 

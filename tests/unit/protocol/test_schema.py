@@ -22,7 +22,7 @@ from trainer.protocol.status import document
 from trainer.supervisor.agent import Agent
 from trainer.supervisor.chief import Chief
 
-TRAINED = Training(90, {"accuracy": 0.75, "top 5": 1}, None, 4.5, {"import": 4.5}, 0.25)
+TRAINED = Training(90, {"accuracy": 0.75, "top 5": 1}, None, 4.5, {"import": 4.5}, 0.25, 3)
 COMPUTED = Computed({"sum": 499_500, "slices": [1, 2]})
 
 

@@ -9,7 +9,7 @@ from trainer.supervisor import outcome
 
 
 def trained(**test: float) -> Training:
-    return Training(7, test, None, None, {}, None)
+    return Training(7, test, None, None, {}, None, None)
 
 
 @pytest.mark.parametrize(

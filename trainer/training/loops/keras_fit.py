@@ -79,10 +79,9 @@ def run(spec: JobSpec, task: Task, load: Load, resume_step: int, channel: Channe
             f"workload: {spec.workload}: fit() ended after step {epochs.step} of {total}; pass run.epochs, "
             "run.steps_per_epoch, run.initial_epoch and run.callbacks() on to model.fit"
         )
-    values = state.values()
     if task.is_chief:
         epochs.saver.wait()
-    finish(job, values, channel, total, epochs.pace)
+    finish(job, state, channel, total, epochs.pace)
 
 
 def _restored(

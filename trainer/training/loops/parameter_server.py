@@ -77,7 +77,7 @@ def run(spec: JobSpec, task: Task, load: Load, _resume_step: int, channel: Chann
     # Beside whatever waits for a worker: a round, a stop, and the evaluation too, whose graphs go to all of them.
     silent = SilentWorkers(task.cluster["worker"])
     threading.Thread(target=silent.keep_cut_off, args=(channel,), daemon=True).start()
-    read = step + skipped(state.optimizer)
+    read = step + (skipped(state.optimizer) or 0)
     iterator = iter(coordinator.create_per_worker_dataset(batches.per_worker(job, source, read)))
     closure = make_closure(job, strategy, state, counters, channel)
     rounds = _Rounds(
@@ -111,7 +111,7 @@ def _train(rounds: _Rounds, step: int, total: int) -> None:
     if step < total:
         channel.tell(events.Stopped(step=step))
     else:
-        finish(job, rounds.state.values(), channel, step, rounds.pace(step))
+        finish(job, rounds.state, channel, step, rounds.pace(step))
 
 
 @dataclass

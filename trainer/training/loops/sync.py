@@ -62,7 +62,7 @@ def run(spec: JobSpec, task: Task, load: Load, resume_step: int, channel: Channe
         channel.tell(events.Line(line))
 
     job.begin()
-    iterator = iter(batches.synchronous(strategy, job, source, step + skipped(state.optimizer)))
+    iterator = iter(batches.synchronous(strategy, job, source, step + (skipped(state.optimizer) or 0)))
     call = _make_call(strategy, job, state, channel, iterator)
     saver = Saver(job, state, channel) if task.is_chief else None
     progress = _Progress(job, channel, step, total)
@@ -74,7 +74,7 @@ def run(spec: JobSpec, task: Task, load: Load, resume_step: int, channel: Channe
     if stopped and step < total:
         channel.tell(events.Stopped(step=step))
         return
-    finish(job, state.values(), channel, step, progress.pace(step))
+    finish(job, state, channel, step, progress.pace(step))
 
 
 def _train(

@@ -5,22 +5,24 @@ from __future__ import annotations
 import threading
 
 from trainer.job.errors import UserError
-from trainer.model_dir import checkpoint
 from trainer.protocol import events
 from trainer.training.channel import Channel
 from trainer.training.evaluation import evaluate
+from trainer.training.loss_scale import skipped
 from trainer.training.outputs import exports
+from trainer.training.state import TrainState
 from trainer.training.task import TrainingTask
 from trainer.training.user_code import calling
 
 
-def finish(job: TrainingTask, values: checkpoint.Values, channel: Channel, step: int, pace: tuple[float, int]) -> None:
+def finish(job: TrainingTask, state: TrainState, channel: Channel, step: int, pace: tuple[float, int]) -> None:
     """The chief evaluates, exports and reports; every other task waits to be ended by its supervisor.
 
     Args:
-        values: of the trained variables.
+        state: trained.
         pace: (seconds, steps) of steady training in this generation.
     """
+    values, skips = state.values(), skipped(state.optimizer)  # On all tasks: to read a variable may be a collective.
     if not job.task.is_chief:
         channel.tell(events.Trained())
         # Leaving now would make TensorFlow's coordination service call this task crashed (tensorflow#58434).
@@ -36,4 +38,4 @@ def finish(job: TrainingTask, values: checkpoint.Values, channel: Channel, step:
         raise UserError(f"model_dir: {job.spec.directory}: the model cannot be exported: {error.strerror}") from None
     seconds, steps = pace
     rate = steps * job.global_batch / seconds if steps and seconds else None
-    channel.tell(events.Done(step=step, test=figures, examples_per_second=rate))
+    channel.tell(events.Done(step=step, test=figures, examples_per_second=rate, skipped_batches=skips))
