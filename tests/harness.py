@@ -109,7 +109,7 @@ class Job(Watched):
         if self._port is None:
             path = self.model_dir / "state.json"
             with contextlib.suppress(OSError, ValueError):
-                self._port = json.loads(path.read_text())["control_port"]
+                self._port = json.loads(path.read_text()).get("control_port")
         if self._port is None:
             return {}
         with contextlib.suppress(OSError, ValueError):

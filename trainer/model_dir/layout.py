@@ -1,7 +1,7 @@
 """Where a job keeps what in its model_dir.
 
 result.json          figures of the job, once it has succeeded
-state.json           the chief's own memory between restarts, until the job ends
+state.json           the chief's own memory between restarts, until the job has succeeded
 checkpoints/         see checkpoint.py
 logs/                what TensorFlow prints, one file per task
 tensorboard/         event files

@@ -64,6 +64,7 @@ class Result:
     seconds: float
     """From the start of the job to its end."""
     generations: int
+    """How often the cluster formed, restarts, stops and failures of the job included."""
     warnings: list[str]
     """What a reader of the figures should know, such as that the last checkpoint is not scored."""
     tasks: dict[str, str]

@@ -20,7 +20,7 @@ from trainer.model_dir.files import read_json, write_json
 
 @dataclass
 class State:
-    """Survives the chief's restarts, and ends with the job."""
+    """Survives the chief's restarts, and ends with the job; but see `forget`."""
 
     __pydantic_config__ = ConfigDict(strict=True, allow_inf_nan=False)
 
@@ -84,6 +84,9 @@ def save(model_dir: str, state: State) -> None:
     write_json(layout.state(model_dir), asdict(state))
 
 
-def forget(model_dir: str) -> None:
-    with contextlib.suppress(OSError):  # a volume that is read-only since an error; the job has ended all the same
-        layout.state(model_dir).unlink(missing_ok=True)
+def forget(model_dir: str, generation: int = 0) -> None:
+    """Ends the state with the job. After a failure the number of its last generation stays: a resume counts on."""
+    path = layout.state(model_dir)
+    # A volume may be read-only since an error; the job has ended all the same.
+    with contextlib.suppress(OSError, UserError):
+        write_json(path, {"generation": generation}) if generation else path.unlink(missing_ok=True)

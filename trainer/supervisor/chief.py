@@ -225,7 +225,7 @@ class Chief:
             say(rendezvous.message)
         else:
             if self._leads or rendezvous.code is Exit.OK:
-                job_state.forget(self._directory)
+                job_state.forget(self._directory, 0 if rendezvous.code is Exit.OK else rendezvous.generation)
             if rendezvous.code is not Exit.OK:
                 say_error(rendezvous.message)
         await self._until_all_are_notified()

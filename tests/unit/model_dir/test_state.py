@@ -29,6 +29,8 @@ def test_state_comes_back_as_it_was(tmp_path: Path) -> None:
     state = State(3, 4001, 100.5, 2.25, {"import": 2.25}, 5000.0)
     job_state.save(str(tmp_path), state)
     assert job_state.load(str(tmp_path), 999) == state
+    job_state.forget(str(tmp_path), generation=3)
+    assert job_state.load(str(tmp_path), 999) == State(generation=3, started=999), "of a failure the number stays"
     job_state.forget(str(tmp_path))
     assert job_state.load(str(tmp_path), 999) == State(started=999)
     job_state.forget(str(tmp_path))

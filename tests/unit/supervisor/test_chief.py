@@ -77,6 +77,17 @@ def test_a_refused_rerun_leaves_the_state_for_the_next_resume(tmp_path: Path, ho
     assert job_state.load(str(tmp_path), 0.0) == kept
 
 
+@pytest.mark.parametrize(("code", "number"), [(Exit.OK, 0), (Exit.DIVERGED, 3), (Exit.STOPPED, 3)])
+def test_generations_are_numbered_until_the_job_is_complete(
+    chief: Chief, tmp_path: Path, code: Exit, number: int
+) -> None:
+    chief._leads, chief._rendezvous.generation = True, 3
+    chief._agent.leave()  # as all were asked to: it waits for nobody
+    chief._rendezvous.end(code, "x")
+    assert asyncio.run(asyncio.wait_for(chief._finish(), 30)) is code
+    assert job_state.load(str(tmp_path), 0.0).generation == number
+
+
 def bytes_read() -> int:
     """By this process so far (proc(5))."""
     return int(Path("/proc/self/io").read_text().split()[1])
