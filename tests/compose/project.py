@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 import os
 import signal
 import subprocess
@@ -105,7 +106,9 @@ class Project(Watched):
 
     def result(self) -> dict[str, Any]:
         """result.json, or while there is none the chief's /status."""
-        return dict(engine.status(self.spec).job)
+        job = engine.status(self.spec).job
+        assert job is not None
+        return dict(json.loads(json.dumps(job.document())))
 
     def file(self, name: str) -> str:
         """Text of a file in model_dir."""

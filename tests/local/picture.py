@@ -6,6 +6,7 @@ python -m tests.local.picture       `make picture`: writes docs/table.svg
 from __future__ import annotations
 
 import io
+import json
 import tempfile
 import time
 from pathlib import Path
@@ -17,6 +18,7 @@ from tests.harness import Job
 from trainer.job import load
 from trainer.job.names import task_name
 from trainer.job.tf_config import tasks_of
+from trainer.protocol.status import read
 from trainer.targets.local import table
 
 ROOT = Path(__file__).parents[2]
@@ -40,7 +42,7 @@ def main() -> None:
         now = time.monotonic()
     left = table.seconds_left([(since, first["step"]), (now, status["step"])], status["steps"])
     console = Console(record=True, width=COLUMNS, file=io.StringIO(), force_terminal=True)
-    console.print(table.render(spec, names, status, now - begun, left))
+    console.print(table.render(spec, names, read(json.dumps(status)), now - begun, left))
     PICTURE.write_text(console.export_svg(title=f"trainer local {EXAMPLE.relative_to(ROOT)}", unique_id="table"))
 
 

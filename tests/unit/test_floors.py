@@ -15,8 +15,8 @@ ROOT = Path(__file__).parents[2]
 
 # Each floor, and the floors below it. targets, supervisor and training stand side by side.
 BELOW: dict[str, set[str]] = {
-    "cli": {"targets", "supervisor", "tfjob", "workloads", "job"},
-    "targets": {"model_dir", "job", "host"},
+    "cli": {"targets", "supervisor", "protocol", "tfjob", "workloads", "job"},
+    "targets": {"protocol", "model_dir", "job", "host"},
     "supervisor": {"protocol", "model_dir", "workloads", "job", "host"},
     "training": {"protocol", "model_dir", "workloads", "job", "host"},
     "protocol": {"model_dir", "job", "host"},

@@ -8,16 +8,16 @@ import math
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
 
 from trainer.cli.specs import load, open_target, warn
 from trainer.job.errors import Exit, UserError
 from trainer.job.load import load_file
 from trainer.job.names import DNS_LABEL
+from trainer.protocol.status import JobStatus, TaskRow
 from trainer.targets import base, summary
-from trainer.targets.base import Job, JobStatus, Submitted, TaskStatus
+from trainer.targets.base import ContainerState, Job, JobOverview, Submitted
 from trainer.targets.text import aligned, command_line
 
 WATCH_SECONDS = 2.0
@@ -127,37 +127,42 @@ def _way(args: argparse.Namespace, done: Submitted) -> str:
     return command_line([*target, args.spec], args.set)
 
 
-def _plain(found: JobStatus) -> dict[str, Any]:
+def _plain(found: JobOverview) -> dict[str, object]:
     """For JSON: without what the target does not know."""
-    plain = {key: value for key, value in asdict(found).items() if value is not None}
+    plain = {key: value for key, value in asdict(replace(found, job=None)).items() if value is not None}
     rows = {name: {key: each for key, each in row.items() if each is not None} for name, row in plain["tasks"].items()}
-    return {**plain, "tasks": rows}
+    return {**plain, "tasks": rows, "job": found.job.document() if found.job else {}}
 
 
-def describe(found: JobStatus) -> str:
+def describe(found: JobOverview) -> str:
     """A job's status as text: where it is, and a line per task."""
-    job = found.job
-    head = [("phase", found.phase), *summary.figures(job)]
-    head += [
-        (name, summary.figure(job[name])) for name in ("step", "loss", "last_checkpoint") if job.get(name) is not None
-    ]
-    head += [("waiting for", str(job["waiting_for"]))] if job.get("waiting_for") else []
-    head += [("said", found.said)] if found.said else []
-    told = rows if isinstance(rows := job.get("tasks"), dict) else {}
-    return "\n".join([*aligned(head), "", *aligned(_table(found.tasks, told))])
+    head, rows = [("phase", found.phase)], {}
+    if isinstance(found.job, JobStatus):
+        head += _figures(found.job)
+        rows = found.job.tasks
+    elif found.job:
+        head += summary.figures(found.job)
+    head += [(name, text) for name, text in (("said", found.said), ("unreadable", found.unreadable)) if text]
+    return "\n".join([*aligned(head), "", *aligned(_table(found.tasks, rows))])
 
 
-def _table(tasks: Mapping[str, TaskStatus], told: Mapping[str, Any]) -> list[tuple[str, ...]]:
-    """A row per task, from the target and from the chief's report; without empty columns."""
+def _figures(job: JobStatus) -> list[tuple[str, str]]:
+    names = ("steps", "examples_per_second", "step", "loss")
+    shown = {**{name: job.figures.get(name) for name in names}, "last_checkpoint": job.last_checkpoint}
+    waiting = [("waiting for", job.waiting_for)] if job.waiting_for else []
+    return [*((name, summary.figure(value)) for name, value in shown.items() if value is not None), *waiting]
+
+
+def _table(tasks: Mapping[str, ContainerState], known: Mapping[str, TaskRow]) -> list[tuple[str, ...]]:
+    """A row per task, from the target and from the chief's status; without empty columns."""
     rows: list[tuple[str, ...]] = [
         ("task", "state", "code", "node", "step", "examples/s", "restarts", "generation", "why")
     ]
     for name, row in tasks.items():
-        # In result.json a task has its start line there.
-        mine = known if isinstance(known := told.get(name), dict) else {}
-        restarts = row.restarts + (own if isinstance(own := mine.get("restarts"), int) else 0)
-        cells = (row.code, row.node, mine.get("step"), mine.get("examples_per_second"), restarts)
-        rows.append((name, row.state, *map(_cell, (*cells, mine.get("generation"), row.why))))
+        mine = known.get(name) or TaskRow(state="absent", figures={})
+        step, rate = (mine.figures.get(name) for name in ("step", "examples_per_second"))
+        cells = (row.code, row.node, step, rate, row.restarts + mine.restarts, mine.generation, row.why)
+        rows.append((name, row.state, *map(_cell, cells)))
     columns = [column for column in zip(*rows, strict=True) if any(column[1:])]
     return list(zip(*columns, strict=True))
 

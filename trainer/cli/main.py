@@ -213,7 +213,7 @@ def _result(args: argparse.Namespace) -> int:
     from trainer.targets import summary
 
     model_dir = _model_dir(args)
-    if not summary.read_result(model_dir):
+    if summary.read_result(model_dir) is None:
         raise UserError(
             f"model_dir: {model_dir}: it has no result.json that can be read: the job has not completed there; "
             "run or resume it, or choose the model_dir where it ran"

@@ -1,4 +1,4 @@
-"""JSON files that are written whole or not at all."""
+"""JSON files that are written whole or not at all, and JSON that another version of trainer may have written."""
 
 from __future__ import annotations
 
@@ -6,18 +6,55 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
+
+from pydantic import TypeAdapter, ValidationError
 
 from trainer.job.errors import UserError
 
+_T = TypeVar("_T")
 
-def read_json(path: Path) -> dict[str, Any]:
+
+def read_json(path: Path) -> dict[str, object]:
     """The object in a file; empty if there is none."""
     try:
-        value = json.loads(path.read_text())
-    except (OSError, ValueError, RecursionError):
+        return json_object(path.read_bytes())
+    except OSError:
+        return {}
+
+
+def json_object(text: str | bytes) -> dict[str, object]:
+    """The object that a text holds as JSON; empty if it holds none."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
         return {}
     return value if isinstance(value, dict) else {}
+
+
+def typed(adapter: TypeAdapter[_T], found: Mapping[str, object], newest: int) -> _T:
+    """A JSON object as a dataclass. Fields that the dataclass does not have are ignored.
+
+    Args:
+        newest: the newest version of the format that this trainer reads.
+
+    Raises:
+        ValueError: the version is newer, or a field is missing or wrong; the reason is one line.
+    """
+    version = found.get("version")
+    if isinstance(version, int) and version > newest:
+        raise ValueError(f"version: {version}: this trainer reads versions up to {newest}")
+    try:
+        return adapter.validate_json(json.dumps(found), strict=True)
+    except ValidationError as error:
+        raise ValueError(first_mistake(error)) from None
+
+
+def first_mistake(error: ValidationError) -> str:
+    """`path.to.field: what is wrong`."""
+    first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+    place = ".".join(map(str, first["loc"]))
+    return f"{place}: {first['msg']}" if place else first["msg"]
 
 
 def write_json(path: Path, value: Mapping[str, object]) -> None:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Literal
+
+from pydantic import TypeAdapter
 
 from trainer.job.errors import UserError
 from trainer.job.names import TaskType
 from trainer.job.spec import JobSpec
 from trainer.model_dir import compatibility, layout
-from trainer.model_dir.files import read_json, write_json
+from trainer.model_dir.files import read_json, typed, write_json
 
 VERSION = 1
 """Of result.json. It goes up when a field is renamed, removed or means something else; new fields may come at any
@@ -50,7 +52,7 @@ class Training:
 class Computed:
     """Figures of a job with strategy graph."""
 
-    result: dict[str, Any]
+    result: dict[str, object]
     """What the workload returned."""
 
 
@@ -81,14 +83,27 @@ class Result:
     version: int = VERSION
     """Of this format."""
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> dict[str, object]:
         """As it is written."""
         whole = asdict(self)
         figures, first = whole.pop("figures"), ("version", "status", "job", "strategy")
         if "test" in figures:
-            tests = {f"test_{name}": figure for name, figure in figures.pop("test").items()}
+            tests = {f"{_TEST}{name}": figure for name, figure in figures.pop("test").items()}
             figures = {"steps": figures.pop("steps"), **tests, **figures}
         return {**{name: whole.pop(name) for name in first}, **figures, **whole}
+
+
+_RESULT = TypeAdapter(Result)
+_TEST = "test_"
+_NOT_IN_EARLIER: dict[str, object] = {
+    "seconds_by_phase": {},
+    "seconds_saving": None,
+    "skipped_batches": None,
+    "warnings": [],
+    "events": [],
+    "versions": {},
+}
+"""Fields that a result of an earlier version may lack."""
 
 
 @dataclass(frozen=True)
@@ -102,6 +117,35 @@ class Finished:
 
 def write(model_dir: str, result: Result) -> None:
     write_json(layout.result(model_dir), result.document())
+
+
+def read(model_dir: str) -> Result | None:
+    """The result of a job that succeeded here; None while there is none, or none that is JSON.
+
+    Raises:
+        UserError: it is of a newer version, or lacks something.
+    """
+    path = layout.result(model_dir)
+    found = read_json(path)
+    try:
+        return parse(found) if found else None
+    except ValueError as error:
+        raise UserError(
+            f"model_dir: {path}: cannot be read: {error}; use the version of trainer that wrote it, or choose another "
+            "model_dir"
+        ) from None
+
+
+def parse(found: Mapping[str, object]) -> Result:
+    """The content of a result.json, also one of an earlier version.
+
+    Raises:
+        ValueError: it is of a newer version, or lacks something; the reason is one line.
+    """
+    found = {**_NOT_IN_EARLIER, **found}
+    tests = {name.removeprefix(_TEST): value for name, value in found.items() if name.startswith(_TEST)}
+    figures = {"result": found["result"]} if "result" in found else {**found, "test": tests}
+    return typed(_RESULT, {**found, "figures": figures}, VERSION)
 
 
 def finished(model_dir: str) -> Finished | None:

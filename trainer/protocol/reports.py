@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationError
 
 from trainer.job.errors import Exit
+from trainer.model_dir.files import first_mistake
 
 LONGEST_BODY = 1 << 20
 """Bytes of a request or an answer on the control port."""
@@ -178,9 +179,7 @@ def _read(adapter: TypeAdapter[_T], body: bytes) -> _T:
     try:
         return adapter.validate_json(body)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-        place = ".".join(map(str, first["loc"]))
-        raise ValueError(_plain(f"{place}: {first['msg']}" if place else first["msg"])[:200]) from None
+        raise ValueError(_plain(first_mistake(error))[:200]) from None
 
 
 def _may_be_sent(name: str, value: object) -> bool:

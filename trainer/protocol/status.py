@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from dataclasses import asdict, dataclass, fields
+from typing import Literal
 
+from pydantic import TypeAdapter
+
+from trainer.model_dir.files import json_object, typed
 from trainer.model_dir.result import JobEvent
 from trainer.protocol.reports import Phase
 
@@ -26,7 +29,7 @@ class TaskRow:
     """Of its child, within the generation."""
     standby: bool = False
     """Whether a spare child has imported TensorFlow."""
-    figures: Mapping[str, Any]
+    figures: Mapping[str, object]
 
 
 @dataclass(kw_only=True)
@@ -42,9 +45,13 @@ class TaskStatus:
     """Of its child, the last one included; 0 before the first."""
     restarts: int
     standby: bool
-    figures: Mapping[str, Any]
+    figures: Mapping[str, object]
     version: int = VERSION
     """Of this format."""
+
+    def document(self) -> dict[str, object]:
+        """As it is sent: figures stand beside the fields, whose names go first."""
+        return _flat(self)
 
 
 @dataclass
@@ -72,14 +79,32 @@ class JobStatus(TaskStatus):
     end: End | None
     """Null while the job runs."""
 
-
-def document(status: TaskStatus) -> dict[str, object]:
-    """As it is sent: figures stand beside the fields, whose names go first."""
-    whole = _flat(asdict(status))
-    if isinstance(status, JobStatus):
-        whole["tasks"] = {name: _flat(row) for name, row in whole["tasks"].items()}
-    return whole
+    def document(self) -> dict[str, object]:
+        return {**_flat(self), "tasks": {name: _flat(row) for name, row in self.tasks.items()}}
 
 
-def _flat(row: dict[str, Any]) -> dict[str, Any]:
-    return {**row.pop("figures"), **row}
+_JOB_STATUS = TypeAdapter(JobStatus)
+
+
+def read(body: str | bytes) -> JobStatus:
+    """A chief's answer to GET /status, also one of an earlier version.
+
+    Raises:
+        ValueError: it is none, or that of a newer version; the reason is one line.
+    """
+    found = _nested(json_object(body), JobStatus)
+    if isinstance(rows := found.get("tasks"), dict):
+        found["tasks"] = {name: _nested(row, TaskRow) if isinstance(row, dict) else row for name, row in rows.items()}
+    return typed(_JOB_STATUS, found, VERSION)
+
+
+def _flat(row: TaskStatus | TaskRow) -> dict[str, object]:
+    own = asdict(row)
+    return {**own.pop("figures"), **own}
+
+
+def _nested(found: dict[str, object], kind: type[TaskStatus | TaskRow]) -> dict[str, object]:
+    """What stands beside the fields becomes the figures."""
+    names = {field.name for field in fields(kind)} - {"figures"}
+    own = {name: value for name, value in found.items() if name in names}
+    return {**own, "figures": {name: value for name, value in found.items() if name not in names}}

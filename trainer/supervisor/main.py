@@ -52,7 +52,6 @@ async def _run(agent: Agent) -> Exit:
         # Its import takes longest: it goes first, and what else is imported meanwhile costs no time.
         agent.spare = await agent.start_child()
     from trainer.protocol.reports import Identity
-    from trainer.protocol.status import document
     from trainer.supervisor import peers, server
     from trainer.supervisor.chief import Chief
     from trainer.supervisor.follower import follow
@@ -67,7 +66,7 @@ async def _run(agent: Agent) -> Exit:
     identity = Identity(spec.name, task.name, agent.incarnation)
 
     def status() -> dict[str, object]:
-        return document(chief.status() if chief else agent.status())
+        return (chief.status() if chief else agent.status()).document()
 
     if chief is None:
         runner = await server.serve(port, interface, identity, status, None)

@@ -30,10 +30,10 @@ def repeat_failure(log: Path) -> Exit | None:
     code = next((each for each in Exit if each is not Exit.OK and each == found.get("code")), None)
     when, left = found.get("time"), found.get("left")
     recent = isinstance(when, float) and 0 <= host.uptime() - when <= RECENT_SECONDS
-    if code is None or not recent or not isinstance(left, int) or left <= 0:
+    if code is None or not isinstance(when, float) or not recent or not isinstance(left, int) or left <= 0:
         path.unlink(missing_ok=True)
         return None
-    _write(path, "r+", {**found, "left": left - 1})
+    _write(path, "r+", {"code": int(code), "time": when, "left": left - 1})
     return code
 
 

@@ -15,6 +15,7 @@ def job_status(
 ) -> JobStatus:
     """The chief's own view, with what it knows of all tasks."""
     figures = {name: figure for name, figure in own.figures.items() if name != "workers"}
+    workers = own.figures.get("workers")
     common = {field.name: getattr(own, field.name) for field in fields(TaskStatus)}
     return JobStatus(
         **{**common, "phase": rendezvous.phase, "generation": rendezvous.generation, "figures": figures},
@@ -22,7 +23,7 @@ def job_status(
         waiting_for=rendezvous.waiting_for(now) or None if rendezvous.phase == "forming" else None,
         seconds=seconds,
         events=rendezvous.events,
-        tasks=task_rows(rendezvous, now, own.figures.get("workers") or {}),
+        tasks=task_rows(rendezvous, now, workers if isinstance(workers, dict) else {}),
         end=End(int(rendezvous.code), rendezvous.message) if rendezvous.over else None,
     )
 

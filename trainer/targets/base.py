@@ -6,12 +6,14 @@ import importlib
 import importlib.util
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from trainer.job.errors import UserError
 
 if TYPE_CHECKING:
     from trainer.job.spec import JobSpec
+    from trainer.model_dir.result import Result
+    from trainer.protocol.status import JobStatus
 
 
 class Job(NamedTuple):
@@ -48,8 +50,8 @@ class Listed:
 
 
 @dataclass(frozen=True)
-class TaskStatus:
-    """The state of one task."""
+class ContainerState:
+    """One task, as its target sees it."""
 
     state: str
     code: int = 0
@@ -61,7 +63,7 @@ class TaskStatus:
 
 
 @dataclass(frozen=True)
-class JobStatus:
+class JobOverview:
     """What is known of a job; None where the target cannot know."""
 
     name: str
@@ -71,9 +73,11 @@ class JobStatus:
     """The job's exit code, once it is over."""
     said: str | None = None
     """The last line of a chief that has ended."""
-    tasks: Mapping[str, TaskStatus] = field(default_factory=dict)
-    job: Mapping[str, Any] = field(default_factory=dict)
-    """The chief's /status while it runs, afterwards result.json where the target can read it; may be empty."""
+    tasks: Mapping[str, ContainerState] = field(default_factory=dict)
+    job: JobStatus | Result | None = None
+    """The chief's /status while it runs, afterwards result.json where the target can read it."""
+    unreadable: str | None = None
+    """Why `job` is None although there was an answer."""
 
 
 class LogLine(NamedTuple):
@@ -110,7 +114,7 @@ class Target(Protocol):
     def jobs(self) -> Sequence[Listed]:
         """All jobs, the oldest first."""
 
-    def status(self, job: Job) -> JobStatus:
+    def status(self, job: Job) -> JobOverview:
         """The current status of a job."""
 
     def logs(self, job: Job, task: str | None = None, follow: bool = False) -> Iterator[LogLine]:

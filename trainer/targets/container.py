@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import jinja2
 
 from trainer.job import workload_file
 from trainer.job.spec import JobSpec
+from trainer.model_dir.files import json_object
+from trainer.protocol import status
+from trainer.protocol.status import JobStatus
 
 WORKSPACE = "/workspace"
 """The working directory in our images; model_dir is `runs/<name>` below it."""
@@ -16,6 +18,17 @@ STOP_SECONDS = 4
 """On top of deadlines.stop, before a task is killed."""
 ASK_STATUS = ("python3", "-m", "trainer.runtime.ask", "status")
 """Prints a task's /status, in its container. By its first name, which images of 0.1 have too."""
+
+
+def read_status(answer: str | bytes) -> tuple[JobStatus | None, str | None]:
+    """The chief's /status as ASK_STATUS printed it, or why it cannot be read; neither while the chief does not answer,
+    at its start and end. Its image may have another version of trainer."""
+    if not json_object(answer):
+        return None, None
+    try:
+        return status.read(answer), None
+    except ValueError as error:
+        return None, f"the chief's /status cannot be read: {error}; use the version of trainer in its image"
 
 
 def templates() -> jinja2.Environment:
@@ -43,5 +56,5 @@ def modules_of(spec: JobSpec) -> dict[str, Path]:
 
 def job_of(spec: JobSpec) -> str:
     """TRAINER_JOB in our images: the spec's files are in the working directory, and model_dir is the default."""
-    changed: dict[str, Any] = {key: Path(path).name for key, path in files_of(spec).items()}
+    changed = {key: Path(path).name for key, path in files_of(spec).items()}
     return spec.model_copy(update={"model_dir": None, **changed}).model_dump_json(exclude_defaults=True)

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 import shlex
 import shutil
 import sys
 import textwrap
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
+from trainer.job.errors import UserError
 from trainer.job.messages import digits
-from trainer.model_dir import layout
-from trainer.targets.text import aligned, json_object
+from trainer.model_dir import layout, result
+from trainer.model_dir.result import Computed, Result, Training
+from trainer.targets.text import aligned
 
 FIGURES_SHOWN = 10
 """Of the test split, in a summary; result.json has all."""
@@ -20,7 +21,12 @@ FIGURES_SHOWN = 10
 
 def summary(model_dir: str) -> str:
     """The end of a job that succeeded: main figures, and where to find the rest."""
-    rows = [*figures(read_result(model_dir)), ("result", str(layout.result(model_dir)))]
+    try:
+        found = read_result(model_dir)
+        rows = figures(found) if found else []
+    except UserError as error:
+        rows = [("warning", str(error))]
+    rows.append(("result", str(layout.result(model_dir))))
     if (model := layout.exported_model(model_dir)).exists():
         rows.append(("model", str(model)))
     if (curves := layout.tensorboard(model_dir)).exists() and (tensorboard := program("tensorboard")):
@@ -28,32 +34,30 @@ def summary(model_dir: str) -> str:
     return "\n".join(["", *aligned(rows)])
 
 
-def read_result(model_dir: str) -> dict[str, Any]:
-    """The object in result.json; empty if there is none that can be read."""
-    try:
-        return json_object(layout.result(model_dir).read_bytes())
-    except OSError:
-        return {}
+def read_result(model_dir: str) -> Result | None:
+    """The result of a job; None while there is none.
+
+    Raises:
+        UserError: there is a result.json that cannot be read.
+    """
+    return result.read(model_dir)
 
 
-def figures(result: Mapping[str, Any]) -> list[tuple[str, str]]:
+def figures(found: Result) -> list[tuple[str, str]]:
     """The main figures of a result, with their names; nothing for one that it does not have."""
-    tests = [name for name in result if name.startswith("test_")][:FIGURES_SHOWN]
-    names = (
-        "status",
-        "steps",
-        "skipped_batches",
-        *tests,
-        "examples_per_second",
-        "seconds_to_first_step",
-        "generations",
-    )
-    computed = result.get("result")  # of a graph job
-    own = computed if isinstance(computed, dict) else {}
-    shown = {name: result[name] for name in names if result.get(name) is not None}
-    shown |= {name: value for name, value in own.items() if isinstance(value, (bool, int, float, str))}
-    warnings = [("warning", str(text)) for text in result.get("warnings") or ()]
-    return [*((name, figure(value)) for name, value in shown.items()), *warnings]
+    shown: dict[str, object] = {"status": found.status}
+    if isinstance(found.figures, Training):
+        tests = itertools.islice(found.figures.test.items(), FIGURES_SHOWN)
+        shown |= {"steps": found.figures.steps, "skipped_batches": found.figures.skipped_batches}
+        shown |= {f"test_{name}": value for name, value in tests}
+        shown["examples_per_second"] = found.figures.examples_per_second
+        shown["seconds_to_first_step"] = found.figures.seconds_to_first_step
+    shown["generations"] = found.generations
+    if isinstance(found.figures, Computed):
+        own = found.figures.result
+        shown |= {name: value for name, value in own.items() if isinstance(value, (bool, int, float, str))}
+    warnings = [("warning", text) for text in found.warnings]
+    return [*((name, figure(value)) for name, value in shown.items() if value is not None), *warnings]
 
 
 def program(name: str) -> str | None:

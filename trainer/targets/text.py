@@ -1,11 +1,9 @@
-"""Plain text: tables, commands, and JSON that something else has written."""
+"""Plain text: tables and commands."""
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Sequence
-from typing import Any
 
 
 def aligned(rows: Sequence[tuple[str, ...]]) -> list[str]:
@@ -19,12 +17,3 @@ def command_line(words: Sequence[str], overrides: Sequence[str]) -> str:
     of YAML."""
     whole = [*words, *(word for each in overrides for word in ("--set", each))]
     return " ".join(shlex.join(whole).splitlines())
-
-
-def json_object(text: str | bytes) -> dict[str, Any]:
-    """The object that a text holds as JSON; empty if it holds none."""
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
-        return {}
-    return value if isinstance(value, dict) else {}

@@ -8,12 +8,19 @@ from typing import Any
 
 from trainer.job.errors import Exit, TrainerError
 from trainer.job.spec import JobSpec
-from trainer.targets.base import Deleted, Job, JobStatus, Listed, LogLine, Submitted, Target, TaskStatus
+from trainer.protocol.status import JobStatus, TaskRow
+from trainer.targets.base import ContainerState, Deleted, Job, JobOverview, Listed, LogLine, Submitted, Target
 
 ASKED: list[Any] = []
 """(method, arguments...) of each call, in their order."""
 PHASES: list[str] = []
 """Those of the next answers to `status`; then the job is done."""
+STATUS = JobStatus(
+    job="j", task="chief:0", strategy="multi_worker_mirrored", phase="running", generation=1, restarts=0, standby=False,
+    figures={"step": 5}, last_checkpoint=None, waiting_for=None, seconds=3.5, events=[],
+    tasks={"worker:0": TaskRow(state="running", restarts=1, figures={"step": 4})}, end=None,
+)  # fmt: skip
+"""The chief's, at any time."""
 
 
 @dataclass(frozen=True)
@@ -36,12 +43,12 @@ class Fake:
     def jobs(self) -> Sequence[Listed]:
         return [Listed("j", "active", "2026-01-02T03:04:05Z")]
 
-    def status(self, job: Job) -> JobStatus:
+    def status(self, job: Job) -> JobOverview:
         ASKED.append(("status", job))
         phase = PHASES.pop(0) if PHASES else "done"
-        tasks = {"chief:0": TaskStatus("running", restarts=2), "worker:0": TaskStatus("pending", why="no node")}
+        tasks = {"chief:0": ContainerState("running", restarts=2), "worker:0": ContainerState("pending", why="no node")}
         code = int(Exit.DIVERGED) if phase == "failed" else 0
-        return JobStatus(job.name, phase, code, said="done: steps=5", tasks=tasks, job={"step": 5})
+        return JobOverview(job.name, phase, code, said="done: steps=5", tasks=tasks, job=STATUS)
 
     def logs(self, job: Job, task: str | None = None, follow: bool = False) -> Iterator[LogLine]:
         ASKED.append(("logs", job, task, follow))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,9 @@ from trainer.cli import jobs
 from trainer.cli import main as cli
 from trainer.job.errors import Exit
 from trainer.job.load import load_file
+from trainer.protocol.status import TaskRow
 from trainer.targets import base
-from trainer.targets.base import Job, JobStatus, Submitted, TaskStatus
+from trainer.targets.base import ContainerState, Job, JobOverview, Submitted
 
 ROOT = Path(__file__).parents[3]
 SPEC = """
@@ -70,9 +72,9 @@ def test_every_command_reaches_a_target_that_only_the_registry_knows(
         "step   5",
         "said   done: steps=5",
         "",
-        "task      state    restarts  why",
-        "chief:0   running  2",
-        "worker:0  pending            no node",
+        "task      state    step  restarts  why",
+        "chief:0   running        2",
+        "worker:0  pending  4     1         no node",
     ]
     assert trainer("logs", spec, *on, *SETS, "--task", "chief:0") == [("logs", named, "chief:0", False)]
     assert capsys.readouterr().out == "chief:0     | step 1\nevaluator:0 | scored | 1\n"
@@ -126,7 +128,7 @@ def test_json_leaves_out_what_the_target_does_not_know(capsys: pytest.CaptureFix
             "chief:0": {"state": "running", "code": 0, "restarts": 2},
             "worker:0": {"state": "pending", "code": 0, "restarts": 0, "why": "no node"},
         },
-        "job": {"step": 5},
+        "job": json.loads(json.dumps(fake.STATUS.document())),
     }
 
 
@@ -187,7 +189,6 @@ def test_a_target_whose_package_is_missing_is_one_line(
 
 
 def test_a_task_that_was_started_again_by_target_and_supervisor_shows_both() -> None:
-    found = JobStatus(
-        "j", "running", tasks={"ps:0": TaskStatus("running", 0, "n1", 1)}, job={"tasks": {"ps:0": {"restarts": 2}}}
-    )
+    known = replace(fake.STATUS, tasks={"ps:0": TaskRow(state="running", restarts=2, figures={})})
+    found = JobOverview("j", "running", tasks={"ps:0": ContainerState("running", 0, "n1", 1)}, job=known)
     assert jobs.describe(found).splitlines()[-2:] == ["task  state    node  restarts", "ps:0  running  n1    3"]

@@ -21,6 +21,8 @@ from trainer.job.errors import Exit, TrainerError
 from trainer.job.load import load_file
 from trainer.job.schema import schema
 from trainer.job.tf_config import tasks_of
+from trainer.model_dir import result
+from trainer.model_dir.result import Result, Training
 from trainer.targets.local import run as local
 
 ROOT = Path(__file__).parents[3]
@@ -303,9 +305,15 @@ def test_set_changes_every_spec_that_render_is_given(
     assert rest.startswith("# ")
 
 
+def write_result(model_dir: str) -> None:
+    """Of a job of 617 steps."""
+    Path(model_dir).mkdir(parents=True)
+    training = Training(617, {}, None, None, {}, None, None)
+    result.write(model_dir, Result("j", "one_device", training, 3.5, 1, [], {}, [], {}, {}, {}))
+
+
 def test_result_is_that_of_the_model_dir_that_set_names(spec: str, capsys: pytest.CaptureFixture[str]) -> None:
-    Path("elsewhere").mkdir()
-    Path("elsewhere/result.json").write_text('{"status": "succeeded", "steps": 617}')
+    write_result("elsewhere")
     assert cli.main(["result", spec, "--set", "model_dir=elsewhere"]) == Exit.OK
     out = capsys.readouterr().out
     assert "elsewhere/result.json" in out
@@ -313,10 +321,9 @@ def test_result_is_that_of_the_model_dir_that_set_names(spec: str, capsys: pytes
 
 
 def test_result_of_a_model_dir(spec: str, capsys: pytest.CaptureFixture[str]) -> None:
-    Path("runs/other").mkdir(parents=True)
-    Path("runs/other/result.json").write_text('{"status": "succeeded", "steps": 617}')
+    write_result("runs/other")
     assert cli.main(["result", "runs/other/"]) == Exit.OK
-    assert "\nsteps   617\n" in capsys.readouterr().out
+    assert "\nsteps        617\n" in capsys.readouterr().out
     assert cli.main(["result", "runs/other", "--set", "train.steps=1"]) == Exit.USER
     assert capsys.readouterr().err.startswith("trainer: --set: 'runs/other' is a folder, and --set changes the values")
 

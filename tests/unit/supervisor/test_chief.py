@@ -19,7 +19,7 @@ from trainer.model_dir import checkpoint, layout
 from trainer.model_dir import state as job_state
 from trainer.model_dir.files import write_json
 from trainer.protocol.reports import Reply, Report
-from trainer.protocol.status import End, document
+from trainer.protocol.status import End
 from trainer.supervisor import earlier_run, peers
 from trainer.supervisor.agent import Agent
 from trainer.supervisor.chief import Chief
@@ -176,7 +176,7 @@ def test_no_failure_of_the_chiefs_own_child_is_a_success(chief: Chief) -> None:
 def test_figures_of_a_user_do_not_hide_ours(chief: Chief) -> None:
     status = {"state": "done", "generation": 9, "phase": "done", "loss": 0.5}
     asyncio.run(chief.answer(replace(report_of(chief, "worker:1"), status=status), 0))
-    row = json.loads(json.dumps(document(chief.status())))["tasks"]["worker:1"]
+    row = json.loads(json.dumps(chief.status().document()))["tasks"]["worker:1"]
     assert (row["state"], row["generation"], row["loss"]) == ("waiting", 0, 0.5)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -9,7 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from trainer.targets.container import ASK_STATUS
+from tests.unit.cli.fake import STATUS
+from trainer.cli.jobs import describe
+from trainer.targets.base import ContainerState, JobOverview
+from trainer.targets.container import ASK_STATUS, read_status
 
 ROOT = Path(__file__).parents[3]
 
@@ -35,3 +39,23 @@ def test_a_chief_of_version_0_1_can_be_asked(image_of_0_1: Path) -> None:
 
 def test_this_version_has_the_same_command(tmp_path: Path) -> None:
     assert ask(ROOT).stderr.endswith("KeyError: 'type'\n"), "it looked for its task in TF_CONFIG"
+
+
+def test_an_answer_is_the_chiefs_status() -> None:
+    assert read_status(json.dumps(STATUS.document()).encode()) == (STATUS, None)
+
+
+@pytest.mark.parametrize("answer", ["", "\n", "[]", b"\xff", "port 3222: Connection refused"])
+def test_a_chief_that_does_not_answer_is_no_error(answer: str | bytes) -> None:
+    assert read_status(answer) == (None, None)
+
+
+def test_an_answer_of_a_newer_version_is_one_line_of_the_status() -> None:
+    status, why = read_status(json.dumps({**STATUS.document(), "version": 2}))
+    told = (
+        "the chief's /status cannot be read: version: 2: this trainer reads versions up to 1; use the version of "
+        "trainer in its image"
+    )
+    assert (status, why) == (None, told)
+    found = JobOverview("j", "running", tasks={"worker:0": ContainerState("running")}, unreadable=why)
+    assert describe(found).splitlines()[:2] == ["phase       running", f"unreadable  {told}"]

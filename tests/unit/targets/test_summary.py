@@ -7,12 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from trainer.model_dir.result import Result, Training
 from trainer.targets import summary
 
 
 def test_a_summary_has_the_test_figures_whatever_they_are() -> None:
-    tests = {f"test_{i}": i / 100 for i in range(100)}
-    shown = summary.figures({"status": "succeeded", "steps": 5, "test_loss": 0.25, **tests, "generations": 1})
+    tests = {str(i): i / 100 for i in range(100)}
+    training = Training(5, {"loss": 0.25, **tests}, None, None, {}, None, None)
+    shown = summary.figures(Result("j", "one_device", training, 3.5, 1, [], {}, [], {}, {}, {}))
     assert shown[:4] == [("status", "succeeded"), ("steps", "5"), ("test_loss", "0.25"), ("test_0", "0")]
     assert shown[-1] == ("generations", "1")
     assert len(shown) == 3 + summary.FIGURES_SHOWN
@@ -45,6 +47,10 @@ def test_a_summary_without_a_result(tmp_path: Path, monkeypatch: pytest.MonkeyPa
             Path("run").mkdir(exist_ok=True)
             Path("run/result.json").write_text(content)
         assert [line.split() for line in summary.summary("run").split("\n")] == [[], ["result", "run/result.json"]]
+    Path("run/result.json").write_text('{"version": 2}')
+    first, warning, last = summary.summary("run").split("\n")
+    assert (first, last.split()) == ("", ["result", "run/result.json"])
+    assert warning.startswith("warning  model_dir: run/result.json: cannot be read: version: 2: ")
 
 
 def test_a_summary_names_what_is_there_and_what_is_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,21 +14,23 @@ import subprocess
 import tarfile
 from collections.abc import Generator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any
 
 import docker
 from docker.errors import APIError, DockerException, ImageNotFound, NotFound
+from docker.models.containers import Container
 
 from trainer.job.errors import Exit, TrainerError
 from trainer.job.names import host_name
 from trainer.job.spec import OUR_IMAGES, JobSpec
 from trainer.job.tf_config import tasks_of
-from trainer.model_dir import layout
+from trainer.model_dir import layout, result
+from trainer.model_dir.files import json_object
+from trainer.model_dir.result import Result
+from trainer.protocol.status import JobStatus
 from trainer.targets import outside
-from trainer.targets.base import Deleted, JobStatus, LogLine, Submitted, TaskStatus
+from trainer.targets.base import ContainerState, Deleted, JobOverview, LogLine, Submitted
 from trainer.targets.compose import render as compose
-from trainer.targets.container import ASK_STATUS, WORKSPACE
-from trainer.targets.text import json_object
+from trainer.targets.container import ASK_STATUS, WORKSPACE, read_status
 
 OLDEST_ENGINE = (24, 0)
 """The oldest that the tests have run on; it has everything that the compose file uses."""
@@ -58,25 +60,28 @@ def submit(spec: JobSpec, command: str) -> Submitted:
     return Submitted(spec.name)
 
 
-def status(spec: JobSpec) -> JobStatus:
+def status(spec: JobSpec) -> JobOverview:
     """What is known of a job: the chief's own view while it runs, then its result.
 
     Raises:
         TrainerError: Exit.TARGET, if there is no engine or no such job.
     """
     containers = _containers(_connect(), spec)
-    tasks: dict[str, TaskStatus] = {}
-    job: dict[str, Any] = {}
-    chief = TaskStatus("missing")
+    tasks: dict[str, ContainerState] = {}
+    job: JobStatus | Result | None = None
+    unreadable = None
+    chief = ContainerState("missing")
     for task in tasks_of(spec):
         container = containers.get(host_name(spec.name, task.type, task.index))
         tasks[task.name] = row = _row(container)
         if task.is_chief and container:
-            chief, job = row, _ask(container) if row.state == "running" else _result(container, spec)
+            chief = row
+            job, unreadable = _ask(container) if row.state == "running" else _result(container, spec)
     if chief.state == "exited":
         phase = "done" if chief.code == Exit.OK else "failed"
-        return JobStatus(spec.name, phase, chief.code, tasks=tasks, job=job)
-    return JobStatus(spec.name, job.get("phase", chief.state), tasks=tasks, job=job)
+        return JobOverview(spec.name, phase, chief.code, tasks=tasks, job=job, unreadable=unreadable)
+    phase = job.phase if isinstance(job, JobStatus) else chief.state
+    return JobOverview(spec.name, phase, tasks=tasks, job=job, unreadable=unreadable)
 
 
 def logs(spec: JobSpec, follow: bool) -> Generator[LogLine]:
@@ -117,11 +122,11 @@ def delete(spec: JobSpec, volumes: bool) -> Deleted:
     return Deleted(spec.name, volume_stays=bool(left))
 
 
-def _row(container: Any) -> TaskStatus:
+def _row(container: Container | None) -> ContainerState:
     if container is None:
-        return TaskStatus("missing")
+        return ContainerState("missing")
     state = container.attrs["State"]
-    return TaskStatus(state["Status"], state["ExitCode"], restarts=container.attrs["RestartCount"])
+    return ContainerState(state["Status"], state["ExitCode"], restarts=container.attrs["RestartCount"])
 
 
 def _stop_with_the_job(following: subprocess.Popen[str], client: docker.DockerClient, spec: JobSpec) -> bool:
@@ -228,31 +233,35 @@ def _command(spec: JobSpec, words: Sequence[str]) -> list[str]:
     return ["docker", "compose", "--project-name", spec.name, *words]
 
 
-def _containers(client: docker.DockerClient, spec: JobSpec) -> dict[str, Any]:
+def _containers(client: docker.DockerClient, spec: JobSpec) -> dict[str, Container]:
     found = client.containers.list(all=True, filters={"label": f"{_PROJECT}={spec.name}"})
     if not found:
         raise _problem(f"{spec.name}: no such job on this Docker Engine; `trainer submit --target compose` starts it")
     return {container.labels[_SERVICE]: container for container in found}
 
 
-def _ask(chief: Any) -> dict[str, Any]:
-    """The chief's /status; empty while it does not answer yet, or no longer."""
+def _ask(chief: Container) -> tuple[JobStatus | None, str | None]:
     try:
         code, output = chief.exec_run([*ASK_STATUS])
     except APIError:
-        return {}
-    return json_object(output) if code == 0 else {}
+        return None, None
+    return read_status(output) if code == 0 and isinstance(output, bytes) else (None, None)
 
 
-def _result(chief: Any, spec: JobSpec) -> dict[str, Any]:
-    """result.json, out of the volume of a container that has ended; empty if there is none that can be read."""
+def _result(chief: Container, spec: JobSpec) -> tuple[Result | None, str | None]:
+    """result.json, out of the volume of a container that has ended, or why it cannot be read; neither where it is
+    not."""
     try:
         chunks, _ = chief.get_archive(f"{WORKSPACE}/runs/{spec.name}/{layout.RESULT}")
     except NotFound:
-        return {}
+        return None, None
     with tarfile.open(fileobj=io.BytesIO(b"".join(chunks))) as archive:
         file = archive.extractfile(layout.RESULT)
-        return json_object(file.read()) if file else {}
+        found = json_object(file.read()) if file else {}
+    try:
+        return (result.parse(found) if found else None), None
+    except ValueError as error:
+        return None, f"{layout.RESULT} cannot be read: {error}; use the version of trainer in its image"
 
 
 def _problem(text: str) -> TrainerError:

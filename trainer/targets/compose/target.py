@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from trainer.job.errors import UserError
 from trainer.job.spec import JobSpec
-from trainer.targets.base import Deleted, Job, JobStatus, Listed, LogLine, Submitted
+from trainer.targets.base import Deleted, Job, JobOverview, Listed, LogLine, Submitted
 from trainer.targets.compose import render
 
 
@@ -27,7 +27,7 @@ class Compose:
     def jobs(self) -> Sequence[Listed]:
         raise UserError("JOB: is missing: the path of a job spec")
 
-    def status(self, job: Job) -> JobStatus:
+    def status(self, job: Job) -> JobOverview:
         from trainer.targets.compose import engine
 
         return engine.status(_spec(job))

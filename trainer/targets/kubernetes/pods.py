@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from trainer.job.names import task_name
-from trainer.targets.base import TaskStatus
+from trainer.targets.base import ContainerState
 from trainer.targets.kubernetes.render import COMPONENT
 
 _INDEX = "batch.kubernetes.io/job-completion-index"
@@ -24,7 +24,7 @@ def tasks(
     pods: Iterable[Mapping[str, Any]],
     claims: Iterable[Mapping[str, Any]],
     warnings: Iterable[Mapping[str, Any]],
-) -> dict[str, TaskStatus]:
+) -> dict[str, ContainerState]:
     """The status of each task, by its name. Its restarts are those by new pods.
 
     Args:
@@ -41,7 +41,7 @@ def tasks(
             if mine := found.get(name):
                 rows[name] = _row(mine, said, claims)
             else:
-                rows[name] = TaskStatus("missing", node="", why=_no_pod(job, said))
+                rows[name] = ContainerState("missing", node="", why=_no_pod(job, said))
     return rows
 
 
@@ -60,7 +60,9 @@ def _age(pod: Mapping[str, Any]) -> str:
     return str(pod["metadata"]["creationTimestamp"])
 
 
-def _row(mine: Sequence[Mapping[str, Any]], said: Mapping[str, str], claims: Iterable[Mapping[str, Any]]) -> TaskStatus:
+def _row(
+    mine: Sequence[Mapping[str, Any]], said: Mapping[str, str], claims: Iterable[Mapping[str, Any]]
+) -> ContainerState:
     pod = mine[-1]
     states = [each.get("state", {}) for each in pod["status"].get("containerStatuses", [])]
     state = states[0] if states else {}
@@ -72,7 +74,7 @@ def _row(mine: Sequence[Mapping[str, Any]], said: Mapping[str, str], claims: Ite
     phase = str(pod["status"].get("phase", "Pending"))
     if pod["metadata"].get("deletionTimestamp"):
         phase = "Stopping"
-    return TaskStatus(
+    return ContainerState(
         state=phase.lower(),
         code=terminated["exitCode"] if terminated else 0,
         node=pod["spec"].get("nodeName", ""),

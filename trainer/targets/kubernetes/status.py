@@ -6,16 +6,16 @@ from collections.abc import Mapping
 from typing import Any
 
 from trainer.job.errors import Exit
-from trainer.targets.base import JobStatus, Listed
-from trainer.targets.container import ASK_STATUS
+from trainer.protocol.status import JobStatus
+from trainer.targets.base import JobOverview, Listed
+from trainer.targets.container import ASK_STATUS, read_status
 from trainer.targets.kubernetes import pods
 from trainer.targets.kubernetes.api_server import ApiServer, connect
 from trainer.targets.kubernetes.lookup import MANAGED, no_such_job, of, tasks_of
 from trainer.targets.kubernetes.render import COMPONENT, INSTANCE
-from trainer.targets.text import json_object
 
 
-async def status(name: str, namespace: str | None) -> JobStatus:
+async def status(name: str, namespace: str | None) -> JobOverview:
     """What is known of a job: its pods, and the chief's own view while it runs.
 
     Raises:
@@ -40,7 +40,7 @@ async def jobs(namespace: str | None) -> list[Listed]:
     return sorted(rows, key=lambda row: row.submitted)
 
 
-async def _status(server: ApiServer, name: str) -> JobStatus:
+async def _status(server: ApiServer, name: str) -> JobOverview:
     parts = await server.items("Job", labelSelector=of(name))
     chief_job = next((job for job in parts if job["metadata"]["name"] == f"{name}-chief"), None)
     if chief_job is None:
@@ -49,34 +49,29 @@ async def _status(server: ApiServer, name: str) -> JobStatus:
     claims = await server.items("PersistentVolumeClaim", labelSelector=of(name))
     rows = pods.tasks(parts, found, claims, await server.items("Event", fieldSelector="type=Warning"))
     over, chief, said = pods.ended(chief_job), pods.newest(found, "chief:0"), ""
-    asked: dict[str, Any] = {}
+    job, unreadable = None, None
     if over and chief:
         async for line in server.log(chief["metadata"]["name"], tailLines="1"):
             said = line.partition(" ")[2]
     elif chief and rows["chief:0"].state == "running":
-        asked = await _ask(server, chief)
-    return JobStatus(
+        job, unreadable = read_status(await server.execute(chief["metadata"]["name"], *ASK_STATUS))
+    return JobOverview(
         name=name,
         namespace=server.namespace,
-        phase=over or _phase(chief_job, rows["chief:0"].state, asked),
+        phase=over or _phase(chief_job, rows["chief:0"].state, job),
         # A Job that Kubernetes gave up may have no pod with an exit code.
         code=0 if over != "failed" else rows["chief:0"].code or int(Exit.TARGET),
         said=said,
         tasks=rows,
-        job=asked,
+        job=job,
+        unreadable=unreadable,
     )
 
 
-def _phase(chief_job: Mapping[str, Any], state: str, asked: Mapping[str, Any]) -> str:
+def _phase(chief_job: Mapping[str, Any], state: str, job: JobStatus | None) -> str:
     """The phase of a job that is not over. A chief that has ended may get a new pod until its Job ends."""
     if chief_job["spec"].get("suspend"):
         return "suspended"
-    if state in ("succeeded", "failed") or asked.get("phase") in ("done", "failed"):
+    if state in ("succeeded", "failed") or (job and job.phase in ("done", "failed")):
         return "ending"
-    return str(asked.get("phase") or state)
-
-
-async def _ask(server: ApiServer, chief: Mapping[str, Any]) -> dict[str, Any]:
-    """The chief's /status; empty while it does not answer yet, or no longer."""
-    text = await server.execute(chief["metadata"]["name"], *ASK_STATUS)
-    return json_object(text)
+    return job.phase if job else state

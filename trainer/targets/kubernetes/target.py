@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from trainer.job.spec import JobSpec
-from trainer.targets.base import Deleted, Job, JobStatus, Listed, LogLine, Submitted
+from trainer.targets.base import Deleted, Job, JobOverview, Listed, LogLine, Submitted
 from trainer.targets.kubernetes import render
 
 T = TypeVar("T")
@@ -37,7 +37,7 @@ class Kubernetes:
 
         return asyncio.run(status.jobs(self.namespace))
 
-    def status(self, job: Job) -> JobStatus:
+    def status(self, job: Job) -> JobOverview:
         from trainer.targets.kubernetes import status
 
         return asyncio.run(status.status(job.name, self.namespace))

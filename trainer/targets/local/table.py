@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from rich import box
 from rich.console import Group
@@ -13,6 +12,8 @@ from rich.table import Table
 from rich.text import Text
 
 from trainer.job.spec import JobSpec
+from trainer.model_dir.result import JobEvent
+from trainer.protocol.status import JobStatus, TaskRow
 
 EVENTS_SHOWN = 3
 LARGEST = 1e300
@@ -32,47 +33,49 @@ def seconds_left(steps: Sequence[tuple[float, int]], total: object) -> float | N
 def render(
     spec: JobSpec,
     names: Sequence[str],
-    status: Mapping[str, Any],
+    status: JobStatus | None,
     elapsed: float,
     left: float | None = None,
     restarts: Mapping[str, int] | None = None,
+    silent: bool = False,
 ) -> Group:
-    """Draws a job, from whatever the chief's /status holds.
+    """Draws a job.
 
     Args:
         names: of all tasks, in the order of the table.
+        status: the chief's last; None before the first.
         elapsed: seconds since the job was started.
         left: seconds to the end, if known.
         restarts: of supervisors; the status has those of their children.
+        silent: whether the chief no longer answers.
     """
-    phase = str(status.get("phase") or "starting")
+    phase = "no word from the chief" if status and silent else status.phase if status else "starting"
     head = Text.assemble(
         (spec.name, "bold"), f"  {spec.strategy}  ", (phase, _PHASE_STYLES.get(phase, "yellow")),
-        f"  generation {_number(status.get('generation'), 'd')}", no_wrap=True, overflow="ellipsis",
+        f"  generation {_number(status and status.generation, 'd')}", no_wrap=True, overflow="ellipsis",
     )  # fmt: skip
-    checkpoint = _number(status.get("last_checkpoint"), "d")
+    checkpoint = _number(status and status.last_checkpoint, "d")
     foot = Text(f"checkpoint {checkpoint}  elapsed {_clock(elapsed)}", no_wrap=True, overflow="ellipsis")
-    parts: list[Text | Table] = [Text(""), head, _progress(status, left), foot]
-    if status.get("waiting_for"):
-        parts.append(Text(f"waiting for {status['waiting_for']}", "yellow", no_wrap=True, overflow="ellipsis"))
-    return Group(*parts, _table(names, status, restarts or {}), *_events(status))
+    parts: list[Text | Table] = [Text(""), head, _progress(status.figures if status else {}, left), foot]
+    if status and status.waiting_for:
+        parts.append(Text(f"waiting for {status.waiting_for}", "yellow", no_wrap=True, overflow="ellipsis"))
+    rows = _table(names, status.tasks if status else {}, restarts or {})
+    return Group(*parts, rows, *_events(status.events if status else []))
 
 
-def _progress(status: Mapping[str, Any], left: float | None) -> Table:
-    step, total = _amount(status.get("step")) or 0, _amount(status.get("steps"))
+def _progress(figures: Mapping[str, object], left: float | None) -> Table:
+    step, total = _amount(figures.get("step")) or 0, _amount(figures.get("steps"))
     grid = Table.grid(padding=(0, 1))
     grid.add_column(no_wrap=True)
     grid.add_column(width=30)
     grid.add_column(no_wrap=True)
     bar = ProgressBar(total=total or 1, completed=step if total else 0, width=30, complete_style="green")
     share = f"{step / total:.0%}  " if total else ""
-    grid.add_row(f"step {_number(status.get('step'), 'd')}/{_number(total, 'd')}", bar, f"{share}ETA {_clock(left)}")
+    grid.add_row(f"step {_number(figures.get('step'), 'd')}/{_number(total, 'd')}", bar, f"{share}ETA {_clock(left)}")
     return grid
 
 
-def _table(names: Sequence[str], status: Mapping[str, Any], restarts: Mapping[str, int]) -> Table:
-    rows = status.get("tasks")
-    rows = rows if isinstance(rows, dict) else {}
+def _table(names: Sequence[str], rows: Mapping[str, TaskRow], restarts: Mapping[str, int]) -> Table:
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="dim")
     for title in ("task", "state"):
         table.add_column(title, no_wrap=True)
@@ -80,28 +83,23 @@ def _table(names: Sequence[str], status: Mapping[str, Any], restarts: Mapping[st
         table.add_column(title, justify="right", no_wrap=True)
     for name in [*names, *(name for name in rows if name not in names)]:
         row = rows.get(name)
-        row = row if isinstance(row, dict) else {}
-        state = str(row.get("state") or "starting")
-        again = restarts.get(name, 0) + int(_amount(row.get("restarts")) or 0)
+        state, figures = (row.state, row.figures) if row else ("starting", {})
+        again = restarts.get(name, 0) + (row.restarts if row else 0)
         table.add_row(
             name, Text(state, _STATE_STYLES.get(state, "")),
-            _number(row.get("step"), "d"), _number(row.get("loss"), "#.4g"), _number(row.get("accuracy"), "#.4g"),
-            _number(row.get("examples_per_second"), ",.0f"), str(again or ""),
+            _number(figures.get("step"), "d"), _number(figures.get("loss"), "#.4g"),
+            _number(figures.get("accuracy"), "#.4g"), _number(figures.get("examples_per_second"), ",.0f"),
+            str(again or ""),
         )  # fmt: skip
     return table
 
 
-def _events(status: Mapping[str, Any]) -> list[Text]:
-    events = status.get("events")
-    events = [event for event in events if isinstance(event, dict)] if isinstance(events, list) else []
+def _events(events: Sequence[JobEvent]) -> list[Text]:
     lines = []
     for event in events[-EVENTS_SHOWN:]:
-        when = _amount(event.get("time"))
-        known = when is not None and 0 <= when < 1e11  # localtime refuses some numbers
-        clock = time.strftime("%H:%M:%S", time.localtime(when)) if known else "-"
-        lines.append(
-            Text.assemble((f"{clock}  ", "dim"), str(event.get("text", "")), no_wrap=True, overflow="ellipsis")
-        )
+        known = 0 <= event.time < 1e11  # localtime refuses some numbers
+        clock = time.strftime("%H:%M:%S", time.localtime(event.time)) if known else "-"
+        lines.append(Text.assemble((f"{clock}  ", "dim"), event.text, no_wrap=True, overflow="ellipsis"))
     return lines
 
 

@@ -12,12 +12,13 @@ import sys
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from trainer.job.spec import JobSpec
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.live import Live
 
 REFRESH_SECONDS = 0.5
 STATUS_SECONDS = 1.0
@@ -100,36 +101,34 @@ def _lines_above(console: Console, on_gone: Callable[[], None]) -> Show:
 
 
 async def _watch(
-    spec: JobSpec, names: Sequence[str], port: int, restarts: Mapping[str, int], begun: float, live: Any
+    spec: JobSpec, names: Sequence[str], port: int, restarts: Mapping[str, int], begun: float, live: Live
 ) -> None:
     """Polls the chief and draws its status."""
     from trainer.targets.local import table
 
-    live.update(table.render(spec, names, {}, 0.0), refresh=True)
+    live.update(table.render(spec, names, None, 0.0), refresh=True)
     import aiohttp
 
-    status: dict[str, Any] = {}
+    from trainer.protocol.status import read
+
+    status, silent = None, False
     steps: deque[tuple[float, int]] = deque()
     generation = None
     async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(STATUS_SECONDS)) as session:
         while True:
             try:
                 async with session.get(f"http://127.0.0.1:{port}/status") as response:
-                    answer = await response.json()
+                    status, silent = read(await response.read()), False
             except (aiohttp.ClientError, asyncio.TimeoutError, ValueError, OSError):
-                answer = None
+                silent = True
             now = time.monotonic()
-            if isinstance(answer, dict):
-                status = answer
-            elif status:
-                status = {**status, "phase": "no word from the chief"}
-            if status.get("generation") != generation:
-                generation = status.get("generation")
+            if status and status.generation != generation:
+                generation = status.generation
                 steps.clear()
-            if isinstance(step := status.get("step"), int):
+            if status and isinstance(step := status.figures.get("step"), int):
                 steps.append((now, step))
             while steps and now - steps[0][0] > RATE_SECONDS:
                 steps.popleft()
-            left = table.seconds_left(steps, status.get("steps"))
-            live.update(table.render(spec, names, status, now - begun, left, restarts), refresh=True)
+            left = table.seconds_left(steps, status.figures.get("steps") if status else None)
+            live.update(table.render(spec, names, status, now - begun, left, restarts, silent), refresh=True)
             await asyncio.sleep(REFRESH_SECONDS)

@@ -34,7 +34,8 @@ def run_exporters(job: TrainingTask, model: Model, figures: dict[str, float], la
     """
     for exporter in job.workload.eval_spec.exporters if job.workload.eval_spec else ():
         folder = Path(job.spec.directory) / "exporters" / exporter.name
-        if _wanted(exporter, figures, read_json(folder / "figures.json") or None, last):
+        best = {key: value for key, value in read_json(folder / "figures.json").items() if isinstance(value, float)}
+        if _wanted(exporter, figures, best or None, last):
 
             def write(temporary: Path, exporter: Exporter = exporter) -> None:
                 exporter.export(model, temporary)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from trainer.targets.base import TaskStatus
+from trainer.targets.base import ContainerState
 from trainer.targets.kubernetes import pods
 from trainer.targets.kubernetes.render import COMPONENT, INSTANCE
 
@@ -39,7 +39,7 @@ def event(kind: str, name: str, reason: str, message: str, time: str = "2026-01-
     }
 
 
-def row(*found: dict[str, Any], claims: Any = (), warnings: Any = ()) -> TaskStatus:
+def row(*found: dict[str, Any], claims: Any = (), warnings: Any = ()) -> ContainerState:
     return pods.tasks([JOB], found, claims, warnings)["worker:0"]
 
 
@@ -77,7 +77,7 @@ def test_the_last_warning_about_a_job_tells_why_it_has_no_pod() -> None:
         event("Job", "j-worker", "FailedCreate", "new", "2026-01-01T00:00:09Z"),
         event("Job", "j-worker", "FailedCreate", "old"),
     ]
-    assert row(warnings=warnings) == TaskStatus("missing", code=0, node="", restarts=0, why="FailedCreate: new")
+    assert row(warnings=warnings) == ContainerState("missing", code=0, node="", restarts=0, why="FailedCreate: new")
 
 
 def test_the_newest_pod_counts_and_the_others_are_restarts() -> None:

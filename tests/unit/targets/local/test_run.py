@@ -20,6 +20,8 @@ from trainer.job.errors import Exit
 from trainer.job.load import build, load_environment
 from trainer.job.spec import JobSpec
 from trainer.job.tf_config import from_environment, tasks_of
+from trainer.model_dir import result
+from trainer.model_dir.result import Result, Training
 from trainer.targets.local import ports, processes
 from trainer.targets.local import run as local
 
@@ -73,12 +75,18 @@ def gone(pid: int) -> bool:
     return False
 
 
+def write_result(*warnings: str) -> None:
+    """As the chief leaves it."""
+    Path("runs/j").mkdir(parents=True)
+    training = Training(1000, {"accuracy": 0.9712}, None, None, {}, None, None)
+    result.write("runs/j", Result("j", "one_device", training, 3.5, 1, [*warnings], {}, [], {}, {}, {}))
+
+
 # Its end. ---------------------------------------------------------------------------------------------
 
 
 def test_a_job_of_tasks_that_succeed(spec: JobSpec, capfd: pytest.CaptureFixture[str]) -> None:
-    Path("runs/j").mkdir(parents=True)
-    Path("runs/j/result.json").write_text('{"status": "succeeded", "steps": 1000, "test_accuracy": 0.9712}')
+    write_result()
     code = local.run(spec, command=stand_in(worker_1='say("hello"); sys.exit(0)'))
     out, err = capfd.readouterr()
     assert code == Exit.OK
@@ -205,8 +213,7 @@ def test_an_evaluator_that_fails_does_not_end_the_job_nor_change_its_code(
     fifo("over")
     first, second = "os.open('over', os.O_WRONLY)", "open('over').read()"
     chief, evaluator = (first, second) if when == "after" else (second, first)
-    Path("runs/j").mkdir(parents=True)
-    Path("runs/j/result.json").write_text('{"status": "succeeded", "warnings": ["evaluator:0: too slow"]}')
+    write_result("evaluator:0: too slow")
     tasks = {"chief_0": chief, "evaluator_0": f"{evaluator}; sys.exit(17)"}
     assert local.run(make(tasks={"evaluator": 1}), command=stand_in(**tasks)) == Exit.OK
     out, _ = capfd.readouterr()

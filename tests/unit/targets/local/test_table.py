@@ -10,6 +10,7 @@ import pytest
 from rich.console import Console
 
 from trainer.job.load import build
+from trainer.protocol.status import read
 from trainer.targets.local import table
 
 SPEC = build({"name": "mnist-ps", "strategy": "parameter_server", "tasks": {"ps": 1, "worker": 2}})
@@ -17,6 +18,12 @@ NAMES = ["chief:0", "worker:0", "worker:1", "ps:0"]
 LONG = "worker:1 lost (killed by SIGKILL; out of memory?), the others go on and on and on and on"
 STATUS: dict[str, Any] = {
     "job": "mnist-ps",
+    "task": "chief:0",
+    "strategy": "parameter_server",
+    "restarts": 0,
+    "standby": True,
+    "seconds": 65.0,
+    "end": None,
     "phase": "running",
     "generation": 2,
     "step": 1200,
@@ -33,10 +40,11 @@ STATUS: dict[str, Any] = {
 }
 
 
-def draw(status: dict[str, Any], width: int = 80, **more: Any) -> list[str]:
+def draw(status: dict[str, Any] | None, width: int = 80, **more: Any) -> list[str]:
     """The lines on a terminal of this width, without colours."""
+    told = status and read(json.dumps(status))
     console = Console(width=width, record=True, force_terminal=True, file=io.StringIO())
-    console.print(table.render(SPEC, NAMES, status, 65.0, **more))
+    console.print(table.render(SPEC, NAMES, told or None, 65.0, **more))
     return [line.rstrip() for line in console.export_text().splitlines()]
 
 
@@ -63,7 +71,7 @@ def test_a_running_job(width: int) -> None:
 
 
 def test_before_the_chief_answers_every_task_is_starting() -> None:
-    lines = draw({})
+    lines = draw(None)
     assert lines[1] == "mnist-ps  parameter_server  starting  generation -"
     assert lines[2].split() == ["step", "-/-", "━" * 30, "ETA", "-"]
     assert lines[3] == "checkpoint -  elapsed 0:01:05"
@@ -72,7 +80,7 @@ def test_before_the_chief_answers_every_task_is_starting() -> None:
 
 def test_what_it_waits_for_is_told_on_one_line() -> None:
     waiting = "worker:1: never came (host name not known)" * 3
-    (line,) = [line for line in draw({"phase": "forming", "waiting_for": waiting}) if "waiting" in line]
+    (line,) = [line for line in draw({**STATUS, "phase": "forming", "waiting_for": waiting}) if "waiting" in line]
     assert line.startswith("waiting for worker:1: never came (host name not known)")
     assert len(line) == 80
     assert line.endswith("…")
@@ -81,25 +89,30 @@ def test_what_it_waits_for_is_told_on_one_line() -> None:
 ODD: list[Any] = [None, "x", -1, True, 1e300, float("nan"), float("inf"), [], {}, [1], {"worker:0": 1}]
 
 
-@pytest.mark.parametrize("key", [*STATUS, "tasks.worker:0", "tasks.worker:0.step", "events.text", "events.time"])
-def test_any_status_can_be_drawn(key: str) -> None:
+@pytest.mark.parametrize("name", ["step", "steps", "loss", "accuracy", "examples_per_second"])
+def test_any_figure_can_be_drawn(name: str) -> None:
     for odd in ODD:
-        status = json.loads(json.dumps(STATUS))
-        top, _, rest = key.partition(".")
-        if not rest:
-            status[top] = odd
-        elif top == "tasks":
-            name, _, field = rest.partition(".")
-            status["tasks"][name] = {**STATUS["tasks"][name], field: odd} if field else odd
-        else:
-            status["events"][-1][rest] = odd
-        assert "mnist-ps" in draw(status)[1]
-    status = {k: v for k, v in STATUS.items() if k != key}
-    assert "mnist-ps" in draw(status)[1]
+        row = {**STATUS["tasks"]["worker:0"], name: odd}
+        assert "mnist-ps" in draw({**STATUS, name: odd, "tasks": {"worker:0": row}})[1]
+
+
+@pytest.mark.parametrize("when", [-1, 0, 1e12, 1e300])
+def test_any_time_of_an_event_can_be_drawn(when: float) -> None:
+    assert draw({**STATUS, "events": [{"time": when, "text": "it happened"}]})[-1].endswith("  it happened")
+
+
+def test_a_chief_that_no_longer_answers_is_named_above_its_last_status() -> None:
+    lines = draw(STATUS, silent=True)
+    assert lines[1] == "mnist-ps  parameter_server  no word from the chief  generation 2"
+    assert lines[2].startswith("step 1200/5000")
+    assert draw(None, silent=True)[1] == "mnist-ps  parameter_server  starting  generation -"
 
 
 def test_a_task_that_only_the_chief_knows_is_shown_too() -> None:
-    assert draw({"tasks": {"worker:7": {"state": "running"}}})[-1].split()[:2] == ["worker:7", "running"]
+    assert draw({**STATUS, "events": [], "tasks": {"worker:7": {"state": "running"}}})[-1].split()[:2] == [
+        "worker:7",
+        "running",
+    ]
 
 
 @pytest.mark.parametrize(

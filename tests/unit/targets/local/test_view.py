@@ -65,13 +65,18 @@ def test_a_terminal_that_was_closed_ends_the_job() -> None:
 CHIEF = """
 import http.server, json, os
 config = json.loads(os.environ["TF_CONFIG"])
+status = {
+    "job": "mnist-ps", "task": "chief:0", "strategy": "parameter_server", "phase": "running", "generation": 1,
+    "restarts": 0, "standby": False, "step": 700, "steps": 1000, "last_checkpoint": None, "waiting_for": None,
+    "seconds": 3.5, "events": [], "tasks": {}, "end": None,
+}
 if config["task"]["type"] == "chief":
     class Status(http.server.BaseHTTPRequestHandler):
         def do_GET(self):
             self.send_response(200)
             self.send_header("Content-Type", "application/json")
             self.end_headers()
-            self.wfile.write(json.dumps({"phase": "running", "step": 700, "steps": 1000}).encode())
+            self.wfile.write(json.dumps(status).encode())
         def log_message(self, *_): pass
     port = int(config["cluster"]["chief"][0].rpartition(":")[2]) + 1000
     print("a line of the chief", flush=True)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from trainer.targets.text import json_object
+from trainer.model_dir.files import json_object
 
 
 @pytest.mark.parametrize("text", ["", "cut o", "[1]", "3", "null", b"\xff\xfe\xff", "[" * 100_000, '{"a": '])
