@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +13,7 @@ import pytest
 
 from tests.documents import ROOT, blocks, commands
 from tests.harness import Job
+from tests.local.specs import PACED, parameter_server
 
 
 @pytest.mark.parametrize("words", [w for w in commands("trainer") if w[1] == "local"], ids=" ".join)
@@ -22,6 +25,25 @@ def test_the_job_runs(tmp_path: Path, words: list[str]) -> None:
     assert ended.returncode == 0, ended.stdout + ended.stderr
     result = json.loads((tmp_path / "run" / "result.json").read_text())
     assert result.get("steps") == (None if result["strategy"] == "graph" else 20)
+
+
+def test_a_running_job_is_asked_from_another_terminal(tmp_path: Path) -> None:
+    (words,) = commands("trainer", "docs/operating.md")
+    (url,) = [words[1] for words in commands("curl", "docs/operating.md")]
+    with Job(tmp_path, parameter_server(steps=3000, workload=PACED)) as job:
+        job.until_step(10)
+        (printed,) = [line for line in job.lines if line.startswith("local | status: ")]
+        _, _, told = printed.partition("status: ")
+        command, _, asked = told.partition(", or ")
+        assert shlex.split(command)[-2:] == ["status", str(job.model_dir)]
+        assert re.sub(r":\d+/", ":11000/", asked) == url
+        words[words.index("runs/mnist-ps")] = str(job.model_dir)
+        ended = subprocess.run([sys.executable, "-m", *words], capture_output=True, text=True, timeout=200)
+        assert job.wait() == 0, job.output
+    assert ended.returncode == 0, ended.stderr
+    phases = [line.split()[1] for line in ended.stdout.splitlines() if line.startswith("phase ")]
+    assert phases[0] == "running"
+    assert phases[-1] == "done"
 
 
 def test_the_model_in_the_readme_trains(tmp_path: Path) -> None:

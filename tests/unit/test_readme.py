@@ -34,8 +34,9 @@ def test_quick_commands_succeed(words: list[str]) -> None:
 
 
 def test_every_command_is_run_by_a_test() -> None:
-    """`trainer local` by tests/local, those on containers by tests/compose, those on Kubernetes by tests/kind."""
-    elsewhere = commands("trainer", CONTAINERS) + commands("trainer", KUBERNETES)
+    """`trainer local` and what asks its jobs by tests/local, those on containers by tests/compose, on Kubernetes by
+    tests/kind."""
+    elsewhere = [words for page in (CONTAINERS, KUBERNETES, "docs/operating.md") for words in commands("trainer", page)]
     rest = [words for words in commands("trainer") if words not in QUICK + elsewhere and words[1] != "local"]
     assert rest == []
 

@@ -7,7 +7,7 @@ import json
 import math
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -52,6 +52,13 @@ def submit(args: argparse.Namespace) -> int:
 
 
 def status(args: argparse.Namespace) -> int:
+    if args.spec is not None and Path(args.spec).is_dir():
+        from trainer.targets.local import status as local
+
+        if local.is_model_dir(args.spec):
+            if args.set:
+                raise UserError(f"--set: {args.spec!r} is a folder, and --set changes the values of a spec")
+            return _show_status(lambda: local.status(args.spec), args)
     target = open_target(args)
     if args.spec is None and args.watch:
         raise UserError("JOB: is missing: --watch follows one job; `trainer status` lists them")
@@ -63,11 +70,7 @@ def status(args: argparse.Namespace) -> int:
         print(json.dumps(rows, indent=2) if args.output == "json" else "\n".join(aligned(table)))
         return int(Exit.OK)
     job = _job(args)
-    if args.watch:
-        return _watch(target, job, args.output)
-    found = target.status(job)
-    print(json.dumps(_plain(found), indent=2) if args.output == "json" else describe(found))
-    return found.code
+    return _show_status(lambda: target.status(job), args)
 
 
 def logs(args: argparse.Namespace) -> int:
@@ -83,11 +86,19 @@ def delete(args: argparse.Namespace) -> int:
     return int(Exit.OK)
 
 
-def _watch(target: base.Target, job: Job, output: str) -> int:
+def _show_status(ask: Callable[[], JobOverview], args: argparse.Namespace) -> int:
+    if args.watch:
+        return _watch(ask, args.output)
+    found = ask()
+    print(json.dumps(_plain(found), indent=2) if args.output == "json" else describe(found))
+    return found.code
+
+
+def _watch(ask: Callable[[], JobOverview], output: str) -> int:
     """A new text whenever something has changed; on a terminal in place of the one before."""
     last = ""
     while True:
-        found = target.status(job)
+        found = ask()
         text = json.dumps(_plain(found)) if output == "json" else describe(found)
         if text != last:
             clear = "\033[H\033[2J" if sys.stdout.isatty() and output != "json" else ""
@@ -143,7 +154,8 @@ def describe(found: JobOverview) -> str:
     elif found.job:
         head += summary.figures(found.job)
     head += [(name, text) for name, text in (("said", found.said), ("unreadable", found.unreadable)) if text]
-    return "\n".join([*aligned(head), "", *aligned(_table(found.tasks, rows))])
+    table = ["", *aligned(_table(found.tasks, rows))] if found.tasks else []
+    return "\n".join([*aligned(head), *table])
 
 
 def _figures(job: JobStatus) -> list[tuple[str, str]]:

@@ -114,9 +114,7 @@ def _add_deployed(commands: Any) -> None:
             command.add_argument("--dry-run", action="store_true", help="ask the target, and change nothing")
         else:
             optional = {"nargs": "?"} if name == "status" else {}
-            command.add_argument(
-                "spec", metavar="JOB", help="a job spec (YAML), or a name where the target keeps names", **optional
-            )
+            command.add_argument("spec", metavar="JOB", help=_job_help(name), **optional)
         if name == "status":
             command.add_argument("--watch", action="store_true", help="repeat until the job is over")
             command.add_argument("-o", "--output", choices=["text", "json"], default="text", help="json: for programs")
@@ -125,6 +123,11 @@ def _add_deployed(commands: Any) -> None:
             command.add_argument("--follow", action="store_true", help="continue until the job ends")
         elif name == "delete":
             command.add_argument("--volumes", action="store_true", help="the volume too, with checkpoints and model")
+
+
+def _job_help(command: str) -> str:
+    local = "; or the model_dir of a job on this machine" if command == "status" else ""
+    return f"a job spec (YAML), or a name where the target keeps names{local}"
 
 
 def _add_files(commands: Any) -> None:
@@ -216,7 +219,7 @@ def _result(args: argparse.Namespace) -> int:
     if summary.read_result(model_dir) is None:
         raise UserError(
             f"model_dir: {model_dir}: it has no result.json that can be read: the job has not completed there; "
-            "run or resume it, or choose the model_dir where it ran"
+            "run or resume it, or choose the model_dir where it ran; `trainer status MODEL_DIR` shows one that runs"
         )
     print(summary.summary(model_dir))
     return int(Exit.OK)

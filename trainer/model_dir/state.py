@@ -26,7 +26,7 @@ class State:
 
     generation: Annotated[int, Field(ge=0, lt=2**31)] = 0
     control_port: int = 0
-    """Where the chief answers /status; tells other programs on this machine."""
+    """Where the chief answers /status, for other programs on this machine."""
     started: float = 0.0
     """Seconds since the epoch."""
     seconds_to_first_step: float | None = None
@@ -39,7 +39,9 @@ class State:
     """Generations in a row that did not exceed it. The name is that of earlier versions' files."""
     boot: str = ""
     up: float = 0.0
-    """The start by the clock that nothing sets: platform.uptime() of the boot with that id."""
+    """The start by the clock that nothing sets: host.uptime() of the boot with that id."""
+    incarnation: str = ""
+    """The chief's answer to /healthz has the same one while it is that chief which has the port."""
 
 
 _STATE = TypeAdapter(State)

@@ -91,6 +91,7 @@ class Chief:
             else:
                 self._warnings = earlier_run.check_checkpoint(self._spec, self._fits)
                 self._state.control_port = preflight.control_address(self._task)[1]
+                self._state.incarnation = self._agent.incarnation
                 job_state.save(self._directory, self._state)
                 self._leads = True
                 await self._lead(session)

@@ -16,6 +16,8 @@ from trainer.cli import jobs
 from trainer.cli import main as cli
 from trainer.job.errors import Exit
 from trainer.job.load import load_file
+from trainer.model_dir import result
+from trainer.model_dir.result import Result, Training
 from trainer.protocol.status import TaskRow
 from trainer.targets import base
 from trainer.targets.base import ContainerState, Job, JobOverview, Submitted
@@ -192,3 +194,25 @@ def test_a_task_that_was_started_again_by_target_and_supervisor_shows_both() -> 
     known = replace(fake.STATUS, tasks={"ps:0": TaskRow(state="running", restarts=2, figures={})})
     found = JobOverview("j", "running", tasks={"ps:0": ContainerState("running", 0, "n1", 1)}, job=known)
     assert jobs.describe(found).splitlines()[-2:] == ["task  state    node  restarts", "ps:0  running  n1    3"]
+
+
+# Of this machine. -------------------------------------------------------------------------------------
+
+
+def test_the_status_of_a_model_dir_needs_no_target(capsys: pytest.CaptureFixture[str]) -> None:
+    run = Path("runs/j")
+    run.mkdir(parents=True)
+    training = Training(617, {}, None, None, {}, None, None)
+    result.write("runs/j", Result("j", "one_device", training, 3.5, 1, [], {}, [], {}, {}, {}))
+    (run / ".lock").touch()
+    assert trainer("status", "runs/j") == trainer("status", "runs/j/", "--watch") == []
+    assert (
+        capsys.readouterr().out == "phase        done\nstatus       succeeded\nsteps        617\ngenerations  1\n" * 2
+    )
+    assert trainer("status", "runs/j", "--set", "train.steps=1", code=Exit.USER) == []
+    assert capsys.readouterr().err.startswith("trainer: --set: 'runs/j' is a folder, and --set changes the values")
+
+
+def test_a_folder_in_which_no_job_began_is_none(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("digits").mkdir()
+    assert trainer("status", "--target", "fake", "digits") == [("status", Job("digits"))]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import shlex
 import signal
 import sys
 from collections.abc import Mapping, Sequence
@@ -100,6 +101,8 @@ async def _run(spec: JobSpec, taken: Mapping[str, int], plain: bool, command: Se
         loop.add_signal_handler(number, job.stop)
     status_port = control_port(taken[job.chief])
     async with view.open_view(spec, job.names, status_port, job.restarts, job.stop, plain) as job.show:
+        words = [summary.program("trainer") or "trainer", "status", spec.directory]
+        job.show("local", f"status: {shlex.join(words)}, or http://127.0.0.1:{status_port}/status")
         shared = {environment.SECRET: secret.new()}
         environs = {task.name: environment_of(spec, task, taken) | shared for task in tasks}
         runs = [asyncio.create_task(keep_running(job, name, command, environ)) for name, environ in environs.items()]

@@ -38,6 +38,7 @@ def render(
     left: float | None = None,
     restarts: Mapping[str, int] | None = None,
     silent: bool = False,
+    port: int | None = None,
 ) -> Group:
     """Draws a job.
 
@@ -48,6 +49,7 @@ def render(
         left: seconds to the end, if known.
         restarts: of supervisors; the status has those of their children.
         silent: whether the chief no longer answers.
+        port: where the chief answers, if it is to be shown.
     """
     phase = "no word from the chief" if status and silent else status.phase if status else "starting"
     head = Text.assemble(
@@ -55,7 +57,8 @@ def render(
         f"  generation {_number(status and status.generation, 'd')}", no_wrap=True, overflow="ellipsis",
     )  # fmt: skip
     checkpoint = _number(status and status.last_checkpoint, "d")
-    foot = Text(f"checkpoint {checkpoint}  elapsed {_clock(elapsed)}", no_wrap=True, overflow="ellipsis")
+    where = f"  http://127.0.0.1:{port}/status" if port else ""
+    foot = Text(f"checkpoint {checkpoint}  elapsed {_clock(elapsed)}{where}", no_wrap=True, overflow="ellipsis")
     parts: list[Text | Table] = [Text(""), head, _progress(status.figures if status else {}, left), foot]
     if status and status.waiting_for:
         parts.append(Text(f"waiting for {status.waiting_for}", "yellow", no_wrap=True, overflow="ellipsis"))

@@ -106,7 +106,7 @@ async def _watch(
     """Polls the chief and draws its status."""
     from trainer.targets.local import table
 
-    live.update(table.render(spec, names, None, 0.0), refresh=True)
+    live.update(table.render(spec, names, None, 0.0, port=port), refresh=True)
     import aiohttp
 
     from trainer.protocol.status import read
@@ -130,5 +130,5 @@ async def _watch(
             while steps and now - steps[0][0] > RATE_SECONDS:
                 steps.popleft()
             left = table.seconds_left(steps, status.figures.get("steps") if status else None)
-            live.update(table.render(spec, names, status, now - begun, left, restarts, silent), refresh=True)
+            live.update(table.render(spec, names, status, now - begun, left, restarts, silent, port), refresh=True)
             await asyncio.sleep(REFRESH_SECONDS)

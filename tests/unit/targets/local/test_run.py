@@ -253,7 +253,7 @@ def test_who_was_killed_is_started_again(
     tasks[victim] = f"if once('before'): {end}\nfor each in {sorted(others)}: open(each, 'w').close()"
     assert local.run(spec, command=stand_in(**tasks)) == Exit.OK
     out, _ = capfd.readouterr()
-    (line,) = [line for line in out.splitlines() if line.startswith("local | ")]
+    _, line = [line for line in out.splitlines() if line.startswith("local | ")]
     assert line.startswith(f"local | {victim.replace('_', ':')} {told}")
     assert line.endswith(", starting it again")
 
@@ -347,6 +347,7 @@ def test_when_nobody_reads_the_output_the_job_is_stopped(spec: JobSpec) -> None:
     process = start(spec, stand_in(chief_0=chief), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert process.stdout is not None
     assert process.stderr is not None
+    assert process.stdout.readline().startswith("local | status: ")
     assert process.stdout.readline() == "chief:0 | more\n"
     process.stdout.close()
     assert process.wait(30) == Exit.STOPPED

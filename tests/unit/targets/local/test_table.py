@@ -50,12 +50,12 @@ def draw(status: dict[str, Any] | None, width: int = 80, **more: Any) -> list[st
 
 @pytest.mark.parametrize("width", [80, 120])
 def test_a_running_job(width: int) -> None:
-    lines = draw(STATUS, width, left=100.0, restarts={"worker:1": 2})
+    lines = draw(STATUS, width, left=100.0, restarts={"worker:1": 2}, port=11000)
     assert all(len(line) <= width for line in lines)
     assert lines[1:4] == [
         "mnist-ps  parameter_server  running  generation 2",
         f"step 1200/5000 {'━' * 7}╺{'━' * 22} 24%  ETA 0:01:40",
-        "checkpoint 1000  elapsed 0:01:05",
+        "checkpoint 1000  elapsed 0:01:05  http://127.0.0.1:11000/status",
     ]
     assert lines[4].split() == ["task", "state", "step", "loss", "accuracy", "examples/s", "restarts"]
     assert [line.split() for line in lines[6:10]] == [
