@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import Field
 
@@ -36,9 +36,9 @@ class Kubernetes(Strict):
     volume: Volume = Volume()
     node_selector: Labels = {}
     """As in a pod's spec."""
-    tolerations: list[dict[str, Any]] = []
+    tolerations: list[dict[str, object]] = []
     """As in a pod's spec."""
-    affinity: dict[str, Any] = {}
+    affinity: dict[str, object] = {}
     """As in a pod's spec."""
     priority_class: Name | None = None
     """The pods' priorityClassName."""

@@ -7,7 +7,6 @@ import os
 import shlex
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
 
 from trainer.job import environment
 from trainer.job.errors import UserError
@@ -32,7 +31,8 @@ def load_file(path: str | Path, overrides: Iterable[str] = (), environ: Mapping[
         value = raw.get(key)
         if isinstance(value, str) and value.endswith((".py", ".npz")):
             raw[key] = os.path.normpath(Path(path).parent / value)
-    for source in raw["secrets"].values() if isinstance(raw.get("secrets"), dict) else ():
+    secrets = raw.get("secrets")
+    for source in secrets.values() if isinstance(secrets, dict) else ():
         if isinstance(source, dict) and isinstance(file := source.get("file"), str):
             source["file"] = os.path.normpath(Path(path).parent / Path(file).expanduser())
     return _build(raw, str(path), [*_environment_overrides(environ), *(("--set", each) for each in overrides)])
@@ -66,7 +66,7 @@ def load_environment(environ: Mapping[str, str] = os.environ) -> JobSpec:
     return _build(_mapping(raw, environment.JOB), environment.JOB, _environment_overrides(environ))
 
 
-def build(raw: dict[str, Any]) -> JobSpec:
+def build(raw: Mapping[str, object]) -> JobSpec:
     """A spec from plain data.
 
     Raises:
@@ -75,7 +75,7 @@ def build(raw: dict[str, Any]) -> JobSpec:
     return _build(raw, "spec", [])
 
 
-def _build(raw: dict[str, Any], source: str, overrides: Iterable[tuple[str, str]]) -> JobSpec:
+def _build(raw: Mapping[str, object], source: str, overrides: Iterable[tuple[str, str]]) -> JobSpec:
     data = _expand_counts(raw)
     problems = [p for origin, override in overrides if (p := _apply(data, origin, override))]
     spec, found = validate(data)
@@ -85,7 +85,7 @@ def _build(raw: dict[str, Any], source: str, overrides: Iterable[tuple[str, str]
     return spec
 
 
-def _mapping(raw: object, source: str) -> dict[str, Any]:
+def _mapping(raw: object, source: str) -> dict[str, object]:
     if not isinstance(raw, dict):
         raise UserError(f"{source}: {show(raw)}: must be a mapping of settings")
     return raw
@@ -99,9 +99,9 @@ def _environment_overrides(environ: Mapping[str, str]) -> list[tuple[str, str]]:
         raise UserError(f"{environment.SET}: {show(text)}: {error}; quote each path=value as in a shell") from None
 
 
-def _expand_counts(raw: dict[str, Any]) -> dict[str, Any]:
+def _expand_counts(raw: Mapping[str, object]) -> dict[str, object]:
     """A copy in which `worker: 3` is `worker: {replicas: 3}`, so that overrides find a mapping."""
-    data: dict[str, Any] = {k: dict(v) if isinstance(v, dict) else v for k, v in raw.items()}
+    data: dict[str, object] = {k: dict(v) if isinstance(v, dict) else v for k, v in raw.items()}
     tasks = data.get("tasks")
     if isinstance(tasks, dict):
         for task_type in TASK_TYPES:
@@ -113,7 +113,7 @@ def _expand_counts(raw: dict[str, Any]) -> dict[str, Any]:
     return data
 
 
-def _apply(data: dict[str, Any], origin: str, override: str) -> str | None:
+def _apply(data: dict[str, object], origin: str, override: str) -> str | None:
     """Puts one `path=value` into data; returns what is wrong with it, if anything."""
     path, equals, text = override.partition("=")
     keys = path.split(".")
@@ -125,12 +125,13 @@ def _apply(data: dict[str, Any], origin: str, override: str) -> str | None:
         return str(error)
     if len(keys) == 2 and keys[0] == "tasks" and isinstance(value, int):
         keys.append("replicas")
-    node: Any = data
+    node = data
     for key in keys[:-1]:
         if node.get(key) is None:
             node[key] = {}
-        node = node[key]
-        if not isinstance(node, dict):
+        inner = node[key]
+        if not isinstance(inner, dict):
             return f"{origin} {override!r}: {key!r} is not a mapping of settings"
+        node = inner
     node[keys[-1]] = value
     return None

@@ -8,10 +8,13 @@ import itertools
 import json
 from collections.abc import Mapping
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeAlias
 
 from trainer.job import kubernetes, spec
 from trainer.job.spec import JobSpec
+
+Schema: TypeAlias = dict[str, Any]
+"""A JSON Schema."""
 
 
 def schema() -> str:
@@ -22,7 +25,7 @@ def schema() -> str:
     return json.dumps(whole, indent=2)
 
 
-def describe(models: Mapping[str, dict[str, Any]], home: ModuleType) -> None:
+def describe(models: Mapping[str, Schema], home: ModuleType) -> None:
     """Gives the fields of schemas, by the name of their class, the text under each field in the module of the class."""
     # Pydantic's use_attribute_docstrings would read the source for that at every start of every command, which costs
     # 20 ms.

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from typing import Any, get_args
+from collections.abc import Iterator, Mapping
+from typing import get_args
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
@@ -16,7 +16,7 @@ from trainer.job.spec import JobSpec
 from trainer.job.strategies import STRATEGIES
 
 
-def validate(data: dict[str, Any]) -> tuple[JobSpec | None, list[Problem]]:
+def validate(data: dict[str, object]) -> tuple[JobSpec | None, list[Problem]]:
     """The spec, or every problem at once.
 
     Where the shape is wrong, the wrong fields are left out and the rules are applied to the rest.
@@ -39,7 +39,7 @@ def validate(data: dict[str, Any]) -> tuple[JobSpec | None, list[Problem]]:
     return None, problems + [p for p in broken if not any(_touch(a, b) for a in (p.path, *p.needs) for b in wrong)]
 
 
-def _with_chief(data: dict[str, Any]) -> dict[str, Any]:
+def _with_chief(data: Mapping[str, object]) -> Mapping[str, object]:
     """Adds the chief of a coordinated strategy. Without it in the cluster TensorFlow takes localhost and a random port
     for it, which no other container can reach (eager/remote.py)."""
     tasks, coordinated = data.get("tasks", {}), [name for name, row in STRATEGIES.items() if row.coordinated]
@@ -52,15 +52,14 @@ def _with_chief(data: dict[str, Any]) -> dict[str, Any]:
 _STAND_INS = {"name": "x", "strategy": "multi_worker_mirrored"}
 
 
-def _without(data: Any, places: list[tuple[Any, ...]]) -> Any:
+def _without(data: Mapping[str, object], places: list[tuple[int | str, ...]]) -> dict[str, object]:
     """A copy of nested mappings that lacks those places."""
-    if not isinstance(data, dict) or not places:
-        return data
-    return {
-        key: _without(value, [place[1:] for place in places if place[:1] == (key,)])
-        for key, value in data.items()
-        if isinstance(key, str) and (key,) not in places
-    }
+    kept: dict[str, object] = {}
+    for key, value in data.items():
+        if isinstance(key, str) and (key,) not in places:
+            inner = [place[1:] for place in places if place[:1] == (key,)]
+            kept[key] = _without(value, inner) if inner and isinstance(value, dict) else value
+    return kept
 
 
 def _touch(path: str, other: str) -> bool:
@@ -83,7 +82,7 @@ def _translate(detail: ErrorDetails) -> Problem:
     return Problem(path, value, detail["msg"][0].lower() + detail["msg"][1:])
 
 
-def _did_you_mean(place: tuple[Any, ...]) -> str:
+def _did_you_mean(place: tuple[int | str, ...]) -> str:
     model: type[BaseModel] = JobSpec
     for part in place[:-1]:
         # A key of a mapping, such as the name of a variable under secrets, is no field.
@@ -92,7 +91,7 @@ def _did_you_mean(place: tuple[Any, ...]) -> str:
     return nearest(place[-1], model.model_fields) or f"; known here: {', '.join(model.model_fields)}"
 
 
-def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
+def _models_in(annotation: object) -> Iterator[type[BaseModel]]:
     """The models in a type such as `Annotated[Model, ...] | None`."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         yield annotation

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from types import ModuleType
-from typing import Any, TypeAlias
+from typing import Any
 
 from pydantic import TypeAdapter
 
-from trainer.job.schema import describe
+from trainer.job.schema import Schema, describe
 from trainer.model_dir import result as result_module
 from trainer.model_dir.result import Computed, Result, Training
 from trainer.protocol import status as status_module
 from trainer.protocol.status import JobStatus, TaskStatus
 
-Schema: TypeAlias = dict[str, Any]
 FIGURE = {"description": "A figure of the task's child, such as step, steps, loss, accuracy or examples_per_second."}
 
 

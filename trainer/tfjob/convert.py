@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import yaml
 
 from trainer.job.errors import UserError
@@ -22,7 +20,7 @@ _TYPES: dict[str, TaskType] = {
 }  # fmt: skip
 
 
-def convert(text: str, source: str) -> tuple[dict[str, Any], list[str]]:
+def convert(text: str, source: str) -> tuple[dict[str, object], list[str]]:
     """Converts the first TFJob to a job spec, as plain data.
 
     Args:
@@ -51,7 +49,7 @@ def convert(text: str, source: str) -> tuple[dict[str, Any], list[str]]:
     return raw, lines([*notes, *fitted, *left, *others])
 
 
-def convert_file(path: str) -> tuple[dict[str, Any], list[str]]:
+def convert_file(path: str) -> tuple[dict[str, object], list[str]]:
     """Like `convert`, for a file.
 
     Raises:
@@ -60,12 +58,12 @@ def convert_file(path: str) -> tuple[dict[str, Any], list[str]]:
     return convert(read_text(path), path)
 
 
-def to_yaml(raw: dict[str, Any]) -> str:
+def to_yaml(raw: dict[str, object]) -> str:
     """A spec as YAML for people: short mappings on one line, keys in order."""
     return yaml.safe_dump(raw, sort_keys=False, default_flow_style=None, width=120)
 
 
-def _tfjob(documents: list[Any]) -> tuple[dict[str, Any], list[Note]]:
+def _tfjob(documents: list[object]) -> tuple[dict[str, object], list[Note]]:
     """The first TFJob, without its kind, and notes about the other documents."""
     there = [(f"document {i}", each) for i, each in enumerate(documents, 1) if each is not None]
     jobs = [each for _, each in there if isinstance(each, dict) and each.get("kind") == KIND]
@@ -83,7 +81,7 @@ def _tfjob(documents: list[Any]) -> tuple[dict[str, Any], list[Note]]:
     return {key: value for key, value in jobs[0].items() if key not in ("apiVersion", "kind")}, others
 
 
-def _title(document: Any) -> Any:
+def _title(document: object) -> object:
     metadata = document.get("metadata") if isinstance(document, dict) else None
     name = metadata.get("name") if isinstance(metadata, dict) else None
     return f"{document.get('kind')} {name}" if isinstance(document, dict) else document

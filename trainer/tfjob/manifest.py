@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import yaml
 
@@ -11,7 +10,7 @@ from trainer.job.errors import UserError
 from trainer.job.yaml_text import UniqueKeyLoader, not_yaml
 
 Path = tuple[str, ...]
-Found = dict[Path, Any]
+Found = dict[Path, object]
 
 TYPES: Path = ("spec", "tfReplicaSpecs")
 POD: Path = ("template", "spec")
@@ -28,7 +27,7 @@ FREE = {"labels", "annotations", "limits", "requests"}
 """Mappings with keys of the user's own."""
 
 
-def read(text: str, source: str) -> list[Any]:
+def read(text: str, source: str) -> list[object]:
     """The documents of a file of manifests as JSON values, as Kubernetes reads them: all keys are text.
 
     Raises:
@@ -41,7 +40,7 @@ def read(text: str, source: str) -> list[Any]:
         raise not_yaml(error, source) from None
 
 
-def flat(value: Any, path: Path = ()) -> Found:
+def flat(value: object, path: Path = ()) -> Found:
     """All settings of a TFJob. A null counts as absent, as in Kubernetes.
 
     Raises:
@@ -63,7 +62,7 @@ def flat(value: Any, path: Path = ()) -> Found:
     return found
 
 
-def mapping(value: Any, path: Path) -> dict[str, Any]:
+def mapping(value: object, path: Path) -> dict[str, object]:
     """A value that must be a mapping; null counts as an empty one.
 
     Raises:
@@ -79,13 +78,13 @@ def dotted(path: Path) -> str:
     return ".".join(part if part and part.isprintable() else repr(part) for part in path) or "top level"
 
 
-def show(value: Any) -> str:
+def show(value: object) -> str:
     """A value on one line, shortened to 200 characters."""
     text = repr(value) if isinstance(value, str) else json.dumps(value)
     return text if len(text) <= 200 else text[:197] + "..."
 
 
-def _named(items: Any, path: Path, opened: bool) -> Found:
+def _named(items: object, path: Path, opened: bool) -> Found:
     """Items as `env[NAME]`, or as `env[#0]` where the name is missing or taken."""
     if not isinstance(items, list):
         raise UserError(f"{dotted(path)}: {show(items)}: must be a list")

@@ -6,12 +6,11 @@ import contextlib
 import itertools
 import re
 from collections.abc import Iterator
-from typing import Any
 
 from trainer.job import environment
 from trainer.job.names import TASK_TYPES, TaskType
 from trainer.job.strategies import STRATEGIES
-from trainer.tfjob.manifest import CONTAINER, POD, TYPES, Found, Path, show
+from trainer.tfjob.manifest import CONTAINER, POD, TYPES, Found, Path, mapping, show
 from trainer.tfjob.spec import Note, Setting
 
 Groups = dict[TaskType, Path]
@@ -154,12 +153,12 @@ def _volume(found: Found, groups: Groups) -> Results:
     for base in [groups[each] for each in ("chief", "worker", "evaluator", "ps") if each in groups]:
         container = (*base, *CONTAINER)
         for mount in [path for path in found if path[:-1] == container and path[-1].startswith("volumeMounts[")]:
-            here = None if found[mount].get("readOnly") else _written(found, base, mount)
+            here = None if mapping(found[mount], mount).get("readOnly") else _written(found, base, mount)
             taken = taken or here
             if here is not None and taken is not None and here[:2] == taken[:2]:
                 notes.append(Note(mount, found.pop(mount), "holds model_dir here, below /workspace/runs"))
                 *place, key = here.origin
-                volume = found.pop(tuple(place))
+                volume = mapping(found.pop(tuple(place)), tuple(place))
                 found |= {(*place, rest): each for rest, each in volume.items() if rest not in (key, "readOnly")}
     if taken:
         yield taken._replace(notes=tuple(notes))
@@ -200,7 +199,7 @@ def _secrets(found: Found, groups: Groups) -> Results:
             yield from _common(found, groups, key, ("secrets", match[1]))
 
 
-def _reference(source: Any) -> dict[str, Any] | None:
+def _reference(source: object) -> dict[str, object] | None:
     """`valueFrom` as one of the spec's secrets, if it is a key of a Secret and nothing else."""
     reference = source.get("secretKeyRef") if isinstance(source, dict) and len(source) == 1 else None
     if not isinstance(reference, dict) or reference.keys() != {"name", "key"}:
@@ -234,7 +233,7 @@ def gpu_resource(found: Found) -> str:
     return asked[0] if asked else "nvidia.com/gpu"
 
 
-def _resource(found: Found, base: Path, name: str) -> tuple[Path, Any]:
+def _resource(found: Found, base: Path, name: str) -> tuple[Path, object]:
     """Path and value of the container's limit, or of its request if there is no limit. If they differ, the request
     stays in `found`."""
     limit, request = [(*base, *CONTAINER, "resources", each, name) for each in ("limits", "requests")]
@@ -246,14 +245,15 @@ def _resource(found: Found, base: Path, name: str) -> tuple[Path, Any]:
     return limit, value
 
 
-def _cores(value: Any) -> Any:
+def _cores(value: object) -> object:
     match = re.fullmatch(r"([0-9]{1,9})m", value) if isinstance(value, str) else None
     return int(match[1]) / 1000 if match else _number(value)
 
 
-def _number(value: Any) -> Any:
+def _number(value: object) -> object:
     """Text that holds a number as that number; any other value unchanged."""
-    for kind in (int, float) if isinstance(value, str) else ():
-        with contextlib.suppress(ValueError):
-            return kind(value)
+    if isinstance(value, str):
+        for kind in (int, float):
+            with contextlib.suppress(ValueError):
+                return kind(value)
     return value

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from trainer.job.errors import UserError
 from trainer.job.load import build
@@ -15,7 +15,7 @@ class Note(NamedTuple):
     """What happened to a setting of the TFJob."""
 
     origin: Path
-    value: Any
+    value: object
     reason: str
 
 
@@ -23,7 +23,7 @@ class Setting(NamedTuple):
     """A value for the spec; None if there is none."""
 
     path: Path
-    value: Any
+    value: object
     origin: Path
     notes: tuple[Note, ...] = ()
     """Reported if the spec accepts the value; includes the differing values of other types of tasks."""
@@ -31,7 +31,7 @@ class Setting(NamedTuple):
     """Whether a refused value is an error. Otherwise the setting is left out, with a note."""
 
 
-def fit(settings: list[Setting]) -> tuple[dict[str, Any], list[Note]]:
+def fit(settings: list[Setting]) -> tuple[dict[str, object], list[Note]]:
     """A valid spec of the settings that change it, and notes about those that are in it or refused.
 
     Raises:
@@ -57,17 +57,21 @@ def fit(settings: list[Setting]) -> tuple[dict[str, Any], list[Note]]:
         if wider != spec:
             kept, spec = [*kept, each], wider
     raw = _nested([each for each in settings if each in kept])
-    raw["tasks"] = {key: group if len(group) > 1 else group["replicas"] for key, group in raw["tasks"].items()}
+    groups = raw["tasks"]
+    assert isinstance(groups, dict)
+    raw["tasks"] = {key: group if len(group) > 1 else group["replicas"] for key, group in groups.items()}
     return raw, notes
 
 
-def _nested(settings: Iterable[Setting]) -> dict[str, Any]:
-    raw: dict[str, Any] = {}
+def _nested(settings: Iterable[Setting]) -> dict[str, object]:
+    raw: dict[str, object] = {}
     for each in settings:
         if each.value is not None:
             node = raw
             for key in each.path[:-1]:
-                node = node.setdefault(key, {})
+                inner = node.setdefault(key, {})
+                assert isinstance(inner, dict)
+                node = inner
             node[each.path[-1]] = each.value
     return raw
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import yaml
 
@@ -49,7 +48,7 @@ def render(jobs: Mapping[str, JobSpec], command: str) -> str:
     )
 
 
-def _job(profile: str, spec: JobSpec) -> dict[str, Any]:
+def _job(profile: str, spec: JobSpec) -> dict[str, object]:
     mounts = [f"{_volume(spec)}:{WORKSPACE}/runs{'' if _volume(spec) == spec.name else f'/{spec.name}'}"]
     for path in files_of(spec).values():
         mounts.append(f"{_source(path)}:{WORKSPACE}/{Path(path).name}:ro")
@@ -75,7 +74,7 @@ def _job(profile: str, spec: JobSpec) -> dict[str, Any]:
     }
 
 
-def _task(spec: JobSpec, task: Task) -> dict[str, Any]:
+def _task(spec: JobSpec, task: Task) -> dict[str, object]:
     group = spec.tasks.group(task.type)
     assert group is not None
     return {

@@ -12,7 +12,6 @@ import json
 import math
 import re
 from pathlib import Path
-from typing import Any
 
 from trainer.job import secret as job_secret
 from trainer.job import workload_file
@@ -57,7 +56,7 @@ def render(spec: JobSpec, command: str) -> str:
 SECRET_KEY = "secret"  # noqa: S105 (a name)
 
 
-def secret(spec: JobSpec) -> dict[str, Any]:
+def secret(spec: JobSpec) -> dict[str, object]:
     """A new Secret for the tasks' reports, as a manifest. It is in no file of manifests, which people keep."""
     return {
         "apiVersion": "v1",
@@ -79,7 +78,7 @@ def counts(spec: JobSpec) -> dict[TaskType, int]:
     return {task_type: count for task_type, count in asked.items() if count}
 
 
-def _values(spec: JobSpec) -> dict[str, Any]:
+def _values(spec: JobSpec) -> dict[str, object]:
     settings, pods = spec.kubernetes, counts(spec)
     if spec.model_dir is not None:
         raise UserError(f"model_dir: {spec.model_dir!r}: is a folder of this machine; kubernetes.volume says where")
@@ -138,7 +137,7 @@ def _labels(spec: JobSpec) -> dict[str, str]:
     }
 
 
-def _job(spec: JobSpec, task_type: TaskType, count: int, labels: dict[str, str]) -> dict[str, Any]:
+def _job(spec: JobSpec, task_type: TaskType, count: int, labels: dict[str, str]) -> dict[str, object]:
     queue = {"kueue.x-k8s.io/queue-name": spec.kubernetes.queue} if spec.kubernetes.queue else {}
     affinity = spec.kubernetes.affinity
     if task_type == "evaluator":
@@ -163,11 +162,12 @@ def _tensorboard_image(spec: JobSpec) -> str:
     return spec.kubernetes.tensorboard_image or f"{folder}{slash}trainer:tensorboard"
 
 
-def _beside_the_chief(spec: JobSpec) -> dict[str, Any]:
+def _beside_the_chief(spec: JobSpec) -> dict[str, object]:
     """The user's affinity, and the node of the chief: a volume that only one node can have is there."""
     rule = "requiredDuringSchedulingIgnoredDuringExecution"
     term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": _component(spec, "chief")}}
-    theirs = spec.kubernetes.affinity.get("podAffinity") or {}
+    theirs = spec.kubernetes.affinity.get("podAffinity")
+    theirs = theirs if isinstance(theirs, dict) else {}
     return {**spec.kubernetes.affinity, "podAffinity": {**theirs, rule: [*(theirs.get(rule) or []), term]}}
 
 
@@ -175,7 +175,7 @@ def _component(spec: JobSpec, component: str) -> dict[str, str]:
     return {INSTANCE: spec.name, COMPONENT: component}
 
 
-def _config(spec: JobSpec, pods: dict[TaskType, int]) -> dict[str, Any]:
+def _config(spec: JobSpec, pods: dict[TaskType, int]) -> dict[str, object]:
     """The data that all pods share: the spec, the cluster, and files that the spec names."""
     files: dict[str, bytes] = {}
     brought = [(key, Path(path).name, Path(path)) for key, path in files_of(spec).items()]
@@ -212,7 +212,7 @@ def _require_fits(cluster: str, job: str, files: dict[str, bytes]) -> None:
         )
 
 
-def _volume(spec: JobSpec) -> dict[str, Any]:
+def _volume(spec: JobSpec) -> dict[str, object]:
     volume = spec.kubernetes.volume
     if volume.empty_dir:
         return {"emptyDir": {}}
@@ -221,12 +221,12 @@ def _volume(spec: JobSpec) -> dict[str, Any]:
     return {"persistentVolumeClaim": {"claimName": volume.claim or spec.name}}
 
 
-def _claim(spec: JobSpec) -> dict[str, Any] | None:
+def _claim(spec: JobSpec) -> dict[str, object] | None:
     """The spec of the claim that the job brings, if it brings one."""
     volume = spec.kubernetes.volume
     if volume.claim or volume.host_path or volume.empty_dir:
         return None
-    claim = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": volume.size}}}
+    claim: dict[str, object] = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": volume.size}}}
     return {**claim, "storageClassName": volume.storage_class} if volume.storage_class else claim
 
 
@@ -244,7 +244,7 @@ def _resources(spec: JobSpec, task_type: TaskType) -> dict[str, dict[str, str]]:
     return {"requests": {"cpu": "250m", "memory": "512Mi", **asked, **gpus}, "limits": {**asked, **gpus}}
 
 
-def _pod(spec: JobSpec) -> dict[str, Any]:
+def _pod(spec: JobSpec) -> dict[str, object]:
     """Optional keys of every pod's spec, only those that are set."""
     settings = spec.kubernetes
     optional = {
