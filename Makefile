@@ -50,9 +50,13 @@ demo: setup ## train handwritten digits on a local parameter-server cluster
 	$(BIN)/trainer local examples/digits-ps.yaml
 
 .PHONY: test
-test: setup ## unit, golden and local-cluster tests
+test: setup ## unit and golden tests, and the quick ones on local clusters: 5 minutes
 	$(BIN)/pytest -n auto tests/unit tests/golden
-	$(BIN)/pytest -n 2 tests/local
+	$(BIN)/pytest -n 2 -m "not slow" tests/local
+
+.PHONY: test-slow
+test-slow: setup ## the other tests on local clusters
+	$(BIN)/pytest -n 2 -m slow tests/local
 
 .PHONY: support-table
 support-table: setup ## run every API under every strategy, and write the table of it in docs/models.md
@@ -63,7 +67,7 @@ soak: setup ## random jobs under random faults for minutes, judged by what they 
 	TRAINER_SOAK_SEED=$${TRAINER_SOAK_SEED:-$$(date +%s)} $(BIN)/pytest -n 2 -m soak tests/soak
 
 .PHONY: test-all
-test-all: lint docs test-locks test demo test-compose test-kind soak bench-smoke ## everything that this machine can check
+test-all: lint docs test-locks test test-slow demo test-compose test-kind soak bench-smoke ## everything that this machine can check
 
 .PHONY: bench
 bench: setup $(PEERS_STAMP) ## measure throughput, costs and growth beside torch, tf_keras and the classic ways; writes docs/benchmarks.md

@@ -28,6 +28,7 @@ def fit(make: Any, **more: Any) -> dict[str, Any]:
 # keras_fit. -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("make", "victim"), [(mirrored, "worker:0"), (mirrored, "worker:1"), (parameter_server, "ps:0")]
 )
@@ -133,7 +134,7 @@ def train_and_evaluate():
 """
 
 
-@pytest.mark.parametrize("make", [mirrored, parameter_server])
+@pytest.mark.parametrize("make", [mirrored, pytest.param(parameter_server, marks=pytest.mark.slow)])
 def test_the_guides_regressor_learns_to_say_one_and_each_task_plays_its_part(tmp_path: Path, make: Any) -> None:
     (tmp_path / "own.py").write_text(f"FOLDER = {str(tmp_path)!r}\n" + ESTIMATOR)
     train = {"batch_size": 10, "optimizer": "sgd", "learning_rate": 0.1, "steps": None, "checkpoint_steps": 50}
@@ -174,6 +175,7 @@ def test_layers_that_update_variables_are_refused_under_central_storage(tmp_path
     assert "2 devices cannot share a variable that a layer updates by itself (Dropout, BatchNorm" in job.output
 
 
+@pytest.mark.slow
 def test_mirrored_devices_train_as_as_many_workers_do(tmp_path: Path) -> None:
     """Two replicas are two replicas: the same batches, the same sums, whether of one task or of two."""
     curves = []

@@ -6,6 +6,8 @@ import hashlib
 import json
 from pathlib import Path
 
+import pytest
+
 from tests.harness import Job
 from tests.local.specs import PACED, mirrored, parameter_server
 from trainer.job.errors import Exit
@@ -31,6 +33,7 @@ def test_a_synchronous_job_ends_when_a_child_would_load_another_module(tmp_path:
     assert "generation 3" not in job.output
 
 
+@pytest.mark.slow
 def test_a_parameter_server_job_goes_on_until_its_coordinator_would_load_another_file(tmp_path: Path) -> None:
     path = tmp_path / "mine.py"
     path.write_text(Path(PACED).read_text())

@@ -6,8 +6,12 @@ import os
 import time
 from pathlib import Path
 
+import pytest
+
 from tests.harness import Job, alive
 from tests.local.specs import PACED, parameter_server
+
+pytestmark = pytest.mark.slow
 
 # Every process of the job imports it at its start.
 SITE = """

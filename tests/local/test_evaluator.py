@@ -12,6 +12,8 @@ from tests.harness import Job
 from tests.local.specs import PACED, mirrored
 from trainer.job.errors import Exit
 
+pytestmark = pytest.mark.slow
+
 EVALUATOR = {"worker": 1, "evaluator": 1}
 UNSCORED = str(Path(__file__).parent / "workloads/unscored.py")
 

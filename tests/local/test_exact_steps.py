@@ -50,6 +50,7 @@ def test_each_checkpoint_is_the_state_at_the_step_that_it_names(tmp_path: Path, 
     assert_exact(job, 400, 45)
 
 
+@pytest.mark.slow
 def test_after_kills_of_every_kind_of_task_the_steps_are_exact(tmp_path: Path) -> None:
     spec = parameter_server(steps=900, workload=PACED, train={**ALL_KEPT, "checkpoint_steps": 60})
     with Job(tmp_path, spec) as job:

@@ -85,6 +85,7 @@ def test_a_chief_that_never_comes_is_named_by_the_others(tmp_path: Path, environ
     assert "refused" in line
 
 
+@pytest.mark.slow
 def test_who_comes_back_when_the_job_is_complete_and_the_chief_gone_ends_well(
     tmp_path: Path, environments: Environments
 ) -> None:
@@ -102,6 +103,7 @@ def test_who_comes_back_when_the_job_is_complete_and_the_chief_gone_ends_well(
             assert ("the job is complete" in output) == (wanted == Exit.OK)
 
 
+@pytest.mark.slow
 def test_an_evaluator_that_comes_back_when_the_chief_is_gone_scores_the_last_checkpoint(
     tmp_path: Path, environments: Environments
 ) -> None:
@@ -269,7 +271,7 @@ def data(shard):
 """
 
 
-@pytest.mark.parametrize("make", [mirrored, parameter_server])
+@pytest.mark.parametrize("make", [mirrored, pytest.param(parameter_server, marks=pytest.mark.slow)])
 def test_an_exception_in_a_generator_is_no_lost_peer_and_names_file_and_line(tmp_path: Path, make: Any) -> None:
     workload = tmp_path / "gen.py"
     workload.write_text(GENERATOR.format(at_3000='raise OSError("cannot read part-00007")'))
@@ -279,6 +281,7 @@ def test_an_exception_in_a_generator_is_no_lost_peer_and_names_file_and_line(tmp
     assert "generation 2 formed" not in job.output
 
 
+@pytest.mark.slow
 def test_a_crash_at_the_same_step_of_each_generation_ends_the_job(tmp_path: Path) -> None:
     workload = tmp_path / "gen.py"
     workload.write_text(GENERATOR.format(at_3000="os.kill(os.getpid(), signal.SIGSEGV)"))
@@ -360,6 +363,7 @@ def test_a_checkpoint_cut_off_in_the_middle_is_passed_over_and_said(tmp_path: Pa
     assert again.result()["steps"] == 300
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [mirrored, parameter_server])
 def test_fewer_steps_than_the_checkpoint_has_are_refused_before_a_step(tmp_path: Path, make: Any) -> None:
     with Job(tmp_path, make(steps=100)) as job:

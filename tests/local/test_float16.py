@@ -64,6 +64,7 @@ def test_a_step_that_overflows_is_skipped_by_all_and_not_counted(
     assert all(np.isfinite(value).all() for value in values.values())
 
 
+@pytest.mark.slow
 def test_fit_skips_such_a_step_too(tmp_path: Path) -> None:
     """Keras counts it: its epochs are so many batches, not updates."""
     with Job(tmp_path, fitted()) as job:
@@ -74,6 +75,7 @@ def test_fit_skips_such_a_step_too(tmp_path: Path) -> None:
     assert all(np.isfinite(value).all() for value in values.values())
 
 
+@pytest.mark.slow
 def test_a_resumed_run_reads_on_after_the_skipped_batches_and_has_the_same_weights(tmp_path: Path) -> None:
     runs = {}
     tasks = {"worker": {"replicas": 2, "cpu_devices": 2}}
@@ -90,6 +92,7 @@ def test_a_resumed_run_reads_on_after_the_skipped_batches_and_has_the_same_weigh
         np.testing.assert_array_equal(value, runs["resumed"][name], err_msg=name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("strategy", "tasks"), [("multi_worker_mirrored", {"worker": 2}), ("parameter_server", {"worker": 2, "ps": 1})]
 )

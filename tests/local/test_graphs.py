@@ -169,6 +169,7 @@ def compute(cluster):
 """
 
 
+@pytest.mark.slow
 def test_a_lost_server_is_replaced_and_the_work_begins_anew(tmp_path: Path) -> None:
     (tmp_path / "own.py").write_text(OWN.replace("FOLDER", repr(str(tmp_path))))
     with Job(tmp_path, {**spec_of("sum"), "workload": "own.py"}) as job:

@@ -59,6 +59,7 @@ def test_parameter_server_trains_digits_and_every_task_ends_by_itself(tmp_path: 
     assert "chief-0.log" in {path.name for path in (job.model_dir / "logs").iterdir()}
 
 
+@pytest.mark.slow
 def test_compressed_gradients_change_the_bits_and_not_the_accuracy(tmp_path: Path) -> None:
     found = []
     for gradients in ("float32", "bfloat16"):
@@ -101,6 +102,7 @@ def test_a_complete_job_says_so_and_trains_no_more(tmp_path: Path) -> None:
     assert (first.model_dir / "result.json").read_text() == before
 
 
+@pytest.mark.slow
 def test_a_job_goes_on_with_a_workload_that_was_mended_underway(tmp_path: Path) -> None:
     workload = tmp_path / "mine.py"
     workload.write_text("from trainer.workloads.digits import DATASET, model\ndef evaluate(model): return 1 / 0\n")
@@ -122,6 +124,7 @@ def test_a_job_goes_on_with_a_workload_that_was_mended_underway(tmp_path: Path) 
     assert "it holds the result of another job: workload_sha256: result " in changed.output
 
 
+@pytest.mark.slow
 def test_more_steps_go_on_from_the_checkpoint(tmp_path: Path) -> None:
     with Job(tmp_path, mirrored(steps=100, workers=1)) as first:
         assert first.wait() == 0, first.output

@@ -7,10 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 from tests.harness import Job
 from tests.local.specs import mirrored
 from tests.local.workloads import frozen
+
+pytestmark = pytest.mark.slow
 
 
 def values(model_dir: Path, step: int) -> dict[str, Any]:

@@ -20,6 +20,8 @@ from tests.network import Neighbour, neighbour
 from trainer.job.load import build
 from trainer.job.tf_config import tasks_of
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 WAITING = """
 import pathlib, time

@@ -16,6 +16,7 @@ from tests.harness import Job
 from tests.local.specs import PACED, parameter_server
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", [w for w in commands("trainer") if w[1] == "local"], ids=" ".join)
 def test_the_job_runs(tmp_path: Path, words: list[str]) -> None:
     fewer = ["--set", "train.steps=20", "--set", f"model_dir={tmp_path}/run"]

@@ -20,6 +20,7 @@ from tests.local.specs import PACED, mirrored, parameter_server
 STEPS = 600
 PS = parameter_server(steps=STEPS, workload=PACED)
 MWMS = mirrored(steps=STEPS, workload=PACED)
+SLOW = pytest.mark.slow
 
 
 def values(model_dir: Path, step: int) -> dict[str, Any]:
@@ -27,6 +28,7 @@ def values(model_dir: Path, step: int) -> dict[str, Any]:
         return {name: archive[name] for name in archive.files}
 
 
+@pytest.mark.slow
 def test_a_chiefs_supervisor_that_stood_still_takes_nobody_for_lost_or_hung(tmp_path: Path) -> None:
     deadlines = {"task_lost": 3, "hang": 6}
     with Job(tmp_path, mirrored(steps=30_000, workload=PACED, deadlines=deadlines)) as job:
@@ -45,10 +47,10 @@ def test_a_chiefs_supervisor_that_stood_still_takes_nobody_for_lost_or_hung(tmp_
     ("spec", "task", "which"),
     [
         (PS, "ps:0", "child_pid"),
-        (PS, "chief:0", "child_pid"),
-        (PS, "chief:0", "pid"),
-        (MWMS, "worker:0", "child_pid"),
-        (MWMS, "worker:0", "pid"),
+        pytest.param(PS, "chief:0", "child_pid", marks=SLOW),
+        pytest.param(PS, "chief:0", "pid", marks=SLOW),
+        pytest.param(MWMS, "worker:0", "child_pid", marks=SLOW),
+        pytest.param(MWMS, "worker:0", "pid", marks=SLOW),
         (MWMS, "worker:1", "pid"),
     ],
     ids=lambda value: value if isinstance(value, str) else value["strategy"],
@@ -68,7 +70,7 @@ def test_a_kill_makes_a_new_generation_that_ends_at_the_right_step(
     assert all("resume_step=0" not in line for line in result["tasks"].values())
 
 
-@pytest.mark.parametrize("which", ["child_pid", "pid"])
+@pytest.mark.parametrize("which", [pytest.param("child_pid", marks=SLOW), "pid"])
 def test_a_ps_worker_may_die_while_the_others_go_on_stepping(tmp_path: Path, which: str) -> None:
     with Job(tmp_path, PS) as job:
         before = job.until_step(200)
@@ -91,6 +93,7 @@ def test_a_ps_worker_may_die_while_the_others_go_on_stepping(tmp_path: Path, whi
     assert steps == sorted(steps), "the step never went back"
 
 
+@pytest.mark.slow
 def test_a_worker_that_is_killed_as_the_job_ends_changes_nothing(tmp_path: Path) -> None:
     with Job(tmp_path, parameter_server(steps=100)) as job:
         pid = job.pid("worker:1", "pid")
@@ -101,6 +104,7 @@ def test_a_worker_that_is_killed_as_the_job_ends_changes_nothing(tmp_path: Path)
     assert "has had no word from its chief" not in job.output
 
 
+@pytest.mark.slow
 def test_a_killed_and_resumed_run_has_the_same_weights_bit_for_bit(tmp_path: Path) -> None:
     runs = {}
     for name in ("unbroken", "killed"):
@@ -120,6 +124,7 @@ def test_a_killed_and_resumed_run_has_the_same_weights_bit_for_bit(tmp_path: Pat
         np.testing.assert_array_equal(value, runs["killed"][name], err_msg=name)
 
 
+@pytest.mark.slow
 def test_one_process_with_the_global_batch_has_the_same_loss_curve_as_two_with_half(tmp_path: Path) -> None:
     curves = {}
     for workers, batch in ((1, 64), (2, 32)):
@@ -134,7 +139,7 @@ def test_one_process_with_the_global_batch_has_the_same_loss_curve_as_two_with_h
         assert curves[2][step] == pytest.approx(loss, rel=1e-4), step
 
 
-@pytest.mark.parametrize("spec", [PS, MWMS], ids=["parameter_server", "multi_worker_mirrored"])
+@pytest.mark.parametrize("spec", [PS, pytest.param(MWMS, marks=SLOW)], ids=["ps", "mwms"])
 def test_sigterm_keeps_a_checkpoint_of_the_current_step_and_a_rerun_resumes_there(
     tmp_path: Path, spec: dict[str, Any]
 ) -> None:
@@ -175,6 +180,7 @@ def data(shard):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [mirrored, parameter_server])
 def test_processes_that_a_workload_forks_end_with_its_child(tmp_path: Path, make: Any) -> None:
     """A fork holds TensorFlow's port; the chief's child and supervisor are killed in turn."""
@@ -192,6 +198,7 @@ def test_processes_that_a_workload_forks_end_with_its_child(tmp_path: Path, make
     assert not [pid for pid in started if alive(pid)]
 
 
+@pytest.mark.slow
 def test_a_child_that_hangs_is_noticed_killed_and_the_cluster_re_formed(tmp_path: Path) -> None:
     with Job(tmp_path, mirrored(steps=STEPS, workload=PACED, deadlines={"hang": 4})) as job:
         job.until_step(200)
@@ -202,6 +209,7 @@ def test_a_child_that_hangs_is_noticed_killed_and_the_cluster_re_formed(tmp_path
     assert "no sign of life" in job.output or "worker:0 lost" in job.output
 
 
+@pytest.mark.slow
 def test_an_import_that_takes_long_is_no_hang(tmp_path: Path) -> None:
     workload = tmp_path / "slow.py"
     # PyDLL keeps the GIL, as the loading of TensorFlow's libraries does, on a busy machine for seconds.
@@ -213,6 +221,7 @@ def test_an_import_that_takes_long_is_no_hang(tmp_path: Path) -> None:
     assert job.result()["generations"] == 2
 
 
+@pytest.mark.slow
 def test_warm_standby_takes_over(tmp_path: Path) -> None:
     """That it is fast is the benchmark's to say; here, that the spare is what continues."""
     with Job(tmp_path, mirrored(steps=30_000, warm_standby=True, workload=PACED)) as job:

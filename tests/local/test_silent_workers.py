@@ -15,6 +15,8 @@ from tests.harness import Job
 from tests.local.specs import PACED, parameter_server
 from tests.local.test_exact_steps import ALL_KEPT, assert_exact
 
+pytestmark = pytest.mark.slow
+
 SPEC = parameter_server(
     steps=900, workload=PACED, train={**ALL_KEPT, "checkpoint_steps": 100}, deadlines={"task_lost": 3, "progress": 60}
 )

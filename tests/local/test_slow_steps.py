@@ -12,6 +12,8 @@ import pytest
 from tests.harness import Job
 from tests.local.specs import mirrored
 
+pytestmark = pytest.mark.slow
+
 SLOW = str(Path(__file__).parent / "workloads/slow.py")
 
 

@@ -15,6 +15,7 @@ def test_the_table_has_every_api_under_every_strategy() -> None:
     assert set(CLAIMS) == {(setup, api) for setup in CPU for api in APIS}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("setup", "api"), CLAIMS)
 def test_a_cell_claims_what_a_run_shows(tmp_path: Path, setup: str, api: str) -> None:
     cell = CLAIMS[setup, api]
