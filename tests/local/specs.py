@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 PACED = str(Path(__file__).parent / "workloads/paced.py")
 """A workload that is not over before a test did what it is about, however fast the machine."""
 
@@ -63,3 +65,7 @@ def _spec(strategy: str, tasks: dict[str, Any], steps: int | None, more: dict[st
         "deadlines": {**DEADLINES, **more.pop("deadlines", {})},
         **more,
     }
+
+
+EITHER = [mirrored, pytest.param(parameter_server, marks=pytest.mark.slow)]
+"""For tests of what holds under each strategy alike."""

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tests.harness import Job
-from tests.local.specs import mirrored, parameter_server
+from tests.local.specs import EITHER, mirrored, parameter_server
 
 ROOT = Path(__file__).parents[2]
 FIT = str(ROOT / "examples/digits_fit.py")
@@ -134,7 +134,7 @@ def train_and_evaluate():
 """
 
 
-@pytest.mark.parametrize("make", [mirrored, pytest.param(parameter_server, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("make", EITHER)
 def test_the_guides_regressor_learns_to_say_one_and_each_task_plays_its_part(tmp_path: Path, make: Any) -> None:
     (tmp_path / "own.py").write_text(f"FOLDER = {str(tmp_path)!r}\n" + ESTIMATOR)
     train = {"batch_size": 10, "optimizer": "sgd", "learning_rate": 0.1, "steps": None, "checkpoint_steps": 50}

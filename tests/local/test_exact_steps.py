@@ -38,7 +38,9 @@ def assert_exact(job: Job, steps: int, every: int) -> None:
 @pytest.mark.parametrize(
     "more",
     [
-        {"workload": "digits", "train": {"optimizer": "sgd", "steps_per_call": 7}},
+        pytest.param(
+            {"workload": "digits", "train": {"optimizer": "sgd", "steps_per_call": 7}}, marks=pytest.mark.slow
+        ),
         {"workload": "digits", "train": {"mixed_precision": "float16", "steps_per_call": 3}},
     ],
     ids=["sgd", "float16"],

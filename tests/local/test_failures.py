@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 
 from tests.harness import TRAINER, Job, alive, processes
-from tests.local.specs import PACED, mirrored, parameter_server
+from tests.local.specs import EITHER, PACED, mirrored, parameter_server
 from trainer.job import load
 from trainer.job.errors import Exit
 from trainer.job.tf_config import Task, tasks_of
@@ -218,7 +218,7 @@ def test_the_secret_of_a_local_job_is_in_no_file_status_or_child(tmp_path: Path)
     assert not any(secret in each for each in seen)
 
 
-@pytest.mark.parametrize("make", [mirrored, parameter_server])
+@pytest.mark.parametrize("make", EITHER)
 def test_fewer_gpus_than_asked_for(tmp_path: Path, make: Any) -> None:
     environ = {"CUDA_VISIBLE_DEVICES": "-1"}
     with Job(tmp_path, make(tasks={"worker": {"replicas": 2, "gpus": 1}}), environ=environ) as job:
@@ -227,7 +227,7 @@ def test_fewer_gpus_than_asked_for(tmp_path: Path, make: Any) -> None:
     assert not list(tmp_path.glob("run/checkpoints/*"))
 
 
-@pytest.mark.parametrize("make", [mirrored, parameter_server])
+@pytest.mark.parametrize("make", EITHER)
 def test_a_loss_that_is_not_finite_stops_the_job_with_its_step(tmp_path: Path, make: Any) -> None:
     workload = tmp_path / "explodes.py"
     workload.write_text(
@@ -271,7 +271,7 @@ def data(shard):
 """
 
 
-@pytest.mark.parametrize("make", [mirrored, pytest.param(parameter_server, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("make", EITHER)
 def test_an_exception_in_a_generator_is_no_lost_peer_and_names_file_and_line(tmp_path: Path, make: Any) -> None:
     workload = tmp_path / "gen.py"
     workload.write_text(GENERATOR.format(at_3000='raise OSError("cannot read part-00007")'))
@@ -307,7 +307,7 @@ def model():
 """
 
 
-@pytest.mark.parametrize("make", [mirrored, parameter_server])
+@pytest.mark.parametrize("make", EITHER)
 @pytest.mark.parametrize(
     ("text", "said"),
     [

@@ -46,7 +46,7 @@ def scalar(values: dict[str, Any], name: str) -> float:
     ("strategy", "tasks"),
     [
         ("multi_worker_mirrored", {"worker": 3}),
-        ("mirrored", TWO_DEVICES),
+        pytest.param("mirrored", TWO_DEVICES, marks=pytest.mark.slow),
         ("parameter_server", {"worker": 2, "ps": 1}),
     ],
 )

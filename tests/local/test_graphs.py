@@ -62,7 +62,11 @@ def test_a_result_and_a_line_of_many_megabytes_arrive(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("workers", "count", "slices", "sizes"),
-    [(2, 100, None, [50, 50]), (3, 100, None, [34, 33, 33]), (3, 1000, [10, 20, 970], [10, 20, 970])],
+    [
+        pytest.param(2, 100, None, [50, 50], marks=pytest.mark.slow),
+        pytest.param(3, 100, None, [34, 33, 33], marks=pytest.mark.slow),
+        (3, 1000, [10, 20, 970], [10, 20, 970]),
+    ],
 )
 def test_a_mean_of_means_is_right_only_when_weighted_by_size(
     tmp_path: Path, workers: int, count: int, slices: list[int] | None, sizes: list[int]
@@ -78,6 +82,7 @@ def test_a_mean_of_means_is_right_only_when_weighted_by_size(
     assert output.count(" numbers = ") == workers
 
 
+@pytest.mark.slow
 def test_an_ensemble_is_better_than_the_mean_of_its_models(tmp_path: Path) -> None:
     found, output = computed(tmp_path, "ensemble")
     assert len(found["single"]) == 4
@@ -98,6 +103,7 @@ def test_products_of_matrices_on_named_devices(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.slow
 def test_powers_are_those_of_numpy_on_one_device_and_on_two(tmp_path: Path) -> None:
     found, output = computed(tmp_path, "matpow", "settings.size=100", "settings.n=7")
     assert set(found["seconds"]) == {"chain on 1", "chain on 2", "squaring on 1", "squaring on 2"}

@@ -75,7 +75,9 @@ def test_compressed_gradients_change_the_bits_and_not_the_accuracy(tmp_path: Pat
     assert compressed == pytest.approx(exact, abs=0.01)
 
 
-@pytest.mark.parametrize("chief", [False, True], ids=["worker-0-leads", "explicit-chief"])
+@pytest.mark.parametrize(
+    "chief", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["worker-0-leads", "explicit-chief"]
+)
 def test_multi_worker_mirrored_trains_digits(tmp_path: Path, chief: bool) -> None:
     spec = mirrored(steps=300, workers=1, tasks={"chief": 1}) if chief else mirrored(steps=300)
     with Job(tmp_path, spec) as job:
@@ -142,7 +144,9 @@ def test_a_changed_model_is_refused_with_the_difference(tmp_path: Path) -> None:
     assert "train.optimizer: result 'adam', now 'sgd'" in second.output
 
 
-@pytest.mark.parametrize("strategy", ["multi_worker_mirrored", "parameter_server"])
+@pytest.mark.parametrize(
+    "strategy", ["multi_worker_mirrored", pytest.param("parameter_server", marks=pytest.mark.slow)]
+)
 def test_a_workload_file_of_ones_own_trains(tmp_path: Path, strategy: str) -> None:
     tasks = {"worker": 2} if strategy == "multi_worker_mirrored" else {"worker": 2, "ps": 1}
     spec = mirrored(steps=200, workload=str(ROOT / "examples/languages.py"), strategy=strategy, tasks=tasks)
@@ -151,6 +155,7 @@ def test_a_workload_file_of_ones_own_trains(tmp_path: Path, strategy: str) -> No
     assert job.result()["test_accuracy"] >= 0.85
 
 
+@pytest.mark.slow
 def test_epochs_become_steps(tmp_path: Path) -> None:
     spec = mirrored(workers=2)
     del spec["train"]["steps"]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.harness import Job
-from tests.local.specs import mirrored, parameter_server
+from tests.local.specs import EITHER
 
 ADAPTED = str(Path(__file__).parent / "workloads/adapted.py")
 
@@ -20,7 +20,7 @@ def compute(cluster):
 """
 
 
-@pytest.mark.parametrize("make", [mirrored, parameter_server])
+@pytest.mark.parametrize("make", EITHER)
 def test_tensorflow_values_and_adapt_at_the_top_of_a_workload(tmp_path: Path, make: Any) -> None:
     """Also in a child that stood by."""
     with Job(tmp_path, make(workload=ADAPTED, workers=2, steps=200, warm_standby=True)) as job:
