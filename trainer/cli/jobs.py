@@ -47,7 +47,7 @@ def submit(args: argparse.Namespace) -> int:
     if args.dry_run:
         print("\n".join(f"{name}: would be applied" for name in done.objects))
     else:
-        print(_submitted(done, _way(args, done)))
+        print(_submitted(done, _words(args, done)))
     return int(Exit.OK)
 
 
@@ -122,15 +122,15 @@ def _job(args: argparse.Namespace) -> Job:
 # Output. ----------------------------------------------------------------------------------------------
 
 
-def _submitted(done: Submitted, way: str) -> str:
+def _submitted(done: Submitted, words: str) -> str:
     objects = f", {len(done.objects)} objects" if done.objects else ""
     news = f"{done.job}: submitted{objects}" if done.new else f"{done.job}: was there already"
     if done.ended:
-        return f"{news}, and is {done.ended}; to run it again: trainer delete {way}"
-    return f"{news}; next: trainer status --watch {way}"
+        return f"{news}, and is {done.ended}; to run it again: trainer delete {words}"
+    return f"{news}; next: trainer status --watch {words}"
 
 
-def _way(args: argparse.Namespace, done: Submitted) -> str:
+def _words(args: argparse.Namespace, done: Submitted) -> str:
     """The words that name a job to the other commands."""
     target = [] if args.target == next(iter(base.TARGETS)) else ["--target", args.target]
     if done.namespace:
@@ -153,7 +153,7 @@ def describe(found: JobOverview) -> str:
         rows = found.job.tasks
     elif found.job:
         head += summary.figures(found.job)
-    head += [(name, text) for name, text in (("said", found.said), ("unreadable", found.unreadable)) if text]
+    head += [(name, text) for name, text in (("last line", found.said), ("unreadable", found.unreadable)) if text]
     table = ["", *aligned(_table(found.tasks, rows))] if found.tasks else []
     return "\n".join([*aligned(head), *table])
 
@@ -171,9 +171,9 @@ def _table(tasks: Mapping[str, ContainerState], known: Mapping[str, TaskRow]) ->
         ("task", "state", "code", "node", "step", "examples/s", "restarts", "generation", "why")
     ]
     for name, row in tasks.items():
-        mine = known.get(name) or TaskRow(state="absent", figures={})
-        step, rate = (mine.figures.get(name) for name in ("step", "examples_per_second"))
-        cells = (row.code, row.node, step, rate, row.restarts + mine.restarts, mine.generation, row.why)
+        own = known.get(name) or TaskRow(state="absent", figures={})
+        step, rate = (own.figures.get(name) for name in ("step", "examples_per_second"))
+        cells = (row.code, row.node, step, rate, row.restarts + own.restarts, own.generation, row.why)
         rows.append((name, row.state, *map(_cell, cells)))
     columns = [column for column in zip(*rows, strict=True) if any(column[1:])]
     return list(zip(*columns, strict=True))

@@ -33,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         code: int = args.run(args)
         sys.stdout.flush()
     except TrainerError as error:
-        return _tell(str(error).split("\n"), error.code)
+        return _print_errors(str(error).split("\n"), error.code)
     except KeyboardInterrupt:
         return int(Exit.STOPPED)
     except BrokenPipeError:
@@ -46,11 +46,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
             traceback.print_exc()
         text = " ".join(str(error).split())
-        return _tell([f"internal error: {type(error).__name__}: {text}; please report it"], Exit.BUG)
+        return _print_errors([f"internal error: {type(error).__name__}: {text}; please report it"], Exit.BUG)
     return code
 
 
-def _tell(lines: Iterable[str], code: Exit) -> int:
+def _print_errors(lines: Iterable[str], code: Exit) -> int:
     for line in lines:
         print(f"trainer: {line}", file=sys.stderr)
     return int(code)
@@ -247,7 +247,7 @@ def _import(args: argparse.Namespace) -> int:
 
     raw, notes = convert.convert_file(args.file)
     print(convert.to_yaml(raw), end="")
-    return _tell(notes, Exit.OK)
+    return _print_errors(notes, Exit.OK)
 
 
 def _schema(_: argparse.Namespace) -> int:

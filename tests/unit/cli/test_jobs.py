@@ -70,9 +70,9 @@ def test_every_command_reaches_a_target_that_only_the_registry_knows(
     )
     assert trainer("status", spec, *on, *SETS) == [("status", named)]
     assert capsys.readouterr().out.splitlines() == [
-        "phase  done",
-        "step   5",
-        "said   done: steps=5",
+        "phase      done",
+        "step       5",
+        "last line  done: steps=5",
         "",
         "task      state    step  restarts  why",
         "chief:0   running        2",

@@ -108,7 +108,7 @@ class ApiServer:
         query = {"timestamps": "true", "container": "task", "follow": json.dumps(follow), **more}
         # A pod may be silent for any time.
         total = None if follow else ANSWER_SECONDS
-        with _explained(self):
+        with _translated_errors(self):
             response = await self._send(self.api, "GET", f"{self._path('Pod', pod)}/log", query, total=total)
             async for line in response.response.content:
                 yield line.decode(errors="replace").rstrip("\n")
@@ -127,7 +127,7 @@ class ApiServer:
         return f"{path}/{name}" if name else path
 
     async def _ask(self, method: str, path: str, query: dict[str, str] | None = None, body: object = None) -> Any:
-        with _explained(self):
+        with _translated_errors(self):
             return json.loads(await (await self._send(self.api, method, path, query or {}, body)).read())
 
     async def _send(
@@ -200,7 +200,7 @@ def problem(text: str) -> TrainerError:
 
 
 @contextlib.contextmanager
-def _explained(server: ApiServer) -> Any:
+def _translated_errors(server: ApiServer) -> Any:
     try:
         yield
     except (ClientError, OSError, asyncio.TimeoutError, ValueError) as error:

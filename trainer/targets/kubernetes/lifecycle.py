@@ -33,13 +33,13 @@ async def submit(spec: JobSpec, namespace: str | None, command: str, dry_run: bo
     async with connect(namespace) as server:
         await server.require_version()
         await _require_secrets(server, spec)
-        there = await server.read("Job", f"{spec.name}-chief")
-        if there:
-            await _require_same(server, spec, manifests[0], there)
+        existing = await server.read("Job", f"{spec.name}-chief")
+        if existing:
+            await _require_same(server, spec, manifests[0], existing)
             for manifest in manifests:
                 await _keep_suspended(server, manifest)
-        # Not where the job is there: its running tasks would know no new secret.
-        secret = None if there else render.secret(spec)
+        # Not where the job exists: its running tasks would know no new secret.
+        secret = None if existing else render.secret(spec)
         for manifest in manifests:
             await server.apply(manifest, dry_run=True)
         if secret:
@@ -52,7 +52,11 @@ async def submit(spec: JobSpec, namespace: str | None, command: str, dry_run: bo
             for manifest in manifests:
                 await server.apply(manifest, dry_run=False)
         return Submitted(
-            spec.name, names, new=there is None, ended=pods.ended(there) if there else None, namespace=server.namespace
+            spec.name,
+            names,
+            new=existing is None,
+            ended=pods.ended(existing) if existing else None,
+            namespace=server.namespace,
         )
 
 
@@ -87,13 +91,13 @@ async def _require_same(server: ApiServer, spec: JobSpec, config: Mapping[str, A
     taken = f"name: {spec.name!r}: is taken in namespace {server.namespace}"
     environment = chief["spec"]["template"]["spec"]["containers"][0].get("env", [])
     names = [each["valueFrom"]["configMapKeyRef"]["name"] for each in environment if each["name"] == JOB]
-    there = await server.read("ConfigMap", names[0]) if names else None
-    if there is None:
+    existing = await server.read("ConfigMap", names[0]) if names else None
+    if existing is None:
         raise UserError(f"{taken} by a Job that trainer did not make; choose another name")
     differences = [
         f"{path}: {old} there, {new} here"
         for key in ("job", "cluster")
-        for path, old, new in _differences(json.loads(there["data"][key]), json.loads(config["data"][key]))
+        for path, old, new in _differences(json.loads(existing["data"][key]), json.loads(config["data"][key]))
     ]
     if differences:
         raise UserError(

@@ -25,8 +25,8 @@ async def logs(name: str, namespace: str | None, task: str | None, follow: bool)
             raise problem(f"{task}: {name} has no such task; `trainer status {name}` lists them")
         if not follow:
             read = [await _all_lines(server, pod) for pod in await _pods(server, name, task)]
-            for _, who, text in heapq.merge(*read):
-                yield LogLine(who, text)
+            for _, task, text in heapq.merge(*read):
+                yield LogLine(task, text)
             return
         queue: asyncio.Queue[tuple[str, str, str] | None] = asyncio.Queue()
         following = asyncio.create_task(_follow(server, name, task, queue))
@@ -51,10 +51,10 @@ def _started(pod: Mapping[str, Any]) -> bool:
 
 async def _lines(server: ApiServer, pod: Mapping[str, Any], follow: bool) -> AsyncIterator[tuple[str, str, str]]:
     """(time, task, line) of a pod."""
-    who = pods.task_of(pod)
+    task = pods.task_of(pod)
     async for line in server.log(pod["metadata"]["name"], follow):
         when, _, text = line.partition(" ")
-        yield when, who, text
+        yield when, task, text
 
 
 async def _all_lines(server: ApiServer, pod: Mapping[str, Any]) -> list[tuple[str, str, str]]:

@@ -33,15 +33,15 @@ def tasks(
     found: dict[str, list[Mapping[str, Any]]] = {}
     for pod in sorted(pods, key=_age):
         found.setdefault(task_of(pod), []).append(pod)
-    said = _by_object(warnings)
+    messages = _by_object(warnings)
     rows = {}
     for job in jobs:
         for index in range(job["spec"]["completions"]):
             name = task_name(job["metadata"]["labels"][COMPONENT], index)
-            if mine := found.get(name):
-                rows[name] = _row(mine, said, claims)
+            if own := found.get(name):
+                rows[name] = _row(own, messages, claims)
             else:
-                rows[name] = ContainerState("missing", node="", why=_no_pod(job, said))
+                rows[name] = ContainerState("missing", node="", why=_no_pod(job, messages))
     return rows
 
 
@@ -52,8 +52,8 @@ def ended(job: Mapping[str, Any]) -> str | None:
 
 
 def newest(pods: Iterable[Mapping[str, Any]], task: str) -> Mapping[str, Any] | None:
-    mine = sorted((pod for pod in pods if task_of(pod) == task), key=_age)
-    return mine[-1] if mine else None
+    own = sorted((pod for pod in pods if task_of(pod) == task), key=_age)
+    return own[-1] if own else None
 
 
 def _age(pod: Mapping[str, Any]) -> str:
@@ -61,9 +61,9 @@ def _age(pod: Mapping[str, Any]) -> str:
 
 
 def _row(
-    mine: Sequence[Mapping[str, Any]], said: Mapping[str, str], claims: Iterable[Mapping[str, Any]]
+    own: Sequence[Mapping[str, Any]], messages: Mapping[str, str], claims: Iterable[Mapping[str, Any]]
 ) -> ContainerState:
-    pod = mine[-1]
+    pod = own[-1]
     states = [each.get("state", {}) for each in pod["status"].get("containerStatuses", [])]
     state = states[0] if states else {}
     # TensorBoard beside the chief: the task waits until it has started.
@@ -78,13 +78,13 @@ def _row(
         state=phase.lower(),
         code=terminated["exitCode"] if terminated else 0,
         node=pod["spec"].get("nodeName", ""),
-        restarts=len(mine) - 1,
-        why=_waits(pod, state, said, claims) if phase == "Pending" else _end(pod, terminated),
+        restarts=len(own) - 1,
+        why=_why_pending(pod, state, messages, claims) if phase == "Pending" else _end(pod, terminated),
     )
 
 
-def _waits(
-    pod: Mapping[str, Any], state: Mapping[str, Any], said: Mapping[str, str], claims: Iterable[Mapping[str, Any]]
+def _why_pending(
+    pod: Mapping[str, Any], state: Mapping[str, Any], messages: Mapping[str, str], claims: Iterable[Mapping[str, Any]]
 ) -> str:
     waiting = state.get("waiting", {})
     if waiting and waiting.get("reason") not in _STARTING:
@@ -92,11 +92,11 @@ def _waits(
     names = {v["persistentVolumeClaim"]["claimName"] for v in pod["spec"]["volumes"] if "persistentVolumeClaim" in v}
     pending = [c["metadata"]["name"] for c in claims if c["status"].get("phase") == "Pending"]
     unbound = [name for name in pending if name in names]
-    volume = [_line(f"claim {name} is not bound", said.get(f"PersistentVolumeClaim/{name}")) for name in unbound]
+    volume = [_line(f"claim {name} is not bound", messages.get(f"PersistentVolumeClaim/{name}")) for name in unbound]
     for condition in pod["status"].get("conditions", []):
         if condition["type"] == "PodScheduled" and condition["status"] == "False":
             return "; ".join([_line(condition.get("reason"), condition.get("message")), *volume])
-    return "; ".join(volume) or said.get(f"Pod/{pod['metadata']['name']}", "")
+    return "; ".join(volume) or messages.get(f"Pod/{pod['metadata']['name']}", "")
 
 
 def _end(pod: Mapping[str, Any], terminated: Mapping[str, Any] | None) -> str:
@@ -107,10 +107,10 @@ def _end(pod: Mapping[str, Any], terminated: Mapping[str, Any] | None) -> str:
     return _line(pod["status"].get("reason"), pod["status"].get("message"))
 
 
-def _no_pod(job: Mapping[str, Any], said: Mapping[str, str]) -> str:
+def _no_pod(job: Mapping[str, Any], messages: Mapping[str, str]) -> str:
     if job["spec"].get("suspend"):
         return "the Job is suspended"
-    return said.get(f"Job/{job['metadata']['name']}", "its Job has made no pod yet")
+    return messages.get(f"Job/{job['metadata']['name']}", "its Job has made no pod yet")
 
 
 def _by_object(warnings: Iterable[Mapping[str, Any]]) -> dict[str, str]:

@@ -141,7 +141,7 @@ def _job(spec: JobSpec, task_type: TaskType, count: int, labels: dict[str, str])
     queue = {"kueue.x-k8s.io/queue-name": spec.kubernetes.queue} if spec.kubernetes.queue else {}
     affinity = spec.kubernetes.affinity
     if task_type == "evaluator":
-        affinity = _beside_the_chief(spec)
+        affinity = _chief_affinity(spec)
     return {
         "type": task_type,
         "count": count,
@@ -162,7 +162,7 @@ def _tensorboard_image(spec: JobSpec) -> str:
     return spec.kubernetes.tensorboard_image or f"{folder}{slash}trainer:tensorboard"
 
 
-def _beside_the_chief(spec: JobSpec) -> dict[str, object]:
+def _chief_affinity(spec: JobSpec) -> dict[str, object]:
     """The user's affinity, and the node of the chief: a volume that only one node can have is there."""
     rule = "requiredDuringSchedulingIgnoredDuringExecution"
     term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": _component(spec, "chief")}}
@@ -178,11 +178,11 @@ def _component(spec: JobSpec, component: str) -> dict[str, str]:
 def _config(spec: JobSpec, pods: dict[TaskType, int]) -> dict[str, object]:
     """The data that all pods share: the spec, the cluster, and files that the spec names."""
     files: dict[str, bytes] = {}
-    brought = [(key, Path(path).name, Path(path)) for key, path in files_of(spec).items()]
+    user_files = [(key, Path(path).name, Path(path)) for key, path in files_of(spec).items()]
     for name, module in modules_of(spec).items():
         within = [(file.relative_to(module).as_posix(), file) for file in workload_file.files_of(module)]
-        brought += [("workload", name if rest == "." else f"{name}/{rest}", file) for rest, file in within]
-    for key, name, path in brought:
+        user_files += [("workload", name if rest == "." else f"{name}/{rest}", file) for rest, file in within]
+    for key, name, path in user_files:
         if not _CONFIG_KEY.fullmatch(config_key(name)):
             raise UserError(f"{key}: {str(path)!r}: a ConfigMap allows letters, digits, '-', '_' and '.' in file names")
         try:

@@ -36,7 +36,7 @@ class End(NamedTuple):
 
     @property
     def failed(self) -> bool:
-        return self.code != Exit.OK and not _may_start_again(self.code)
+        return self.code != Exit.OK and not _retryable(self.code)
 
 
 @dataclass
@@ -54,7 +54,7 @@ class LocalJob:
     """By task, in their order in time."""
     errors: defaultdict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
     """By task: the lines in which its present process reports its failure."""
-    late: list[str] = field(default_factory=list)
+    overdue: list[str] = field(default_factory=list)
     """Tasks that should have ended by themselves, and did not."""
     restarts: Counter[str] = field(default_factory=Counter)
     alive: dict[str, asyncio.subprocess.Process] = field(default_factory=dict)
@@ -124,7 +124,7 @@ async def keep_running(job: LocalJob, name: str, command: Sequence[str], environ
             job.errors[name].clear()
             code = await _run_once(job, name, command, environ)
             how = _how_it_ended(code, explained=bool(job.errors[name]))
-            if job.over or not _may_start_again(code):
+            if job.over or not _retryable(code):
                 if is_evaluator(name) and code != Exit.OK and not (job.stopped or job.failed()):
                     job.show("local", f"{name} {how}; the training does not depend on it")
                 return
@@ -158,8 +158,8 @@ async def _run_once(job: LocalJob, name: str, command: Sequence[str], environ: M
     if job.over:
         send([process], signal.SIGKILL)  # it missed the signal to the others
     readers = [
-        asyncio.create_task(_pass_on(out, functools.partial(job.show, name))),
-        asyncio.create_task(_pass_on(err, functools.partial(_show_error, job, name))),
+        asyncio.create_task(_forward(out, functools.partial(job.show, name))),
+        asyncio.create_task(_forward(err, functools.partial(_show_error, job, name))),
     ]
     code = await process.wait()
     del job.alive[name]
@@ -180,7 +180,7 @@ def _show_error(job: LocalJob, name: str, text: str) -> None:
     job.show(name, text, error=True)
 
 
-async def _pass_on(pipe: int, show: Callable[[str], None]) -> None:
+async def _forward(pipe: int, show: Callable[[str], None]) -> None:
     """Shows what comes out of a pipe, line by line."""
     reader = asyncio.StreamReader()
     transport, _ = await asyncio.get_running_loop().connect_read_pipe(
@@ -200,7 +200,7 @@ async def _pass_on(pipe: int, show: Callable[[str], None]) -> None:
         transport.close()
 
 
-def _may_start_again(code: int) -> bool:
+def _retryable(code: int) -> bool:
     """Whether a task with this exit code is started again: it was killed, or asked to stop."""
     known = {int(each): each for each in Exit}
     return known[code].retryable if code in known else code < 0 or code > 128

@@ -126,7 +126,7 @@ async def _until_the_end(job: LocalJob, spec: JobSpec) -> None:
         await job.until_ended(evaluators, patience)
         if not job.stopped:
             # A task that was stopped by a signal cannot end by itself, and the job did without it.
-            job.late = [name for name, process in job.alive.items() if not host.is_stopped(process.pid)]
+            job.overdue = [name for name, process in job.alive.items() if not host.is_stopped(process.pid)]
     else:
         await job.until_ended(job.names, FAILED_SECONDS)
     send(job.alive.values(), signal.SIGTERM)
@@ -141,8 +141,8 @@ def _verdict(job: LocalJob, spec: JobSpec) -> tuple[int, str]:
     if failed := job.failed():
         name = job.root_cause()
         return failed[name].code, f"{spec.name} failed: {name} {failed[name].how}"
-    if job.late:
-        return int(Exit.BUG), f"{spec.name}: the chief succeeded, but {', '.join(job.late)} had to be killed"
+    if job.overdue:
+        return int(Exit.BUG), f"{spec.name}: the chief succeeded, but {', '.join(job.overdue)} had to be killed"
     if job.stopped and any(end.code for end in job.ends.values()):
         return int(Exit.STOPPED), "stopped; the same command resumes"
     return int(Exit.OK), ""

@@ -87,12 +87,12 @@ def _table(names: Sequence[str], rows: Mapping[str, TaskRow], restarts: Mapping[
     for name in [*names, *(name for name in rows if name not in names)]:
         row = rows.get(name)
         state, figures = (row.state, row.figures) if row else ("starting", {})
-        again = restarts.get(name, 0) + (row.restarts if row else 0)
+        restarted = restarts.get(name, 0) + (row.restarts if row else 0)
         table.add_row(
             name, Text(state, _STATE_STYLES.get(state, "")),
             _number(figures.get("step"), "d"), _number(figures.get("loss"), "#.4g"),
             _number(figures.get("accuracy"), "#.4g"), _number(figures.get("examples_per_second"), ",.0f"),
-            str(again or ""),
+            str(restarted or ""),
         )  # fmt: skip
     return table
 

@@ -43,7 +43,7 @@ async def open_view(
     names: Sequence[str],
     status_port: int,
     restarts: Mapping[str, int],
-    on_gone: Callable[[], None],
+    on_closed: Callable[[], None],
     plain: bool,
 ) -> AsyncIterator[Show]:
     """Opens the view to which lines go while a job runs.
@@ -52,11 +52,11 @@ async def open_view(
         names: of all tasks, in the order of the table.
         status_port: of the chief's supervisor, on this machine.
         restarts: of supervisors, by task; kept up to date by the caller.
-        on_gone: called once our output has lost its reader.
+        on_closed: called once our output has lost its reader.
         plain: prefixed lines, also on a terminal.
     """
     if plain or not sys.stdout.isatty() or os.environ.get("TERM", "dumb") == "dumb":
-        yield plain_lines(on_gone)
+        yield plain_lines(on_closed)
         return
     from rich.console import Console
     from rich.live import Live
@@ -64,15 +64,15 @@ async def open_view(
     console = Console()
     begun = time.monotonic()
     with Live(console=console, auto_refresh=False, transient=True) as live:
-        look = asyncio.create_task(_watch(spec, names, status_port, restarts, begun, live))
+        watching = asyncio.create_task(_watch(spec, names, status_port, restarts, begun, live))
         try:
-            yield _lines_above(console, on_gone)
+            yield _lines_above(console, on_closed)
         finally:
-            look.cancel()
-            await asyncio.wait({look})
+            watching.cancel()
+            await asyncio.wait({watching})
 
 
-def plain_lines(on_gone: Callable[[], None]) -> Show:
+def plain_lines(on_closed: Callable[[], None]) -> Show:
     """`worker:1 | text`, flushed at once; errors go to stderr."""
 
     def show(source: str, text: str, error: bool = False) -> None:
@@ -82,12 +82,12 @@ def plain_lines(on_gone: Callable[[], None]) -> Show:
         except BrokenPipeError:
             # The interpreter flushes once more at its end, and must not complain then.
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
-            on_gone()
+            on_closed()
 
     return show
 
 
-def _lines_above(console: Console, on_gone: Callable[[], None]) -> Show:
+def _lines_above(console: Console, on_closed: Callable[[], None]) -> Show:
     from rich.text import Text
 
     def show(source: str, text: str, error: bool = False) -> None:
@@ -95,7 +95,7 @@ def _lines_above(console: Console, on_gone: Callable[[], None]) -> Show:
         try:
             console.print(Text.assemble((f"{source} | ", "dim"), line), highlight=False)
         except OSError:  # the terminal was closed
-            on_gone()
+            on_closed()
 
     return show
 
