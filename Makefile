@@ -1,22 +1,22 @@
-# Everything a developer runs. `make` alone lists it.
+# Commands for developers. `make` alone lists them.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-# Two cores train in each local test: never two targets at once, whatever -j says.
+# Each local test trains on two cores: never run two targets at once, even with -j.
 .NOTPARALLEL:
 
 # Any Python 3.10 to 3.13, used once to make .venv: make setup PYTHON=python3.12
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# Newer than requirements.lock and pyproject.toml means that .venv is as they ask.
+# If it is newer than requirements.lock and pyproject.toml, .venv is up to date.
 STAMP := $(VENV)/.installed
 PEERS_STAMP := .venv-peers/.installed
 TENSORBOARD := $(shell grep -om1 'tensorboard==[^"]*' pyproject.toml)
 SHELL_SCRIPTS := $(wildcard scripts/*.sh images/*.sh .ci/run)
 
-# Settings of the machines of our continuous integration; elsewhere none is needed.
+# Settings for the machines of our continuous integration; not needed elsewhere.
 -include .ci/machine.mk
 
 .PHONY: help
@@ -24,63 +24,63 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: setup
-setup: $(STAMP) ## make .venv from requirements.lock; does nothing while it is up to date
+setup: $(STAMP) ## create .venv from requirements.lock; does nothing if it is up to date
 
 $(STAMP): requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null || \
 	  { echo "make: $(PYTHON) is $$($(PYTHON) --version 2>/dev/null || echo missing):" \
 	    "trainer needs Python 3.10 to 3.13; try make setup PYTHON=python3.12" >&2; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || \
-	  { echo "make: $(PYTHON) cannot make virtual environments: apt install python3-venv" >&2; exit 1; }
+	  { echo "make: $(PYTHON) cannot create virtual environments: apt install python3-venv" >&2; exit 1; }
 	@$(PYTHON) -c 'import platform as p, sys; sys.exit(f"{sys.platform} {p.machine()}" not in sys.argv[1:])' \
 	  "linux x86_64" "linux aarch64" "darwin arm64" || \
 	  { echo "make: $$(uname -sm): TensorFlow has wheels for Linux on x86-64 and arm64, and for macOS on arm64;" \
 	    "use containers or another machine" >&2; exit 1; }
-# --clear: a package that is no longer in the lock would stay, and Keras imports some wherever it finds them.
+# --clear removes packages that are no longer in the lock; Keras imports some packages wherever it finds them.
 	$(PYTHON) -m venv --clear $(VENV)
-# --no-deps: tf_keras asks for `tensorflow`, in whose place there is tensorflow-cpu on x86-64.
+# --no-deps: tf_keras requires `tensorflow`, which tensorflow-cpu replaces on x86-64.
 	$(BIN)/pip install --no-deps --require-hashes -r requirements.lock
-# With isolation pip would fetch a setuptools of its own, without a hash; the lock brings one.
+# With isolation pip would download a setuptools of its own, without a hash; the lock has one.
 	$(BIN)/pip install --no-deps --no-build-isolation -e .
 	@touch $@
 
 .PHONY: demo
-demo: setup ## train handwritten digits on a local parameter-server cluster
+demo: setup ## train a digit classifier on a local parameter-server cluster
 	rm -rf runs/digits-ps
 	$(BIN)/trainer local examples/digits-ps.yaml
 
 .PHONY: test
-test: setup ## unit and golden tests, and the quick ones on local clusters: 5 minutes
+test: setup ## run unit and golden tests, and the quick tests on local clusters (5 minutes)
 	$(BIN)/pytest -n auto tests/unit tests/golden
 	$(BIN)/pytest -n 2 -m "not slow" tests/local
 
 .PHONY: test-slow
-test-slow: setup ## the other tests on local clusters
+test-slow: setup ## run the slow tests on local clusters
 	$(BIN)/pytest -n 2 -m slow tests/local
 
 .PHONY: support-table
-support-table: setup ## run every API under every strategy, and write the table of it in docs/models.md
+support-table: setup ## run every API under every strategy; writes the table in docs/models.md
 	$(BIN)/python -m tests.local.support
 
 .PHONY: soak
-soak: setup ## random jobs under random faults for minutes, judged by what they leave
+soak: setup ## run random jobs with random faults, judged by the files that they leave
 	TRAINER_SOAK_SEED=$${TRAINER_SOAK_SEED:-$$(date +%s)} $(BIN)/pytest -n 2 -m soak tests/soak
 
 .PHONY: test-all
-test-all: lint docs test-locks test test-slow demo test-compose test-kind soak bench-smoke ## everything that this machine can check
+test-all: lint docs test-locks test test-slow demo test-compose test-kind soak bench-smoke ## run all tests and checks
 
 .PHONY: bench
-bench: setup $(PEERS_STAMP) ## measure throughput, costs and growth beside torch, tf_keras and the classic ways; writes docs/benchmarks.md
+bench: setup $(PEERS_STAMP) ## measure throughput, costs and growth, also of torch, tf_keras and classic TensorFlow; writes docs/benchmarks.md
 	$(BIN)/python -m tests.bench
 
-# Five gigabytes: torch's wheel for Linux brings CUDA, whether there is a GPU or not.
+# Five gigabytes: torch's wheel for Linux includes CUDA, even without a GPU.
 $(PEERS_STAMP): tests/bench/peers/requirements.lock
 	$(PYTHON) -m venv --clear .venv-peers
 	.venv-peers/bin/pip install --require-hashes -r $<
 	@touch $@
 
 .PHONY: bench-smoke
-bench-smoke: setup ## the same on a small scale, without torch where .venv-peers is missing: does it still run?
+bench-smoke: setup ## run every benchmark once on a small scale; skips torch if .venv-peers is missing
 	$(BIN)/python -m tests.bench --smoke
 
 .PHONY: bench-compose
@@ -88,18 +88,18 @@ bench-compose: setup image-cpu ## measure a job across containers: sizes, start,
 	$(BIN)/python tests/bench/compose.py
 
 .PHONY: bench-kind
-bench-kind: setup image-cpu ## measure a job across pods beside local processes: first step, rate, end
+bench-kind: setup image-cpu ## measure a job across pods and across local processes: first step, rate, end
 	scripts/kind.sh run $(BIN)/python tests/bench/kubernetes.py
 
 .PHONY: wheel
 wheel: setup ## build dist/trainer-VERSION-py3-none-any.whl
-# setuptools would pack what it finds in build/, also modules that are gone.
+# setuptools would pack everything in build/, including deleted modules.
 	rm -rf build dist
 	$(BIN)/uv build --wheel --no-build-isolation --offline --quiet
 	@ls dist/*.whl
 
 .PHONY: images
-images: ## build trainer:cpu, trainer:cuda, trainer:tensorboard; PLATFORM=linux/arm64: the first and the last, for arm64
+images: ## build trainer:cpu, trainer:cuda, trainer:tensorboard (PLATFORM=linux/arm64: cpu and tensorboard for arm64)
 	scripts/images.sh
 
 .PHONY: image-cpu image-cuda image-tensorboard
@@ -120,18 +120,18 @@ manifests: setup ## write k8s/*.yaml from examples/
 	done
 
 .PHONY: test-compose
-test-compose: setup image-cpu image-tensorboard ## the same jobs across containers of a real Docker Engine
+test-compose: setup image-cpu image-tensorboard ## run the container tests on a real Docker Engine
 	$(BIN)/pytest --timeout 600 tests/compose
 
 .PHONY: kind-up kind-down
-kind-up: setup image-cpu ## a Kubernetes of three nodes in containers, with trainer:cpu and a demo job on it
+kind-up: setup image-cpu ## create a kind cluster of three nodes, with trainer:cpu and a demo job
 	scripts/kind.sh up
 	$(BIN)/trainer submit examples/digits-ps.yaml
-kind-down: ## remove it
+kind-down: ## remove that cluster
 	scripts/kind.sh down
 
 .PHONY: test-kind
-test-kind: setup image-cpu ## the same jobs across pods of a real Kubernetes
+test-kind: setup image-cpu ## run the Kubernetes tests on a kind cluster
 	scripts/kind.sh run bash -ec '$(BIN)/pytest -n 2 --dist loadfile --timeout 600 tests/kind --ignore tests/kind/test_nodes.py; \
 	  $(BIN)/pytest --timeout 600 tests/kind/test_nodes.py'
 
@@ -144,20 +144,20 @@ lint: setup ## ruff, mypy, shellcheck, hadolint
 	$(BIN)/hadolint images/Dockerfile
 
 .PHONY: format
-format: setup ## let ruff mend and format the code
+format: setup ## fix and format the code with ruff
 	$(BIN)/ruff check --fix-only
 	$(BIN)/ruff format
 
-# Versions stay as they are where pyproject.toml allows it; UPGRADE=--upgrade takes the newest of everything.
+# Keeps the locked versions that pyproject.toml still allows; UPGRADE=--upgrade takes the newest versions.
 UPGRADE ?=
 COMPILE = $(BIN)/uv pip compile --universal --generate-hashes --no-emit-index-url --only-binary :all: \
   --custom-compile-command "make lock" --quiet $(UPGRADE)
-# Python 3.13 is Debian trixie's. What is not emitted is not needed to train: images/README.md.
+# Python 3.13 is Debian trixie's. images/README.md has the reasons for the packages left out.
 FOR_IMAGES = --python-version 3.13 $(addprefix --no-emit-package ,setuptools tensorboard-data-server wheel)
 FOR_TRAINING = $(addprefix --no-emit-package ,\
   google-pasta grpcio libclang markdown markdown-it-py markupsafe mdurl pillow pygments werkzeug)
 
-# tf_keras asks for tensorflow everywhere; on x86-64 tensorflow-cpu takes its place.
+# tf_keras requires tensorflow everywhere; on x86-64 tensorflow-cpu replaces it.
 FOR_CPU = --extra cpu --extra legacy --override /dev/stdin
 ELSEWHERE = <<< "$(shell grep -o "tensorflow==.*platform_machine != 'x86_64'" pyproject.toml)"
 
@@ -172,16 +172,16 @@ lock: setup ## renew all lock files from pyproject.toml (UPGRADE=--upgrade: the 
 	$(COMPILE) --python-version 3.11 --output-file tests/bench/peers/requirements.lock - <<< $$'numpy\ntorch\nmatplotlib'
 
 .PHONY: test-locks
-test-locks: setup ## the package index has a wheel of each locked package for Linux on x86-64 and arm64, and for macOS on arm64
+test-locks: setup ## check that the package index has wheels of all locked packages for each platform
 	$(BIN)/pytest tests/locks
 
 .PHONY: golden
 golden: setup ## rewrite the expected texts of tests/golden; read the diff before you commit
 	$(BIN)/pytest tests/golden --update-golden
 
-# mkdocs-material announces its own future at each build.
+# The variable silences mkdocs-material's announcement of MkDocs 2.
 .PHONY: docs
-docs: setup ## build the documentation in site/; a broken link is an error
+docs: setup ## build the documentation in site/; broken links are errors
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 
 .PHONY: picture
@@ -189,6 +189,6 @@ picture: setup ## renew docs/table.svg, the live table of a real job
 	$(BIN)/python -m tests.local.picture
 
 .PHONY: clean
-clean: ## remove .venv, .venv-peers and all caches; what was trained, in runs/, stays
+clean: ## remove .venv, .venv-peers and all caches; keeps runs/
 	rm -rf $(VENV) .venv-peers build dist site *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

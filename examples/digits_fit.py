@@ -1,6 +1,6 @@
-"""Keras' own compile and fit, on any strategy: an example of a workload for `api: keras_fit`.
+"""Keras' own compile and fit, under any strategy: an example of a workload for `api: keras_fit`.
 
-tf.keras is Keras 3 where that can do it, and tf_keras (Keras 2) where it cannot: under multi_worker_mirrored,
+tf.keras is Keras 3 where its fit works, and tf_keras (Keras 2) where it does not: under multi_worker_mirrored,
 parameter_server and central_storage.
 """
 
@@ -11,7 +11,7 @@ SETTINGS = {"units": 64, "learning_rate": 1e-3, "steps_per_execution": 1}
 
 
 def model():
-    """Compiled; made within the strategy's scope."""
+    """Return a compiled model; called within the strategy's scope."""
     layers = tf.keras.layers
     model = tf.keras.Sequential(
         [
@@ -32,7 +32,7 @@ def model():
 
 
 def fit(model, run):
-    """Optional; without it, the same call without the callback of one's own."""
+    """Train the model. Optional; the default is the same call without the custom callback."""
     slower = tf.keras.callbacks.LearningRateScheduler(lambda epoch, rate: rate * 0.95 if epoch else rate)
     model.fit(
         run.train,

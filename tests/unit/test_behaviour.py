@@ -1,4 +1,4 @@
-"""Every row and sentence of "How it behaves" in docs/operating.md is tested, and here is by what."""
+"""Maps every row and sentence of "How it behaves" in docs/operating.md to the tests that prove it."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ TESTS = {
         "compose/test_recovery.py::test_each_task_type_may_be_killed_under_parameter_server",
         "kind/test_recovery.py::test_deleted_pods_come_back_and_the_job_ends_at_its_step",
     ],
-    "a supervisor stands still for a while": [
+    "a supervisor is suspended for a while": [
         "local/test_recovery.py::test_a_chiefs_supervisor_that_stood_still_takes_nobody_for_lost_or_hung",
     ],
     "SIGTERM": [
         "local/test_recovery.py::test_sigterm_keeps_a_checkpoint_of_the_current_step_and_a_rerun_resumes_there",
         "compose/test_recovery.py::test_stop_checkpoints_in_time_and_up_resumes",
     ],
-    "steps are slow": [
+    "slow steps": [
         "local/test_slow_steps.py::test_sigterm_saves_the_step_under_way",
         "local/test_slow_steps.py::test_a_step_that_takes_longer_than_a_stop_may_is_logged_with_the_fix",
     ],
-    "a task never comes, is at another address, has another cluster": [
+    "a missing task, or one with a wrong address": [
         "local/test_failures.py::test_a_task_that_never_comes_is_named_at_the_deadline_by_all",
         "local/test_failures.py::test_a_wrong_address_is_named_with_its_reason",
         "local/test_failures.py::test_another_cluster_json_is_refused_at_once_and_the_job_ends_at_the_deadline",
@@ -68,20 +68,20 @@ TESTS = {
         "local/test_failures.py::test_an_exception_in_the_workload_names_file_and_line",
         "local/test_failures.py::test_an_exception_in_a_generator_is_no_lost_peer_and_names_file_and_line",
     ],
-    "a crash that comes again at the same step": [
+    "repeated crash at the same step": [
         "local/test_failures.py::test_a_crash_at_the_same_step_of_each_generation_ends_the_job",
     ],
     "a task's child, the process that runs TensorFlow, ends": [
         "local/test_recovery.py::test_processes_that_a_workload_forks_end_with_its_child",
         "unit/supervisor/test_child.py::test_its_temporary_folder_goes_with_it",
     ],
-    "a standby fails": ["unit/supervisor/test_agent.py::test_a_standby_that_fails_is_told_and_not_started_for_ever"],
+    "a standby, the spare child": ["unit/supervisor/test_agent.py::test_a_standby_that_fails_is_told_and_not_started_for_ever"],
     "a damaged checkpoint": ["local/test_failures.py::test_a_checkpoint_cut_off_in_the_middle_is_passed_over_and_said"],
     "float16: the sum of the gradients": [
         "local/test_float16.py::test_a_step_that_overflows_is_skipped_by_all_and_not_counted",
         "local/test_float16.py::test_a_resumed_run_reads_on_after_the_skipped_batches_and_has_the_same_weights",
     ],
-    # The sentences below it, by how they begin.
+    # The sentences below it, by their first words.
     "Under multi_worker_mirrored on CPUs a killed and resumed run": [
         "local/test_recovery.py::test_a_killed_and_resumed_run_has_the_same_weights_bit_for_bit",
         "local/test_recovery.py::test_one_process_with_the_global_batch_has_the_same_loss_curve_as_two_with_half",
@@ -128,7 +128,7 @@ def rows(text: str) -> list[str]:
 
 
 def test_the_readme_promises_nothing_else() -> None:
-    section = re.split(r"^##+ ", PAGES["README.md"].partition("\n## What dies, and what happens\n")[2], flags=re.M)[0]
+    section = re.split(r"^##+ ", PAGES["README.md"].partition("\n## What happens when a task dies\n")[2], flags=re.M)[0]
     assert rows(section)
     assert set(rows(section)) <= set(rows(PAGES["docs/operating.md"]))
 

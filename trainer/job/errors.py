@@ -1,8 +1,8 @@
 """Exit codes and the one exception that carries them.
 
 TrainerError
-├── UserError      exit 2: the spec, TF_CONFIG, workload, data or model_dir; the user can fix it
-└── (any other Exit, given by the raiser)
+├── UserError      exit 2: an error in spec, TF_CONFIG, workload, data or model_dir, for the user to fix
+└── (any other code of Exit, passed to the constructor)
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import enum
 
 
 class Exit(enum.IntEnum):
-    """Exit codes of a task. Whatever runs the task should start it again if the code is `retryable`."""
+    """Exit codes of a task. Only a `retryable` code can change if the task is restarted."""
 
     OK = 0
     BUG = 1
@@ -39,23 +39,23 @@ _MEANINGS = {
     Exit.OK: "the job succeeded, or is already complete",
     Exit.BUG: "unexpected error: a defect in trainer; the traceback is in the task's log",
     Exit.USER: "spec, TF_CONFIG, workload file, data, model_dir or port: the message names value, rule and fix",
-    Exit.MISSING: "a task never came, or its address is wrong, within deadlines.rendezvous",
+    Exit.MISSING: "a task was still missing after deadlines.rendezvous, or its address is wrong",
     Exit.MISMATCH: "a task differs from its chief: cluster, spec, workload file, secret or versions",
     Exit.DEVICES: "a task lacks a device: fewer GPUs than the spec asks for, no TPU, an unknown device name",
     Exit.DIVERGED: "the loss became NaN or infinite, or float16 skips every batch; the message names the step",
     Exit.GAVE_UP: "the cluster was re-formed, or a ps-worker restarted, max_restarts times in a row without a new step",
-    Exit.CHIEF_LOST: "no word from the chief for deadlines.chief_lost seconds",
+    Exit.CHIEF_LOST: "no reply from the chief for deadlines.chief_lost",
     Exit.TARGET: "Docker or Kubernetes is missing, too old, refuses, or lacks what the job needs: image, GPUs",
     Exit.EVALUATION: (
-        "the last checkpoint was not scored: by the evaluator, and the training's own result stands; or by the chief "
-        "within deadlines.evaluation"
+        "the last checkpoint was not scored: the evaluator failed (the result of the training is valid), or the "
+        "chief's evaluation exceeded deadlines.evaluation"
     ),
     Exit.STOPPED: "SIGTERM or Ctrl-C: a checkpoint was kept, the same command resumes",
 }
 
 
 class TrainerError(Exception):
-    """A problem in one line: the value, the rule and the fix."""
+    """An error described in one line: the value, the rule and the fix."""
 
     def __init__(self, message: str, code: Exit = Exit.BUG) -> None:
         super().__init__(message)
@@ -63,7 +63,7 @@ class TrainerError(Exception):
 
 
 class UserError(TrainerError):
-    """A problem that only the user can fix. May hold several, one per line."""
+    """One or more problems that only the user can fix, one per line."""
 
     def __init__(self, *problems: str) -> None:
         super().__init__("\n".join(problems), Exit.USER)

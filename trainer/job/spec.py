@@ -1,4 +1,4 @@
-"""The shape of a job spec, the only file that a user edits; `rules.py` has the rules between its fields."""
+"""The shape of a job spec, the only file that a user edits; `rules.py` has the rules that concern several fields."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from trainer.job.names import TASK_TYPES, TaskType
 from trainer.job.strategies import APIS, STRATEGIES, Api, Strategy
 
 OUR_IMAGES = {"trainer:cpu": "cpu", "trainer:cuda": "cuda"}
-"""The images of images/Dockerfile, by its targets."""
+"""The images built by images/Dockerfile, and their targets there."""
 
 
 def _name_in(table: Mapping[str, object]) -> GetPydanticSchema:
-    """The schema of a Literal of the table's keys."""
+    """Return the schema of a Literal of the table's keys."""
     return GetPydanticSchema(lambda _source, _handler: core_schema.literal_schema(list(table)))
 
 
@@ -37,22 +37,22 @@ class TaskGroup(Strict):
     """All tasks of one type. A plain number is short for `{replicas: number}`."""
 
     replicas: Replicas = 1
-    """Tasks of this type."""
+    """Number of tasks of this type."""
     cpu: Positive | None = None
-    """Cores per task; thread counts follow it."""
+    """Cores per task; sets the thread counts."""
     memory: Quantity | None = None
-    """Memory limit per task, as Kubernetes writes it: 2Gi."""
+    """Memory limit per task, in Kubernetes' notation: 2Gi."""
     gpus: int = Field(default=0, ge=0, lt=2**31)
     """GPUs per task. A task that finds fewer exits with code 12."""
     cpu_devices: int = Field(default=1, ge=1, le=64)
-    """Logical CPU devices per task, each a replica: tries out on a CPU what several GPUs would do."""
+    """Logical CPU devices per task, each a replica: to try out on a CPU a job for several GPUs."""
 
 
 Group = Annotated[TaskGroup, BeforeValidator(_group_from_count, json_schema_input_type=TaskGroup | Replicas)]
 
 
 class Tasks(Strict):
-    """How many tasks of each type. parameter_server and graph add a chief if there is none."""
+    """Number of tasks of each type. parameter_server and graph add a chief if there is none."""
 
     chief: Group | None = None
     """Coordinates; under multi_worker_mirrored it trains like a worker. At most one."""
@@ -68,11 +68,11 @@ class Tasks(Strict):
         return group
 
     def of(self, task_type: str) -> TaskGroup:
-        """Settings of a type; the workers' if the spec has none (a TF_CONFIG of another program)."""
+        """Return the settings of a type; the workers' if the spec lacks the type (TF_CONFIG of another program)."""
         return self.group(task_type) or self.worker
 
     def counts(self) -> dict[TaskType, int]:
-        """Replicas of each type that the spec has, in the order of TASK_TYPES."""
+        """Return the replicas of each type in the spec, in the order of TASK_TYPES."""
         return {t: group.replicas for t in TASK_TYPES if (group := self.group(t)) is not None}
 
 
@@ -91,82 +91,83 @@ class Train(Strict):
     global_batch_size: Count | None = None
     """Examples per step over all replicas in sync; must be divisible by their number."""
     optimizer: Literal["adam", "sgd", "rmsprop", "adagrad"] = "adam"
-    """The optimizer, with the default settings of Keras but for the learning rate."""
+    """The optimizer, with Keras' default settings except for the learning rate."""
     learning_rate: Positive = 1e-3
-    """Before scaling."""
+    """The learning rate before scaling."""
     learning_rates: RateTable | None = None
-    """In place of learning_rate: a table from global batch size to rate, as in {64: 0.001, 128: 0.0015}."""
+    """Replaces learning_rate by a table from global batch size to rate, as in {64: 0.001, 128: 0.0015}."""
     learning_rate_scaling: Literal["none", "linear", "sqrt"] = "none"
     """Multiplies the rate by the number of replicas in sync, or by its square root."""
     seed: int = Field(default=0, ge=0, lt=2**31)
-    """Of initial weights and of the order of the examples."""
+    """Seed of the initial weights and of the order of the examples."""
     deterministic: bool = False
-    """TensorFlow's op determinism, for GPUs: bit-for-bit repeatable, slower. On CPUs equal seeds repeat without it."""
+    """TensorFlow's op determinism, for GPUs: repeatable bit for bit, but slower. On CPUs a seed suffices."""
     mixed_precision: Literal["none", "bfloat16", "float16"] = "none"
     """Keras' mixed precision. float16 scales the loss, and skips batches whose gradients overflow."""
     steps_per_call: int = Field(default=10, ge=1, le=10_000)
-    """Steps per in-graph loop, at most; also the unit of work that a dead ps-worker loses."""
+    """Maximum number of steps in one graph call; also the unit of work that is lost with a ps-worker."""
     checkpoint_steps: Count = 500
-    """Steps from one checkpoint to the next."""
+    """Steps between checkpoints."""
     keep_checkpoints: Count = 3
-    """How many checkpoints are kept, the newest ones."""
+    """Number of checkpoints to keep; older ones are deleted."""
     log_steps: Count = 100
-    """Steps from one log line to the next."""
+    """Steps between log lines."""
 
 
 class Communication(Strict):
     """All-reduce of multi_worker_mirrored (CommunicationOptions) and of mirrored (CrossDeviceOps)."""
 
     implementation: Literal["auto", "ring", "nccl", "hierarchical_copy", "reduction_to_one_device"] = "auto"
-    """The all-reduce. ring is for multi_worker_mirrored, the last two are for mirrored."""
+    """The all-reduce algorithm. ring is for multi_worker_mirrored, the last two are for mirrored."""
     bytes_per_pack: int | None = Field(default=None, ge=0, lt=2**31)
     """Gradients are sent in packs of about this size while those of earlier layers are computed. Default: 2 MiB; 0:
     one pack."""
     gradients: Literal["float32", "bfloat16"] = "float32"
-    """bfloat16 halves what multi_worker_mirrored sends, and rounds the sum of gradients to 8 bits of mantissa."""
+    """bfloat16 halves the bytes that multi_worker_mirrored sends, and rounds the sum of gradients to 8 bits of
+    mantissa."""
 
 
 class Deadlines(Strict):
-    """Seconds. Every wait of a job ends at one of these deadlines."""
+    """Limits in seconds. Every wait in a job ends at one of them."""
 
     rendezvous: Positive = 120
-    """For all tasks to be present and to agree, at the start and after each loss."""
+    """Time for all tasks to be present and to agree, at the start and after each loss."""
     hang: Positive = 30
     """A child that has imported TensorFlow and sends no sign of life for this long is killed and replaced."""
     progress: Positive = 600
-    """A running cluster without a new step for this long is re-formed."""
+    """A running cluster that makes no new step for this long is re-formed."""
     task_lost: Positive = 10
     """A task whose supervisor has been silent for this long is lost."""
     chief_lost: Positive = 120
     """A task gives up when its chief has been silent for this long."""
     evaluation: Positive = 3600
-    """For the final evaluation, and for the evaluator to score the last checkpoint."""
+    """Time for the final evaluation, and for the evaluator to score the last checkpoint."""
     stop: Positive = 8
-    """From SIGTERM to the exit, checkpoint included."""
+    """Time from SIGTERM to the exit, including the checkpoint."""
 
 
 class Outside(Strict):
-    """Where the value of a secret environment variable is stored."""
+    """Source of the value of a secret environment variable."""
 
     secret: Name | None = None
     """On Kubernetes: the Secret that holds the value."""
     key: Annotated[str, Field(pattern=r"^[-._a-zA-Z0-9]{1,253}$")] | None = None
     """The key in that Secret. Default: the variable's name."""
     file: Text | None = None
-    """On compose and local: a file, relative to the spec. Default: the variable of this name where trainer or compose
-    runs."""
+    """On compose and local: a file, relative to the spec. Default: the variable of this name in the environment of
+    trainer or compose."""
 
 
 Device = Annotated[str, Field(pattern=r"^(CPU|GPU):[0-9]{1,3}$")]
 
 
 class Tpu(Strict):
-    """Which TPU (tf.distribute.cluster_resolver.TPUClusterResolver)."""
+    """The TPU to use (tf.distribute.cluster_resolver.TPUClusterResolver)."""
 
     address: Text = "local"
     """local, the TPU's name in Google Cloud, or grpc://host:port."""
     cores: Count = 8
-    """The TPU's cores, each a replica."""
+    """Number of TPU cores, each a replica."""
 
 
 class JobSpec(Strict):
@@ -175,26 +176,27 @@ class JobSpec(Strict):
     name: str
     """A DNS label (RFC 1035). Names every task, container and pod, and the default model_dir."""
     strategy: Annotated[str, _name_in(STRATEGIES)]
-    """mirrored, central_storage, one_device and tpu train in one task; graph runs a workload's compute()."""
+    """The tf.distribute strategy. mirrored, central_storage, one_device and tpu train in one task; graph runs a
+    workload's compute()."""
     api: Annotated[str, _name_in(APIS)] = "loop"
-    """What trains: trainer's loop, the workload's compile and fit, or its Estimator contract."""
+    """The training code: trainer's loop, the workload's compile and fit, or its Estimator contract."""
     workload: Text = "mnist"
-    """mnist or digits; for graph sum, mean, ensemble, matmul, matpow or remote_gpu; or a .py file, relative to the
-    spec."""
+    """The model and its data: mnist or digits; for graph sum, mean, ensemble, matmul, matpow or remote_gpu; or a .py
+    file, relative to the spec."""
     settings: dict[Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")], Value] = {}
     """Values that replace those in the workload's SETTINGS."""
     dataset: Text | None = None
     """mnist, digits, or an .npz file with x_train, y_train, x_test and y_test. Default: the workload's."""
     dataset_sha256: str | None = Field(default=None, pattern=r"^[0-9a-f]{64}$")
-    """SHA-256 of the arrays of your own .npz file; those of mnist and digits are built in."""
+    """SHA-256 of the arrays in your own .npz file; those of mnist and digits are built in."""
     image: Text | None = None
     """Container image of every task. Default: trainer:cpu, or trainer:cuda if a task asks for GPUs."""
     tasks: Tasks = Tasks()
     devices: Annotated[list[Device], Field(min_length=1)] | None = None
-    """The devices of a task that compute, each a replica: [GPU:0, GPU:2]. Default: all GPUs, or all CPU devices
+    """The devices of a task to compute on, each a replica: [GPU:0, GPU:2]. Default: all GPUs, or all CPU devices
     without a GPU."""
     job_name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")] = "worker"
-    """Of a graph job: the NAME in /job:NAME/task:0 of its servers."""
+    """In a graph job the NAME in /job:NAME/task:0 of its servers."""
     tpu: Tpu = Tpu()
     train: Train = Train()
     communication: Communication = Communication()
@@ -206,7 +208,7 @@ class JobSpec(Strict):
     warm_standby: bool = True
     """Keeps a second child with TensorFlow imported, so that a restart takes a second (about 300 MB per task)."""
     max_restarts: int = Field(default=5, ge=0, lt=2**31)
-    """How many generations in a row may end without getting past the highest step ever reached."""
+    """Maximum number of consecutive generations that end without passing the highest step reached before."""
     deadlines: Deadlines = Deadlines()
     kubernetes: Kubernetes = Kubernetes()
 
