@@ -75,7 +75,9 @@ TESTS = {
         "local/test_recovery.py::test_processes_that_a_workload_forks_end_with_its_child",
         "unit/supervisor/test_child.py::test_its_temporary_folder_goes_with_it",
     ],
-    "a standby, the spare child": ["unit/supervisor/test_agent.py::test_a_standby_that_fails_is_told_and_not_started_for_ever"],
+    "a standby, the spare child": [
+        "unit/supervisor/test_agent.py::test_a_standby_that_fails_is_told_and_not_started_for_ever"
+    ],
     "a damaged checkpoint": ["local/test_failures.py::test_a_checkpoint_cut_off_in_the_middle_is_passed_over_and_said"],
     "float16: the sum of the gradients": [
         "local/test_float16.py::test_a_step_that_overflows_is_skipped_by_all_and_not_counted",
