@@ -11,7 +11,7 @@ SETTINGS = {"units": 64, "learning_rate": 1e-3, "steps_per_execution": 1}
 
 
 def model():
-    """Return a compiled model; called within the strategy's scope."""
+    """Returns a compiled model; called within the strategy's scope."""
     layers = tf.keras.layers
     model = tf.keras.Sequential(
         [
@@ -32,7 +32,7 @@ def model():
 
 
 def fit(model, run):
-    """Train the model. Optional; the default is the same call without the custom callback."""
+    """Trains the model. Optional; the default is the same call without the custom callback."""
     slower = tf.keras.callbacks.LearningRateScheduler(lambda epoch, rate: rate * 0.95 if epoch else rate)
     model.fit(
         run.train,

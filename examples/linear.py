@@ -6,13 +6,13 @@ from trainer.workloads.estimator import EvalSpec, FinalExporter, LinearRegressor
 
 
 def input_fn(context):
-    """Return the batches of one replica; called once on each worker."""
+    """Returns the batches of one replica; called once on each worker."""
     examples = tf.data.Dataset.from_tensors(({"x": [1.0]}, [1.0])).repeat(10_000)
     return examples.batch(context.batch_size, drop_remainder=True)
 
 
 def train_and_evaluate():
-    """Return the arguments of tf.estimator.train_and_evaluate: estimator, train_spec, eval_spec."""
+    """Returns the arguments of tf.estimator.train_and_evaluate: estimator, train_spec, eval_spec."""
     return (
         LinearRegressor(["x"]),
         TrainSpec(input_fn, max_steps=200),

@@ -1,11 +1,11 @@
-"""What the machine, container or kernel knows: versions, CPUs, clocks, processes, descriptors.
+"""Facts about the machine, container and kernel: versions, CPUs, clocks, processes, descriptors.
 
-What only Linux has (affinity, cgroups, prctl, /proc) is here, with what takes its place on macOS:
-- CPUs: all of them; no quota, no limit of memory, no report of processes killed for want of it.
+This module holds all uses of features that only Linux has (affinity, cgroups, prctl, /proc). On macOS:
+- CPUs: all of them; no quota, no memory limit, no count of processes killed for lack of memory.
 - The death of a parent is noticed within PARENT_SECONDS.
 - The age of a process counts from its first imports.
 - Processes are found by ps(1), without their environment: one in a session of its own is not found.
-- The process that holds a port is not named, nor the boot by which a clock is compared over restarts.
+- The process that holds a port is not named, and the boot is not identified.
 - A listener cannot be restricted to loopback (trainer/training/loopback.py): a warning names the port.
 """
 
@@ -40,7 +40,7 @@ _CGROUP = Path("/sys/fs/cgroup")
 
 
 def versions() -> dict[str, str]:
-    """Installed versions that all tasks must share, read without importing anything."""
+    """Installed versions that all tasks must share, read without importing the packages."""
     return {
         "tensorflow": _version("tensorflow", "tensorflow-cpu", "tensorflow-cpu-aws"),
         "keras": _version("keras"),
@@ -50,9 +50,9 @@ def versions() -> dict[str, str]:
 
 
 def cpus(limit: float | None) -> int:
-    """Cores this task may use: the spec's limit, what the launcher shared out, the cgroup's quota, or affinity.
+    """Cores that this task may use: the spec's limit, the launcher's share, the cgroup's quota, or the affinity.
 
-    TensorFlow sees only the affinity, and starts a thread per core of the machine in a container of one CPU.
+    TensorFlow reads only the affinity: in a container with one CPU it would start a thread per core of the machine.
     """
     if limit is not None:
         return max(1, round(limit))
@@ -67,7 +67,7 @@ def available_cpus() -> int:
 
 
 def die_with_parent(number: signal.Signals) -> None:
-    """Has this process receive a signal when its parent dies, if the parent asked for it: by the kernel (prctl(2))."""
+    """Lets the kernel send this process a signal when its parent dies (prctl(2)), if the parent asked for it."""
     parent = os.environ.get(environment.PARENT)
     if parent is None:
         return
@@ -95,13 +95,13 @@ def process_age() -> float:
 
 
 def uptime() -> float:
-    """Seconds since the machine's start. No change of the wall clock touches it, and containers share it."""
-    # macOS' monotonic clock goes on while the machine sleeps, as Linux' boot time does.
+    """Seconds since the machine's start: independent of the wall clock, and the same in all containers."""
+    # macOS' monotonic clock includes the time that the machine sleeps, as Linux' boot time does.
     return time.clock_gettime(time.CLOCK_BOOTTIME if LINUX else time.CLOCK_MONOTONIC)
 
 
 def boot_id() -> str:
-    """Tells the clock of `uptime` from that of another machine or boot (proc(5)); empty where it cannot be read."""
+    """Identifies the boot that `uptime` counts from (proc(5)); empty where it cannot be read."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
@@ -111,14 +111,14 @@ def boot_id() -> str:
 class Process(NamedTuple):
     pid: int
     started: str
-    """When, in whatever unit the system gives."""
+    """Start time, in the system's own unit."""
     group: int
     mark: str
-    """The variable that was asked for, in its environment; empty where that cannot be read."""
+    """Value of the requested environment variable; empty where it cannot be read."""
 
 
 def processes(variable: str) -> Iterator[Process]:
-    """All that are visible and no zombies."""
+    """All visible processes except zombies, with the value of an environment variable."""
     if not LINUX:
         for pid, group, state, *started in _ps("-ax", "pid=,pgid=,stat=,lstart="):
             if not state.startswith("Z"):
@@ -130,7 +130,7 @@ def processes(variable: str) -> Iterator[Process]:
 
 
 def started(pid: int) -> str:
-    """When a process was started, as in Process; empty if it is gone or a zombie."""
+    """Start time of a process, as in Process; empty if it has ended or is a zombie."""
     if not LINUX:
         return "".join("-".join(words) for state, *words in _ps(f"-p{pid}", "stat=,lstart=") if state[0] != "Z")
     found = _stat(pid)
@@ -138,19 +138,19 @@ def started(pid: int) -> str:
 
 
 def is_stopped(pid: int) -> bool:
-    """Whether a signal has stopped it."""
+    """Whether a signal has stopped the process."""
     if not LINUX:
         return any(state.startswith("T") for (state,) in _ps(f"-p{pid}", "stat="))
     return _stat(pid)[:1] == ["T"]
 
 
 def pid_namespace() -> str:
-    """Within which process ids mean the same; empty where there are no namespaces."""
+    """Identifier of this process's pid namespace; empty where there are none."""
     return Path("/proc/self/ns/pid").readlink().name.strip("pid:[]") if LINUX else ""
 
 
 def _stat(pid: int) -> list[str]:
-    """From the third field of proc(5) on: state, parent, group, ...; empty if the process is gone or a zombie."""
+    """Fields of proc(5) from the third on: state, parent, group, ...; empty if the process has ended or is a zombie."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
     except OSError:
@@ -182,7 +182,7 @@ def _version(*names: str) -> str:
 
 
 def oom_kills() -> int:
-    """How many processes of this cgroup the kernel has killed for want of memory; 0 where it does not tell."""
+    """Number of processes in this cgroup that the kernel has killed for lack of memory; 0 where it is not known."""
     for path in ("memory.events", "memory/memory.oom_control"):
         with contextlib.suppress(OSError):
             counts = dict(line.split() for line in (_CGROUP / path).read_text().splitlines())
@@ -191,7 +191,7 @@ def oom_kills() -> int:
 
 
 def memory_limit() -> int | None:
-    """Bytes that this cgroup may use, version 2 or 1; None if there is no limit."""
+    """Memory limit of this cgroup (version 2 or 1) in bytes; None if there is none."""
     for path in ("memory.max", "memory/memory.limit_in_bytes"):
         with contextlib.suppress(OSError, ValueError):
             limit = int((_CGROUP / path).read_text())
@@ -200,7 +200,7 @@ def memory_limit() -> int | None:
 
 
 def port_holder(port: int) -> str | None:
-    """`process 123 (python)`, which listens on this TCP port; None if it is not visible (proc(5))."""
+    """The process that listens on this TCP port, as `process 123 (python)`; None if it is not visible (proc(5))."""
     if not LINUX:
         return None
     sockets = set()
@@ -217,7 +217,7 @@ def port_holder(port: int) -> str | None:
 
 
 def port_in_use(task: Task, why: str | None = None) -> UserError:
-    """With the process that holds this task's TensorFlow port, where it can be seen."""
+    """An error that names this task's TensorFlow port, and the process that holds it if that is visible."""
     assert task.address is not None
     port = task.address[1]
     holder = port_holder(port)

@@ -1,1 +1,1 @@
-"""What a job is: spec, cluster, TF_CONFIG, names, errors. Imports no TensorFlow and no Jinja."""
+"""Description of a job: spec, cluster, TF_CONFIG, names, errors. Imports neither TensorFlow nor Jinja."""

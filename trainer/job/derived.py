@@ -58,18 +58,18 @@ def batch_sizes(spec: JobSpec, counts: dict[TaskType, int]) -> tuple[int, int]:
 
 
 def is_server(spec: JobSpec, task_type: str) -> bool:
-    """Whether such a task only serves graphs that its chief sends, and so needs no TensorFlow in Python."""
+    """Whether such a task only serves graphs sent by its chief, and so does not need TensorFlow's Python."""
     return task_type in spec.traits.servers
 
 
 def restarts_alone(spec: JobSpec, task_type: str) -> bool:
-    """Whether the child of such a task may die without the others being restarted."""
+    """Whether the child of such a task is restarted without the other tasks."""
     return task_type == "evaluator" or task_type in spec.traits.restart_alone
 
 
 def steps_are_ours(spec: JobSpec) -> bool:
-    """Whether a loop of ours makes the steps, and not the workload's fit() or compute(): it can stop after any step,
-    and be resumed there."""
+    """Whether trainer's loop makes the steps, not the workload's fit() or compute(): the job can then stop, and resume,
+    at any step."""
     return spec.traits.trains and not spec.api_traits.uses_fit
 
 
@@ -79,7 +79,7 @@ def uses_tf_keras(spec: JobSpec) -> bool:
 
 
 def learning_rate(spec: JobSpec, counts: dict[TaskType, int]) -> float:
-    """The optimizer's rate: of the table, or after scaling by the replicas in sync."""
+    """The optimizer's learning rate: from the table, or scaled by the replicas in sync."""
     if spec.train.learning_rates is not None:
         return spec.train.learning_rates[batch_sizes(spec, counts)[0]]
     replicas = replicas_in_sync(spec, counts)
@@ -88,6 +88,6 @@ def learning_rate(spec: JobSpec, counts: dict[TaskType, int]) -> float:
 
 
 def memory_bytes(quantity: str) -> int:
-    """Bytes of a memory limit as Kubernetes writes it: 1.5Gi."""
+    """Bytes of a memory limit in Kubernetes' notation: 1.5Gi."""
     number = quantity.rstrip("".join(_BYTES))
     return int(float(number) * _BYTES[quantity[len(number) :]])

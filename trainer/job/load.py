@@ -1,4 +1,4 @@
-"""From a file, `--set` and the environment to a valid JobSpec, or to every problem at once."""
+"""Loads a JobSpec from a file, `--set` and the environment, and reports all its problems together."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from trainer.job.yaml_text import parse
 
 
 def load_file(path: str | Path, overrides: Iterable[str] = (), environ: Mapping[str, str] = os.environ) -> JobSpec:
-    """Reads a spec; a workload, dataset or secret's file in it is taken relative to the spec.
+    """Reads a spec; paths of workload, dataset and secrets in it are relative to the spec.
 
     Args:
-        overrides: `path.to.key=value` each, the value in YAML; they win over the environment's.
+        overrides: `path.to.key=value` each, the value in YAML; they take precedence over the environment's.
 
     Raises:
         UserError: all that is wrong, one line each.
@@ -39,10 +39,10 @@ def load_file(path: str | Path, overrides: Iterable[str] = (), environ: Mapping[
 
 
 def read_text(path: str | Path) -> str:
-    """A file that the user named.
+    """Reads a file that the user named.
 
     Raises:
-        UserError: it cannot be read, or is no text.
+        UserError: it cannot be read, or is not text.
     """
     try:
         return Path(path).read_text(encoding="utf-8")
@@ -51,7 +51,7 @@ def read_text(path: str | Path) -> str:
 
 
 def load_environment(environ: Mapping[str, str] = os.environ) -> JobSpec:
-    """The spec of a task in a container, from TRAINER_JOB and TRAINER_SET.
+    """Reads the spec of a task in a container from TRAINER_JOB and TRAINER_SET.
 
     Raises:
         UserError: all that is wrong, one line each.
@@ -60,14 +60,14 @@ def load_environment(environ: Mapping[str, str] = os.environ) -> JobSpec:
     if not text:
         raise UserError(f"{environment.JOB} is not set: it holds the job spec as JSON; `trainer local` sets it for you")
     try:
-        raw = json.loads(text)  # and not YAML, which folds some Unicode line breaks into blanks
+        raw = json.loads(text)  # not YAML, which turns some Unicode line breaks into spaces
     except (ValueError, RecursionError) as error:
         raise UserError(f"{environment.JOB}: {show(text)}: is not JSON: {error}") from None
     return _build(_mapping(raw, environment.JOB), environment.JOB, _environment_overrides(environ))
 
 
 def build(raw: Mapping[str, object]) -> JobSpec:
-    """A spec from plain data.
+    """Builds a spec from plain data.
 
     Raises:
         UserError: all that is wrong, one line each.
@@ -114,7 +114,7 @@ def _expand_counts(raw: Mapping[str, object]) -> dict[str, object]:
 
 
 def _apply(data: dict[str, object], origin: str, override: str) -> str | None:
-    """Puts one `path=value` into data; returns what is wrong with it, if anything."""
+    """Puts one `path=value` into data; returns an error message if it is not valid."""
     path, equals, text = override.partition("=")
     keys = path.split(".")
     if not equals or not all(keys):

@@ -14,16 +14,16 @@ TF_PORT = 2222
 CONTROL_PORT_OFFSET = 1000
 MAX_TF_PORT = 65535 - CONTROL_PORT_OFFSET
 
-# RFC 1035 label: what Kubernetes demands of a Service and of a Job whose pods get DNS names.
+# RFC 1035 label, as Kubernetes requires of a Service and of a Job whose pods get DNS names.
 MAX_DNS_LABEL = 63
 DNS_LABEL = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 
-# A host never holds a slash, a blank or a control character: http://host:2222 is a common slip.
+# A host never contains a slash, a space or a control character: http://host:2222 is a common mistake.
 _ADDRESS = re.compile(r"([^\x00-\x20\x7f/:\[\]]+|\[[^\x00-\x20\x7f/\[\]]+\]):([0-9]+)")
 
 
 def task_name(task_type: str, index: int) -> str:
-    """`worker:1`, as it stands in logs, events and results."""
+    """`worker:1`, as in logs, events and results."""
     return f"{task_type}:{index}"
 
 
@@ -33,7 +33,7 @@ def host_name(job: str, task_type: str, index: int) -> str:
 
 
 def secret_name(job: str) -> str:
-    """Of what holds the secret of a job's tasks: a Kubernetes Secret, a volume and the service that fills it."""
+    """Name of the Kubernetes Secret, or of the volume and its service, that holds the secret of a job's tasks."""
     return f"{job}-report-secret"
 
 
@@ -47,7 +47,7 @@ def control_port(tf_port: int) -> int:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host of TF_CONFIG means this machine itself: only its own processes can dial such an address."""
+    """Whether a host in TF_CONFIG is this machine itself, so that only its own processes can connect to it."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -55,10 +55,10 @@ def is_loopback(host: str) -> bool:
 
 
 def split_address(address: str) -> tuple[str, int]:
-    """`host:port` or `[v6]:port` as (host, port).
+    """Splits `host:port` or `[v6]:port` into (host, port).
 
     Raises:
-        ValueError: it is something else, or the port is out of range.
+        ValueError: the address has another form, or the port is out of range.
     """
     match = _ADDRESS.fullmatch(address)
     if not match:

@@ -1,4 +1,4 @@
-"""Rules between the fields of a spec."""
+"""Rules that concern several fields of a spec."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from trainer.job.spec import JobSpec
 from trainer.job.strategies import names
 
 LONGEST_VARIABLE = 128 * 1024
-"""Bytes of an environment variable with its name: MAX_ARG_STRLEN of Linux, with 4 KiB pages (execve(2))."""
+"""Maximum bytes of an environment variable with its name: Linux' MAX_ARG_STRLEN, with 4 KiB pages (execve(2))."""
 
 
 class Problem(NamedTuple):
@@ -27,7 +27,7 @@ class Problem(NamedTuple):
 
 
 def problems(spec: JobSpec) -> list[Problem]:
-    """Every broken rule."""
+    """Lists every broken rule."""
     found = (_name_problems, _volume_problems, _task_problems, _device_problems, _train_problems, _api_problems)
     return [problem for look in (*found, _secret_problems) for problem in look(spec)]
 
@@ -40,7 +40,7 @@ def _name_problems(spec: JobSpec) -> list[Problem]:
     if (over := len(longest) - MAX_DNS_LABEL) > 0:
         rule = f"{longest} would have {len(longest)} characters, DNS allows {MAX_DNS_LABEL}; shorten it by {over}"
         return [Problem("name", spec.name, rule)]
-    # In JSON each address takes two quotes, a comma and a space; 200 bytes cover the types' names and the task.
+    # In JSON each address adds two quotes, a comma and a space; 200 bytes cover the types' names and the task.
     counts = spec.tasks.counts()
     size = sum(len(container_address(spec.name, t, i)) + 4 for t, n in counts.items() for i in range(n)) + 200
     if size > LONGEST_VARIABLE:

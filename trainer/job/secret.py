@@ -16,7 +16,7 @@ def new() -> str:
 
 
 def take(environ: MutableMapping[str, str] = os.environ) -> bytes:
-    """Removes the task's secret from the environment, so that no child inherits it; empty if there is none.
+    """Returns the task's secret and removes it from the environment, so no child inherits it; empty if there is none.
 
     Raises:
         UserError: the secret is empty, or its file cannot be read.
@@ -36,7 +36,7 @@ def take(environ: MutableMapping[str, str] = os.environ) -> bytes:
 
 
 def keep(path: Path) -> None:
-    """Writes a new secret into a file that only its owner reads, unless it holds one already.
+    """Writes a new secret into a file that only its owner can read, unless it already holds one.
 
     Raises:
         UserError: the folder cannot be written.

@@ -18,7 +18,7 @@ OUR_IMAGES = {"trainer:cpu": "cpu", "trainer:cuda": "cuda"}
 
 
 def _name_in(table: Mapping[str, object]) -> GetPydanticSchema:
-    """Return the schema of a Literal of the table's keys."""
+    """Returns the schema of a Literal of the table's keys."""
     return GetPydanticSchema(lambda _source, _handler: core_schema.literal_schema(list(table)))
 
 
@@ -68,11 +68,11 @@ class Tasks(Strict):
         return group
 
     def of(self, task_type: str) -> TaskGroup:
-        """Return the settings of a type; the workers' if the spec lacks the type (TF_CONFIG of another program)."""
+        """Returns the settings of a type; the workers' if the spec lacks the type (TF_CONFIG of another program)."""
         return self.group(task_type) or self.worker
 
     def counts(self) -> dict[TaskType, int]:
-        """Return the replicas of each type in the spec, in the order of TASK_TYPES."""
+        """Returns the replicas of each type in the spec, in the order of TASK_TYPES."""
         return {t: group.replicas for t in TASK_TYPES if (group := self.group(t)) is not None}
 
 

@@ -2,7 +2,7 @@
 
 To add a strategy, add a row and a module in `training/loops` with a function `run` that trains. (The loop `sync` and
 `api: keras_fit` take their tf.distribute.Strategy from `training/strategy.py`.) To add an API, add a row, and a module
-if it trains by itself. No other code asks for their names; `tests/unit/job/test_strategies.py` counts the exceptions.
+if it has a loop of its own. No other code compares their names; `tests/unit/job/test_strategies.py` counts exceptions.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from trainer.job.names import TaskType
 
 @dataclass(frozen=True)
 class Strategy:
-    """How the tasks of a job train together: in one task, as peers with collectives, or as a chief with servers."""
+    """Traits of a strategy, which trains in one task, as peers with collectives, or as a chief with servers."""
 
     loop: str
     """Module of `training/loops` that runs in every task except servers and the evaluator."""
     servers: tuple[TaskType, ...] = ()
-    """Types of tasks that only serve graphs that the chief sends. A job has at least one of each, and no other ps."""
+    """Types of tasks that only serve graphs sent by the chief. A job has at least one of each, and no other ps."""
     restart_alone: tuple[TaskType, ...] = ()
     """Types of servers that restart alone: the others continue without them."""
     one_task: bool = False
@@ -29,7 +29,7 @@ class Strategy:
     replicas: Literal["one", "devices", "cores"] = "devices"
     """Replicas in sync: one, one per device of the computing tasks, or the cores of the TPU."""
     chooses_devices: bool = False
-    """Whether a spec may choose the devices that compute."""
+    """Whether a spec may choose the devices to compute on."""
     one_gpu: bool = False
     """Whether a worker can use at most one GPU."""
     all_reduces: tuple[str, ...] = ("auto",)
@@ -39,8 +39,8 @@ class Strategy:
     fits_with_tf_keras: bool = False
     """Whether fit fails in Keras 3 and works in tf_keras."""
     trains: bool = True
-    """Whether it trains a model in steps, with checkpoints. Otherwise compute() of the workload runs once, and places
-    work on the servers, /job:NAME."""
+    """Whether it trains a model in steps, with checkpoints. Otherwise the workload's compute() runs once, and places
+    operations on the servers, /job:NAME."""
 
     @property
     def coordinated(self) -> bool:
@@ -88,7 +88,7 @@ STRATEGIES: dict[str, Strategy] = {
 
 @dataclass(frozen=True)
 class Api:
-    """What makes the training steps."""
+    """Traits of an API, which defines the code that makes the training steps."""
 
     entry: str = "model"
     """The function that a workload must have."""
@@ -97,9 +97,9 @@ class Api:
     refuses: Mapping[str, str] = field(default_factory=dict)
     """Settings that this API replaces, and the rule for each."""
     own_file: bool = False
-    """Whether it needs a workload file of the user's own."""
+    """Whether it needs the user's own workload file."""
     uses_fit: bool = False
-    """Whether Keras's fit makes the steps, with a model that the workload compiled; it saves after epochs only."""
+    """Whether Keras' fit makes the steps, with a model that the workload compiled; it saves after epochs only."""
     estimator: bool = False
     """Whether the entry is called to load the workload, and returns Estimator, TrainSpec and EvalSpec."""
 

@@ -1,4 +1,4 @@
-"""TF_CONFIG: one function writes it for each task, one reads it and names every known mistake.
+"""Writes TF_CONFIG for each task, and reads it, naming every known mistake.
 
 Facts behind the rules: tensorflow/python/distribute/multi_worker_util.py and tfconfig_cluster_resolver.py (2.21).
 """
@@ -26,7 +26,7 @@ from trainer.job.names import (
 from trainer.job.spec import JobSpec
 
 Cluster = dict[str, list[str]]
-"""Task type to `host:port` addresses by index. Never holds the evaluator."""
+"""Task type to `host:port` addresses by index. Never contains the evaluator."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Task:
     index: int
     cluster: Cluster
     given: str | None = field(default=None, compare=False)
-    """Its name in a TF_CONFIG without a chief, if that differs from its name here."""
+    """Name in a TF_CONFIG without a chief, if it differs from the name here."""
 
     @property
     def name(self) -> str:
@@ -45,7 +45,7 @@ class Task:
 
     @property
     def chief(self) -> tuple[TaskType, int]:
-        """The task that leads: the chief, or worker 0 where there is none."""
+        """The task that acts as chief: the chief, or worker 0 if there is none."""
         return ("chief", 0) if "chief" in self.cluster else ("worker", 0)
 
     @property
@@ -90,8 +90,8 @@ def tasks_of(
     """Every task of a job, each with its TF_CONFIG.
 
     Args:
-        address: from (task type, index) to `host:port`; default the names that pods have.
-        counts: tasks of each type; default those of the spec.
+        address: maps (task type, index) to `host:port`; default: the names of pods.
+        counts: number of tasks of each type; default: the spec's.
     """
     where = address or (lambda task_type, index: container_address(spec.name, task_type, index))
     counts = counts or spec.tasks.counts()
@@ -105,12 +105,12 @@ def graph_cluster(spec: JobSpec, task: Task) -> Cluster:
 
 
 def job_of(spec: JobSpec, task_type: str) -> str:
-    """The NAME in /job:NAME of such tasks."""
+    """The NAME in /job:NAME of tasks of this type."""
     return spec.job_name if task_type == "worker" and not spec.traits.trains else task_type
 
 
 def from_environment(spec: JobSpec, environ: Mapping[str, str] = os.environ) -> Task:
-    """This task, from any TF_CONFIG, also one that another program wrote (see `_with_a_chief`).
+    """Reads this task from any TF_CONFIG, also one written by another program (see `_with_a_chief`).
 
     Raises:
         UserError: TF_CONFIG is missing or broken, or does not fit the spec's strategy; all problems at once.
@@ -135,9 +135,9 @@ def from_environment(spec: JobSpec, environ: Mapping[str, str] = os.environ) -> 
 
 
 def _with_a_chief(config: dict[str, Any], spec: JobSpec) -> tuple[dict[str, Any], str | None]:
-    """Where a job needs a coordinator and TF_CONFIG has workers only, as those of Estimators have, the first is chief.
+    """Makes the first worker chief if a job needs a coordinator and TF_CONFIG has only workers, as Estimators' had.
 
-    The others are counted from 0 again: TensorFlow knows `/job:worker` without gaps only.
+    The others are renumbered from 0: TensorFlow requires `/job:worker` to have no gaps.
     """
     cluster, task = config["cluster"], config.get("task")
     workers = cluster.get("worker")

@@ -1,4 +1,4 @@
-"""From plain data to a valid JobSpec: defaults, then the shape, then the rules between fields."""
+"""Turns plain data into a valid JobSpec: defaults, then the shape, then the rules between fields."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from trainer.job.strategies import STRATEGIES
 
 
 def validate(data: dict[str, object]) -> tuple[JobSpec | None, list[Problem]]:
-    """The spec, or every problem at once.
+    """Returns the spec, or all its problems.
 
-    Where the shape is wrong, the wrong fields are left out and the rules are applied to the rest.
+    If fields have the wrong shape, the rules are applied to the remaining ones.
     """
     try:
         spec = JobSpec.model_validate(_with_chief(data))
@@ -40,8 +40,8 @@ def validate(data: dict[str, object]) -> tuple[JobSpec | None, list[Problem]]:
 
 
 def _with_chief(data: Mapping[str, object]) -> Mapping[str, object]:
-    """Adds the chief of a coordinated strategy. Without it in the cluster TensorFlow takes localhost and a random port
-    for it, which no other container can reach (eager/remote.py)."""
+    """Adds the chief of a coordinated strategy. If it is not in the cluster, TensorFlow gives it localhost and a random
+    port, which no other container can reach (eager/remote.py)."""
     tasks, coordinated = data.get("tasks", {}), [name for name, row in STRATEGIES.items() if row.coordinated]
     if data.get("strategy") not in coordinated or not isinstance(tasks, dict) or tasks.get("chief") is not None:
         return data
@@ -53,7 +53,7 @@ _STAND_INS = {"name": "x", "strategy": "multi_worker_mirrored"}
 
 
 def _without(data: Mapping[str, object], places: list[tuple[int | str, ...]]) -> dict[str, object]:
-    """A copy of nested mappings that lacks those places."""
+    """A copy of nested mappings without those places."""
     kept: dict[str, object] = {}
     for key, value in data.items():
         if isinstance(key, str) and (key,) not in places:
@@ -63,7 +63,7 @@ def _without(data: Mapping[str, object], places: list[tuple[int | str, ...]]) ->
 
 
 def _touch(path: str, other: str) -> bool:
-    """Whether they are the same setting, or one holds the other."""
+    """Whether they are the same setting, or one contains the other."""
     return f"{path}.".startswith(f"{other}.") or f"{other}.".startswith(f"{path}.")
 
 
@@ -85,7 +85,7 @@ def _translate(detail: ErrorDetails) -> Problem:
 def _did_you_mean(place: tuple[int | str, ...]) -> str:
     model: type[BaseModel] = JobSpec
     for part in place[:-1]:
-        # A key of a mapping, such as the name of a variable under secrets, is no field.
+        # A key of a mapping, such as the name of a variable under secrets, is not a field.
         if part in model.model_fields:
             model = next(_models_in(model.model_fields[part].annotation), model)
     return nearest(place[-1], model.model_fields) or f"; known here: {', '.join(model.model_fields)}"

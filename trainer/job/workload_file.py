@@ -13,7 +13,7 @@ from pathlib import Path
 from trainer.job.errors import UserError
 
 _QUIET = {"numpy"} | (sys.stdlib_module_names - {"importlib"})
-"""Modules whose functions run nothing of TensorFlow."""
+"""Modules whose functions do not run TensorFlow."""
 _BINDERS = (ast.Assign, ast.AnnAssign, ast.NamedExpr, ast.For, ast.comprehension, ast.withitem)
 
 
@@ -63,14 +63,14 @@ def digests(path: Path) -> dict[str, str]:
     """SHA-256 of the file and of each of its `helpers`, by name.
 
     Raises:
-        OSError, UserError: one cannot be read, or is not Python.
+        OSError, UserError: a file cannot be read, or is not Python.
     """
     own = {path.name: _sha256(path)}
     return own | {module.name: _sha256(module) for module in helpers(path)}
 
 
 def combined(digests: Mapping[str, str]) -> str:
-    """One SHA-256 for all; for a single file its own."""
+    """Combines the digests into one SHA-256; for a single file its own."""
     return next(iter(digests.values())) if len(digests) == 1 else _of_all(digests)
 
 
@@ -111,11 +111,11 @@ def _own(path: Path) -> list[Path]:
 
 
 def left_behind(path: Path, name: str) -> list[str]:
-    """A line for each module that is imported from the working directory: `python -m` searches it, but a container has
-    only the files beside the workload."""
+    """A warning for each module imported from the working directory: `python -m` searches it, but a container has only
+    the files beside the workload."""
     return [
-        f"workload: {called}:{line}: import {module}: it is in the working directory, which no container gets; put it "
-        f"beside {path.name}"
+        f"workload: {called}:{line}: import {module}: is in the working directory, which containers do not have; put "
+        f"it beside {path.name}"
         for file in _own(path)
         for called in [name if file == path else str(file)]
         for module, line in _imports(ast.walk(parse(file, called)))
@@ -124,9 +124,9 @@ def left_behind(path: Path, name: str) -> list[str]:
 
 
 def missing_imports(path: Path, name: str) -> list[str]:
-    """A line for each missing module that the file, or one beside it, imports at its top level.
+    """An error for each missing module that the file, or one beside it, imports at its top level.
 
-    An import within a function, `try` or `if` may be allowed to fail.
+    Imports within a function, `try` or `if` are not checked: they may be optional.
     """
     problems = []
     for file in _own(path):
@@ -140,7 +140,7 @@ def missing_imports(path: Path, name: str) -> list[str]:
         ]
         if file == path:
             problems += [
-                f"workload: {called}:{n.lineno}: a relative import: the file is in no package; leave the dots out"
+                f"workload: {called}:{n.lineno}: a relative import, but the file is not in a package; remove the dots"
                 for n in top
                 if isinstance(n, ast.ImportFrom) and n.level
             ]
@@ -178,7 +178,7 @@ def _calls_out(tree: ast.Module) -> bool:
         elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
             loud.add(node.name)
         elif isinstance(node, _BINDERS):
-            # Another name for what it is made of: constant = tf.constant.
+            # An alias, such as constant = tf.constant.
             names = [n for n in ast.walk(node) if isinstance(n, ast.Name)]
             given = (n.id for n in names if isinstance(n.ctx, ast.Load))
             (quiet if loud.isdisjoint(given) else loud).update(n.id for n in names if isinstance(n.ctx, ast.Store))
@@ -198,7 +198,7 @@ def _top(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def _root(node: ast.expr) -> str | None:
-    """The name that a dotted or chained expression begins with; of a literal that of its type."""
+    """The first name of a dotted or chained expression; for a literal, the name of its type."""
     while isinstance(node, (ast.Attribute, ast.Call, ast.Subscript)):
         node = node.func if isinstance(node, ast.Call) else node.value
     if isinstance(node, (ast.Constant, ast.JoinedStr)):
@@ -222,12 +222,12 @@ def _beside(folder: Path, name: str) -> Path | None:
         return folder / name
     if (file := folder / f"{name}.py").is_file():
         return file
-    # A folder without __init__.py, which Python takes only where no path of it has a module of this name.
+    # A folder without __init__.py, which Python imports only if no entry of its path has a module of this name.
     return folder / name if any((folder / name).rglob("*.py")) and not _is_installed(name) else None
 
 
 def _is_installed(name: str) -> bool:
-    """Whether another module of this name comes before such a folder, which has no origin itself."""
+    """Whether an installed module of this name takes precedence over such a folder, which itself has no origin."""
     try:
         spec = importlib.util.find_spec(name)
     except (ImportError, ValueError):

@@ -1,4 +1,4 @@
-"""YAML as users write it: every mistake is one line with its place."""
+"""Parses users' YAML and reports each mistake in one line with its position."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from trainer.job.errors import UserError
 
 
 class UniqueKeyLoader(yaml.SafeLoader):
-    """SafeLoader that refuses a key given twice; PyYAML keeps the last one in silence."""
+    """SafeLoader that refuses a duplicate key; PyYAML silently keeps the last one."""
 
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
         node = super().compose_mapping_node(anchor)
@@ -33,7 +33,7 @@ def parse(text: str, source: str) -> object:
 
 
 def not_yaml(error: Exception, source: str) -> UserError:
-    """PyYAML's error on one line with its position. Takes any exception, because PyYAML passes on those of
+    """Formats PyYAML's error in one line with its position. Accepts any exception, because PyYAML propagates those of
     constructors: KeyError for `!!bool x`."""
     mark = getattr(error, "problem_mark", None)
     where = f"{source}:{mark.line + 1}:{mark.column + 1}" if mark else source

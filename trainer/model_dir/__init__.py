@@ -1,1 +1,1 @@
-"""What a job keeps on its volume."""
+"""The files of a job on its volume."""

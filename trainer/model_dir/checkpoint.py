@@ -1,8 +1,8 @@
-"""Checkpoints: complete or absent, verified when read. NumPy only, and only to write and read the values: a supervisor
-looks at them without it.
+"""Checkpoints: complete or absent, verified when read. NumPy is imported only to write and read the values, so a
+supervisor can inspect checkpoints without it.
 
     checkpoints/step-00000500/variables.npz   every variable of model and optimizer, by position
-                              meta.json       step, what it fits, and the SHA-256 of variables.npz
+                              meta.json       step, compatibility key, and the SHA-256 of variables.npz
 
 tf.train.Checkpoint would write a ps's variables on the ps, and SaveV2 has no checksum over the whole.
 """
@@ -48,10 +48,10 @@ def name(step: int) -> str:
 
 
 def save(model_dir: str | Path, step: int, values: Mapping[str, npt.NDArray[Any]], meta: dict[str, Any]) -> Path:
-    """Writes a checkpoint under a temporary name, syncs it, renames it. One that is there and whole is kept.
+    """Writes a checkpoint under a temporary name, syncs and renames it. An intact one of the same step is kept.
 
     Raises:
-        UserError: the disk is full or the folder not writable; nothing half-written stays.
+        UserError: the disk is full or the folder not writable; no partial file remains.
     """
     import numpy as np
 
@@ -77,14 +77,14 @@ def save(model_dir: str | Path, step: int, values: Mapping[str, npt.NDArray[Any]
         size = sum(v.nbytes for v in values.values()) / 1e6
         raise UserError(
             f"model_dir: {target}: the checkpoint of step {step} ({size:.1f} MB) cannot be written: {error.strerror}; "
-            "make room or choose another model_dir; the checkpoints before it are whole"
+            "make room or choose another model_dir; earlier checkpoints are intact"
         ) from None
     _sync_folder(target.parent)
     return target
 
 
 def prune(model_dir: str | Path, keep: int) -> None:
-    """Deletes all but the newest `keep` and the newest damaged one, and what an interrupted save left behind."""
+    """Deletes all but the newest `keep` checkpoints and the newest damaged one, and files of interrupted saves."""
     for path in _complete(model_dir)[:-keep]:
         shutil.rmtree(path, ignore_errors=True)
     for path in sorted(folder(model_dir).glob(".damaged-*"), key=lambda path: (len(path.name), path.name))[:-1]:
@@ -100,31 +100,31 @@ def steps(model_dir: str | Path) -> list[int]:
 
 
 def latest(model_dir: str | Path) -> tuple[Checkpoint | None, list[str]]:
-    """The newest checkpoint that is whole, and one line for each newer one that is not.
+    """The newest intact checkpoint, and one line for each newer one that is damaged.
 
-    For the task that writes them: it renames what is damaged, which then is no checkpoint any more. Left in its place,
-    it would count as one of those that are kept, while good ones go.
+    For the task that writes checkpoints: it renames damaged ones. Otherwise `prune` would count them among those to
+    keep, and delete intact ones.
     """
     broken: list[str] = []
     for path in reversed(_complete(model_dir)):
         if (found := verify(path)) is not None:
             return found, [f"{line}; using that of step {found.step}" for line in broken]
         broken.append(f"{path} is damaged (its SHA-256 differs from meta.json){_set_aside(path)}")
-    return None, [f"{line}; there is no whole one, so training begins anew" for line in broken]
+    return None, [f"{line}; no intact checkpoint is left, so training starts from the beginning" for line in broken]
 
 
 def _set_aside(path: Path) -> str:
     aside = path.with_name(f".damaged-{path.name}")
     try:
-        shutil.rmtree(aside, ignore_errors=True)  # of the same step, damaged as well
+        shutil.rmtree(aside, ignore_errors=True)  # an earlier damaged one of the same step
         path.rename(aside)
     except OSError as error:
-        return f", and stays where it is ({error.strerror})"
-    return f", and is now {aside.name}"
+        return f", and could not be renamed ({error.strerror})"
+    return f", and was renamed to {aside.name}"
 
 
 def newest(model_dir: str | Path) -> Checkpoint | None:
-    """The newest checkpoint by its meta.json alone: its values are not read, and may be damaged."""
+    """The newest checkpoint according to its meta.json; its values are not verified, and may be damaged."""
     for path in reversed(_complete(model_dir)):
         if (meta := _read_meta(path)) is not None:
             return Checkpoint(path, meta["step"], meta)
@@ -132,9 +132,9 @@ def newest(model_dir: str | Path) -> Checkpoint | None:
 
 
 def workload_changes(model_dir: str | Path, fits: Mapping[str, object]) -> list[int]:
-    """Steps after which the training went on with a changed workload file, the newest checkpoint's included.
+    """Steps after which training continued with a changed workload file, up to the newest checkpoint.
 
-    Each checkpoint holds those before it: state.json ends with a failure, and to mend a file is to go on after one.
+    Checkpoints record them because state.json is removed after a failure, which is when users correct a file.
     """
     found = newest(model_dir)
     if found is None:
@@ -145,7 +145,7 @@ def workload_changes(model_dir: str | Path, fits: Mapping[str, object]) -> list[
 
 
 def verify(path: Path) -> Checkpoint | None:
-    """The checkpoint at path, or None if it is not whole."""
+    """The checkpoint at path, or None if it is damaged."""
     meta = _read_meta(path)
     try:
         whole = meta is not None and _sha256_of(path / "variables.npz") == meta.get("sha256")
@@ -160,10 +160,10 @@ def read(checkpoint: Checkpoint) -> Values:
 
 
 def load(path: Path) -> tuple[Checkpoint, Values] | None:
-    """The checkpoint at path and its values; None if it is not whole, or goes meanwhile.
+    """The checkpoint at path and its values; None if it is damaged, or is deleted meanwhile.
 
-    For a task that does not write checkpoints: the chief prunes while this reads. What is verified is what is read,
-    for it is one open file.
+    For a task that does not write checkpoints: the chief may prune at the same time. The values are verified and read
+    from one open file.
     """
     if (meta := _read_meta(path)) is None:
         return None
@@ -184,7 +184,7 @@ def differences(
     variables: Mapping[str, Any] | None = None,
     total: int | None = None,
 ) -> list[str]:
-    """What in spec or model does not fit the checkpoint; empty if all does.
+    """Lists how spec and model differ from the checkpoint; empty if they fit.
 
     Args:
         fits: the spec's compatibility key.
@@ -222,7 +222,7 @@ def _variable_differences(saved: Mapping[str, Any], wanted: Mapping[str, Any]) -
 
 
 def _complete(model_dir: str | Path) -> list[Path]:
-    # By number: beyond 99,999,999 the names get longer.
+    # Sorted by number: names beyond 99,999,999 are longer.
     found = (p for p in folder(model_dir).glob("step-*") if p.name.removeprefix("step-").isdecimal())
     return sorted(found, key=lambda path: int(path.name.removeprefix("step-")))
 
@@ -236,7 +236,7 @@ def _values(file: BinaryIO, meta: Mapping[str, Any]) -> Values:
 
 
 def _typed(array: npt.NDArray[Any], dtype: str | None) -> npt.NDArray[Any]:
-    # NumPy has no bfloat16 of its own: of such an array a file keeps the bits, but not the type.
+    # NumPy has no bfloat16 of its own: a file keeps the bits of such an array, but not its type.
     if array.dtype.kind != "V" or dtype is None:
         return array
     import ml_dtypes
@@ -277,7 +277,7 @@ def _sync(descriptor: int) -> None:
 
 
 def _sync_folder(path: Path) -> None:
-    # Some network file systems refuse fsync of a folder; the rename is then as durable as they make it.
+    # Some network file systems refuse to fsync a folder; the rename is then as durable as they make it.
     descriptor = os.open(path, os.O_RDONLY)
     with contextlib.suppress(OSError):
         os.fsync(descriptor)

@@ -1,6 +1,6 @@
-"""What decides the result of a job. A checkpoint or a result of other values belongs to another job.
+"""Settings that affect the result of a job. A checkpoint or result with other values belongs to another job.
 
-All else may change before a job is resumed: steps (more of them), what is logged and kept, deadlines, images, and the
+All other settings may change before a job is resumed: steps (upwards), logging, deadlines, images, and the number of
 tasks that are not in sync: ps, their workers, the evaluator.
 """
 
@@ -17,22 +17,22 @@ from trainer.job.names import TaskType
 from trainer.job.spec import JobSpec
 
 MAY_CHANGE_UNDERWAY = ("workload_sha256",)
-"""A job is resumed with a workload file that was mended, if the variables still fit. The result then has a warning."""
+"""A job may resume with a corrected workload file, if the variables still fit. The result then has a warning."""
 _IMPLIED = {"settings": {}, "api": "loop"}
-"""By the first versions, which did not write these. Other values that a file lacks are not compared."""
+"""Defaults for files of the first versions, which lack these keys. Other missing values are not compared."""
 
 
 def key(spec: JobSpec, counts: dict[TaskType, int], digest: str | None) -> dict[str, object]:
-    """What decides the result, by the names that messages use. Reads an .npz of the user's.
+    """Settings that affect the result, by their names in messages. Reads the user's .npz file, if any.
 
-    A value that cannot be known is None.
+    An unknown value is None.
 
     Args:
-        digest: of the workload as this process loaded it, or found it at its start: no later edit changes it.
+        digest: of the workload as this process loaded it, or found it at its start; later edits do not change it.
     """
     of_any = {
         "workload": Path(spec.workload).name,
-        # Of a workload of ours the name is enough: another version of trainer is not another job.
+        # For built-in workloads the name is enough: another version of trainer is not another job.
         "workload_sha256": digest if spec.workload.endswith(".py") else None,
         "settings": spec.settings,
         "strategy": spec.strategy,
@@ -61,7 +61,7 @@ def key(spec: JobSpec, counts: dict[TaskType, int], digest: str | None) -> dict[
 def differences(
     saved: Mapping[str, object], wanted: Mapping[str, object], what: str, ignored: Container[str] = ()
 ) -> list[str]:
-    """One phrase for each value of a key that was saved in `what` and is another one now."""
+    """One phrase for each value of the key saved in `what` that differs from the current one."""
     saved = {**_IMPLIED, **saved}
     return [
         f"{name}: {what} {_shown(name, saved[name])}, now {_shown(name, value)}"
@@ -79,7 +79,7 @@ def _shown(name: str, value: object) -> str:
 
 
 def _dataset_sha256(dataset: str | None) -> str | None:
-    # Those with a name are verified when they are loaded.
+    # Named datasets are verified when they are loaded.
     if dataset is None or not dataset.endswith(".npz"):
         return None
     try:
@@ -96,7 +96,7 @@ def _sha256(path: str, _size: int, _changed: int) -> str:
 
 
 def sha256(file: BinaryIO) -> str:
-    """Of what is left to read."""
+    """SHA-256 of the rest of the file."""
     sha = hashlib.sha256()
     while chunk := file.read(1 << 20):
         sha.update(chunk)

@@ -1,4 +1,4 @@
-"""JSON files that are written whole or not at all, and JSON that another version of trainer may have written."""
+"""Atomic writes of JSON files, and reads of JSON that another version of trainer may have written."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _T = TypeVar("_T")
 
 
 def read_json(path: Path) -> dict[str, object]:
-    """The object in a file; empty if there is none."""
+    """The JSON object in a file; empty if there is none."""
     try:
         return json_object(path.read_bytes())
     except OSError:
@@ -24,7 +24,7 @@ def read_json(path: Path) -> dict[str, object]:
 
 
 def json_object(text: str | bytes) -> dict[str, object]:
-    """The object that a text holds as JSON; empty if it holds none."""
+    """The JSON object in a text; empty if there is none."""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
@@ -33,10 +33,10 @@ def json_object(text: str | bytes) -> dict[str, object]:
 
 
 def typed(adapter: TypeAdapter[_T], found: Mapping[str, object], newest: int) -> _T:
-    """A JSON object as a dataclass. Fields that the dataclass does not have are ignored.
+    """Converts a JSON object to a dataclass. Unknown fields are ignored.
 
     Args:
-        newest: the newest version of the format that this trainer reads.
+        newest: the newest supported version of the format.
 
     Raises:
         ValueError: the version is newer, or a field is missing or wrong; the reason is one line.
@@ -51,14 +51,14 @@ def typed(adapter: TypeAdapter[_T], found: Mapping[str, object], newest: int) ->
 
 
 def first_mistake(error: ValidationError) -> str:
-    """`path.to.field: what is wrong`."""
+    """The first error, as `path.to.field: message`."""
     first = error.errors(include_url=False, include_input=False, include_context=False)[0]
     place = ".".join(map(str, first["loc"]))
     return f"{place}: {first['msg']}" if place else first["msg"]
 
 
 def write_json(path: Path, value: Mapping[str, object]) -> None:
-    """Whole or not at all.
+    """Writes a JSON file atomically.
 
     Raises:
         UserError: the disk is full or not writable.

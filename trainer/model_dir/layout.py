@@ -1,9 +1,9 @@
-"""Where a job keeps what in its model_dir.
+"""Paths in a model_dir.
 
-result.json          figures of the job, once it has succeeded
-state.json           the chief's own memory between restarts, until the job has succeeded
+result.json          results of the job, once it has succeeded
+state.json           the chief's state between restarts, until the job has succeeded
 checkpoints/         see checkpoint.py
-logs/                what TensorFlow prints, one file per task
+logs/                TensorFlow's output, one file per task
 tensorboard/         event files
 export/              the trained model
 """

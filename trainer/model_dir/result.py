@@ -1,4 +1,4 @@
-"""result.json: what a job that succeeded leaves, and how a later start recognises it as its own."""
+"""result.json: the results of a successful job, and how a later start recognises them as its own."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from trainer.model_dir import compatibility, layout
 from trainer.model_dir.files import read_json, typed, write_json
 
 VERSION = 1
-"""Of result.json. It goes up when a field is renamed, removed or means something else; new fields may come at any
-time."""
+"""Version of result.json. It increases when a field is renamed, removed or changes its meaning, not when one is
+added."""
 
 
 @dataclass
@@ -33,18 +33,18 @@ class Training:
     """Figures of a job that trained."""
 
     steps: int
-    """Steps done, those before a restart included."""
+    """Steps done, including those before a restart."""
     test: dict[str, float]
-    """Of the test split, by metric; each is written as `test_<metric>`."""
+    """Metrics of the test split; each is written as `test_<metric>`."""
     examples_per_second: float | None
     seconds_to_first_step: float | None
-    """From the start of the job."""
+    """Seconds since the start of the job."""
     seconds_by_phase: dict[str, float]
-    """Those seconds, by what they went into."""
+    """Those seconds, by phase."""
     seconds_saving: float | None
-    """In which training waited for checkpoints."""
+    """Seconds in which training waited for checkpoints."""
     skipped_batches: int | None
-    """With float16: batches that were read and not trained on, because their gradients overflowed. Null without it, and
+    """With float16: batches that were read but not trained on, because their gradients overflowed. Null without it, and
     under api keras_fit, where they count as steps."""
 
 
@@ -53,38 +53,38 @@ class Computed:
     """Figures of a job with strategy graph."""
 
     result: dict[str, object]
-    """What the workload returned."""
+    """The return value of the workload."""
 
 
 @dataclass
 class Result:
-    """result.json. Figures of Training or Computed stand beside the other fields."""
+    """Content of result.json. The fields of Training or Computed are written beside the others."""
 
     job: str
     strategy: str
     figures: Training | Computed
     seconds: float
-    """From the start of the job to its end."""
+    """Seconds from the start of the job to its end."""
     generations: int
-    """How often the cluster formed, restarts, stops and failures of the job included."""
+    """Number of times the cluster formed, including after restarts, stops and failures of the job."""
     warnings: list[str]
-    """What a reader of the figures should know, such as that the last checkpoint is not scored."""
+    """Limitations of the results, such as a last checkpoint that is not scored."""
     tasks: dict[str, str]
     """Each task's start line."""
     events: list[JobEvent]
     """The newest."""
     versions: dict[str, str]
-    """Of the packages that decide the result."""
+    """Versions of the packages that affect the result."""
     fits: dict[str, object]
-    """What decided the result: a start with other values is another job."""
+    """The compatibility key: a start with other values is another job."""
     spec: dict[str, object]
     """The job spec, with defaults."""
     status: Literal["succeeded"] = "succeeded"
     version: int = VERSION
-    """Of this format."""
+    """Version of this format."""
 
     def document(self) -> dict[str, object]:
-        """As it is written."""
+        """The JSON object as written."""
         whole = asdict(self)
         figures, first = whole.pop("figures"), ("version", "status", "job", "strategy")
         if "test" in figures:
@@ -108,7 +108,7 @@ _NOT_IN_EARLIER: dict[str, object] = {
 
 @dataclass(frozen=True)
 class Finished:
-    """What a later start needs to know of the result of a job that succeeded here."""
+    """The part of an earlier result that a later start needs."""
 
     fits: dict[str, object]
     steps: int = 0
@@ -120,10 +120,10 @@ def write(model_dir: str, result: Result) -> None:
 
 
 def read(model_dir: str) -> Result | None:
-    """The result of a job that succeeded here; None while there is none, or none that is JSON.
+    """Reads the result of a successful job; None if there is none, or it is not JSON.
 
     Raises:
-        UserError: it is of a newer version, or lacks something.
+        UserError: its version is newer, or a field is missing.
     """
     path = layout.result(model_dir)
     found = read_json(path)
@@ -137,10 +137,10 @@ def read(model_dir: str) -> Result | None:
 
 
 def parse(found: Mapping[str, object]) -> Result:
-    """The content of a result.json, also one of an earlier version.
+    """Parses a result.json, also one of an earlier version.
 
     Raises:
-        ValueError: it is of a newer version, or lacks something; the reason is one line.
+        ValueError: its version is newer, or a field is missing; the reason is one line.
     """
     found = {**_NOT_IN_EARLIER, **found}
     tests = {name.removeprefix(_TEST): value for name, value in found.items() if name.startswith(_TEST)}
@@ -149,7 +149,7 @@ def parse(found: Mapping[str, object]) -> Result:
 
 
 def finished(model_dir: str) -> Finished | None:
-    """The result of a job that succeeded here, whichever it was; None while there is none."""
+    """The result of any job that succeeded in this model_dir; None if there is none."""
     found = read_json(layout.result(model_dir))
     fits, steps = found.get("fits"), found.get("steps", 0)
     if found.get("status") != "succeeded" or not isinstance(fits, dict):
@@ -158,8 +158,8 @@ def finished(model_dir: str) -> Finished | None:
 
 
 def completed(spec: JobSpec, counts: dict[TaskType, int], digest: str) -> Finished | None:
-    """The result of this very job, whose workload has that digest, as far as this task sees model_dir; None while
-    there is none."""
+    """The result of this job, identified by its spec and the digest of its workload; None if there is none, or this
+    task cannot read model_dir."""
     result = finished(spec.directory)
     if result is None or not has_all_steps(result, spec):
         return None
@@ -168,7 +168,7 @@ def completed(spec: JobSpec, counts: dict[TaskType, int], digest: str) -> Finish
 
 
 def has_all_steps(result: Finished, spec: JobSpec) -> bool:
-    """Whether a result has the steps that a spec asks for; otherwise its training goes on."""
+    """Whether a result has the steps that a spec asks for; otherwise training continues."""
     asked = steps_asked(spec)
     return all(result.fits.get(name) == value for name, value in asked.items()) or spec.train.steps == result.steps
 
@@ -181,7 +181,7 @@ def refuse_another_jobs(result: Finished, spec: JobSpec, fits: Mapping[str, obje
     """Compares a result with this compatibility key.
 
     Raises:
-        UserError: it is that of another job; names the differences.
+        UserError: the result is another job's; the message names the differences.
     """
     different = compatibility.differences(result.fits, fits, "result")
     if different:
@@ -192,8 +192,8 @@ def refuse_another_jobs(result: Finished, spec: JobSpec, fits: Mapping[str, obje
 
 
 def set_warning(model_dir: str, task: str, text: str | None) -> None:
-    """Replaces this task's warning, which begins with its name, in the result of a job that is over. The chief, which
-    wrote the result, has notified this task since, and no longer writes it."""
+    """Replaces this task's warning, which begins with its name, in the result of a finished job. The chief has written
+    the result before it notified this task, and does not write it again."""
     path = layout.result(model_dir)
     result = read_json(path)
     if result:

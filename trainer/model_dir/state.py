@@ -1,4 +1,4 @@
-"""state.json: what the chief's supervisor remembers between restarts. And the lock of model_dir."""
+"""state.json, the state of the chief's supervisor between restarts, and the lock of model_dir."""
 
 from __future__ import annotations
 
@@ -20,35 +20,35 @@ from trainer.model_dir.files import read_json, write_json
 
 @dataclass
 class State:
-    """Survives the chief's restarts, and ends with the job; but see `forget`."""
+    """State that survives restarts of the chief and is removed when the job ends (but see `forget`)."""
 
     __pydantic_config__ = ConfigDict(strict=True, allow_inf_nan=False)
 
     generation: Annotated[int, Field(ge=0, lt=2**31)] = 0
     control_port: int = 0
-    """Where the chief answers /status, for other programs on this machine."""
+    """Port on which the chief serves /status to other programs on this machine."""
     started: float = 0.0
     """Seconds since the epoch."""
     seconds_to_first_step: float | None = None
     phases: dict[str, float] = field(default_factory=dict)
-    """Those seconds, by what they went into."""
+    """Those seconds, by phase."""
     examples_per_second: float | None = None
     step: int = 0
-    """The highest that was ever reached."""
+    """The highest step reached so far."""
     fruitless: int = 0
-    """Generations in a row that did not exceed it. The name is that of earlier versions' files."""
+    """Consecutive generations that did not exceed it. Earlier versions' files use the same name."""
     boot: str = ""
     up: float = 0.0
-    """The start by the clock that nothing sets: host.uptime() of the boot with that id."""
+    """Start time by a clock that cannot be set: host.uptime() of the boot with that id."""
     incarnation: str = ""
-    """The chief's answer to /healthz has the same one while it is that chief which has the port."""
+    """Equal to the incarnation in /healthz as long as this chief still has the port."""
 
 
 _STATE = TypeAdapter(State)
 
 
 def lock(model_dir: str) -> TextIO:
-    """Makes model_dir and takes it for this process; the lock ends with the returned file.
+    """Creates model_dir and locks it for this process, until the returned file is closed.
 
     Raises:
         UserError: it is not writable, or another chief uses it.
@@ -67,13 +67,13 @@ def lock(model_dir: str) -> TextIO:
         file.close()
         raise UserError(f"model_dir: {model_dir}: another job is using it; wait, or choose another one") from None
     except OSError:
-        # Some network file systems have no locks; one chief per job is then up to the user.
+        # Some network file systems have no locks; the user must then ensure that a job has one chief.
         pass
     return file
 
 
 def load(model_dir: str, started: float) -> State:
-    """What an earlier chief of this job left; a new state where it left none, or nothing that makes sense."""
+    """The state that an earlier chief of this job saved; a new one if there is none, or it is not valid."""
     found = read_json(layout.state(model_dir))
     known = {key: value for key, value in found.items() if key in State.__dataclass_fields__}
     try:
@@ -87,8 +87,8 @@ def save(model_dir: str, state: State) -> None:
 
 
 def forget(model_dir: str, generation: int = 0) -> None:
-    """Ends the state with the job. After a failure the number of its last generation stays: a resume counts on."""
+    """Removes the state of a job that has ended. A failed job keeps its generation number, for the next resume."""
     path = layout.state(model_dir)
-    # A volume may be read-only since an error; the job has ended all the same.
+    # A volume may have become read-only after an error; the job has ended nevertheless.
     with contextlib.suppress(OSError, UserError):
         write_json(path, {"generation": generation}) if generation else path.unlink(missing_ok=True)

@@ -1,1 +1,1 @@
-"""What is trained: our own workloads, and the contract for a user's file (`workload.py`)."""
+"""The built-in workloads, and the contract for a user's workload file (`workload.py`)."""

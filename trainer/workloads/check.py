@@ -1,4 +1,4 @@
-"""Looks at a workload without running it: needs no TensorFlow."""
+"""Checks a workload without running it or importing TensorFlow."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from trainer.workloads.workload import CONTRACT, entry, file_of
 
 
 def check_workload(spec: JobSpec) -> None:
-    """Looks at the workload without running it (needs no TensorFlow).
+    """Checks the workload without running it or importing TensorFlow.
 
     Raises:
-        UserError: unknown name, no such file, a syntax error with its line, a function that is missing, or a setting
-            that it does not have.
+        UserError: an unknown name, a missing file, a syntax error with its line, a missing function or an unknown
+            setting.
     """
     name = spec.workload
     tree = workload_file.parse(file_of(spec), name)
@@ -28,7 +28,7 @@ def check_workload(spec: JobSpec) -> None:
     defined |= set(_assignments(tree))
     defined |= {a.asname or a.name for n in tree.body if isinstance(n, ast.ImportFrom) for a in n.names}
     if "*" in defined:
-        return  # only a run can tell what it has
+        return  # known only after the file has run
     function = entry(spec)
     if function not in defined:
         raise UserError(f"workload: {name}: has no function {function}(); {CONTRACT}")
@@ -37,10 +37,10 @@ def check_workload(spec: JobSpec) -> None:
 
 
 def check_imports(spec: JobSpec) -> None:
-    """Looks whether this machine has what a workload file imports.
+    """Checks that the modules that a workload file imports are installed on this machine.
 
     Raises:
-        UserError: naming each module that is not here, with its line.
+        UserError: names each missing module with its line.
     """
     if spec.workload.endswith(".py") and (problems := workload_file.missing_imports(file_of(spec), spec.workload)):
         raise UserError(*problems)
@@ -52,7 +52,7 @@ def runs_code(spec: JobSpec) -> bool:
 
 
 def _assignments(tree: ast.Module) -> dict[str, ast.expr]:
-    """Values of the names that a module assigns at its top."""
+    """Values by name of a module's top-level assignments."""
     values = {
         t.id: n.value for n in tree.body if isinstance(n, ast.Assign) for t in n.targets if isinstance(t, ast.Name)
     }
@@ -79,7 +79,7 @@ def _check_settings(spec: JobSpec, tree: ast.Module) -> None:
 
 
 def _settings_of(tree: ast.Module) -> Settings | None:
-    """SETTINGS of a file that was not run: empty if it has none, None if they are not literal."""
+    """SETTINGS of a file, read from its syntax tree: empty if it has none, None if they are not literal."""
     value = _assignments(tree).get("SETTINGS")
     if value is None:
         return {}

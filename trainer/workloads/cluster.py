@@ -1,4 +1,4 @@
-"""What a graph job's compute() is given: the servers, by the names that tf.device takes."""
+"""The argument of a graph job's compute(): the servers, by their names in tf.device."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ class Cluster:
 
     job_name: str
     tasks: int
-    """How many servers there are."""
+    """Number of servers."""
     say: Callable[[str], None]
     """Prints a line."""
     progress: Callable[[int], None]
     """Reports how many parts of the work are done; a task without a report for deadlines.progress is restarted."""
 
     def device(self, task: int, device: str = "CPU:0") -> str:
-        """`/job:NAME/task:N/device:CPU:0`, for tf.device.
+        """The name of a device for tf.device, as `/job:NAME/task:N/device:CPU:0`.
 
         Raises:
-            TrainerError: Exit.DEVICES, if there is no such device; those that there are, are named.
+            TrainerError: Exit.DEVICES, if there is no such device; the message lists the existing ones.
         """
         name = f"/job:{self.job_name}/task:{task}/device:{device}"
         if name not in (there := self.devices()):
@@ -40,15 +40,15 @@ class Cluster:
         return [name for name in names if name.startswith(f"/job:{self.job_name}/")]
 
     def every_task(self, device: str = "CPU:0") -> list[str]:
-        """The same device of each task, in their order."""
+        """The same device of each task, in order."""
         return [self.device(task, device) for task in range(self.tasks)]
 
 
 def ran_on(tensor: Tensor) -> str:
-    """The device whose operation made an eager tensor, as the runtime recorded it; not what tf.device asked for."""
+    """The device that computed an eager tensor, as recorded by the runtime; it may differ from tf.device's argument."""
     return short(tensor.backing_device)
 
 
 def short(device: str) -> str:
-    """TensorFlow's full name without `/replica:0`, and with the client's own job by its name in the cluster."""
+    """TensorFlow's full name without `/replica:0`, and with the client's job renamed to its name in the cluster."""
     return device.replace("/replica:0", "").replace("/job:localhost/", "/job:chief/")

@@ -1,6 +1,6 @@
-"""Datasets by name: found in a mounted folder, then the cache, then downloaded; always checked by SHA-256.
+"""Datasets by name: read from a mounted folder or the cache, or else downloaded; their SHA-256 is always verified.
 
-Never a silent fall-back from one dataset to another.
+There is no silent fall-back from one dataset to another.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SHA256 = {
 }
 URLS = {"mnist": "https://storage.googleapis.com/tensorflow/tf-keras-datasets/mnist.npz"}
 DOWNLOAD_SECONDS = 60
-# What NumPy raises at damage; the last two at a single array, which has no `with`.
+# NumPy's errors for a damaged file; the last two for a single array, which does not support `with`.
 _UNREADABLE = (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error, TypeError, AttributeError)
 
 
@@ -40,10 +40,10 @@ def load(dataset: str, sha256: str | None = None, environ: Mapping[str, str] = o
 
     Args:
         dataset: a known name, or a path that ends in .npz.
-        sha256: of the arrays (see `digest`); known datasets bring their own.
+        sha256: of the arrays (see `digest`); built in for known datasets.
 
     Raises:
-        UserError: not there, not readable, or other contents than expected; names both hashes.
+        UserError: the file is missing, not readable, or has an unexpected hash; the message names both hashes.
     """
     if dataset.endswith(".npz"):
         return _read(Path(dataset), sha256)
@@ -54,7 +54,7 @@ def load(dataset: str, sha256: str | None = None, environ: Mapping[str, str] = o
 
 
 def digest(arrays: Mapping[str, npt.NDArray[np.generic]]) -> str:
-    """SHA-256 over name, dtype, shape and bytes of each array by name: the same however the file was packed."""
+    """SHA-256 over name, dtype, shape and bytes of each array by name: independent of the file's compression."""
     sha = hashlib.sha256()
     for name in sorted(arrays):
         array = np.ascontiguousarray(arrays[name])
@@ -84,7 +84,7 @@ def _find(name: str, environ: Mapping[str, str]) -> Path:
 
 
 def _download(url: str, path: Path) -> None:
-    # A name of its own per process: several tasks may download at once, and none reads half a file.
+    # A separate name per process: several tasks may download at once, and none must read half a file.
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}-", delete=False) as temporary:
         try:

@@ -1,4 +1,4 @@
-"""SHA-256 of what a workload consists of: a job trains with the code that it began with."""
+"""SHA-256 of a workload's files: a job must train with the code that it began with."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def file_digests(spec: JobSpec) -> dict[str, str]:
     """SHA-256 of the workload's file and of each module beside it that it imports, by name.
 
     Raises:
-        UserError: unknown name, or a file cannot be read.
+        UserError: the name is unknown, or a file cannot be read.
     """
     try:
         return workload_file.digests(file_of(spec))
@@ -23,7 +23,7 @@ def file_digests(spec: JobSpec) -> dict[str, str]:
 
 
 def digest(spec: JobSpec) -> str:
-    """One SHA-256 for `file_digests`: that of the file, if it stands alone.
+    """Combines `file_digests` into one SHA-256; for a single file its own.
 
     Raises:
         UserError: as `file_digests`.
@@ -32,10 +32,10 @@ def digest(spec: JobSpec) -> str:
 
 
 def require_unchanged(spec: JobSpec, began_with: Mapping[str, str]) -> None:
-    """Looks whether the files are as they were when `file_digests` gave `began_with`, at the start of this task.
+    """Checks that the files are unchanged since `file_digests` returned `began_with`, at the start of this task.
 
     Raises:
-        UserError: naming those that are not.
+        UserError: names the files that have changed.
     """
     try:
         changed = workload_file.changed(file_of(spec), began_with)

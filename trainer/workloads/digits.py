@@ -8,7 +8,7 @@ DATASET = "digits"
 
 
 def model() -> keras.Model:
-    """Takes raw pixels, uint8 [batch, 8, 8] with values 0..16; gives logits [batch, 10]."""
+    """A model from raw pixels, uint8 [batch, 8, 8] with values 0..16, to logits [batch, 10]."""
     layers = keras.layers
     return keras.Sequential(
         [

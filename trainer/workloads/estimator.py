@@ -1,10 +1,10 @@
 """The Estimator's contract without the Estimator, which TensorFlow removed: for `api: train_and_evaluate`.
 
-A workload's train_and_evaluate() gives the three that tf.estimator.train_and_evaluate took:
+A workload's train_and_evaluate() returns the three arguments of tf.estimator.train_and_evaluate:
 
     return LinearRegressor(["x"]), TrainSpec(input_fn, max_steps=200), EvalSpec(input_fn)
 
-What is different: the optimizer is the spec's (`train.optimizer`), and a model_fn is called with symbolic inputs.
+Two differences: the optimizer is the spec's (`train.optimizer`), and a model_fn is called with symbolic inputs.
 """
 
 from __future__ import annotations
@@ -22,36 +22,36 @@ from trainer.workloads.types import Dataset, Model, PerExample, Tensor
 
 @dataclass(frozen=True)
 class Context:
-    """Which task asks for data, as in tf.distribute.InputContext, and the batch size of one replica."""
+    """The task that requests data, as in tf.distribute.InputContext, and the batch size of one replica."""
 
     num_input_pipelines: int
     input_pipeline_id: int | Tensor
-    """Which of them; under parameter_server a scalar tensor."""
+    """Index of the task; under parameter_server a scalar tensor."""
     num_replicas_in_sync: int
     batch_size: int
 
     def get_per_replica_batch_size(self, global_batch_size: int) -> int:
-        """As that of InputContext: for an input_fn that was written for it."""
+        """Like InputContext's method, for an input_fn that was written for it."""
         return global_batch_size // self.num_replicas_in_sync
 
 
 InputFn = Callable[[Context], Dataset]
-"""Gives a tf.data.Dataset of (features, labels) in batches of one replica; called once on each worker."""
+"""Returns a tf.data.Dataset of (features, labels) in batches of one replica; called once on each worker."""
 
 
 @dataclass(frozen=True)
 class Estimator:
-    """What is trained. `model` is called again for each copy that is evaluated."""
+    """Model, loss and metrics. `model` is called again for each copy that is evaluated."""
 
     model: Callable[[], Model]
     loss: PerExample | None = None
-    """loss(labels, predictions): one value per example; default cross-entropy from logits."""
+    """loss(labels, predictions): one value per example; default: cross-entropy from logits."""
     metrics: Mapping[str, PerExample] | None = None
 
 
 @dataclass(frozen=True)
 class ModelSpec:
-    """What a model_fn gives: symbolic tensors, the loss and each metric with one value per example."""
+    """Return value of a model_fn: symbolic tensors, the loss and each metric with one value per example."""
 
     predictions: Tensor
     loss: Tensor
@@ -59,23 +59,23 @@ class ModelSpec:
 
 
 class Hook:
-    """Called on every task that trains; under parameter_server on the chief."""
+    """Hooks called on every task that trains; under parameter_server on the chief."""
 
     def begin(self) -> None:
         """Before the first step of this run."""
 
     def after_run(self, step: int, figures: Mapping[str, float]) -> None:
-        """After each call of some steps, with this task's loss and metrics."""
+        """Called after each graph call (one or more steps), with this task's loss and metrics."""
 
     def end(self, step: int) -> None:
-        """After the last step, also where the job was stopped."""
+        """Called after the last step, also if the job is stopped."""
 
 
 @dataclass(frozen=True)
 class TrainSpec:
     input_fn: InputFn
     max_steps: int | None = None
-    """Of the whole job; `train.steps` of the job spec has the last word."""
+    """Limits of the whole job; `train.steps` in the job spec takes precedence."""
     hooks: Sequence[Hook] = ()
 
 
@@ -83,20 +83,20 @@ class TrainSpec:
 class EvalSpec:
     input_fn: InputFn
     steps: int | None = 100
-    """Batches to evaluate; None is all there are."""
+    """Number of batches to evaluate; None: all."""
     throttle_secs: float = 600.0
-    """At least so long between two evaluations by the evaluator; the last checkpoint is always evaluated."""
+    """Minimum seconds between two evaluations by the evaluator; the last checkpoint is always evaluated."""
     exporters: Sequence[Exporter] = ()
 
 
 @dataclass(frozen=True)
 class Exporter:
-    """Writes `exporters/NAME/model.keras` for an evaluated model, where `wanted` says so."""
+    """Writes `exporters/NAME/model.keras` for an evaluated model if `wanted` returns true."""
 
     name: str
 
     def wanted(self, figures: Mapping[str, float], best: Mapping[str, float] | None, last: bool) -> bool:
-        """Whether to export: `best` are the figures of the last export, None before the first."""
+        """Whether to export. `best` has the metrics of the last export, None before the first."""
         return True
 
     def export(self, model: Model, folder: Path) -> None:
@@ -104,18 +104,18 @@ class Exporter:
 
 
 class LatestExporter(Exporter):
-    """Every evaluated model, each over the one before."""
+    """Exports every evaluated model, replacing the previous one."""
 
 
 class FinalExporter(Exporter):
-    """Only the last one."""
+    """Exports only the last model."""
 
     def wanted(self, figures: Mapping[str, float], best: Mapping[str, float] | None, last: bool) -> bool:
         return last
 
 
 class BestExporter(Exporter):
-    """The one with the smallest loss; a NaN is never the best."""
+    """Exports the model with the smallest loss; a NaN is never the smallest."""
 
     def wanted(self, figures: Mapping[str, float], best: Mapping[str, float] | None, last: bool) -> bool:
         return figures["loss"] < (best or {}).get("loss", math.inf)
@@ -124,18 +124,18 @@ class BestExporter(Exporter):
 def from_model_fn(
     model_fn: Callable[[Tensor, Tensor], ModelSpec], features: Tensor, labels: Tensor, metrics: Sequence[str] = ()
 ) -> Estimator:
-    """An Estimator of a model_fn(features, labels), written with Keras layers and keras.ops.
+    """Builds an Estimator from a model_fn(features, labels) written with Keras layers and keras.ops.
 
     It is called with these symbolic inputs, as an Estimator called it to build a graph, once for each copy of the
-    model: the one that is trained, and those that are evaluated. There is no `mode`:
-    layers know whether they train. Loss and metrics may use labels and predictions (which may be a dict).
+    model: for training, and for each evaluation. There is no `mode`: layers get `training` from Keras. Loss and metrics
+    may use labels and predictions (which may be a dict).
 
     Args:
         features, labels: keras.Input, or a dict of them by name.
-        metrics: names of those that it gives.
+        metrics: names of the metrics that it returns.
 
     Raises:
-        UserError: from the model that is built, if loss or metrics cannot be had.
+        UserError: raised by the model's construction, if loss or metrics cannot be computed.
     """
     graph: list[Model] = []
 
@@ -159,7 +159,7 @@ def from_model_fn(
 
 
 class LinearRegressor(Estimator):
-    """A weighted sum of named features and a bias, with squared loss: tf.estimator.LinearRegressor."""
+    """A weighted sum of named features and a bias, with squared loss, as tf.estimator.LinearRegressor."""
 
     def __init__(self, features: Sequence[str]) -> None:
         def model() -> Model:

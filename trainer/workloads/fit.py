@@ -1,4 +1,4 @@
-"""What a workload's fit() is given under `api: keras_fit`: everything of Keras' fit that depends on the job."""
+"""The argument of a workload's fit() under `api: keras_fit`: the arguments of Keras' fit that depend on the job."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ class Fit:
     """Arguments for `model.fit`, the same on every task."""
 
     train: Dataset
-    """Endless batches, sharded by task: what fit takes as x."""
+    """Endless batches, sharded by task: the argument x of fit."""
     steps_per_epoch: int
     epochs: int
     initial_epoch: int
-    """Where the last checkpoint was; the model has its values already."""
+    """Epoch of the last checkpoint, whose values the model already has."""
     job_callbacks: tuple[Callback, ...]
     is_chief: bool
 
     def callbacks(self, *own: Callback) -> list[Callback]:
-        """The job's callbacks, which save and report, and your own; those that write files only on the chief."""
+        """The job's callbacks, which save and report, and your own; those that write files run on the chief only."""
         return [*self.job_callbacks, *(each for each in own if self.is_chief or not _writes(each))]
 
 
 _WRITERS = ("BackupAndRestore", "CSVLogger", "ModelCheckpoint", "TensorBoard")
-"""Of Keras 3 and tf_keras: on two tasks with one folder they destroy each other's files (backup_and_restore.py)."""
+"""Callbacks of Keras that on two tasks destroy each other's files in one folder (backup_and_restore.py)."""
 
 
 def _writes(callback: Callback) -> bool:
@@ -34,7 +34,7 @@ def _writes(callback: Callback) -> bool:
 
 
 def fit(model: Model, run: Fit) -> None:
-    """For a workload that has no fit() of its own."""
+    """The default fit() of a workload."""
     model.fit(
         run.train,
         steps_per_epoch=run.steps_per_epoch,

@@ -1,4 +1,4 @@
-"""Imports a workload, and with it Keras or TensorFlow."""
+"""Imports a workload, and thereby Keras or TensorFlow."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from trainer.workloads.workload import CONTRACT, Graph, Workload, entry
 
 
 def load_workload(spec: JobSpec) -> Workload:
-    """Imports the workload (and with it Keras).
+    """Imports the workload, and thereby Keras.
 
     Raises:
-        UserError: as `check_workload`, or what the file raised, with its line.
+        UserError: as `check_workload`, or for an error raised by the file, with its line.
     """
     check_workload(spec)
     sha256 = digest(spec)
@@ -61,7 +61,7 @@ def _estimator(name: str, module: ModuleType) -> Workload:
 
 
 def load_graph(spec: JobSpec) -> Graph:
-    """Imports a workload of the strategy graph (and with it TensorFlow).
+    """Imports a workload of the strategy graph, and thereby TensorFlow.
 
     Raises:
         UserError: as `load_workload`.
@@ -83,14 +83,14 @@ def _import(spec: JobSpec) -> ModuleType:
 
 def _import_file(name: str) -> ModuleType:
     path = Path(name).absolute()
-    # A name of its own: a file called json.py must not hide the standard library's.
+    # A distinct name: a file called json.py must not hide the standard library's.
     module_name = f"trainer_workload_{path.stem}"
     module_spec = importlib.util.spec_from_file_location(module_name, path)
     if module_spec is None or module_spec.loader is None:
         raise UserError(f"workload: {name}: cannot be imported")
     module = importlib.util.module_from_spec(module_spec)
-    # AutoGraph and pickling look a function's module up by name; the file's own folder serves its imports, as the
-    # last place to look: first, it would hide what the standard library has not imported yet.
+    # AutoGraph and pickling look up a function's module by name. The file's folder is searched last for its imports:
+    # as the first place it would hide modules of the standard library that are not imported yet.
     sys.modules[module_name] = module
     sys.path.append(str(path.parent))
     try:

@@ -1,4 +1,4 @@
-"""Where in the user's files an error comes from."""
+"""Locates errors in the user's files."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from trainer.job import workload_file
 from trainer.job.errors import UserError
 
 _COLOUR = re.compile(r"\x1b\[\d+m")
-"""In errors of Keras."""
+"""Colour codes in errors of Keras."""
 
 
 def original(error: BaseException) -> BaseException:
-    """The error that AutoGraph, which runs a translation of every function of a graph, put into one of its own."""
+    """The error that AutoGraph, which runs a translation of every function in a graph, has wrapped in its own."""
     while (cause := error.__context__) is not None and hasattr(cause, "ag_error_metadata"):
         error = cause
     return error
@@ -23,12 +23,12 @@ def original(error: BaseException) -> BaseException:
 
 def where_it_failed(error: BaseException, workload: str) -> str | None:
     """`file:line: Type: text` of the innermost frame in the user's workload file or in a module beside it that it
-    imports, or None: it is not theirs."""
+    imports, or None if no frame is the user's."""
     if not workload.endswith(".py"):
         return None
     error = original(error)
     frames = [(f.filename, f.lineno) for f in traceback.extract_tb(error.__traceback__)]
-    # A translation's frames name a temporary file; AutoGraph keeps those of its source, innermost first.
+    # Frames of translated code name a temporary file; AutoGraph records those of the source, innermost first.
     translated = getattr(error, "ag_error_metadata", None)
     frames += [(f.filename, f.lineno) for f in reversed(translated.translated_stack)] if translated else []
     own = own_files(workload)
@@ -40,7 +40,7 @@ def where_it_failed(error: BaseException, workload: str) -> str | None:
 
 
 def own_files(workload: str) -> dict[str, str]:
-    """A workload file and those beside it that it imports: their names by their paths in a traceback."""
+    """Names of a workload file and of the modules beside it that it imports, by their paths in a traceback."""
     path, names = Path(workload), {str(Path(workload).absolute()): workload}
     with contextlib.suppress(UserError):
         files = [file for module in workload_file.helpers(path) for file in workload_file.files_of(module)]

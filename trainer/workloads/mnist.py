@@ -8,7 +8,7 @@ DATASET = "mnist"
 
 
 def model() -> keras.Model:
-    """Takes raw pixels, uint8 [batch, 28, 28]; gives logits [batch, 10]."""
+    """A model from raw pixels, uint8 [batch, 28, 28], to logits [batch, 10]."""
     layers = keras.layers
     return keras.Sequential(
         [

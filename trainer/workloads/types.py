@@ -1,6 +1,6 @@
-"""Names for types of TensorFlow and Keras, which publish none: to a type checker each of these is Any.
+"""Names for types of TensorFlow and Keras, which publish none: to a type checker each of them is Any.
 
-They show a reader what a value is. This module imports neither library: the supervisor has none.
+They document values for the reader. This module imports neither library, because the supervisor uses it.
 """
 
 from __future__ import annotations
@@ -9,19 +9,19 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 Tensor: TypeAlias = Any
-"""A tensor, or what tf.convert_to_tensor takes; also a dict, list or tuple of them, as a model's inputs may be."""
+"""A tensor, or an argument of tf.convert_to_tensor; also a dict, list or tuple of them, as for a model's inputs."""
 Dataset: TypeAlias = Any
 """A tf.data.Dataset, or one distributed over replicas."""
 Variable: TypeAlias = Any
-"""Of Keras 3, or TensorFlow's own, which are those of tf_keras."""
+"""A variable of Keras 3, or of TensorFlow (and so of tf_keras)."""
 Model: TypeAlias = Any
 """Of Keras 3 or tf_keras."""
 Optimizer: TypeAlias = Any
 Callback: TypeAlias = Any
-"""Of fit."""
+"""A callback of fit."""
 Strategy: TypeAlias = Any
 """A tf.distribute.Strategy."""
 PerExample: TypeAlias = Callable[[Tensor, Tensor], Tensor]
-"""From (y, prediction) to one value per example."""
+"""A function from (y, prediction) to one value per example."""
 Settings: TypeAlias = dict[str, Any]
 """SETTINGS of a workload: literal values by name."""

@@ -1,4 +1,4 @@
-"""A workload is one Python file. This is the contract, for those that trainer brings and for a user's own:
+"""A workload is one Python file. This is the contract, for built-in workloads and for a user's own:
 
 model() -> keras.Model          required: a plain Keras 3 model, built (it has an Input); for api keras_fit compiled too
 DATASET = "mnist"               the dataset if the spec names none; or a data function:
@@ -41,13 +41,13 @@ if TYPE_CHECKING:
 
 MODELS = ("mnist", "digits")
 GRAPHS = ("sum", "mean", "ensemble", "matmul", "matpow", "remote_gpu")
-"""What comes with the package: for training, and for the strategy graph."""
-CONTRACT = "see `trainer/workloads/workload.py` for what a workload file holds"
+"""Built-in workloads: for training, and for the strategy graph."""
+CONTRACT = "see `trainer/workloads/workload.py` for the contract of a workload file"
 
 
 @dataclass(frozen=True)
 class Shard:
-    """Which part of the data is asked for. Under parameter_server `index` is a scalar tensor."""
+    """The requested part of the data. Under parameter_server `index` is a scalar tensor."""
 
     split: Literal["train", "test"]
     index: int | Tensor = 0
@@ -71,7 +71,7 @@ class Workload:
     eval_spec: EvalSpec | None = None
     """Both only under api train_and_evaluate."""
     sha256: str | None = None
-    """What `digest` gave when it was loaded."""
+    """Value of `digest` when it was loaded."""
 
 
 @dataclass(frozen=True)

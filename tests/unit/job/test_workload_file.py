@@ -135,8 +135,8 @@ def test_imports_that_are_not_here_are_told_with_their_lines(tmp_path: Path) -> 
     assert workload_file.missing_imports(path, "mine.py") == [
         f"workload: mine.py:2: import nowhere: {rest.format('nowhere')}",
         f"workload: mine.py:3: import nothing: {rest.format('nothing')}",
-        "workload: mine.py:4: a relative import: the file is in no package; leave the dots out",
-        "workload: mine.py:5: a relative import: the file is in no package; leave the dots out",
+        "workload: mine.py:4: a relative import, but the file is not in a package; remove the dots",
+        "workload: mine.py:5: a relative import, but the file is not in a package; remove the dots",
         f"workload: {tmp_path}/one.py:2: import lost: {rest.format('lost')}",
     ]
 
@@ -164,7 +164,7 @@ def test_modules_of_the_working_directory_are_named_for_no_container_gets_them(
     text = "import helper, json, numpy, one\ndef model():\n    from part.deep import f\n"
     path = written(tmp_path / "jobs", {"mine.py": text, "one.py": "\nimport helper\n"})
     monkeypatch.chdir(tmp_path)
-    rest = "it is in the working directory, which no container gets; put it beside mine.py"
+    rest = "is in the working directory, which containers do not have; put it beside mine.py"
     assert workload_file.left_behind(path, "jobs/mine.py") == [
         f"workload: jobs/mine.py:1: import helper: {rest}",
         f"workload: jobs/mine.py:3: import part: {rest}",

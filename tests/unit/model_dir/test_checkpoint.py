@@ -83,7 +83,7 @@ except UserError as error:
     assert (ended.returncode, ended.stderr) == (Exit.USER, "")
     assert ended.stdout == (
         f"model_dir: {tmp_path}/checkpoints/step-00000200: the checkpoint of step 200 (0.0 MB) cannot be written: "
-        "File too large; make room or choose another model_dir; the checkpoints before it are whole\n"
+        "File too large; make room or choose another model_dir; earlier checkpoints are intact\n"
     )
     assert files(tmp_path) == ["step-00000100"]
 
@@ -110,7 +110,8 @@ def test_of_a_damaged_checkpoint_the_one_before_is_used_and_that_is_told(
     assert found.step == 200
     assert float(checkpoint.read(found)["model.000"][0, 0]) == 200
     (line,) = broken
-    told = "is damaged (its SHA-256 differs from meta.json), and is now .damaged-step-00000300; using that of step 200"
+    renamed = "and was renamed to .damaged-step-00000300; using that of step 200"
+    told = f"is damaged (its SHA-256 differs from meta.json), {renamed}"
     assert line == f"{damaged} {told}"
     assert checkpoint.steps(tmp_path) == [100, 200], "it is no checkpoint any more"
     assert checkpoint.latest(tmp_path)[1] == [], "and is told once"
@@ -125,7 +126,9 @@ def test_if_all_are_damaged_there_is_none_and_each_is_told(tmp_path: Path) -> No
     found, broken = checkpoint.latest(tmp_path)
     assert found is None
     assert [line.split(" is ")[0][-3:] for line in broken] == ["200", "100"]
-    assert all(line.endswith("; there is no whole one, so training begins anew") for line in broken)
+    assert all(
+        line.endswith("; no intact checkpoint is left, so training starts from the beginning") for line in broken
+    )
 
 
 def test_of_the_damaged_ones_the_newest_is_kept(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from trainer.job.spec import JobSpec
 from trainer.workloads.check import check_workload
 
 MODEL = "def model(): pass\n"
-CONTRACT = "; see `trainer/workloads/workload.py` for what a workload file holds"
+CONTRACT = "; see `trainer/workloads/workload.py` for the contract of a workload file"
 ESTIMATOR = """from trainer.workloads.estimator import Estimator, EvalSpec, LinearRegressor, TrainSpec
 def model(): return 1
 def loss(y, prediction): return 2
