@@ -6,14 +6,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from types import NoneType, UnionType
-from typing import Any, TypeAlias, get_args, get_origin, get_type_hints
+from typing import TypeAlias, get_args, get_origin, get_type_hints
 
 EVENT_BYTES = 1 << 26
 """An event is one line, which the supervisor takes as a whole."""
 
-Figures: TypeAlias = dict[str, Any]
+Figures: TypeAlias = Mapping[str, object]
 """Values by name, as the user's code computed them. They stand beside the other fields of an event."""
 
 
@@ -53,7 +54,7 @@ class Traced:
 @dataclass
 class Step:
     step: int | None = None
-    workers: dict[str, Figures] | None = None
+    workers: Mapping[str, Figures] | None = None
     """By ps-worker: what its coordinator measured."""
     figures: Figures = field(default_factory=dict)
 
@@ -115,10 +116,10 @@ class Done:
 
     step: int | None = None
     test: Figures | None = None
-    examples_per_second: Any = None
+    examples_per_second: float | None = None
     skipped_batches: int | None = None
     """With float16."""
-    result: dict[str, Any] | None = None
+    result: dict[str, object] | None = None
     """Of strategy graph."""
 
 
@@ -191,17 +192,19 @@ def read_event(line: bytes) -> Event | None:
     return kind(**own, figures=found) if kind in (Step, Scored) else kind(**own)
 
 
-def _type(hint: Any) -> Any:
-    """What a value has to be: int for `int | None`, dict for `dict[str, Any]`."""
+def _type(hint: object) -> type:
+    """What a value has to be: int for `int | None`, dict for `dict[str, object]`."""
     named = next(each for each in get_args(hint) if each is not NoneType) if isinstance(hint, UnionType) else hint
-    return get_origin(named) or named
+    found = get_origin(named) or named
+    assert isinstance(found, type)
+    return found
 
 
-def _is(value: object, wanted: Any) -> bool:
+def _is(value: object, wanted: type) -> bool:
     if wanted in (int, float):
         numbers = int if wanted is int else (int, float)
         return isinstance(value, numbers) and not isinstance(value, bool) and 0 <= value < 2**63
-    return wanted is Any or isinstance(value, wanted)
+    return isinstance(value, wanted)
 
 
 _TYPES = {

@@ -9,7 +9,7 @@ import json
 import math
 import re
 from dataclasses import asdict, dataclass, field
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Literal, TypeVar
 
 from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationError
 
@@ -37,7 +37,7 @@ def _not_ok(code: int) -> int:
     return code
 
 
-def _figure(value: Any) -> Any:
+def _figure(value: object) -> object:
     if isinstance(value, str):
         fits = len(value) <= LONGEST_TEXT and not _CONTROL.search(value)
     elif isinstance(value, int):
@@ -54,7 +54,7 @@ Number = Annotated[int, Field(ge=0, lt=2**31)]
 Word = Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f]+$", max_length=200)]
 Text = Annotated[str, Field(pattern=r"^[^\x00-\x09\x0b-\x1f\x7f]*$", max_length=LONGEST_TEXT)]
 Code = Annotated[int, AfterValidator(_known)]
-Figures = Annotated[dict[Word, Annotated[Any, AfterValidator(_figure)]], Field(max_length=_MOST_FIGURES)]
+Figures = Annotated[dict[Word, Annotated[object, AfterValidator(_figure)]], Field(max_length=_MOST_FIGURES)]
 _STRICT = ConfigDict(strict=True, extra="forbid")
 
 

@@ -19,7 +19,7 @@ from trainer.job.errors import UserError
 from trainer.job.spec import JobSpec
 from trainer.job.tf_config import Task
 from trainer.protocol import events
-from trainer.protocol.events import Event
+from trainer.protocol.events import Event, Figures
 from trainer.protocol.log_lines import say
 from trainer.protocol.reports import Phase, Reply, Report
 from trainer.supervisor.child import Child, Exited
@@ -63,6 +63,7 @@ class Agent:
 
     def report(self) -> Report:
         child = self.running
+        workers = child.status.workers if child else {}
         self._reports += 1
         return Report(
             task=self.task.name,
@@ -80,7 +81,7 @@ class Agent:
             leaving=self.leaving_since is not None,
             restarts=self.restarts,
             standby=self.spare is not None and self.spare.warm,
-            status={"pid": os.getpid(), **(child.status if child else {})},
+            status={"pid": os.getpid(), **self._figures(), **({"workers": workers} if workers else {})},
         )
 
     def status(self) -> TaskStatus:
@@ -96,8 +97,11 @@ class Agent:
             generation=child.generation if child else 0,
             restarts=self.restarts,
             standby=self.spare is not None and self.spare.warm,
-            figures=child.status if child else {},
+            figures=self._figures(),
         )
+
+    def _figures(self) -> Figures:
+        return self.running.status.document() if self.running else {}
 
     async def act(self, reply: Reply) -> None:
         """Does what the chief's reply asks for: kill, start or leave the child alone."""
@@ -189,9 +193,7 @@ class Agent:
             case events.Step() if self.first_step_at is None and child is self.running:
                 self.first_step_at = time.monotonic()
                 self._look_at_workload()
-            case events.Stopped():
-                child.status["stopped_well"] = True
-            case Exited() if child is self.running and not child.status.get("stopped_well"):
+            case Exited() if child is self.running and not child.status.stopped_well:
                 self._child_ended(child)
             case Exited() if child is self.spare:
                 self.spare = None
@@ -237,10 +239,10 @@ class Agent:
         return self.leaving_since is not None and not self.stop_deadline_passed and self._has_something_to_save(child)
 
     def _has_something_to_save(self, child: Child) -> bool:
-        return bool(child.status.get("step")) and steps_are_ours(self.spec)
+        return bool(child.status.step) and steps_are_ours(self.spec)
 
     def _is_finishing(self) -> bool:
-        return self.running is not None and bool(self.running.status.keys() & {"finishing", "trained"})
+        return self.running is not None and (self.running.status.finishing or self.running.status.trained)
 
     async def end_children(self) -> None:
         self.phase = "done"

@@ -122,8 +122,11 @@ class Chief:
     def status(self) -> JobStatus:
         """The whole job's view, for /status."""
         last = earlier_run.newest_step(self._spec)
-        own, now = self._agent.status(), self._clock()
-        return status_view.job_status(own, self._rendezvous, now, last_checkpoint=last, seconds=self._seconds())
+        own, child, now = self._agent.status(), self._agent.running, self._clock()
+        workers = child.status.workers if child else {}
+        return status_view.job_status(
+            own, workers, self._rendezvous, now, last_checkpoint=last, seconds=self._seconds()
+        )
 
     def _seconds(self) -> float:
         """Since the job's start, those before a restart of the chief included."""
@@ -163,10 +166,11 @@ class Chief:
             self._state.phases = outcome.phases(self._started, child.times)
             self._state.seconds_to_first_step = round(sum(self._state.phases.values()), 3)
             job_state.save(self._directory, self._state)
-        self._state.examples_per_second = child.status.get("examples_per_second", self._state.examples_per_second)
+        if isinstance(rate := child.status.figures.get("examples_per_second"), (int, float)):
+            self._state.examples_per_second = rate
         if child.result is not None:
             await self._write_result(child, child.result)
-        elif not child.alive and child.status.get("stopped_well"):
+        elif not child.alive and child.status.stopped_well:
             self._rendezvous.generation_over(self._clock())
         elif child.alive and self._asked_to_stop != child.generation and self._a_ps_is_leaving():
             child.stop()
@@ -201,14 +205,14 @@ class Chief:
         if child is None or not child.alive or self._agent.stop_deadline_passed:
             return True
         # Its checkpoint is on disk. TensorFlow's destructors may still wait for seconds, as for an iterator's threads.
-        return bool(child.status.get("stopped_well"))
+        return child.status.stopped_well
 
     def _stopped(self) -> str:
         step = earlier_run.newest_step(self._spec)
         child = self._agent.running
         if step is None:
             kept = "no checkpoint was written yet"
-        elif child is not None and "step" in child.status:
+        elif child is not None and child.status.step is not None:
             kept = f"the checkpoint of step {step} is kept"
         else:  # no child has verified it
             kept = f"the newest checkpoint is that of step {step}"

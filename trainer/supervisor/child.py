@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from trainer import host
 from trainer.job import environment
@@ -21,9 +21,8 @@ from trainer.protocol import events
 from trainer.protocol.events import Event
 from trainer.protocol.orders import Final, Go, Order, Silent, Stop, write_order
 from trainer.supervisor import orphans, scratch
+from trainer.supervisor.child_status import ChildStatus
 
-_FIGURES_KEPT = 100
-"""Of a model with thousands of metrics: each report to the chief carries the status."""
 _LAST_WORDS_SECONDS = 0.5
 _numbers = itertools.count(1)
 _FAST = {
@@ -63,7 +62,7 @@ class Child:
         self.generation = 0
         self.warm = False
         self.last_sign = clock()
-        self.status: dict[str, Any] = {}
+        self.status = ChildStatus()
         self.result: events.Done | None = None
         self.times: dict[str, float] = {}
         """When it was ordered to go, and when each kind of event came first; by time.monotonic()."""
@@ -108,7 +107,7 @@ class Child:
                 stdin=asyncio.subprocess.PIPE, stderr=stderr, pass_fds=[theirs], env=environ, start_new_session=True,
             )  # fmt: skip
         os.close(theirs)
-        child.status["child_pid"] = child._process.pid
+        child.status.child_pid = child._process.pid
         reader = asyncio.StreamReader(limit=events.EVENT_BYTES)
         await asyncio.get_running_loop().connect_read_pipe(
             lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(ours, "rb")
@@ -163,7 +162,7 @@ class Child:
             name = signal.Signals(-self.exit).name
             return self._memory_ran_out() if self.out_of_memory else f"killed by {name}"
         told = "; ".join(self.failure[1].splitlines()) if self.failure else f"exit code {self.exit}"
-        return str(self.status.get("peer_lost") or told)
+        return self.status.peer_lost or told
 
     @property
     def out_of_memory(self) -> bool:
@@ -211,26 +210,15 @@ class Child:
 
     def _take(self, event: Event) -> None:
         self.times.setdefault(events.name_of(event), time.monotonic())
+        self.status.take(event)
         match event:
             case events.Warm():
                 self.warm = True
-            case events.Start() | events.Step() | events.Stopped() | events.Scored():
-                self.status.update(_without_most_figures(events.status_of(event)))
-            case events.PeerLost(text, code, message):
-                self.status["peer_lost"], self.blames_peer = text, True
+            case events.PeerLost(_, code, message):
+                self.blames_peer = True
                 self.failure = (code, message) if code is not None and message is not None else None
             case events.Failed(code, message):
                 self.failure = (code, message)
-            case events.Saved(step, stalled):
-                self.status |= {"last_checkpoint": step, "seconds_saving": stalled}
-            case events.Finishing() | events.Trained():
-                self.status[events.name_of(event)] = True
             case events.Done():
                 self.result = event
         self._on_change(self, event)
-
-
-def _without_most_figures(fields: events.Figures) -> events.Figures:
-    kept = {"step", "steps", "line", "loss", "accuracy", "examples_per_second", "workers"}
-    figures = set([name for name in fields if name not in kept][:_FIGURES_KEPT])
-    return {name: value for name, value in fields.items() if name in kept or name in figures}

@@ -9,7 +9,7 @@ from trainer.job.spec import JobSpec
 from trainer.model_dir import result
 from trainer.model_dir.result import Computed, Result, Training
 from trainer.model_dir.state import State
-from trainer.protocol.events import Done
+from trainer.protocol.events import Done, Figures
 from trainer.supervisor.child import Child
 from trainer.supervisor.rendezvous import Rendezvous
 
@@ -21,20 +21,28 @@ def figures_of(spec: JobSpec, child: Child, done: Done, state: State) -> Trainin
     """What the chief's child returned; None if that is no result: the user's own code may have written it."""
     if not spec.traits.trains:
         return Computed(done.result) if done.result is not None else None
-    figures = [*({"": None} if done.test is None else done.test).values(), done.examples_per_second or 0]
-    # A figure of the user's may be NaN; an integer may be too large to print as a float.
-    numbers = all(isinstance(f, float) or (isinstance(f, int) and abs(f) < 2**63) for f in figures)
-    if done.step is None or done.test is None or not numbers:
+    tests = None if done.test is None else _numbers(done.test)
+    if done.step is None or tests is None:
         return None
     return Training(
         steps=done.step,
-        test=done.test,
+        test=tests,
         examples_per_second=done.examples_per_second or state.examples_per_second,
         seconds_to_first_step=state.seconds_to_first_step,
         seconds_by_phase=state.phases,
-        seconds_saving=child.status.get("seconds_saving"),
+        seconds_saving=child.status.seconds_saving,
         skipped_batches=done.skipped_batches,
     )
+
+
+def _numbers(figures: Figures) -> dict[str, float] | None:
+    """The figures, if all are numbers. They may be NaN; an integer may be too large to print as a float."""
+    found = {
+        name: value
+        for name, value in figures.items()
+        if isinstance(value, float) or (isinstance(value, int) and abs(value) < 2**63)
+    }
+    return found if len(found) == len(figures) else None
 
 
 def line(figures: Training | Computed, generations: int) -> str:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from trainer.job.spec import Deadlines
 
@@ -28,16 +28,18 @@ class ProgressWatch:
     step: int = 0
     finishing: bool = False
     """Whether the training is over, and the final evaluation and export run."""
-    worker_steps: dict[str, Any] = field(default_factory=dict)
+    worker_steps: dict[str, object] = field(default_factory=dict)
 
-    def update(self, status: dict[str, Any], resume_step: int, now: float) -> list[str]:
+    def update(self, status: Mapping[str, object], resume_step: int, now: float) -> list[str]:
         """Takes the status of the chief's child; returns the ps-workers that made a step since the last one."""
-        step, finishing = status.get("step") or 0, bool(status.get("finishing"))
+        step, finishing = status.get("step"), bool(status.get("finishing"))
+        step = step if isinstance(step, int) else 0
         if (step, finishing) != (self.step, self.finishing):
             self.step, self.finishing, self.since = step, finishing, now
             if step > max(self.progress.step, resume_step):
                 self.progress.step, self.progress.generations_without_progress = step, 0
-        steps = {name: row.get("step") for name, row in (status.get("workers") or {}).items()}
+        workers = status.get("workers")
+        steps = {name: row.get("step") for name, row in workers.items()} if isinstance(workers, dict) else {}
         stepped = [name for name, step in steps.items() if step != self.worker_steps.get(name)]
         self.worker_steps |= steps
         return stepped

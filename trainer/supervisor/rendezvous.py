@@ -108,7 +108,7 @@ class Rendezvous:
                 self._lost(report.task, report.reason, now)
         elif report.leaving and self.phase == "running" and report.generation != self.generation:
             self._apply(self.policy.leaves(report), now)
-        if line := report.status.get("line"):
+        if isinstance(line := report.status.get("line"), str):
             self.start_lines[report.task] = line
         if report.task == self.chief:
             self.policy.stepped(self.watch.update(report.status, self.resume_step, now))

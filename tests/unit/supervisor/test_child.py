@@ -27,10 +27,12 @@ from trainer.protocol.events import (
     Saved,
     Start,
     Step,
+    Stopped,
     Trained,
     Warm,
 )
 from trainer.supervisor.child import Child, Exited
+from trainer.supervisor.child_status import ChildStatus
 
 T = TypeVar("T")
 
@@ -97,7 +99,7 @@ def test_it_says_that_it_is_warm_waits_for_the_order_and_then_serves(log: Path) 
         async with started(task, log) as (child, watched):
             await watched.until(Warm)
             assert (child.warm, child.alive, child.generation) == (True, True, 0)
-            assert child.status == {"child_pid": child.status["child_pid"]}
+            assert child.status == ChildStatus(child_pid=child.status.child_pid)
             with pytest.raises(ConnectionRefusedError):
                 socket.create_connection(task.address or ("", 0))
             child.go(3, 500)
@@ -115,7 +117,7 @@ def test_it_is_warm_within_a_second_of_cpu(log: Path) -> None:
     async def scenario() -> None:
         async with started(ps_task(), log) as (child, watched):
             await watched.until(Warm)
-            user, system = Path(f"/proc/{child.status['child_pid']}/stat").read_text().split()[13:15]
+            user, system = Path(f"/proc/{child.status.child_pid}/stat").read_text().split()[13:15]
             assert int(user) + int(system) < 100, "ticks of 10 ms"
 
     run(scenario())
@@ -157,7 +159,7 @@ def test_its_temporary_folder_goes_with_it(log: Path, tmp_path: Path, monkeypatc
     async def scenario() -> None:
         async with started(ps_task(), log) as (child, watched):
             await watched.until(Warm)
-            environ = Path(f"/proc/{child.status['child_pid']}/environ").read_text().split("\0")
+            environ = Path(f"/proc/{child.status.child_pid}/environ").read_text().split("\0")
             (folder,) = (tmp_path / "tmp").iterdir()
             assert f"TMPDIR={folder}" in environ
             (folder / "__autograph_generated_file.py").touch()
@@ -247,6 +249,8 @@ TOLD: list[tuple[list[Event], dict[str, Any], Done | None]] = [
         {"step": 5, "last_checkpoint": 4, "seconds_saving": 0.1},
         None,
     ),
+    ([Start(0, 100, "task=worker:0")], {"step": 0, "steps": 100, "line": "task=worker:0"}, None),
+    ([Step(7), Stopped(8)], {"step": 8, "stopped_well": True}, None),
     ([Trained()], {"trained": True}, None),
     ([Finishing(), Done(9)], {"finishing": True}, Done(9)),
     ([PeerLost("UnavailableError: x")], {"peer_lost": "UnavailableError: x"}, None),
@@ -260,15 +264,23 @@ def test_what_a_child_tells_is_kept(events: list[Event], status: dict[str, Any],
     child = Child(tasks_of(SPEC)[0], lambda _, event: watched.append(event))
     for event in events:
         child._take(event)
-    assert (child.status, child.result, watched) == (status, result, events)
+    assert (child.status.document(), child.result, watched) == (status, result, events)
 
 
 def test_a_status_stays_small_with_any_number_of_metrics() -> None:
     child = Child(tasks_of(SPEC)[0], lambda *_: None)
     figures = {f"metric_{number}": 0.123456789 for number in range(30_000)}
     child._take(Step(5, {}, {"loss": 1, **figures, "examples_per_second": 9.0}))
-    assert len(json.dumps(child.status)) < 10_000
-    assert {"step", "loss", "metric_0", "metric_99", "examples_per_second", "workers"} <= child.status.keys()
+    document = child.status.document()
+    assert len(json.dumps(document)) < 10_000
+    assert {"step", "loss", "metric_0", "metric_99", "examples_per_second"} <= document.keys()
+
+
+def test_figures_of_a_user_with_our_names_are_left_out() -> None:
+    child = Child(tasks_of(SPEC)[0], lambda *_: None)
+    child._take(Step(5, {"worker:0": {"step": 3}}, {"finishing": 0.5, "peer_lost": 1, "figures": 2, "mine": 0.25}))
+    assert child.status.document() == {"step": 5, "figures": 2, "mine": 0.25}
+    assert child.status.workers == {"worker:0": {"step": 3}}
 
 
 def test_a_lost_peer_is_why_it_ended() -> None:

@@ -150,7 +150,7 @@ def test_progress_is_kept_for_a_chief_that_is_killed(chief: Chief, times: Times,
     child.generation = 1
 
     async def saved(step: int, seconds: float) -> None:
-        child.status["step"] = step
+        child.status.step = step
         while (state := job_state.load(str(tmp_path), 0)).step != step:
             times.pass_(seconds)
             child.last_sign = agent.clock()

@@ -128,7 +128,7 @@ def test_a_line_of_the_workload_may_meet_a_lost_peer_too(
     assert events.name_of(said) == event
     assert values.keys() == fields
     if "message" in fields:
-        assert f"{path}:2: {error}: {text}" in values["message"]
+        assert f"{path}:2: {error}: {text}" in str(values["message"])
 
 
 def test_an_error_of_a_server_which_has_no_tensorflow_in_python_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:

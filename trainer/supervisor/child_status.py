@@ -1,0 +1,76 @@
+"""What the events of a child add up to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+
+from trainer.protocol import events
+from trainer.protocol.events import Event, Figures
+
+_FIGURES_KEPT = 100
+"""Of a model with thousands of metrics: each report to the chief carries the status."""
+_MAIN_FIGURES = ("loss", "accuracy", "examples_per_second")
+
+
+@dataclass
+class ChildStatus:
+    """None, or False, is what no event has told yet."""
+
+    child_pid: int | None = None
+    step: int | None = None
+    steps: int | None = None
+    """Of the whole job."""
+    line: str | None = None
+    """The start line."""
+    last_checkpoint: int | None = None
+    seconds_saving: float | None = None
+    """For which training has waited for checkpoints."""
+    peer_lost: str | None = None
+    """The error that it ended with, if a lost peer causes that."""
+    trained: bool = False
+    finishing: bool = False
+    stopped_well: bool = False
+    """Whether it ended on request, with a checkpoint."""
+    workers: Mapping[str, Figures] = field(default_factory=dict)
+    """By ps-worker: what the coordinator measured."""
+    figures: dict[str, object] = field(default_factory=dict)
+
+    def take(self, event: Event) -> None:
+        match event:
+            case events.Start(step, steps, line):
+                self.step, self.steps, self.line = step, steps, line
+            case events.Step(step, workers, figures):
+                self.step = self.step if step is None else step
+                self.workers = self.workers if workers is None else workers
+                self.figures |= _without_most(figures)
+            case events.Scored(step, figures):
+                self.step = self.step if step is None else step
+                self.figures |= _without_most(figures)
+            case events.Stopped(step):
+                self.step, self.stopped_well = self.step if step is None else step, True
+            case events.Saved(step, stalled):
+                self.last_checkpoint, self.seconds_saving = step, stalled
+            case events.PeerLost(text):
+                self.peer_lost = text
+            case events.Finishing():
+                self.finishing = True
+            case events.Trained():
+                self.trained = True
+
+    def document(self) -> dict[str, object]:
+        """The figures, and all else that is known but for `workers`, by name."""
+        own = {name: getattr(self, name) for name in _OWN if name != "workers"}
+        return {
+            **self.figures,
+            **{name: value for name, value in own.items() if value is not None and value is not False},
+        }
+
+
+_OWN = [each.name for each in fields(ChildStatus) if each.name != "figures"]
+
+
+def _without_most(figures: Figures) -> dict[str, object]:
+    """Those that are kept: a figure of the user's with the name of a field is not."""
+    rest = [name for name in figures if name not in (*_MAIN_FIGURES, *_OWN)][:_FIGURES_KEPT]
+    return {name: figures[name] for name in (*_MAIN_FIGURES, *rest) if name in figures}
