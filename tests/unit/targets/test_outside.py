@@ -115,7 +115,7 @@ def test_a_module_of_the_working_directory_gets_a_warning(tmp_path: Path, monkey
     assert outside.warnings(job) == []
     monkeypatch.chdir(tmp_path)
     (line,) = outside.warnings(job)
-    assert line.startswith(f"workload: {tmp_path}/jobs/mine.py:1: import helper: it is in the working directory")
+    assert line.startswith(f"workload: {tmp_path}/jobs/mine.py:1: import helper: is in the working directory")
 
 
 def test_local_starts_nothing_without_them(tmp_path: Path) -> None:
