@@ -25,8 +25,8 @@ async def logs(name: str, namespace: str | None, task: str | None, follow: bool)
             raise problem(f"{task}: {name} has no such task; `trainer status {name}` lists them")
         if not follow:
             read = [await _all_lines(server, pod) for pod in await _pods(server, name, task)]
-            for _, task, text in heapq.merge(*read):
-                yield LogLine(task, text)
+            for _, source, text in heapq.merge(*read):
+                yield LogLine(source, text)
             return
         queue: asyncio.Queue[tuple[str, str, str] | None] = asyncio.Queue()
         following = asyncio.create_task(_follow(server, name, task, queue))
