@@ -159,10 +159,12 @@ def describe(found: JobOverview) -> str:
 
 
 def _figures(job: JobStatus) -> list[tuple[str, str]]:
-    names = ("steps", "examples_per_second", "step", "loss")
+    names = ("step", "loss", "examples_per_second")
     shown = {**{name: job.figures.get(name) for name in names}, "last_checkpoint": job.last_checkpoint}
-    waiting = [("waiting for", job.waiting_for)] if job.waiting_for else []
-    return [*((name, summary.figure(value)) for name, value in shown.items() if value is not None), *waiting]
+    rows = {name: summary.figure(value) for name, value in shown.items() if value is not None}
+    if "step" in rows and (total := job.figures.get("steps")):
+        rows["step"] += f" of {summary.figure(total)}"
+    return [*rows.items(), *([("waiting for", job.waiting_for)] if job.waiting_for else [])]
 
 
 def _table(tasks: Mapping[str, ContainerState], known: Mapping[str, TaskRow]) -> list[tuple[str, ...]]:

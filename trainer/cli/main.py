@@ -219,7 +219,7 @@ def _result(args: argparse.Namespace) -> int:
     if summary.read_result(model_dir) is None:
         raise UserError(
             f"model_dir: {model_dir}: it has no result.json that can be read: the job has not completed there; "
-            "run or resume it, or choose the model_dir where it ran; `trainer status MODEL_DIR` shows one that runs"
+            f"run or resume it, or choose the model_dir where it ran; `trainer status {model_dir}` shows one that runs"
         )
     print(summary.summary(model_dir))
     return int(Exit.OK)

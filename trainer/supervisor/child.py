@@ -101,12 +101,19 @@ class Child:
             "no_grpc_proxy": ",".join({a.rpartition(":")[0] for group in task.cluster.values() for a in group}),
             **more_environ,
         }
-        with log.open("ab") as stderr:
-            child._process = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "trainer.training.main",
-                stdin=asyncio.subprocess.PIPE, stderr=stderr, pass_fds=[theirs], env=environ, start_new_session=True,
-            )  # fmt: skip
-        os.close(theirs)
+        try:
+            with log.open("ab") as stderr:
+                child._process = await asyncio.create_subprocess_exec(
+                    sys.executable, "-m", "trainer.training.main",
+                    stdin=asyncio.subprocess.PIPE, stderr=stderr, pass_fds=[theirs], env=environ,
+                    start_new_session=True,
+                )  # fmt: skip
+        except OSError:
+            os.close(ours)
+            await scratch.remove(child._scratch)
+            raise
+        finally:
+            os.close(theirs)
         child.status.child_pid = child._process.pid
         reader = asyncio.StreamReader(limit=events.EVENT_BYTES)
         await asyncio.get_running_loop().connect_read_pipe(
@@ -194,8 +201,7 @@ class Child:
         reading.cancel()
         self.exit = code
         self._on_change(self, Exited())
-        if self._scratch is not None:
-            await scratch.remove(self._scratch)
+        await scratch.remove(self._scratch)
 
     async def _read(self, reader: asyncio.StreamReader) -> None:
         while not reader.at_eof():

@@ -27,8 +27,8 @@ def make(mark: str) -> Path | None:
     return folder
 
 
-async def remove(*folders: Path) -> None:
-    for folder in folders:
+async def remove(folder: Path | None) -> None:
+    if folder is not None:
         await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
 
 

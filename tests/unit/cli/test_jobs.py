@@ -71,7 +71,7 @@ def test_every_command_reaches_a_target_that_only_the_registry_knows(
     assert trainer("status", spec, *on, *SETS) == [("status", named)]
     assert capsys.readouterr().out.splitlines() == [
         "phase      done",
-        "step       5",
+        "step       5 of 2,000",
         "last line  done: steps=5",
         "",
         "task      state    step  restarts  why",

@@ -352,7 +352,7 @@ def test_result_of_a_job_that_has_not_completed_is_refused(
     assert out == ""
     assert err == (
         "trainer: model_dir: runs/j: it has no result.json that can be read: the job has not completed there; "
-        "run or resume it, or choose the model_dir where it ran; `trainer status MODEL_DIR` shows one that runs\n"
+        "run or resume it, or choose the model_dir where it ran; `trainer status runs/j` shows one that runs\n"
     )
 
 

@@ -1,6 +1,7 @@
 """A supervisor's care for its children, with real ones that fail at once: their job is `{}`."""
 
 import asyncio
+import tempfile
 import time
 from pathlib import Path
 
@@ -64,10 +65,12 @@ def test_after_a_standby_failed_the_next_one_waits(training: Agent, monkeypatch:
     asyncio.run(asyncio.wait_for(run(), 60))
 
 
-def test_a_child_that_cannot_be_started_is_one_line(tmp_path: Path) -> None:
+def test_a_child_that_cannot_be_started_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     agent = Agent(SPEC, tasks_of(SPEC)[0], tmp_path / "gone" / "worker-0.log")
     with pytest.raises(UserError, match=r"worker:0: .*gone/worker-0.log: No such file or directory; look at"):
         asyncio.run(agent.go(1, 0))
+    assert list(tmp_path.iterdir()) == [], "nor is its temporary folder left"
 
 
 @pytest.mark.parametrize(
