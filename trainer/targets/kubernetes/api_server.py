@@ -11,7 +11,7 @@ import contextlib
 import json
 import os
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from kubernetes.aio.config import ConfigException
 from kubernetes.aio.stream import WsApiClient
 
 from trainer.job.errors import Exit, TrainerError
+from trainer.targets.kubernetes.objects import Manifest
 
 OLDEST = (1, 31)
 """The first with all that the manifests use outside of alpha: podFailurePolicy of Jobs came out of beta."""
@@ -50,10 +51,10 @@ class ApiServer:
     api: ApiClient
     namespace: str
 
-    async def read(self, kind: str, name: str) -> dict[str, Any] | None:
-        """An object, or None if there is none of that name."""
+    async def read(self, kind: str, name: str) -> Any:
+        """An object (objects.py), or None if there is none of that name."""
         try:
-            return dict(await self._ask("GET", self._path(kind, name)))
+            return await self._ask("GET", self._path(kind, name))
         except _NotFound:
             return None
 
@@ -64,17 +65,17 @@ class ApiServer:
         except _Forbidden:
             return None
 
-    async def items(self, kind: str, **selectors: str) -> list[dict[str, Any]]:
-        """All objects that labelSelector and fieldSelector pick."""
+    async def items(self, kind: str, **selectors: str) -> list[Any]:
+        """All objects (objects.py) that labelSelector and fieldSelector pick."""
         return list((await self._ask("GET", self._path(kind), selectors))["items"])
 
-    async def apply(self, manifest: dict[str, Any], dry_run: bool) -> None:
+    async def apply(self, manifest: Manifest, dry_run: bool) -> None:
         """Server-side apply; a field that another manager has changed since is an error, not overwritten."""
         path = self._path(manifest["kind"], manifest["metadata"]["name"])
         query = {"fieldManager": MANAGER, "fieldValidation": "Strict", **({"dryRun": "All"} if dry_run else {})}
         await self._ask("PATCH", path, query, manifest)
 
-    async def create(self, manifest: dict[str, Any], dry_run: bool) -> None:
+    async def create(self, manifest: Manifest, dry_run: bool) -> None:
         """Creates an object, or leaves it as it is if it exists; needs no permission to read it."""
         query = {"fieldManager": MANAGER, "fieldValidation": "Strict", **({"dryRun": "All"} if dry_run else {})}
         with contextlib.suppress(_AlreadyThere):
@@ -200,7 +201,7 @@ def problem(text: str) -> TrainerError:
 
 
 @contextlib.contextmanager
-def _translated_errors(server: ApiServer) -> Any:
+def _translated_errors(server: ApiServer) -> Iterator[None]:
     try:
         yield
     except (ClientError, OSError, asyncio.TimeoutError, ValueError) as error:

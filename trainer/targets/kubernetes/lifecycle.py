@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 import yaml
 
@@ -17,6 +16,7 @@ from trainer.targets.base import Deleted, Submitted
 from trainer.targets.kubernetes import pods, render
 from trainer.targets.kubernetes.api_server import ApiServer, connect, problem
 from trainer.targets.kubernetes.lookup import no_such_job, of
+from trainer.targets.kubernetes.objects import ConfigMap, Job, Manifest
 
 KINDS = ("Job", "Service", "NetworkPolicy", "ConfigMap")
 """The kinds of a job's objects, besides its volume."""
@@ -33,7 +33,7 @@ async def submit(spec: JobSpec, namespace: str | None, command: str, dry_run: bo
     async with connect(namespace) as server:
         await server.require_version()
         await _require_secrets(server, spec)
-        existing = await server.read("Job", f"{spec.name}-chief")
+        existing: Job | None = await server.read("Job", f"{spec.name}-chief")
         if existing:
             await _require_same(server, spec, manifests[0], existing)
             for manifest in manifests:
@@ -86,12 +86,12 @@ async def delete(name: str, namespace: str | None, volumes: bool) -> Deleted:
         return Deleted(name, volume_stays=bool(claims) and not volumes)
 
 
-async def _require_same(server: ApiServer, spec: JobSpec, config: Mapping[str, Any], chief: Mapping[str, Any]) -> None:
+async def _require_same(server: ApiServer, spec: JobSpec, config: Manifest, chief: Job) -> None:
     """Refuses a name that another job has; the error of Kubernetes would be that a field is immutable."""
     taken = f"name: {spec.name!r}: is taken in namespace {server.namespace}"
     environment = chief["spec"]["template"]["spec"]["containers"][0].get("env", [])
     names = [each["valueFrom"]["configMapKeyRef"]["name"] for each in environment if each["name"] == JOB]
-    existing = await server.read("ConfigMap", names[0]) if names else None
+    existing: ConfigMap | None = await server.read("ConfigMap", names[0]) if names else None
     if existing is None:
         raise UserError(f"{taken} by a Job that trainer did not make; choose another name")
     differences = [
@@ -121,13 +121,13 @@ async def _require_secrets(server: ApiServer, spec: JobSpec) -> None:
         raise UserError(*problems)
 
 
-async def _keep_suspended(server: ApiServer, manifest: dict[str, Any]) -> None:
+async def _keep_suspended(server: ApiServer, manifest: Manifest) -> None:
     """Leaves a Job suspended or not, as it is: a user or Kueue may have changed that."""
     if manifest["kind"] == "Job" and (live := await server.read("Job", manifest["metadata"]["name"])):
         manifest["spec"]["suspend"] = live["spec"].get("suspend", False)
 
 
-def _differences(old: Any, new: Any, path: str = "") -> Iterator[tuple[str, str, str]]:
+def _differences(old: object, new: object, path: str = "") -> Iterator[tuple[str, str, str]]:
     if isinstance(old, dict) and isinstance(new, dict):
         for key in sorted({*old, *new}):
             yield from _differences(old.get(key), new.get(key), f"{path}.{key}" if path else key)

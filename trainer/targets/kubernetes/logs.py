@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import heapq
-from collections.abc import AsyncIterator, Mapping
-from typing import Any
+from collections.abc import AsyncIterator
 
 from trainer.targets.base import LogLine
-from trainer.targets.kubernetes import pods
+from trainer.targets.kubernetes import lookup, pods
 from trainer.targets.kubernetes.api_server import ApiServer, connect, problem
-from trainer.targets.kubernetes.lookup import chief, of, tasks_of
+from trainer.targets.kubernetes.lookup import chief, of
+from trainer.targets.kubernetes.objects import Pod, State
 
 
 async def logs(name: str, namespace: str | None, task: str | None, follow: bool) -> AsyncIterator[LogLine]:
@@ -21,7 +21,7 @@ async def logs(name: str, namespace: str | None, task: str | None, follow: bool)
     """
     async with connect(namespace) as server:
         await chief(server, name)
-        if task and task not in pods.tasks(await server.items("Job", labelSelector=of(name)), [], [], []):
+        if task and task not in pods.tasks(await lookup.jobs(server, of(name)), [], [], []):
             raise problem(f"{task}: {name} has no such task; `trainer status {name}` lists them")
         if not follow:
             read = [await _all_lines(server, pod) for pod in await _pods(server, name, task)]
@@ -38,18 +38,18 @@ async def logs(name: str, namespace: str | None, task: str | None, follow: bool)
             following.cancel()
 
 
-async def _pods(server: ApiServer, name: str, task: str | None) -> list[dict[str, Any]]:
+async def _pods(server: ApiServer, name: str, task: str | None) -> list[Pod]:
     """Pods whose container has started, so that there may be a log."""
-    found = await server.items("Pod", labelSelector=tasks_of(name))
+    found = await lookup.pods(server, name)
     return [pod for pod in found if _started(pod) and task in (None, pods.task_of(pod))]
 
 
-def _started(pod: Mapping[str, Any]) -> bool:
-    states = [each["state"] for each in pod["status"].get("containerStatuses", [])]
+def _started(pod: Pod) -> bool:
+    states = [each.get("state", State()) for each in pod["status"].get("containerStatuses", [])]
     return any("running" in state or "terminated" in state for state in states)
 
 
-async def _lines(server: ApiServer, pod: Mapping[str, Any], follow: bool) -> AsyncIterator[tuple[str, str, str]]:
+async def _lines(server: ApiServer, pod: Pod, follow: bool) -> AsyncIterator[tuple[str, str, str]]:
     """(time, task, line) of a pod."""
     task = pods.task_of(pod)
     async for line in server.log(pod["metadata"]["name"], follow):
@@ -57,7 +57,7 @@ async def _lines(server: ApiServer, pod: Mapping[str, Any], follow: bool) -> Asy
         yield when, task, text
 
 
-async def _all_lines(server: ApiServer, pod: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+async def _all_lines(server: ApiServer, pod: Pod) -> list[tuple[str, str, str]]:
     return [line async for line in _lines(server, pod, follow=False)]
 
 
@@ -66,7 +66,7 @@ async def _follow(
 ) -> None:
     """Puts every line of every pod into the queue, and None after the last."""
 
-    async def read(pod: Mapping[str, Any]) -> None:
+    async def read(pod: Pod) -> None:
         async for each in _lines(server, pod, True):
             await queue.put(each)
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from trainer.targets.kubernetes.api_server import ApiServer, problem
+from trainer.targets.kubernetes.objects import Claim, Event, Job, Pod
 from trainer.targets.kubernetes.render import COMPONENT, INSTANCE, MANAGED_BY
 
 MANAGED = f"{MANAGED_BY}=trainer"
@@ -21,8 +20,26 @@ def tasks_of(name: str) -> str:
     return f"{of(name)},{COMPONENT}"
 
 
-async def chief(server: ApiServer, name: str) -> dict[str, Any]:
-    found = await server.read("Job", f"{name}-chief")
+async def jobs(server: ApiServer, selector: str) -> list[Job]:
+    return await server.items("Job", labelSelector=selector)
+
+
+async def pods(server: ApiServer, name: str) -> list[Pod]:
+    """Those of a job's tasks."""
+    return await server.items("Pod", labelSelector=tasks_of(name))
+
+
+async def claims(server: ApiServer, name: str) -> list[Claim]:
+    return await server.items("PersistentVolumeClaim", labelSelector=of(name))
+
+
+async def warnings(server: ApiServer) -> list[Event]:
+    """The namespace's events of type Warning."""
+    return await server.items("Event", fieldSelector="type=Warning")
+
+
+async def chief(server: ApiServer, name: str) -> Job:
+    found: Job | None = await server.read("Job", f"{name}-chief")
     if found is None:
         raise no_such_job(server, name)
     return found

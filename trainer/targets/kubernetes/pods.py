@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 from trainer.job.names import task_name
 from trainer.targets.base import ContainerState
+from trainer.targets.kubernetes.objects import Claim, Event, Job, Pod, State, Terminated
 from trainer.targets.kubernetes.render import COMPONENT
 
 _INDEX = "batch.kubernetes.io/job-completion-index"
@@ -14,23 +14,20 @@ _STARTING = ("ContainerCreating", "PodInitializing")
 """Reasons of a container that is about to start."""
 
 
-def task_of(pod: Mapping[str, Any]) -> str:
+def task_of(pod: Pod) -> str:
     labels = pod["metadata"]["labels"]
     return task_name(labels[COMPONENT], int(labels.get(_INDEX, 0)))
 
 
 def tasks(
-    jobs: Iterable[Mapping[str, Any]],
-    pods: Iterable[Mapping[str, Any]],
-    claims: Iterable[Mapping[str, Any]],
-    warnings: Iterable[Mapping[str, Any]],
+    jobs: Iterable[Job], pods: Iterable[Pod], claims: Iterable[Claim], warnings: Iterable[Event]
 ) -> dict[str, ContainerState]:
     """The status of each task, by its name. Its restarts are those by new pods.
 
     Args:
         warnings: the namespace's events of type Warning.
     """
-    found: dict[str, list[Mapping[str, Any]]] = {}
+    found: dict[str, list[Pod]] = {}
     for pod in sorted(pods, key=_age):
         found.setdefault(task_of(pod), []).append(pod)
     messages = _by_object(warnings)
@@ -45,33 +42,31 @@ def tasks(
     return rows
 
 
-def ended(job: Mapping[str, Any]) -> str | None:
+def ended(job: Job) -> str | None:
     """`done` or `failed`, once a Job has ended."""
     conditions = {each["type"] for each in job["status"].get("conditions", []) if each["status"] == "True"}
     return "done" if "Complete" in conditions else "failed" if "Failed" in conditions else None
 
 
-def newest(pods: Iterable[Mapping[str, Any]], task: str) -> Mapping[str, Any] | None:
+def newest(pods: Iterable[Pod], task: str) -> Pod | None:
     own = sorted((pod for pod in pods if task_of(pod) == task), key=_age)
     return own[-1] if own else None
 
 
-def _age(pod: Mapping[str, Any]) -> str:
-    return str(pod["metadata"]["creationTimestamp"])
+def _age(pod: Pod) -> str:
+    return pod["metadata"]["creationTimestamp"]
 
 
-def _row(
-    own: Sequence[Mapping[str, Any]], messages: Mapping[str, str], claims: Iterable[Mapping[str, Any]]
-) -> ContainerState:
+def _row(own: Sequence[Pod], messages: Mapping[str, str], claims: Iterable[Claim]) -> ContainerState:
     pod = own[-1]
-    states = [each.get("state", {}) for each in pod["status"].get("containerStatuses", [])]
-    state = states[0] if states else {}
+    states = [each.get("state", State()) for each in pod["status"].get("containerStatuses", [])]
+    state = states[0] if states else State()
     # TensorBoard beside the chief: the task waits until it has started.
-    beside = [each.get("state", {}) for each in pod["status"].get("initContainerStatuses", [])]
+    beside = [each.get("state", State()) for each in pod["status"].get("initContainerStatuses", [])]
     if waiting := [each for each in beside if each.get("waiting", {}).get("reason") not in (None, *_STARTING)]:
         state = waiting[0] if "waiting" in state or not state else state
     terminated = state.get("terminated")
-    phase = str(pod["status"].get("phase", "Pending"))
+    phase = pod["status"].get("phase", "Pending")
     if pod["metadata"].get("deletionTimestamp"):
         phase = "Stopping"
     return ContainerState(
@@ -83,9 +78,7 @@ def _row(
     )
 
 
-def _why_pending(
-    pod: Mapping[str, Any], state: Mapping[str, Any], messages: Mapping[str, str], claims: Iterable[Mapping[str, Any]]
-) -> str:
+def _why_pending(pod: Pod, state: State, messages: Mapping[str, str], claims: Iterable[Claim]) -> str:
     waiting = state.get("waiting", {})
     if waiting and waiting.get("reason") not in _STARTING:
         return _line(waiting.get("reason"), waiting.get("message"))
@@ -99,24 +92,24 @@ def _why_pending(
     return "; ".join(volume) or messages.get(f"Pod/{pod['metadata']['name']}", "")
 
 
-def _end(pod: Mapping[str, Any], terminated: Mapping[str, Any] | None) -> str:
+def _end(pod: Pod, terminated: Terminated | None) -> str:
     """The last line that a failed container printed, or what killed it."""
     if terminated and terminated["exitCode"]:
-        lines = str(terminated.get("message") or "").strip().splitlines()
-        return lines[-1] if lines else str(terminated.get("reason") or "")
+        lines = terminated.get("message", "").strip().splitlines()
+        return lines[-1] if lines else terminated.get("reason", "")
     return _line(pod["status"].get("reason"), pod["status"].get("message"))
 
 
-def _no_pod(job: Mapping[str, Any], messages: Mapping[str, str]) -> str:
+def _no_pod(job: Job, messages: Mapping[str, str]) -> str:
     if job["spec"].get("suspend"):
         return "the Job is suspended"
     return messages.get(f"Job/{job['metadata']['name']}", "its Job has made no pod yet")
 
 
-def _by_object(warnings: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+def _by_object(warnings: Iterable[Event]) -> dict[str, str]:
     """The last warning about each object, by kind and name."""
     last = {}
-    for event in sorted(warnings, key=lambda each: str(each.get("lastTimestamp") or each.get("eventTime") or "")):
+    for event in sorted(warnings, key=lambda each: each.get("lastTimestamp") or each.get("eventTime") or ""):
         about = event["involvedObject"]
         # A probe fails while a task starts.
         if event.get("reason") != "Unhealthy":
@@ -124,5 +117,5 @@ def _by_object(warnings: Iterable[Mapping[str, Any]]) -> dict[str, str]:
     return last
 
 
-def _line(reason: object, message: object) -> str:
-    return ": ".join(" ".join(str(each).split()) for each in (reason, message) if each)
+def _line(reason: str | None, message: str | None) -> str:
+    return ": ".join(" ".join(each.split()) for each in (reason, message) if each)

@@ -21,6 +21,7 @@ from trainer.job.spec import JobSpec
 from trainer.job.tf_config import tasks_of
 from trainer.targets import container
 from trainer.targets.container import STOP_SECONDS, files_of, job_of, modules_of
+from trainer.targets.kubernetes.objects import Manifest
 
 RESTARTS = 10
 """New pods for each task, all tasks of a Job counted together. Disruptions and ends on a SIGTERM do not count.
@@ -56,7 +57,7 @@ def render(spec: JobSpec, command: str) -> str:
 SECRET_KEY = "secret"  # noqa: S105 (a name)
 
 
-def secret(spec: JobSpec) -> dict[str, object]:
+def secret(spec: JobSpec) -> Manifest:
     """A new Secret for the tasks' reports, as a manifest. It is in no file of manifests, which people keep."""
     return {
         "apiVersion": "v1",

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from trainer.job.errors import Exit
 from trainer.protocol.status import JobStatus
 from trainer.targets.base import JobOverview, Listed
 from trainer.targets.container import ASK_STATUS, read_status
-from trainer.targets.kubernetes import pods
+from trainer.targets.kubernetes import lookup, pods
 from trainer.targets.kubernetes.api_server import ApiServer, connect
-from trainer.targets.kubernetes.lookup import MANAGED, no_such_job, of, tasks_of
+from trainer.targets.kubernetes.lookup import MANAGED, no_such_job, of
+from trainer.targets.kubernetes.objects import Job
 from trainer.targets.kubernetes.render import COMPONENT, INSTANCE
 
 
@@ -28,7 +26,7 @@ async def status(name: str, namespace: str | None) -> JobOverview:
 async def jobs(namespace: str | None) -> list[Listed]:
     """All jobs of a namespace, the oldest first."""
     async with connect(namespace) as server:
-        chiefs = await server.items("Job", labelSelector=f"{MANAGED},{COMPONENT}=chief")
+        chiefs = await lookup.jobs(server, f"{MANAGED},{COMPONENT}=chief")
     rows = [
         Listed(
             job=chief["metadata"]["labels"][INSTANCE],
@@ -41,13 +39,12 @@ async def jobs(namespace: str | None) -> list[Listed]:
 
 
 async def _status(server: ApiServer, name: str) -> JobOverview:
-    parts = await server.items("Job", labelSelector=of(name))
+    parts = await lookup.jobs(server, of(name))
     chief_job = next((job for job in parts if job["metadata"]["name"] == f"{name}-chief"), None)
     if chief_job is None:
         raise no_such_job(server, name)
-    found = await server.items("Pod", labelSelector=tasks_of(name))
-    claims = await server.items("PersistentVolumeClaim", labelSelector=of(name))
-    rows = pods.tasks(parts, found, claims, await server.items("Event", fieldSelector="type=Warning"))
+    found = await lookup.pods(server, name)
+    rows = pods.tasks(parts, found, await lookup.claims(server, name), await lookup.warnings(server))
     over, chief, said = pods.ended(chief_job), pods.newest(found, "chief:0"), ""
     job, unreadable = None, None
     if over and chief:
@@ -68,7 +65,7 @@ async def _status(server: ApiServer, name: str) -> JobOverview:
     )
 
 
-def _phase(chief_job: Mapping[str, Any], state: str, job: JobStatus | None) -> str:
+def _phase(chief_job: Job, state: str, job: JobStatus | None) -> str:
     """The phase of a job that is not over. A chief that has ended may get a new pod until its Job ends."""
     if chief_job["spec"].get("suspend"):
         return "suspended"

@@ -10,14 +10,14 @@ from trainer.targets.base import ContainerState
 from trainer.targets.kubernetes import pods
 from trainer.targets.kubernetes.render import COMPONENT, INSTANCE
 
-JOB = {
+JOB: Any = {
     "metadata": {"name": "j-worker", "labels": {COMPONENT: "worker", INSTANCE: "j"}},
     "spec": {"completions": 2},
     "status": {},
 }
 
 
-def pod(index: int = 0, created: str = "2026-01-01T00:00:00Z", **status: Any) -> dict[str, Any]:
+def pod(index: int = 0, created: str = "2026-01-01T00:00:00Z", **status: Any) -> Any:
     labels = {COMPONENT: "worker", INSTANCE: "j", "batch.kubernetes.io/job-completion-index": str(index)}
     return {
         "metadata": {"name": f"j-worker-{index}-{created[17:19]}", "labels": labels, "creationTimestamp": created},
@@ -39,12 +39,12 @@ def event(kind: str, name: str, reason: str, message: str, time: str = "2026-01-
     }
 
 
-def row(*found: dict[str, Any], claims: Any = (), warnings: Any = ()) -> ContainerState:
+def row(*found: Any, claims: Any = (), warnings: Any = ()) -> ContainerState:
     return pods.tasks([JOB], found, claims, warnings)["worker:0"]
 
 
 UNSCHEDULABLE = [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes"}]
-CLAIM = {"metadata": {"name": "j"}, "status": {"phase": "Pending"}}
+CLAIM: Any = {"metadata": {"name": "j"}, "status": {"phase": "Pending"}}
 
 
 @pytest.mark.parametrize(
@@ -101,5 +101,7 @@ def test_every_index_has_a_row() -> None:
 
 @pytest.mark.parametrize(("kind", "ended"), [("Complete", "done"), ("Failed", "failed"), ("Suspended", None)])
 def test_the_condition_of_a_job_ends_it(kind: str, ended: str | None) -> None:
-    assert pods.ended({"status": {"conditions": [{"type": kind, "status": "True"}]}}) == ended
-    assert pods.ended({"status": {"conditions": [{"type": kind, "status": "False"}]}}) is None
+    job: Any = {**JOB, "status": {"conditions": [{"type": kind, "status": "True"}]}}
+    assert pods.ended(job) == ended
+    job["status"]["conditions"][0]["status"] = "False"
+    assert pods.ended(job) is None
