@@ -1,1 +1,1 @@
-"""What a child does: it holds TensorFlow."""
+"""The program of a child: everything that imports TensorFlow."""

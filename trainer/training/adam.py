@@ -10,7 +10,7 @@ from trainer.workloads.types import Tensor, Variable
 
 
 class Adam(keras.optimizers.Adam):  # type: ignore[misc]
-    """Reads and writes each value once in a step, where Keras' own takes ten passes over them (decision 23).
+    """Reads and writes each value once per step, where Keras' own takes ten passes over them (decision 23).
 
     The formula is Keras' (keras/src/optimizers/adam.py), which is that of ResourceApplyAdam
     (tensorflow/core/kernels/training_ops.cc), rounding aside; variables, and so checkpoints, are the same.

@@ -1,4 +1,4 @@
-"""The training data of this task under each kind of strategy, as a loop or fit takes them."""
+"""The training data of this task for each kind of strategy, as input of a loop or of fit."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from trainer.workloads.workload import Shard
 
 
 def training_split(job: TrainingTask) -> inputs.Source:
-    """The training data as this task sees them: all of them, or a workload's own part for it. A coordinator, which
-    reads none, sees those of its first worker."""
+    """This task's training data: the whole split, or the part that the workload returns for it. A coordinator, which
+    reads no data, gets that of its first worker."""
     position, readers = _place(job)
     return job.split(Shard("train", position, readers, job.spec.train.seed))
 
 
 def synchronous(strategy: Strategy, job: TrainingTask, source: inputs.Source, start: int) -> Dataset:
-    """This task's endless batches from step `start` on, handed out to its replicas."""
+    """This task's endless batches from step `start` on, distributed to its replicas."""
     position, readers = _place(job)
     local = job.replicas // readers
     return strategy.distribute_datasets_from_function(
@@ -29,10 +29,10 @@ def synchronous(strategy: Strategy, job: TrainingTask, source: inputs.Source, st
 
 
 def per_worker(job: TrainingTask, source: inputs.Source, start: int) -> Callable[[], Dataset]:
-    """A function that gives a worker's endless batches, to be called on that worker by its coordinator."""
+    """A function that returns a worker's endless batches; the coordinator runs it on that worker."""
     spec, workers = job.spec, job.task.counts["worker"]
     if job.workload.train_spec is not None:
-        # A first look at its batches, which a graph that is sent to a worker does not have.
+        # Checks the batches eagerly, which is not possible in a graph that is sent to a worker.
         job.batches(source, shards=workers, index=0, local=1, start=0)
 
     @tf.autograph.experimental.do_not_convert
@@ -48,7 +48,7 @@ def per_worker(job: TrainingTask, source: inputs.Source, start: int) -> Callable
 
 
 def _place(job: TrainingTask) -> tuple[int, int]:
-    """Which of the tasks that read the data this is, and how many there are."""
+    """This task's index among the tasks that read the data, and their number."""
     if job.spec.traits.coordinated:
         return 0, job.task.counts["worker"]
     members = job.task.members()

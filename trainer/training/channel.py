@@ -1,6 +1,6 @@
-"""Child and supervisor talk in JSON lines: events go up on a pipe of their own, orders come down on stdin.
+"""JSON lines between child and supervisor: the child sends events on a separate pipe and reads orders from stdin.
 
-End of file means that the supervisor is gone.
+End of file means that the supervisor has died.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ _CARRIES: dict[type[Event], str] = {Done: "result", Line: "line of output"}
 
 
 class Channel:
-    """The child's end. `stopping` is set by an order to stop, `silent` by one that names the tasks that no longer
-    report; orders to go, and an evaluator's last checkpoint, are queued."""
+    """The child's end. An order to stop sets `stopping`; an order with the tasks that no longer report sets `silent`;
+    orders to go, and those with an evaluator's last checkpoint, are queued."""
 
     def __init__(self) -> None:
         self.stopping = threading.Event()
@@ -34,10 +34,10 @@ class Channel:
         threading.Thread(target=self._live, daemon=True).start()
 
     def tell(self, event: Event) -> None:
-        """Sends one event. A supervisor that is gone is noticed by `_listen`.
+        """Sends one event. `_listen` detects a dead supervisor.
 
         Raises:
-            UserError: it is longer than EVENT_BYTES.
+            UserError: the event is longer than EVENT_BYTES.
         """
         line = write_event(event)
         if len(line) > EVENT_BYTES:
@@ -54,7 +54,7 @@ class Channel:
         for line in sys.stdin:
             match read_order(line):
                 case None:
-                    print(f"no order: {line[:100]!r}", file=sys.stderr)
+                    print(f"not an order: {line[:100]!r}", file=sys.stderr)
                 case Stop():
                     self.stopping.set()
                 case Silent(tasks):

@@ -1,4 +1,4 @@
-"""This process's own TCP sockets, and connections by their peers."""
+"""This process's own TCP sockets, and connections by peer."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Peer: TypeAlias = "tuple[str, int]"
 
 
 def peers(address: str) -> set[Peer]:
-    """Where HOST:PORT may be connected to; empty if the host has no address."""
+    """Addresses of HOST:PORT; empty if the host has none."""
     host, port = split_address(address)
     try:
         return {(_plain(str(found[4][0])), port) for found in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)}
@@ -25,7 +25,7 @@ def peers(address: str) -> set[Peer]:
 
 
 def sockets() -> Iterator[socket.socket]:
-    """This process's TCP sockets. A duplicate each, for they belong to TensorFlow."""
+    """Duplicates of this process's TCP sockets, which belong to TensorFlow."""
     for entry in host.DESCRIPTORS.iterdir():
         with contextlib.suppress(OSError):  # closed meanwhile
             if not stat.S_ISSOCK(os.fstat(int(entry.name)).st_mode):
@@ -36,8 +36,8 @@ def sockets() -> Iterator[socket.socket]:
 
 
 def cut(wanted: Set[Peer]) -> int:
-    """Ends all connections to these peers, as a reset would; gives their number. A stopped peer cannot do it itself,
-    and gRPC has no time limit of its own (keepalive is off, and TensorFlow does not offer it)."""
+    """Ends all connections to these peers, as a reset would; returns their number. A stopped peer cannot reset them
+    itself, and gRPC has no time limit (keepalive is off, and TensorFlow has no option for it)."""
     count = 0
     for each in sockets():
         with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""Threads and GPUs of a process. A task that asked for GPUs never trains on the CPU instead."""
+"""Threads and GPUs of a process. A task that requires GPUs never falls back to the CPU."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ Device: TypeAlias = Any
 
 
 def limit_threads(count: int) -> None:
-    """TensorFlow's own threads in this process; before its first operation."""
+    """Limits TensorFlow's threads in this process; to be called before its first operation."""
     tf.config.threading.set_intra_op_parallelism_threads(count)
     tf.config.threading.set_inter_op_parallelism_threads(max(2, count))
 
 
 def require_gpus(count: int) -> list[Device]:
-    """The GPUs that this task sees; none of them is touched.
+    """The GPUs that are visible to this task, without initialising them.
 
     Raises:
         TrainerError: Exit.DEVICES, if there are fewer than the spec asks for.

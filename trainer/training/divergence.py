@@ -13,7 +13,7 @@ SMALLER_RATE = (
 
 
 def raise_if_not_finite(losses: npt.NDArray[np.floating], step_before: int) -> None:
-    """Losses of consecutive steps after step_before.
+    """Checks the losses of consecutive steps after step_before.
 
     Raises:
         TrainerError: Exit.DIVERGED, naming the first step whose loss is not finite.

@@ -1,4 +1,4 @@
-"""A model's figures on the test split, outside any strategy."""
+"""Evaluation of a model on the test split, outside any strategy."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from trainer.workloads.types import Model, Tensor
 
 
 def evaluate(job: TrainingTask, values: checkpoint.Values) -> tuple[Model, dict[str, float]]:
-    """A copy of the model with these values, and its figures on the test split."""
+    """A copy of the model with these values, and its metrics on the test split."""
     model = copy_of_model(job, values)
     return model, score(job, model)
 
@@ -33,7 +33,7 @@ def copy_of_model(job: TrainingTask, values: checkpoint.Values) -> Model:
 
 
 def score(job: TrainingTask, model: Model) -> dict[str, float]:
-    """A model's figures on the test split."""
+    """A model's metrics on the test split."""
     if job.workload.evaluate is not None:
         with calling(job.workload.name, "evaluate(model), which must give numbers by name"):
             return {name: float(value) for name, value in job.workload.evaluate(model).items()}

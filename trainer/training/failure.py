@@ -1,4 +1,4 @@
-"""What ended this process: an error in one line, with its exit code, or a lost peer."""
+"""Reports the error that ends this process: one line with its exit code, or a lost peer."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _MESSAGE_CHARACTERS = 5000
 
 
 def report(error: BaseException, spec: JobSpec | None, channel: Channel) -> Exit:
-    """Reports an error in one line, and separates what a lost peer causes from what would happen again."""
+    """Reports an error in one line, and distinguishes errors caused by a lost peer from those that would repeat."""
     error = original(error)
     inner = python_error(str(error), spec.workload) if spec else None
     theirs = where_it_failed(error, spec.workload) if spec else None
-    # compute() and fit() are the user's: it is their line that meets a lost peer.
+    # compute() and fit() are the user's, so a lost peer surfaces at their line.
     meets_it = spec is not None and not steps_are_ours(spec)
     if isinstance(error, TrainerError):
         code, text = error.code, str(error)
@@ -43,7 +43,7 @@ def report(error: BaseException, spec: JobSpec | None, channel: Channel) -> Exit
         code, text = Exit.BUG, f"unexpected {_one_line(error)}"
     blame = None if inner is not None else _blame(error, at_their_line=theirs is not None and not meets_it)
     if blame is not None and _has_peers():
-        # The chief knows whether a peer is gone; if none is, a doubtful error is taken at its word.
+        # The chief knows whether a peer is lost; if none is, it treats a doubtful error as the task's own.
         otherwise = (int(code), text[:_MESSAGE_CHARACTERS]) if blame == "doubtful" else (None, None)
         channel.tell(events.PeerLost(_one_line(error), *otherwise))
         return Exit.BUG
@@ -60,9 +60,9 @@ def _graph_error(error: BaseException, workload: str) -> str | None:
 
 
 def python_error(text: str, workload: str) -> str | None:
-    """The Python exception in an error of TensorFlow, which quotes the traceback of a function that a graph calls:
+    """The Python exception in an error of TensorFlow, which quotes the traceback of a function called by a graph:
     from_generator, py_function, numpy_function (py_func.cc); None if there is none."""
-    # A peer's error comes with gRPC's copy of it: escaped, and cut where it is long. Any copy may be the whole one.
+    # A peer's error also contains gRPC's copy, escaped and truncated if long. Any copy may be the complete one.
     plain = text.replace("\\n", "\n").replace('\\"', '"')
     places = []
     for trace in plain.split("Traceback (most recent call last):\n")[1:]:
@@ -80,8 +80,8 @@ def python_error(text: str, workload: str) -> str | None:
 def _blame(error: BaseException, *, at_their_line: bool) -> Literal["certain", "doubtful"] | None:
     """Whether an error of TensorFlow comes from a lost peer.
 
-    Errors of a graph's own have some of the codes, too; and so has what the user's code calls by itself, as a file
-    system in the network. But the user's lines meet lost peers as well: each variable of model() is sent to all tasks.
+    A graph's own errors have some of the same codes, and so have errors of calls in the user's code, for example to a
+    network file system. Lost peers surface at the user's lines too: each variable of model() is sent to all tasks.
     """
     if not _has_tensorflow():
         return None
@@ -94,7 +94,7 @@ def _blame(error: BaseException, *, at_their_line: bool) -> Literal["certain", "
 
 
 def _has_tensorflow() -> bool:
-    """Whether this process has imported TensorFlow. Under that name a server has a bare module (keras_patches.py)."""
+    """Whether this process has imported TensorFlow; a server has only a bare module of that name (keras_patches.py)."""
     return hasattr(sys.modules.get("tensorflow"), "errors")
 
 

@@ -1,4 +1,4 @@
-"""Gradients cross the network as bfloat16, where the spec asks for it (communication.gradients)."""
+"""Sends gradients as bfloat16 if the spec asks for it (communication.gradients)."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from trainer.workloads.types import Optimizer, Tensor, Variable
 
 
 def compress(optimizer: Optimizer) -> None:
-    """Has an optimizer add up gradients over replicas in bfloat16: half the bytes of float32. Updates stay float32,
-    and sparse gradients go as they went."""
+    """Makes an optimizer sum gradients over replicas in bfloat16, half the bytes of float32. Updates stay float32, and
+    sparse gradients are sent unchanged."""
     replace_gradient_sum(optimizer, _compressed)
 
 

@@ -1,8 +1,8 @@
 """Input pipelines: endless, sharded by task, and able to begin at any step.
 
-An epoch is one permutation of all examples, drawn from (seed, epoch); step s of it is row s, cut into one
-piece per shard. So no two shards meet an example twice in an epoch, N shards of b examples read what one of
-N*b reads, and a resumed run goes on where it stopped without reading what came before.
+An epoch is one permutation of all examples, drawn from (seed, epoch); step s is its row s, divided among the shards. So
+no example occurs twice in an epoch, N shards of b examples read the same examples as one shard of N*b, and a resumed
+run continues without reading earlier examples.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Source:
 
 
 def source(value: object, what: str) -> Source:
-    """What a workload's data function gave, checked.
+    """Checks and wraps the return value of a workload's data function.
 
     Raises:
         UserError: it is neither arrays of equal length nor a Dataset of pairs.
@@ -77,7 +77,7 @@ def _tensors(part: object) -> Tensor:
 
 
 def _way_out(given: object) -> str:
-    """How to make a pair of what is none."""
+    """The fix for a value that is not a pair."""
     if isinstance(given, tuple) and len(given) == 3:
         return "; sample weights go into y, for your loss(y, prediction) to apply them"
     if isinstance(given, dict):
@@ -86,10 +86,10 @@ def _way_out(given: object) -> str:
 
 
 def require_examples(source: Source, model_inputs: Sequence[Tensor], workload: str) -> None:
-    """Whether a Dataset gives single examples, as far as the ranks of the model's inputs show it.
+    """Checks that a Dataset yields single examples, as far as the ranks of the model's inputs show.
 
     Raises:
-        UserError: it gives batches.
+        UserError: it yields batches.
     """
     if source.dataset is None:
         return
@@ -98,7 +98,7 @@ def require_examples(source: Source, model_inputs: Sequence[Tensor], workload: s
         return
     for part, wanted in zip(given, model_inputs, strict=True):
         shape = part.shape
-        # Keras takes a last dimension of 1 away, so with one more it may be an example.
+        # Keras removes a last dimension of 1, so with one dimension more it may be an example.
         if shape.rank == len(wanted.shape) and not (shape[-1] == 1 and wanted.shape[-1] != 1):
             raise UserError(
                 f"workload: {workload}: data() gives a Dataset of batches, with x {shape} for the model's input "
@@ -113,9 +113,9 @@ def batches(
 
     Args:
         batch: examples per replica.
-        shards, index: how many tasks read, and which this is (a tensor under parameter_server).
+        shards, index: number of tasks that read, and this task's index (a tensor under parameter_server).
         local: replicas in this task; they take turns.
-        start: the first step, counted in steps of all shards together.
+        start: the first step; all shards together make one step.
 
     Raises:
         UserError: fewer examples than one step needs.
@@ -129,7 +129,7 @@ def batches(
     if steps == 0:
         raise UserError(f"train.batch_size: one step takes {per_step} examples, the data has {count}; make it smaller")
 
-    # AutoGraph would parse and convert their source at each start: a tenth of a second for nothing.
+    # AutoGraph would parse and convert these functions at each start, a tenth of a second for no benefit.
     @tf.autograph.experimental.do_not_convert
     def one_epoch(epoch: Tensor) -> Dataset:
         order = tf.random.experimental.stateless_shuffle(tf.range(count), seed=[seed, epoch])
@@ -146,10 +146,10 @@ def batches(
 
 
 def batches_of_input_fn(value: Dataset, batch: int, skip: int) -> Dataset:
-    """Endless batches of what an input_fn gave, which are those of one replica; smaller ones, at its end, are left out.
+    """Repeats an input_fn's batches, which are those of one replica; smaller ones at its end are left out.
 
     Raises:
-        UserError: it is no Dataset of (features, labels), is empty, or its batches have another size than the spec's.
+        UserError: it is not a Dataset of (features, labels), is empty, or its batch size differs from the spec's.
     """
     value = pairs(value)
     if tf.executing_eagerly():  # and not in the graph that ps-workers are sent
@@ -163,10 +163,10 @@ def batches_of_input_fn(value: Dataset, batch: int, skip: int) -> Dataset:
 
 
 def pairs(value: Dataset) -> Dataset:
-    """What an input_fn gave, checked.
+    """Checks the return value of an input_fn.
 
     Raises:
-        UserError: it is no Dataset of (features, labels).
+        UserError: it is not a Dataset of (features, labels).
     """
     what = "workload: input_fn()"
     if not isinstance(value, tf.data.Dataset):
@@ -182,10 +182,10 @@ def _examples(labels: Tensor) -> str:
 
 
 def steps_in_epochs(source: Source, epochs: int, examples_per_step: int) -> int:
-    """Steps of that many epochs.
+    """Number of steps in these epochs.
 
     Raises:
-        UserError: the size of a Dataset is not known here.
+        UserError: the size of the Dataset is not known.
     """
     count = source.count()
     if count is None:
@@ -205,7 +205,7 @@ def evaluation(source: Source, batch: int = 500) -> Dataset:
 
 
 def finite(dataset: Dataset, what: str) -> Dataset:
-    """The Dataset, unless it is known to be endless. What a generator yields is not known: a deadline ends that.
+    """Returns the Dataset unless it is known to be endless. A generator's length is not known: a deadline limits it.
 
     Raises:
         UserError: it never ends.

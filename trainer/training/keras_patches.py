@@ -1,8 +1,8 @@
-"""Every private part of Keras and TensorFlow that trainer uses: the page to open at an upgrade.
+"""Every private part of Keras and TensorFlow that trainer uses, to be reviewed at each upgrade.
 
-Each function names the versions it was read in, the source, the reason, and the test that fails when an upgrade
-changes what it relies on. Keras is 3.15.1, or 3.12.4 under Python 3.10; TensorFlow is 2.21. One touch is elsewhere,
-on a lower floor: what AutoGraph notes on an exception (`ag_error_metadata`, workloads/locate.py).
+Each function names the source file, the reason, and the test that fails when an upgrade changes what it relies on.
+Keras is 3.15.1, or 3.12.4 under Python 3.10; TensorFlow is 2.21. One private attribute is used elsewhere, in a lower
+layer: AutoGraph's notes on an exception (`ag_error_metadata`, workloads/locate.py).
 
 Libraries are imported within functions: a server's process has the C library only (tf_server.py).
 """
@@ -43,14 +43,14 @@ def make_counters_atomic() -> None:
 
 
 def replace_gradient_sum(optimizer: Optimizer, replacement: Callable[[AddUp], AddUp]) -> AddUp:
-    """Replaces the sum of gradients over replicas, which an optimizer takes first in `apply`; gives Keras' own.
+    """Replaces the sum of gradients over replicas, the first step of an optimizer's `apply`; returns Keras' function.
 
     That is `TFOptimizer._all_reduce_sum_gradients` (keras/src/backend/tensorflow/optimizer.py). There is no public way
-    to add up in another type (gradients.py), or before the decision on an overflow (loss_scale.py).
+    to sum in another type (gradients.py), or before the decision on an overflow (loss_scale.py).
     Test: test_an_optimizer_adds_up_gradients_by_the_method_that_is_replaced.
 
     Args:
-        replacement: from Keras' function to the one that takes its place.
+        replacement: maps Keras' function to its replacement.
     """
     own: AddUp = optimizer._all_reduce_sum_gradients
     optimizer._all_reduce_sum_gradients = replacement(own)
@@ -77,7 +77,7 @@ def created_as_not_trainable(model: Model) -> Iterator[Variable]:
 
 
 def layer_of(output: Tensor) -> Any:
-    """The layer that gives a symbolic tensor, or None (keras/src/backend/common/keras_tensor.py).
+    """The layer that produces a symbolic tensor, or None (keras/src/backend/common/keras_tensor.py).
 
     Test: test_what_would_train_wrongly_without_an_error_is_told.
     """
@@ -88,7 +88,7 @@ def layer_of(output: Tensor) -> Any:
 
 
 def replicas_decide_by_themselves() -> bool:
-    """Whether a condition may stand around a replica's update, as Keras' own LossScaleOptimizer asks
+    """Whether a replica's update may be conditional, by the check of Keras' own LossScaleOptimizer
     (`strategy_supports_no_merge_call`, tensorflow/python/distribute/distribute_lib.py).
 
     Test: test_only_some_strategies_merge_replicas_within_an_update.
@@ -99,9 +99,9 @@ def replicas_decide_by_themselves() -> bool:
 
 
 def use_cpu_devices(count: int) -> None:
-    """Has MultiWorkerMirroredStrategy use this many logical CPUs of a task.
+    """Makes MultiWorkerMirroredStrategy use this many logical CPUs of a task.
 
-    It takes all GPUs, but of CPUs the first only, and no public option changes that
+    It uses all GPUs but only the first CPU, and no public option changes that
     (`CollectiveAllReduceExtended._initialize_local_devices`,
     tensorflow/python/distribute/collective_all_reduce_strategy.py).
     Test: test_multi_worker_mirrored_has_a_replica_for_each_device_of_a_task.
@@ -117,8 +117,8 @@ def use_cpu_devices(count: int) -> None:
 def start_collectives_without_the_gil() -> None:
     """Replaces the binding of TFE_EnableCollectiveOps, which starts the server and waits for the peers.
 
-    TensorFlow's own holds the GIL meanwhile (tensorflow/python/tfe_wrapper.cc), so that no thread could close the port
-    to other machines (loopback.py). Its caller is tensorflow/python/eager/context.py.
+    TensorFlow's own holds the GIL meanwhile (tensorflow/python/tfe_wrapper.cc), so no thread could close the port to
+    other machines (loopback.py). Its caller is tensorflow/python/eager/context.py.
     Tests: test_the_caller_looks_the_binding_up_by_its_name; tests/local/test_loopback.py.
     """
     from tensorflow.python import pywrap_tfe
@@ -165,7 +165,7 @@ def c_libraries() -> tuple[ctypes.CDLL, ctypes.CDLL]:
 def new_server_definition(**fields: Any) -> Any:
     """A ServerDef (tensorflow/core/protobuf/tensorflow_server.proto), without an import of tensorflow/__init__.py.
 
-    A bare module with TensorFlow's path lets its protocol buffers be imported: 0.4 s instead of 4.
+    A bare module with TensorFlow's path suffices to import its protocol buffers, in 0.4 s instead of 4.
     Test: tests/unit/training/loops/test_tf_server.py.
     """
     if "tensorflow" not in sys.modules:

@@ -1,4 +1,4 @@
-"""What layers update by themselves, such as the moving statistics of BatchNormalization, kept equal on all replicas."""
+"""Keeps variables that layers update themselves, such as moving averages, equal on all replicas."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from trainer.workloads.types import Model, Strategy, Tensor, Variable
 def updated_by_layers(model: Model) -> list[Variable]:
     """Floating-point variables that were created as not trainable, once each.
 
-    A frozen weight is none of them: it was created to be trained (keras/src/layers/layer.py, `trainable`). Random
-    seeds are whole numbers, and each replica has its own.
+    Frozen weights are not among them: they were created to be trained (keras/src/layers/layer.py, `trainable`). Random
+    seeds are integers, and each replica has its own.
     """
     found = created_as_not_trainable(model)
     return list({id(v): v for v in found if tf.as_dtype(v.dtype).is_floating}.values())
@@ -24,9 +24,9 @@ def updated_by_layers(model: Model) -> list[Variable]:
 def make_average(strategy: Strategy, model: Model) -> Callable[[], None]:
     """A function that replaces each of these variables by its mean over all replicas.
 
-    They have no aggregation in Keras 3 and drift apart (batch_normalization.py); a checkpoint must hold what all go on
-    with, or a resumed run would differ. Means are taken in float64: those of equal float32 values are these values, so
-    that what no layer changes, as the mean of a Normalization layer, stays as it is.
+    They have no aggregation in Keras 3 and drift apart (batch_normalization.py); a checkpoint must hold the values with
+    which all replicas continue, or a resumed run would differ. Means are computed in float64, where the mean of equal
+    float32 values is exact: variables that no layer changes, such as a Normalization layer's mean, stay unchanged.
     """
     variables, replicas = updated_by_layers(model), strategy.num_replicas_in_sync
     if not variables or replicas == 1:

@@ -1,8 +1,8 @@
-"""Closes a TensorFlow server to other machines where its cluster is on loopback.
+"""Closes a TensorFlow server to other machines if its cluster is on loopback.
 
-The server listens on all interfaces, whatever host TF_CONFIG names (grpc_server_lib.cc), and computes any graph that
-arrives: it reads and writes files as its user. TensorFlow has no option for that. Therefore its listening socket is
-restricted to the loopback device as soon as it is there.
+The server listens on all interfaces, whatever host TF_CONFIG names (grpc_server_lib.cc), and executes any graph that it
+receives, which can read and write files as its user. TensorFlow has no option to prevent that. Therefore its listening
+socket is restricted to the loopback device as soon as it exists.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from trainer.training import connections
 
 POLL_SECONDS = 0.001
 LEFTOVERS_SECONDS = 1.0
-"""Connections made in the millisecond before the restriction come out of the listener's queue within this time."""
+"""Connections made in the millisecond before the restriction leave the listener's queue within this time."""
 
 _LOOPBACK = b"lo"
 _SO_ATTACH_FILTER = 26
 """asm-generic/socket.h; not in Python's socket module."""
 _FILTER = [
-    (0x20, 0, 0, 0xFFFFF008),  # load the number of the device that a packet came by (SKF_AD_IFINDEX)
+    (0x20, 0, 0, 0xFFFFF008),  # load the index of the device that received the packet (SKF_AD_IFINDEX)
     (0x15, 0, 1, 1),  # 1 is loopback in every network namespace (LOOPBACK_IFINDEX)
     (0x06, 0, 0, 0xFFFFFFFF),  # keep it
     (0x06, 0, 0, 0),  # drop it
@@ -47,7 +47,7 @@ def close(port: int, warn: Callable[[str], None]) -> None:
     """Lets only this machine connect to a port, from the moment that this process listens on it; returns at once.
 
     Args:
-        warn: is called with the reason if that fails.
+        warn: called with the reason if that fails.
     """
     if not host.LINUX:
         warn("only Linux can restrict a listener to the loopback device")
@@ -86,10 +86,10 @@ def _close(port: int, seen: set[int], warn: Callable[[str], None]) -> None:
 
 
 def _restrict(listener: socket.socket) -> str | None:
-    """Lets a listener see only what comes by the loopback device; the reason if it cannot.
+    """Restricts a listener to packets from the loopback device; returns the reason if that fails.
 
-    Two ways, each of which suffices. Binding to a device needs Linux 5.7 or root, and leaves a handshake that has
-    begun; the filter ends that too, but there are kernels that grant it to root only.
+    There are two ways, each of which suffices. Binding to a device needs Linux 5.7 or root, and does not affect
+    handshakes in progress; the filter ends those too, but some kernels allow it to root only.
     """
     ways: list[Callable[[socket.socket], None]] = [_attach_filter, _bind_to_loopback]
     reasons = []

@@ -1,4 +1,4 @@
-"""float16: the loss is scaled up, so that small gradients are not lost; what overflows then is skipped."""
+"""float16: scales the loss, so that small gradients do not vanish, and skips batches whose gradients overflow."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from trainer.workloads.types import Optimizer, Strategy, Tensor, Variable
 
 SMALLEST_SCALE = 1.0
 MOST_SKIPS = 50
-"""In a row. The first scale, 2**15, takes 15 to come down to the smallest."""
+"""Consecutive skips. From the first scale, 2**15, it takes 15 to reach the smallest."""
 
 
 class LossScale(keras.optimizers.LossScaleOptimizer):  # type: ignore[misc]
     """Keras' LossScaleOptimizer with one decision for all replicas, by the sum of their gradients.
 
-    Keras' own lets each worker decide by its own gradients (keras/src/optimizers/loss_scale_optimizer.py): one that
-    overflows skips the all-reduce in which the others wait for it. It has no smallest scale either, and does not
-    count what it skips.
+    Keras' own lets each worker decide by its own gradients (keras/src/optimizers/loss_scale_optimizer.py): a worker
+    whose gradients overflow skips the all-reduce in which the others wait for it. It also has no minimum scale, and
+    does not count the skipped batches.
     """
 
     def __init__(self, inner: Optimizer) -> None:
@@ -36,22 +36,22 @@ class LossScale(keras.optimizers.LossScaleOptimizer):  # type: ignore[misc]
 
     @property
     def variables(self) -> list[Variable]:
-        """The inner optimizer's first. What this class inherits, a second iteration and learning rate, is unused."""
+        """The inner optimizer's first. The inherited second iteration and learning rate are unused."""
         own = [self.dynamic_scale, self.step_counter, self.skipped, self.skipped_in_a_row]
         return [*self.inner_optimizer.variables, *own]
 
     def apply_if_finite(self, gradients: list[Tensor], variables: list[Variable], scale: Tensor) -> Tensor:
-        """Updates the variables, unless the sum of some gradient is not finite; gives whether it did.
+        """Updates the variables unless the sum of some gradient is not finite; returns whether it did.
 
         Args:
-            scale: of the loss that these are the gradients of. Another ps-worker may have changed it since.
+            scale: the scale of the loss of these gradients. Another ps-worker may have changed it since.
         """
         gradients = [g for g, _ in self._add_up(zip(gradients, variables, strict=True))]
         finite = self.check_finite(gradients)
         if keras_patches.replicas_decide_by_themselves():
             return self._decide(finite, lambda: self._update(gradients, variables, scale))
 
-        # A condition around updates must stand outside of the replicas: they cannot merge within one of its branches.
+        # A condition around updates must be outside the replica context: replicas cannot merge within its branches.
         def together(strategy: Strategy, finite: Tensor, *update: object) -> Tensor:
             first = strategy.experimental_local_results(finite)[0]
             return self._decide(first, lambda: strategy.extended.call_for_each_replica(self._update, args=update))
@@ -79,7 +79,7 @@ class LossScale(keras.optimizers.LossScaleOptimizer):  # type: ignore[misc]
 
 
 def decide_together(optimizer: Optimizer) -> None:
-    """Has Keras' own LossScaleOptimizer, which fit makes and saves, decide by the sum of the replicas' gradients."""
+    """Makes Keras' own LossScaleOptimizer, created and saved by fit, decide by the sum of the replicas' gradients."""
     apply = optimizer.apply
     # Gradients come summed.
     add_up = keras_patches.replace_gradient_sum(optimizer.inner_optimizer, lambda _: list)
@@ -92,13 +92,13 @@ def decide_together(optimizer: Optimizer) -> None:
 
 
 def skipped(optimizer: Optimizer) -> int | None:
-    """Batches that were read and not trained on, since the job began; None without float16 and under fit, where Keras
+    """Batches read but not trained on since the start of the job; None without float16, and under fit, where Keras
     counts them as steps."""
     return int(optimizer.skipped.numpy()) if isinstance(optimizer, LossScale) else None
 
 
 def raise_if_stuck(optimizer: Optimizer, step: int) -> None:
-    """Looks after some more steps.
+    """Checks the number of overflows after some more steps.
 
     Raises:
         TrainerError: Exit.DIVERGED, if only overflows follow this step.

@@ -1,6 +1,6 @@
-"""The process that holds TensorFlow: `python -m trainer.training.main`, started by the supervisor.
+"""The child, which runs TensorFlow: `python -m trainer.training.main`, started by the supervisor.
 
-It imports what it needs, reports "warm", and waits for the order to go: so a spare can stand by.
+It does its imports, reports "warm", and waits for the order to start, so it can serve as a standby.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Loaded = TypeVar("Loaded")
 
 
 def main() -> None:
-    gc.disable()  # until all is imported: collections in between find nothing, and are a fifth of TensorFlow's import
+    gc.disable()  # until all is imported: collections find nothing, and take a fifth of the time of TensorFlow's import
     host.die_with_parent(signal.SIGKILL)
     channel = Channel()
     spec, code = None, Exit.OK
@@ -49,7 +49,7 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError):
             stream.flush()
-    # Not sys.exit: TensorFlow's shutdown waits for peers that may be gone.
+    # Not sys.exit: TensorFlow's shutdown waits for peers that may have died.
     os._exit(code)
 
 
@@ -86,11 +86,11 @@ def _loop(spec: JobSpec, task: Task) -> str:
 
 
 def _loader(spec: JobSpec, load: Callable[[], Loaded]) -> Callable[[], Loaded]:
-    """Loads the workload now, while standing by, unless its file may run TensorFlow: the strategy comes first then
-    ("Collective ops must be configured at program startup"), and no memory of a GPU is taken before it is wanted.
+    """Loads the workload during standby, unless its file may run TensorFlow: then the strategy must be created first
+    ("Collective ops must be configured at program startup"), and a standby must not take a GPU's memory.
 
-    What is loaded is what the job began with. So must the files be when training begins, though they are loaded:
-    functions import modules when they are called, and AutoGraph reads a function's text from its file.
+    The files must be those that the job began with, both when they are loaded and when training begins: functions
+    import modules when they are called, and AutoGraph reads a function's source from its file.
     """
     began_with = json.loads(os.environ.pop(environment.WORKLOAD))
     once = functools.cache(load)
@@ -109,7 +109,7 @@ def _loader(spec: JobSpec, load: Callable[[], Loaded]) -> Callable[[], Loaded]:
 
 
 def _warm(channel: Channel) -> None:
-    """Reports that the imports are done. What was imported stays: later garbage collections skip it."""
+    """Reports that the imports are done, and excludes the imported objects from later garbage collections."""
     gc.freeze()
     gc.enable()
     channel.tell(events.Warm())
@@ -130,7 +130,7 @@ def _serve(spec: JobSpec, task: Task, channel: Channel) -> None:
     go = channel.go.get()
     group = spec.tasks.of(task.type)
     if group.gpus:
-        # Only TensorFlow's Python can count its devices.
+        # Only TensorFlow's Python can count the devices.
         from trainer.training.devices import require_gpus
 
         require_gpus(group.gpus)
@@ -141,7 +141,7 @@ def _serve(spec: JobSpec, task: Task, channel: Channel) -> None:
 
 
 def _close_to_others(spec: JobSpec, task: Task, channel: Channel) -> None:
-    """Where the cluster is this machine, other machines have no business with this task's TensorFlow server."""
+    """Closes this task's TensorFlow server to other machines if the whole cluster is on this one."""
     if spec.traits.one_task or not task.on_loopback:
         return
     from trainer.training import loopback

@@ -1,4 +1,4 @@
-"""A workload's model: built, checked against its data and loss, and called."""
+"""Builds a workload's model, checks it against data and loss, and calls it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from trainer.workloads.types import Model, Tensor
 
 
 def build_model(job: TrainingTask) -> Model:
-    """A new model of the workload, whole."""
+    """Builds a complete new model of the workload."""
     with calling(job.workload.name, "model()"):
         model = job.workload.model()
     what = f"workload: {job.workload.name}: model() must give"
@@ -26,7 +26,7 @@ def build_model(job: TrainingTask) -> Model:
 
 
 def check(job: TrainingTask, model: Model, source: inputs.Source) -> list[str]:
-    """Looks whether data, model and loss fit, for what would train wrongly without an error: gives warnings.
+    """Checks data, model and loss for mistakes that would train wrongly without an error; returns warnings.
 
     Raises:
         UserError: a Dataset of batches, or labels that the default loss cannot take.
@@ -61,7 +61,7 @@ def check(job: TrainingTask, model: Model, source: inputs.Source) -> list[str]:
 
 
 def _last_activation(output: Tensor) -> str | None:
-    """Of the layer that gives the model's output, by name; an activation may be a layer of its own."""
+    """Name of the activation before the model's output; it may be a separate layer."""
     layer = layer_of(output)
     if type(layer).__name__ == "Softmax":
         return "softmax"
@@ -69,10 +69,10 @@ def _last_activation(output: Tensor) -> str | None:
 
 
 def predict(job: TrainingTask, model: Model, x: Tensor, *, training: bool) -> Tensor:
-    """What the model makes of a batch.
+    """The model's output for a batch.
 
     Raises:
-        UserError: it fails, or it makes variables only now: none of them would be trained.
+        UserError: the call fails, or creates variables, which would not be trained.
     """
     count, name = len(model.variables), job.workload.name
     try:

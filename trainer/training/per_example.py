@@ -1,4 +1,4 @@
-"""A workload's loss and metrics: what they give becomes one value per example, or is refused."""
+"""Reduces a workload's loss and metrics to one value per example, or refuses them."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from trainer.workloads.types import PerExample, Tensor
 
 
 def values(name: str, function: PerExample, y: Tensor, prediction: Tensor) -> Tensor:
-    """float32 of shape [batch]: what function(y, prediction) gives, averaged over all axes but the first.
+    """Averages function(y, prediction) over all axes but the first; returns float32 of shape [batch].
 
-    An axis more is taken for values within an example only if y or the prediction has that shape. [batch, batch] is a
-    broadcast of [batch] against [batch, 1] nearly always, and trains another model.
+    Further axes count as values within an example only if y or the prediction has that shape. [batch, batch] is nearly
+    always a broadcast of [batch] against [batch, 1], and would train another model.
 
     Args:
         name: of the function, for messages.
 
     Raises:
-        UserError: it gives no numbers, or numbers of another shape.
+        UserError: the function does not return numbers, or returns another shape.
     """
     given = function(y, prediction)
     try:
@@ -27,7 +27,7 @@ def values(name: str, function: PerExample, y: Tensor, prediction: Tensor) -> Te
         raise UserError(f"{_rule(name)}; it gave {type(given).__name__}; {_FIX}") from None
     labels, outputs = tf.nest.flatten(y), tf.nest.flatten(prediction)
     batch = labels[0].shape[0]
-    if given.shape.rank is None:  # As of a py_function: TensorFlow looks when it runs.
+    if given.shape.rank is None:  # for example from a py_function: TensorFlow checks it at run time
         return tf.ensure_shape(given, [batch])
     shape = given.shape.as_list()
     if shape[:1] == [batch] and (len(shape) == 1 or shape in _within_example(labels, outputs)):
@@ -40,7 +40,7 @@ def values(name: str, function: PerExample, y: Tensor, prediction: Tensor) -> Te
 
 
 def _within_example(labels: list[Tensor], outputs: list[Tensor]) -> list[list[int | None]]:
-    """Shapes that a value for each part of an example may have: that of y or the prediction, less its last axis too."""
+    """Allowed shapes of values within an example: that of y or the prediction, also without the last axis."""
     shapes = [each.shape.as_list() for each in (*labels, *outputs)]
     return [*shapes, *(each.shape.as_list()[:-1] for each in outputs)]
 

@@ -1,4 +1,4 @@
-"""A job resumes: the newest checkpoint becomes its first values."""
+"""Resumes a job from its newest checkpoint."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from trainer.workloads.types import Strategy
 Words = npt.NDArray[np.int32]
 
 _BROADCAST_KEY = 2**30
-"""Apart from the keys of TensorFlow's own collectives, which count up from 1 (cross_device_utils.py)."""
+"""Distinct from the keys of TensorFlow's own collectives, which count up from 1 (cross_device_utils.py)."""
 _BROADCAST_WORDS = 2**26
-"""In one message, of 4 bytes each: gRPC takes 2 GB at most."""
+"""Values of 4 bytes in one message: gRPC allows at most 2 GB."""
 
 
 def newest_values(job: TrainingTask, state: TrainState, total: int) -> tuple[int, checkpoint.Values | None, list[str]]:
@@ -27,10 +27,10 @@ def newest_values(job: TrainingTask, state: TrainState, total: int) -> tuple[int
     which the job ends.
 
     Returns:
-        (0, None) if there is none; and a line for each damaged one that was passed over.
+        (0, None) if there is none; and a line for each damaged one that was skipped.
 
     Raises:
-        UserError: it does not fit the spec or the model, or is past the job's end; the difference is named.
+        UserError: it does not fit the spec or the model, or is past the job's end; the message names the difference.
     """
     directory = job.spec.directory
     found, broken = checkpoint.latest(directory)
@@ -43,7 +43,7 @@ def newest_values(job: TrainingTask, state: TrainState, total: int) -> tuple[int
 
 
 def restore(job: TrainingTask, state: TrainState, total: int) -> tuple[int, list[str]]:
-    """Loads the newest whole checkpoint into the variables; returns its step, and a line for each damaged one."""
+    """Loads the newest intact checkpoint into the variables; returns its step, and a line for each damaged one."""
     step, values, broken = newest_values(job, state, total)
     if values is not None:
         state.assign(values)
@@ -51,7 +51,7 @@ def restore(job: TrainingTask, state: TrainState, total: int) -> tuple[int, list
 
 
 def restore_everywhere(strategy: Strategy, job: TrainingTask, state: TrainState, total: int, channel: Channel) -> int:
-    """The chief reads the checkpoint; step and values reach the others through the cluster."""
+    """The chief reads the checkpoint and sends step and values to the other tasks through the cluster."""
     values, step = None, 0
     if job.task.is_chief:
         step, values, broken = newest_values(job, state, total)
@@ -68,7 +68,7 @@ def restore_everywhere(strategy: Strategy, job: TrainingTask, state: TrainState,
 
 
 def _from_chief(values: checkpoint.Values, task: Task, seconds: float) -> checkpoint.Values:
-    """The chief's values, on every task: the bits of all of them one after the other, in few broadcasts."""
+    """Sends the chief's values to every task: the concatenated bits of all values, in few broadcasts."""
     raw = b"".join(v.tobytes() for v in values.values())
     bits = np.frombuffer(raw + bytes(-len(raw) % 4), np.int32)
     pieces = [_broadcast(piece, i, task, seconds) for i, piece in enumerate(_cut(bits))]

@@ -1,4 +1,4 @@
-"""What a job trains: the variables of a model and its optimizer, and how both are made."""
+"""The variables that a job trains, those of a model and its optimizer, and the construction of both."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class TrainState:
 
     @property
     def variables(self) -> list[tuple[str, Variable]]:
-        """Everything a checkpoint holds, named by position: Keras' own names count up with each model built."""
+        """The variables in a checkpoint, named by position: Keras' own names change with each model that is built."""
         parts = {"model": self.model.variables, "optimizer": self.optimizer.variables}
         return [(f"{part}.{i:03d}", v) for part, variables in parts.items() for i, v in enumerate(variables)]
 
@@ -40,7 +40,7 @@ class TrainState:
         return {name: described(v) for name, v in self.variables}
 
     def values(self) -> checkpoint.Values:
-        """Copies: a CPU variable's .numpy() may be a view that the next step changes."""
+        """Copies of the values: a CPU variable's .numpy() may be a view that the next step changes."""
         tensors = {name: v.value if isinstance(v, keras.Variable) else v.read_value() for name, v in self.variables}
         return {name: np.array(tensor) for name, tensor in tensors.items()}
 
@@ -50,7 +50,7 @@ class TrainState:
 
 
 def build_state(job: TrainingTask) -> TrainState:
-    """Model and optimizer, to be called inside the strategy's scope: Keras stores the strategy then."""
+    """Builds model and optimizer; to be called inside the strategy's scope, because Keras stores the strategy."""
     spec = job.spec
     keras.utils.set_random_seed(spec.train.seed)
     model = build_model(job)

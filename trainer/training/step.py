@@ -1,4 +1,4 @@
-"""One step of training, as each replica makes it."""
+"""The training step of one replica."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ Step = Callable[[tuple[Tensor, Tensor]], tuple[Tensor, Tensor]]
 
 
 def make_step(job: TrainingTask, state: TrainState) -> Step:
-    """One replica's step: from an (x, y) batch to whether it was applied, and [loss, *metrics], means over that batch.
+    """Returns a replica's step, which maps an (x, y) batch to whether it was applied and the means [loss, *metrics].
 
-    Only under float16 may it not be applied, see `LossScale`.
+    Only float16 may skip a step, see `LossScale`.
     Gradients are of sum(loss) / global_batch, so that their sum over replicas is the mean over the global batch.
     As in Keras' own fit, no AutoGraph: a loss or metric that branches on a tensor uses tf.cond or tf.where.
     """

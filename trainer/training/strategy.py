@@ -1,4 +1,4 @@
-"""From a spec to its tf.distribute.Strategy."""
+"""Creates the tf.distribute.Strategy of a spec."""
 
 from __future__ import annotations
 
@@ -26,25 +26,25 @@ _CROSS_DEVICE_OPS = {
     "reduction_to_one_device": tf.distribute.ReductionToOneDevice,
 }
 BYTES_PER_PACK = 2**21
-"""So that the large layers, whose gradients come first, are on their way while the small ones are computed."""
+"""Lets the gradients of large layers, which are computed first, be sent while those of small ones are computed."""
 TPU_PORT = 8470
 TPU_SECONDS = 10.0
-"""To reach the address of a TPU; TensorFlow itself would wait for minutes and not say for what."""
+"""Timeout for connecting to a TPU; TensorFlow itself would wait for minutes without a message."""
 
 
 def make(spec: JobSpec, task: Task) -> Strategy:
-    """The strategy, with as many replicas as the spec says; before any TensorFlow operation. Of a cluster it waits
-    for the servers.
+    """Creates the strategy, with the spec's number of replicas; to be called before any TensorFlow operation. In a
+    cluster it waits for the servers.
 
     Raises:
-        UserError: the address of a TPU is none.
+        UserError: the address of a TPU is not valid.
         TrainerError: Exit.DEVICES, if there is no such TPU, or it has another number of cores.
     """
     return _MAKERS[spec.strategy](spec, task)
 
 
 def compute_devices(spec: JobSpec, task: Task) -> list[str]:
-    """Devices of this task that hold a replica each: those of the spec, or its GPUs, or its CPUs."""
+    """Devices of this task that each hold a replica: those in the spec, or its GPUs, or its CPUs."""
     if spec.devices is not None:
         return spec.devices
     group = spec.tasks.of(task.type)

@@ -1,4 +1,4 @@
-"""What a child trains: its job spec, its task and its workload, with the numbers that follow from them."""
+"""The job spec, task and workload of a child, and the numbers derived from them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from trainer.workloads.workload import Shard, Workload
 
 @dataclass(frozen=True)
 class TrainingTask:
-    """A child's job: what to train, as which task. `arrays` holds the named dataset, if the workload uses one."""
+    """Spec, task and workload of a child. `arrays` holds the named dataset, if the workload uses one."""
 
     spec: JobSpec
     task: Task
@@ -106,7 +106,7 @@ class TrainingTask:
         return self.workload.train_spec.hooks if self.workload.train_spec else ()
 
     def figures(self, values: Tensor) -> dict[str, float]:
-        """Loss and metrics by name, of a vector of them."""
+        """Converts a vector of loss and metrics to a dict by name."""
         return dict(zip(self.figure_names, np.array(values).tolist(), strict=True))
 
     @cached_property
@@ -127,12 +127,12 @@ class TrainingTask:
         if self.workload.metrics is not None:
             name = self.workload.name
             return {key: called(name, f"METRICS[{key!r}]", f) for key, f in self.workload.metrics.items()}
-        # Accuracy means something only where the default loss, hence integer labels, are used.
+        # Accuracy is meaningful only with the default loss, and so with integer labels.
         return {"accuracy": per_example.accuracy} if self.workload.loss is None else {}
 
 
 Load = Callable[[], TrainingTask]
-"""Imports the workload, if that was not done while this process stood by; for after the strategy was made."""
+"""Imports the workload, unless that was done during standby; to be called after the strategy is created."""
 
 
 def load_task(spec: JobSpec, task: Task) -> TrainingTask:
@@ -143,7 +143,7 @@ def load_task(spec: JobSpec, task: Task) -> TrainingTask:
 
 
 def prepare_process(spec: JobSpec, task: Task) -> None:
-    """Thread counts, GPUs, determinism and precision; before the first TensorFlow operation, which a workload file
+    """Sets thread counts, GPUs, determinism and precision, before the first TensorFlow operation, which a workload file
     may run when it is imported.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Errors of what the user brings, also where the last frame is Keras' or TensorFlow's: which call it was, on what."""
+"""Reports errors of the user's code with the call and its arguments, also if Keras or TensorFlow raised them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LOST_PEER = (
     *LOST_PEER_FOR_CERTAIN, tf.errors.CancelledError, tf.errors.DeadlineExceededError, tf.errors.InternalError,
     tf.errors.FailedPreconditionError, tf.errors.UnknownError,
 )  # fmt: skip
-"""What a call may raise because another task is gone. A graph's own errors have some of these codes too."""
+"""Errors that a call may raise because another task is lost. A graph's own errors have some of these codes too."""
 _RUNTIME = Path(__file__).parent
 _FRAME = re.compile(r'^ *File "(.+)", line (\d+), in .*\n?', re.MULTILINE)
 _NOISE = re.compile(
@@ -28,7 +28,7 @@ _NOISE = re.compile(
     re.MULTILINE,
 )
 _FIRST_ROOT = re.compile(r"\d+ root error\(s\) found\.\s+\(0\) [A-Z_]+:(.*?)(?:\n +\(1\) |\Z)", re.DOTALL)
-"""Of an error that several operations of a graph had, as a ps-worker's often is (platform/status.cc)."""
+"""The first of several errors in a graph, as a ps-worker often reports them (platform/status.cc)."""
 _HINTS = [
     (r"Received a label value of (-?\d+) which is outside the valid range of \[0, (\d+)\)",
      "the last layer has {1} units, so labels must be below {1}: give it more units, or other labels"),
@@ -41,8 +41,8 @@ _HINTS = [
 
 @contextlib.contextmanager
 def calling(workload: str, what: str, **given: object) -> Iterator[None]:
-    """Turns what is raised within into a UserError: with file and line where a frame is the user's, else with the
-    call, and with the shapes of what it was given. What a lost peer or a file system causes passes.
+    """Converts exceptions to a UserError: with file and line if a frame is the user's, else with the call, and with the
+    shapes of its arguments. Errors caused by a lost peer or a file system pass unchanged.
 
     Raises:
         UserError: in place of any other error.
@@ -62,8 +62,8 @@ def calling(workload: str, what: str, **given: object) -> Iterator[None]:
 
 
 def _is_ours(error: Exception, workload: str) -> bool:
-    """Whether it was raised in a function of the runtime's that a library called, such as a callback of the job's. What
-    else of it was called, by the user's code or within `calling`, may have been given something wrong."""
+    """Whether it was raised in a function of trainer that a library called, such as a callback of the job. Other
+    functions of trainer may have been called with wrong arguments, by the user's code or within `calling`."""
     files = [frame.filename for frame in traceback.extract_tb(error.__traceback__)]
     callers = [file for file in files if not Path(file).is_relative_to(_RUNTIME)]
     return bool(callers) and files[-1] != callers[-1] and callers[-1] not in own_files(workload)
@@ -83,9 +83,9 @@ def called(workload: str, what: str, function: PerExample) -> PerExample:
 
 
 def graph_error(error: BaseException, workload: str) -> str | None:
-    """An error of an operation of the user's model, loss or data that ran in a graph, in one line; None for others.
+    """An error of a graph operation of the user's model, loss or data in one line; None for other errors.
 
-    The error names where the operation was made: the innermost of the user's lines is reported.
+    The error names where the operation was created: the innermost of the user's lines is reported.
     """
     if not isinstance(error, tf.errors.OpError) or isinstance(error, LOST_PEER):
         return None
@@ -96,7 +96,7 @@ def graph_error(error: BaseException, workload: str) -> str | None:
 
 
 def essence(text: str) -> str:
-    """The words of an error of Keras or TensorFlow, without colours and without the frames that it quotes."""
+    """The text of an error of Keras or TensorFlow, without colours and quoted frames."""
     text = _NOISE.sub("", _FRAME.sub("", text))
     if several := _FIRST_ROOT.search(text):
         text = several[1]
@@ -104,7 +104,7 @@ def essence(text: str) -> str:
 
 
 def hint(text: str, y: Tensor = None, prediction: Tensor = None, **_: object) -> str:
-    """What to change, for mistakes that are common; else nothing."""
+    """The fix for a common mistake; empty for others."""
     for pattern, way_out in _HINTS:
         if found := re.search(pattern, text):
             return way_out.format(*found.groups())

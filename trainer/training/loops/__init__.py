@@ -1,1 +1,1 @@
-"""One module for each way to train, and for what the other tasks do meanwhile."""
+"""One module for each training loop, and for the programs of servers and evaluator."""

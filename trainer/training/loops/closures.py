@@ -1,4 +1,4 @@
-"""What ps-workers run: closures of up to K steps, each with a ticket that the chief offers."""
+"""The closures that ps-workers run: up to K steps, each with a ticket that the chief issues."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ class Counters:
         self.taken = tf.Variable(0, dtype=tf.int64, state=False, aggregation=first)
         """The last ticket that was taken; a ticket is the number of a step."""
         self.last = tf.Variable(0, dtype=tf.int64, state=False, aggregation=first)
-        """The round's last ticket: no later one is honoured."""
+        """The round's last ticket: later ones are not applied."""
         self.round = tf.Variable(0, dtype=tf.int64, state=False, aggregation=first)
-        """A ticket is void in any other round than its own: a worker that comes back after its ticket was handed out
-        again changes nothing."""
+        """A ticket is valid in its own round only: a worker that returns after its ticket was issued again changes
+        nothing."""
         self.begun = tf.Variable(0, dtype=tf.int64, state=False, aggregation=first)
-        """Updates for which all gradients had arrived, honoured or not."""
+        """Updates for which all gradients had arrived, applied or not."""
         self.ended = tf.Variable(0, dtype=tf.int64, state=False, aggregation=first)
-        """Those of them that are over. One that a lost worker or ps cut short in the middle never is."""
+        """Number of these that have ended. An update that a lost worker or ps interrupted never ends."""
         self.worker_steps = tf.Variable(np.zeros(workers, np.int64), state=False, aggregation=first)
         # Row per worker: the ticket whose loss was not finite (0: none), then loss and metrics of its last closure.
         self.rows = tf.Variable(np.zeros((workers, 1 + figures)), state=False, aggregation=first)
 
     def report(self, worker: Tensor, done: Tensor, bad: Tensor, sums: Tensor) -> bool:
-        """Part of a graph: a worker's row, from the sums of figures over the steps that its closure did."""
+        """Builds the part of a graph that writes a worker's row, from the sums over the steps of its closure."""
         means = tf.cast(sums, tf.float64) / tf.cast(done, tf.float64)
         row = tf.concat([[tf.cast(bad, tf.float64)], means], 0)
         tf.raw_ops.ResourceScatterUpdate(resource=self.rows.handle, indices=worker, updates=row)
@@ -47,8 +47,8 @@ class Counters:
         return True
 
     def under_way(self) -> int:
-        """The number of updates that have begun and not ended. In a new round, none is yet to come once it is 0: an
-        update asks for its round after it has counted itself as begun."""
+        """Number of updates that have begun and not ended. In a new round no update can follow once it is 0: an update
+        checks its round after it has counted itself as begun."""
         ended = int(self.ended.numpy())  # first: one that begins and ends in between must not hide another
         return int(self.begun.numpy()) - ended
 
@@ -56,7 +56,7 @@ class Counters:
 def make_closure(
     job: TrainingTask, strategy: Strategy, state: TrainState, counters: Counters, channel: Channel
 ) -> Closure:
-    """Up to K steps on whichever worker runs it, while there are tickets."""
+    """Returns a closure of up to K steps, which any worker may run, while there are tickets."""
     fence = Fence(state.optimizer, counters.begun, counters.ended)
     one_step = make_step(job, state)
     width = len(job.figure_names)
@@ -67,22 +67,22 @@ def make_closure(
         with tf.control_dependencies([round_]):
             counters.taken.assign_add(1)
         fence.holds = lambda: tf.equal(round_, counters.round)
-        # Two workers that add at once may read the same ticket: then one ticket is lost, and none is honoured twice.
+        # Two workers that add at once may read the same ticket: then one ticket is lost, and none is applied twice.
         ticket = counters.taken.read_value()
 
         def train() -> tuple[Tensor, ...]:
             applied, figures = strategy.run(one_step, (next(iterator),))
             finite = tf.math.is_finite(figures[0])
-            # No more tickets for any worker: the step that is reported is then the first that went wrong.
+            # No more tickets for any worker, so that the reported step is the first whose loss is not finite.
             tf.cond(finite, counters.last.read_value, lambda: counters.last.assign(0, read_value=True))
-            counts = applied | ~finite  # What float16 skipped is no step.
+            counts = applied | ~finite  # a batch that float16 skips is not a step
             figures = tf.where(counts, figures, tf.zeros_like(figures))
             return True, done + tf.cast(counts, tf.int64), tf.where(finite, bad, ticket), sums + figures
 
         result: tuple[Tensor, ...] = tf.cond(ticket > counters.last, lambda: (False, done, bad, sums), train)
         return result
 
-    # autograph=False: converting this and the data set's function took 1.2 s of every start (decision 12).
+    # autograph=False: converting this and the dataset's function would take 1.2 s of every start (decision 12).
     @tf.function(autograph=False)
     def closure(iterator: Iterator[Dataset]) -> None:
         # Not inside a branch: a value that differs per worker can only be captured at the top (2.21).
@@ -96,18 +96,18 @@ def make_closure(
         )
 
         tf.cond(done > 0, lambda: counters.report(worker, done, bad, sums), lambda: False)
-        channel.tell(events.Traced())  # this is Python, and runs once: when the graph is made
+        channel.tell(events.Traced())  # Python code runs once, when the graph is traced
 
     made: Closure = closure
     return made
 
 
 class Fence:
-    """Has an optimizer apply its gradients only if `holds()`, and then whole.
+    """Makes an optimizer apply its gradients only if `holds()`, and then to all variables.
 
-    It is asked when all gradients have arrived on the ps, and nothing of what follows is left to the worker: whether
-    that dies or stands still, its step is applied to all variables, or to none. `begun` counts an update before it
-    asks, `ended` when all variables have it.
+    `holds` is evaluated when all gradients have arrived on the ps, and what follows does not depend on the worker: even
+    if it dies or stops, its step is applied to all variables, or to none. `begun` counts an update before the check,
+    `ended` when all variables are updated.
     """
 
     def __init__(self, optimizer: Optimizer, begun: tf.Variable, ended: tf.Variable) -> None:
@@ -120,7 +120,7 @@ class Fence:
 
     def _apply_if_it_holds(self, gradients: list[Tensor], trainable_variables: list[Variable]) -> None:
         def copied(part: Tensor) -> Tensor:
-            return None if part is None else tf.identity(part)  # of a variable that the loss does not use
+            return None if part is None else tf.identity(part)  # None: the loss does not use this variable
 
         def across(strategy: Strategy, gradients: list[Tensor]) -> None:
             there = []
@@ -133,7 +133,7 @@ class Fence:
                 strategy.extended.call_for_each_replica(self._apply, args=(there, trainable_variables))
                 return True
 
-            # On a ps, with all that has no device of its own: on the worker by default.
+            # Places operations without a device on a ps; the default would be the worker.
             with tf.device(self._device):
                 with tf.control_dependencies(arrived):
                     begun = self._begun.assign_add(1, read_value=False)

@@ -1,4 +1,4 @@
-"""The evaluator: outside the cluster, scores every checkpoint it gets to and always the last one."""
+"""The evaluator: runs outside the cluster, scores checkpoints as they appear, and always the last one."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ POLL_SECONDS = 1.0
 def run(spec: JobSpec, _task: Task, load: Load, _resume_step: int, channel: Channel) -> None:
     """Scores new checkpoints until the order {"final": step} comes, and that step last.
 
-    Before that order, a checkpoint that cannot be scored is logged, and the next one taken.
+    Before that order, a checkpoint that cannot be scored is logged, and the next one scored.
 
     Raises:
         TrainerError: Exit.EVALUATION, the last checkpoint cannot be scored.
@@ -66,7 +66,7 @@ class Evaluated(NamedTuple):
     step: int
     model: Model
     figures: dict[str, float]
-    """Empty as long as it is not scored."""
+    """Empty until it is scored."""
 
 
 @dataclass
@@ -80,14 +80,14 @@ class _Scorer:
     _missed_one: bool = False
 
     def take(self, step: int) -> None:
-        """One checkpoint; an error of it is logged."""
+        """Scores one checkpoint; an error is logged."""
         what = "scored"
         try:
             found = _load(self.job, step)
             if found is not None:
                 found = self._score(found)
                 what = "exported"
-                # Older ones that it did not get to yet come after the newest.
+                # Older checkpoints that are not scored yet follow after the newest.
                 self.newest = found if self.newest is None or step > self.newest.step else self.newest
                 exports.run_exporters(self.job, found.model, found.figures, last=False)
             elif not self._missed_one:
@@ -98,9 +98,9 @@ class _Scorer:
             self.channel.tell(events.Line(f"checkpoint {step} is not {what}: {_why(self.job, error)}"))
 
     def end(self, order: Final, last: Evaluated) -> None:
-        """Scores the last checkpoint, if that is not done, and lets the exporters that wait for it write, in any case.
+        """Scores the last checkpoint, unless that is done, and in any case runs the exporters that wait for it.
 
-        Without `score` it cannot be scored, as the supervisor knows: an attempt took the whole process with it.
+        `score` is false if an earlier attempt to score it ended the whole process.
         """
         failure = None
         if not last.figures and order.score:
@@ -123,7 +123,7 @@ class _Scorer:
 
 
 def _known(job: TrainingTask, step: int, records: dict[int, Record]) -> Evaluated:
-    """The last checkpoint, with the figures that a process before this one found."""
+    """The last checkpoint, with the metrics that an earlier process computed."""
     found = _load(job, step)
     if found is None:
         raise TrainerError(f"the last checkpoint, of step {step}, is damaged or gone", Exit.EVALUATION)

@@ -20,23 +20,23 @@ from trainer.workloads.workload import Graph
 
 
 def prepare_process(spec: JobSpec, task: Task) -> None:
-    """Thread counts and no GPUs; before the first TensorFlow operation, as that of `training`."""
+    """Sets thread counts and hides GPUs, before the first TensorFlow operation."""
     devices.limit_threads(host.cpus(spec.tasks.of(task.type).cpu))
     tf.config.set_visible_devices([], "GPU")
 
 
 def run(spec: JobSpec, task: Task, load: Callable[[], Graph], _resume_step: int, channel: Channel) -> None:
-    """Runs compute() once; what it gives becomes the job's result.
+    """Runs compute() once; its return value becomes the job's result.
 
     Raises:
-        UserError: it gave something else than a dict that JSON can hold.
-        TrainerError: Exit.DEVICES, if it named a device that there is not.
+        UserError: it did not return a dict that JSON can represent.
+        TrainerError: Exit.DEVICES, if it named a device that does not exist.
         tf.errors.OpError: a server was lost.
     """
     tf.config.experimental_connect_to_cluster(
         tf.train.ClusterSpec(graph_cluster(spec, task)), job_name=task.type, task_index=task.index
     )
-    tf.config.list_logical_devices()  # connects now; the call above notes for the first operation what to connect to
+    tf.config.list_logical_devices()  # connects now; the call above only defers that to the first operation
     graph = load()
     channel.tell(events.Start(step=0, line=start_line(spec, task, 1, 0)))
     cluster = Cluster(
@@ -48,7 +48,7 @@ def run(spec: JobSpec, task: Task, load: Callable[[], Graph], _resume_step: int,
     try:
         result = graph.compute(cluster)
     except tf.errors.InvalidArgumentError as error:
-        if "unknown device" not in str(error):  # tf.device took a name as it came
+        if "unknown device" not in str(error):  # tf.device accepts any name
             raise
         told = f"{error.message.rstrip('.')}; there are: {', '.join(cluster.devices())}"
         raise TrainerError(f"workload: {graph.name}: {told}", Exit.DEVICES) from None

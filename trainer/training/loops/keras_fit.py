@@ -1,4 +1,4 @@
-"""`api: keras_fit`: the workload compiles and fits; the strategy, the data, checkpoints and reports come from here."""
+"""`api: keras_fit`: the workload compiles and fits; this module provides strategy, data, checkpoints and reports."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from trainer.workloads.types import Dataset, Strategy, Tensor
 Logs = Mapping[str, Tensor] | None
 
 POLL_SECONDS = 0.5
-"""Between looks at the optimizer's step. A callback for each batch would cost, and tf_keras has none with a ps."""
+"""Interval for reading the optimizer's step. A callback per batch would be slow, and tf_keras has none with a ps."""
 
 
 def run(spec: JobSpec, task: Task, load: Load, resume_step: int, channel: Channel) -> None:
@@ -87,7 +87,7 @@ def run(spec: JobSpec, task: Task, load: Load, resume_step: int, channel: Channe
 def _restored(
     distribution: Strategy, job: TrainingTask, state: TrainState, total: int, channel: Channel, resume_step: int
 ) -> int:
-    """The step to go on from, with its values in the variables. A coordinator assigns them for all tasks."""
+    """Loads the values to resume from into the variables; returns their step. A coordinator assigns for all tasks."""
     if not job.spec.traits.coordinated:
         return restore_everywhere(distribution, job, state, total, channel) if resume_step else 0
     with distribution.scope():
@@ -118,13 +118,13 @@ def _compiled(job: TrainingTask, distribution: Strategy) -> TrainState:
             f"{distribution.num_replicas_in_sync} replicas; set 1"
         )
     model.optimizer.build(model.trainable_variables)
-    if isinstance(model.optimizer, keras.optimizers.LossScaleOptimizer):  # That of tf_keras sums by itself.
+    if isinstance(model.optimizer, keras.optimizers.LossScaleOptimizer):  # tf_keras' own sums the gradients itself
         loss_scale.decide_together(model.optimizer)
     return TrainState(model, model.optimizer)
 
 
 def _batches(job: TrainingTask, distribution: Strategy, source: inputs.Source, step: int) -> Dataset:
-    """This job's batches of the training split as fit takes them, from a step on."""
+    """This job's batches of the training split as input of fit, from a step on."""
     if job.spec.traits.coordinated:
         dataset = batches.per_worker(job, source, step)
         return tf.keras.utils.experimental.DatasetCreator(lambda _: dataset())
@@ -132,19 +132,19 @@ def _batches(job: TrainingTask, distribution: Strategy, source: inputs.Source, s
 
 
 def _keras_name(spec: JobSpec) -> str:
-    """What tf.keras is in this job."""
+    """The library that tf.keras is in this job."""
     return "tf_keras" if uses_tf_keras(spec) else "Keras 3"
 
 
 def _steps_per_epoch(spec: JobSpec, total: int) -> int:
-    """An epoch is one of the data's where the spec counts epochs, and checkpoint_steps steps where it counts steps."""
+    """Steps of an epoch: one pass over the data if the spec counts epochs, checkpoint_steps if it counts steps."""
     if spec.train.epochs is not None:
         return total // spec.train.epochs
     return min(total, spec.train.checkpoint_steps)
 
 
 class _Epochs(tf.keras.callbacks.Callback):  # type: ignore[misc]
-    """The job's part of fit: reports each epoch and saves after it. tf.keras is that of this process, see `main`."""
+    """The job's callback: reports each epoch and saves after it. tf.keras is that of this process, see `main`."""
 
     def __init__(
         self, job: TrainingTask, state: TrainState, channel: Channel, per_epoch: int, total: int, step: int
@@ -174,7 +174,7 @@ class _Epochs(tf.keras.callbacks.Callback):  # type: ignore[misc]
         else:
             self._steady = (now, self.step)  # the first epoch traced the graphs
         self._channel.tell(events.Step(step=self.step, figures=figures))
-        # On every task: a variable that is summed when it is read takes all of them to read it.
+        # On every task: reading a variable that is summed on read involves all of them.
         values = self._state.values()
         if self._curve is not None:
             self._curve.add(self.step, figures)
@@ -189,7 +189,7 @@ class _Epochs(tf.keras.callbacks.Callback):  # type: ignore[misc]
             try:
                 now = int(self._state.optimizer.iterations.numpy())
             except tf.errors.OpError:
-                return  # a peer was lost, and fit raises that too
+                return  # a peer was lost; fit raises the error too
             self._channel.tell(events.Step(step=max(now, self.step)))
 
 

@@ -1,9 +1,9 @@
 """ParameterServer training: the chief schedules closures of K steps; any worker may run any of them.
 
-Exactly the requested number of steps is applied, whatever dies. Steps are handed out in rounds, from one checkpoint to
-the next: a step needs one of the round's tickets, and its update counts itself in the optimizer's `iterations`, which
-is the only count of steps that there is. When all of a round's closures have ended nothing moves, and the variables
-are the state at the step that `iterations` names. Tickets that died with their worker are handed out again.
+Exactly the requested number of steps is applied, whichever tasks die. Steps are issued in rounds, from one checkpoint
+to the next: a step needs one of the round's tickets, and its update increments the optimizer's `iterations`, which is the
+only count of steps. When all closures of a round have ended, no update is in progress, and the variables are the state
+at the step in `iterations`. Tickets that were lost with their worker are issued again.
 
 The counters live on a ps and are only ever added to atomically (Keras' own are not: assign(self + 1), keras#18668).
 """
@@ -42,11 +42,11 @@ POLL_SECONDS = 0.2
 FIRST_POLL_SECONDS = 0.02
 DRAIN_POLL_SECONDS = 0.002
 CLOSURES_AHEAD = 64
-"""Per worker: deep enough to outlast a poll, far below the coordinator's 262,144."""
+"""Queued closures per worker: enough for the time between polls, far below the coordinator's 262,144."""
 DRAIN_SECONDS = 3.0
-"""How long a stop waits for steps under way; a worker that is gone would be waited for up to an hour."""
+"""Maximum wait of a stop for steps in progress; without it a lost worker could delay the stop for an hour."""
 UPDATE_SECONDS = 10.0
-"""How long a round's end waits for updates under way: they are the ps's own work by then."""
+"""Maximum wait at the end of a round for updates in progress, which by then depend on the ps only."""
 
 
 def run(spec: JobSpec, task: Task, load: Load, _resume_step: int, channel: Channel) -> None:
@@ -74,7 +74,7 @@ def run(spec: JobSpec, task: Task, load: Load, _resume_step: int, channel: Chann
     for line in [*warnings, *broken]:
         channel.tell(events.Line(line))
     channel.tell(events.Start(step=step, steps=total, line=start_line(spec, task, strategy.num_replicas_in_sync, step)))
-    # Beside whatever waits for a worker: a round, a stop, and the evaluation too, whose graphs go to all of them.
+    # Runs during every wait for a worker: in a round, a stop, and the evaluation, whose graphs use all workers.
     silent = SilentWorkers(task.cluster["worker"])
     threading.Thread(target=silent.keep_cut_off, args=(channel,), daemon=True).start()
     read = step + (skipped(state.optimizer) or 0)
@@ -93,7 +93,7 @@ def run(spec: JobSpec, task: Task, load: Load, _resume_step: int, channel: Chann
 
 
 def _train(rounds: _Rounds, step: int, total: int) -> None:
-    """A round after the other, each with its checkpoint, until `total` steps are applied or the job is to stop."""
+    """Runs rounds, each with its checkpoint, until `total` steps are applied or the job is to stop."""
     job, channel = rounds.job, rounds.channel
     every = job.spec.train.checkpoint_steps
     saver = Saver(job, rounds.state, channel)
@@ -116,7 +116,7 @@ def _train(rounds: _Rounds, step: int, total: int) -> None:
 
 @dataclass
 class _Rounds:
-    """What it takes to run the steps from one checkpoint to the next."""
+    """Runs the steps from one checkpoint to the next."""
 
     job: TrainingTask
     channel: Channel
@@ -128,10 +128,10 @@ class _Rounds:
     _first_step: tuple[float, int] | None = None
 
     def run(self, step: int, last: int) -> tuple[int, float]:
-        """Hands out the tickets after `step` to `last`, and waits until no closure runs any more.
+        """Issues the tickets after `step` up to `last`, and waits until no closure is running.
 
         Returns:
-            The step that was reached, and since when workers had nothing to do.
+            The step that was reached, and the time since which workers have been idle.
         """
         workers, per_call = self.job.task.counts["worker"], self.job.spec.train.steps_per_call
         # One closure more for each further worker: at the end of a round all of them take single steps.
@@ -152,7 +152,7 @@ class _Rounds:
             if now - looked > POLL_SECONDS:
                 looked = now
                 self._look()
-            # As the end of the round comes closer it is looked for more often.
+            # Polls more often as the end of the round approaches.
             rate = (taken - step) / (now - begun)
             time.sleep(
                 min(max((last - taken) / rate / 2, DRAIN_POLL_SECONDS), POLL_SECONDS) if rate else FIRST_POLL_SECONDS
@@ -160,7 +160,7 @@ class _Rounds:
         return self._end(), spent or time.perf_counter()
 
     def _drain(self) -> tuple[int, float]:
-        """Ends the round before its end: no more tickets, and a while for the steps under way."""
+        """Ends the round early: issues no more tickets, and waits a while for the steps in progress."""
         begun = time.perf_counter()
         self.counters.last.assign(0)
         while not self.coordinator.done() and time.perf_counter() - begun < DRAIN_SECONDS:
@@ -168,10 +168,10 @@ class _Rounds:
         return self._end(), begun
 
     def _end(self) -> int:
-        """Makes void what tickets are still held, waits for the updates that are under way all the same, then counts.
+        """Invalidates the tickets still held, waits for the updates already in progress, then counts.
 
         Raises:
-            tf.errors.AbortedError: one of them does not end: the variables are no state to keep.
+            tf.errors.AbortedError: an update does not end, so the variables are not a consistent state.
         """
         self.counters.round.assign_add(1)
         deadline = time.perf_counter() + UPDATE_SECONDS
@@ -208,7 +208,7 @@ class _Watch:
         self.moved = False
 
     def look(self, step: int) -> None:
-        # A bad row follows its step, and stops all further ones: it is looked for while nothing moves, too.
+        # A bad row follows its step and stops all further ones, so it is also checked while no step is made.
         rows = self._counters.rows.numpy()
         if len(bad := rows[rows[:, 0] > 0]):
             first = bad[bad[:, 0].argmin()]

@@ -1,9 +1,9 @@
-"""Synchronous training, on the devices of one task or of many, with a loop of our own: Keras 3's fit is broken under
+"""Synchronous training on the devices of one or several tasks, with a loop of our own: Keras 3's fit fails under
 MultiWorkerMirrored (keras#20585).
 
 Steps run inside the graph, up to `steps_per_call` at a time. One small all-reduce at the end of each call
-carries the losses, the metrics, the pace and the wish to stop, so that all workers stop after the same step. Where
-steps are slow a call has fewer of them, the same number on all workers: a stop waits for the end of a call.
+carries the losses, the metrics, the pace and stop requests, so that all workers stop after the same step. If steps are
+slow a call has fewer of them, the same number on all workers, because a stop waits for the end of a call.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ from trainer.training.task import Load, TrainingTask
 from trainer.workloads.types import Dataset, Strategy, Tensor
 
 CALL_SHARE = 0.25
-"""Of deadlines.stop that a call takes at most, if it has more than one step: the rest is for the checkpoint."""
+"""Maximum share of deadlines.stop for a call of more than one step; the rest is for the checkpoint."""
 TELL_SECONDS = 0.1
-"""The least time between two reports of steps: a small model makes a thousand a second."""
+"""Minimum seconds between two reports of steps: a small model makes a thousand steps per second."""
 
 
 def run(spec: JobSpec, task: Task, load: Load, resume_step: int, channel: Channel) -> None:
@@ -85,7 +85,7 @@ def _train(
     average: Callable[[], None],
     saver: Saver | None,
 ) -> tuple[int, bool]:
-    """Makes one call after the other; gives the last step, and whether the job was asked to stop there."""
+    """Makes calls until the end; returns the last step, and whether the job was asked to stop there."""
     train, stop_seconds = job.spec.train, job.spec.deadlines.stop
     step, total, stopped, count, own_pace = progress.step, progress.total, False, 1, 0.0
     while step < total and not stopped:
@@ -96,7 +96,7 @@ def _train(
         step += done
         raise_if_stuck(state.optimizer, step)
         stopped = result.stop
-        # That of the first call is unknown: it traced the graph.
+        # The pace of the first call is unknown, because it traced the graph.
         own_pace = (time.perf_counter() - called) / count if progress.begun else 0.0
         progress.called(step)
         if done:
@@ -113,12 +113,12 @@ def _train(
 
 
 class _Progress:
-    """What a task reports on the way: its steps, and on the chief log lines and the learning curve."""
+    """Reports a task's steps, and on the chief writes log lines and the learning curve."""
 
     def __init__(self, job: TrainingTask, channel: Channel, step: int, total: int) -> None:
         self.step, self.total = step, total
         self.begun: tuple[float, int] | None = None
-        """When the first call was over, which traced the graph, and at which step."""
+        """Time and step at the end of the first call, which traced the graph."""
         self._job, self._channel = job, channel
         self._curve = Curve(job.spec.directory, "metrics", step) if job.task.is_chief else None
         self._logged = (time.perf_counter(), step)
@@ -126,7 +126,7 @@ class _Progress:
         self._tell_at, self._warned = 0.0, False
 
     def called(self, step: int) -> None:
-        """Notes that a call is over."""
+        """Records the end of a call."""
         self._now = time.perf_counter()
         self.begun = self.begun or (self._now, step)
 
@@ -155,7 +155,7 @@ class _Progress:
         self._logged, self._window = (self._now, step), np.zeros_like(self._window)
 
     def warn_of_slow_steps(self, pace: float) -> None:
-        """Once, on the chief."""
+        """Warns once, on the chief."""
         if self._warned or not self._job.task.is_chief:
             return
         self._warned = True
@@ -164,35 +164,35 @@ class _Progress:
 
 
 def _until_next_boundary(step: int, total: int, spec: JobSpec) -> int:
-    """Steps of the next call: they end together with a checkpoint, a log line or the job."""
+    """Steps of the next call, which ends at a checkpoint, a log line or the end of the job."""
     ends = (total - step, *(every - step % every for every in (spec.train.checkpoint_steps, spec.train.log_steps)))
     return max(1, min(spec.train.steps_per_call, *ends))
 
 
 def _affordable(pace: float, stop: float) -> int:
-    """Steps of a call by their seconds each, 0 if these are not known yet; all workers use the same."""
+    """Steps of a call for this pace (seconds per step; 0: not known yet), the same on all workers."""
     return max(1, int(CALL_SHARE * stop / pace)) if pace else 1
 
 
 class _Result(NamedTuple):
-    """What a call of several steps gave."""
+    """Result of a call of several steps."""
 
     losses: npt.NDArray[np.float32]
-    """Of each step, over all replicas."""
+    """Loss of each step, over all replicas."""
     applied: npt.NDArray[np.bool_]
     """Whether each step changed the variables."""
     means: npt.NDArray[np.float32]
-    """Loss and metrics over all replicas and the steps that were applied."""
+    """Loss and metrics, means over all replicas and the steps that were applied."""
     own: npt.NDArray[np.float32]
-    """The same of this task."""
+    """The same means of this task."""
     stop: bool
     """Whether some task was asked to stop."""
     pace: float
-    """Seconds for a step, the mean of all tasks."""
+    """Seconds per step, the mean of all tasks."""
 
 
 _Call = Callable[[int, float], _Result]
-"""Tries so many steps, and shares this task's seconds for a step with the others."""
+"""A function from the number of steps to attempt, and this task's seconds per step, to the result of a call."""
 
 
 def _make_call(
@@ -209,8 +209,8 @@ def _make_call(
 
 
 def _make_graph(strategy: Strategy, job: TrainingTask, state: TrainState, channel: Channel) -> Callable[..., Tensor]:
-    """A graph that tries `count` steps: gives each one's global loss and whether it was applied, the means over those
-    that were, this task's own, the number of replicas that want to stop, and the mean of all workers' `pace`."""
+    """A graph that attempts `count` steps. It returns the global loss of each step and whether it was applied, the
+    means over the applied steps, this task's own, the number of replicas to stop, and the mean `pace` of all workers."""
     replicas = float(job.replicas)
     longest = job.spec.train.steps_per_call
     step = make_step(job, state)
@@ -224,7 +224,7 @@ def _make_graph(strategy: Strategy, job: TrainingTask, state: TrainState, channe
             ran, figures = strategy.run(step, (next(iterator),))
             results = strategy.experimental_local_results(figures)
             mean = tf.add_n(results) / float(len(results))
-            kept = strategy.experimental_local_results(ran)[0]  # All replicas have decided alike.
+            kept = strategy.experimental_local_results(ran)[0]  # the same on all replicas
             losses = tf.tensor_scatter_nd_update(losses, [[i]], [mean[0]])
             applied = tf.tensor_scatter_nd_update(applied, [[i]], [kept])
             return i + 1, losses, applied, sums + tf.where(kept, mean, tf.zeros_like(mean))
@@ -245,7 +245,7 @@ def _make_graph(strategy: Strategy, job: TrainingTask, state: TrainState, channe
 
 
 def _wish_to_stop(channel: Channel) -> tf.Variable:
-    """1 as soon as this task is to stop. A variable, and no argument, for the order may come while a call runs."""
+    """1 once this task is to stop. A variable, not an argument, because the order may arrive during a call."""
     wish = tf.Variable(0.0, trainable=False)
 
     def follow() -> None:
@@ -257,21 +257,21 @@ def _wish_to_stop(channel: Channel) -> tf.Variable:
 
 
 def _raise_if_diverged(result: _Result, step: int) -> None:
-    """Looks at what a call after `step` gave.
+    """Checks the result of a call after `step`.
 
     Raises:
         TrainerError: Exit.DIVERGED, naming the step.
     """
-    first = int(np.argmin(np.isfinite(result.losses)))  # 0 if there is none: nothing is raised then.
+    first = int(np.argmin(np.isfinite(result.losses)))  # 0 if all are finite: nothing is raised then
     raise_if_not_finite(result.losses[first:], step + int(result.applied[:first].sum()))
 
 
 def _all_reduce(strategy: Strategy, operation: tf.distribute.ReduceOp, vector: Tensor) -> Tensor:
-    """Over all replicas; to be called inside a tf.function. Local replicas hold copies of one vector."""
+    """Reduces over all replicas; to be called inside a tf.function. Local replicas hold copies of one vector."""
 
     def reduce(mine: Tensor) -> Tensor:
         context = tf.distribute.get_replica_context()
-        # identity puts the tensor on the replica's device: without one, "destinations can not be empty".
+        # identity places the tensor on the replica's device: without a device, "destinations can not be empty".
         return context.all_reduce(operation, tf.identity(mine))
 
     return strategy.experimental_local_results(strategy.run(reduce, (vector,)))[0]

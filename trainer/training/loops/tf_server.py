@@ -1,8 +1,8 @@
 """A TensorFlow server for ps and ps-workers through the C API: ready in 0.4 s instead of 4.
 
 `tf.distribute.Server` is a thin wrapper of TF_NewServer (tensorflow/c/c_api.h), but importing it imports all
-of TensorFlow's Python, which such a task never runs: the coordinator sends it graphs. There is no way to end
-a server (GrpcServer::Stop is unimplemented), so it is never joined; the process is killed instead.
+of TensorFlow's Python, which such a task does not need: the coordinator sends it graphs. A server cannot be
+stopped (GrpcServer::Stop is unimplemented), so it is never joined; the process is killed instead.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def start(spec: JobSpec, task: Task, threads: int, on_listen: Callable[[], None]
     """Starts the server that TF_CONFIG describes for this task, in threads of its own.
 
     Args:
-        on_listen: is called when the server listens and does not answer yet.
+        on_listen: called when the server listens, but before it answers.
 
     Raises:
         UserError: the port is taken.

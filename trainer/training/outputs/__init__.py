@@ -1,1 +1,1 @@
-"""What a training leaves: checkpoints, curves, exported models."""
+"""Writes the outputs of training: checkpoints, curves, exported models."""

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from trainer.model_dir import layout
 
-# Looking it up imports tensorboard, 0.13 s: at the start of a process, not at its first step.
+# This lookup imports tensorboard, which takes 0.13 s: at the start of a process, not at its first step.
 _scalar = tf.summary.scalar
 
 Record = dict[str, Any]
@@ -49,7 +49,7 @@ def read(path: Path) -> list[Record]:
 
 
 def _forget_after(path: Path, step: int) -> None:
-    # Steps after the checkpoint are trained once more; a curve with two values for one step misleads.
+    # Steps after the checkpoint are trained again; a curve with two values for one step would be misleading.
     if path.exists():
         kept = [record for record in read(path) if record["step"] <= step]
         temporary = path.with_suffix(".tmp")

@@ -1,4 +1,4 @@
-"""What a job leaves for others to use: the exported model, whole or not at all."""
+"""Exports the trained model, atomically."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ def export(model: Model, model_dir: str) -> None:
 
 
 def run_exporters(job: TrainingTask, model: Model, figures: dict[str, float], last: bool) -> None:
-    """Lets each exporter of the workload's EvalSpec write exporters/NAME, with the figures it was chosen for.
+    """Runs the exporters of the workload's EvalSpec, which write exporters/NAME with the model's metrics.
 
-    There are no figures where the last checkpoint cannot be scored: exporters that choose by one are left out then.
+    If the last checkpoint cannot be scored there are no metrics: exporters that compare one are skipped.
     """
     for exporter in job.workload.eval_spec.exporters if job.workload.eval_spec else ():
         folder = Path(job.spec.directory) / "exporters" / exporter.name

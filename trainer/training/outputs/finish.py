@@ -1,4 +1,4 @@
-"""How a training ends: the chief evaluates, exports and reports."""
+"""The end of training: the chief evaluates, exports and reports."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def finish(job: TrainingTask, state: TrainState, channel: Channel, step: int, pa
     values, skips = state.values(), skipped(state.optimizer)  # On all tasks: to read a variable may be a collective.
     if not job.task.is_chief:
         channel.tell(events.Trained())
-        # Leaving now would make TensorFlow's coordination service call this task crashed (tensorflow#58434).
+        # If this task exited now, TensorFlow's coordination service would report it as crashed (tensorflow#58434).
         threading.Event().wait()
     channel.tell(events.Finishing())
     model, figures = evaluate(job, values)

@@ -1,4 +1,4 @@
-"""Checkpoints are written while training goes on."""
+"""Writes checkpoints while training continues."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from trainer.training.task import TrainingTask
 
 
 class Saver:
-    """Copies the variables at once and writes them in a thread, so that training goes on."""
+    """Copies the variables at once and writes them in a thread, so that training continues."""
 
     def __init__(self, job: TrainingTask, state: TrainState, channel: Channel) -> None:
         self._job, self._state, self._channel = job, state, channel
@@ -26,16 +26,16 @@ class Saver:
         self._key = job.compatibility_key
         self._changes = checkpoint.workload_changes(job.spec.directory, self._key)
         self._stalled = 0.0
-        """Seconds for which training stood still."""
+        """Seconds for which training was paused."""
 
     def save(self, step: int, values: checkpoint.Values | None = None, since: float | None = None) -> None:
-        """Begins a checkpoint of these values, or of those now, after the one before is on disk.
+        """Begins a checkpoint of these values, or of the current ones, once the previous checkpoint is on disk.
 
         Args:
-            since: when training came to a stand for it, of time.perf_counter(); now, unless given.
+            since: time.perf_counter() when training paused for it; default: now.
 
         Raises:
-            UserError: the one before could not be written.
+            UserError: the previous checkpoint could not be written.
             TrainerError: Exit.DIVERGED, if a variable is not finite.
         """
         begun = since or time.perf_counter()
