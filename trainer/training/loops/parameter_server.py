@@ -1,7 +1,7 @@
 """ParameterServer training: the chief schedules closures of K steps; any worker may run any of them.
 
 Exactly the requested number of steps is applied, whichever tasks die. Steps are issued in rounds, from one checkpoint
-to the next: a step needs one of the round's tickets, and its update increments the optimizer's `iterations`, which is the
+to the next: a step needs one of the round's tickets, and its update increments the optimizer's `iterations`, the
 only count of steps. When all closures of a round have ended, no update is in progress, and the variables are the state
 at the step in `iterations`. Tickets that were lost with their worker are issued again.
 

@@ -210,7 +210,7 @@ def _make_call(
 
 def _make_graph(strategy: Strategy, job: TrainingTask, state: TrainState, channel: Channel) -> Callable[..., Tensor]:
     """A graph that attempts `count` steps. It returns the global loss of each step and whether it was applied, the
-    means over the applied steps, this task's own, the number of replicas to stop, and the mean `pace` of all workers."""
+    means over the applied steps, this task's own, the number of replicas to stop, and all workers' mean `pace`."""
     replicas = float(job.replicas)
     longest = job.spec.train.steps_per_call
     step = make_step(job, state)
