@@ -227,12 +227,8 @@ class Chief:
             rendezvous.progress.generations_without_progress = 0
             with contextlib.suppress(TrainerError):  # the checkpoint is there; a state would only be of use
                 self._save_state()
-            say(rendezvous.message)
-        else:
-            if self._leads or rendezvous.code is Exit.OK:
-                job_state.forget(self._directory, 0 if rendezvous.code is Exit.OK else rendezvous.generation)
-            if rendezvous.code is not Exit.OK:
-                say_error(rendezvous.message)
+        elif self._leads or rendezvous.code is Exit.OK:
+            job_state.forget(self._directory, 0 if rendezvous.code is Exit.OK else rendezvous.generation)
         await self._until_all_are_notified()
         return rendezvous.code
 
@@ -261,6 +257,8 @@ class Chief:
                     self._save_state()
                 except TrainerError as error:  # as of a full disk; it may be the report of another task that gets here
                     rendezvous.end(error.code, str(error))
+            if rendezvous.over and rendezvous.code is not Exit.OK:  # before any task that it answers repeats it
+                (say if rendezvous.code is Exit.STOPPED else say_error)(rendezvous.message)
             self._announced = rendezvous.version
             self._news.set()
             self._news = asyncio.Event()

@@ -88,6 +88,15 @@ def test_generations_are_numbered_until_the_job_is_complete(
     assert job_state.load(str(tmp_path), 0.0).generation == number
 
 
+def test_the_chief_reports_the_failure_before_it_answers(chief: Chief, capsys: pytest.CaptureFixture[str]) -> None:
+    reply = asyncio.run(chief.answer(report_of(chief, "worker:1", failure=(13, "the loss is nan")), 0))
+    assert reply.phase == "failed"
+    assert capsys.readouterr().err == "trainer: worker:1: the loss is nan\n"
+    chief._agent.leave()
+    asyncio.run(asyncio.wait_for(chief._finish(), 30))
+    assert capsys.readouterr().err == "", "once"
+
+
 def bytes_read() -> int:
     """By this process so far (proc(5))."""
     return int(Path("/proc/self/io").read_text().split()[1])
