@@ -8,7 +8,7 @@ import sys
 import textwrap
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TypeAlias
 
 from trainer import __version__
 from trainer.cli import specs
@@ -16,6 +16,7 @@ from trainer.job import environment
 from trainer.job.errors import Exit, TrainerError
 from trainer.targets.base import TARGETS
 
+Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 READER_GONE = 141
 """What a shell reports for a program that SIGPIPE ended (128 + 13)."""
 
@@ -95,7 +96,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _add_deployed(commands: Any) -> None:
+def _add_deployed(commands: Commands) -> None:
     for name, text in (
         ("submit", "start a job on a cluster and return"),
         ("status", "show the phase and the tasks of a job; exit code 0, or that of a failed job"),
@@ -113,8 +114,7 @@ def _add_deployed(commands: Any) -> None:
             command.add_argument("spec", metavar="JOB", help="a job spec (YAML)")
             command.add_argument("--dry-run", action="store_true", help="ask the target, and change nothing")
         else:
-            optional = {"nargs": "?"} if name == "status" else {}
-            command.add_argument("spec", metavar="JOB", help=_job_help(name), **optional)
+            command.add_argument("spec", metavar="JOB", help=_job_help(name), nargs="?" if name == "status" else None)
         if name == "status":
             command.add_argument("--watch", action="store_true", help="repeat until the job is over")
             command.add_argument("-o", "--output", choices=["text", "json"], default="text", help="json: for programs")
@@ -130,7 +130,7 @@ def _job_help(command: str) -> str:
     return f"a job spec (YAML), or a name where the target keeps names{local}"
 
 
-def _add_files(commands: Any) -> None:
+def _add_files(commands: Commands) -> None:
     result = commands.add_parser("result", help="print the result of a job from its model_dir")
     result.add_argument(
         "spec", metavar="SPEC", nargs="?", help="a job spec (YAML) or a model_dir; default: the job of this container"

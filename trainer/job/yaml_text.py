@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import yaml
 
 from trainer.job.errors import UserError
@@ -12,7 +10,7 @@ from trainer.job.errors import UserError
 class UniqueKeyLoader(yaml.SafeLoader):
     """SafeLoader that refuses a duplicate key; PyYAML silently keeps the last one."""
 
-    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
+    def compose_mapping_node(self, anchor: dict[object, yaml.Node]) -> yaml.MappingNode:
         node = super().compose_mapping_node(anchor)
         seen: set[str] = set()
         for key, _ in node.value:

@@ -16,7 +16,7 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
+from typing import TYPE_CHECKING, Any, BinaryIO, NotRequired, TypeAlias, TypedDict, TypeGuard
 
 from trainer.job.errors import UserError
 from trainer.job.spec import JobSpec
@@ -25,18 +25,37 @@ from trainer.model_dir import compatibility, layout
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-Values: TypeAlias = "dict[str, npt.NDArray[Any]]"
+Array: TypeAlias = "npt.NDArray[Any]"
+Values: TypeAlias = "dict[str, Array]"
 FORMAT = 1
+
+
+class Variable(TypedDict):
+    """What a variable of a checkpoint is."""
+
+    path: str
+    shape: list[int]
+    dtype: str
+
+
+class Meta(TypedDict):
+    """meta.json."""
+
+    step: int
+    fits: NotRequired[dict[str, object]]
+    workload_changed_after: NotRequired[list[int]]
+    variables: NotRequired[dict[str, Variable]]
+    """By name in variables.npz."""
+    sha256: NotRequired[str]
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A complete checkpoint on disk. `meta` holds step, fits, workload_changed_after, variables (name to path,
-    shape, dtype), sha256."""
+    """A complete checkpoint on disk."""
 
     path: Path
     step: int
-    meta: dict[str, Any]
+    meta: Meta
 
 
 def folder(model_dir: str | Path) -> Path:
@@ -47,7 +66,7 @@ def name(step: int) -> str:
     return f"step-{step:08d}"
 
 
-def save(model_dir: str | Path, step: int, values: Mapping[str, npt.NDArray[Any]], meta: dict[str, Any]) -> Path:
+def save(model_dir: str | Path, step: int, values: Mapping[str, Array], meta: Mapping[str, object]) -> Path:
     """Writes a checkpoint under a temporary name, syncs and renames it. An intact one of the same step is kept.
 
     Raises:
@@ -139,7 +158,7 @@ def workload_changes(model_dir: str | Path, fits: Mapping[str, object]) -> list[
     found = newest(model_dir)
     if found is None:
         return []
-    known: list[int] = found.meta.get("workload_changed_after", [])
+    known = found.meta.get("workload_changed_after", [])
     changed = compatibility.differences(found.meta.get("fits", {}), fits, "checkpoint")
     return [*known, found.step] if changed else known
 
@@ -178,10 +197,10 @@ def load(path: Path) -> tuple[Checkpoint, Values] | None:
 
 
 def differences(
-    meta: Mapping[str, Any],
+    meta: Meta,
     spec: JobSpec,
     fits: Mapping[str, object],
-    variables: Mapping[str, Any] | None = None,
+    variables: Mapping[str, Variable] | None = None,
     total: int | None = None,
 ) -> list[str]:
     """Lists how spec and model differ from the checkpoint; empty if they fit.
@@ -201,20 +220,20 @@ def differences(
     return found
 
 
-def refusal(meta: Mapping[str, Any], model_dir: str, found: list[str]) -> UserError:
+def refusal(meta: Meta, model_dir: str, found: list[str]) -> UserError:
     return UserError(
         f"model_dir: {model_dir}: its checkpoint of step {meta['step']} does not fit this spec: {'; '.join(found)}; "
         "undo the change, or choose another model_dir"
     )
 
 
-def _variable_differences(saved: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:
+def _variable_differences(saved: Mapping[str, Variable], wanted: Mapping[str, Variable]) -> list[str]:
     found = []
     for name in dict.fromkeys([*saved, *wanted]):
         old, new = saved.get(name), wanted.get(name)
         if old is None or new is None:
-            where = "checkpoint" if old else "model"
-            found.append(f"variable {(old or new or {}).get('path', name)} is only in the {where}")
+            where, only = ("checkpoint", old) if old else ("model", new)
+            found.append(f"variable {only['path'] if only else name} is only in the {where}")
         elif (list(old["shape"]), old["dtype"]) != (list(new["shape"]), new["dtype"]):
             was, now = f"{old['dtype']}{list(old['shape'])}", f"{new['dtype']}{list(new['shape'])}"
             found.append(f"variable {new['path']}: checkpoint {was}, model {now}")
@@ -227,15 +246,15 @@ def _complete(model_dir: str | Path) -> list[Path]:
     return sorted(found, key=lambda path: int(path.name.removeprefix("step-")))
 
 
-def _values(file: BinaryIO, meta: Mapping[str, Any]) -> Values:
+def _values(file: BinaryIO, meta: Meta) -> Values:
     import numpy as np
 
-    described = meta.get("variables", {})
+    dtypes = {name: each["dtype"] for name, each in meta.get("variables", {}).items()}
     with np.load(file, allow_pickle=False) as archive:
-        return {name: _typed(archive[name], described.get(name, {}).get("dtype")) for name in archive.files}
+        return {name: _typed(archive[name], dtypes.get(name)) for name in archive.files}
 
 
-def _typed(array: npt.NDArray[Any], dtype: str | None) -> npt.NDArray[Any]:
+def _typed(array: Array, dtype: str | None) -> Array:
     # NumPy has no bfloat16 of its own: a file keeps the bits of such an array, but not its type.
     if array.dtype.kind != "V" or dtype is None:
         return array
@@ -244,15 +263,17 @@ def _typed(array: npt.NDArray[Any], dtype: str | None) -> npt.NDArray[Any]:
     return array.view(getattr(ml_dtypes, dtype))
 
 
-def _read_meta(path: Path) -> dict[str, Any] | None:
+def _read_meta(path: Path) -> Meta | None:
     try:
         meta = json.loads((path / "meta.json").read_text())
     except (OSError, ValueError, RecursionError):
         return None
-    return meta if isinstance(meta, dict) and _makes_sense(meta) else None
+    return meta if _makes_sense(meta) else None
 
 
-def _makes_sense(meta: dict[str, Any]) -> bool:
+def _makes_sense(meta: object) -> TypeGuard[Meta]:
+    if not isinstance(meta, dict):
+        return False
     step, variables = meta.get("step"), meta.get("variables", {})
     described = isinstance(variables, dict) and all(
         isinstance(each, dict)

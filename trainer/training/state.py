@@ -32,8 +32,8 @@ class TrainState:
         parts = {"model": self.model.variables, "optimizer": self.optimizer.variables}
         return [(f"{part}.{i:03d}", v) for part, variables in parts.items() for i, v in enumerate(variables)]
 
-    def description(self) -> dict[str, dict[str, object]]:
-        def described(v: Variable) -> dict[str, object]:
+    def description(self) -> dict[str, checkpoint.Variable]:
+        def described(v: Variable) -> checkpoint.Variable:
             dtype = keras.backend.standardize_dtype(v.dtype)
             return {"path": getattr(v, "path", v.name), "shape": list(v.shape), "dtype": dtype}
 

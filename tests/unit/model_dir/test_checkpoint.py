@@ -240,7 +240,7 @@ def test_a_damaged_checkpoint_is_not_loaded(tmp_path: Path, damage: Any, name: s
 
 # What must fit. -----------------------------------------------------------------------------------
 
-META: dict[str, Any] = {
+META: checkpoint.Meta = {
     "step": 50,
     "fits": {"workload": "digits", "dataset": None, "train.optimizer": "adam"},
     "variables": {
