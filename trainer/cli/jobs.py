@@ -52,13 +52,10 @@ def submit(args: argparse.Namespace) -> int:
 
 
 def status(args: argparse.Namespace) -> int:
-    if args.spec is not None and Path(args.spec).is_dir():
+    if (model_dir := _local_model_dir(args)) is not None:
         from trainer.targets.local import status as local
 
-        if local.is_model_dir(args.spec):
-            if args.set:
-                raise UserError(f"--set: {args.spec!r} is a folder, and --set changes the values of a spec")
-            return _show_status(lambda: local.status(args.spec), args)
+        return _show_status(lambda: local.status(model_dir), args)
     target = open_target(args)
     if args.spec is None and args.watch:
         raise UserError("JOB: is missing: --watch follows one job; `trainer status` lists them")
@@ -84,6 +81,22 @@ def delete(args: argparse.Namespace) -> int:
     stays = "; its volume stays, with checkpoints and model; --volumes removes it too" if done.volume_stays else ""
     print(f"{done.job}: deleted{stays}")
     return int(Exit.OK)
+
+
+def _local_model_dir(args: argparse.Namespace) -> str | None:
+    """That of a job on this machine, if JOB is a model_dir or `--target local` is given; local is no target."""
+    from trainer.targets.local import status as local
+
+    asked = args.target == base.LOCAL
+    if asked and args.namespace:
+        raise UserError("--namespace: means nothing to local")
+    if asked and args.spec is None:
+        raise UserError("JOB: is missing: the path of a job spec, or a model_dir")
+    if args.spec is not None and Path(args.spec).is_dir() and (asked or local.is_model_dir(args.spec)):
+        if args.set:
+            raise UserError(f"--set: {args.spec!r} is a folder, and --set changes the values of a spec")
+        return str(args.spec)
+    return load_file(args.spec, args.set).directory if asked else None
 
 
 def _show_status(ask: Callable[[], JobOverview], args: argparse.Namespace) -> int:

@@ -14,7 +14,7 @@ from trainer import __version__
 from trainer.cli import specs
 from trainer.job import environment
 from trainer.job.errors import Exit, TrainerError
-from trainer.targets.base import TARGETS
+from trainer.targets.base import LOCAL, TARGETS
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 READER_GONE = 141
@@ -105,7 +105,8 @@ def _add_deployed(commands: Commands) -> None:
     ):
         command = commands.add_parser(name, help=text)
         command.set_defaults(run=_on_target, command=name)
-        command.add_argument("--target", choices=TARGETS, default=next(iter(TARGETS)), help="where it runs")
+        choices = [*TARGETS, LOCAL] if name == "status" else [*TARGETS]
+        command.add_argument("--target", choices=choices, default=choices[0], help="where it runs")
         command.add_argument(
             "--namespace", metavar="NS", help="of a target that has namespaces; default: that of its context"
         )

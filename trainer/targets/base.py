@@ -148,6 +148,9 @@ TARGETS = {
 }
 """By name; the first is the default."""
 
+LOCAL = "local"
+"""Jobs of this machine, of which only the status can be asked (decision 39)."""
+
 
 def load(name: str, **settings: str) -> Target:
     """Imports a target of the registry, and makes it with settings of its own.

@@ -209,8 +209,26 @@ def test_the_status_of_a_model_dir_needs_no_target(capsys: pytest.CaptureFixture
     assert (
         capsys.readouterr().out == "phase        done\nstatus       succeeded\nsteps        617\ngenerations  1\n" * 2
     )
+    assert trainer("status", "job.yaml", "--target", "local") == []
+    assert trainer("status", "job.yaml", "--target", "local", "--set", "model_dir=runs/k", code=Exit.USER) == []
+    out, err = capsys.readouterr()
+    assert "\nsteps        617\n" in out
+    assert err.startswith("trainer: runs/k: no job runs there on this machine, and none has completed; ")
     assert trainer("status", "runs/j", "--set", "train.steps=1", code=Exit.USER) == []
     assert capsys.readouterr().err.startswith("trainer: --set: 'runs/j' is a folder, and --set changes the values")
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ([], "JOB: is missing: the path of a job spec, or a model_dir"),
+        (["digits"], "digits: cannot be read: No such file or directory"),
+        (["job.yaml", "--namespace", "n"], "--namespace: means nothing to local"),
+    ],
+)
+def test_what_cannot_be_asked_of_this_machine(words: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert trainer("status", "--target", "local", *words, code=Exit.USER) == []
+    assert capsys.readouterr().err == f"trainer: {told}\n"
 
 
 def test_a_folder_in_which_no_job_began_is_none(capsys: pytest.CaptureFixture[str]) -> None:
