@@ -176,7 +176,7 @@ def test_a_fresh_interpreter_loads_nothing_heavy(module: str) -> None:
 
 # Types. -------------------------------------------------------------------------------------------
 
-MOST_ANY = 150
+MOST_ANY = 60
 """What stays is on tensors, for which trainer/workloads/types.py has names, and on JSON before it is checked."""
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import TypeAdapter
 
@@ -51,7 +51,7 @@ class TaskStatus:
 
     def document(self) -> dict[str, object]:
         """As it is sent: figures stand beside the fields, whose names go first."""
-        return _flat(self)
+        return _flat(asdict(self))
 
 
 @dataclass
@@ -80,7 +80,8 @@ class JobStatus(TaskStatus):
     """Null while the job runs."""
 
     def document(self) -> dict[str, object]:
-        return {**_flat(self), "tasks": {name: _flat(row) for name, row in self.tasks.items()}}
+        whole = asdict(self)
+        return {**_flat(whole), "tasks": {name: _flat(row) for name, row in whole["tasks"].items()}}
 
 
 _JOB_STATUS = TypeAdapter(JobStatus)
@@ -98,9 +99,8 @@ def read(body: str | bytes) -> JobStatus:
     return typed(_JOB_STATUS, found, VERSION)
 
 
-def _flat(row: TaskStatus | TaskRow) -> dict[str, object]:
-    own = asdict(row)
-    return {**own.pop("figures"), **own}
+def _flat(row: dict[str, Any]) -> dict[str, object]:
+    return {**row.pop("figures"), **row}
 
 
 def _nested(found: dict[str, object], kind: type[TaskStatus | TaskRow]) -> dict[str, object]:

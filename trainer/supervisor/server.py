@@ -61,8 +61,30 @@ async def serve(
         headers = {"Content-Type": "text/plain; version=0.0.4"}
         return web.Response(body=metrics.scrape(identity, status()), headers=headers)
 
+    app = web.Application(client_max_size=LONGEST_BODY)
+    app.router.add_get("/healthz", healthz)
+    app.router.add_get("/status", get_status)
+    app.router.add_get("/metrics", get_metrics)
+    if answer is not None:
+        app.router.add_post("/report", _report(answer, refuse, secret))
+    # handler_cancellation: a report whose sender is gone is held no longer, and was not answered.
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.5, logger=_logger, handler_cancellation=True)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, host, port, reuse_address=True).start()
+    except OSError as error:
+        await runner.cleanup()
+        raise UserError(
+            f"port {port} (control port of {identity.task}) cannot be used: {error.strerror}; "
+            "stop what holds it, or change this task's port in TF_CONFIG (control port = TensorFlow port + 1000)"
+        ) from None
+    return runner
+
+
+def _report(answer: Answer, refuse: Refuse, secret: bytes) -> Callable[[web.Request], Awaitable[web.Response]]:
+    """The handler of /report."""
+
     async def report(request: web.Request) -> web.Response:
-        assert answer is not None
         peer, signature = request.remote or "", request.headers.get(HEADER)
         try:
             body = await request.read()
@@ -80,24 +102,7 @@ async def serve(
         signed = {HEADER: sign(secret, b"reply", (signature or "").encode(), reply)}
         return web.Response(body=reply, content_type="application/json", headers=signed)
 
-    app = web.Application(client_max_size=LONGEST_BODY)
-    app.router.add_get("/healthz", healthz)
-    app.router.add_get("/status", get_status)
-    app.router.add_get("/metrics", get_metrics)
-    if answer is not None:
-        app.router.add_post("/report", report)
-    # handler_cancellation: a report whose sender is gone is held no longer, and was not answered.
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.5, logger=_logger, handler_cancellation=True)
-    await runner.setup()
-    try:
-        await web.TCPSite(runner, host, port, reuse_address=True).start()
-    except OSError as error:
-        await runner.cleanup()
-        raise UserError(
-            f"port {port} (control port of {identity.task}) cannot be used: {error.strerror}; "
-            "stop what holds it, or change this task's port in TF_CONFIG (control port = TensorFlow port + 1000)"
-        ) from None
-    return runner
+    return report
 
 
 def _dumps(value: object) -> str:

@@ -10,7 +10,7 @@ from trainer.job.errors import Exit
 from trainer.job.load import build
 from trainer.protocol.reports import Reply, Report
 from trainer.supervisor.policy import Decision, FailurePolicy
-from trainer.supervisor.progress import Progress, ProgressWatch
+from trainer.supervisor.progress import Progress
 
 WITH_EVALUATOR = {**PS, "evaluator": 1}
 
@@ -70,23 +70,6 @@ def test_an_error_that_a_lost_peer_causes_repeats_only_where_one_was_lost(lost: 
             if generation == 2 and not lost
             else None
         )
-
-
-def test_only_a_step_beyond_the_best_one_is_progress() -> None:
-    watch = ProgressWatch(Progress(step=50, generations_without_progress=2), since=0.0)
-    watch.update({"step": 50}, 0, 1.0)
-    assert (watch.since, watch.progress.generations_without_progress) == (1.0, 2)
-    watch.update({"step": 60}, 70, 2.0)
-    assert watch.progress.generations_without_progress == 2, "only what a checkpoint held already"
-    watch.update({"step": 71}, 70, 3.0)
-    assert (watch.progress.step, watch.progress.generations_without_progress) == (71, 0)
-
-
-def test_a_worker_without_a_new_step_did_not_step() -> None:
-    watch = ProgressWatch(Progress(), since=0.0)
-    rows = {"worker:0": {"step": 1}, "worker:1": {}}
-    assert watch.update({"workers": rows}, 0, 1.0) == ["worker:0"]
-    assert watch.update({"workers": rows}, 0, 2.0) == []
 
 
 # In a rendezvous. ---------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ import pytest
 
 from tests.unit.supervisor.jobs import PROGRESS, Job, fail_once_more, lose_child, step
 from trainer.job.errors import Exit
+from trainer.supervisor.progress import Progress, ProgressWatch
 
 
 def test_no_new_step_for_too_long_makes_a_new_generation() -> None:
@@ -125,3 +126,20 @@ def test_steps_up_to_the_checkpoint_are_no_progress() -> None:
         step(job, 500)
         fail_once_more(job)
     assert job.outcome == ("failed", Exit.GAVE_UP)
+
+
+def test_only_a_step_beyond_the_best_one_is_progress() -> None:
+    watch = ProgressWatch(Progress(step=50, generations_without_progress=2), since=0.0)
+    watch.update({"step": 50}, 0, 1.0)
+    assert (watch.since, watch.progress.generations_without_progress) == (1.0, 2)
+    watch.update({"step": 60}, 70, 2.0)
+    assert watch.progress.generations_without_progress == 2, "only what a checkpoint held already"
+    watch.update({"step": 71}, 70, 3.0)
+    assert (watch.progress.step, watch.progress.generations_without_progress) == (71, 0)
+
+
+def test_a_worker_without_a_new_step_did_not_step() -> None:
+    watch = ProgressWatch(Progress(), since=0.0)
+    rows = {"worker:0": {"step": 1}, "worker:1": {}}
+    assert watch.update({"workers": rows}, 0, 1.0) == ["worker:0"]
+    assert watch.update({"workers": rows}, 0, 2.0) == []

@@ -54,11 +54,7 @@ def run(spec: JobSpec, task: Task, load: Load, resume_step: int, channel: Channe
     step = _restored(distribution, job, state, total, channel, resume_step)
     train = _batches(job, distribution, source, step)
     per_epoch = _steps_per_epoch(spec, total)
-    if step % per_epoch and step < total:
-        raise UserError(
-            f"model_dir: {spec.directory}: its checkpoint of step {step} is not at the end of an epoch of {per_epoch} "
-            "steps; set train.checkpoint_steps as it was, or choose another model_dir"
-        )
+    _require_end_of_epoch(spec, step, per_epoch, total)
     channel.tell(
         events.Start(step=step, steps=total, line=start_line(spec, task, distribution.num_replicas_in_sync, step))
     )
@@ -74,14 +70,26 @@ def run(spec: JobSpec, task: Task, load: Load, resume_step: int, channel: Channe
     if step < total:
         with calling(spec.workload, "model.fit"):
             (job.workload.fit or fit.fit)(state.model, arguments)
-    if epochs.step < total:
-        raise UserError(
-            f"workload: {spec.workload}: fit() ended after step {epochs.step} of {total}; pass run.epochs, "
-            "run.steps_per_epoch, run.initial_epoch and run.callbacks() on to model.fit"
-        )
+    _require_all_steps(spec, epochs.step, total)
     if task.is_chief:
         epochs.saver.wait()
     finish(job, state, channel, total, epochs.pace)
+
+
+def _require_end_of_epoch(spec: JobSpec, step: int, per_epoch: int, total: int) -> None:
+    if step % per_epoch and step < total:
+        raise UserError(
+            f"model_dir: {spec.directory}: its checkpoint of step {step} is not at the end of an epoch of {per_epoch} "
+            "steps; set train.checkpoint_steps as it was, or choose another model_dir"
+        )
+
+
+def _require_all_steps(spec: JobSpec, step: int, total: int) -> None:
+    if step < total:
+        raise UserError(
+            f"workload: {spec.workload}: fit() ended after step {step} of {total}; pass run.epochs, "
+            "run.steps_per_epoch, run.initial_epoch and run.callbacks() on to model.fit"
+        )
 
 
 def _restored(
