@@ -119,7 +119,7 @@ def test_a_name_is_one_jobs(namespace: Namespace, spec_file: Any) -> None:
     space = ("--namespace", namespace.name)
     trainer("submit", *space, spec_file(kubernetes={"suspend": True}))
     before = there(namespace)
-    assert "digits: was there already" in trainer("submit", *space, spec_file(kubernetes={"suspend": True}))
+    assert "digits: already exists" in trainer("submit", *space, spec_file(kubernetes={"suspend": True}))
     said = trainer(
         "submit", *space, spec_file(kubernetes={"suspend": True}), "--set", "train.steps=301", code=Exit.USER
     )
@@ -130,7 +130,7 @@ def test_a_name_is_one_jobs(namespace: Namespace, spec_file: Any) -> None:
     namespace.kubectl("create", "job", "other-chief", "--image=trainer:cpu")
     said = trainer("submit", *space, spec_file(name="other"), code=Exit.USER)
     assert "is taken" in said
-    assert "by a Job that trainer did not make" in said
+    assert "by a Job that trainer did not create" in said
 
 
 def test_what_a_user_may_not_is_named(namespace: Namespace, spec_file: Any, tmp_path: Path) -> None:
@@ -152,7 +152,7 @@ def test_what_a_user_may_not_is_named(namespace: Namespace, spec_file: Any, tmp_
 @pytest.mark.parametrize(
     ("environ", "words", "line"),
     [
-        ({"KUBECONFIG": "/nowhere"}, [], "no Kubernetes to talk to"),
+        ({"KUBECONFIG": "/nowhere"}, [], "no Kubernetes to connect to"),
         (
             {},
             ["--namespace", "nowhere"],

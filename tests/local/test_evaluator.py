@@ -54,7 +54,7 @@ def test_a_last_checkpoint_that_is_not_scored_is_a_warning_and_exporters_run(
     assert (result["status"], result["steps"]) == ("succeeded", 400)
     (warning,) = result["warnings"]
     assert warning.startswith(f"evaluator:0 did not score the last checkpoint, of step 400: {reason}")
-    assert f"evaluator:0 | trainer: {warning}; the result of the training stands" in job.output
+    assert f"evaluator:0 | trainer: {warning}; the result of the training is valid" in job.output
     assert "local | evaluator:0 ended with exit code 17; the training" in job.output
     assert any(line.split() == ["warning", *warning.split()] for line in job.lines), "in the summary"
     assert scores(job) == {}

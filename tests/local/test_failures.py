@@ -72,7 +72,7 @@ def test_a_task_that_never_comes_is_named_at_the_deadline_by_all(tmp_path: Path,
     for code, output in ended:
         assert code == Exit.MISSING, output
         (line,) = errors(output)
-        assert "worker:2: never came" in line
+        assert "worker:2: has not reported" in line
         assert "refused" in line
 
 
@@ -148,7 +148,7 @@ def test_another_cluster_json_is_refused_at_once_and_the_job_ends_at_the_deadlin
     assert code == chief_code == Exit.MISMATCH
     for text in (output, chief_output):
         (line,) = errors(text)
-        assert "worker:1 was given another cluster" in line
+        assert "worker:1 has a different cluster" in line
 
 
 def test_another_tensorflow_version_is_refused_with_both_versions(tmp_path: Path, environments: Environments) -> None:
@@ -178,7 +178,7 @@ def test_another_workload_file_is_refused_with_its_name(tmp_path: Path, environm
     for process, output in zip(running, ended, strict=True):
         assert process.returncode == Exit.MISMATCH, output
         (line,) = errors(output)
-        assert "worker:1 has another workload file (mine.py) than the chief; give all tasks the same file" in line
+        assert "worker:1 has a different workload file (mine.py) than the chief; give all tasks the same file" in line
 
 
 def test_another_secret_is_refused_and_neither_is_printed(tmp_path: Path, environments: Environments) -> None:
@@ -191,7 +191,7 @@ def test_another_secret_is_refused_and_neither_is_printed(tmp_path: Path, enviro
             {**other, "TRAINER_SECRET": "2cf24dba5fb0a30e"},
         ]
     )
-    refused = "what 127.0.0.1 sent as worker:1 lacks this job's secret"
+    refused = "a report from 127.0.0.1 as worker:1 lacks this job's secret"
     wanted = [(Exit.MISSING, refused), (Exit.MISMATCH, "than its chief")]
     for (code, output), (expected, told) in zip(ended, wanted, strict=True):
         assert code == expected, output

@@ -101,7 +101,7 @@ def test_a_worker_that_is_killed_as_the_job_ends_changes_nothing(tmp_path: Path)
         with contextlib.suppress(ProcessLookupError):  # it may have ended by now
             os.kill(pid, signal.SIGKILL)
         assert job.wait() == 0, job.output
-    assert "has had no word from its chief" not in job.output
+    assert "has had no reply from its chief" not in job.output
 
 
 @pytest.mark.slow

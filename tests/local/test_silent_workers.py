@@ -43,7 +43,7 @@ def test_the_others_go_on_and_end_without_it(tmp_path: Path, step: int) -> None:
             job.until_printed("done: ")
             assert job.wait() == 0, job.output
     assert_exact(job, 900, 100)
-    assert "worker:1 lost (silent for 3 s); the others go on" in job.output
+    assert "worker:1 lost (silent for 3 s); the others continue" in job.output
     assert job.result()["generations"] == 1
 
 

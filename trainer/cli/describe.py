@@ -23,7 +23,7 @@ def describe(spec: JobSpec) -> list[str]:
     title = "TF_CONFIG of each task:"
     if len(tasks) > MOST_CONFIGS:
         tasks = [task for task in tasks if task.index == 0]
-        title = "TF_CONFIG of the first task of each type, for the others differ in their index only:"
+        title = "TF_CONFIG of the first task of each type, for the others differ only in their index:"
     return [*aligned(rows), "", *aligned(_derived(spec)), "", title, *(task.tf_config() for task in tasks)]
 
 

@@ -30,7 +30,7 @@ def render(args: argparse.Namespace) -> int:
     for each in args.specs:
         profile, equals, path = each.rpartition("=") if profiles else ("", "", each)
         if profiles and ((len(args.specs) > 1 and not equals) or profile in seen):
-            raise UserError(f"{each!r}: several jobs in one file need a profile of their own each: PROFILE=SPEC")
+            raise UserError(f"{each!r}: several jobs in one file need one profile each: PROFILE=SPEC")
         seen.add(profile)
         jobs.append((profile, load_file(path, args.set)))
     warn(*(spec for _, spec in jobs))
@@ -89,7 +89,7 @@ def _local_model_dir(args: argparse.Namespace) -> str | None:
 
     asked = args.target == base.LOCAL
     if asked and args.namespace:
-        raise UserError("--namespace: means nothing to local")
+        raise UserError("--namespace: is not an option of --target local")
     if asked and args.spec is None:
         raise UserError("JOB: is missing: the path of a job spec, or a model_dir")
     if args.spec is not None and Path(args.spec).is_dir() and (asked or local.is_model_dir(args.spec)):
@@ -137,7 +137,7 @@ def _job(args: argparse.Namespace) -> Job:
 
 def _submitted(done: Submitted, words: str) -> str:
     objects = f", {len(done.objects)} objects" if done.objects else ""
-    news = f"{done.job}: submitted{objects}" if done.new else f"{done.job}: was there already"
+    news = f"{done.job}: submitted{objects}" if done.new else f"{done.job}: already exists"
     if done.ended:
         return f"{news}, and is {done.ended}; to run it again: trainer delete {words}"
     return f"{news}; next: trainer status --watch {words}"

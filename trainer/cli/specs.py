@@ -37,14 +37,14 @@ def open_target(args: argparse.Namespace) -> base.Target:
     """The target of `--target`.
 
     Raises:
-        UserError: an option that means nothing to it.
+        UserError: an option that the target does not have.
     """
     own = base.TARGETS[args.target].options
     for option in base.OPTIONS:
         if getattr(args, option, None) and option not in own:
             others = [name for name, entry in base.TARGETS.items() if option in entry.options]
             raise UserError(
-                f"--{option.replace('_', '-')}: means nothing to {args.target}; it is for "
+                f"--{option.replace('_', '-')}: is not an option of --target {args.target}; it is for "
                 f"{' or '.join(f'--target {name}' for name in others)}"
             )
     namespace = getattr(args, "namespace", None)

@@ -1,1 +1,1 @@
-"""What crosses the border of a process."""
+"""Messages between processes."""

@@ -1,4 +1,4 @@
-"""Events: what a child tells its supervisor, as JSON lines on a pipe of their own.
+"""Events: messages from a child to its supervisor, as JSON lines on a separate pipe.
 
 {"event": "step", "step": 500, "loss": 0.25}
 """
@@ -12,20 +12,20 @@ from types import NoneType, UnionType
 from typing import TypeAlias, get_args, get_origin, get_type_hints
 
 EVENT_BYTES = 1 << 26
-"""An event is one line, which the supervisor takes as a whole."""
+"""Maximum length of an event, which is one line."""
 
 Figures: TypeAlias = Mapping[str, object]
-"""Values by name, as the user's code computed them. They stand beside the other fields of an event."""
+"""Values by name, computed by the user's code. In JSON they are beside the other fields of an event."""
 
 
 @dataclass
 class Alive:
-    """Nothing but a sign of life."""
+    """A sign of life."""
 
 
 @dataclass
 class Warm:
-    """Everything is imported: the child waits for its order to go."""
+    """All imports are done: the child waits for its order to start."""
 
 
 @dataclass
@@ -37,7 +37,7 @@ class Line:
 
 @dataclass
 class Start:
-    """Training begins; a server serves."""
+    """Training begins, or a server serves."""
 
     step: int | None = None
     steps: int | None = None
@@ -48,14 +48,14 @@ class Start:
 
 @dataclass
 class Traced:
-    """TensorFlow has the graph of a step."""
+    """TensorFlow has traced the graph of a step."""
 
 
 @dataclass
 class Step:
     step: int | None = None
     workers: Mapping[str, Figures] | None = None
-    """By ps-worker: what its coordinator measured."""
+    """By ps-worker: measurements of its coordinator."""
     figures: Figures = field(default_factory=dict)
 
 
@@ -95,7 +95,7 @@ class Scored:
 
 @dataclass
 class PeerLost:
-    """The child ends with an error that a lost peer causes; `code` and `message` are what it is otherwise."""
+    """The child ends with an error that a lost peer may have caused; `code` and `message` are for the other case."""
 
     text: str
     code: int | None = None
@@ -174,7 +174,7 @@ def write_event(event: Event) -> str:
 
 
 def read_event(line: bytes) -> Event | None:
-    """The event in a line; None if it is none: the user's own code may write to the pipe as well."""
+    """The event in a line; None if it is not one, because the user's code may write to the pipe as well."""
     try:
         found = json.loads(line)
     except (ValueError, RecursionError):
@@ -193,7 +193,7 @@ def read_event(line: bytes) -> Event | None:
 
 
 def _type(hint: object) -> type:
-    """What a value has to be: int for `int | None`, dict for `dict[str, object]`."""
+    """The type of a value: int for `int | None`, dict for `dict[str, object]`."""
     named = next(each for each in get_args(hint) if each is not NoneType) if isinstance(hint, UnionType) else hint
     found = get_origin(named) or named
     assert isinstance(found, type)

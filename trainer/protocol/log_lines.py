@@ -1,4 +1,4 @@
-"""The lines a task prints. Needs no TensorFlow: ps and ps-workers print them too."""
+"""The lines that a task prints. Does not need TensorFlow: ps and ps-workers print them too."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from trainer.job.spec import JobSpec
 from trainer.job.tf_config import Task
 
 SAY_SECONDS = 10.0
-"""How often a task that waits logs what for."""
+"""Interval at which a waiting task logs what it waits for."""
 
 
 def here_line(spec: JobSpec, task: Task, versions: dict[str, str]) -> str:
-    """A task's first line, before it has met any other."""
+    """A task's first line, printed before it contacts other tasks."""
     group = spec.tasks.of(task.type)
     told = " ".join(f"{name}={version}" for name, version in versions.items())
     given = f" ({task.given} of TF_CONFIG, which names no chief)" if task.given else ""
@@ -40,7 +40,7 @@ def start_line(spec: JobSpec, task: Task, replicas_in_sync: int, step: int) -> s
 def progress_line(
     step: int, total: int, figures: dict[str, float], workers: dict[str, dict[str, float]] | None = None
 ) -> str:
-    """Where the job is; under parameter_server with each worker's batch accuracy."""
+    """Progress of the job; under parameter_server with each worker's batch accuracy."""
     text = f"step {step}/{total} " + " ".join(f"{name}={digits(value)}" for name, value in figures.items())
     accuracies = [f"{name}={digits(row['accuracy'])}" for name, row in (workers or {}).items() if "accuracy" in row]
     return f"{text} | batch accuracy {' '.join(accuracies)}" if accuracies else text
@@ -51,7 +51,7 @@ def say(text: str) -> None:
 
 
 def log_traceback(error: BaseException) -> None:
-    """Prints it to stderr: of a child, its log. A log on a full disk does not hide the error."""
+    """Prints a traceback to stderr, which for a child is its log. A full disk there does not hide the error."""
     with contextlib.suppress(OSError):
         traceback.print_exception(error)
 
@@ -62,6 +62,6 @@ def say_error(text: str) -> None:
 
 
 def _print(text: str, stream: TextIO) -> None:
-    # Their reader may be gone before us, or the disk be full; the checkpoint is still worth writing.
+    # The reader may have exited, or the disk be full; the checkpoint is still worth writing.
     with contextlib.suppress(OSError):
         print(text, file=stream, flush=True)

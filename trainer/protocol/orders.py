@@ -1,4 +1,4 @@
-"""Orders: what a supervisor asks of its child, as JSON lines on the child's stdin.
+"""Orders: messages from a supervisor to its child, as JSON lines on the child's stdin.
 
 {"go": {"generation": 1, "resume_step": 500}}
 {"stop": true}
@@ -28,16 +28,16 @@ class Stop:
 
 @dataclass
 class Final:
-    """To an evaluator: no checkpoint comes after that of this step."""
+    """For an evaluator: the checkpoint of this step is the last one."""
 
     step: int
     score: bool = True
-    """False if it is only to be exported: an attempt to score it took the whole process with it."""
+    """False if it is only to be exported, because an attempt to score it ended the whole process."""
 
 
 @dataclass
 class Silent:
-    """These tasks do not report any more; it replaces the order before."""
+    """These tasks no longer report; replaces the previous order of this kind."""
 
     tasks: frozenset[str]
 
@@ -59,7 +59,7 @@ def write_order(order: Order) -> bytes:
 
 
 def read_order(line: str) -> Order | None:
-    """The order in a line; None if it is none."""
+    """The order in a line; None if it is not one."""
     try:
         found = json.loads(line)
     except (ValueError, RecursionError):

@@ -1,6 +1,6 @@
-"""What supervisors tell their chief and what it replies, as bytes on the network and back.
+"""Reports of supervisors to their chief and its replies, converted to and from bytes.
 
-What comes in is checked here: types, ranges, lengths, known exit codes.
+Received messages are validated here: types, ranges, lengths, known exit codes.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from trainer.job.errors import Exit
 from trainer.model_dir.files import first_mistake
 
 LONGEST_BODY = 1 << 20
-"""Bytes of a request or an answer on the control port."""
+"""Maximum bytes of a request or an answer on the control port."""
 LONGEST_TEXT = 8000
 _MOST_FIGURES = 500
 _CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f\ud800-\udfff]+")
-"""Half a surrogate pair stands in the name of a file that is no UTF-8, and in no JSON that others read."""
+"""Unpaired surrogates occur in file names that are not UTF-8; other programs cannot read them in JSON."""
 _T = TypeVar("_T")
 
 
@@ -60,7 +60,7 @@ _STRICT = ConfigDict(strict=True, extra="forbid")
 
 @dataclass
 class Report:
-    """What a supervisor tells its chief, each time it asks."""
+    """A supervisor's report to its chief."""
 
     __pydantic_config__ = _STRICT
 
@@ -73,25 +73,25 @@ class Report:
     """Digests of TF_CONFIG's cluster, the job spec and the workload file."""
     versions: Annotated[dict[Word, Word], Field(max_length=20)]
     number: Number = 0
-    """Goes up with each report of a process: one that comes late, or once more, changes nothing."""
+    """Increases with each report of a process: late or repeated reports have no effect."""
     generation: Number = 0
     """Generation of the running child; 0 if none runs."""
     lost: Number = 0
-    """Generation whose child ended before its time."""
+    """Generation whose child ended early."""
     reason: Text = ""
     failure: tuple[Annotated[Code, AfterValidator(_not_ok)], Text] | None = None
     blames_peer: bool = False
-    """Whether the child ended with an error that a lost peer causes; `failure`, if any, is what it is otherwise."""
+    """Whether the child ended with an error that a lost peer may have caused; `failure` is the error otherwise."""
     leaving: bool = False
     restarts: Number = 0
     standby: bool = False
     status: Figures = field(default_factory=dict)
-    """Of the running child. The chief's own holds more than figures, and is never sent."""
+    """Status of the running child. The chief's own holds more than figures, and is never sent."""
 
 
 @dataclass
 class Reply:
-    """What the chief answers."""
+    """The chief's reply."""
 
     __pydantic_config__ = _STRICT
 
@@ -99,7 +99,7 @@ class Reply:
     generation: Number
     resume_step: Number
     version: Number
-    """Goes up with every change; a supervisor that names the one it knows is answered when there is a newer one."""
+    """Increases with every change; a report with the version that it knows is answered once there is a newer one."""
     code: Code = 0
     message: str = ""
     step: Number = 0
@@ -129,12 +129,12 @@ _ASKED, _REPLY, _IDENTITY = TypeAdapter(Asked), TypeAdapter(Reply), TypeAdapter(
 
 
 def failure_code(code: object) -> Exit:
-    """The code of a failure, which is never a success: what a child reports is not checked before."""
+    """The exit code of a failure, never 0: what a child reports is not validated before."""
     return next((each for each in Exit if each == code and each is not Exit.OK), Exit.BUG)
 
 
 def question(report: Report, known: int) -> bytes:
-    """A report as bytes. What the user's own code put into it is cut to what may be sent."""
+    """A report as bytes. Values from the user's code are cut to the allowed length."""
     body = asdict(report)
     body["reason"] = _plain(report.reason)
     if report.failure is not None:

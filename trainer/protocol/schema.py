@@ -1,4 +1,4 @@
-"""JSON Schemas of what other programs read: /status and result.json."""
+"""JSON Schemas of the formats that other programs read: /status and result.json."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FIGURE = {"description": "A figure of the task's child, such as step, steps, los
 
 
 def status() -> Schema:
-    """Of /status: the chief's answer is a JobStatus, that of another task a TaskStatus."""
+    """The schema of /status: the chief's answer is a JobStatus, another task's a TaskStatus."""
     whole = _schema(JobStatus | TaskStatus, status_module, result_module)
     for name in ("JobStatus", "TaskStatus", "TaskRow"):
         _beside(whole["$defs"][name], "figures")
@@ -26,7 +26,7 @@ def status() -> Schema:
 
 
 def result() -> Schema:
-    """Of result.json."""
+    """The schema of result.json."""
     whole = _schema(Result, result_module)
     _beside(whole, "figures")
     for model in (Training, Computed):

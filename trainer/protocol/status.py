@@ -1,4 +1,4 @@
-"""What the control port answers to GET /status: one task's own view, and of the chief, the whole job's."""
+"""The answer of the control port to GET /status: a task's own status or, from the chief, that of the whole job."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from trainer.model_dir.result import JobEvent
 from trainer.protocol.reports import Phase
 
 VERSION = 1
-"""Of /status. It goes up when a field is renamed, removed or means something else; new fields may come at any time."""
+"""Version of /status. It increases when a field is renamed, removed or changes its meaning, not when one is added."""
 
 TaskState = Literal["absent", "waiting", "running", "lost", "done"]
 
 
 @dataclass(kw_only=True)
 class TaskRow:
-    """A task as the chief sees it. Figures of its child stand beside the other fields."""
+    """The chief's record of a task. Figures of its child are beside the other fields."""
 
     state: TaskState
     generation: int = 0
-    """Of its running child; 0 if none runs."""
+    """Generation of its running child; 0 if none runs."""
     restarts: int = 0
-    """Of its child, within the generation."""
+    """Restarts of its child within the generation."""
     standby: bool = False
     """Whether a spare child has imported TensorFlow."""
     figures: Mapping[str, object]
@@ -34,15 +34,15 @@ class TaskRow:
 
 @dataclass(kw_only=True)
 class TaskStatus:
-    """A task's own view. Figures of its child stand beside the other fields."""
+    """A task's own status. Figures of its child are beside the other fields."""
 
     job: str
     task: str
     strategy: str
     phase: Phase
-    """As the chief told it last."""
+    """The phase in the chief's last reply."""
     generation: int
-    """Of its child, the last one included; 0 before the first."""
+    """Generation of its child, also of one that has ended; 0 before the first."""
     restarts: int
     standby: bool
     figures: Mapping[str, object]
@@ -50,7 +50,7 @@ class TaskStatus:
     """Of this format."""
 
     def document(self) -> dict[str, object]:
-        """As it is sent: figures stand beside the fields, whose names go first."""
+        """The JSON object as sent: figures are beside the fields, whose names take precedence."""
         return _flat(asdict(self))
 
 
@@ -65,14 +65,14 @@ class End:
 
 @dataclass(kw_only=True)
 class JobStatus(TaskStatus):
-    """The whole job, as its chief sees it."""
+    """The status of the whole job, from its chief."""
 
     last_checkpoint: int | None
     """Step of the newest complete checkpoint."""
     waiting_for: str | None
-    """Tasks that keep the cluster from forming, and why; null once it runs."""
+    """Tasks that prevent the cluster from forming, and why; null once it runs."""
     seconds: float
-    """Since the job's start."""
+    """Seconds since the job's start."""
     events: list[JobEvent]
     """The newest."""
     tasks: dict[str, TaskRow]
@@ -104,7 +104,7 @@ def _flat(row: dict[str, Any]) -> dict[str, object]:
 
 
 def _nested(found: dict[str, object], kind: type[TaskStatus | TaskRow]) -> dict[str, object]:
-    """What stands beside the fields becomes the figures."""
+    """Converts what is beside the fields to figures."""
     names = {field.name for field in fields(kind)} - {"figures"}
     own = {name: value for name, value in found.items() if name in names}
     return {**own, "figures": {name: value for name, value in found.items() if name not in names}}

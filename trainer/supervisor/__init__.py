@@ -1,1 +1,1 @@
-"""What each task runs: it meets the other tasks and owns a child, which trains. Never imports TensorFlow."""
+"""The program of each task: joins the cluster and manages a child, which trains. Never imports TensorFlow."""

@@ -16,23 +16,23 @@ def mismatch(
         chief: the chief's own report, with which the others are compared; None before there is one.
         digest: of the chief's cluster.
         required: the tasks of that cluster.
-        known: those and the evaluator.
-        workload: the spec's name of it.
+        known: the required tasks and the evaluator.
+        workload: its name in the spec.
     """
     if report.task not in known:
         return f"{report.task} is not in the chief's cluster ({', '.join(required)}); compare their TF_CONFIGs"
     if report.cluster != digest:
         return (
-            f"{report.task} was given another cluster than the chief; all tasks need the same 'cluster' in "
+            f"{report.task} has a different cluster than the chief; all tasks need the same 'cluster' in "
             "TF_CONFIG, in the same order"
         )
     own = chief or report
     if report.spec != own.spec:
-        return f"{report.task} was given another job spec than the chief; give all tasks the same"
+        return f"{report.task} has a different job spec than the chief; give all tasks the same"
     if report.workload != own.workload:
         return (
-            f"{report.task} has another workload file ({workload}) than the chief; give all tasks the same file, and "
-            "start the job again if it was changed meanwhile"
+            f"{report.task} has a different workload file ({workload}) than the chief; give all tasks the same file, "
+            "and restart the job if the file was changed meanwhile"
         )
     for package, version in own.versions.items():
         if report.versions.get(package) != version:

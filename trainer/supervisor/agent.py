@@ -1,4 +1,4 @@
-"""One task as its chief sees it: what it reports, and its children, which it starts, watches and replaces."""
+"""A task's own state: reports it to the chief, and starts, watches and replaces the task's children."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
     from trainer.protocol.status import TaskStatus
 
 STANDBY_AFTER_SECONDS = 10.0
-"""Steady training before a spare child is started: the import costs seconds of CPU."""
+"""Seconds of steady training before a standby is started: the import takes seconds of CPU."""
 STANDBY_FAILURES = 3
-"""In a row, each after four times as long; then the task goes on without: a spare takes memory that training needs."""
+"""Consecutive failures, each followed by a longer pause, after which no standby is started: it may lack memory."""
 BACKOFF_SECONDS = (0.0, 0.2, 0.5, 1.0, 2.0, 5.0)
 
 
 class Agent:
-    """One task's own side. `follower.py` and, for the chief's task, `chief.py` decide what it does."""
+    """State and children of one task. `follower.py` or, for the chief's task, `chief.py` controls it."""
 
     def __init__(self, spec: JobSpec, task: Task, log: Path, secret: bytes = b"") -> None:
         self.spec, self.task, self.log, self.secret = spec, task, log, secret
@@ -56,7 +56,7 @@ class Agent:
         self.restarts, self._retry_at = 0, 0.0
         self._standby_failures, self._standby_at = 0, 0.0
         self.stillborn = 0
-        """Children of an evaluator in a row that ended without a score."""
+        """Consecutive children of an evaluator that ended without a score."""
         self.first_step_at: float | None = None
         self.phase: Phase = "forming"
         self.clock = ListeningClock()
@@ -104,7 +104,7 @@ class Agent:
         return self.running.status.document() if self.running else {}
 
     async def act(self, reply: Reply) -> None:
-        """Does what the chief's reply asks for: kill, start or leave the child alone."""
+        """Executes the chief's reply: kills, starts or keeps the child."""
         self.phase = reply.phase
         child = self.running
         if reply.phase == "forming" and child is not None:
@@ -122,14 +122,14 @@ class Agent:
         await self.look_after_children()
 
     async def go_again(self, generation: int, step: int) -> None:
-        """Replaces a child that died, unless it is too early to."""
+        """Replaces a child that died, unless the back-off has not passed."""
         if time.monotonic() >= self._retry_at:
             self.restarts += 1
             self._retry_at = time.monotonic() + BACKOFF_SECONDS[min(self.restarts, len(BACKOFF_SECONDS) - 1)]
             await self.go(generation, step)
 
     async def wait_for_change(self, seconds: float) -> None:
-        """Until something changed here, or that long."""
+        """Waits until something changes here, at most that many seconds."""
         with contextlib.suppress(asyncio.TimeoutError):
             await asyncio.wait_for(self.changed.wait(), seconds)
         self.changed.clear()
@@ -142,12 +142,12 @@ class Agent:
 
     async def start_child(self) -> Child:
         group = self.spec.tasks.of(self.task.type)
-        # A server without GPUs of its own would take the memory of all that it sees.
+        # A server without GPUs of its own would take the memory of all visible ones.
         hidden = {} if group.gpus else {"CUDA_VISIBLE_DEVICES": "-1"}
         environ = {**hidden, environment.WORKLOAD: json.dumps(self._workload)}
         try:
             return await Child.start(self.task, self.log, environ, self._on_child, self.clock)
-        except OSError as error:  # as where memory is short, or the log's volume read-only since an error
+        except OSError as error:  # for example lack of memory, or a log volume that became read-only
             what = error.filename or "a new process"
             raise UserError(f"{self.task.name}: {what}: {error.strerror}; look at memory, processes and disk") from None
 
@@ -168,7 +168,7 @@ class Agent:
     async def look_after_children(self) -> None:
         child, now = self.running, time.monotonic()
         if child is not None and child.alive:
-            # The import of TensorFlow holds the GIL while its libraries load: until then silence is no hang.
+            # The import of TensorFlow holds the GIL while its libraries load: until then silence does not mean a hang.
             limit = self.spec.deadlines.hang if child.warm else self.spec.deadlines.rendezvous
             if self.clock() - child.last_sign > limit:
                 child.kill(f"no sign of life for {limit:g} s")
@@ -187,7 +187,7 @@ class Agent:
             case events.Scored():
                 self.stillborn = 0
             case events.Failed() if self.task.type == "evaluator":
-                pass  # the job goes on without it, and this task tries again
+                pass  # the job continues without it, and this task tries again
             case events.Failed() if child is self.running or self.running is None:
                 self.failure = child.failure
             case events.Step() if self.first_step_at is None and child is self.running:
@@ -202,7 +202,7 @@ class Agent:
             self.changed.set()
 
     def _look_at_workload(self) -> None:
-        """The child looked when it was loaded; data(), model() and loss() may have imported something since."""
+        """Repeats the child's check: data(), model() and loss() may have imported modules since it was loaded."""
         try:
             require_unchanged(self.spec, self._workload)
         except UserError as error:
@@ -221,7 +221,7 @@ class Agent:
             self.failure, self.blames_peer = child.failure, True
         if child.out_of_memory and self.spare is not None and self._standby_failures < STANDBY_FAILURES:
             self._standby_failures = STANDBY_FAILURES
-            say(f"{self.task.name}: no standby is started any more: memory does not suffice for two children")
+            say(f"{self.task.name}: no more standbys are started: there is not enough memory for two children")
         if self.phase == "running" and self.leaving_since is None and (self.failure is None or self.blames_peer):
             say(f"{self.task.name}: child lost ({self.reason}); its log: {self.log}")
 
@@ -232,10 +232,10 @@ class Agent:
         self._standby_at = time.monotonic() + STANDBY_AFTER_SECONDS * 4**self._standby_failures
         say(f"{self.task.name}: standby lost ({child.why_it_ended()}); its log: {self.log}")
         if self._standby_failures == STANDBY_FAILURES:
-            say(f"{self.task.name}: {STANDBY_FAILURES} standbys were lost in a row; training goes on without one")
+            say(f"{self.task.name}: {STANDBY_FAILURES} standbys were lost in a row; training continues without one")
 
     def _stopping_well(self, child: Child) -> bool:
-        """A child that was asked to stop is left to save, until the deadline."""
+        """Whether the child was asked to stop and may still save, until the deadline."""
         return self.leaving_since is not None and not self.stop_deadline_passed and self._has_something_to_save(child)
 
     def _has_something_to_save(self, child: Child) -> bool:
@@ -256,7 +256,7 @@ class Agent:
             if self.running is not None and self._has_something_to_save(self.running):
                 self.running.stop()
             elif self.running is not None and not is_server(self.spec, self.task.type):
-                # Not one step yet, or not a loop of ours: there is nothing to save, and it would not listen.
+                # No step yet, or not a loop of ours: there is nothing to save, and the child would not react.
                 self.running.dismissed = True
                 self.running.kill()
             self.changed.set()

@@ -1,4 +1,4 @@
-"""The chief's supervisor, besides its own task: it leads the rendezvous and ends the job."""
+"""The chief's supervisor: leads the rendezvous and ends the job, in addition to running its own task."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
 BEAT_SECONDS = 0.5
 SAVE_STATE_SECONDS = 5.0
-"""How often the highest step is written, for a chief that is killed again and again."""
+"""Interval for saving the highest step, for the case that the chief is killed repeatedly."""
 SAY_LINGER_SECONDS = 2.0
-"""After the end, before the log names the tasks that have not received the news."""
+"""Time after the end before the log names the tasks that have not been notified."""
 LAST_ANSWERS_SECONDS = 0.3
 
 
@@ -48,11 +48,11 @@ class Chief:
             self._lock = job_state.lock(self._directory)
             self._state = job_state.load(self._directory, time.time() - age)
         except TrainerError as error:
-            # The others wait for their chief: they have to be notified, as of any other end.
+            # The other tasks wait for their chief and must be notified of this end too.
             self._refusal, self._state = error, job_state.State(started=time.time() - age)
         boot, up = host.boot_id(), host.uptime()
         same = boot and boot == self._state.boot
-        # The wall clock, which may step, counts only from machine to machine.
+        # The wall clock, which may step, is used only to compare with other machines.
         before = max(age, up - self._state.up if same else time.time() - self._state.started)
         self._started = time.monotonic() - before
         self._state.boot, self._state.up = boot, up - before
@@ -74,16 +74,16 @@ class Chief:
         self._fits: dict[str, object] = {}
         self._warnings: list[str] = []
         self._leads = False
-        """Whether this start was not refused: otherwise state.json stays that of the job that may be resumed."""
-        # Before any other task can: the others are compared with it.
+        """Whether this start was accepted; a refused one must keep the state.json of the job that may be resumed."""
+        # Before any other task reports: the others are compared with the chief.
         self._rendezvous.report(agent.report(), begun)
 
     async def run(self, session: ClientSession) -> Exit:
-        """Until the job is over."""
+        """Runs until the job is over."""
         try:
             if self._refusal is not None:
                 raise self._refusal
-            # In a thread: of a big dataset it takes seconds.
+            # In a thread: it takes seconds for a large dataset.
             digest = self._agent.workload_digest
             self._fits = await asyncio.to_thread(compatibility.key, self._spec, self._task.counts, digest)
             if found := await asyncio.to_thread(earlier_run.result_of_this_job, self._spec, self._fits):
@@ -100,7 +100,7 @@ class Chief:
         return await self._finish()
 
     async def answer(self, report: Report, known: int) -> Reply:
-        """A supervisor's report; held back while there is nothing new for it."""
+        """Answers a supervisor's report; holds it while there is nothing new for it."""
         if report.task == self._task.name:
             return Reply("failed", 0, 0, self._rendezvous.version, Exit.MISMATCH, f"{report.task} is the chief itself")
         self._rendezvous.stopping = self._agent.leaving_since is not None
@@ -116,7 +116,7 @@ class Chief:
         return reply
 
     def refuse(self, peer: str, task: str, why: str) -> None:
-        """Something came as a report that is none of this job's."""
+        """Handles a request to /report that is not a report of this job."""
         self._dialler.refuse(peer, task, why)
 
     def status(self) -> JobStatus:
@@ -129,7 +129,7 @@ class Chief:
         )
 
     def _seconds(self) -> float:
-        """Since the job's start, those before a restart of the chief included."""
+        """Seconds since the job's start, including those before a restart of the chief."""
         return time.monotonic() - self._started
 
     async def _lead(self, session: ClientSession) -> None:
@@ -158,7 +158,7 @@ class Chief:
             await agent.wait_for_change(BEAT_SECONDS)
 
     async def _look_at_child(self, child: Child | None) -> None:
-        """What the chief's own child did since: a first step, the end, or a stop that was asked for."""
+        """Handles changes of the chief's own child: a first step, the end, or a requested stop."""
         if child is None:
             return
         child.count_out(self._rendezvous.silent())
@@ -177,11 +177,11 @@ class Chief:
             self._asked_to_stop = child.generation
 
     async def _write_result(self, child: Child, done: Done) -> None:
-        """The chief's child has finished: the job succeeds, unless that is no result."""
+        """Ends the job as a success, if the chief's child has returned a valid result."""
         rendezvous = self._rendezvous
         figures = outcome.figures_of(self._spec, child, done, self._state)
         if figures is None:
-            rendezvous.end(Exit.BUG, f"{self._task.name}: its child ended with what is no result")
+            rendezvous.end(Exit.BUG, f"{self._task.name}: its child ended without a valid result")
             return
         found = outcome.result_of(
             self._spec,
@@ -219,13 +219,13 @@ class Chief:
         return f"stopped by a signal; {kept}; the same command resumes"
 
     async def _finish(self) -> Exit:
-        """Notifies all tasks, those too that are just being restarted, then returns."""
+        """Notifies all tasks, including those that are restarting, then returns."""
         rendezvous = self._rendezvous
         self._announce()
         await self._agent.end_children()
         if rendezvous.code is Exit.STOPPED:
             rendezvous.progress.generations_without_progress = 0
-            with contextlib.suppress(TrainerError):  # the checkpoint is there; a state would only be of use
+            with contextlib.suppress(TrainerError):  # the checkpoint is saved; the state is only useful
                 self._save_state()
         elif self._leads or rendezvous.code is Exit.OK:
             job_state.forget(self._directory, 0 if rendezvous.code is Exit.OK else rendezvous.generation)
@@ -240,13 +240,13 @@ class Chief:
         while unnotified := rendezvous.unnotified(now := self._clock(), leaving=agent.leaving_since is not None):
             if now - begun > SAY_LINGER_SECONDS and not said:
                 seconds = rendezvous.patience(agent.leaving_since is not None)
-                say(f"the job is over; waits for {', '.join(unnotified)} to hear of it, at most {seconds:g} s")
+                say(f"the job is over; waiting for {', '.join(unnotified)} to be notified, at most {seconds:g} s")
                 said = True
             await agent.wait_for_change(0.1)
         await asyncio.sleep(LAST_ANSWERS_SECONDS)
 
     def _announce(self) -> None:
-        """Answers all reports that are held, and logs new events."""
+        """Answers all held reports, and logs new events."""
         rendezvous = self._rendezvous
         new, self._events_said = rendezvous.event_count - self._events_said, rendezvous.event_count
         for event in rendezvous.events[max(0, len(rendezvous.events) - new) :]:
@@ -255,7 +255,7 @@ class Chief:
             if rendezvous.generation != self._state.generation:
                 try:
                     self._save_state()
-                except TrainerError as error:  # as of a full disk; it may be the report of another task that gets here
+                except TrainerError as error:  # for example a full disk; the caller may handle another task's report
                     rendezvous.end(error.code, str(error))
             if rendezvous.over and rendezvous.code is not Exit.OK:  # before any task that it answers repeats it
                 (say if rendezvous.code is Exit.STOPPED else say_error)(rendezvous.message)
@@ -267,7 +267,7 @@ class Chief:
     # Files. ---------------------------------------------------------------------------------------
 
     def _save_progress(self, now: float) -> None:
-        """For a chief that is killed: at once when this generation has made progress, then now and then."""
+        """Saves progress in case the chief is killed: at the first of a generation at once, then at intervals."""
         progress, state = self._rendezvous.progress, self._state
         due = progress.step != state.step and now - self._state_saved > SAVE_STATE_SECONDS
         if due or progress.generations_without_progress < state.fruitless:

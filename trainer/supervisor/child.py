@@ -1,4 +1,4 @@
-"""A child as its supervisor sees it: started, ordered to go, asked to stop, killed; and what its events add up to."""
+"""A child process, as its supervisor manages it: starts it, sends it orders, collects its events, kills it."""
 
 from __future__ import annotations
 
@@ -28,24 +28,24 @@ _numbers = itertools.count(1)
 _FAST = {
     # Off by default where the CPU has no AVX-512 (tensorflow/core/util/util.cc), though convolutions gain there too.
     "TF_ENABLE_ONEDNN_OPTS": "1",
-    # glibc gives each large tensor back to the kernel when it is freed, and takes new pages, zeroed, at the next step.
+    # glibc returns each freed large tensor to the kernel, and gets new, zeroed pages at the next step.
     "MALLOC_MMAP_THRESHOLD_": str(2**30),
     "MALLOC_TRIM_THRESHOLD_": str(2**32),
     "MALLOC_TOP_PAD_": str(2**26),
 }
-"""What TensorFlow and glibc read at a process's start; a variable of the user's own goes first (decision 23)."""
+"""Variables that TensorFlow and glibc read at a process's start; the user's own take precedence (decision 23)."""
 
 
 @dataclass(frozen=True)
 class Exited:
-    """The process has ended. Its supervisor sees that; no child can send it."""
+    """The process has ended. Detected by its supervisor; a child cannot send it."""
 
 
 OnChange: TypeAlias = "Callable[[Child, Event | Exited], None]"
 
 
 class Child:
-    """One process. `status` merges its events; `on_change` is called at each, and at its end."""
+    """One process. `status` merges its events; `on_change` is called at each event, and when the process ends."""
 
     def __init__(
         self,
@@ -65,11 +65,11 @@ class Child:
         self.status = ChildStatus()
         self.result: events.Done | None = None
         self.times: dict[str, float] = {}
-        """When it was ordered to go, and when each kind of event came first; by time.monotonic()."""
+        """Times of the order to start and of the first event of each kind, by time.monotonic()."""
         self.exit: int | None = None
         self.failure: tuple[int, str] | None = None
         self.blames_peer = False
-        """Whether it ended with an error that a lost peer causes; `failure`, if any, is what it is otherwise."""
+        """Whether it ended with an error that a lost peer may have caused; `failure` is the error otherwise."""
         self.killed_for: str | None = None
         self._silent: list[str] = []
         self.dismissed = False
@@ -84,7 +84,7 @@ class Child:
         on_change: OnChange,
         clock: Callable[[], float] = time.monotonic,
     ) -> Child:
-        """Starts the process. Its stdout is ours, its stderr, where TensorFlow talks, goes to the log file."""
+        """Starts the process. It inherits stdout; its stderr, where TensorFlow logs, goes to the log file."""
         child = cls(task, on_change, clock)
         child._scratch = scratch.make(child._mark)
         ours, theirs = os.pipe()
@@ -97,7 +97,7 @@ class Child:
             environment.PARENT: str(os.getpid()),
             environment.CHILD: child._mark,
             **({"TMPDIR": str(child._scratch)} if child._scratch else {}),
-            # gRPC would send the cluster's own traffic through an HTTP proxy.
+            # Otherwise gRPC would send the cluster's traffic through an HTTP proxy.
             "no_grpc_proxy": ",".join({a.rpartition(":")[0] for group in task.cluster.values() for a in group}),
             **more_environ,
         }
@@ -136,11 +136,11 @@ class Child:
         self._order(Stop())
 
     def finalise(self, step: int, score: bool) -> None:
-        """Tells an evaluator which checkpoint is the last, and whether to score it or only to export it."""
+        """Orders an evaluator to score, or only to export, the last checkpoint."""
         self._order(Final(step, score))
 
     def count_out(self, silent: list[str]) -> None:
-        """Tells it, if that changed, of which tasks nothing is heard."""
+        """Sends it the tasks that are silent, if they have changed."""
         if silent != self._silent:
             self._silent = silent
             self._order(Silent(frozenset(silent)))
@@ -161,7 +161,7 @@ class Child:
         await asyncio.shield(self._watcher)
 
     def why_it_ended(self) -> str:
-        """In a few words, for events."""
+        """The reason in a few words, for events."""
         if self.killed_for:
             return self.killed_for
         assert self.exit is not None
@@ -196,7 +196,7 @@ class Child:
         reading = asyncio.create_task(self._read(reader))
         code = await self._process.wait()
         await orphans.end(self._mark, self._process.pid)
-        # A process of the user's own may have inherited the pipe and keep it open.
+        # A process started by the user's code may have inherited the pipe and keep it open.
         await asyncio.wait({reading}, timeout=_LAST_WORDS_SECONDS)
         reading.cancel()
         self.exit = code

@@ -1,4 +1,4 @@
-"""What the events of a child add up to."""
+"""The status of a child, merged from its events."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from trainer.protocol import events
 from trainer.protocol.events import Event, Figures
 
 _FIGURES_KEPT = 100
-"""Of a model with thousands of metrics: each report to the chief carries the status."""
+"""Limits the metrics of a model with thousands of them: each report to the chief contains the status."""
 _MAIN_FIGURES = ("loss", "accuracy", "examples_per_second")
 
 
 @dataclass
 class ChildStatus:
-    """None, or False, is what no event has told yet."""
+    """Fields are None, or False, until an event sets them."""
 
     child_pid: int | None = None
     step: int | None = None
@@ -25,15 +25,15 @@ class ChildStatus:
     """The start line."""
     last_checkpoint: int | None = None
     seconds_saving: float | None = None
-    """For which training has waited for checkpoints."""
+    """Seconds for which training has waited for checkpoints."""
     peer_lost: str | None = None
-    """The error that it ended with, if a lost peer causes that."""
+    """The error that it ended with, if a lost peer may have caused it."""
     trained: bool = False
     finishing: bool = False
     stopped_well: bool = False
     """Whether it ended on request, with a checkpoint."""
     workers: Mapping[str, Figures] = field(default_factory=dict)
-    """By ps-worker: what the coordinator measured."""
+    """By ps-worker: measurements of the coordinator."""
     figures: dict[str, object] = field(default_factory=dict)
 
     def take(self, event: Event) -> None:
@@ -59,7 +59,7 @@ class ChildStatus:
                 self.trained = True
 
     def document(self) -> dict[str, object]:
-        """The figures, and all else that is known but for `workers`, by name."""
+        """The figures and all other known fields except `workers`, by name."""
         own = {name: getattr(self, name) for name in _OWN if name != "workers"}
         return {
             **self.figures,
@@ -71,6 +71,6 @@ _OWN = [each.name for each in fields(ChildStatus) if each.name != "figures"]
 
 
 def _without_most(figures: Figures) -> dict[str, object]:
-    """Those that are kept: a figure of the user's with the name of a field is not."""
+    """The figures to keep: drops the user's figures that have the name of a field."""
     rest = [name for name in figures if name not in (*_MAIN_FIGURES, *_OWN)][:_FIGURES_KEPT]
     return {name: figures[name] for name in (*_MAIN_FIGURES, *rest) if name in figures}

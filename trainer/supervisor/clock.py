@@ -1,4 +1,4 @@
-"""Seconds in which this process listened: silence of others counts in no other time."""
+"""A clock that runs only while this process listens, to measure the silence of other tasks."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ LONGEST_GAP = 1.0
 
 
 class ListeningClock:
-    """A monotonic clock that leaves out the time in which this process stood still: stopped by a signal, frozen with
-    its container, or busy with something else. Between two calls at most LONGEST_GAP seconds count."""
+    """A monotonic clock that leaves out the time in which this process did not run: stopped by a signal, frozen with
+    its container, or busy. Between two calls at most LONGEST_GAP seconds count."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now, self._last, self._missed = now, now(), 0.0
@@ -24,7 +24,7 @@ class ListeningClock:
         return now - self._missed
 
     async def run(self) -> None:
-        """Looks at it often enough, whatever else the event loop waits for."""
+        """Reads the clock at intervals, independent of the rest of the event loop."""
         while True:
             self()
             await asyncio.sleep(BEAT_SECONDS)

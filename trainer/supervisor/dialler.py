@@ -1,4 +1,4 @@
-"""Dials every task back at the address that TF_CONFIG gives it: a cluster forms only of tasks that reach each other."""
+"""Connects to every task at its address in TF_CONFIG: a cluster forms only if its tasks can reach each other."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ REFUSALS_TOLD = 50
 
 
 class Dialler:
-    """Gives its findings to the rendezvous; `changed` is called after each."""
+    """Passes its results to the rendezvous; `changed` is called after each."""
 
     def __init__(
         self, job: str, task: Task, rendezvous: Rendezvous, clock: Callable[[], float], changed: Callable[[], None]
@@ -27,10 +27,10 @@ class Dialler:
         self._dialling: dict[str, asyncio.Task[None]] = {}
         self._refused: set[tuple[str, str]] = set()
         self._unsigned: dict[str, str] = {}
-        """By the task that it claims to come from, what was refused last."""
+        """The last refused report, by the task that it claims to come from."""
 
     def dial(self, session: ClientSession) -> None:
-        """Begins to dial every task whose address is not proven yet."""
+        """Starts to connect to every task whose address is not verified yet."""
         for name, address in self._addresses.items():
             member = self._rendezvous.members.get(name)
             proven = member is not None and member.problem is None
@@ -48,19 +48,19 @@ class Dialler:
             wanted = f"{self._job} {name}"
             problem = None if there == wanted else f"at {address[0]}:{address[1]} is {there}, not {wanted}"
             if problem is None and member and identity.incarnation != member.report.incarnation:
-                problem = f"at {address[0]}:{address[1]} another process calls itself {name}"
+                problem = f"at {address[0]}:{address[1]} another process claims to be {name}"
         if member is None:
-            why = problem or "its supervisor is there, but did not report yet"
+            why = problem or "its supervisor is running, but has not reported yet"
             self._rendezvous.unreachable[name] = "; ".join(filter(None, (why, self._unsigned.get(name))))
         else:
             self._rendezvous.reachable(name, member.report.incarnation, problem, self._clock())
         self._changed()
 
     def refuse(self, peer: str, task: str, why: str) -> None:
-        """Logs a report that is none of this job's: one line for each peer and reason. Any program may send one, so it
-        decides nothing."""
+        """Logs a refused request, one line for each peer and reason. It has no other effect, because any program may
+        send one."""
         if task in self._addresses:
-            self._unsigned[task] = f"what {peer} sent as {task} {why}"
+            self._unsigned[task] = f"a report from {peer} as {task} {why}"
         if (peer, why) not in self._refused and len(self._refused) < REFUSALS_TOLD:
             self._refused.add((peer, why))
-            say(f"refused what {peer} sent to /report{f' as {task}' if task else ''}: it {why}")
+            say(f"refused a report from {peer}{f' as {task}' if task else ''}: it {why}")

@@ -1,4 +1,4 @@
-"""What an earlier run left in model_dir: a result that completes this job, or a checkpoint that has to fit it."""
+"""Checks what an earlier run left in model_dir: a result of this job, or a checkpoint, which must fit it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from trainer.protocol.log_lines import say
 
 
 def result_of_this_job(spec: JobSpec, fits: Mapping[str, object]) -> Finished | None:
-    """The result of this very job, if it is already complete; None if there is something to do.
+    """The result of this job, if it is already complete; None otherwise.
 
     Raises:
         UserError: it is the result of another job.
@@ -25,7 +25,7 @@ def result_of_this_job(spec: JobSpec, fits: Mapping[str, object]) -> Finished | 
         return None
     if not result.has_all_steps(found, spec):
         return None
-    say(f"already complete: {layout.result(spec.directory)}; choose another model_dir to train anew")
+    say(f"already complete: {layout.result(spec.directory)}; choose another model_dir to train again")
     return found
 
 
@@ -35,7 +35,7 @@ def check_checkpoint(spec: JobSpec, fits: Mapping[str, object]) -> list[str]:
     Raises:
         UserError: it does not fit.
     """
-    # Its SHA-256 is the child's to verify: of 8 GB it takes 40 s, in which a supervisor would not answer.
+    # The child verifies its SHA-256: for 8 GB that takes 40 s, during which a supervisor could not answer.
     found = checkpoint.newest(spec.directory)
     if found is None:
         return []
@@ -44,7 +44,7 @@ def check_checkpoint(spec: JobSpec, fits: Mapping[str, object]) -> list[str]:
     changes = checkpoint.workload_changes(spec.directory, fits)
     warnings = [f"the code of {spec.workload} was changed after step {step}" for step in changes]
     for warning in warnings:
-        say(f"{warning}, and the training goes on with it")
+        say(f"{warning}, and training continues with the changed code")
     return warnings
 
 

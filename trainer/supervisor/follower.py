@@ -1,4 +1,4 @@
-"""The supervisor of a task that is not the chief: it asks the chief and does what the reply says, to the end."""
+"""The supervisor of a task that is not the chief: reports to the chief and executes the replies until the job ends."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ GONE_SECONDS = 3.0
 
 
 async def follow(agent: Agent, session: ClientSession) -> Exit:
-    """Until the chief says that the job is over, this task may leave, or the chief is lost."""
+    """Runs until the chief replies that the job is over, this task may leave, or the chief is lost."""
     task, deadlines = agent.task, agent.spec.deadlines
     chief, known, seen, said = task.control_address(*task.chief), 0, agent.clock(), agent.clock()
-    asked: float | None = None  # since when a report has not been answered, also while this process stood still
+    asked: float | None = None  # time of the oldest unanswered report, including time in which this process was stopped
     while True:
         asked = asked or time.monotonic()
         report = agent.report()
@@ -50,7 +50,7 @@ async def follow(agent: Agent, session: ClientSession) -> Exit:
             if agent.leaving_since is not None:
                 return Exit.STOPPED
             await agent.look_after_children()
-            # This task may have been killed at the very end: the chief does not wait for one that comes back then.
+            # This task may have been killed at the very end, when the chief no longer waits for restarted tasks.
             gone = now - seen > GONE_SECONDS
             # In a thread: the volume may be slow.
             job = (agent.spec, task.counts, agent.workload_digest)
@@ -61,7 +61,7 @@ async def follow(agent: Agent, session: ClientSession) -> Exit:
                 say_error(_chief_lost(task, deadlines.chief_lost, str(error)))
                 return Exit.CHIEF_LOST
             if now - said > SAY_SECONDS:
-                say(f"{task.name} waits for the chief ({error}), {now - seen:.0f} s so far")
+                say(f"{task.name} is waiting for the chief ({error}), {now - seen:.0f} s so far")
                 said = now
             await agent.wait_for_change(RETRY_SECONDS)
             continue
@@ -75,20 +75,20 @@ async def follow(agent: Agent, session: ClientSession) -> Exit:
         if report.leaving and _may_leave(agent, reply):
             return Exit.STOPPED
         if agent.leaving_since is not None and not report.leaving:
-            known = 0  # the chief must hear of it before this task leaves, and answers at once
+            known = 0  # makes the chief answer at once: it must be notified before this task leaves
 
 
 def _end_child_without_tickets(agent: Agent, seconds: float) -> None:
-    """The chief may have counted a ps-worker out, and given its steps to others: a new child has nothing left over."""
+    """Replaces a ps-worker's child after a long silence: the chief may have reassigned the steps that it holds."""
     child = agent.running
     if child is not None and agent.task.type in agent.spec.traits.restart_alone:
-        child.kill(f"the chief heard nothing for {seconds:.0f} s")
+        child.kill(f"no contact with the chief for {seconds:.0f} s")
 
 
 def _chief_lost(task: Task, seconds: float, why: str) -> str:
     name = "{}:{}".format(*task.chief)
     return (
-        f"{task.name} has had no word from its chief ({name}) for {seconds:g} s "
+        f"{task.name} has had no reply from its chief ({name}) for {seconds:g} s "
         f"(deadlines.chief_lost): {why}; is it running, and is its address in TF_CONFIG right?"
     )
 

@@ -1,7 +1,7 @@
-"""`trainer task`: the program a container runs.
+"""`trainer task`: the program that a container runs.
 
-It reads TF_CONFIG and the job, agrees with its peers through the chief's supervisor, runs TensorFlow in a
-child, and ends when the chief says that the job is over. One loop: report the state, do what the reply says.
+It reads TF_CONFIG and the job, joins its peers through the chief's supervisor, runs TensorFlow in a child, and exits
+when the chief replies that the job is over. It has one loop: report the state, execute the reply.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ async def _run(agent: Agent) -> Exit:
     await orphans.end_left_over()
     await scratch.remove_left_over()
     if task.type != "evaluator":
-        # Its import takes longest: it goes first, and what else is imported meanwhile costs no time.
+        # The child's import takes longest: it starts first, and the imports below run at the same time.
         agent.spare = await agent.start_child()
     from trainer.protocol.reports import Identity
     from trainer.supervisor import peers, server

@@ -1,8 +1,8 @@
-"""Ends the processes that a workload started, when the child that ran it ends: they would keep its memory, and a fork
-keeps TensorFlow's port, which the next child needs.
+"""Ends the processes that a workload started, when its child ends: they would keep its memory, and a fork keeps
+TensorFlow's port, which the next child needs.
 
-Most are in the child's process group. Those that left it are found by a mark in the environment, which every process
-inherits and which proc(5) shows: pid namespace, supervisor's process id and start time, number of the child.
+Most are in the child's process group. Others are found by a mark in the environment, which every process inherits and
+which proc(5) shows: pid namespace, supervisor's process id and start time, number of the child.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from trainer import host
 from trainer.job import environment
 
 GONE_SECONDS = 2.0
-"""For processes to be gone, after SIGKILL."""
+"""Maximum seconds for processes to end after SIGKILL."""
 _POLL_SECONDS = 0.02
 
 
 def mark(number: int) -> str:
-    """For the environment of this supervisor's child of that number."""
+    """The mark for the environment of this supervisor's child of that number."""
     return f"{host.pid_namespace()}:{os.getpid()}:{host.started(os.getpid())}:{number}"
 
 
@@ -33,7 +33,7 @@ async def end(marked: str, group: int) -> None:
 
 
 async def end_left_over() -> None:
-    """Ends all processes that were marked by a supervisor that is gone, killed itself perhaps."""
+    """Ends all processes marked by a supervisor that has ended, for example by SIGKILL."""
     await _end(lambda each: supervisor_is_gone(each.mark))
 
 
@@ -43,9 +43,9 @@ def kill_group(leader: int) -> None:
 
 
 async def _end(chosen: Callable[[host.Process], bool]) -> None:
-    """Sends SIGKILL to all that are chosen, until none is left, or for GONE_SECONDS.
+    """Sends SIGKILL to all chosen processes until none is left, or for GONE_SECONDS.
 
-    A process that dies gives back its memory first, with it the mark, and its ports last: they are free when it is a
+    A dying process releases its memory first, and the mark with it, and its ports last: they are free once it is a
     zombie.
     """
     deadline, dying = time.monotonic() + GONE_SECONDS, set[tuple[int, str]]()
@@ -61,7 +61,7 @@ async def _end(chosen: Callable[[host.Process], bool]) -> None:
 
 
 def supervisor_is_gone(found: str) -> bool:
-    """Whether the supervisor that made this mark has ended; False for what is no mark of this pid namespace."""
+    """Whether the supervisor that made this mark has ended; False for a mark that is not of this pid namespace."""
     namespace, _, rest = found.partition(":")
     pid, _, rest = rest.partition(":")
     # Processes of containers are visible on their host, with process ids of their own namespace in the mark.

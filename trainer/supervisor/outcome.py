@@ -1,4 +1,4 @@
-"""The end of a job that succeeded: what its chief's child returned, as result.json and as a line."""
+"""The end of a successful job: formats the result of its chief's child as result.json and as a log line."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LONGEST = 1000
 
 
 def figures_of(spec: JobSpec, child: Child, done: Done, state: State) -> Training | Computed | None:
-    """What the chief's child returned; None if that is no result: the user's own code may have written it."""
+    """The result of the chief's child; None if it is not valid, because the user's code may have written it."""
     if not spec.traits.trains:
         return Computed(done.result) if done.result is not None else None
     tests = None if done.test is None else _numbers(done.test)
@@ -66,7 +66,7 @@ def result_of(
     versions: dict[str, str],
     fits: Mapping[str, object],
 ) -> Result:
-    # Until the evaluator has scored the last checkpoint: it takes this away, or gives the reason.
+    # The evaluator removes this warning when it has scored the last checkpoint, or replaces it by the reason.
     not_scored = [f"{name}: the last checkpoint is not scored yet" for name in rendezvous.evaluators]
     return Result(
         job=spec.name,
@@ -84,7 +84,7 @@ def result_of(
 
 
 def phases(started: float, times: Mapping[str, float]) -> dict[str, float]:
-    """Seconds until the first step was done, by what they went into; `times` as in Child."""
+    """Seconds until the first step was done, by phase; `times` as in Child."""
     ends = {
         "import": times["warm"],
         "rendezvous": max(times["go"], times["warm"]),

@@ -1,4 +1,4 @@
-"""The client of other supervisors' control ports: reports to the chief, and who is at an address."""
+"""The client of other supervisors' control ports: sends reports to the chief, and identifies supervisors."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ from trainer.protocol.reports import LONGEST_BODY, Identity, Reply, Report
 from trainer.protocol.signature import HEADER, NOT_SIGNED, is_signed, sign
 
 POLL_SECONDS = 1.0
-"""How long the chief holds a report back while nothing changes."""
+"""How long the chief holds a report while nothing changes."""
 DIAL_SECONDS = 3.0
 _OK, _FORBIDDEN = 200, 403
 
 
 def client() -> ClientSession:
-    # No proxy from the environment: peers are dialled directly.
+    # Ignores proxies in the environment: connections to peers are direct.
     return ClientSession(connector=TCPConnector(limit=0, ttl_dns_cache=1), trust_env=False)
 
 
 async def send_report(
     session: ClientSession, chief: tuple[str, int], report: Report, known: int, secret: bytes = b""
 ) -> Reply:
-    """Asks the chief what to do; held there until something changes, at most POLL_SECONDS.
+    """Sends a report to the chief, which holds it until something changes, at most POLL_SECONDS; returns the reply.
 
     Raises:
         ConnectionError: with the reason in a few words.
@@ -50,7 +50,7 @@ async def send_report(
             reply = await _read(response)
             if response.status == _FORBIDDEN and reply == NOT_SIGNED.encode():
                 raise TrainerError(
-                    f"{report.task} was given another secret than its chief; give {environment.SECRET} or "
+                    f"{report.task} has a different secret than its chief; give {environment.SECRET} or "
                     f"{environment.SECRET_FILE} to all tasks of a job, the same to each, or to none",
                     Exit.MISMATCH,
                 )
@@ -87,13 +87,13 @@ async def _read(response: ClientResponse) -> bytes:
 
 
 def explain(error: BaseException, address: tuple[str, int]) -> str:
-    """What a failed dial means: `host does not resolve`, `host:port refused`, `no answer from host:port`."""
+    """The reason of a failed connection: `host does not resolve`, `host:port refused`, `no answer from host:port`."""
     host, port = address
     cause: BaseException | None = getattr(error, "os_error", None) or error
     if isinstance(error, ConnectionError) and not isinstance(error, ClientError) and not error.errno:
         return str(error)
     if isinstance(error, (ClientResponseError, ValueError)) and not isinstance(error, InvalidURL):
-        return f"{host}:{port} answers, but is no supervisor: another program?"
+        return f"{host}:{port} answers, but is not a supervisor: another program?"
     if isinstance(cause, socket.gaierror) or type(error).__name__ == "ClientConnectorDNSError":
         return f"{host} does not resolve (DNS)"
     if isinstance(cause, ConnectionRefusedError):

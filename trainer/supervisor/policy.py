@@ -1,4 +1,4 @@
-"""Failure policy: what a failure means for the job. It decides; the rendezvous acts.
+"""Failure policy: decides the consequence of a failure for the job, which the rendezvous carries out.
 
 re-form           all tasks form a new generation, from the newest checkpoint
 restart alone     the task's own supervisor replaces its child; the others continue
@@ -28,7 +28,7 @@ class Decision:
 
 @dataclass
 class FailurePolicy:
-    """Decides by the spec and by what failed before."""
+    """Decides by the spec and by earlier failures."""
 
     spec: JobSpec
     evaluators: list[str]
@@ -36,18 +36,18 @@ class FailurePolicy:
     task_lost: bool = False
     """Whether a task of this generation was lost for another reason than a lost peer."""
     blame_refuted: bool = False
-    """Whether the previous generation ended with an error that a lost peer causes, though none was lost."""
+    """Whether the previous generation ended with an error that a lost peer may cause, though none was lost."""
     lives_without_step: dict[str, int] = field(default_factory=dict)
-    """Of a task that restarts alone: lives in a row, the present one included, without a step of its own."""
+    """For a task that restarts alone: consecutive lives, including the present one, without a step of its own."""
 
     def lost(self, name: str, reason: str, *, ended: bool = True) -> Decision:
-        """A task was lost; `ended` is False if it is only silent, so that its child may still be alive."""
+        """A task was lost; `ended` is False if it is only silent, so its child may still be alive."""
         self.last_loss = f"{name} lost ({reason})"
         if name in self.evaluators:
-            return Decision(f"{self.last_loss}; nobody waits for it")
+            return Decision(f"{self.last_loss}; the job does not wait for it")
         if not self.restarts_alone(name):
             return Decision(f"{self.last_loss}, re-forming", re_form=True)
-        note = f"{self.last_loss}; the others go on"
+        note = f"{self.last_loss}; the others continue"
         if not ended:
             return Decision(note)
         lives = self.lives_without_step.get(name, 1)
@@ -58,20 +58,20 @@ class FailurePolicy:
         return Decision(note)
 
     def stepped(self, names: Iterable[str]) -> None:
-        """These tasks made a step of their own."""
+        """Records that these tasks made a step of their own."""
         self.lives_without_step |= dict.fromkeys(names, 0)
 
     def leaves(self, report: Report) -> Decision:
         """A task was asked to stop, and its child no longer runs."""
         self.task_lost = True
-        # After a stop that all agreed on, the chief's child still saves what they trained.
+        # After a stop of the whole job, the chief's child still saves a checkpoint.
         agreed = bool(report.status.get("stopped_well"))
         if agreed or self.restarts_alone(report.task):
             return Decision()
-        return Decision(f"{report.task} was told to stop, re-forming", re_form=True)
+        return Decision(f"{report.task} was asked to stop, re-forming", re_form=True)
 
     def failed(self, report: Report) -> Decision | None:
-        """Whether a task reports a failure that would come again wherever it runs, and so ends the job."""
+        """Ends the job if a task reports a failure that would repeat wherever it runs."""
         if report.failure is None or report.blames_peer or report.task in self.evaluators:
             return None
         return _failure(report.task, *report.failure)
@@ -87,17 +87,17 @@ class FailurePolicy:
             end=(
                 Exit.EVALUATION,
                 f"{chief}: the final evaluation and export took longer than {seconds:g} s (deadlines.evaluation); the "
-                "trained checkpoint is kept: mend data('test') or evaluate(), or raise the deadline, and the same "
+                "trained checkpoint is kept: fix data('test') or evaluate(), or raise the deadline, and the same "
                 "command evaluates it",
             )
         )
 
     def before_forming(self, reports: Iterable[Report], generation: int, progress: Progress) -> Decision | None:
-        """Why no further generation is formed; None if one is.
+        """The reason why no further generation is formed; None if one is.
 
         Args:
             reports: of all required tasks.
-            generation: the one before.
+            generation: the previous one.
         """
         without = progress.generations_without_progress
         if without > self.spec.max_restarts:
@@ -109,8 +109,8 @@ class FailurePolicy:
         return None
 
     def _repeated_failure(self, reports: Iterable[Report], generation: int, without_progress: int) -> Decision | None:
-        """An error that a lost peer causes, and that repeats without a new step while no peer is lost, is the task's
-        own. Once may be the network."""
+        """Attributes an error that a lost peer may cause to the task itself if it repeats without a new step while no
+        peer is lost. Once, it may be the network."""
         own = [r for r in reports if r.lost and r.lost == generation and r.blames_peer and r.failure]
         if self.task_lost or not own:
             self.blame_refuted = False

@@ -1,4 +1,4 @@
-"""Before anything else: this task's ports and its log file."""
+"""Checks before a task starts: its ports, secrets and log file."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from trainer.model_dir import layout
 
 
 def control_address(task: Task) -> tuple[str | None, int]:
-    """(interface, port) to listen on: loopback only where the whole cluster is on loopback."""
+    """(interface, port) to listen on: loopback only if the whole cluster is on loopback."""
     host, tf_port = task.address or (task.control_address(*task.chief)[0], TF_PORT)
     port = os.environ.get(environment.CONTROL_PORT) if task.type == "evaluator" else None
     return (host if is_loopback(host) else None), int(port) if port else control_port(tf_port)
 
 
 def check_tensorflow() -> None:
-    """A machine that only renders and submits has none.
+    """Checks that TensorFlow is installed; machines that only render and submit do not need it.
 
     Raises:
         UserError: TensorFlow is not installed.
@@ -35,7 +35,7 @@ def check_tensorflow() -> None:
 
 
 def check_tensorflow_port(task: Task) -> None:
-    """TensorFlow says `Could not start gRPC server` and no more; and a child would find out late.
+    """Checks this task's TensorFlow port: TensorFlow would report later, and only that the server cannot start.
 
     Raises:
         UserError: the port is taken.
@@ -53,17 +53,17 @@ def check_tensorflow_port(task: Task) -> None:
 
 
 def check_secrets(spec: JobSpec) -> None:
-    """Nothing trains for hours to find out at its end that it may not upload.
+    """Checks that all secrets are set, so that no job fails after hours of training because it may not upload.
 
     Raises:
-        UserError: a variable that the spec names under `secrets` is not there.
+        UserError: a variable that the spec names under `secrets` is not set.
     """
     if missing := [name for name in spec.secrets if not os.environ.get(name)]:
         raise UserError(*(f"secrets.{name}: the variable is not set in this task, or is empty" for name in missing))
 
 
 def log_file(spec: JobSpec, task: Task) -> Path:
-    """Where TensorFlow's own words go: beside the results, or, without access to the volume, a temporary folder."""
+    """File for TensorFlow's output: beside the results, or in a temporary folder if the volume is not accessible."""
     name = f"{task.type}-{task.index}.log"
     wanted = os.environ.get(environment.LOGS) or str(layout.logs(spec.directory))
     for folder in (Path(wanted), Path(tempfile.gettempdir()) / "trainer-logs"):

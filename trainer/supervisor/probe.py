@@ -1,4 +1,4 @@
-"""`python -m trainer.supervisor.probe healthz`: what this container's supervisor answers; exit code 1 if it does not.
+"""`python -m trainer.supervisor.probe healthz` prints the supervisor's answer in this container; exit code 1 if none.
 
 For HEALTHCHECK and `trainer status`, without a shell or curl in the image. Imports little: it runs every 30 seconds.
 """

@@ -1,4 +1,4 @@
-"""Progress watch: the newest step of the chief's child, when it changed, and whether a generation gets anywhere."""
+"""Progress watch: the newest step of the chief's child, when it changed, and whether a generation makes progress."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from trainer.job.spec import Deadlines
 
 @dataclass
 class Progress:
-    """Distinguishes a crash that repeats from several different ones. Survives the chief's restarts."""
+    """Distinguishes a repeated crash from several different ones. Survives the chief's restarts."""
 
     step: int = 0
-    """The highest ever reached, over all generations."""
+    """The highest step reached in any generation."""
     generations_without_progress: int = 0
-    """Generations in a row, the present one included, that did not exceed it."""
+    """Consecutive generations, including the present one, that did not exceed it."""
 
 
 @dataclass
 class ProgressWatch:
-    """What the chief's child reports, and since when it has been unchanged."""
+    """Progress of the chief's child, and the time since it has been unchanged."""
 
     progress: Progress
     since: float
-    """When `step` or `finishing` changed last, or the generation formed."""
+    """Time when `step` or `finishing` last changed, or the generation formed."""
     step: int = 0
     finishing: bool = False
-    """Whether the training is over, and the final evaluation and export run."""
+    """Whether training has ended, and the final evaluation and export run."""
     worker_steps: dict[str, object] = field(default_factory=dict)
 
     def update(self, status: Mapping[str, object], resume_step: int, now: float) -> list[str]:

@@ -1,13 +1,13 @@
-"""The chief's picture of the job: which tasks are present, and which generation runs.
+"""The chief's state of the job: the tasks that are present, and the generation that runs.
 
-A pure state machine: reports and the clock go in, replies come out. Every supervisor, the chief's own included,
-only asks; what it has to do follows from the reply:
+A pure state machine: its input is reports and the clock, its output replies. Every supervisor, including the chief's
+own, reports and executes the reply:
 
     forming    kill a running child, be ready
     running    run a child of this generation
-    done, failed    end, with this code
+    done, failed    exit, with this code
 
-What a failure means is decided in policy.py; whether the training advances is watched in progress.py.
+policy.py decides the consequences of failures; progress.py watches whether training advances.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Member:
     """Why it cannot take part, or None."""
     silent: bool = False
     notified: bool = False
-    """Whether it has received the news that the job is over."""
+    """Whether it has been notified that the job is over."""
 
 
 class Rendezvous:
@@ -54,7 +54,7 @@ class Rendezvous:
         resume: Callable[[], int] = lambda: 0,
         progress: Progress | None = None,
     ) -> None:
-        """`generation` is the last one there was; `resume` returns the step of the newest checkpoint."""
+        """`generation` is the previous one; `resume` returns the step of the newest checkpoint."""
         self.spec, self.task, self._resume = spec, task, resume
         self.chief = task_name(*task.chief)
         self.required = [task_name(*member) for member in task.members()]
@@ -65,7 +65,7 @@ class Rendezvous:
         self.mismatched: dict[str, str] = {}
         """By task: how it differs from the chief."""
         self.unreachable: dict[str, str] = {}
-        """By task that never reported: why it cannot be dialled either."""
+        """By task that has never reported: why the chief cannot connect to it either."""
         self.phase: Phase = "forming"
         self.generation = generation
         self.resume_step = 0
@@ -74,10 +74,10 @@ class Rendezvous:
         self.events: list[JobEvent] = []
         """The newest."""
         self.event_count = 0
-        """All there ever were."""
+        """The number of all events so far."""
         self.start_lines: dict[str, str] = {}
         self.stopping = False
-        """Whether the chief itself was asked to stop: a task that goes after that is not lost."""
+        """Whether the chief itself was asked to stop: a task that leaves after that is not lost."""
         self._begun = self._forming_since = now
         self._awaited = self.required[-1]
         self.progress = progress or Progress()
@@ -85,7 +85,7 @@ class Rendezvous:
         self.policy = FailurePolicy(spec, self.evaluators)
 
     def report(self, report: Report, now: float) -> Reply:
-        """Takes one report; returns what that task has to do."""
+        """Handles one report; returns the reply to that task."""
         if difference := self._mismatch(report):
             if report.task in self._known:
                 self.mismatched[report.task] = difference
@@ -113,7 +113,7 @@ class Rendezvous:
         if report.task == self.chief:
             self.policy.stepped(self.watch.update(report.status, self.resume_step, now))
         if self.phase == "forming":
-            self.tick(now)  # at once, for all wait for it; what else depends on the clock can wait for the chief's beat
+            self.tick(now)  # now, because all tasks wait for it; other timed events can wait for the chief's beat
         member.notified = self.over
         return self.reply()
 
@@ -129,7 +129,7 @@ class Rendezvous:
         return member
 
     def reply(self) -> Reply:
-        """What every task is answered."""
+        """The reply to every task."""
         return Reply(
             self.phase, self.generation, self.resume_step, self.version, self.code, self.message, self.watch.step
         )
@@ -140,7 +140,7 @@ class Rendezvous:
         return self.phase in ("done", "failed")
 
     def tick(self, now: float) -> None:
-        """Looks at the clock: forms the cluster when all are ready, or acts on a deadline that has passed."""
+        """Checks the clock: forms the cluster when all tasks are ready, or handles a deadline that has passed."""
         if self.phase == "forming":
             self._form_or_give_up(now)
         elif self.phase == "running":
@@ -177,7 +177,7 @@ class Rendezvous:
         self.mismatched.clear()
         self.note(f"generation {self.generation} formed: {len(self.required)} tasks")
 
-    # Who is there. --------------------------------------------------------------------------------
+    # Membership. ----------------------------------------------------------------------------------
 
     def _all_ready(self, now: float) -> bool:
         """Checks the task that it last waited for first; scanning all N on each of N reports is O(N²)."""
@@ -199,7 +199,7 @@ class Rendezvous:
         return "; ".join(f"{name}: {why}" for name, why in self.missing(now).items())
 
     def reachable(self, name: str, incarnation: str, problem: str | None, now: float) -> None:
-        """The result of dialling a member back at the address that TF_CONFIG gives it."""
+        """Records the result of connecting to a member at its address in TF_CONFIG."""
         member = self.members.get(name)
         if member is not None and member.report.incarnation == incarnation:
             member.problem = problem
@@ -208,14 +208,14 @@ class Rendezvous:
     def _why_missing(self, name: str, now: float) -> str | None:
         member = self.members.get(name)
         if member is None:
-            return self.mismatched.get(name) or f"never came ({self.unreachable.get(name, 'not dialled yet')})"
+            return self.mismatched.get(name) or f"has not reported ({self.unreachable.get(name, 'not dialled yet')})"
         if now - member.seen > self.spec.deadlines.task_lost:
             return self.mismatched.get(name) or f"silent for {now - member.seen:.0f} s"
         if member.problem is not None:
             return member.problem
         if member.report.generation:
             return "its child of the last generation still runs"
-        return "was told to stop" if member.report.leaving else None
+        return "was asked to stop" if member.report.leaving else None
 
     def _mismatch(self, report: Report) -> str | None:
         chief = self.members.get(self.chief)
@@ -246,13 +246,13 @@ class Rendezvous:
         self._forming_since = now
 
     def generation_over(self, now: float) -> None:
-        """The chief's child stopped on request; the tasks that stay wait for the next generation."""
+        """Ends the generation after the chief's child stopped on request; the remaining tasks wait for the next one."""
         if self.phase == "running":
             self.progress.generations_without_progress = 0
             self._re_form("", now)
 
     def end(self, code: Exit, message: str, step: int | None = None) -> None:
-        """The job is over, at this step if it succeeded. The first call decides."""
+        """Ends the job, at this step if it succeeded. Only the first call has an effect."""
         if not self.over:
             self.watch.step = self.watch.step if step is None else step
             self.phase = "done" if code is Exit.OK else "failed"
@@ -260,13 +260,13 @@ class Rendezvous:
             self.version += 1
 
     def unnotified(self, now: float, leaving: bool = False) -> list[str]:
-        """Tasks that may still ask, and do not know that the job ended.
+        """Tasks that may still report and have not been notified that the job ended.
 
-        A task that was lost or asked to stop may come back, as a new pod does: it is expected for as long as it would
-        wait for its chief. So is one that has not come yet, if the job ended that early.
+        A task that was lost or asked to stop may return, for example as a new pod: it is expected for as long as it
+        would wait for its chief. The same holds for a task that has never reported, if the job ended that early.
 
         Args:
-            leaving: the chief itself was asked to stop, so all were: only the tasks that are present are waited for.
+            leaving: the chief itself was asked to stop, and so were all tasks: wait only for those that are present.
         """
         expected, patience = self.expected(leaving), self.patience(leaving)
         never = [name for name in self.required if name not in self.members and name != self.chief]
@@ -280,7 +280,7 @@ class Rendezvous:
         ]
 
     def expected(self, leaving: bool) -> bool:
-        """Whether absent tasks may still come."""
+        """Whether absent tasks may still report."""
         return not leaving and self.code not in (Exit.STOPPED, Exit.MISSING, Exit.MISMATCH)
 
     def patience(self, leaving: bool) -> float:

@@ -1,8 +1,8 @@
 """Remembers a final exit code, so that a container that Docker restarts exits at once with the same code.
 
-Docker's `on-failure:N` restarts after any code but 0: a task that was killed has to come back, but one that failed for
-good, and would fail again, comes back as well. It then exits at once with the same code, N times within seconds,
-and not after another round of deadlines. Without TRAINER_RESTARTS=N nothing is written.
+Docker's `on-failure:N` restarts after any code but 0: it must restart a killed task, but it also restarts one that has
+failed permanently. That one exits at once with the same code, N times within seconds, instead of waiting for its
+deadlines again. Without TRAINER_RESTARTS=N nothing is written.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ RECENT_SECONDS = 30.0
 
 
 def repeat_failure(log: Path) -> Exit | None:
-    """The code to exit with at once, if this start only repeats one that failed for good; None otherwise."""
+    """The code to exit with at once if this start follows a permanent failure; None otherwise."""
     path = _path(log)
     if not (found := read_json(path)):
         return None
@@ -44,8 +44,8 @@ def remember(log: Path, code: Exit) -> None:
 
 
 def _write(path: Path, mode: str, value: dict[str, float]) -> None:
-    # Of one length, so that a full disk, which may be why the task failed, takes the changes too. Without this file
-    # the task really tries again, that often.
+    # Of constant length, so that changes can be written to a full disk, which may be why the task failed. Without this
+    # file each restart really runs the task.
     with contextlib.suppress(OSError), path.open(mode) as file:
         file.write(json.dumps(value).ljust(_LENGTH))
 

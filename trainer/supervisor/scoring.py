@@ -1,6 +1,6 @@
-"""What the supervisor of the evaluator does with its child: keeps it scoring, and sees that the last checkpoint is.
+"""The evaluator's supervisor: keeps a child scoring checkpoints, and ensures that the last one is scored.
 
-No failure of it ends the job. The training's result stands without it, and carries a warning.
+No failure of the evaluator ends the job. The result of the training is valid without it, and has a warning.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ LOOK_SECONDS = 1.0
 
 
 async def keep_scoring(agent: Agent, reply: Reply) -> None:
-    """While others train. It outlives their generations, and comes back max_restarts times without a new score."""
+    """Keeps a child scoring, across generations; restarts it up to max_restarts times without a new score."""
     agent.phase = reply.phase
     child = agent.running
     if child is not None:
         child.generation = reply.generation
-    # Before the first step there is nothing to score, and its import would slow down those who train.
+    # Before the first step there is nothing to score, and the import would slow down the tasks that train.
     if reply.phase == "running" and reply.step and agent.leaving_since is None:
         if child is None:
             await agent.go(reply.generation, reply.resume_step)
@@ -35,10 +35,10 @@ async def keep_scoring(agent: Agent, reply: Reply) -> None:
 
 
 async def score_last(agent: Agent, reply: Reply) -> Exit:
-    """After the training's success: waits for the score of the last checkpoint, for deadlines.evaluation seconds.
+    """Waits for the score of the last checkpoint after successful training, for deadlines.evaluation seconds.
 
-    What goes wrong becomes a warning in result.json. Exporters run even so; where an attempt to score took the process
-    with it, in one of their own.
+    Failures become a warning in result.json. Exporters run nevertheless; in a process of their own if the attempt to
+    score ended the previous one.
     """
     spec, name = agent.spec, agent.task.name
     why = await _attempts(agent, reply, score=True)
@@ -54,14 +54,14 @@ async def score_last(agent: Agent, reply: Reply) -> Exit:
         return Exit.OK
     warning = f"{name} did not score the last checkpoint, of step {reply.step}: {why}"
     result.set_warning(spec.directory, name, warning)
-    say_error(f"{warning}; the result of the training stands")
+    say_error(f"{warning}; the result of the training is valid")
     return Exit.EVALUATION
 
 
 async def _attempts(agent: Agent, reply: Reply, *, score: bool) -> str | None:
-    """Why the last checkpoint is not scored; None if it is. A child that died is started again, up to max_restarts."""
+    """Why the last checkpoint is not scored; None if it is. A child that dies is restarted up to max_restarts times."""
     deadlines = agent.spec.deadlines
-    # A process for the exporters alone is a new one: its start is not the evaluation's.
+    # The exporters' own process is new: its start does not count as evaluation.
     seconds = deadlines.evaluation + (0 if score else deadlines.rendezvous)
     deadline = time.monotonic() + seconds
     for _ in range(1 + agent.spec.max_restarts):
@@ -81,7 +81,7 @@ async def _attempts(agent: Agent, reply: Reply, *, score: bool) -> str | None:
         await child.ended()
         why = None if child.result is not None else child.why_it_ended()
         if why is None or child.failure is not None:
-            break  # an error that Python raised would come again
+            break  # a Python error would repeat
         if agent.leaving_since is not None or time.monotonic() > deadline:
             break
     return why

@@ -1,7 +1,7 @@
 """A temporary folder for each child, which its supervisor removes when the child has ended.
 
-TensorFlow's autograph writes a file for each function that it converts and removes it when the interpreter exits. A
-child that is killed never does that (tensorflow/python/autograph/pyct/loader.py).
+TensorFlow's AutoGraph writes a file for each function that it converts and removes it when the interpreter exits. A
+killed child does not remove them (tensorflow/python/autograph/pyct/loader.py).
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ _PREFIX = "trainer_"
 
 
 def make(mark: str) -> Path | None:
-    """A folder for the child with this mark, in the temporary folder of this process; None if none can be made."""
+    """Creates a folder for the child with this mark in this process's temporary folder; None if that fails."""
     try:
         folder = Path(tempfile.gettempdir(), _PREFIX + mark.replace(":", "_"))
         folder.mkdir(mode=0o700)
-    except OSError:  # such as a full disk, or none that is writable: the child goes on with what there is
+    except OSError:  # such as a full disk, or no writable folder: the child uses the default
         return None
     return folder
 
@@ -33,7 +33,7 @@ async def remove(folder: Path | None) -> None:
 
 
 async def remove_left_over() -> None:
-    """Removes the folders of supervisors that are gone: killed, and their children with them."""
+    """Removes the folders of supervisors that were killed together with their children."""
     with contextlib.suppress(OSError):
         for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
             if orphans.supervisor_is_gone(folder.name.removeprefix(_PREFIX).replace("_", ":")):

@@ -1,7 +1,7 @@
 """The control port: /healthz, /status and /metrics for any program, /report for the job's own supervisors.
 
-A report changes nothing but what the chief knows about that task; no supervisor takes orders. Where the job has a
-secret, reports and replies are signed with it; all else on this port is public.
+A report changes only the chief's record of that task; no supervisor takes orders. If the job has a secret, reports and
+replies are signed with it; everything else on this port is public.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Refuse = Callable[[str, str, str], None]
 
 _PEERS_FAULTS = (HttpProcessingError, web.RequestPayloadError, ConnectionError)
 _logger = logging.getLogger("trainer.control")
-"""For aiohttp, which logs a traceback also when a request is broken, or its sender gone in the middle of it."""
+"""For aiohttp, which logs a traceback even if a request is malformed or its sender disconnects."""
 _logger.addFilter(lambda record: not (record.exc_info and isinstance(record.exc_info[1], _PEERS_FAULTS)))
 
 
@@ -42,10 +42,10 @@ async def serve(
     """Listens on the control port.
 
     Args:
-        status: what /status answers (protocol/status.py).
-        answer: the chief's, for /report; None on other tasks.
-        refuse: called with peer, task and reason when /report gets what is no report of this job. The task is the one
-            that the sender claims to be, or empty.
+        status: returns the document for /status (protocol/status.py).
+        answer: the chief's handler for /report; None on other tasks.
+        refuse: called with peer, task and reason when a request to /report is not a report of this job. The task is
+            the one that the sender claims to be, or empty.
 
     Raises:
         UserError: the port is taken.
@@ -67,7 +67,7 @@ async def serve(
     app.router.add_get("/metrics", get_metrics)
     if answer is not None:
         app.router.add_post("/report", _report(answer, refuse, secret))
-    # handler_cancellation: a report whose sender is gone is held no longer, and was not answered.
+    # handler_cancellation: a report is dropped when its sender disconnects, so it does not count as answered.
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.5, logger=_logger, handler_cancellation=True)
     await runner.setup()
     try:
@@ -93,7 +93,7 @@ def _report(answer: Answer, refuse: Refuse, secret: bytes) -> Callable[[web.Requ
             refuse(peer, "", "is too long")
             raise
         except (ValueError, web.RequestPayloadError) as error:
-            refuse(peer, "", "is no report")
+            refuse(peer, "", "is not a report")
             raise web.HTTPBadRequest(text=f"not a report: {error}") from None
         if not is_signed(signature, secret, b"report", body):
             refuse(peer, asked.report.task, NOT_SIGNED)
@@ -106,7 +106,7 @@ def _report(answer: Answer, refuse: Refuse, secret: bytes) -> Callable[[web.Requ
 
 
 def _dumps(value: object) -> str:
-    """JSON as every parser reads it: without NaN and infinity, which a figure of the user's may be."""
+    """JSON that every parser accepts: without NaN and infinity, which the user's figures may contain."""
     try:
         return json.dumps(value, allow_nan=False)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Status view: the chief's picture of the job as /status shows it."""
+"""Status view: the chief's state of the job, as shown by /status."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def job_status(
     last_checkpoint: int | None,
     seconds: float,
 ) -> JobStatus:
-    """The chief's own view, with what it knows of all tasks; `workers` as in task_rows."""
+    """The status of the chief and of all tasks; `workers` as in task_rows."""
     common = {field.name: getattr(own, field.name) for field in fields(TaskStatus)}
     return JobStatus(
         **{**common, "phase": rendezvous.phase, "generation": rendezvous.generation},
@@ -33,7 +33,7 @@ def job_status(
 
 
 def task_rows(rendezvous: Rendezvous, now: float, workers: Mapping[str, Figures] | None = None) -> dict[str, TaskRow]:
-    """One row per task, required or not; `workers` is what the coordinator measured of each ps-worker."""
+    """One row per task, required or not; `workers` has the coordinator's measurements of each ps-worker."""
     names = (*rendezvous.required, *rendezvous.evaluators)
     return {name: _row(rendezvous, name, now, (workers or {}).get(name, {})) for name in names}
 

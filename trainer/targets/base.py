@@ -32,7 +32,7 @@ class Submitted:
     objects: Sequence[str] = ()
     """What was applied, as kind/name; empty where the target's own program has reported it."""
     new: bool = True
-    """False: the job was there already."""
+    """False: the job already exists."""
     ended: str | None = None
     """`done` or `failed`, of a job that was there and is over."""
     namespace: str | None = None

@@ -154,10 +154,10 @@ def test_a_namespace_is_given_to_the_target_and_named_in_what_comes_next(
     [
         (Submitted("j", ["a/b"]), "j: submitted, 1 objects; next: trainer status --watch WAY"),
         (Submitted("j"), "j: submitted; next: trainer status --watch WAY"),
-        (Submitted("j", ["a/b"], new=False), "j: was there already; next: trainer status --watch WAY"),
+        (Submitted("j", ["a/b"], new=False), "j: already exists; next: trainer status --watch WAY"),
         (
             Submitted("j", ["a/b"], new=False, ended="failed"),
-            "j: was there already, and is failed; to run it again: trainer delete WAY",
+            "j: already exists, and is failed; to run it again: trainer delete WAY",
         ),
     ],
 )
@@ -170,7 +170,7 @@ def test_profiles_are_read_where_the_target_has_them(spec: str, capsys: pytest.C
     assert trainer("render", "fake", f"a={spec}", f"b={spec}") == [("render", ("a", one), ("b", two))]
     capsys.readouterr()
     trainer("render", "fake", spec, spec, code=Exit.USER)
-    assert "several jobs in one file need a profile of their own each" in capsys.readouterr().err
+    assert "several jobs in one file need one profile each" in capsys.readouterr().err
 
 
 def test_options_that_a_target_lacks_are_refused(
@@ -178,7 +178,9 @@ def test_options_that_a_target_lacks_are_refused(
 ) -> None:
     monkeypatch.setitem(base.TARGETS, "fake", base.TARGETS["fake"]._replace(options=frozenset()))
     assert trainer("logs", spec, "--target", "fake", "--task", "chief:0", code=Exit.USER) == []
-    assert capsys.readouterr().err == "trainer: --task: means nothing to fake; it is for --target kubernetes\n"
+    assert (
+        capsys.readouterr().err == "trainer: --task: is not an option of --target fake; it is for --target kubernetes\n"
+    )
 
 
 def test_a_target_whose_package_is_missing_is_one_line(
@@ -223,7 +225,7 @@ def test_the_status_of_a_model_dir_needs_no_target(capsys: pytest.CaptureFixture
     [
         ([], "JOB: is missing: the path of a job spec, or a model_dir"),
         (["digits"], "digits: cannot be read: No such file or directory"),
-        (["job.yaml", "--namespace", "n"], "--namespace: means nothing to local"),
+        (["job.yaml", "--namespace", "n"], "--namespace: is not an option of --target local"),
     ],
 )
 def test_what_cannot_be_asked_of_this_machine(words: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -256,7 +256,10 @@ def test_compose_refuses_what_only_kubernetes_has(
     spec: str, words: list[str], option: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert cli.main([words[0], "--target", "compose", spec, *words[1:]]) == Exit.USER
-    assert capsys.readouterr().err == f"trainer: {option}: means nothing to compose; it is for --target kubernetes\n"
+    assert (
+        capsys.readouterr().err
+        == f"trainer: {option}: is not an option of --target compose; it is for --target kubernetes\n"
+    )
 
 
 @pytest.mark.parametrize("words", [["--watch"], ["--target", "compose"]], ids=" ".join)

@@ -178,7 +178,7 @@ def test_a_worker_of_a_made_up_strategy_is_lost_alone() -> None:
     policy = FailurePolicy(spec, [])
     assert policy.lost("chief:0", "killed").re_form
     first, second = policy.lost("worker:1", "killed"), policy.lost("worker:1", "killed")
-    assert (first.re_form, first.end, first.note) == (False, None, "worker:1 lost (killed); the others go on")
+    assert (first.re_form, first.end, first.note) == (False, None, "worker:1 lost (killed); the others continue")
     assert second.end is not None
     assert second.end[0] is Exit.GAVE_UP
     assert [derived.restarts_alone(spec, task.type) for task in tasks_of(spec)] == [False, True, True]

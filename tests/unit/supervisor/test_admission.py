@@ -12,10 +12,14 @@ STRANGERS: list[tuple[str, dict[str, Any], str]] = [
     (
         "worker:1",
         {"cluster": "0ther"},
-        r"worker:1 was given another cluster than the chief; all tasks need the same 'cluster' in TF_CONFIG",
+        r"worker:1 has a different cluster than the chief; all tasks need the same 'cluster' in TF_CONFIG",
     ),
-    ("worker:1", {"spec": "0ther"}, r"worker:1 was given another job spec than the chief; give all"),
-    ("worker:1", {"workload": "0ther"}, r"worker:1 has another workload file \(mnist\) than the chief; give all tasks"),
+    ("worker:1", {"spec": "0ther"}, r"worker:1 has a different job spec than the chief; give all"),
+    (
+        "worker:1",
+        {"workload": "0ther"},
+        r"worker:1 has a different workload file \(mnist\) than the chief; give all",
+    ),
     ("worker:1", {"versions": {**VERSIONS, "trainer": "9.9"}}, r"has trainer 9\.9, the chief 0\.1\.0"),
     ("worker:1", {"versions": {**VERSIONS, "tensorflow": "2.20.0"}}, r"has tensorflow 2\.20\.0, the chief 2\.21\.0"),
     ("worker:1", {"versions": {}}, r"worker:1 has tensorflow None, the chief 2\.21\.0; use one image"),

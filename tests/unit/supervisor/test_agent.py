@@ -48,7 +48,7 @@ def test_a_standby_that_fails_is_told_and_not_started_for_ever(
     assert all(line.startswith("worker:0: standby lost (") and "TRAINER_JOB: name: null: is required" in line
                for line in lost)  # fmt: skip
     assert all(line.endswith(f"its log: {training.log}") for line in lost)
-    assert last == "worker:0: 3 standbys were lost in a row; training goes on without one"
+    assert last == "worker:0: 3 standbys were lost in a row; training continues without one"
     assert training.failure is None, "training goes on"
 
 

@@ -76,7 +76,7 @@ def test_a_report_with_another_secret_than_the_chiefs_is_refused_and_its_sender_
         asyncio.run(run())
     assert caught.value.code is Exit.MISMATCH
     assert str(caught.value) == (
-        "worker:1 was given another secret than its chief; give TRAINER_SECRET or TRAINER_SECRET_FILE to all tasks of "
+        "worker:1 has a different secret than its chief; give TRAINER_SECRET or TRAINER_SECRET_FILE to all tasks of "
         "a job, the same to each, or to none"
     )
     assert refused == [(HOST, "worker:1", "lacks this job's secret")]
@@ -209,7 +209,7 @@ def test_another_program_answers(dial: Dial, answer: str) -> None:
     elif (answer, dial) == ("not found", report_to):
         assert text == f"{HOST}:{port} answers 404: another program?"
     else:
-        assert text == f"{HOST}:{port} answers, but is no supervisor: another program?"
+        assert text == f"{HOST}:{port} answers, but is not a supervisor: another program?"
 
 
 def test_a_proxy_of_the_environment_is_not_asked(free: int, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,8 +30,8 @@ def report(name: str, **changes: Any) -> Report:
     [
         ({"worker": 2}, "worker:1", Decision("worker:1 lost (why), re-forming", re_form=True)),
         (WITH_EVALUATOR, "ps:0", Decision("ps:0 lost (why), re-forming", re_form=True)),
-        (WITH_EVALUATOR, "worker:1", Decision("worker:1 lost (why); the others go on")),
-        (WITH_EVALUATOR, "evaluator:0", Decision("evaluator:0 lost (why); nobody waits for it")),
+        (WITH_EVALUATOR, "worker:1", Decision("worker:1 lost (why); the others continue")),
+        (WITH_EVALUATOR, "evaluator:0", Decision("evaluator:0 lost (why); the job does not wait for it")),
     ],
 )
 def test_a_loss_re_forms_or_leaves_the_others_alone(tasks: dict[str, int], name: str, decision: Decision) -> None:
@@ -93,7 +93,7 @@ def test_whose_loss_makes_a_new_generation(
     lose(job, name)
     if not re_forms:
         assert (job.core.phase, job.core.generation) == ("running", 1)
-        assert job.told[-1] == f"{name} lost ({reason}); the others go on"
+        assert job.told[-1] == f"{name} lost ({reason}); the others continue"
         return
     assert job.report(job.chief).phase == "forming"
     assert job.told[-1] == f"{name} lost ({reason}), re-forming"
@@ -165,7 +165,7 @@ def test_a_ps_worker_that_is_stopped_for_a_while_is_one_loss() -> None:
         job.wait(LOST + 1, "worker:1")
         assert job.core.code is (Exit.OK if times < 3 else Exit.GAVE_UP)
         job.report("worker:1")  # its supervisor goes on, and replaces the child that got no tickets meanwhile
-        job.report("worker:1", restarts=times, reason="the chief heard nothing for 11 s")
+        job.report("worker:1", restarts=times, reason="no contact with the chief for 11 s")
         assert job.core.code is (Exit.OK if times < 2 else Exit.GAVE_UP)
         step(job, 10 * times, workers={"worker:0": {"step": 10 * times}})
 
@@ -242,7 +242,7 @@ def test_a_task_that_is_told_to_stop_before_it_has_anything_to_save_is_no_lost_o
     job.run()
     job.report("worker:1", generation=0, leaving=True)
     assert job.core.phase == "forming"
-    assert job.told[-1] == "worker:1 was told to stop, re-forming"
+    assert job.told[-1] == "worker:1 was asked to stop, re-forming"
 
 
 def test_a_task_that_stopped_as_all_agreed_leaves_the_chief_to_save() -> None:
@@ -268,7 +268,7 @@ def test_an_evaluator_that_is_restarted_disturbs_nobody(tasks: dict[str, int]) -
     job.report("evaluator:0", generation=1)
     assert job.restart("evaluator:0").phase == "running"
     assert job.core.generation == 1
-    assert "evaluator:0 lost (its supervisor was restarted); nobody waits for it" in job.told
+    assert "evaluator:0 lost (its supervisor was restarted); the job does not wait for it" in job.told
 
 
 @pytest.mark.parametrize("tasks", [None, PS])

@@ -57,7 +57,7 @@ def test_an_evaluation_that_does_not_end_ends_the_job_at_its_own_deadline() -> N
     assert job.outcome == ("failed", Exit.EVALUATION)
     assert job.report("worker:2").message == (
         "worker:0: the final evaluation and export took longer than 20 s (deadlines.evaluation); the trained "
-        "checkpoint is kept: mend data('test') or evaluate(), or raise the deadline, and the same command evaluates it"
+        "checkpoint is kept: fix data('test') or evaluate(), or raise the deadline, and the same command evaluates it"
     )
 
 

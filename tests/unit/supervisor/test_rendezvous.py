@@ -58,7 +58,7 @@ def test_a_report_is_no_more_work_with_more_tasks(running: bool) -> None:
 # Each: what a task says or does, and why the cluster waits for it.
 IN_THE_WAY: list[tuple[dict[str, Any], str | None, str]] = [
     ({"generation": 1}, None, "its child of the last generation still runs"),
-    ({"leaving": True}, None, "was told to stop"),
+    ({"leaving": True}, None, "was asked to stop"),
     ({}, "10.0.0.1:3222 refused", "10.0.0.1:3222 refused"),
 ]
 
@@ -94,7 +94,7 @@ def test_at_the_deadline_a_missing_task_is_named_with_the_reason(no_show: str | 
     assert job.core.phase == "forming"
     job.wait(1)
     assert job.outcome == ("failed", Exit.MISSING)
-    why = f"worker:1: never came ({no_show or 'not dialled yet'})"
+    why = f"worker:1: has not reported ({no_show or 'not dialled yet'})"
     assert job.core.message == f"the cluster did not form after 60 s (deadlines.rendezvous): {why}"
 
 
@@ -156,7 +156,7 @@ def test_a_silent_ps_worker_is_told_once_until_it_speaks_again() -> None:
     for _ in range(2):
         job.wait(5 * LOST, "worker:1")
         job.wait(1)
-    assert job.told.count("worker:1 lost (silent for 10 s); the others go on") == 2
+    assert job.told.count("worker:1 lost (silent for 10 s); the others continue") == 2
 
 
 def test_the_silent_are_known_until_they_speak_again() -> None:

@@ -94,7 +94,7 @@ def test_what_is_no_report_is_refused_in_one_line_and_never_reaches_the_chief(
     assert text.startswith("not a report: ")
     assert text.isprintable()
     assert len(text) < 300
-    assert refused == [(HOST, "", "is no report")]
+    assert refused == [(HOST, "", "is not a report")]
     assert (*capfd.readouterr(), *caplog.messages) == ("", "")
 
 

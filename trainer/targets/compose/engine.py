@@ -173,7 +173,7 @@ def _connect() -> docker.DockerClient:
     except (DockerException, OSError) as error:
         text = " ".join(str(error).split())
         if "Permission denied" in text:
-            raise _problem("this user may not talk to the Docker Engine; join the group docker") from None
+            raise _problem("this user may not use the Docker Engine; join the group docker") from None
         raise _problem(f"no Docker Engine answers ({text[:150]}); start it, or {_INSTALL}") from None
     _require(f"Docker Engine {version}", version, OLDEST_ENGINE)
     return client

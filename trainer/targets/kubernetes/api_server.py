@@ -188,7 +188,7 @@ async def connect(namespace: str | None) -> AsyncIterator[ApiServer]:
     except (ConfigException, OSError, yaml.YAMLError, ValueError, TypeError, LookupError, AttributeError) as error:
         # The client raises the last four for a YAML file that is no kubeconfig.
         text = " ".join(str(error).split()).rstrip(".")
-        raise problem(f"no Kubernetes to talk to ({text[:150]}); set KUBECONFIG, or `make kind-up`") from None
+        raise problem(f"no Kubernetes to connect to ({text[:150]}); set KUBECONFIG, or `make kind-up`") from None
     # Each log that is followed holds a connection.
     settings.connection_pool_maxsize = 0
     async with ApiClient(settings) as api:

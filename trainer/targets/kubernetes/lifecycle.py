@@ -80,7 +80,7 @@ async def delete(name: str, namespace: str | None, volumes: bool) -> Deleted:
         while left := await server.items("Pod", labelSelector=of(name)):
             if time.monotonic() > deadline:
                 names = ", ".join(pod["metadata"]["name"] for pod in left)
-                raise problem(f"{name}: deleted, but these pods do not end: {names}; is their node there?")
+                raise problem(f"{name}: deleted, but these pods do not end: {names}; check their nodes")
             await asyncio.sleep(0.5)
         claims = await server.items("PersistentVolumeClaim", labelSelector=of(name))
         return Deleted(name, volume_stays=bool(claims) and not volumes)
@@ -93,7 +93,7 @@ async def _require_same(server: ApiServer, spec: JobSpec, config: Manifest, chie
     names = [each["valueFrom"]["configMapKeyRef"]["name"] for each in environment if each["name"] == JOB]
     existing: ConfigMap | None = await server.read("ConfigMap", names[0]) if names else None
     if existing is None:
-        raise UserError(f"{taken} by a Job that trainer did not make; choose another name")
+        raise UserError(f"{taken} by a Job that trainer did not create; choose another name")
     differences = [
         f"{path}: {old} there, {new} here"
         for key in ("job", "cluster")

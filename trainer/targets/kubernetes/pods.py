@@ -103,7 +103,7 @@ def _end(pod: Pod, terminated: Terminated | None) -> str:
 def _no_pod(job: Job, messages: Mapping[str, str]) -> str:
     if job["spec"].get("suspend"):
         return "the Job is suspended"
-    return messages.get(f"Job/{job['metadata']['name']}", "its Job has made no pod yet")
+    return messages.get(f"Job/{job['metadata']['name']}", "its Job has not created a pod yet")
 
 
 def _by_object(warnings: Iterable[Event]) -> dict[str, str]:

@@ -132,7 +132,7 @@ async def keep_running(job: LocalJob, name: str, command: Sequence[str], environ
             if in_a_row > MAX_RESTARTS:
                 code, how = int(Exit.GAVE_UP), f"{how} {in_a_row} times in a row"
                 return
-            job.show("local", f"{name} {how}, starting it again")
+            job.show("local", f"{name} {how}, restarting it")
             job.restarts[name] += 1
             await job.until(lambda: job.over, BACKOFF_SECONDS[min(in_a_row, len(BACKOFF_SECONDS)) - 1])
     except OSError as error:

@@ -51,7 +51,7 @@ def render(
         silent: whether the chief no longer answers.
         port: where the chief answers, if it is to be shown.
     """
-    phase = "no word from the chief" if status and silent else status.phase if status else "starting"
+    phase = "no reply from the chief" if status and silent else status.phase if status else "starting"
     head = Text.assemble(
         (spec.name, "bold"), f"  {spec.strategy}  ", (phase, _PHASE_STYLES.get(phase, "yellow")),
         f"  generation {_number(status and status.generation, 'd')}", no_wrap=True, overflow="ellipsis",

@@ -75,5 +75,5 @@ def test_a_kubeconfig_that_is_none_is_named(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "config"))
     ended = trainer("status")
     assert ended.returncode == Exit.TARGET
-    assert ended.stderr.startswith("trainer: no Kubernetes to talk to (")
+    assert ended.stderr.startswith("trainer: no Kubernetes to connect to (")
     assert ended.stderr.count("\n") == 1

@@ -108,7 +108,7 @@ def test_a_permanent_failure_ends_the_job_with_its_code(
     assert local.run(spec, command=stand_in(worker_0=failing, chief_0=chief)) == code
     out, err = capfd.readouterr()
     assert "chief:0 | told\n" in out
-    assert "starting it again" not in out
+    assert "restarting it" not in out
     assert "worker:0 | trainer: no such thing\n" in err
     last = err.splitlines()[-1]
     assert last.startswith(f"trainer: j failed: worker:0 ended with exit code {int(code)}")
@@ -239,7 +239,7 @@ def test_a_task_killed_after_the_chiefs_success_changes_nothing(spec: JobSpec) -
         ("os.kill(os.getpid(), signal.SIGRTMIN + 1)", "was killed by signal 35"),
         ("sys.exit(15)", "ended with exit code 15 (no reply from the chief for deadlines.chief_lost)"),
         ("sys.exit(143)", "ended with exit code 143 (SIGTERM or Ctrl-C: a checkpoint was kept"),
-        ("sys.exit(137)", "ended with exit code 137, starting"),
+        ("sys.exit(137)", "ended with exit code 137, restarting"),
     ],
 )
 @pytest.mark.parametrize("victim", ["worker_1", "chief_0"])
@@ -255,7 +255,7 @@ def test_who_was_killed_is_started_again(
     out, _ = capfd.readouterr()
     _, line = [line for line in out.splitlines() if line.startswith("local | ")]
     assert line.startswith(f"local | {victim.replace('_', ':')} {told}")
-    assert line.endswith(", starting it again")
+    assert line.endswith(", restarting it")
 
 
 def test_a_task_that_is_killed_time_and_again_ends_the_job(
@@ -278,7 +278,7 @@ def test_a_long_life_begins_a_new_row(
     fifo("fourth")
     worker = "if once('1') or once('2') or once('3'): die()\nopen('fourth', 'w').close()"
     assert local.run(spec, command=stand_in(worker_0=worker, chief_0="open('fourth').read()")) == Exit.OK
-    assert capfd.readouterr().out.count("starting it again") == 3
+    assert capfd.readouterr().out.count("restarting it") == 3
 
 
 def test_a_command_that_cannot_be_run(spec: JobSpec, capfd: pytest.CaptureFixture[str]) -> None:
@@ -305,7 +305,7 @@ def test_a_signal_is_passed_on_and_nobody_is_started_again(
     assert [line for line in told if "evaluator" not in line] == ["chief:0 | told", "worker:0 | told"]
     assert "evaluator:0 ended" not in out, "it was stopped, as all were"
     assert out.endswith("stopped; the same command resumes\n")
-    assert "starting it again" not in out
+    assert "restarting it" not in out
     assert err == ""
 
 

@@ -79,9 +79,9 @@ def test_before_the_chief_answers_every_task_is_starting() -> None:
 
 
 def test_what_it_waits_for_is_told_on_one_line() -> None:
-    waiting = "worker:1: never came (host name not known)" * 3
+    waiting = "worker:1: has not reported (host name not known)" * 3
     (line,) = [line for line in draw({**STATUS, "phase": "forming", "waiting_for": waiting}) if "waiting" in line]
-    assert line.startswith("waiting for worker:1: never came (host name not known)")
+    assert line.startswith("waiting for worker:1: has not reported (host name not known)")
     assert len(line) == 80
     assert line.endswith("…")
 
@@ -103,7 +103,7 @@ def test_any_time_of_an_event_can_be_drawn(when: float) -> None:
 
 def test_a_chief_that_no_longer_answers_is_named_above_its_last_status() -> None:
     lines = draw(STATUS, silent=True)
-    assert lines[1] == "mnist-ps  parameter_server  no word from the chief  generation 2"
+    assert lines[1] == "mnist-ps  parameter_server  no reply from the chief  generation 2"
     assert lines[2].startswith("step 1200/5000")
     assert draw(None, silent=True)[1] == "mnist-ps  parameter_server  starting  generation -"
 
