@@ -18,12 +18,25 @@ from trainer.targets.container import ASK_STATUS, read_status
 ROOT = Path(__file__).parents[3]
 
 
+STATUS_OF_0_1 = {
+    "child_pid": 8, "step": 3, "loss": 0.5, "job": "j", "task": "chief:0", "strategy": "parameter_server",
+    "phase": "running", "generation": 1, "restarts": 0, "standby": False, "last_checkpoint": None, "waiting_for": None,
+    "seconds": 6.5, "events": [{"time": 1.7e9, "text": "generation 1 formed: 2 tasks"}], "end": None,
+    "tasks": {
+        "chief:0": {"pid": 7, "step": 3, "state": "running", "generation": 1, "restarts": 0, "standby": False},
+        "worker:0": {"state": "absent", "generation": 0, "restarts": 0},
+    },
+}  # fmt: skip
+
+
 @pytest.fixture
 def image_of_0_1(tmp_path: Path) -> Path:
     """Has the module of that name, which prints, and nothing of trainer.supervisor."""
     (tmp_path / "trainer/runtime").mkdir(parents=True)
     (tmp_path / "trainer/__init__.py").touch()
-    (tmp_path / "trainer/runtime/ask.py").write_text("import sys; print('{\"step\": 3}', sys.argv[1:])")
+    (tmp_path / "trainer/runtime/ask.py").write_text(
+        f"import json, sys; print(json.dumps({STATUS_OF_0_1}) * (sys.argv[1:] == ['status']))"
+    )
     return tmp_path
 
 
@@ -34,7 +47,10 @@ def ask(folder: Path) -> subprocess.CompletedProcess[str]:
 
 def test_a_chief_of_version_0_1_can_be_asked(image_of_0_1: Path) -> None:
     done = ask(image_of_0_1)
-    assert (done.returncode, done.stdout) == (0, "{\"step\": 3} ['status']\n"), done.stderr
+    job, unreadable = read_status(done.stdout)
+    assert unreadable is None, done.stderr
+    assert job is not None
+    assert (job.figures["step"], job.tasks["worker:0"].state) == (3, "absent")
 
 
 def test_this_version_has_the_same_command(tmp_path: Path) -> None:
