@@ -1,4 +1,4 @@
-"""What `trainer check` prints."""
+"""The output of `trainer check`."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from trainer.job.tf_config import tasks_of
 from trainer.targets.text import aligned
 
 MOST_CONFIGS = 32
-"""Tasks of which each TF_CONFIG is printed: each names all tasks, and those of a thousand workers are 37 MB."""
+"""Maximum number of tasks for which each TF_CONFIG is printed; those of a thousand workers would be 37 MB."""
 
 
 def describe(spec: JobSpec) -> list[str]:
-    """Everything that follows from a spec, as lines: tasks, derived numbers, TF_CONFIGs."""
+    """Lists the values derived from a spec: tasks, numbers, TF_CONFIGs."""
     tasks = tasks_of(spec)
     rows = [("task", "address", "cpu", "memory", "gpus")]
     for task in tasks:

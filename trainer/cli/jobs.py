@@ -108,7 +108,7 @@ def _show_status(ask: Callable[[], JobOverview], args: argparse.Namespace) -> in
 
 
 def _watch(ask: Callable[[], JobOverview], output: str) -> int:
-    """A new text whenever something has changed; on a terminal in place of the one before."""
+    """Prints the status whenever it has changed; on a terminal it replaces the previous one."""
     last = ""
     while True:
         found = ask()
@@ -123,7 +123,7 @@ def _watch(ask: Callable[[], JobOverview], output: str) -> int:
 
 
 def _job(args: argparse.Namespace) -> Job:
-    """JOB is a name, or a spec that has one."""
+    """The job in JOB, which is a name, or a spec that has one."""
     if Path(args.spec).is_file() or not DNS_LABEL.fullmatch(args.spec):
         spec = load_file(args.spec, args.set)
         return Job(spec.name, spec)
@@ -144,7 +144,7 @@ def _submitted(done: Submitted, words: str) -> str:
 
 
 def _words(args: argparse.Namespace, done: Submitted) -> str:
-    """The words that name a job to the other commands."""
+    """The arguments that identify a job in other commands."""
     target = [] if args.target == next(iter(base.TARGETS)) else ["--target", args.target]
     if done.namespace:
         return command_line([*target, "--namespace", done.namespace, done.job], [])
@@ -152,14 +152,14 @@ def _words(args: argparse.Namespace, done: Submitted) -> str:
 
 
 def _plain(found: JobOverview) -> dict[str, object]:
-    """For JSON: without what the target does not know."""
+    """Converts to JSON, without values that are not known."""
     plain = {key: value for key, value in asdict(replace(found, job=None)).items() if value is not None}
     rows = {name: {key: each for key, each in row.items() if each is not None} for name, row in plain["tasks"].items()}
     return {**plain, "tasks": rows, "job": found.job.document() if found.job else {}}
 
 
 def describe(found: JobOverview) -> str:
-    """A job's status as text: where it is, and a line per task."""
+    """A job's status as text: its phase and figures, and a line per task."""
     head, rows = [("phase", found.phase)], {}
     if isinstance(found.job, JobStatus):
         head += _figures(found.job)

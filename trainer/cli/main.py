@@ -1,4 +1,4 @@
-"""The `trainer` command. Each subcommand imports what it needs when it runs: `--help` and `check` answer at once."""
+"""The `trainer` command. Each subcommand imports its modules when it runs, so `--help` and `check` start fast."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from trainer.targets.base import LOCAL, TARGETS
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 READER_GONE = 141
-"""What a shell reports for a program that SIGPIPE ended (128 + 13)."""
+"""Exit code that a shell reports for a program ended by SIGPIPE (128 + 13)."""
 
 _EXAMPLES = """\
 examples:
@@ -28,7 +28,7 @@ examples:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs one command; returns the exit code. Usage errors end in SystemExit, as argparse does it."""
+    """Runs one command and returns the exit code. Usage errors raise SystemExit, as in argparse."""
     try:
         args = _parser().parse_args(argv)
         code: int = args.run(args)
@@ -101,19 +101,19 @@ def _add_deployed(commands: Commands) -> None:
         ("submit", "start a job on a cluster and return"),
         ("status", "show the phase and the tasks of a job; exit code 0, or that of a failed job"),
         ("logs", "print the output of a job's tasks, in order of time"),
-        ("delete", "stop and remove a job; its volume stays"),
+        ("delete", "stop and remove a job; its volume is kept"),
     ):
         command = commands.add_parser(name, help=text)
         command.set_defaults(run=_on_target, command=name)
         choices = [*TARGETS, LOCAL] if name == "status" else [*TARGETS]
         command.add_argument("--target", choices=choices, default=choices[0], help="where it runs")
         command.add_argument(
-            "--namespace", metavar="NS", help="of a target that has namespaces; default: that of its context"
+            "--namespace", metavar="NS", help="for a target with namespaces; default: that of its context"
         )
         _add_set(command)
         if name == "submit":
             command.add_argument("spec", metavar="JOB", help="a job spec (YAML)")
-            command.add_argument("--dry-run", action="store_true", help="ask the target, and change nothing")
+            command.add_argument("--dry-run", action="store_true", help="let the target check the job only")
         else:
             command.add_argument("spec", metavar="JOB", help=_job_help(name), nargs="?" if name == "status" else None)
         if name == "status":
@@ -123,7 +123,7 @@ def _add_deployed(commands: Commands) -> None:
             command.add_argument("--task", metavar="TYPE:INDEX", help="only this task, such as worker:1")
             command.add_argument("--follow", action="store_true", help="continue until the job ends")
         elif name == "delete":
-            command.add_argument("--volumes", action="store_true", help="the volume too, with checkpoints and model")
+            command.add_argument("--volumes", action="store_true", help="delete the volume too")
 
 
 def _job_help(command: str) -> str:
@@ -140,7 +140,7 @@ def _add_files(commands: Commands) -> None:
     result.set_defaults(run=_result)
 
     imported = commands.add_parser(
-        "import", help="convert a Kubeflow TFJob to a job spec; warn about what has no counterpart"
+        "import", help="convert a Kubeflow TFJob to a job spec; report settings without a counterpart"
     )
     imported.add_argument("file", metavar="TFJOB", help="a TFJob of kubeflow.org/v1 (YAML)")
     imported.set_defaults(run=_import)

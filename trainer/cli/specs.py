@@ -1,4 +1,4 @@
-"""The specs and the target that a command line names."""
+"""Loads the specs and the target of a command line."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def load(path: str, overrides: Sequence[str]) -> JobSpec:
-    """A spec whose workload was looked at."""
+    """Loads a spec and checks its workload."""
     from trainer.job.load import load_file
     from trainer.workloads.check import check_workload
 

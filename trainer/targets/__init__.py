@@ -1,1 +1,1 @@
-"""Where a job runs: this machine, a Docker Engine, a Kubernetes. Nothing here is part of the images."""
+"""Targets, where jobs run: this machine, a Docker Engine, a Kubernetes cluster. Not part of the images."""

@@ -1,4 +1,4 @@
-"""What a target is: where jobs are submitted. The registry knows each by name, and imports it when it is wanted."""
+"""The interface of targets, where jobs are submitted, and a registry that imports a target when it is needed."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ if TYPE_CHECKING:
 
 
 class Job(NamedTuple):
-    """A job as the user names it."""
+    """A job as named by the user."""
 
     name: str
     spec: JobSpec | None = None
-    """None where the user gave the name alone."""
+    """None if the user gave only the name."""
 
 
 @dataclass(frozen=True)
 class Submitted:
-    """What a submission has done."""
+    """Result of a submission."""
 
     job: str
     objects: Sequence[str] = ()
-    """What was applied, as kind/name; empty where the target's own program has reported it."""
+    """Applied objects, as kind/name; empty if the target's own program has reported them."""
     new: bool = True
-    """False: the job already exists."""
+    """False if the job already existed."""
     ended: str | None = None
-    """`done` or `failed`, of a job that was there and is over."""
+    """`done` or `failed`, for a job that already existed and has ended."""
     namespace: str | None = None
-    """Where the job is, if the target has namespaces."""
+    """Namespace of the job, if the target has namespaces."""
 
 
 @dataclass(frozen=True)
@@ -46,12 +46,12 @@ class Listed:
     job: str
     phase: str
     submitted: str
-    """When, in ISO 8601."""
+    """Time in ISO 8601."""
 
 
 @dataclass(frozen=True)
 class ContainerState:
-    """One task, as its target sees it."""
+    """State of one task, from its target."""
 
     state: str
     code: int = 0
@@ -64,7 +64,7 @@ class ContainerState:
 
 @dataclass(frozen=True)
 class JobOverview:
-    """What is known of a job; None where the target cannot know."""
+    """Status of a job; fields are None if the target cannot know them."""
 
     name: str
     namespace: str | None = field(default=None, kw_only=True)
@@ -89,7 +89,7 @@ class LogLine(NamedTuple):
 
 @dataclass(frozen=True)
 class Deleted:
-    """What a deletion has left."""
+    """Result of a deletion."""
 
     job: str
     volume_stays: bool
@@ -98,15 +98,15 @@ class Deleted:
 class Target(Protocol):
     """Where jobs run.
 
-    Methods raise TrainerError with Exit.TARGET if the target is missing, too old or refuses, and UserError for an
-    error of the user's. Arguments that stand for one of OPTIONS are given only to targets that have it.
+    Methods raise TrainerError with Exit.TARGET if the target is missing, too old or refuses, and UserError for a
+    user's error. Arguments that correspond to one of OPTIONS are passed only to targets that have it.
     """
 
     def check(self, spec: JobSpec) -> None:
-        """Raises what `submit` would, as far as the spec alone shows it."""
+        """Raises the errors of `submit` that follow from the spec alone."""
 
     def render(self, jobs: Sequence[tuple[str, JobSpec]], command: str) -> str:
-        """The files that the target runs, as one text, for (profile, spec) pairs; the first line names `command`."""
+        """The target's files as one text, for (profile, spec) pairs; the first line names `command`."""
 
     def submit(self, spec: JobSpec, command: str, dry_run: bool = False) -> Submitted:
         """Starts a job and returns; all or nothing. With `dry_run` the target checks everything and changes nothing."""
@@ -125,19 +125,19 @@ class Target(Protocol):
 
 
 class Entry(NamedTuple):
-    """A row of the registry: what is known of a target without importing it."""
+    """A row of the registry: facts about a target that do not require importing it."""
 
     path: str
     """`module:class`."""
     packages: frozenset[str] = frozenset()
-    """Of the extra `deploy`, those that it imports."""
+    """Packages of the extra `deploy` that it imports."""
     options: frozenset[str] = frozenset()
-    """Of OPTIONS, those that it has."""
+    """Its options, from OPTIONS."""
 
 
 OPTIONS = ("profile", "namespace", "dry_run", "task")
-"""What only some targets have: a profile for each of several rendered jobs; a namespace, which the constructor takes;
-arguments of methods."""
+"""Options that only some targets have: a profile for each of several rendered jobs; a namespace, which the constructor
+takes; arguments of methods."""
 TARGETS = {
     "kubernetes": Entry(
         "trainer.targets.kubernetes.target:Kubernetes",
@@ -153,7 +153,7 @@ LOCAL = "local"
 
 
 def load(name: str, **settings: str) -> Target:
-    """Imports a target of the registry, and makes it with settings of its own.
+    """Imports a target of the registry and creates it with its own settings.
 
     Raises:
         UserError: a package is missing.

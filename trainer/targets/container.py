@@ -1,4 +1,4 @@
-"""What containers and pods have in common: templates, and what our images look like from outside."""
+"""Common parts of containers and pods: templates, and the layout of our images."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from trainer.protocol.status import JobStatus
 WORKSPACE = "/workspace"
 """The working directory in our images; model_dir is `runs/<name>` below it."""
 STOP_SECONDS = 4
-"""On top of deadlines.stop, before a task is killed."""
+"""Seconds in addition to deadlines.stop, before a task is killed."""
 ASK_STATUS = ("python3", "-m", "trainer.runtime.ask", "status")
-"""Prints a task's /status, in its container. By its first name, which images of 0.1 have too."""
+"""Command that prints a task's /status in its container. Uses the module's first name, which images of 0.1 have too."""
 
 
 def read_status(answer: str | bytes) -> tuple[JobStatus | None, str | None]:
-    """The chief's /status as ASK_STATUS printed it, or why it cannot be read; neither while the chief does not answer,
-    at its start and end. Its image may have another version of trainer."""
+    """Parses the chief's /status, as printed by ASK_STATUS, or returns why it cannot be read; neither while the chief
+    does not answer, at its start and end. Its image may have another version of trainer."""
     if not json_object(answer):
         return None, None
     try:
@@ -32,7 +32,7 @@ def read_status(answer: str | bytes) -> tuple[JobStatus | None, str | None]:
 
 
 def templates() -> jinja2.Environment:
-    """The templates of this package; a name that is not given is an error."""
+    """The templates of this package; an undefined name is an error."""
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("trainer.targets", "."), undefined=jinja2.StrictUndefined, autoescape=False,  # noqa: S701 (YAML)
         trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True,
@@ -42,7 +42,7 @@ def templates() -> jinja2.Environment:
 
 
 def files_of(spec: JobSpec) -> dict[str, str]:
-    """Paths of the workload and dataset files that the user brings, by the spec's key."""
+    """Paths of the user's workload and dataset files, by the spec's key."""
     return {k: v for k in ("workload", "dataset") if (v := getattr(spec, k)) and v.endswith((".py", ".npz"))}
 
 

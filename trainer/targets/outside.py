@@ -1,5 +1,5 @@
-"""What a spec refers to but does not hold: values of `secrets`, which are never printed, and modules of the working
-directory."""
+"""Values that a spec refers to but does not contain: those of `secrets`, which are never printed, and modules of the
+working directory."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def values(spec: JobSpec, environ: Mapping[str, str] = os.environ) -> dict[str, 
 
 
 def warnings(spec: JobSpec) -> list[str]:
-    """A line for each plain value whose name is that of a secret, and each imported module that containers lack."""
+    """A warning for each plain value with the name of a secret, and each imported module that containers lack."""
     name = spec.workload
     return [
         *(workload_file.left_behind(Path(name), name) if name.endswith(".py") else ()),

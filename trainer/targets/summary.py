@@ -16,11 +16,11 @@ from trainer.model_dir.result import Computed, Result, Training
 from trainer.targets.text import aligned
 
 FIGURES_SHOWN = 10
-"""Of the test split, in a summary; result.json has all."""
+"""Maximum number of test metrics in a summary; result.json has all."""
 
 
 def summary(model_dir: str) -> str:
-    """The end of a job that succeeded: main figures, and where to find the rest."""
+    """The summary of a successful job: main figures, and where to find the rest."""
     try:
         found = read_result(model_dir)
         rows = figures(found) if found else []
@@ -44,7 +44,7 @@ def read_result(model_dir: str) -> Result | None:
 
 
 def figures(found: Result) -> list[tuple[str, str]]:
-    """The main figures of a result, with their names; nothing for one that it does not have."""
+    """The main figures of a result, with their names; missing ones are left out."""
     shown: dict[str, object] = {"status": found.status}
     if isinstance(found.figures, Training):
         tests = itertools.islice(found.figures.test.items(), FIGURES_SHOWN)
@@ -61,7 +61,7 @@ def figures(found: Result) -> list[tuple[str, str]]:
 
 
 def program(name: str) -> str | None:
-    """How to type a program, which may be installed beside this one; None if it is not installed."""
+    """The command for a program, which may be installed beside this one; None if it is not installed."""
     beside = Path(sys.executable).parent / name
     if shutil.which(name):
         return name
@@ -71,7 +71,7 @@ def program(name: str) -> str | None:
 
 
 def figure(value: object) -> str:
-    """A value for people: four significant digits, thousands with commas."""
+    """Formats a value for people: four significant digits, thousands with commas."""
     if isinstance(value, float):
         return digits(value, thousands=",")
     return f"{value:,}" if isinstance(value, int) else textwrap.shorten(str(value), 200)

@@ -1,4 +1,4 @@
-"""Flattens a Kubeflow TFJob to settings by path. What no rule removes is still there at the end, and is reported."""
+"""Flattens a Kubeflow TFJob to settings by path. Settings that no rule removes are reported at the end."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _OPEN |= {"containers[tensorflow]", "resources", "limits", "requests"}
 # Lists of named items, of which each is a setting, or is opened as well.
 _NAMED = {"containers": False, "volumeMounts": False, "env": True, "volumes": True}
 FREE = {"labels", "annotations", "limits", "requests"}
-"""Mappings with keys of the user's own."""
+"""Mappings with user-defined keys."""
 
 
 def read(text: str, source: str) -> list[object]:

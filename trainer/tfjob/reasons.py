@@ -1,4 +1,4 @@
-"""Why a setting of a TFJob has no place in a job spec, and what to do instead: one line for each that people use."""
+"""Reasons why settings of a TFJob have no counterpart in a job spec, and alternatives: one line per common setting."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From settings to a valid job spec, and from notes to lines."""
+"""Builds a valid job spec from settings, and formats notes as lines."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from trainer.tfjob.manifest import TYPES, Path, dotted, show
 
 
 class Note(NamedTuple):
-    """What happened to a setting of the TFJob."""
+    """A report about a setting of the TFJob."""
 
     origin: Path
     value: object

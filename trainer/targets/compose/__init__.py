@@ -1,1 +1,1 @@
-"""Containers of one Docker Engine."""
+"""Runs jobs as containers of one Docker Engine."""

@@ -1,7 +1,7 @@
 """A job on a Docker Engine.
 
-Compose itself starts and ends containers, and reports that to the user; the engine is asked what compose would only
-find out half-way.
+Compose itself starts and ends containers, and reports that to the user; this module first checks on the engine for
+errors that compose would notice only half-way.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from trainer.targets.compose import render as compose
 from trainer.targets.container import ASK_STATUS, WORKSPACE, read_status
 
 OLDEST_ENGINE = (24, 0)
-"""The oldest that the tests have run on; it has everything that the compose file uses."""
+"""The oldest tested version; it supports everything that the compose file uses."""
 OLDEST_COMPOSE = (2, 24)
 ENGINE_SECONDS = 20
 LOOK_SECONDS = 0.5
 LAST_LINES_SECONDS = 2.0
-"""After the end of all containers, for compose to print their last lines."""
+"""Time for compose to print the last lines after the end of all containers."""
 _PROJECT, _SERVICE, _VOLUME = (f"com.docker.compose.{each}" for each in ("project", "service", "volume"))
 _INSTALL = "see https://docs.docker.com/engine/install"
 
@@ -61,7 +61,7 @@ def submit(spec: JobSpec, command: str) -> Submitted:
 
 
 def status(spec: JobSpec) -> JobOverview:
-    """What is known of a job: the chief's own view while it runs, then its result.
+    """The status of a job: from the chief while it runs, then from its result.
 
     Raises:
         TrainerError: Exit.TARGET, if there is no engine or no such job.
@@ -85,7 +85,7 @@ def status(spec: JobSpec) -> JobOverview:
 
 
 def logs(spec: JobSpec, follow: bool) -> Generator[LogLine]:
-    """What the job's containers have printed; with `follow` until all have ended.
+    """The output of the job's containers; with `follow` until all have ended.
 
     Raises:
         TrainerError: as `status`.
@@ -111,7 +111,7 @@ def logs(spec: JobSpec, follow: bool) -> Generator[LogLine]:
 
 
 def delete(spec: JobSpec, volumes: bool) -> Deleted:
-    """Stops and removes the job's containers and network; its volume, with the model, only if asked to.
+    """Stops and removes the job's containers and network, and with `volumes` its volume, which holds the model.
 
     Raises:
         TrainerError: Exit.TARGET, if there is no engine.
@@ -130,7 +130,7 @@ def _row(container: Container | None) -> ContainerState:
 
 
 def _stop_with_the_job(following: subprocess.Popen[str], client: docker.DockerClient, spec: JobSpec) -> bool:
-    """Ends `docker compose logs --follow` after the job's end; whether it had to.
+    """Ends `docker compose logs --follow` after the job's end; returns whether it was still running.
 
     Compose itself follows for ever where a container had ended before (pkg/compose/monitor.go, 2.40).
     """
@@ -146,14 +146,14 @@ def _stop_with_the_job(following: subprocess.Popen[str], client: docker.DockerCl
 
 
 def _log_line(line: str, names: Mapping[str, str]) -> LogLine:
-    """A line as `docker compose logs` prints it, `CONTAINER | TEXT`; what compose itself reports has no container."""
+    """Parses a line of `docker compose logs`, `CONTAINER | TEXT`; compose's own messages have no container."""
     container, bar, text = line.rstrip("\n").partition(" | ")
     task = names.get(container.strip())
     return LogLine(task, text) if bar and task else LogLine("compose", line.strip())
 
 
 def _hosts(spec: JobSpec) -> list[str]:
-    """The services of the tasks: without those that make the secret and wait for the job's end."""
+    """The services of the tasks, without those that create the secret and wait for the job's end."""
     return [host_name(spec.name, task.type, task.index) for task in tasks_of(spec)]
 
 
@@ -222,7 +222,7 @@ def _compose(
 
     Args:
         text: the compose file, for `--file -`.
-        given: values of variables that the file names without one.
+        given: values of variables that the file names without a value.
     """
     command = _command(spec, words)
     if code := subprocess.run(command, input=text, text=True, env={**os.environ, **(given or {})}).returncode:

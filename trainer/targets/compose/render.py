@@ -16,7 +16,7 @@ from trainer.targets import container
 from trainer.targets.container import STOP_SECONDS, WORKSPACE, files_of, job_of, modules_of
 
 RESTARTS = 4
-"""Of a failed container. Docker knows only zero and non-zero, so permanent failures are restarted too."""
+"""Restarts of a failed container. Docker restarts permanent failures too: it distinguishes only zero and non-zero."""
 SECRET_FOLDER = "/run/trainer"  # noqa: S105 (images/Dockerfile makes it, for the owner of a new volume is its folder's)
 
 
@@ -25,7 +25,7 @@ def render(jobs: Mapping[str, JobSpec], command: str) -> str:
 
     Args:
         jobs: by profile; the only job may have the profile "", which means that it needs none.
-        command: that writes this file, for its first line.
+        command: the command that writes this file, for its first line.
 
     Raises:
         UserError: two jobs of one name, or one that is named as something else in the file.
@@ -59,7 +59,7 @@ def _job(profile: str, spec: JobSpec) -> dict[str, object]:
     return {
         "name": spec.name,
         "secret": secret_name(spec.name),
-        # Without a value: compose takes that of its own environment.
+        # Without a value: compose takes it from its own environment.
         "variables": list(spec.secrets),
         "profile": profile,
         "image": spec.container_image,
@@ -87,12 +87,12 @@ def _task(spec: JobSpec, task: Task) -> dict[str, object]:
 
 
 def _volume(spec: JobSpec) -> str:
-    """What holds model_dir: a volume of the job's name or, where the spec names a folder, that folder."""
+    """The volume for model_dir: one with the job's name, or the folder that the spec names."""
     return _source(spec.model_dir) if spec.model_dir else spec.name
 
 
 def _source(path: str) -> str:
-    # Compose takes a source that begins with a dot or a slash as a path, any other as the name of a volume.
+    # Compose treats a source that begins with a dot or a slash as a path, any other as the name of a volume.
     return path if path.startswith("/") else f"./{path}"
 
 

@@ -1,4 +1,4 @@
-"""A Docker Engine as a target. Methods import its client when they need it: rendering does not."""
+"""A Docker Engine as a target. Methods import its client only if they need it; rendering does not."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Compose:
 
 
 def _spec(job: Job) -> JobSpec:
-    """The names and the number of containers are in the spec only."""
+    """The spec of a job, which is needed for the names and the number of its containers."""
     if job.spec is None:
         raise UserError(f"JOB: {job.name!r}: is no file; compose knows a job by its spec")
     return job.spec

@@ -1,1 +1,1 @@
-"""Jobs of a Kubernetes cluster."""
+"""Runs jobs on a Kubernetes cluster."""

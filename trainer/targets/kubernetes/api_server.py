@@ -27,7 +27,7 @@ from trainer.job.errors import Exit, TrainerError
 from trainer.targets.kubernetes.objects import Manifest
 
 OLDEST = (1, 31)
-"""The first with all that the manifests use outside of alpha: podFailurePolicy of Jobs came out of beta."""
+"""The first version in which all used fields are stable: podFailurePolicy of Jobs left beta."""
 CONNECT_SECONDS, ANSWER_SECONDS = 5.0, 30.0
 MANAGER = "trainer"
 """Field manager of server-side apply."""
@@ -45,7 +45,7 @@ _PATHS = {
 
 @dataclass(frozen=True)
 class ApiServer:
-    """One namespace of it. All methods raise TrainerError, Exit.TARGET, where the server refuses or is silent."""
+    """One namespace of it. All methods raise TrainerError, Exit.TARGET, if the server refuses or does not answer."""
 
     settings: Configuration
     api: ApiClient
@@ -86,7 +86,7 @@ class ApiServer:
         await self._ask("DELETE", self._path(kind), selectors)
 
     async def delete(self, kind: str, name: str) -> None:
-        """Deletes an object and its dependents, such as a Job's pods; no error if it is gone already."""
+        """Deletes an object and its dependents, such as a Job's pods; no error if it does not exist."""
         with contextlib.suppress(_NotFound):
             await self._ask("DELETE", self._path(kind, name), {"propagationPolicy": "Background"})
 
@@ -107,7 +107,7 @@ class ApiServer:
             more: parameters of the API, such as tailLines.
         """
         query = {"timestamps": "true", "container": "task", "follow": json.dumps(follow), **more}
-        # A pod may be silent for any time.
+        # A pod may be silent for any length of time.
         total = None if follow else ANSWER_SECONDS
         with _translated_errors(self):
             response = await self._send(self.api, "GET", f"{self._path('Pod', pod)}/log", query, total=total)

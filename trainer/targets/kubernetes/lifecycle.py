@@ -23,7 +23,7 @@ KINDS = ("Job", "Service", "NetworkPolicy", "ConfigMap")
 
 
 async def submit(spec: JobSpec, namespace: str | None, command: str, dry_run: bool) -> Submitted:
-    """Applies a job's manifests, all or none: a dry run of each comes before the first is created.
+    """Applies a job's manifests, all or none: each passes a dry run before the first is created.
 
     Raises:
         TrainerError: Exit.TARGET, if there is no cluster, or it refuses something.
@@ -38,7 +38,7 @@ async def submit(spec: JobSpec, namespace: str | None, command: str, dry_run: bo
             await _require_same(server, spec, manifests[0], existing)
             for manifest in manifests:
                 await _keep_suspended(server, manifest)
-        # Not where the job exists: its running tasks would know no new secret.
+        # Not if the job exists: its running tasks would not have the new secret.
         secret = None if existing else render.secret(spec)
         for manifest in manifests:
             await server.apply(manifest, dry_run=True)
@@ -87,7 +87,7 @@ async def delete(name: str, namespace: str | None, volumes: bool) -> Deleted:
 
 
 async def _require_same(server: ApiServer, spec: JobSpec, config: Manifest, chief: Job) -> None:
-    """Refuses a name that another job has; the error of Kubernetes would be that a field is immutable."""
+    """Refuses a name that another job has; Kubernetes would only report that a field is immutable."""
     taken = f"name: {spec.name!r}: is taken in namespace {server.namespace}"
     environment = chief["spec"]["template"]["spec"]["containers"][0].get("env", [])
     names = [each["valueFrom"]["configMapKeyRef"]["name"] for each in environment if each["name"] == JOB]
@@ -122,7 +122,7 @@ async def _require_secrets(server: ApiServer, spec: JobSpec) -> None:
 
 
 async def _keep_suspended(server: ApiServer, manifest: Manifest) -> None:
-    """Leaves a Job suspended or not, as it is: a user or Kueue may have changed that."""
+    """Keeps whether a Job is suspended, which a user or Kueue may have changed."""
     if manifest["kind"] == "Job" and (live := await server.read("Job", manifest["metadata"]["name"])):
         manifest["spec"]["suspend"] = live["spec"].get("suspend", False)
 

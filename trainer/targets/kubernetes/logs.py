@@ -14,7 +14,7 @@ from trainer.targets.kubernetes.objects import Pod, State
 
 
 async def logs(name: str, namespace: str | None, task: str | None, follow: bool) -> AsyncIterator[LogLine]:
-    """Lines in the order of time; with `follow` as they come, new pods' too, until the job is over.
+    """Lines in the order of time; with `follow` as they arrive, including those of new pods, until the job is over.
 
     Raises:
         TrainerError: Exit.TARGET, if there is no cluster, no such job, or no such task.

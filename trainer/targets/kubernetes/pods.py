@@ -1,4 +1,4 @@
-"""The status of tasks, from the objects of a job as plain JSON: where each is, and why it waits."""
+"""The status of tasks, from the objects of a job as plain JSON: the state of each, and why it waits."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def task_of(pod: Pod) -> str:
 def tasks(
     jobs: Iterable[Job], pods: Iterable[Pod], claims: Iterable[Claim], warnings: Iterable[Event]
 ) -> dict[str, ContainerState]:
-    """The status of each task, by its name. Its restarts are those by new pods.
+    """The status of each task, by its name. Restarts are counted by new pods.
 
     Args:
         warnings: the namespace's events of type Warning.
@@ -111,7 +111,7 @@ def _by_object(warnings: Iterable[Event]) -> dict[str, str]:
     last = {}
     for event in sorted(warnings, key=lambda each: each.get("lastTimestamp") or each.get("eventTime") or ""):
         about = event["involvedObject"]
-        # A probe fails while a task starts.
+        # Probes fail while a task starts.
         if event.get("reason") != "Unhealthy":
             last[f"{about['kind']}/{about['name']}"] = _line(event.get("reason"), event.get("message"))
     return last

@@ -1,7 +1,7 @@
 """Renders a spec as Kubernetes manifests.
 
-One Indexed batch/v1 Job per task type, so that a thousand workers are not a thousand objects. The chief's Job is the
-job: it completes or fails as the training does.
+One Indexed batch/v1 Job per task type, so that a thousand workers are not a thousand objects. The chief's Job shows the
+outcome: it completes or fails as the training does.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from trainer.targets.container import STOP_SECONDS, files_of, job_of, modules_of
 from trainer.targets.kubernetes.objects import Manifest
 
 RESTARTS = 10
-"""New pods for each task, all tasks of a Job counted together. Disruptions and ends on a SIGTERM do not count.
+"""New pods per task, counted over all tasks of a Job. Disruptions and ends on SIGTERM do not count.
 
-Not backoffLimitPerIndex: it keeps a failed pod's finalizer until there is a new pod, and in a namespace that is being
-deleted there will be none; the namespace then never ends (seen on Kubernetes 1.34)."""
+Not backoffLimitPerIndex: it keeps a failed pod's finalizer until there is a new pod. A namespace that is being deleted
+creates none, so it would never be removed (seen on Kubernetes 1.34)."""
 LARGEST_CONFIG_MAP = 1024 * 1024
 """Bytes of a ConfigMap's data (MaxSecretSize in Kubernetes' pkg/apis/core/types.go)."""
 
@@ -42,13 +42,13 @@ def render(spec: JobSpec, command: str) -> str:
     """The manifests of a job, for `kubectl apply`.
 
     Args:
-        command: that writes them, for the first line.
+        command: the command that writes them, for the first line.
 
     Raises:
-        UserError: Kubernetes would refuse it: the value, the limit and the way out.
+        UserError: Kubernetes would refuse it; the message names the value, the limit and the fix.
     """
     environment = container.templates()
-    # JSON is YAML, on one line and with every character that could mean something else escaped.
+    # JSON is YAML on one line, with all special characters escaped.
     environment.filters["json"] = json.dumps
     environment.filters["config_key"] = config_key
     return environment.get_template("kubernetes/kubernetes.yaml.j2").render(command=command, **_values(spec))
@@ -58,7 +58,7 @@ SECRET_KEY = "secret"  # noqa: S105 (a name)
 
 
 def secret(spec: JobSpec) -> Manifest:
-    """A new Secret for the tasks' reports, as a manifest. It is in no file of manifests, which people keep."""
+    """A new Secret for the tasks' reports, as a manifest. Manifest files, which users keep, do not contain it."""
     return {
         "apiVersion": "v1",
         "kind": "Secret",
@@ -70,8 +70,8 @@ def secret(spec: JobSpec) -> Manifest:
 def counts(spec: JobSpec) -> dict[TaskType, int]:
     """Pods of each type.
 
-    Where the spec asks for no chief, worker 0 is called chief: it needs a Job of its own, for the volume is its, and
-    for its end is the job's. Both train alike.
+    If the spec has no chief, worker 0 is named chief: it needs a separate Job, because it alone has the volume and its
+    end is the job's. Both train alike.
     """
     asked = spec.tasks.counts()
     if "chief" not in asked:
@@ -90,7 +90,7 @@ def _values(spec: JobSpec) -> dict[str, object]:
         "name": spec.name,
         "labels": labels,
         "selector": {key: labels[key] for key in ("app.kubernetes.io/name", INSTANCE)},
-        # A new name for new contents: a pod never starts with another spec than its Job's.
+        # A new name for new contents: a pod never starts with a different spec than its Job's.
         "config": {"name": f"{spec.name}-{digest}", **config},
         "secret": {"name": secret_name(spec.name), "key": SECRET_KEY},
         "claim": _claim(spec),
@@ -151,20 +151,20 @@ def _job(spec: JobSpec, task_type: TaskType, count: int, labels: dict[str, str])
         "job_labels": {**labels, **_component(spec, task_type), **queue},
         "resources": _resources(spec, task_type),
         "gpus": _gpus(spec, task_type),
-        # Only the chief writes, and the evaluator reads: the others never need the volume, nor its node.
+        # Only the chief writes and the evaluator reads: other tasks need neither the volume nor its node.
         "runs": {"name": "runs", **(_volume(spec) if task_type in ("chief", "evaluator") else {"emptyDir": {}})},
         "affinity": affinity,
     }
 
 
 def _tensorboard_image(spec: JobSpec) -> str:
-    """`trainer:tensorboard`, from where the tasks' image comes."""
+    """`trainer:tensorboard`, from the registry of the tasks' image."""
     folder, slash, _ = spec.container_image.rpartition("/")
     return spec.kubernetes.tensorboard_image or f"{folder}{slash}trainer:tensorboard"
 
 
 def _chief_affinity(spec: JobSpec) -> dict[str, object]:
-    """The user's affinity, and the node of the chief: a volume that only one node can have is there."""
+    """The user's affinity, and the chief's node, which has a volume that only one node can mount."""
     rule = "requiredDuringSchedulingIgnoredDuringExecution"
     term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": _component(spec, "chief")}}
     theirs = spec.kubernetes.affinity.get("podAffinity")

@@ -14,7 +14,7 @@ from trainer.targets.kubernetes.render import COMPONENT, INSTANCE
 
 
 async def status(name: str, namespace: str | None) -> JobOverview:
-    """What is known of a job: its pods, and the chief's own view while it runs.
+    """The status of a job: of its pods, and from the chief while it runs.
 
     Raises:
         TrainerError: Exit.TARGET, if there is no cluster or no such job.
@@ -56,7 +56,7 @@ async def _status(server: ApiServer, name: str) -> JobOverview:
         name=name,
         namespace=server.namespace,
         phase=over or _phase(chief_job, rows["chief:0"].state, job),
-        # A Job that Kubernetes gave up may have no pod with an exit code.
+        # A Job that Kubernetes has failed may have no pod with an exit code.
         code=0 if over != "failed" else rows["chief:0"].code or int(Exit.TARGET),
         said=said,
         tasks=rows,

@@ -1,4 +1,4 @@
-"""Kubernetes as a target. Methods import the client when they need it: rendering does not."""
+"""Kubernetes as a target. Methods import the client only if they need it; rendering does not."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Kubernetes:
 
 
 def each(values: AsyncIterator[T]) -> Generator[T]:
-    """The values of an asynchronous iterator. Its event loop runs while the next one is waited for."""
+    """The values of an asynchronous iterator. Its event loop runs only while the caller waits for the next value."""
 
     async def following() -> tuple[T, ...]:
         try:
@@ -67,7 +67,7 @@ def each(values: AsyncIterator[T]) -> Generator[T]:
         while found := loop.run_until_complete(following()):
             yield from found
     finally:
-        # Tasks still run after Ctrl-C, and where the caller stops early.
+        # Tasks may still run after Ctrl-C, or if the caller stops early.
         loop.run_until_complete(_cancel_all())
         loop.run_until_complete(loop.shutdown_asyncgens())
         loop.close()

@@ -1,1 +1,1 @@
-"""All tasks of a job as processes of this machine."""
+"""Runs all tasks of a job as processes on this machine."""

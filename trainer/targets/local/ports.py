@@ -1,4 +1,4 @@
-"""Ports of a local cluster: free ones, which other `trainer local` runs leave alone while this one lasts."""
+"""Reserves ports for a local cluster, which other `trainer local` runs avoid while this one lasts."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ MAX_TASKS = BLOCK - 1
 
 @contextlib.contextmanager
 def reserve(tasks: Sequence[str], base: int | None = None) -> Iterator[dict[str, int]]:
-    """A TensorFlow port for every task; its control port, CONTROL_PORT_OFFSET above, is free too.
+    """Reserves a TensorFlow port for every task; its control port, CONTROL_PORT_OFFSET above, is free too.
 
     Args:
         tasks: names, in the order in which they get ports.
-        base: exactly these ports, from this one on; default the first free block.
+        base: the first of these ports; default: the first free block.
 
     Raises:
         UserError: a port is in use or out of range, or there are too many tasks.
@@ -50,7 +50,7 @@ def reserve(tasks: Sequence[str], base: int | None = None) -> Iterator[dict[str,
 
 
 def blocks(start: int) -> Iterator[int]:
-    """The first port of each block, from a numbered one on; another number makes two runs meet more rarely."""
+    """The first port of each block, starting at a numbered block; different numbers make collisions of runs rare."""
     for number in range(start, start + BLOCKS):
         thousand, block = divmod(number % BLOCKS, CONTROL_PORT_OFFSET // BLOCK)
         yield FIRST_PORT + 2 * CONTROL_PORT_OFFSET * thousand + BLOCK * block
@@ -60,7 +60,7 @@ def problem(port: int) -> str | None:
     """Why a port cannot be listened on; None if it is free."""
     for host in ("127.0.0.1", ""):
         with socket.socket() as probe:
-            # As the tasks do: a connection that has just ended (TIME_WAIT) is no obstacle.
+            # Like the tasks: a connection that has just ended (TIME_WAIT) does not block the port.
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
                 probe.bind((host, port))
@@ -70,7 +70,7 @@ def problem(port: int) -> str | None:
 
 
 def _guard(first: int) -> socket.socket:
-    """A listener on the last port of a block. Without SO_REUSEADDR, so that only one run can have it."""
+    """Listens on the last port of a block, without SO_REUSEADDR, so that only one run can reserve it."""
     guard = socket.socket()
     try:
         guard.bind(("127.0.0.1", first + BLOCK - 1))

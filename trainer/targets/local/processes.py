@@ -1,4 +1,4 @@
-"""The processes of a local job: each is started, watched, and started again after a kill."""
+"""Starts and watches the processes of a local job, and restarts killed ones."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from trainer.job.errors import Exit
 from trainer.targets.local import view
 
 ERROR_PREFIX = "trainer: "
-"""Begins the line in which a task names its failure."""
+"""Prefix of the line in which a task reports its failure."""
 
 MAX_RESTARTS = 20
-"""Of one task in a row. A task that lived for LONG_LIFE_SECONDS begins a new row, and its back-off too."""
+"""Maximum consecutive restarts of a task. A life of LONG_LIFE_SECONDS resets the count and the back-off."""
 LONG_LIFE_SECONDS = 30.0
 BACKOFF_SECONDS = (0.2, 0.4, 0.8, 1.6, 3.2, 5.0)
 LAST_LINES_SECONDS = 0.5
-"""After a task's end: a process of the user's own may have inherited its pipes and keep them open."""
+"""Wait after a task's end: a process started by the user's code may have inherited its pipes and keep them open."""
 _LINE_LIMIT = 1 << 20
 
 
 class End(NamedTuple):
-    """The end of a task that is not started again."""
+    """The end of a task that is not restarted."""
 
     code: int
     how: str
@@ -41,21 +41,21 @@ class End(NamedTuple):
 
 @dataclass
 class LocalJob:
-    """What the coroutines of one job share."""
+    """State shared by the coroutines of one job."""
 
     chief: str
     names: list[str]
     show: view.Show = view.show_nothing
     stopped: bool = False
-    """By SIGTERM, Ctrl-C, or the end of our output's reader."""
+    """Set by SIGTERM, Ctrl-C, or when the reader of our output exits."""
     over: bool = False
-    """No task is started again."""
+    """Set when no task is restarted any more."""
     ends: dict[str, End] = field(default_factory=dict)
-    """By task, in their order in time."""
+    """By task, in chronological order."""
     errors: defaultdict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
-    """By task: the lines in which its present process reports its failure."""
+    """By task: the lines in which its current process reports its failure."""
     overdue: list[str] = field(default_factory=list)
-    """Tasks that should have ended by themselves, and did not."""
+    """Tasks that should have ended by themselves but did not."""
     restarts: Counter[str] = field(default_factory=Counter)
     alive: dict[str, asyncio.subprocess.Process] = field(default_factory=dict)
     changed: asyncio.Event = field(default_factory=asyncio.Event)
@@ -69,11 +69,11 @@ class LocalJob:
         self.changed.set()
 
     def failed(self) -> dict[str, End]:
-        """Tasks whose end is the job's failure. An evaluator's is not: the training does without it."""
+        """Tasks whose end fails the job. An evaluator's does not: the training does not need it."""
         return {name: end for name, end in self.ends.items() if end.failed and not is_evaluator(name)}
 
     def root_cause(self) -> str:
-        """The failed task that the chief's verdict names; without one, the chief; without a verdict, the first to
+        """The failed task that the chief's message names; without one, the chief; without a message, the first to
         end."""
         failed, candidates = self.failed(), list[str]()
         for verdict in self.errors[self.chief][:1]:
@@ -85,7 +85,7 @@ class LocalJob:
         self.changed.set()
 
     async def until(self, condition: Callable[[], object], seconds: float | None = None) -> None:
-        """Waits until a condition on this object holds, or that long."""
+        """Waits until a condition on this object holds, or the time has passed."""
         deadline = None if seconds is None else time.monotonic() + seconds
         while not condition():
             left = None if deadline is None else deadline - time.monotonic()
@@ -116,7 +116,7 @@ def send(processes: Iterable[asyncio.subprocess.Process], number: signal.Signals
 
 
 async def keep_running(job: LocalJob, name: str, command: Sequence[str], environ: Mapping[str, str]) -> None:
-    """Runs a task's process, again and again if it was killed, until its end counts."""
+    """Runs a task's process, and restarts it if it is killed, until it ends for good."""
     code, how, in_a_row = int(Exit.STOPPED), "was not started", 0
     try:
         while not job.over:
@@ -146,7 +146,7 @@ async def _run_once(job: LocalJob, name: str, command: Sequence[str], environ: M
     # Pipes of our own, for asyncio's Process.wait would wait for the end of its pipes too; see LAST_LINES_SECONDS.
     (out, out_end), (err, err_end) = os.pipe(), os.pipe()
     try:
-        # A session of its own: Ctrl-C reaches only us, and we pass it on.
+        # In its own session: Ctrl-C reaches only this process, which forwards it.
         process = await asyncio.create_subprocess_exec(
             *command, stdin=asyncio.subprocess.DEVNULL, stdout=out_end, stderr=err_end, env=environ,
             start_new_session=True,
@@ -156,7 +156,7 @@ async def _run_once(job: LocalJob, name: str, command: Sequence[str], environ: M
         os.close(err_end)
     job.alive[name] = process
     if job.over:
-        send([process], signal.SIGKILL)  # it missed the signal to the others
+        send([process], signal.SIGKILL)  # it started after the signal to the others
     readers = [
         asyncio.create_task(_forward(out, functools.partial(job.show, name))),
         asyncio.create_task(_forward(err, functools.partial(_show_error, job, name))),
@@ -170,8 +170,8 @@ async def _run_once(job: LocalJob, name: str, command: Sequence[str], environ: M
 
 
 def _show_error(job: LocalJob, name: str, text: str) -> None:
-    """Shows a line of stderr, but not a failure that another task has shown: each task reports why the job ended, for
-    the logs of containers."""
+    """Shows a line of stderr, except a failure that another task has reported already: each task reports why the job
+    ended, for the logs of containers."""
     if text.startswith(ERROR_PREFIX):
         known = any(text in lines for lines in job.errors.values())
         job.errors[name].append(text)
@@ -181,7 +181,7 @@ def _show_error(job: LocalJob, name: str, text: str) -> None:
 
 
 async def _forward(pipe: int, show: Callable[[str], None]) -> None:
-    """Shows what comes out of a pipe, line by line."""
+    """Shows the output of a pipe line by line."""
     reader = asyncio.StreamReader()
     transport, _ = await asyncio.get_running_loop().connect_read_pipe(
         lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(pipe, "rb", buffering=0)
@@ -201,7 +201,7 @@ async def _forward(pipe: int, show: Callable[[str], None]) -> None:
 
 
 def _retryable(code: int) -> bool:
-    """Whether a task with this exit code is started again: it was killed, or asked to stop."""
+    """Whether a task with this exit code is restarted: it was killed, or asked to stop."""
     known = {int(each): each for each in Exit}
     return known[code].retryable if code in known else code < 0 or code > 128
 

@@ -1,6 +1,6 @@
-"""`trainer local`: a job's whole cluster as processes of this machine.
+"""`trainer local`: runs a job's whole cluster as processes on this machine.
 
-Every task is a `trainer task` process. Ports, shares of the processors and the order of the end come from here.
+Every task is a `trainer task` process. This module assigns ports and CPU shares, and ends the processes in order.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from trainer.targets.local.processes import LocalJob, is_evaluator, keep_running
 TASK_COMMAND = (sys.executable, "-m", "trainer", "task")
 
 FAILED_SECONDS = 5.0
-"""After a failure: until then the other tasks may end by themselves, on their chief's order."""
+"""Time for the other tasks to end by themselves after a failure, notified by their chief."""
 SUCCEEDED_SECONDS = 10.0
-"""After the chief's success, likewise. An evaluator keeps a deadline of its own for the last checkpoint, and then as
-long for its exporters."""
+"""The same after the chief's success. An evaluator has its own deadline for the last checkpoint, and another one for
+its exporters."""
 KILL_SECONDS = 2.0
-"""Between deadlines.stop and a SIGKILL."""
+"""Seconds between deadlines.stop and SIGKILL."""
 
 
 def run(
@@ -46,9 +46,9 @@ def run(
     """Runs every task of a job until it is over, and prints how it ended.
 
     Args:
-        base_port: the first TensorFlow port; default a block that is free.
-        plain: prefixed lines, also on a terminal.
-        command: what runs a task; tests have their own.
+        base_port: the first TensorFlow port; default: a free block.
+        plain: print prefixed lines, also on a terminal.
+        command: runs a task; tests replace it.
 
     Returns:
         The exit code: that of the task that failed first, if one did.
@@ -56,7 +56,7 @@ def run(
     Raises:
         UserError: a port is in use, one of the spec's secrets is missing, or there are too many tasks for one machine.
     """
-    outside.values(spec)  # nothing starts where one is missing
+    outside.values(spec)  # raises if a secret is missing, before any task starts
     with ports.reserve([task.name for task in tasks_of(spec)], base_port) as taken:
         job = asyncio.run(_run(spec, taken, plain, command))
     code, text = _verdict(job, spec)
@@ -70,7 +70,7 @@ def run(
 
 
 def environment_of(spec: JobSpec, task: Task, taken: Mapping[str, int]) -> dict[str, str]:
-    """The environment of a task's process: ours, and what is its own."""
+    """The environment of a task's process: ours and the task's own variables."""
     own = {environment.SET, environment.CPUS, environment.CONTROL_PORT}  # --set and TRAINER_SET are in the spec already
     environ = {key: value for key, value in os.environ.items() if key not in own}
     environ |= {
@@ -82,11 +82,11 @@ def environment_of(spec: JobSpec, task: Task, taken: Mapping[str, int]) -> dict[
     }
     group, counts = spec.tasks.group(task.type), spec.tasks.counts()
     if group is None or group.cpu is None:
-        # A coordinator computes only when the workers are done: the final evaluation.
+        # A coordinator computes only after the workers: the final evaluation.
         alone = task.type == "chief" and spec.traits.coordinated
         sharing = 1 if alone else computing_tasks(spec, counts)
         environ[environment.CPUS] = str(max(1, host.available_cpus() // sharing))
-    environ.setdefault("NCCL_SOCKET_IFNAME", "lo")  # it would listen on the first interface that other machines reach
+    environ.setdefault("NCCL_SOCKET_IFNAME", "lo")  # the default is the first interface, open to other machines
     if task.type == "evaluator":  # TF_CONFIG never names its address
         environ[environment.CONTROL_PORT] = str(control_port(taken[task.name]))
     return environ
@@ -94,7 +94,7 @@ def environment_of(spec: JobSpec, task: Task, taken: Mapping[str, int]) -> dict[
 
 async def _run(spec: JobSpec, taken: Mapping[str, int], plain: bool, command: Sequence[str]) -> LocalJob:
     tasks = tasks_of(spec, lambda task_type, index: f"127.0.0.1:{taken[task_name(task_type, index)]}")
-    tasks.sort(key=lambda task: not task.is_chief)  # it imports TensorFlow, which takes longest: it goes first
+    tasks.sort(key=lambda task: not task.is_chief)  # it imports TensorFlow, which takes longest: it starts first
     job = LocalJob(tasks[0].name, [task.name for task in tasks])
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -116,7 +116,7 @@ async def _run(spec: JobSpec, taken: Mapping[str, int], plain: bool, command: Se
 
 
 async def _until_the_end(job: LocalJob, spec: JobSpec) -> None:
-    """Waits for the job's end, then for the tasks to end by themselves, then makes them."""
+    """Waits for the job's end, then for the tasks to end by themselves, then kills the rest."""
     await job.until(lambda: job.stopped or job.chief in job.ends or job.failed())
     job.no_more_restarts()
     if job.chief in job.ends and job.ends[job.chief].code == Exit.OK:
@@ -125,7 +125,7 @@ async def _until_the_end(job: LocalJob, spec: JobSpec) -> None:
         patience = 2 * spec.deadlines.evaluation + spec.deadlines.rendezvous + SUCCEEDED_SECONDS
         await job.until_ended(evaluators, patience)
         if not job.stopped:
-            # A task that was stopped by a signal cannot end by itself, and the job did without it.
+            # A task that was stopped by a signal cannot end by itself, and the job has ended without it.
             job.overdue = [name for name, process in job.alive.items() if not host.is_stopped(process.pid)]
     else:
         await job.until_ended(job.names, FAILED_SECONDS)

@@ -1,4 +1,4 @@
-"""The status of a job of this machine, found by its model_dir: asked of its chief, or read from result.json."""
+"""The status of a job on this machine, found by its model_dir: from its chief, or from result.json."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from trainer.targets import summary
 from trainer.targets.base import ContainerState, JobOverview
 
 SECONDS = 5.0
-"""For the chief's answer."""
+"""Timeout for the chief's answer."""
 
 
 def is_model_dir(path: str) -> bool:
@@ -22,13 +22,13 @@ def is_model_dir(path: str) -> bool:
 
 
 def status(model_dir: str) -> JobOverview:
-    """What the chief answers while the job runs on this machine, and afterwards its result.
+    """The chief's status while the job runs on this machine, and afterwards its result.
 
     Raises:
         UserError: there is neither.
     """
     state = job_state.load(model_dir, 0.0)
-    # Of another job perhaps: the port is free again when a job has ended.
+    # It may be another job's: the port is free again after a job has ended.
     if json_object(_get(state.control_port, "/healthz")).get("incarnation") == state.incarnation != "":
         try:
             found = read(_get(state.control_port, "/status"))

@@ -23,7 +23,7 @@ _STATE_STYLES = {"done": "green", "lost": "red", "absent": "yellow", "waiting": 
 
 
 def seconds_left(steps: Sequence[tuple[float, int]], total: object) -> float | None:
-    """From (time, step) pairs to the time until step `total`; None while it is unknown."""
+    """Estimates the time until step `total` from (time, step) pairs; None while it is unknown."""
     if not isinstance(total, int) or len(steps) < 2:
         return None
     (then, first), (now, last) = steps[0], steps[-1]
@@ -107,7 +107,7 @@ def _events(events: Sequence[JobEvent]) -> list[Text]:
 
 
 def _amount(value: object) -> float | None:
-    """A number that can be drawn: JSON as Python reads it also has NaN and infinity."""
+    """A finite number, or None: JSON as Python reads it also has NaN and infinity."""
     return value if isinstance(value, (int, float)) and abs(value) < LARGEST else None
 
 

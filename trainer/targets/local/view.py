@@ -24,7 +24,7 @@ REFRESH_SECONDS = 0.5
 STATUS_SECONDS = 1.0
 """For the chief's answer to /status."""
 RATE_SECONDS = 30.0
-"""How far back the steps are looked at to tell the time left."""
+"""Seconds of past steps from which the remaining time is estimated."""
 
 
 class Show(Protocol):
@@ -34,7 +34,7 @@ class Show(Protocol):
 
 
 def show_nothing(source: str, text: str, error: bool = False) -> None:
-    """For before there is a view."""
+    """Discards lines, before the view is open."""
 
 
 @contextlib.asynccontextmanager
@@ -46,14 +46,14 @@ async def open_view(
     on_closed: Callable[[], None],
     plain: bool,
 ) -> AsyncIterator[Show]:
-    """Opens the view to which lines go while a job runs.
+    """Opens the view that shows lines while a job runs.
 
     Args:
         names: of all tasks, in the order of the table.
         status_port: of the chief's supervisor, on this machine.
         restarts: of supervisors, by task; kept up to date by the caller.
-        on_closed: called once our output has lost its reader.
-        plain: prefixed lines, also on a terminal.
+        on_closed: called when the reader of our output has exited.
+        plain: print prefixed lines, also on a terminal.
     """
     if plain or not sys.stdout.isatty() or os.environ.get("TERM", "dumb") == "dumb":
         yield plain_lines(on_closed)
