@@ -13,6 +13,6 @@ def aligned(rows: Sequence[tuple[str, ...]]) -> list[str]:
 
 
 def command_line(words: Sequence[str], overrides: Sequence[str]) -> str:
-    """A `trainer` command in shell syntax, with `--set` for each override; one line, because it is used in YAML comments."""
+    """A `trainer` command in shell syntax, with `--set` for each override, on one line, as YAML comments require."""
     whole = [*words, *(word for each in overrides for word in ("--set", each))]
     return " ".join(shlex.join(whole).splitlines())
