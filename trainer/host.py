@@ -27,8 +27,8 @@ from typing import NamedTuple
 
 from trainer import __version__
 from trainer.job import environment
+from trainer.job.cluster import Task
 from trainer.job.errors import UserError
-from trainer.job.tf_config import Task
 
 LINUX = sys.platform == "linux"
 DESCRIPTORS = Path("/proc/self/fd" if LINUX else "/dev/fd")

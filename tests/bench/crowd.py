@@ -21,9 +21,9 @@ from tests.bench.run import Steps
 from tests.harness import TRAINER
 from trainer import host
 from trainer.job import load
+from trainer.job.cluster import Task, tasks_of
 from trainer.job.names import TF_PORT, task_name
 from trainer.job.spec import JobSpec
-from trainer.job.tf_config import Task, tasks_of
 from trainer.protocol.reports import Identity, Report
 from trainer.supervisor import peers, preflight, server
 from trainer.supervisor.follower import RETRY_SECONDS

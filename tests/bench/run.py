@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 
 from tests.harness import TRAINER, processes
 from trainer.job import load
+from trainer.job.cluster import Task, tasks_of
 from trainer.job.spec import JobSpec
-from trainer.job.tf_config import Task, tasks_of
 from trainer.targets.local import ports
 from trainer.targets.local import run as local
 

@@ -10,8 +10,8 @@ import pytest
 from docker.errors import ImageNotFound
 
 from tests.compose.project import CLIENT, ROOT
+from trainer.job.cluster import Task
 from trainer.job.load import build
-from trainer.job.tf_config import Task
 
 VARIANTS = ["cpu", "cuda"]
 LIMIT_BYTES = {"cpu": 1.0e9, "cuda": 5.5e9, "tensorboard": 0.3e9}

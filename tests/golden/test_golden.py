@@ -12,9 +12,9 @@ import pytest
 import yaml
 
 from tests.golden import spec_reference
+from trainer.job.cluster import tasks_of
 from trainer.job.load import build, load_file
 from trainer.job.schema import schema
-from trainer.job.tf_config import tasks_of
 from trainer.protocol import schema as protocol_schema
 from trainer.targets.compose import render as compose
 from trainer.targets.kubernetes import render as kubernetes

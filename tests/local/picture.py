@@ -16,8 +16,8 @@ from rich.console import Console
 
 from tests.harness import Job
 from trainer.job import load
+from trainer.job.cluster import tasks_of
 from trainer.job.names import task_name
-from trainer.job.tf_config import tasks_of
 from trainer.protocol.status import read
 from trainer.targets.local import table
 

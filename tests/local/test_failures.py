@@ -22,8 +22,8 @@ import pytest
 from tests.harness import TRAINER, Job, alive, processes
 from tests.local.specs import EITHER, PACED, mirrored, parameter_server
 from trainer.job import load
+from trainer.job.cluster import Task, tasks_of
 from trainer.job.errors import Exit
-from trainer.job.tf_config import Task, tasks_of
 from trainer.model_dir import compatibility, layout, result
 from trainer.model_dir.files import write_json
 from trainer.targets.local import ports

@@ -17,8 +17,8 @@ import yaml
 from tests.harness import Job, processes
 from tests.local.specs import DEADLINES, PACED, mirrored, parameter_server
 from tests.network import Neighbour, neighbour
+from trainer.job.cluster import tasks_of
 from trainer.job.load import build
-from trainer.job.tf_config import tasks_of
 
 pytestmark = pytest.mark.slow
 

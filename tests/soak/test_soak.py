@@ -25,9 +25,9 @@ import pytest
 from tests.harness import Job
 from tests.soak import plan
 from trainer.job import load
+from trainer.job.cluster import tasks_of
 from trainer.job.errors import Exit
 from trainer.job.names import CONTROL_PORT_OFFSET
-from trainer.job.tf_config import tasks_of
 from trainer.targets.local.ports import BLOCK
 
 SEED = int(os.environ.get("TRAINER_SOAK_SEED") or time.time())

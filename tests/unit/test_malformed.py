@@ -22,6 +22,7 @@ import yaml
 
 from trainer.cli.jobs import describe
 from trainer.job import environment, load, secret, tf_config
+from trainer.job.cluster import tasks_of
 from trainer.job.errors import Exit, UserError
 from trainer.job.spec import JobSpec
 from trainer.model_dir import checkpoint, compatibility, layout
@@ -128,7 +129,7 @@ def spec_of(folder: Path, **more: Any) -> JobSpec:
 def chief(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Chief]:
     monkeypatch.setattr(peers, "POLL_SECONDS", 0.0)
     spec = spec_of(tmp_path)
-    chief = Chief(Agent(spec, tf_config.tasks_of(spec)[0], Path(os.devnull)))
+    chief = Chief(Agent(spec, tasks_of(spec)[0], Path(os.devnull)))
     yield chief
     chief._lock.close()
 
@@ -254,7 +255,7 @@ def test_every_tf_config_is_understood_or_refused(dice: Dice) -> None:
     outcomes = Counter[bool]()
     for _ in range(1500 * TIMES):
         spec = dice.choice(SPECS)
-        good = json.loads(dice.choice(tf_config.tasks_of(spec)).tf_config())
+        good = json.loads(dice.choice(tasks_of(spec)).tf_config())
         text = dice.document(good).decode(errors="surrogateescape")
         task = refused(tf_config.from_environment, spec, {"TF_CONFIG": text})
         outcomes[task is not None] += 1
@@ -321,7 +322,7 @@ def test_no_file_of_a_model_dir_that_is_malformed_is_believed(
     folder.parent.mkdir()
     (folder.parent / "step-²").mkdir()
     meta = {**META, "sha256": hashlib.sha256(b"x").hexdigest()}
-    counts = tf_config.tasks_of(spec)[0].counts
+    counts = tasks_of(spec)[0].counts
     fits = compatibility.key(spec, counts, "a0")
     restart_guard.remember(log, Exit.USER)
     end = json.loads(log.with_suffix(".end.json").read_text())

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from trainer.job.cluster import tasks_of
 from trainer.job.derived import DEFAULT_STEPS, batch_sizes, learning_rate, replicas_in_sync, uses_tf_keras
 from trainer.job.spec import JobSpec
-from trainer.job.tf_config import tasks_of
 from trainer.targets.text import aligned
 
 MOST_CONFIGS = 32

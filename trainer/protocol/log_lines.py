@@ -8,10 +8,10 @@ import traceback
 from typing import TextIO
 
 from trainer import host
+from trainer.job.cluster import Task
 from trainer.job.derived import batch_sizes, computing_tasks
 from trainer.job.messages import digits
 from trainer.job.spec import JobSpec
-from trainer.job.tf_config import Task
 
 SAY_SECONDS = 10.0
 """Interval at which a waiting task logs what it waits for."""

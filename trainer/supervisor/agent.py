@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 
 from trainer import host
 from trainer.job import environment, workload_file
+from trainer.job.cluster import Task
 from trainer.job.derived import is_server, restarts_alone, steps_are_ours
 from trainer.job.errors import UserError
 from trainer.job.spec import JobSpec
-from trainer.job.tf_config import Task
 from trainer.protocol import events
 from trainer.protocol.events import Event, Figures
 from trainer.protocol.log_lines import say

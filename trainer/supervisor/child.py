@@ -16,7 +16,7 @@ from typing import TypeAlias
 
 from trainer import host
 from trainer.job import environment
-from trainer.job.tf_config import Task
+from trainer.job.cluster import Task
 from trainer.protocol import events
 from trainer.protocol.events import Event
 from trainer.protocol.orders import Final, Go, Order, Silent, Stop, write_order

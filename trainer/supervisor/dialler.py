@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 from aiohttp import ClientSession
 
+from trainer.job.cluster import Task
 from trainer.job.names import task_name
-from trainer.job.tf_config import Task
 from trainer.protocol.log_lines import say
 from trainer.supervisor import peers
 from trainer.supervisor.rendezvous import Rendezvous

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from aiohttp import ClientSession
 
+from trainer.job.cluster import Task
 from trainer.job.derived import restarts_alone
 from trainer.job.errors import Exit
-from trainer.job.tf_config import Task
 from trainer.model_dir import result
 from trainer.protocol.log_lines import SAY_SECONDS, say, say_error
 from trainer.protocol.reports import Reply

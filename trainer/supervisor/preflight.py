@@ -10,10 +10,10 @@ from pathlib import Path
 
 from trainer.host import port_in_use
 from trainer.job import environment
+from trainer.job.cluster import Task
 from trainer.job.errors import UserError
 from trainer.job.names import TF_PORT, control_port, is_loopback
 from trainer.job.spec import JobSpec
-from trainer.job.tf_config import Task
 from trainer.model_dir import layout
 
 

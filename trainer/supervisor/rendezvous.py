@@ -16,10 +16,10 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from trainer.job.cluster import Task
 from trainer.job.errors import Exit
 from trainer.job.names import task_name
 from trainer.job.spec import JobSpec
-from trainer.job.tf_config import Task
 from trainer.model_dir.result import JobEvent
 from trainer.protocol.reports import Phase, Reply, Report
 from trainer.supervisor.admission import mismatch

@@ -20,10 +20,10 @@ from typing import TypeVar
 
 from trainer import host
 from trainer.job import environment, load, tf_config
+from trainer.job.cluster import Task
 from trainer.job.derived import is_server, replicas_in_sync, uses_tf_keras
 from trainer.job.errors import Exit, UserError
 from trainer.job.spec import JobSpec
-from trainer.job.tf_config import Task
 from trainer.protocol import events
 from trainer.protocol.log_lines import log_traceback, start_line
 from trainer.training import failure

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from trainer.job.tf_config import Task
+from trainer.job.cluster import Task
 from trainer.model_dir import checkpoint
 from trainer.protocol import events
 from trainer.training.channel import Channel

@@ -6,10 +6,10 @@ import socket
 
 import tensorflow as tf
 
+from trainer.job.cluster import Task
 from trainer.job.errors import Exit, TrainerError, UserError
 from trainer.job.names import split_address
 from trainer.job.spec import JobSpec
-from trainer.job.tf_config import Task
 from trainer.training import keras_patches
 from trainer.workloads.types import Strategy
 

@@ -12,8 +12,8 @@ import tensorflow as tf
 
 from trainer import host
 from trainer.job import derived
+from trainer.job.cluster import Task
 from trainer.job.spec import JobSpec
-from trainer.job.tf_config import Task
 from trainer.model_dir import compatibility
 from trainer.training import devices, inputs, per_example
 from trainer.training.user_code import called, calling

@@ -17,10 +17,10 @@ from trainer import __version__
 from trainer.cli import main as cli
 from trainer.cli import specs
 from trainer.job import environment
+from trainer.job.cluster import tasks_of
 from trainer.job.errors import Exit, TrainerError
 from trainer.job.load import load_file
 from trainer.job.schema import schema
-from trainer.job.tf_config import tasks_of
 from trainer.model_dir import result
 from trainer.model_dir.result import Result, Training
 from trainer.targets.local import run as local

@@ -14,13 +14,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
+from trainer.job.cluster import Task, tasks_of
 from trainer.job.derived import batch_sizes, replicas_in_sync
 from trainer.job.errors import Exit, UserError
 from trainer.job.load import build, load_environment, load_file
 from trainer.job.names import DNS_LABEL, MAX_DNS_LABEL, TASK_TYPES, host_name
 from trainer.job.spec import JobSpec
 from trainer.job.strategies import STRATEGIES
-from trainer.job.tf_config import Task, from_environment, tasks_of
+from trainer.job.tf_config import from_environment
 
 ANY = settings(deadline=None, derandomize=False, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
 Keys = dict[str, SearchStrategy[Any]]

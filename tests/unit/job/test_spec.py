@@ -3,11 +3,11 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from trainer.job.cluster import tasks_of
 from trainer.job.derived import batch_rule, batch_sizes, replicas_in_sync
 from trainer.job.errors import UserError
 from trainer.job.load import build
 from trainer.job.names import TaskType
-from trainer.job.tf_config import tasks_of
 
 MWMS = {"name": "j", "strategy": "multi_worker_mirrored"}
 PS = {"name": "j", "strategy": "parameter_server", "tasks": {"worker": 2, "ps": 1}}

@@ -15,11 +15,12 @@ import yaml
 
 from trainer.cli.main import main
 from trainer.job import derived, environment
+from trainer.job.cluster import graph_cluster, tasks_of
 from trainer.job.errors import Exit, UserError
 from trainer.job.load import build
 from trainer.job.spec import JobSpec
 from trainer.job.strategies import APIS, STRATEGIES, Api, Strategy, names
-from trainer.job.tf_config import from_environment, graph_cluster, tasks_of
+from trainer.job.tf_config import from_environment
 from trainer.supervisor.agent import Agent
 from trainer.supervisor.policy import FailurePolicy
 

@@ -2,9 +2,9 @@ from typing import Any
 
 import pytest
 
+from trainer.job.cluster import tasks_of
 from trainer.job.derived import replicas_in_sync
 from trainer.job.load import build
-from trainer.job.tf_config import tasks_of
 from trainer.protocol.log_lines import here_line, progress_line, start_line
 
 MIRRORED, SERVED = "multi_worker_mirrored", "parameter_server"

@@ -10,9 +10,9 @@ from typing import Any
 import jsonschema
 import pytest
 
+from trainer.job.cluster import tasks_of
 from trainer.job.errors import Exit
 from trainer.job.load import build
-from trainer.job.tf_config import tasks_of
 from trainer.model_dir import layout
 from trainer.model_dir import result as results
 from trainer.model_dir.files import read_json

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from tests.unit.supervisor.ports import HOST
+from trainer.job.cluster import tasks_of
 from trainer.job.load import build
-from trainer.job.tf_config import tasks_of
 from trainer.supervisor.agent import Agent
 from trainer.supervisor.chief import Chief
 

@@ -3,9 +3,9 @@
 from dataclasses import replace
 from typing import Any
 
+from trainer.job.cluster import tasks_of
 from trainer.job.errors import Exit
 from trainer.job.load import build
-from trainer.job.tf_config import tasks_of
 from trainer.protocol.reports import Reply, Report
 from trainer.supervisor.rendezvous import Rendezvous
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from trainer.job import environment
+from trainer.job.cluster import tasks_of
 from trainer.job.errors import Exit, UserError
 from trainer.job.load import build
-from trainer.job.tf_config import tasks_of
 from trainer.protocol.events import Step
 from trainer.supervisor import agent as supervisor_module
 from trainer.supervisor.agent import STANDBY_FAILURES, Agent

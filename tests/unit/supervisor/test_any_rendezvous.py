@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+from trainer.job.cluster import tasks_of
 from trainer.job.errors import Exit
 from trainer.job.load import build
-from trainer.job.tf_config import tasks_of
 from trainer.protocol.reports import Reply, Report
 from trainer.supervisor import status_view
 from trainer.supervisor.rendezvous import Rendezvous

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from tests.unit.supervisor.ports import HOST, get, serving
+from trainer.job.cluster import tasks_of
 from trainer.job.errors import Exit, UserError
 from trainer.job.load import build
-from trainer.job.tf_config import tasks_of
 from trainer.model_dir import checkpoint, layout
 from trainer.model_dir import state as job_state
 from trainer.model_dir.files import write_json

@@ -15,8 +15,8 @@ from typing import Any, TypeVar
 import pytest
 
 from trainer.job import environment
+from trainer.job.cluster import Task, tasks_of
 from trainer.job.load import build
-from trainer.job.tf_config import Task, tasks_of
 from trainer.protocol.events import (
     Done,
     Event,

@@ -13,9 +13,9 @@ from aiohttp import ClientSession
 
 from trainer import host
 from trainer.job import environment
+from trainer.job.cluster import tasks_of
 from trainer.job.errors import Exit
 from trainer.job.load import build
-from trainer.job.tf_config import tasks_of
 from trainer.model_dir import state as job_state
 from trainer.supervisor import restart_guard
 from trainer.supervisor.agent import Agent

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from trainer.job.cluster import tasks_of
 from trainer.job.errors import Exit
 from trainer.job.load import build
-from trainer.job.tf_config import tasks_of
 from trainer.protocol.reports import Identity, Reply, Report
 from trainer.supervisor import follower, peers, scoring, server
 from trainer.supervisor.agent import Agent

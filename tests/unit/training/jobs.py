@@ -7,8 +7,8 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from trainer.job.cluster import tasks_of
 from trainer.job.load import build
-from trainer.job.tf_config import tasks_of
 from trainer.training.task import TrainingTask
 from trainer.workloads import datasets
 from trainer.workloads.load import load_workload

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tests.unit.training.jobs import setup, with_data
-from trainer.job.tf_config import tasks_of
+from trainer.job.cluster import tasks_of
 from trainer.training import batches
 from trainer.workloads.workload import Shard
 

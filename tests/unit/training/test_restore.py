@@ -9,9 +9,9 @@ import pytest
 
 from tests.harness import processes
 from tests.unit.training.jobs import setup
+from trainer.job.cluster import tasks_of
 from trainer.job.errors import UserError
 from trainer.job.load import build
-from trainer.job.tf_config import tasks_of
 from trainer.model_dir import checkpoint
 from trainer.targets.local import ports
 from trainer.training.restore import restore

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
+from trainer.job.cluster import tasks_of
 from trainer.job.errors import Exit, TrainerError, UserError
 from trainer.job.load import build
 from trainer.job.spec import JobSpec
-from trainer.job.tf_config import tasks_of
 from trainer.training import strategy
 
 
@@ -76,7 +76,7 @@ import json, os, sys
 import tensorflow as tf
 from trainer.job.errors import TrainerError
 from trainer.job.load import build
-from trainer.job.tf_config import tasks_of
+from trainer.job.cluster import tasks_of
 from trainer.training import strategy
 
 def make(address, **more):

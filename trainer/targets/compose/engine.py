@@ -19,10 +19,10 @@ import docker
 from docker.errors import APIError, DockerException, ImageNotFound, NotFound
 from docker.models.containers import Container
 
+from trainer.job.cluster import tasks_of
 from trainer.job.errors import Exit, TrainerError
 from trainer.job.names import host_name
 from trainer.job.spec import OUR_IMAGES, JobSpec
-from trainer.job.tf_config import tasks_of
 from trainer.model_dir import layout, result
 from trainer.model_dir.files import json_object
 from trainer.model_dir.result import Result

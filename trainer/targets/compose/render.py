@@ -7,11 +7,11 @@ from pathlib import Path
 
 import yaml
 
+from trainer.job.cluster import Task, tasks_of
 from trainer.job.derived import memory_bytes
 from trainer.job.errors import UserError
 from trainer.job.names import TF_PORT, host_name, secret_name
 from trainer.job.spec import OUR_IMAGES, JobSpec
-from trainer.job.tf_config import Task, tasks_of
 from trainer.targets import container
 from trainer.targets.container import STOP_SECONDS, WORKSPACE, files_of, job_of, modules_of
 

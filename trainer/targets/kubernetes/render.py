@@ -15,10 +15,10 @@ from pathlib import Path
 
 from trainer.job import secret as job_secret
 from trainer.job import workload_file
+from trainer.job.cluster import tasks_of
 from trainer.job.errors import Exit, UserError
 from trainer.job.names import TF_PORT, TaskType, control_port, secret_name
 from trainer.job.spec import JobSpec
-from trainer.job.tf_config import tasks_of
 from trainer.targets import container
 from trainer.targets.container import STOP_SECONDS, files_of, job_of, modules_of
 from trainer.targets.kubernetes.objects import Manifest

@@ -15,11 +15,11 @@ from collections.abc import Mapping, Sequence
 
 from trainer import host
 from trainer.job import environment, secret
+from trainer.job.cluster import Task, tasks_of
 from trainer.job.derived import computing_tasks
 from trainer.job.errors import Exit
 from trainer.job.names import control_port, task_name
 from trainer.job.spec import JobSpec
-from trainer.job.tf_config import Task, tasks_of
 from trainer.model_dir import layout
 from trainer.targets import outside, summary
 from trainer.targets.local import ports, view

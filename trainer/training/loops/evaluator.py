@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from trainer.job.cluster import Task
 from trainer.job.errors import Exit, TrainerError
 from trainer.job.messages import digits
 from trainer.job.spec import JobSpec
-from trainer.job.tf_config import Task
 from trainer.model_dir import checkpoint
 from trainer.protocol import events
 from trainer.protocol.log_lines import log_traceback

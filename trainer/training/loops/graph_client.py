@@ -8,9 +8,9 @@ from collections.abc import Callable
 import tensorflow as tf
 
 from trainer import host
+from trainer.job.cluster import Task, graph_cluster
 from trainer.job.errors import Exit, TrainerError, UserError
 from trainer.job.spec import JobSpec
-from trainer.job.tf_config import Task, graph_cluster
 from trainer.protocol import events
 from trainer.protocol.log_lines import start_line
 from trainer.training import devices

@@ -10,10 +10,10 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from trainer.job.cluster import Task
 from trainer.job.derived import uses_tf_keras
 from trainer.job.errors import UserError
 from trainer.job.spec import JobSpec
-from trainer.job.tf_config import Task
 from trainer.protocol import events
 from trainer.protocol.log_lines import progress_line, start_line
 from trainer.training import batches, inputs, loss_scale

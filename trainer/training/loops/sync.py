@@ -17,8 +17,8 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
+from trainer.job.cluster import Task
 from trainer.job.spec import JobSpec
-from trainer.job.tf_config import Task
 from trainer.protocol import events
 from trainer.protocol.log_lines import progress_line, start_line
 from trainer.training import batches, layer_state

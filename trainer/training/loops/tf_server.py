@@ -11,9 +11,9 @@ import ctypes
 from collections.abc import Callable
 
 from trainer.host import port_in_use
+from trainer.job.cluster import Task, graph_cluster, job_of
 from trainer.job.errors import TrainerError
 from trainer.job.spec import JobSpec
-from trainer.job.tf_config import Task, graph_cluster, job_of
 from trainer.training import keras_patches
 
 

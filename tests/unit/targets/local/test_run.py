@@ -16,10 +16,11 @@ from typing import Any
 import pytest
 
 from trainer.job import environment
+from trainer.job.cluster import tasks_of
 from trainer.job.errors import Exit
 from trainer.job.load import build, load_environment
 from trainer.job.spec import JobSpec
-from trainer.job.tf_config import from_environment, tasks_of
+from trainer.job.tf_config import from_environment
 from trainer.model_dir import result
 from trainer.model_dir.result import Result, Training
 from trainer.targets.local import ports, processes

@@ -8,8 +8,8 @@ from typing import cast
 
 import pytest
 
+from trainer.job.cluster import tasks_of
 from trainer.job.load import build
-from trainer.job.tf_config import tasks_of
 from trainer.model_dir import checkpoint
 from trainer.protocol.events import Done, Event, Scored
 from trainer.protocol.orders import Final

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from trainer.job.cluster import tasks_of
 from trainer.job.errors import Exit, TrainerError, UserError
 from trainer.job.load import build
-from trainer.job.tf_config import tasks_of
 from trainer.training import user_code
 from trainer.training.loops import keras_fit
 from trainer.training.state import TrainState

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
+from trainer.job.cluster import tasks_of
 from trainer.job.load import build
 from trainer.job.spec import JobSpec
-from trainer.job.tf_config import tasks_of
 
 SPEC = build({"name": "j", "strategy": "parameter_server", "tasks": {"worker": 2, "ps": 1}})
 HOST = "127.0.0.1"
@@ -23,7 +23,7 @@ SERVE = """
 import json, socket, sys
 from trainer.job.errors import TrainerError
 from trainer.job import load
-from trainer.job.tf_config import Task
+from trainer.job.cluster import Task
 from trainer.training.loops import tf_server as server
 config = json.loads(sys.argv[1])
 def on_listen():
@@ -101,7 +101,7 @@ def test_a_port_that_is_taken_is_one_line_and_exit_code_2(port: int) -> None:
 DEFINE = """
 import json, sys
 from trainer.job import load
-from trainer.job.tf_config import Task
+from trainer.job.cluster import Task
 from trainer.training.loops import tf_server as server
 config = json.loads(sys.argv[1])
 task = Task(**config["task"], cluster=config["cluster"])

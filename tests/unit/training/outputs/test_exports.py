@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from trainer.job.cluster import tasks_of
 from trainer.job.load import build
-from trainer.job.tf_config import tasks_of
 from trainer.training.outputs import exports
 from trainer.training.task import TrainingTask
 from trainer.workloads import digits
