@@ -1,5 +1,5 @@
 #!/bin/sh
-# install.sh VENV LOCK: the locked packages, less what nobody needs to run them. Figures are megabytes, and those of
+# install.sh VENV LOCK: installs the locked packages without the files not needed at run time. Figures are megabytes, for
 # TensorFlow 2.21; images/README.md has the reasons.
 set -eu
 venv=$1 lock=$2
@@ -7,11 +7,11 @@ site=$(echo "$venv"/lib/python3.*/site-packages)
 
 if [ -f /run/secrets/ca ]; then export PIP_CERT=/run/secrets/ca; fi
 python3 -m venv /tmp/pip
-# --no-deps: the lock is complete but for what was left out of it on purpose (Makefile, FOR_IMAGES).
+# --no-deps: the lock is complete except for packages left out on purpose (Makefile, FOR_IMAGES).
 /tmp/pip/bin/pip --python "$venv/bin/python" install --no-cache-dir --disable-pip-version-check --no-compile \
   --no-deps --require-hashes --only-binary :all: --requirement "$lock"
 
-# To compile against: headers (290 in tensorflow, 60 in nvidia), static libraries (120 in nvidia), sources, stubs.
+# Only for compiling: headers (290 in tensorflow, 60 in nvidia), static libraries (120 in nvidia), sources, stubs.
 rm -rf "$site"/tensorflow/include "$site"/tensorflow/xla_aot_runtime_src "$site"/nvidia/*/include
 find "$site" -type f \( -name '*.a' -o -name '*.pyi' -o -name '*.pyx' -o -name '*.pxd' -o -name '*.c' \) -delete
 # Extensions that only converters load: tf2xla's (18), StableHLO's (25). TFLite's is loaded with tf.compat.v1.

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A Kubernetes of three nodes in containers, with the image trainer:cpu on it: scripts/kind.sh up|down|run COMMAND...
-# run: one that exists is used and kept; else it is there while the command runs. kubectl's own settings stay as they are.
+# Manages a kind cluster of three nodes with the image trainer:cpu: scripts/kind.sh up|down|run COMMAND...
+# run: uses and keeps an existing cluster; otherwise creates one for the command. kubectl's own settings stay unchanged.
 # Settings, all optional: KIND_CLUSTER (its name, default trainer); KIND_NODE_IMAGE (default: kind's own);
 # KUBECONFIG (where kubectl finds the cluster; default ~/.kube/config).
 set -o errexit -o nounset -o pipefail

@@ -24,8 +24,8 @@ IMAGE = (
     "`workload` names your Python file with model() and data(shard)"
 )
 INSTEAD = "`trainer task` runs instead; the model goes into a file with model() and data(shard): workload"
-EXIT_CODES = "the exit code decides which task is started again (`trainer --help`)"
-ENDS = "every task ends with the chief; finished Jobs go after kubernetes.ttl_seconds"
+EXIT_CODES = "the exit code decides whether a task is restarted (`trainer --help`)"
+ENDS = "every task ends with the chief; finished Jobs are removed after kubernetes.ttl_seconds"
 NO_CHIEF = "worker 0 was the chief; here a chief is added, and every worker only trains"
 ANNOTATION = "trainer sets none; where a label does as well, as for Istio, use kubernetes.labels"
 COUNTED = "only cpu, memory and one kind of GPU count, and a task asks for its limit"
@@ -205,15 +205,15 @@ def test_what_clusters_add() -> None:
         f"{pods}.affinity: null: all tasks get the same here, that of Worker: {json.dumps(affinity)}",
         f"metadata.annotations.owner: 'somebody': {ANNOTATION}",
         f"metadata.annotations.kubectl.kubernetes.io/last-applied-configuration: '{{}}': {ANNOTATION}",
-        "spec.successPolicy: 'AllWorkers': the job succeeds when its chief has seen all steps; the other tasks follow",
-        "spec.enableDynamicWorker: true: the number of tasks is fixed; what dies comes back",
+        "spec.successPolicy: 'AllWorkers': the job succeeds when its chief has completed all steps; the other tasks follow",
+        "spec.enableDynamicWorker: true: the number of tasks is fixed; dead tasks are restarted",
         f"{run}.cleanPodPolicy: 'Running': {ENDS}",
         f"{run}.backoffLimit: 3: "
         "a task's pod is replaced ten times; max_restarts counts generations without a new step",
         f"{run}.activeDeadlineSeconds: 7200: "
-        "nothing limits the whole time; deadlines.progress ends a job that stands still",
+        "the total time has no limit; deadlines.progress ends a job that makes no progress",
         f"{run}.schedulingPolicy.minAvailable: 3: "
-        "all tasks are needed: those that never come end the job after deadlines.rendezvous",
+        "all tasks are needed: a missing one ends the job after deadlines.rendezvous",
         f"{run}.schedulingPolicy.queue: 'gold': "
         "of a gang scheduler; if Kueue has a local queue of that name, set kubernetes.queue",
         f"{run}.schedulingPolicy.priorityClass: 'high': "
@@ -225,7 +225,7 @@ def test_what_clusters_add() -> None:
         "of these pods alone; kubernetes.labels are those of every object",
         f"{WORKER}.schedulerName: 'volcano': the cluster's default scheduler places the pods",
         f"{WORKER}.serviceAccountName: 'training': the pods get no token, so any account does",
-        f'{WORKER}.securityContext: {{"runAsUser": 0}}: is set so that Pod Security "restricted" lets the pods in',
+        f'{WORKER}.securityContext: {{"runAsUser": 0}}: is set to meet Pod Security "restricted"',
         f'{WORKER}.initContainers: [{{"name": "fetch", "image": "registry.example/fetch:1"}}]: '
         "a pod has one container, the task; build what it needs into the image",
         f'{WORKER}.containers[proxy]: {{"image": "registry.example/proxy:1"}}: a pod has one container, the task',
@@ -237,7 +237,7 @@ def test_what_clusters_add() -> None:
         f'{here}.volumeMounts[spare]: {{"mountPath": "/spare"}}: {NO_OTHER}',
         f'{WORKER}.volumes[config].configMap: {{"name": "job"}}: is not mounted; build it into the image',
         f'{WORKER}.volumes[spare].persistentVolumeClaim: {{"claimName": "spare"}}: {ONE_VOLUME}',
-        'status: {"conditions": []}: is what became of the TFJob, not what it is',
+        'status: {"conditions": []}: is the state of the TFJob, not its specification',
     ]
 
 
