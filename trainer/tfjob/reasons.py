@@ -16,7 +16,7 @@ _REASONS = {
     "cleanPodPolicy": "every task ends with the chief; finished Jobs are removed after kubernetes.ttl_seconds",
     "backoffLimit": "a task's pod is replaced ten times; max_restarts counts generations without a new step",
     "activeDeadlineSeconds": "the total time has no limit; deadlines.progress ends a job that makes no progress",
-    "successPolicy": "the job succeeds when its chief has completed all steps; the other tasks follow",
+    "successPolicy": "the job succeeds when its chief has done all steps; the other tasks follow",
     "enableDynamicWorker": "the number of tasks is fixed; dead tasks are restarted",
     "restartPolicy": "the exit code decides whether a task is restarted (`trainer --help`)",
     "minAvailable": "all tasks are needed: a missing one ends the job after deadlines.rendezvous",

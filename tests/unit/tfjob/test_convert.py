@@ -205,7 +205,7 @@ def test_what_clusters_add() -> None:
         f"{pods}.affinity: null: all tasks get the same here, that of Worker: {json.dumps(affinity)}",
         f"metadata.annotations.owner: 'somebody': {ANNOTATION}",
         f"metadata.annotations.kubectl.kubernetes.io/last-applied-configuration: '{{}}': {ANNOTATION}",
-        "spec.successPolicy: 'AllWorkers': the job succeeds when its chief has completed all steps; the other tasks follow",
+        "spec.successPolicy: 'AllWorkers': the job succeeds when its chief has done all steps; the other tasks follow",
         "spec.enableDynamicWorker: true: the number of tasks is fixed; dead tasks are restarted",
         f"{run}.cleanPodPolicy: 'Running': {ENDS}",
         f"{run}.backoffLimit: 3: "
