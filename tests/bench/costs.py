@@ -76,7 +76,7 @@ def table(figures: dict[str, Any]) -> list[str]:
     for name, values in figures["recovery"].items():
         row(f"SIGKILL of {name}, to the next step", values)
     row(
-        "longest pause of the other ps-workers when one dies, as told every 0.2 s",
+        "longest pause of the other ps-workers when one dies, sampled every 0.2 s",
         [each["pause"] for each in figures["worker_death"]],
     )
     row("`result.json` written to the last task's exit", figures["end"])
@@ -85,7 +85,7 @@ def table(figures: dict[str, Any]) -> list[str]:
     for name, values in figures["render"].items():
         row(name, values)
     for name, values in figures["rendezvous"].items():
-        row(f"the last of {name} reports, to all of them told to go", values)
+        row(f"the last of {name} reports, until all have the order to start", values)
     lost = max(each["lost"] for each in figures["worker_death"])
     stops = [
         f"{name} {statistics.median(each['share'] for each in figures[key]):.2%} of its time "

@@ -93,7 +93,7 @@ async def _until_go(session: Any, address: tuple[str, int], report: Report) -> N
         if reply.phase == "failed":
             raise SystemExit(reply.message)
         known = reply.version
-    raise SystemExit(f"{report.task} was not told to go within {SECONDS:g} s")
+    raise SystemExit(f"{report.task} did not get the order to start within {SECONDS:g} s")
 
 
 async def _waits_only_for(session: Any, address: tuple[str, int], last: str) -> bool:

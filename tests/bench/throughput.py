@@ -12,7 +12,7 @@ from tests.bench.run import Process, Steps
 WORKERS = 2
 PEERS_PYTHON = run.ROOT / ".venv-peers" / "bin" / "python"
 MWMS, PS = "multi_worker_mirrored", "parameter_server"
-IDEAL, PLAIN = "2 processes that do not talk", "MWMS, TensorFlow's default: plain loop, RING"
+IDEAL, PLAIN = "2 independent processes", "MWMS, TensorFlow's default: plain loop, RING"
 OURS, OURS_16 = "MWMS, trainer", "MWMS, trainer, bfloat16 gradients"
 OUR_PS, CLASSIC, FIT_PS = "PS, trainer", "PS, classic: compat.v1, feed_dict", "PS, tf_keras fit"
 FIT, TORCH = "MWMS, tf_keras fit", "torch DDP, gloo, channels_last"
@@ -94,7 +94,7 @@ def _verdicts(rates: dict[str, list[float]]) -> list[str]:
         return statistics.median((ideal - own) / (ideal - default) for ideal, own, default in turns)
 
     lines = [
-        f"Of what TensorFlow's default loses to processes that do not talk, MWMS loses {lost(OURS):.0%}, with "
+        f"Of what TensorFlow's default loses to independent processes, MWMS loses {lost(OURS):.0%}, with "
         f"bfloat16 gradients {lost(OURS_16):.0%}."
     ]
     torch = [name for name in rates if name.startswith("torch")]
@@ -104,7 +104,7 @@ def _verdicts(rates: dict[str, list[float]]) -> list[str]:
             f'Of torch\'s best ("{best}") it reaches {ratio(rates, OURS, best):.2f}, '
             f"with bfloat16 gradients {ratio(rates, OURS_16, best):.2f}."
         )
-    lines.append("Horovod has no wheel, and is not here.")
+    lines.append("Horovod has no wheel and is not measured.")
     if MIXED in rates:
         lines.append(f"In mixed_bfloat16 one core trains {ratio(rates, MIXED, FLOAT):.2f} times as fast as in float32.")
     else:

@@ -351,7 +351,7 @@ def test_a_corrupt_dataset_is_named_with_both_hashes(tmp_path: Path) -> None:
     assert "expected 239e9608dd93" in job.output
 
 
-def test_a_checkpoint_cut_off_in_the_middle_is_passed_over_and_said(tmp_path: Path) -> None:
+def test_a_truncated_checkpoint_is_skipped_and_logged(tmp_path: Path) -> None:
     with Job(tmp_path, mirrored(steps=200, workers=1)) as job:
         assert job.wait() == 0, job.output
     archive = job.model_dir / "checkpoints" / "step-00000200" / "variables.npz"
@@ -383,7 +383,7 @@ def test_a_model_dir_that_cannot_be_written(tmp_path: Path) -> None:
     assert "Traceback" not in job.output
 
 
-def test_who_comes_late_hears_from_a_chief_that_was_refused(tmp_path: Path, environments: Environments) -> None:
+def test_a_late_task_is_notified_by_a_chief_that_was_refused(tmp_path: Path, environments: Environments) -> None:
     (tmp_path / "file").write_text("")
     made = environments(mirrored(workers=2), tmp_path / "file" / "run")
     with processes([(TASK, made["worker:0"][1])]) as (chief,):
@@ -423,7 +423,7 @@ def test_a_full_disk_ends_the_job_with_the_size_and_nothing_half_written(tmp_pat
     ],
     ids=["not-json", "index-as-text", "index-out-of-range", "evaluator-inside"],
 )
-def test_a_broken_tf_config_is_told(tmp_path: Path, environments: Environments, tf_config: Any, said: str) -> None:
+def test_a_broken_tf_config_is_reported(tmp_path: Path, environments: Environments, tf_config: Any, said: str) -> None:
     _, environ = environments(mirrored(workers=1), tmp_path)["worker:0"]
     if isinstance(tf_config, dict):
         tf_config = json.dumps({**json.loads(environ["TF_CONFIG"]), **tf_config})

@@ -150,7 +150,7 @@ def test_what_cannot_be_computed_is_told_in_one_line(
     ],
     ids=["device", "json", "raise"],
 )
-def test_what_a_compute_of_ones_own_does_wrong_is_told(tmp_path: Path, line: str, code: int, told: str) -> None:
+def test_what_a_compute_of_ones_own_does_wrong_is_reported(tmp_path: Path, line: str, code: int, told: str) -> None:
     (tmp_path / "own.py").write_text(f"import tensorflow as tf\ndef compute(cluster):\n    {line}\n")
     with Job(tmp_path, {**spec_of("sum"), "workload": "own.py"}) as job:
         assert job.wait() == code, job.output

@@ -29,7 +29,7 @@ def values(model_dir: Path, step: int) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-def test_a_chiefs_supervisor_that_stood_still_takes_nobody_for_lost_or_hung(tmp_path: Path) -> None:
+def test_a_suspended_chief_considers_no_task_lost_or_hung(tmp_path: Path) -> None:
     deadlines = {"task_lost": 3, "hang": 6}
     with Job(tmp_path, mirrored(steps=30_000, workload=PACED, deadlines=deadlines)) as job:
         job.until_step(20)

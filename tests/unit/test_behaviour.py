@@ -26,7 +26,7 @@ TESTS = {
         "kind/test_recovery.py::test_deleted_pods_come_back_and_the_job_ends_at_its_step",
     ],
     "a supervisor is suspended for a while": [
-        "local/test_recovery.py::test_a_chiefs_supervisor_that_stood_still_takes_nobody_for_lost_or_hung",
+        "local/test_recovery.py::test_a_suspended_chief_considers_no_task_lost_or_hung",
     ],
     "SIGTERM": [
         "local/test_recovery.py::test_sigterm_keeps_a_checkpoint_of_the_current_step_and_a_rerun_resumes_there",
@@ -50,7 +50,7 @@ TESTS = {
     ],
     "the chief is done, or has failed": [
         "local/test_jobs.py::test_parameter_server_trains_digits_and_every_task_ends_by_itself",
-        "local/test_failures.py::test_who_comes_late_hears_from_a_chief_that_was_refused",
+        "local/test_failures.py::test_a_late_task_is_notified_by_a_chief_that_was_refused",
         "kind/test_late.py::test_a_pod_that_comes_after_the_chief_is_done_ends_well",
         "kind/test_late.py::test_a_pod_that_comes_after_the_chief_has_failed_ends_with_its_code",
     ],
@@ -76,9 +76,9 @@ TESTS = {
         "unit/supervisor/test_child.py::test_its_temporary_folder_goes_with_it",
     ],
     "a standby, the spare child": [
-        "unit/supervisor/test_agent.py::test_a_standby_that_fails_is_told_and_not_started_for_ever"
+        "unit/supervisor/test_agent.py::test_a_standby_that_fails_is_logged_and_not_restarted_forever"
     ],
-    "a damaged checkpoint": ["local/test_failures.py::test_a_checkpoint_cut_off_in_the_middle_is_passed_over_and_said"],
+    "a damaged checkpoint": ["local/test_failures.py::test_a_truncated_checkpoint_is_skipped_and_logged"],
     "float16: the sum of the gradients": [
         "local/test_float16.py::test_a_step_that_overflows_is_skipped_by_all_and_not_counted",
         "local/test_float16.py::test_a_resumed_run_reads_on_after_the_skipped_batches_and_has_the_same_weights",

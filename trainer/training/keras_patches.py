@@ -79,7 +79,7 @@ def created_as_not_trainable(model: Model) -> Iterator[Variable]:
 def layer_of(output: Tensor) -> Any:
     """The layer that produces a symbolic tensor, or None (keras/src/backend/common/keras_tensor.py).
 
-    Test: test_what_would_train_wrongly_without_an_error_is_told.
+    Test: test_what_would_train_wrongly_without_an_error_is_reported.
     """
     return getattr(getattr(output, "_keras_history", None), "operation", None)
 

@@ -221,7 +221,7 @@ BAD_OVERRIDES = [
 
 
 @pytest.mark.parametrize(("override", "problem"), BAD_OVERRIDES)
-def test_a_bad_override_is_told(file: Path, override: str, problem: str) -> None:
+def test_a_bad_override_is_reported(file: Path, override: str, problem: str) -> None:
     (told,) = problems(file, override)
     assert told.startswith(problem)
 
@@ -263,7 +263,7 @@ def test_a_bad_override_of_the_environment_is_told_as_such(file: Path) -> None:
     ]
 
 
-def test_bad_quoting_in_the_environment_is_told(file: Path) -> None:
+def test_bad_quoting_in_the_environment_is_reported(file: Path) -> None:
     with pytest.raises(UserError) as caught:
         load(file, environ={"TRAINER_SET": "train.steps='600"})
     quoted = '"train.steps=\'600"'
@@ -297,7 +297,7 @@ def test_trainer_set_also_wins_over_trainer_job(file: Path) -> None:
         ('{"name": "j"}', "TRAINER_JOB: strategy: null: is required"),
     ],
 )
-def test_a_bad_trainer_job_is_told(text: str | None, problem: str) -> None:
+def test_a_bad_trainer_job_is_reported(text: str | None, problem: str) -> None:
     with pytest.raises(UserError) as caught:
         load_environment({} if text is None else {"TRAINER_JOB": text})
     assert str(caught.value) == problem

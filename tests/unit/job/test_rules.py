@@ -107,7 +107,7 @@ def worker(**settings: Any) -> dict[str, Any]:
         ),
     ],
 )
-def test_what_does_not_go_together_is_told(raw: dict[str, Any], problem: str) -> None:
+def test_what_does_not_go_together_is_reported(raw: dict[str, Any], problem: str) -> None:
     with pytest.raises(UserError) as caught:
         build(raw)
     assert caught.value.problems == (f"spec: {problem}",)

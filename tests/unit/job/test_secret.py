@@ -55,7 +55,7 @@ def test_it_comes_from_the_environment_or_a_file_and_is_taken_out(tmp_path: Path
         ("TRAINER_SECRET_FILE", "a\0b", ": 'a\\x00b': cannot be read: embedded null byte"),
     ],
 )
-def test_one_that_is_promised_and_not_there_is_told(name: str, value: str, problem: str) -> None:
+def test_one_that_is_promised_and_not_there_is_reported(name: str, value: str, problem: str) -> None:
     with pytest.raises(UserError) as caught:
         secret.take({name: value})
     assert caught.value.code is Exit.USER

@@ -144,12 +144,12 @@ def test_a_broken_tf_config_is_told_by_place_and_rule(config: Any, problem: str)
 
 
 @pytest.mark.parametrize("environ", [{}, {"TF_CONFIG": ""}])
-def test_a_missing_tf_config_is_told(environ: dict[str, str]) -> None:
+def test_a_missing_tf_config_is_reported(environ: dict[str, str]) -> None:
     with pytest.raises(UserError, match=r"^TF_CONFIG is not set: .*`trainer check SPEC` prints one$"):
         from_environment(MWMS, environ)
 
 
-def test_a_tf_config_nested_too_deep_is_told() -> None:
+def test_a_tf_config_nested_too_deep_is_reported() -> None:
     (told,) = problems("[" * 100_000)
     assert told.startswith(f"'{'[' * 60}': is not JSON: ")
 

@@ -54,7 +54,7 @@ def test_every_dtype_and_shape_comes_back_as_it_was(tmp_path: Path, dtype: str, 
     assert (read.dtype, read.shape, read.tobytes()) == (saved.dtype, shape, saved.tobytes())
 
 
-def test_what_was_saved_is_told(tmp_path: Path) -> None:
+def test_what_was_saved_is_reported(tmp_path: Path) -> None:
     assert checkpoint.latest(tmp_path) == (None, [])
     checkpoint.save(tmp_path, 7, values(), {"fits": {"workload": "digits"}})
     found, broken = checkpoint.latest(tmp_path)
@@ -99,7 +99,7 @@ DAMAGES += [(cut_off, "meta.json"), (Path.unlink, "meta.json")]
 
 
 @pytest.mark.parametrize(("damage", "name"), DAMAGES)
-def test_of_a_damaged_checkpoint_the_one_before_is_used_and_that_is_told(
+def test_of_a_damaged_checkpoint_the_one_before_is_used_and_that_is_reported(
     tmp_path: Path, damage: Any, name: str
 ) -> None:
     save(tmp_path, 100, 200, 300)
@@ -119,7 +119,7 @@ def test_of_a_damaged_checkpoint_the_one_before_is_used_and_that_is_told(
     assert files(tmp_path) == [".damaged-step-00000300", "step-00000200"], "it takes no good one's place"
 
 
-def test_if_all_are_damaged_there_is_none_and_each_is_told(tmp_path: Path) -> None:
+def test_if_all_are_damaged_there_is_none_and_each_is_reported(tmp_path: Path) -> None:
     save(tmp_path, 100, 200)
     for step in (100, 200):
         cut_off(tmp_path / "checkpoints" / f"step-00000{step}" / "variables.npz")

@@ -129,7 +129,7 @@ os.kill(os.getpid(), signal.SIGKILL)
     job_state.lock(str(tmp_path)).close()
 
 
-def test_a_folder_that_cannot_be_made_is_told(full: Path) -> None:
+def test_a_folder_that_cannot_be_made_is_reported(full: Path) -> None:
     with pytest.raises(UserError) as caught:
         job_state.lock(str(full))
     assert str(caught.value) == f"model_dir: {full}: cannot be written: Not a directory; choose another one"

@@ -30,7 +30,7 @@ def training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Agent:
     return agent
 
 
-def test_a_standby_that_fails_is_told_and_not_started_for_ever(
+def test_a_standby_that_fails_is_logged_and_not_restarted_forever(
     training: Agent, capsys: pytest.CaptureFixture[str]
 ) -> None:
     async def run() -> int:

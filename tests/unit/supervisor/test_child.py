@@ -197,7 +197,7 @@ def test_an_error_is_told_before_its_end(log: Path, monkeypatch: pytest.MonkeyPa
     run(scenario())
 
 
-def test_a_port_that_is_taken_is_told(log: Path) -> None:
+def test_a_port_that_is_taken_is_reported(log: Path) -> None:
     async def scenario() -> None:
         task = ps_task()
         assert task.address

@@ -249,7 +249,7 @@ def test_who_may_come_back_is_expected_as_long_as_it_would_wait_for_its_chief(co
 
 
 @pytest.mark.parametrize("code", [Exit.OK, Exit.DIVERGED])
-def test_who_comes_back_after_the_end_is_told(code: Exit) -> None:
+def test_who_comes_back_after_the_end_is_reported(code: Exit) -> None:
     job = Job()
     job.run()
     job.core.end(code, "why")

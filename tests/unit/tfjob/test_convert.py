@@ -295,7 +295,7 @@ def test_resources(resources: Any, group: Any) -> None:
     assert spec_of(job(Worker=replica(resources=resources)))["tasks"] == {"worker": group}
 
 
-def test_a_resource_that_the_spec_refuses_is_told() -> None:
+def test_a_resource_that_the_spec_refuses_is_reported() -> None:
     _, notes = convert(job(Worker=replica(resources={"limits": {"memory": "1e9"}})))
     here = f"spec.tfReplicaSpecs.Worker.{CONTAINER}.resources.limits.memory"
     assert f"{here}: '1e9': is left out: string should match" in "\n".join(notes)

@@ -39,7 +39,7 @@ def test_an_exception_inside_a_graph_is_told_with_the_line_of_the_workload() -> 
     assert python_error(text, "gen.py") == "workload: gen.py:9: OSError: cannot read part-00007.tfrecord"
 
 
-def test_the_copy_of_an_exception_that_is_whole_is_the_one_that_is_told() -> None:
+def test_the_copy_of_an_exception_that_is_whole_is_the_one_that_is_reported() -> None:
     whole = QUOTED.format(file=Path("gen.py").absolute())
     escaped = whole.replace('"', '\\"').replace("\n", "\\n")
     cut = escaped[: escaped.index("in __call__")]

@@ -75,7 +75,7 @@ FITS: list[tuple[list[Any], list[int], Any, str]] = [
 
 
 @pytest.mark.parametrize(("layers", "labels", "loss", "said"), FITS)
-def test_what_would_train_wrongly_without_an_error_is_told(
+def test_what_would_train_wrongly_without_an_error_is_reported(
     layers: list[Any], labels: list[int], loss: Any, said: str
 ) -> None:
     digits, source = with_workload(loss=loss), inputs.source((np.zeros((2, 8, 8)), np.array(labels)), "train")

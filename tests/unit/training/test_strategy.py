@@ -251,7 +251,7 @@ def test_an_address_where_somebody_listens_is_resolved(monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("address", ["h:abc", "h:99999", "[::1", ""])
-def test_an_address_that_is_none_is_told(address: str) -> None:
+def test_an_address_that_is_none_is_reported(address: str) -> None:
     with pytest.raises(UserError, match=r"^tpu\.address: grpc://'"):
         strategy._require_reachable(f"grpc://{address}")
 

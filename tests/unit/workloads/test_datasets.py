@@ -267,7 +267,7 @@ def test_a_download_that_breaks_off_leaves_nothing_behind(
         ("http://nowhere.invalid/small.npz", "<urlopen error [Errno"),
     ],
 )
-def test_without_a_network_the_way_out_is_told(
+def test_without_a_network_the_way_out_is_reported(
     small: str, tmp_path: Path, environ: dict[str, str], monkeypatch: pytest.MonkeyPatch, url: str, reason: str
 ) -> None:
     monkeypatch.setitem(datasets.URLS, small, url)
@@ -280,7 +280,7 @@ def test_without_a_network_the_way_out_is_told(
 
 
 @pytest.mark.parametrize(("path", "reason"), [("gone.npz", "HTTP Error 404: Not Found"), ("garbage", "garbage")])
-def test_a_server_without_it_is_told(
+def test_a_server_without_it_is_reported(
     server: Server, tmp_path: Path, environ: dict[str, str], monkeypatch: pytest.MonkeyPatch, path: str, reason: str
 ) -> None:
     monkeypatch.setitem(datasets.URLS, "small", f"http://127.0.0.1:{server.server_address[1]}/{path}")
@@ -305,7 +305,7 @@ def test_nobody_sees_half_a_file(server: Server, tmp_path: Path, environ: dict[s
     assert cached(tmp_path) == ["small.npz"]
 
 
-def test_a_cache_that_cannot_be_written_is_told(small: str, tmp_path: Path) -> None:
+def test_a_cache_that_cannot_be_written_is_reported(small: str, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     told = problem(small, None, {"XDG_CACHE_HOME": str(tmp_path / "file")})
     assert "Not a directory" in told

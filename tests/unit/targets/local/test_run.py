@@ -244,7 +244,7 @@ def test_a_task_killed_after_the_chiefs_success_changes_nothing(spec: JobSpec) -
     ],
 )
 @pytest.mark.parametrize("victim", ["worker_1", "chief_0"])
-def test_who_was_killed_is_started_again(
+def test_a_killed_task_is_restarted(
     spec: JobSpec, capfd: pytest.CaptureFixture[str], victim: str, end: str, told: str
 ) -> None:
     others = {"chief_0", "ps_0"} - {victim}

@@ -119,7 +119,7 @@ print(json.dumps({
 
 
 @pytest.mark.parametrize(("threads", "inter_op"), [(1, 3), (8, 8)])
-def test_what_tensorflow_is_told(threads: int, inter_op: int) -> None:
+def test_what_tensorflow_is_reported(threads: int, inter_op: int) -> None:
     with serving(2, 4000, DEFINE.replace("THREADS", str(threads))) as process:
         told = json.loads(process.communicate()[0])
     assert told["task"] == ["worker", 1, "grpc"]
