@@ -18,6 +18,7 @@ from tests.harness import Job
 from trainer.job import load
 from trainer.job.cluster import tasks_of
 from trainer.job.names import task_name
+from trainer.model_dir import state as job_state
 from trainer.protocol.status import read
 from trainer.targets.local import table
 
@@ -39,10 +40,11 @@ def main() -> None:
         job.signal(victim)
         job.until(f"{victim} is back", lambda s: s["tasks"][victim].get("restarts"))
         status = job.until_step(1200)
+        port = job_state.load(str(job.model_dir), 0.0).control_port
         now = time.monotonic()
     left = table.seconds_left([(since, first["step"]), (now, status["step"])], status["steps"])
     console = Console(record=True, width=COLUMNS, file=io.StringIO(), force_terminal=True)
-    console.print(table.render(spec, names, read(json.dumps(status)), now - begun, left))
+    console.print(table.render(spec, names, read(json.dumps(status)), now - begun, left, port=port))
     PICTURE.write_text(console.export_svg(title=f"trainer local {EXAMPLE.relative_to(ROOT)}", unique_id="table"))
 
 
