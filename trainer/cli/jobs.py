@@ -12,7 +12,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from trainer.cli.specs import load, open_target, warn
-from trainer.job.errors import Exit, UserError
+from trainer.job.errors import Exit, TrainerError, UserError
 from trainer.job.load import load_file
 from trainer.job.names import DNS_LABEL
 from trainer.protocol.status import JobStatus, TaskRow
@@ -56,6 +56,15 @@ def status(args: argparse.Namespace) -> int:
         from trainer.targets.local import status as local
 
         return _show_status(lambda: local.status(model_dir), args)
+    try:
+        return _status_of_target(args)
+    except TrainerError as error:
+        if not (hint := _local_hint(args)):
+            raise
+        raise TrainerError(f"{error}; {hint}", error.code) from None
+
+
+def _status_of_target(args: argparse.Namespace) -> int:
     target = open_target(args)
     if args.spec is None and args.watch:
         raise UserError("JOB: is missing: --watch follows one job; `trainer status` lists them")
@@ -97,6 +106,16 @@ def _local_model_dir(args: argparse.Namespace) -> str | None:
             raise UserError(f"--set: {args.spec!r} is a folder, and --set changes the values of a spec")
         return str(args.spec)
     return load_file(args.spec, args.set).directory if asked else None
+
+
+def _local_hint(args: argparse.Namespace) -> str:
+    """Where the status is, if JOB is the spec of a job that runs on this machine and not on the target."""
+    from trainer.targets.local import status as local
+
+    try:
+        return local.hint(load_file(args.spec, args.set).directory) if Path(args.spec or "").is_file() else ""
+    except UserError:
+        return ""  # the error to be reported
 
 
 def _show_status(ask: Callable[[], JobOverview], args: argparse.Namespace) -> int:

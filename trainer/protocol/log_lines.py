@@ -13,6 +13,8 @@ from trainer.job.derived import batch_sizes, computing_tasks
 from trainer.job.messages import digits
 from trainer.job.spec import JobSpec
 
+STOPPED_PREFIX = "stopped by a signal; "
+"""Prefix of the chief's line about a requested stop, which the other tasks repeat."""
 SAY_SECONDS = 10.0
 """Interval at which a waiting task logs what it waits for."""
 

@@ -14,7 +14,7 @@ from trainer.job.errors import Exit, TrainerError
 from trainer.model_dir import compatibility, result
 from trainer.model_dir import state as job_state
 from trainer.protocol.events import Done
-from trainer.protocol.log_lines import SAY_SECONDS, say, say_error
+from trainer.protocol.log_lines import SAY_SECONDS, STOPPED_PREFIX, say, say_error
 from trainer.protocol.reports import Reply, Report
 from trainer.protocol.status import JobStatus
 from trainer.supervisor import earlier_run, outcome, peers, preflight, status_view
@@ -216,7 +216,7 @@ class Chief:
             kept = f"the checkpoint of step {step} is kept"
         else:  # no child has verified it
             kept = f"the newest checkpoint is that of step {step}"
-        return f"stopped by a signal; {kept}; the same command resumes"
+        return f"{STOPPED_PREFIX}{kept}; the same command resumes"
 
     async def _finish(self) -> Exit:
         """Notifies all tasks, including those that are restarting, then returns."""

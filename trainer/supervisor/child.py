@@ -168,8 +168,9 @@ class Child:
         if self.exit < 0:
             name = signal.Signals(-self.exit).name
             return self._memory_ran_out() if self.out_of_memory else f"killed by {name}"
-        told = "; ".join(self.failure[1].splitlines()) if self.failure else f"exit code {self.exit}"
-        return self.status.peer_lost or told
+        if self.failure:
+            return self.status.peer_lost or "; ".join(self.failure[1].splitlines())
+        return self.status.peer_lost or f"exited by itself with code {self.exit}, without a Python error"
 
     @property
     def out_of_memory(self) -> bool:

@@ -7,9 +7,7 @@ import numpy.typing as npt
 
 from trainer.job.errors import Exit, TrainerError
 
-SMALLER_RATE = (
-    "lower train.learning_rate, in another model_dir, or look at the data; the checkpoints before it are good"
-)
+SMALLER_RATE = "lower train.learning_rate, in another model_dir, or look at the data"
 
 
 def raise_if_not_finite(losses: npt.NDArray[np.floating], step_before: int) -> None:

@@ -110,6 +110,6 @@ def raise_if_stuck(optimizer: Optimizer, step: int) -> None:
         raise TrainerError(
             f"train.mixed_precision: float16: the gradients of {in_a_row} batches in a row after step {step} were not "
             f"finite, at last with a loss scale of {scale:g}; set bfloat16, lower train.learning_rate or look at the "
-            "data; the checkpoints before it are good",
+            "data",
             Exit.DIVERGED,
         )

@@ -215,7 +215,7 @@ def test_the_status_of_a_model_dir_needs_no_target(capsys: pytest.CaptureFixture
     assert trainer("status", "job.yaml", "--target", "local", "--set", "model_dir=runs/k", code=Exit.USER) == []
     out, err = capsys.readouterr()
     assert "\nsteps        617\n" in out
-    assert err.startswith("trainer: runs/k: no job runs there on this machine, and none has completed; ")
+    assert err == "trainer: runs/k: no job runs there on this machine; none was started; `trainer local` starts one\n"
     assert trainer("status", "runs/j", "--set", "train.steps=1", code=Exit.USER) == []
     assert capsys.readouterr().err.startswith("trainer: --set: 'runs/j' is a folder, and --set changes the values")
 

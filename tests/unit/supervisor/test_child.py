@@ -286,6 +286,6 @@ def test_figures_of_a_user_with_our_names_are_left_out() -> None:
 def test_a_lost_peer_is_why_it_ended() -> None:
     child = Child(tasks_of(SPEC)[0], lambda *_: None)
     child.exit = 1
-    assert child.why_it_ended() == "exit code 1"
+    assert child.why_it_ended() == "exited by itself with code 1, without a Python error"
     child._take(PeerLost("UnavailableError: x"))
     assert child.why_it_ended() == "UnavailableError: x"

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from trainer.job.errors import Exit
+from trainer.job.errors import Exit, TrainerError
 from trainer.job.load import build
+from trainer.model_dir import checkpoint
 from trainer.protocol import events
 from trainer.training import failure
 from trainer.training.failure import python_error
@@ -95,6 +96,21 @@ def test_only_a_task_with_peers_may_blame_one_and_doubtful_errors_say_what_they_
     )
     (said,) = told.events
     assert (events.name_of(said), set(events.status_of(said))) == (event, fields)
+
+
+@pytest.mark.parametrize(
+    ("steps", "ending"),
+    [([], "; there is no checkpoint yet"), ([300, 700], "; the checkpoints up to step 700 are good")],
+)
+def test_a_job_that_diverged_names_the_checkpoints_that_it_has(tmp_path: Path, steps: list[int], ending: str) -> None:
+    for step in steps:
+        checkpoint.save(tmp_path, step, {}, {})
+    told: Any = Told()
+    spec = build({"name": "j", "strategy": "mirrored", "model_dir": str(tmp_path)})
+    assert failure.report(TrainerError("the loss is nan at step 701", Exit.DIVERGED), spec, told) is Exit.DIVERGED
+    assert failure.report(TrainerError("the chief is lost", Exit.CHIEF_LOST), spec, told) is Exit.CHIEF_LOST
+    messages = [event.message for event in told.events]
+    assert messages == [f"the loss is nan at step 701{ending}", "the chief is lost"]
 
 
 HEARTBEAT = "Collective ops is aborted by: Deadline Exceeded RPC: /tensorflow.CoordinationService/Heartbeat"

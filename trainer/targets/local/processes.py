@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from trainer.job.errors import Exit
+from trainer.protocol.log_lines import STOPPED_PREFIX
 from trainer.targets.local import view
 
 ERROR_PREFIX = "trainer: "
@@ -48,6 +49,8 @@ class LocalJob:
     show: view.Show = view.show_nothing
     stopped: bool = False
     """Set by SIGTERM, Ctrl-C, or when the reader of our output exits."""
+    stop_report: str = ""
+    """The tasks' line about that stop, for the launcher's last line."""
     over: bool = False
     """Set when no task is restarted any more."""
     ends: dict[str, End] = field(default_factory=dict)
@@ -158,7 +161,7 @@ async def _run_once(job: LocalJob, name: str, command: Sequence[str], environ: M
     if job.over:
         send([process], signal.SIGKILL)  # it started after the signal to the others
     readers = [
-        asyncio.create_task(_forward(out, functools.partial(job.show, name))),
+        asyncio.create_task(_forward(out, functools.partial(_show_line, job, name))),
         asyncio.create_task(_forward(err, functools.partial(_show_error, job, name))),
     ]
     code = await process.wait()
@@ -167,6 +170,14 @@ async def _run_once(job: LocalJob, name: str, command: Sequence[str], environ: M
     for reader in readers:
         reader.cancel()
     return code
+
+
+def _show_line(job: LocalJob, name: str, text: str) -> None:
+    """Shows a line of stdout, except that of a stop of the whole job, which the launcher prints once at the end."""
+    if job.stopped and text.startswith(STOPPED_PREFIX):
+        job.stop_report = text
+    else:
+        job.show(name, text)
 
 
 def _show_error(job: LocalJob, name: str, text: str) -> None:

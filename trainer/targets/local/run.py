@@ -144,5 +144,5 @@ def _verdict(job: LocalJob, spec: JobSpec) -> tuple[int, str]:
     if job.overdue:
         return int(Exit.BUG), f"{spec.name}: the chief succeeded, but {', '.join(job.overdue)} had to be killed"
     if job.stopped and any(end.code for end in job.ends.values()):
-        return int(Exit.STOPPED), "stopped; the same command resumes"
+        return int(Exit.STOPPED), job.stop_report or "stopped; the same command resumes"
     return int(Exit.OK), ""

@@ -310,6 +310,26 @@ def test_a_signal_is_passed_on_and_nobody_is_started_again(
     assert err == ""
 
 
+def test_the_tasks_lines_about_a_stop_are_printed_once(spec: JobSpec, capfd: pytest.CaptureFixture[str]) -> None:
+    fifo("ready")
+    line = "stopped by a signal; the checkpoint of step 617 is kept; the same command resumes"
+    leave = f"signal.signal(signal.SIGTERM, lambda *_: (say('told'), say('{line}'), os._exit(143))); "
+    tasks = {
+        "chief_0": f"{leave}open('ready').read(); os.kill(os.getppid(), signal.SIGINT); forever()",
+        "ps_0": f"{leave}open('ready', 'w').close(); forever()",
+    }
+    assert local.run(spec, command=stand_in(**tasks)) == Exit.STOPPED
+    out, _ = capfd.readouterr()
+    assert {"chief:0 | told", "ps:0 | told"} <= set(out.splitlines())
+    assert [each for each in out.splitlines() if "stopped" in each] == [line]
+
+
+def test_a_chief_that_another_program_stops_keeps_its_line(spec: JobSpec, capfd: pytest.CaptureFixture[str]) -> None:
+    chief = "if once('before'): say('stopped by a signal; no checkpoint was written yet'); sys.exit(143)"
+    assert local.run(spec, command=stand_in(chief_0=chief)) == Exit.OK
+    assert "chief:0 | stopped by a signal; no checkpoint" in capfd.readouterr().out
+
+
 def test_who_ignores_sigterm_is_killed(
     spec: JobSpec, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
