@@ -240,6 +240,7 @@ def test_a_loss_that_is_not_finite_stops_the_job_with_its_step(tmp_path: Path, m
         assert job.wait() == Exit.DIVERGED, job.output
     step = re.search(r"the loss is nan at step (\d+);", job.output)
     assert step is not None, job.output
+    assert "; there is no checkpoint yet" in job.output
     # Every loss is NaN; under parameter_server each of the two workers stops at its first step.
     assert int(step[1]) <= (1 if make is mirrored else 2)
     assert not list(tmp_path.glob("run/checkpoints/*"))
