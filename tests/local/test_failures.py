@@ -471,7 +471,7 @@ def test_a_tf_config_of_somebody_else_is_taken_as_it_is(tmp_path: Path) -> None:
             environs.append({**os.environ, "TF_CONFIG": json.dumps(config), "TRAINER_JOB": job, "TRAINER_CPUS": "1"})
         ended = run_tasks(environs, timeout=120)
     assert [code for code, _ in ended] == [0] * 5, ended
-    assert "chief:0 (worker:0 of TF_CONFIG, which names no chief) of digits is here" in ended[0][1]
+    assert "chief:0 (worker:0 of TF_CONFIG, which names no chief) of digits has started" in ended[0][1]
     result = json.loads((tmp_path / "result.json").read_text())
     assert result["steps"] == 200
     assert all("workers=2 ps=2" in line for line in result["tasks"].values())

@@ -21,6 +21,8 @@ from trainer.targets.base import ContainerState, Job, JobOverview, Submitted
 from trainer.targets.text import aligned, command_line
 
 WATCH_SECONDS = 2.0
+JSON_KEYS = {"reason": "why", "last_line": "said"}
+"""Keys of `-o json` that differ from the names of fields, because scripts of users read them."""
 
 
 def render(args: argparse.Namespace) -> int:
@@ -172,9 +174,13 @@ def _words(args: argparse.Namespace, done: Submitted) -> str:
 
 def _plain(found: JobOverview) -> dict[str, object]:
     """Converts to JSON, without values that are not known."""
-    plain = {key: value for key, value in asdict(replace(found, job=None)).items() if value is not None}
-    rows = {name: {key: each for key, each in row.items() if each is not None} for name, row in plain["tasks"].items()}
-    return {**plain, "tasks": rows, "job": found.job.document() if found.job else {}}
+    own = _known(asdict(replace(found, job=None, tasks={})))
+    rows = {name: _known(asdict(row)) for name, row in found.tasks.items()}
+    return {**own, "tasks": rows, "job": found.job.document() if found.job else {}}
+
+
+def _known(fields: Mapping[str, object]) -> dict[str, object]:
+    return {JSON_KEYS.get(name, name): value for name, value in fields.items() if value is not None}
 
 
 def describe(found: JobOverview) -> str:
@@ -185,7 +191,7 @@ def describe(found: JobOverview) -> str:
         rows = found.job.tasks
     elif found.job:
         head += summary.figures(found.job)
-    head += [(name, text) for name, text in (("last line", found.said), ("unreadable", found.unreadable)) if text]
+    head += [(name, text) for name, text in (("last line", found.last_line), ("unreadable", found.unreadable)) if text]
     table = ["", *aligned(_table(found.tasks, rows))] if found.tasks else []
     return "\n".join([*aligned(head), *table])
 
@@ -207,7 +213,7 @@ def _table(tasks: Mapping[str, ContainerState], known: Mapping[str, TaskRow]) ->
     for name, row in tasks.items():
         own = known.get(name) or TaskRow(state="absent", figures={})
         step, rate = (own.figures.get(name) for name in ("step", "examples_per_second"))
-        cells = (row.code, row.node, step, rate, row.restarts + own.restarts, own.generation, row.why)
+        cells = (row.code, row.node, step, rate, row.restarts + own.restarts, own.generation, row.reason)
         rows.append((name, row.state, *map(_cell, cells)))
     columns = [column for column in zip(*rows, strict=True) if any(column[1:])]
     return list(zip(*columns, strict=True))

@@ -12,7 +12,7 @@ import signal
 from trainer import host
 from trainer.job import environment, load, secret, tf_config
 from trainer.job.errors import Exit, TrainerError
-from trainer.protocol.log_lines import here_line, say, say_error
+from trainer.protocol.log_lines import first_line, say, say_error
 from trainer.supervisor import orphans, preflight, restart_guard, scratch
 from trainer.supervisor.agent import Agent
 from trainer.workloads.check import check_workload
@@ -45,7 +45,7 @@ def main() -> int:
 
 async def _run(agent: Agent) -> Exit:
     spec, task = agent.spec, agent.task
-    say(here_line(spec, task, agent.versions))
+    say(first_line(spec, task, agent.versions))
     await orphans.end_left_over()
     await scratch.remove_left_over()
     if task.type != "evaluator":

@@ -58,7 +58,7 @@ class ContainerState:
     """The exit code of a container that has ended."""
     node: str | None = None
     restarts: int = 0
-    why: str | None = None
+    reason: str | None = None
     """Why it does not run, or how it ended."""
 
 
@@ -71,7 +71,7 @@ class JobOverview:
     phase: str
     code: int = 0
     """The job's exit code, once it is over."""
-    said: str | None = None
+    last_line: str | None = None
     """The last line of a chief that has ended."""
     tasks: Mapping[str, ContainerState] = field(default_factory=dict)
     job: JobStatus | Result | None = None

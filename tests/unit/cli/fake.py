@@ -46,9 +46,12 @@ class Fake:
     def status(self, job: Job) -> JobOverview:
         ASKED.append(("status", job))
         phase = PHASES.pop(0) if PHASES else "done"
-        tasks = {"chief:0": ContainerState("running", restarts=2), "worker:0": ContainerState("pending", why="no node")}
+        tasks = {
+            "chief:0": ContainerState("running", restarts=2),
+            "worker:0": ContainerState("pending", reason="no node"),
+        }
         code = int(Exit.DIVERGED) if phase == "failed" else 0
-        return JobOverview(job.name, phase, code, said="done: steps=5", tasks=tasks, job=STATUS)
+        return JobOverview(job.name, phase, code, last_line="done: steps=5", tasks=tasks, job=STATUS)
 
     def logs(self, job: Job, task: str | None = None, follow: bool = False) -> Iterator[LogLine]:
         ASKED.append(("logs", job, task, follow))

@@ -5,7 +5,7 @@ import pytest
 from trainer.job.cluster import tasks_of
 from trainer.job.derived import replicas_in_sync
 from trainer.job.load import build
-from trainer.protocol.log_lines import here_line, progress_line, start_line
+from trainer.protocol.log_lines import first_line, progress_line, start_line
 
 MIRRORED, SERVED = "multi_worker_mirrored", "parameter_server"
 
@@ -62,5 +62,5 @@ def test_the_progress_line_tells_where_the_job_is(
 
 def test_the_first_line_tells_who_is_here_and_with_what() -> None:
     spec = build({"name": "j", "strategy": "multi_worker_mirrored", "tasks": {"worker": {"cpu": 2, "gpus": 1}}})
-    line = here_line(spec, tasks_of(spec)[0], {"tensorflow": "2.21.0", "keras": "3.15.1"})
-    assert line == "worker:0 of j is here: tensorflow=2.21.0 keras=3.15.1 cpus=2 gpus=1"
+    line = first_line(spec, tasks_of(spec)[0], {"tensorflow": "2.21.0", "keras": "3.15.1"})
+    assert line == "worker:0 of j has started: tensorflow=2.21.0 keras=3.15.1 cpus=2 gpus=1"

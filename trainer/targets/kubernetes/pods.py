@@ -38,7 +38,7 @@ def tasks(
             if own := found.get(name):
                 rows[name] = _row(own, messages, claims)
             else:
-                rows[name] = ContainerState("missing", node="", why=_no_pod(job, messages))
+                rows[name] = ContainerState("missing", node="", reason=_no_pod(job, messages))
     return rows
 
 
@@ -74,7 +74,7 @@ def _row(own: Sequence[Pod], messages: Mapping[str, str], claims: Iterable[Claim
         code=terminated["exitCode"] if terminated else 0,
         node=pod["spec"].get("nodeName", ""),
         restarts=len(own) - 1,
-        why=_why_pending(pod, state, messages, claims) if phase == "Pending" else _end(pod, terminated),
+        reason=_why_pending(pod, state, messages, claims) if phase == "Pending" else _end(pod, terminated),
     )
 
 

@@ -45,11 +45,11 @@ async def _status(server: ApiServer, name: str) -> JobOverview:
         raise no_such_job(server, name)
     found = await lookup.pods(server, name)
     rows = pods.tasks(parts, found, await lookup.claims(server, name), await lookup.warnings(server))
-    over, chief, said = pods.ended(chief_job), pods.newest(found, "chief:0"), ""
+    over, chief, last_line = pods.ended(chief_job), pods.newest(found, "chief:0"), ""
     job, unreadable = None, None
     if over and chief:
         async for line in server.log(chief["metadata"]["name"], tailLines="1"):
-            said = line.partition(" ")[2]
+            last_line = line.partition(" ")[2]
     elif chief and rows["chief:0"].state == "running":
         job, unreadable = read_status(await server.execute(chief["metadata"]["name"], *ASK_STATUS))
     return JobOverview(
@@ -58,7 +58,7 @@ async def _status(server: ApiServer, name: str) -> JobOverview:
         phase=over or _phase(chief_job, rows["chief:0"].state, job),
         # A Job that Kubernetes has failed may have no pod with an exit code.
         code=0 if over != "failed" else rows["chief:0"].code or int(Exit.TARGET),
-        said=said,
+        last_line=last_line,
         tasks=rows,
         job=job,
         unreadable=unreadable,

@@ -48,7 +48,7 @@ CLAIM: Any = {"metadata": {"name": "j"}, "status": {"phase": "Pending"}}
 
 
 @pytest.mark.parametrize(
-    ("status", "more", "why"),
+    ("status", "more", "reason"),
     [
         (state(waiting={"reason": "ErrImagePull", "message": "no\nsuch"}), {}, "ErrImagePull: no such"),
         (state(waiting={"reason": "ContainerCreating"}), {}, ""),
@@ -67,9 +67,9 @@ CLAIM: Any = {"metadata": {"name": "j"}, "status": {"phase": "Pending"}}
         ({}, {"claims": [{**CLAIM, "metadata": {"name": "another"}}]}, ""),
     ],
 )
-def test_why_a_pod_waits(status: Any, more: Any, why: str) -> None:
+def test_why_a_pod_waits(status: Any, more: Any, reason: str) -> None:
     found = row(pod(**status), **more)
-    assert (found.state, found.why) == ("pending", why)
+    assert (found.state, found.reason) == ("pending", reason)
 
 
 def test_the_last_warning_about_a_job_tells_why_it_has_no_pod() -> None:
@@ -77,22 +77,22 @@ def test_the_last_warning_about_a_job_tells_why_it_has_no_pod() -> None:
         event("Job", "j-worker", "FailedCreate", "new", "2026-01-01T00:00:09Z"),
         event("Job", "j-worker", "FailedCreate", "old"),
     ]
-    assert row(warnings=warnings) == ContainerState("missing", code=0, node="", restarts=0, why="FailedCreate: new")
+    assert row(warnings=warnings) == ContainerState("missing", code=0, node="", restarts=0, reason="FailedCreate: new")
 
 
 def test_the_newest_pod_counts_and_the_others_are_restarts() -> None:
     killed = state(terminated={"exitCode": 137, "reason": "OOMKilled"})
     older = pod(created="2026-01-01T00:00:00Z", phase="Failed", **killed)
     newer = pod(created="2026-01-01T00:00:05Z", phase="Running", **state(running={}))
-    assert row(older).why == "OOMKilled"
+    assert row(older).reason == "OOMKilled"
     found = row(newer, older)
-    assert (found.state, found.restarts, found.why) == ("running", 1, "")
+    assert (found.state, found.restarts, found.reason) == ("running", 1, "")
 
 
 def test_a_failed_task_is_quoted() -> None:
-    said = "worker:0 of j is here\ntrainer: asked for 1 GPU\n"
-    found = row(pod(phase="Failed", **state(terminated={"exitCode": 12, "message": said, "reason": "Error"})))
-    assert (found.code, found.why) == (12, "trainer: asked for 1 GPU")
+    log = "worker:0 of j has started\ntrainer: asked for 1 GPU\n"
+    found = row(pod(phase="Failed", **state(terminated={"exitCode": 12, "message": log, "reason": "Error"})))
+    assert (found.code, found.reason) == (12, "trainer: asked for 1 GPU")
 
 
 def test_every_index_has_a_row() -> None:
