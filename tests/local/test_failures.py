@@ -1,4 +1,4 @@
-"""What goes wrong is said in one line, within its deadline, with an exit code of the table. Real processes."""
+"""What goes wrong is reported in one line, within its deadline, with a documented exit code. Real processes."""
 
 from __future__ import annotations
 
