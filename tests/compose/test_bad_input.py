@@ -42,7 +42,7 @@ def spec_file(tmp_path: Path) -> Any:
     ],
     ids=["no engine", "no image", "no GPU runtime"],
 )
-def test_submit_says_what_is_missing(spec_file: Any, more: Any, environ: Any, line: str) -> None:
+def test_submit_names_what_is_missing(spec_file: Any, more: Any, environ: Any, line: str) -> None:
     ended = trainer("submit", "--target", "compose", spec_file(**more), environ=environ)
     assert (ended.returncode, ended.stdout) == (Exit.TARGET, "")
     assert ended.stderr.startswith(f"trainer: {line}")
@@ -109,7 +109,7 @@ def full_volume() -> Any:
     volume.remove()
 
 
-def test_a_failure_for_good_is_told_once_and_ends_the_job_with_its_code(tmp_path: Path, full_volume: Any) -> None:
+def test_a_permanent_failure_is_reported_once_and_ends_the_job_with_its_code(tmp_path: Path, full_volume: Any) -> None:
     with Project(tmp_path, {**SPEC, "name": "full"}, full_volume) as project:
         assert project.wait() == 1, project.output
         assert set(project.exit_codes().values()) == {Exit.USER}

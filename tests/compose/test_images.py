@@ -66,7 +66,7 @@ def test_size(name: str) -> None:
     assert image.attrs["Size"] <= LIMIT_BYTES[name]
 
 
-def test_it_runs_as_nobody_in_particular_and_says_how_to_stop_and_ask_it(variant: str) -> None:
+def test_it_runs_as_an_unprivileged_user_and_declares_stop_signal_and_health_check(variant: str) -> None:
     config = CLIENT.images.get(f"trainer:{variant}").attrs["Config"]
     assert config["User"] == "1000:1000"
     assert config["StopSignal"] == "SIGTERM"

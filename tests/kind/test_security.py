@@ -37,7 +37,7 @@ def elsewhere() -> Iterator[Namespace]:
     kubectl("delete", "namespace", space.name, "--wait=false")
 
 
-def test_a_stranger_is_refused_and_without_the_policy_is_not(
+def test_another_pod_is_refused_by_the_network_policy_and_not_without_it(
     namespace: Namespace, elsewhere: Namespace, tmp_path: Path
 ) -> None:
     job = namespace.submit_spec(tmp_path, specs.mirrored(steps=100_000, workload=specs.PACED))

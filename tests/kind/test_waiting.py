@@ -34,7 +34,9 @@ spec: {hard: {requests.memory: 8Gi}}
 """
 
 
-def test_status_and_the_chief_say_who_waits_and_the_deadline_ends_the_job(namespace: Namespace, tmp_path: Path) -> None:
+def test_status_and_the_chief_name_waiting_tasks_and_the_deadline_ends_the_job(
+    namespace: Namespace, tmp_path: Path
+) -> None:
     namespace.kubectl("apply", "--filename=-", text=QUOTA)
     for name, (more, *_) in CASES.items():
         spec = specs.parameter_server(deadlines={"rendezvous": 45}, **more)

@@ -99,7 +99,7 @@ def model():
     ],
     ids=["keras", "fit"],
 )
-def test_what_fit_cannot_do_is_told_with_the_way_out(tmp_path: Path, text: str, told: str) -> None:
+def test_an_unsupported_fit_is_reported_with_the_fix(tmp_path: Path, text: str, told: str) -> None:
     (tmp_path / "own.py").write_text(text)
     with Job(tmp_path, {**fit(mirrored, steps=100, workers=1), "workload": "own.py"}) as job:
         assert job.wait() == 2, job.output
@@ -135,7 +135,7 @@ def train_and_evaluate():
 
 
 @pytest.mark.parametrize("make", EITHER)
-def test_the_guides_regressor_learns_to_say_one_and_each_task_plays_its_part(tmp_path: Path, make: Any) -> None:
+def test_the_guides_regressor_learns_to_predict_1_and_each_task_takes_part(tmp_path: Path, make: Any) -> None:
     (tmp_path / "own.py").write_text(f"FOLDER = {str(tmp_path)!r}\n" + ESTIMATOR)
     train = {"batch_size": 10, "optimizer": "sgd", "learning_rate": 0.1, "steps": None, "checkpoint_steps": 50}
     spec = make(api="train_and_evaluate", train=train, tasks={"evaluator": 1})

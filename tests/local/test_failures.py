@@ -76,7 +76,7 @@ def test_a_task_that_never_comes_is_named_at_the_deadline_by_all(tmp_path: Path,
         assert "refused" in line
 
 
-def test_a_chief_that_never_comes_is_named_by_the_others(tmp_path: Path, environments: Environments) -> None:
+def test_a_chief_that_never_starts_is_named_by_the_others(tmp_path: Path, environments: Environments) -> None:
     made = environments(parameter_server(deadlines={**SOON, "chief_lost": 4}), tmp_path)
     ((code, output),) = run_tasks([made["worker:0"][1]])
     assert code == Exit.CHIEF_LOST
@@ -86,7 +86,7 @@ def test_a_chief_that_never_comes_is_named_by_the_others(tmp_path: Path, environ
 
 
 @pytest.mark.slow
-def test_who_comes_back_when_the_job_is_complete_and_the_chief_gone_ends_well(
+def test_a_task_that_returns_after_the_job_is_complete_and_the_chief_gone_exits_with_0(
     tmp_path: Path, environments: Environments
 ) -> None:
     for steps, wanted in ((400, Exit.OK), (500, Exit.CHIEF_LOST)):  # the second asks for more than there is
@@ -317,7 +317,7 @@ def model():
     ],
     ids=["labels", "ranks"],
 )
-def test_an_error_of_the_users_is_theirs_though_the_last_frame_is_keras_or_tensorflows(
+def test_a_user_error_is_attributed_to_user_code_even_if_the_last_frame_is_in_keras_or_tensorflow(
     tmp_path: Path, make: Any, text: str, said: str
 ) -> None:
     workload = tmp_path / "mine.py"
@@ -457,7 +457,7 @@ def test_no_process_is_left_behind(tmp_path: Path) -> None:
     assert not left
 
 
-def test_a_tf_config_of_somebody_else_is_taken_as_it_is(tmp_path: Path) -> None:
+def test_a_tf_config_of_another_program_is_used_unchanged(tmp_path: Path) -> None:
     """Three workers and two ps, no chief: the TF_CONFIG of the distribution guide, with ports of this machine."""
     spec = parameter_server(steps=200, workers=1, model_dir=str(tmp_path))
     job = load.build(spec).model_dump_json(exclude_none=True)

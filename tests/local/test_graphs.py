@@ -128,7 +128,7 @@ FAILURES: list[tuple[str, list[str], int, str]] = [
 
 
 @pytest.mark.parametrize(("name", "sets", "code", "told"), FAILURES, ids=range(len(FAILURES)))
-def test_what_cannot_be_computed_is_told_in_one_line(
+def test_an_invalid_computation_is_reported_in_one_line(
     tmp_path: Path, name: str, sets: list[str], code: int, told: str
 ) -> None:
     with Job(tmp_path, spec_of(name), *sets) as job:
@@ -176,7 +176,7 @@ def compute(cluster):
 
 
 @pytest.mark.slow
-def test_a_lost_server_is_replaced_and_the_work_begins_anew(tmp_path: Path) -> None:
+def test_a_lost_server_is_replaced_and_the_computation_restarts(tmp_path: Path) -> None:
     (tmp_path / "own.py").write_text(OWN.replace("FOLDER", repr(str(tmp_path))))
     with Job(tmp_path, {**spec_of("sum"), "workload": "own.py"}) as job:
         job.until("compute() waits", lambda _: (tmp_path / "waiting").exists())

@@ -89,7 +89,7 @@ def test_multi_worker_mirrored_trains_digits(tmp_path: Path, chief: bool) -> Non
     assert_one_cluster(result, tasks, workers=2, replicas_in_sync=2, global_batch=64, per_replica=32, resume_step=0)
 
 
-def test_a_complete_job_says_so_and_trains_no_more(tmp_path: Path) -> None:
+def test_a_complete_job_is_reported_as_complete_and_not_trained_again(tmp_path: Path) -> None:
     spec = mirrored(steps=20, workers=1)
     with Job(tmp_path, spec) as first:
         assert first.wait() == 0, first.output

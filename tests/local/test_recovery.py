@@ -55,7 +55,7 @@ def test_a_suspended_chief_considers_no_task_lost_or_hung(tmp_path: Path) -> Non
     ],
     ids=lambda value: value if isinstance(value, str) else value["strategy"],
 )
-def test_a_kill_makes_a_new_generation_that_ends_at_the_right_step(
+def test_a_kill_starts_a_new_generation_that_ends_at_the_right_step(
     tmp_path: Path, spec: dict[str, Any], task: str, which: str
 ) -> None:
     with Job(tmp_path, spec) as job:

@@ -62,7 +62,7 @@ def test_it_may_come_back(tmp_path: Path, seconds: float) -> None:
     assert job.result()["generations"] == 1
 
 
-def test_a_silent_ps_makes_a_new_generation_once_it_is_back(tmp_path: Path) -> None:
+def test_a_silent_ps_starts_a_new_generation_once_it_is_back(tmp_path: Path) -> None:
     with Job(tmp_path, SPEC) as job:
         job.until_step(250)
         with frozen(job, "ps:0"):

@@ -20,7 +20,7 @@ TESTS = {
         "local/test_silent_workers.py::test_it_may_come_back",
     ],
     "any other task dies, or its child hangs": [
-        "local/test_recovery.py::test_a_kill_makes_a_new_generation_that_ends_at_the_right_step",
+        "local/test_recovery.py::test_a_kill_starts_a_new_generation_that_ends_at_the_right_step",
         "local/test_recovery.py::test_a_child_that_hangs_is_noticed_killed_and_the_cluster_re_formed",
         "compose/test_recovery.py::test_each_task_type_may_be_killed_under_parameter_server",
         "kind/test_recovery.py::test_deleted_pods_come_back_and_the_job_ends_at_its_step",

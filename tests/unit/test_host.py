@@ -21,7 +21,7 @@ def test_versions_are_read_without_importing_what_they_are_of() -> None:
     assert not {"tensorflow", "keras"} & set(modules.split())
 
 
-def test_versions_tell_all_that_tasks_must_share() -> None:
+def test_versions_name_everything_that_tasks_must_share() -> None:
     versions = host.versions()
     assert set(versions) == {"tensorflow", "keras", "trainer", "python"}
     assert "absent" not in versions.values()
@@ -90,7 +90,9 @@ MEMORY: list[tuple[dict[str, str], int, int | None]] = [
 
 
 @pytest.mark.parametrize(("files", "kills", "limit"), MEMORY)
-def test_what_the_cgroup_tells_of_memory(cgroup: Path, files: dict[str, str], kills: int, limit: int | None) -> None:
+def test_memory_figures_of_the_cgroup_are_read(
+    cgroup: Path, files: dict[str, str], kills: int, limit: int | None
+) -> None:
     for name, text in files.items():
         (cgroup / name).parent.mkdir(exist_ok=True)
         (cgroup / name).write_text(text)
@@ -116,7 +118,7 @@ time.sleep(60)
 
 
 @pytest.mark.parametrize("linux", [True, False])
-def test_a_process_hears_of_the_death_of_its_parent(linux: bool) -> None:
+def test_a_process_is_signalled_when_its_parent_dies(linux: bool) -> None:
     """The grandchild writes to our pipe: end of file means that it is gone too."""
     program = DIES_WITH_PARENT.replace("host.die", f"host.LINUX = {linux}; host.die")
     parent = (

@@ -111,7 +111,7 @@ def test_alone_it_checks_a_job(light: Path) -> None:
     assert "worker:1" in checked.stdout
 
 
-def test_without_tensorflow_a_task_says_so(light: Path, tmp_path: Path) -> None:
+def test_without_tensorflow_a_task_fails_with_a_line_that_names_it(light: Path, tmp_path: Path) -> None:
     job = {"name": "j", "strategy": "one_device", "workload": "digits", "model_dir": str(tmp_path)}
     cluster = {"cluster": {"worker": ["127.0.0.1:20000"]}, "task": {"type": "worker", "index": 0}}
     ended = trainer(light, "task", **{environment.JOB: json.dumps(job), "TF_CONFIG": json.dumps(cluster)})

@@ -104,7 +104,7 @@ def use_cpu_devices(count: int) -> None:
     It uses all GPUs but only the first CPU, and no public option changes that
     (`CollectiveAllReduceExtended._initialize_local_devices`,
     tensorflow/python/distribute/collective_all_reduce_strategy.py).
-    Test: test_multi_worker_mirrored_has_a_replica_on_each_cpu_device_and_communicates_as_the_spec_says.
+    Test: test_multi_worker_mirrored_has_a_replica_per_cpu_device_and_uses_the_communication_of_the_spec.
     """
     from tensorflow.python.distribute import collective_all_reduce_strategy
 

@@ -102,7 +102,7 @@ def test_what_a_target_refuses_ends_check(spec: str, capsys: pytest.CaptureFixtu
     assert capsys.readouterr() == ("", "trainer: name: 'refused': is no name for a job here\n")
 
 
-def test_a_job_is_known_by_its_name_too(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_job_can_be_given_by_name(capsys: pytest.CaptureFixture[str]) -> None:
     assert trainer("status", "--target", "fake", "another") == [("status", Job("another"))]
     capsys.readouterr()
     trainer("status", "--target", "fake")
@@ -228,7 +228,9 @@ def test_the_status_of_a_model_dir_needs_no_target(capsys: pytest.CaptureFixture
         (["job.yaml", "--namespace", "n"], "--namespace: is not an option of --target local"),
     ],
 )
-def test_what_cannot_be_asked_of_this_machine(words: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_status_requests_for_this_machine_are_refused(
+    words: list[str], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert trainer("status", "--target", "local", *words, code=Exit.USER) == []
     assert capsys.readouterr().err == f"trainer: {told}\n"
 

@@ -60,7 +60,7 @@ def usage_error(*words: str) -> int:
 # Help and usage. --------------------------------------------------------------------------------------
 
 
-def test_help_tells_the_exit_codes_and_examples_that_work() -> None:
+def test_help_lists_the_exit_codes_and_working_examples() -> None:
     done = trainer("--help", env={**os.environ, "COLUMNS": "80"})
     assert (done.returncode, done.stderr) == (0, "")
     words = " ".join(done.stdout.split())
@@ -96,7 +96,7 @@ def test_wrong_usage(capsys: pytest.CaptureFixture[str], words: list[str], told:
 # check and schema. ------------------------------------------------------------------------------------
 
 
-def test_check_tells_all_that_follows_from_a_spec(spec: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_prints_everything_derived_from_a_spec(spec: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["check", spec, "--set", "train.steps=600"]) == Exit.OK
     lines = capsys.readouterr().out.splitlines()
     assert lines[:17] == [
@@ -122,7 +122,7 @@ def test_check_tells_all_that_follows_from_a_spec(spec: str, capsys: pytest.Capt
     assert lines[18:] == [task.tf_config() for task in tasks_of(load_file(spec))]
 
 
-def test_check_tells_epochs_where_steps_follow_from_the_data(spec: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_prints_epochs_where_steps_depend_on_the_data(spec: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["check", spec, "--set", "train.epochs=3", "--set", "train.learning_rate_scaling=linear"]) == 0
     out = capsys.readouterr().out
     assert "\nepochs             3\n" in out
@@ -136,7 +136,7 @@ def test_the_jobs_we_ship_are_sound(job: Path, capsys: pytest.CaptureFixture[str
     assert re.search(rf"^job +{job.stem}$", out, re.MULTILINE)
 
 
-def test_check_tells_of_a_graph_job_what_it_has(capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_describes_a_graph_job(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["check", str(ROOT / "examples/sum.yaml"), "--set", "settings.x=3"]) == Exit.OK
     rows = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert ["settings.x", "3"] in rows
@@ -145,14 +145,14 @@ def test_check_tells_of_a_graph_job_what_it_has(capsys: pytest.CaptureFixture[st
 
 
 @pytest.mark.parametrize(("strategy", "library"), [("one_device", []), ("multi_worker_mirrored", ["with", "tf_keras"])])
-def test_check_tells_which_keras_fits(strategy: str, library: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_names_the_keras_that_fits(strategy: str, library: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     sets = ["--set", f"strategy={strategy}", "--set", "tasks.worker=1"]
     assert cli.main(["check", str(ROOT / "examples/digits-fit.yaml"), *sets]) == Exit.OK
     (row,) = [line.split() for line in capsys.readouterr().out.splitlines() if line.startswith("api ")]
     assert row == ["api", "keras_fit,"[: None if library else -1], *library]
 
 
-def test_import_prints_a_spec_and_tells_the_rest_on_stderr(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_import_prints_a_spec_on_stdout_and_notes_on_stderr(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["import", str(ROOT / "tests/unit/tfjob/tfjobs/dist-mnist.yaml")]) == Exit.OK
     out, err = capsys.readouterr()
     (tmp_path / "imported.yaml").write_text(out)
@@ -167,7 +167,7 @@ def test_import_of_what_is_no_tfjob_is_a_users_error(tmp_path: Path, capsys: pyt
     assert capsys.readouterr().err == f"trainer: {tmp_path}/x.yaml: kind: 'Deployment': must be a TFJob\n"
 
 
-def test_every_problem_is_told_at_once(spec: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_problem_is_reported_at_once(spec: str, capsys: pytest.CaptureFixture[str]) -> None:
     Path(spec).write_text(SPEC.replace("name: j", "name: J\nmodel: x") + "max_restarts: -1\n")
     assert cli.main(["check", spec, "--set", "train.steps=0", "--set", "nonsense"]) == Exit.USER
     out, err = capsys.readouterr()
@@ -188,7 +188,7 @@ def test_a_workload_that_is_not_there(spec: str, capsys: pytest.CaptureFixture[s
         assert not Path("runs").exists()
 
 
-def test_a_module_that_is_not_here_is_told_before_anything_starts(
+def test_a_module_that_is_not_installed_is_reported_before_anything_starts(
     spec: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "mine.py").write_text("import nowhere\nDATASET = 'digits'\ndef model(): pass\n")

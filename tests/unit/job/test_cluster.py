@@ -37,7 +37,7 @@ def test_the_chief_is_worker_0_where_there_is_none() -> None:
     assert tasks_of(MWMS)[1].chief == ("worker", 0)
 
 
-def test_what_a_task_tells_about_itself_and_its_cluster() -> None:
+def test_a_task_describes_itself_and_its_cluster() -> None:
     worker, evaluator = tasks_of(PS)[2], tasks_of(PS)[4]
     assert worker.counts == evaluator.counts == {"chief": 1, "worker": 2, "ps": 1}
     assert worker.members() == [("chief", 0), ("worker", 0), ("worker", 1), ("ps", 0)]

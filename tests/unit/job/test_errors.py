@@ -1,11 +1,11 @@
 from trainer.job.errors import Exit, TrainerError, UserError
 
 
-def test_every_exit_code_says_what_it_means() -> None:
+def test_every_exit_code_has_a_meaning() -> None:
     assert all(code.meaning for code in Exit)
 
 
-def test_exit_codes_never_change_for_those_who_rely_on_them() -> None:
+def test_exit_codes_never_change() -> None:
     assert {code.name: code.value for code in Exit} == {
         "OK": 0,
         "BUG": 1,
@@ -31,7 +31,7 @@ def test_an_error_without_a_code_is_a_bug() -> None:
     assert TrainerError("x", Exit.DIVERGED).code is Exit.DIVERGED
 
 
-def test_a_user_error_keeps_its_problems_apart_and_prints_one_a_line() -> None:
+def test_a_user_error_keeps_its_problems_separate_and_prints_one_per_line() -> None:
     error = UserError("a: 1: too small", "b: 2: too big")
     assert isinstance(error, TrainerError)
     assert error.code is Exit.USER

@@ -97,7 +97,7 @@ def test_a_key_may_replace_a_merged_one(file: Path) -> None:
         ("2020-01-01", 'datetime.date(2020, 1, 1): "2020-01-01"'),
     ],
 )
-def test_a_key_that_is_no_text_is_told_with_what_else_is_wrong(file: Path, key: str, shown: str) -> None:
+def test_a_key_that_is_not_text_is_reported_with_all_other_problems(file: Path, key: str, shown: str) -> None:
     file.write_text(GOOD.replace("ps: 1", "ps: 1, evaluator: 2") + f"{key}: x\n")
     single = "tasks.evaluator.replicas: 2: there is at most one evaluator; set 1"
     assert problems(file) == [f"{shown}: keys should be strings", single]
@@ -121,7 +121,7 @@ def test_any_value_can_be_shown(value: Any, shown: str) -> None:
     assert f"spec: x: {shown}: unknown key; known here: name, " in str(caught.value)
 
 
-def test_a_mapping_within_itself_is_told_like_any_other_problem() -> None:
+def test_a_mapping_that_contains_itself_is_reported_like_any_other_problem() -> None:
     loop: dict[str, Any] = {"name": "j", "strategy": "multi_worker_mirrored"}
     loop["train"] = loop
     with pytest.raises(UserError, match=r"spec: train\.name: 'j': unknown key"):
@@ -226,12 +226,12 @@ def test_a_bad_override_is_reported(file: Path, override: str, problem: str) -> 
     assert told.startswith(problem)
 
 
-def test_all_bad_overrides_are_told_with_what_else_is_wrong(file: Path) -> None:
+def test_all_bad_overrides_are_reported_with_all_other_problems(file: Path) -> None:
     file.write_text(GOOD + "surprise: 1\n")
     assert len(problems(file, "x", "train.steps=0", "name.x=1", "train.seed=[")) == 5
 
 
-def test_the_same_bad_override_is_told_once(file: Path) -> None:
+def test_a_repeated_bad_override_is_reported_once(file: Path) -> None:
     assert len(problems(file, "x", "x")) == 1
 
 
@@ -255,7 +255,7 @@ def test_trainer_set_is_quoted_as_in_a_shell(file: Path) -> None:
     assert (spec.model_dir, spec.train.steps) == ("/my data", 5)
 
 
-def test_a_bad_override_of_the_environment_is_told_as_such(file: Path) -> None:
+def test_a_bad_override_from_the_environment_is_reported_as_one(file: Path) -> None:
     environ = {"TRAINER_SET": "nonsense train.seed=x"}
     assert problems(file, environ=environ) == [
         f"TRAINER_SET 'nonsense': {FORM}",

@@ -10,7 +10,7 @@ from trainer.job import secret
 from trainer.job.errors import Exit, UserError
 
 
-def test_a_new_one_is_its_owners_and_is_kept(tmp_path: Path) -> None:
+def test_a_new_secret_is_readable_by_its_owner_only_and_is_kept(tmp_path: Path) -> None:
     file = tmp_path / "secret"
     secret.keep(file)
     first = file.read_text()

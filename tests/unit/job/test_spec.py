@@ -111,7 +111,7 @@ BAD_FIELDS: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("bad", "problem"), BAD_FIELDS)
-def test_a_bad_field_is_told_by_path_value_and_rule(bad: dict[str, Any], problem: str) -> None:
+def test_a_bad_field_is_reported_by_path_value_and_rule(bad: dict[str, Any], problem: str) -> None:
     assert problems({**MWMS, **bad}) == [problem]
 
 
@@ -150,7 +150,7 @@ UNKNOWN_KEYS: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("bad", "problem"), UNKNOWN_KEYS)
-def test_an_unknown_key_is_told_with_the_nearest_known_one(bad: dict[str, Any], problem: str) -> None:
+def test_an_unknown_key_is_reported_with_the_nearest_known_one(bad: dict[str, Any], problem: str) -> None:
     assert problems({**MWMS, **bad}) == [problem]
 
 
@@ -182,7 +182,7 @@ BETWEEN_FIELDS: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("raw", "problem"), BETWEEN_FIELDS)
-def test_a_rule_between_fields_is_told_by_path_value_and_rule(raw: dict[str, Any], problem: str) -> None:
+def test_a_rule_between_fields_is_reported_by_path_value_and_rule(raw: dict[str, Any], problem: str) -> None:
     assert problems(raw) == [problem]
 
 
@@ -277,7 +277,7 @@ EVERYTHING_WRONG = {
 }
 
 
-def test_all_problems_of_all_sections_are_told_at_once() -> None:
+def test_all_problems_of_all_sections_are_reported_at_once() -> None:
     told = problems(EVERYTHING_WRONG)
     assert [line.partition(":")[0] for line in told] == [
         "tasks.evaluator.cpu",

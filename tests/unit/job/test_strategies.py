@@ -79,7 +79,7 @@ def test_few_conditionals_on_a_name_stand_outside_the_table_and_the_loops() -> N
     assert sum(map(len, found.values())) <= MOST_CONDITIONALS, found
 
 
-def test_every_trait_tells_rows_apart_and_every_loop_is_there() -> None:
+def test_every_trait_distinguishes_rows_and_every_loop_exists() -> None:
     rows: list[tuple[type, list[Any]]] = [(Strategy, list(STRATEGIES.values())), (Api, list(APIS.values()))]
     for kind, table in rows:
         for trait in fields(kind):
@@ -174,7 +174,7 @@ def test_rules_know_a_made_up_strategy(more: dict[str, Any], problem: str) -> No
 
 
 @pytest.mark.usefixtures("gossip")
-def test_a_worker_of_a_made_up_strategy_is_lost_alone() -> None:
+def test_the_loss_of_a_worker_of_a_made_up_strategy_leaves_the_others_running() -> None:
     spec = build({**RAW, "max_restarts": 1})
     policy = FailurePolicy(spec, [])
     assert policy.lost("chief:0", "killed").re_form

@@ -42,7 +42,7 @@ def test_every_task_reads_back_what_was_written_for_it(spec: Any) -> None:
         assert from_environment(spec, environ(task.tf_config())) == task
 
 
-def test_a_tf_config_that_somebody_else_wrote_is_taken_as_it_is() -> None:
+def test_a_tf_config_written_by_another_program_is_used_unchanged() -> None:
     task = from_environment(PS, environ(FOREIGN))
     assert task == Task("worker", 1, FOREIGN["cluster"])  # type: ignore[arg-type]
     assert task.counts == {"chief": 1, "worker": 3, "ps": 2}
@@ -137,7 +137,7 @@ BROKEN: list[tuple[Any, str]] = [
 
 
 @pytest.mark.parametrize(("config", "problem"), BROKEN, ids=range(len(BROKEN)))
-def test_a_broken_tf_config_is_told_by_place_and_rule(config: Any, problem: str) -> None:
+def test_a_broken_tf_config_is_reported_by_place_and_rule(config: Any, problem: str) -> None:
     (told,) = problems(config)
     assert told.startswith(problem)
     assert told == problem or problem.endswith(": ")
@@ -190,7 +190,7 @@ def test_parameter_server_needs_chief_worker_and_ps(missing: str) -> None:
     assert problems(config, PS) == [f"cluster.{missing}: parameter_server needs one"]
 
 
-def test_all_problems_of_a_tf_config_are_told_at_once() -> None:
+def test_all_problems_of_a_tf_config_are_reported_at_once() -> None:
     cluster = {"chief": ["a:1", "a:1"], "worker": "x", "ps": ["p"], "evaluator": [], "boss": []}
     told = problems({"cluster": cluster, "task": {"type": "worker", "index": "0"}})
     assert [line.partition(": ")[0] for line in told] == [

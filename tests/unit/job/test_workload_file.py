@@ -124,7 +124,7 @@ def test_a_file_that_stands_alone_has_its_own_digest(tmp_path: Path) -> None:
     assert workload_file.combined(workload_file.digests(path)) == sha256
 
 
-def test_imports_that_are_not_here_are_told_with_their_lines(tmp_path: Path) -> None:
+def test_missing_imports_are_reported_with_their_lines(tmp_path: Path) -> None:
     text = (
         "import json, numpy\nimport nowhere.deep, one\nfrom nothing import x\nfrom . import two\nfrom .two import y\n"
     )

@@ -88,7 +88,7 @@ except UserError as error:
     assert files(tmp_path) == ["step-00000100"]
 
 
-def test_the_message_tells_how_much_room_is_needed(tmp_path: Path) -> None:
+def test_the_message_names_the_space_that_is_needed(tmp_path: Path) -> None:
     (tmp_path / "checkpoints").write_text("a file where a folder should be")
     with pytest.raises(UserError, match=r"step 5 \(4\.0 MB\) cannot be written: Not a directory; make room or"):
         checkpoint.save(tmp_path, 5, {"model.000": np.zeros(1_000_000, np.float32)}, {})
@@ -99,9 +99,7 @@ DAMAGES += [(cut_off, "meta.json"), (Path.unlink, "meta.json")]
 
 
 @pytest.mark.parametrize(("damage", "name"), DAMAGES)
-def test_of_a_damaged_checkpoint_the_one_before_is_used_and_that_is_reported(
-    tmp_path: Path, damage: Any, name: str
-) -> None:
+def test_after_a_damaged_checkpoint_the_previous_one_is_used_and_logged(tmp_path: Path, damage: Any, name: str) -> None:
     save(tmp_path, 100, 200, 300)
     damaged = tmp_path / "checkpoints" / "step-00000300"
     damage(damaged / name)

@@ -153,9 +153,7 @@ def test_under_keras_fit_the_length_of_an_epoch_decides(files: Path) -> None:
         ({"steps": None}, False),
     ],
 )
-def test_a_job_is_complete_when_its_result_has_all_that_is_asked(
-    files: Path, train: dict[str, Any], complete: bool
-) -> None:
+def test_a_job_is_complete_when_its_result_matches_the_spec(files: Path, train: dict[str, Any], complete: bool) -> None:
     spec = spec_of(model_dir=str(files))
     own = digest(spec)
     assert result.completed(spec, spec.tasks.counts(), own) is None

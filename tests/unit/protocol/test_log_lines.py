@@ -32,7 +32,7 @@ START: list[tuple[str, dict[str, Any], dict[str, Any], int, str]] = [
 
 
 @pytest.mark.parametrize(("strategy", "tasks", "train", "index", "line"), START, ids=range(len(START)))
-def test_the_start_line_tells_a_cluster_from_tasks_that_train_alone(
+def test_the_start_line_distinguishes_a_cluster_from_tasks_that_train_alone(
     strategy: str, tasks: dict[str, Any], train: dict[str, Any], index: int, line: str
 ) -> None:
     spec = build({"name": "j", "strategy": strategy, "tasks": tasks, "train": train})
@@ -54,13 +54,13 @@ PROGRESS: list[tuple[dict[str, float], dict[str, dict[str, float]] | None, str]]
 
 
 @pytest.mark.parametrize(("figures", "workers", "line"), PROGRESS)
-def test_the_progress_line_tells_where_the_job_is(
+def test_the_progress_line_shows_step_rate_and_time_left(
     figures: dict[str, float], workers: dict[str, dict[str, float]] | None, line: str
 ) -> None:
     assert progress_line(100, 600, figures, workers) == f"step 100/600 {line}"
 
 
-def test_the_first_line_tells_who_is_here_and_with_what() -> None:
+def test_the_first_line_names_the_task_its_versions_and_its_devices() -> None:
     spec = build({"name": "j", "strategy": "multi_worker_mirrored", "tasks": {"worker": {"cpu": 2, "gpus": 1}}})
     line = first_line(spec, tasks_of(spec)[0], {"tensorflow": "2.21.0", "keras": "3.15.1"})
     assert line == "worker:0 of j has started: tensorflow=2.21.0 keras=3.15.1 cpus=2 gpus=1"

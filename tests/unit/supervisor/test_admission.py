@@ -28,7 +28,7 @@ STRANGERS: list[tuple[str, dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("name", "changes", "line"), STRANGERS)
-def test_a_stranger_is_told_at_once_and_in_one_line(name: str, changes: dict[str, Any], line: str) -> None:
+def test_a_mismatched_task_is_refused_at_once_with_one_line(name: str, changes: dict[str, Any], line: str) -> None:
     job = Job()
     job.arrive("worker:0")
     reply = job.report(name, **changes)
@@ -39,7 +39,7 @@ def test_a_stranger_is_told_at_once_and_in_one_line(name: str, changes: dict[str
 
 
 @pytest.mark.parametrize("changes", [changes for name, changes, _ in STRANGERS if name == "worker:1"])
-def test_a_stranger_ends_the_job_only_at_the_deadline(changes: dict[str, Any]) -> None:
+def test_a_mismatched_task_ends_the_job_only_at_the_deadline(changes: dict[str, Any]) -> None:
     job = Job()
     job.arrive("worker:0", "worker:2")
     difference = job.report("worker:1", **changes).message
@@ -52,7 +52,7 @@ def test_a_stranger_ends_the_job_only_at_the_deadline(changes: dict[str, Any]) -
     assert job.core.message.endswith(f": worker:1: {difference}")
 
 
-def test_a_stranger_that_nobody_waits_for_harms_nothing() -> None:
+def test_a_mismatched_task_that_is_not_required_has_no_effect() -> None:
     job = Job()
     job.arrive("worker:0")
     job.report("worker:9")
@@ -65,7 +65,7 @@ def test_a_stranger_that_nobody_waits_for_harms_nothing() -> None:
     other.run()
 
 
-def test_a_stranger_that_comes_back_right_is_a_stranger_no_more() -> None:
+def test_a_mismatched_task_that_returns_with_matching_values_is_admitted() -> None:
     job = Job()
     job.arrive("worker:0")
     job.report("worker:1", spec="0ther")
@@ -75,7 +75,7 @@ def test_a_stranger_that_comes_back_right_is_a_stranger_no_more() -> None:
     assert "worker:1: silent for 61 s" in job.core.message
 
 
-def test_a_task_that_is_replaced_by_a_stranger_is_missed_with_the_difference() -> None:
+def test_a_task_replaced_by_a_mismatched_one_is_reported_missing_with_the_difference() -> None:
     job = Job()
     job.run()
     job.report("worker:1", incarnation="second", generation=0, versions={"tensorflow": "2.20.0"})

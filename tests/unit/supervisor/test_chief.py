@@ -189,7 +189,7 @@ def test_figures_of_a_user_do_not_hide_ours(chief: Chief) -> None:
     assert (row["state"], row["generation"], row["loss"]) == ("waiting", 0, 0.5)
 
 
-def test_a_task_whose_request_was_abandoned_did_not_hear_of_the_end(chief: Chief) -> None:
+def test_a_task_whose_request_was_abandoned_has_not_been_notified_of_the_end(chief: Chief) -> None:
     async def run() -> list[str]:
         rendezvous = chief._rendezvous
         report = report_of(chief, "worker:1")

@@ -93,7 +93,7 @@ def run(scenario: Any) -> None:
     asyncio.run(asyncio.wait_for(scenario, 60))
 
 
-def test_it_says_that_it_is_warm_waits_for_the_order_and_then_serves(log: Path) -> None:
+def test_it_reports_that_it_is_warm_waits_for_the_order_and_then_serves(log: Path) -> None:
     async def scenario() -> None:
         task = ps_task()
         async with started(task, log) as (child, watched):
@@ -182,7 +182,7 @@ def test_why_it_ended_when_we_killed_it_is_our_reason(log: Path) -> None:
     run(scenario())
 
 
-def test_an_error_is_told_before_its_end(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_is_reported_before_the_child_ends(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(environment.JOB, "{}")
 
     async def scenario() -> None:
@@ -259,7 +259,7 @@ TOLD: list[tuple[list[Event], dict[str, Any], Done | None]] = [
 
 
 @pytest.mark.parametrize(("events", "status", "result"), TOLD)
-def test_what_a_child_tells_is_kept(events: list[Event], status: dict[str, Any], result: Done | None) -> None:
+def test_events_of_a_child_are_kept(events: list[Event], status: dict[str, Any], result: Done | None) -> None:
     watched: list[Event | Exited] = []
     child = Child(tasks_of(SPEC)[0], lambda _, event: watched.append(event))
     for event in events:
@@ -283,7 +283,7 @@ def test_figures_of_a_user_with_our_names_are_left_out() -> None:
     assert child.status.workers == {"worker:0": {"step": 3}}
 
 
-def test_a_lost_peer_is_why_it_ended() -> None:
+def test_a_lost_peer_is_the_reason_for_its_end() -> None:
     child = Child(tasks_of(SPEC)[0], lambda *_: None)
     child.exit = 1
     assert child.why_it_ended() == "exited by itself with code 1, without a Python error"

@@ -48,7 +48,7 @@ def times() -> Times:
     return Times()
 
 
-def test_time_in_which_nobody_looked_does_not_count(times: Times) -> None:
+def test_time_during_which_the_process_was_suspended_does_not_count(times: Times) -> None:
     clock = ListeningClock(times.monotonic)
     begun = clock()
     for _ in range(10):
@@ -99,7 +99,7 @@ def beat(chief: Chief, times: Times, seconds: float) -> None:
         chief._rendezvous.tick(now)
 
 
-def test_a_chief_that_stood_still_declares_nobody_lost(chief: Chief, times: Times) -> None:
+def test_a_chief_that_was_suspended_declares_no_task_lost(chief: Chief, times: Times) -> None:
     form(chief)
     for seconds in (4 * LOST, 1000.0):  # beyond every deadline
         times.pass_(seconds)
@@ -114,7 +114,7 @@ def test_a_chief_that_stood_still_declares_nobody_lost(chief: Chief, times: Time
     assert chief._rendezvous.events[-1].text == "worker:1 lost (silent for 3 s), re-forming"
 
 
-def test_a_chief_that_stood_still_while_the_cluster_forms_waits_on(chief: Chief, times: Times) -> None:
+def test_a_chief_suspended_while_the_cluster_forms_keeps_waiting(chief: Chief, times: Times) -> None:
     times.pass_(1000)
     beat(chief, times, 10)
     assert chief._rendezvous.phase == "forming"
@@ -122,7 +122,7 @@ def test_a_chief_that_stood_still_while_the_cluster_forms_waits_on(chief: Chief,
     assert chief._rendezvous.code is Exit.MISSING
 
 
-def test_a_supervisor_that_stood_still_does_not_take_its_child_for_hung(times: Times, tmp_path: Path) -> None:
+def test_a_suspended_supervisor_does_not_consider_its_child_hung(times: Times, tmp_path: Path) -> None:
     spec = build({"name": "j", "strategy": "one_device", "deadlines": {"hang": 5}})
     agent = Agent(spec, tasks_of(spec)[0], tmp_path / "log")
     agent.clock = ListeningClock(times.monotonic)
@@ -171,7 +171,7 @@ def test_progress_is_kept_for_a_chief_that_is_killed(chief: Chief, times: Times,
 # The wall. ----------------------------------------------------------------------------------------
 
 
-def test_events_are_told_once_each_whatever_the_wall_clock_does(
+def test_each_event_is_printed_once_whatever_the_wall_clock_does(
     chief: Chief, times: Times, capsys: pytest.CaptureFixture[str]
 ) -> None:
     form(chief)

@@ -30,7 +30,7 @@ def test_a_stop_is_printed_as_no_error(
     assert tuple(text.rstrip("\n") for text in capsys.readouterr()) == (out, err)
 
 
-def test_the_chief_hears_of_a_stop_before_a_task_leaves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_chief_learns_of_a_stop_before_a_task_leaves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where the stop comes while the task does what the reply to an earlier report asks for."""
     spec = build({"name": "j", "strategy": "parameter_server", "tasks": {"ps": 1, "worker": 1, "evaluator": 1}})
     heard = []

@@ -161,7 +161,7 @@ def problem(dial: Dial, address: tuple[str, int]) -> str:
 
 
 @dials
-def test_nobody_listens(dial: Dial, free: int) -> None:
+def test_an_address_without_a_listener_is_reported(dial: Dial, free: int) -> None:
     assert problem(dial, (HOST, free)) == f"{HOST}:{free} refused"
 
 
@@ -171,7 +171,7 @@ def test_a_name_that_does_not_exist(dial: Dial) -> None:
 
 
 @dials
-def test_nobody_answers(dial: Dial, taken: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_address_that_does_not_answer_is_reported(dial: Dial, taken: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(peers, "DIAL_SECONDS", 0.1)
     monkeypatch.setattr(peers, "POLL_SECONDS", 0.1)
     assert problem(dial, (HOST, taken)) == f"no answer from {HOST}:{taken}"

@@ -84,7 +84,7 @@ WHO_RE_FORMS = [
 
 @pytest.mark.parametrize(("lose", "reason"), LOSSES)
 @pytest.mark.parametrize(("tasks", "name", "re_forms"), WHO_RE_FORMS)
-def test_whose_loss_makes_a_new_generation(
+def test_which_losses_start_a_new_generation(
     lose: Any, reason: str, tasks: dict[str, int] | None, name: str, re_forms: bool
 ) -> None:
     job = Job(tasks)
@@ -134,7 +134,7 @@ def test_a_generation_that_stopped_as_it_was_asked_to_is_no_crash() -> None:
     assert job.outcome == ("running", Exit.OK)
 
 
-def test_a_ps_worker_that_is_lost_again_and_again_without_a_step_ends_the_job() -> None:
+def test_a_ps_worker_lost_repeatedly_without_a_step_ends_the_job() -> None:
     job = Job(PS, max_restarts=2)
     job.run()
     for restarts in (1, 2):
@@ -149,7 +149,7 @@ def test_a_ps_worker_that_is_lost_again_and_again_without_a_step_ends_the_job() 
     )
 
 
-def test_a_ps_worker_that_makes_steps_may_be_lost_for_ever() -> None:
+def test_a_ps_worker_that_makes_steps_may_be_lost_forever() -> None:
     job = Job(PS, max_restarts=0)
     job.run()
     for restarts in range(1, 20):
@@ -224,7 +224,7 @@ def test_an_error_that_blames_a_peer_after_new_steps_is_another_one() -> None:
 
 
 @pytest.mark.parametrize("tasks", [None, PS])
-def test_what_is_lost_after_the_chief_was_told_to_stop_is_no_loss(tasks: dict[str, int] | None) -> None:
+def test_a_task_lost_after_the_chief_was_asked_to_stop_is_not_a_failure(tasks: dict[str, int] | None) -> None:
     job = Job(tasks)
     job.run()
     told = list(job.told)
@@ -237,7 +237,7 @@ def test_what_is_lost_after_the_chief_was_told_to_stop_is_no_loss(tasks: dict[st
     assert job.outcome[1] == Exit.OK
 
 
-def test_a_task_that_is_told_to_stop_before_it_has_anything_to_save_is_no_lost_one() -> None:
+def test_a_task_asked_to_stop_before_it_has_anything_to_save_is_not_lost() -> None:
     job = Job()
     job.run()
     job.report("worker:1", generation=0, leaving=True)
@@ -254,7 +254,7 @@ def test_a_task_that_stopped_as_all_agreed_leaves_the_chief_to_save() -> None:
 
 
 @pytest.mark.parametrize("code", [Exit.USER, Exit.BUG, Exit.EVALUATION, Exit.OK])
-def test_a_failure_of_the_evaluator_is_not_the_jobs(code: Exit) -> None:
+def test_an_evaluator_failure_does_not_fail_the_job(code: Exit) -> None:
     job = Job({**PS, "evaluator": 1})
     job.run()
     assert job.report("evaluator:0", failure=(int(code), "pruned meanwhile")).phase == "running"
@@ -262,7 +262,7 @@ def test_a_failure_of_the_evaluator_is_not_the_jobs(code: Exit) -> None:
 
 
 @pytest.mark.parametrize("tasks", [{**PS, "evaluator": 1}, {"worker": 2, "evaluator": 1}])
-def test_an_evaluator_that_is_restarted_disturbs_nobody(tasks: dict[str, int]) -> None:
+def test_a_restarted_evaluator_does_not_affect_other_tasks(tasks: dict[str, int]) -> None:
     job = Job(tasks)
     job.run()
     job.report("evaluator:0", generation=1)

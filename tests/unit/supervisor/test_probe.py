@@ -51,7 +51,7 @@ def test_it_prints_the_answer_of_its_own_control_port(task_type: str) -> None:
     assert nothing[0] == 1
 
 
-def test_nobody_there_is_1_and_a_line() -> None:
+def test_without_a_supervisor_the_probe_exits_with_1_and_one_line() -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     code, out, err = asyncio.run(ask({"TF_CONFIG": tf_config("worker", port)}, "healthz"))

@@ -7,7 +7,7 @@ from trainer.job.errors import Exit
 from trainer.supervisor.progress import Progress, ProgressWatch
 
 
-def test_no_new_step_for_too_long_makes_a_new_generation() -> None:
+def test_no_new_step_for_too_long_starts_a_new_generation() -> None:
     job = Job()
     job.run()
     job.wait(PROGRESS - 1)
@@ -61,7 +61,7 @@ def test_an_evaluation_that_does_not_end_ends_the_job_at_its_own_deadline() -> N
     )
 
 
-def test_an_evaluation_that_begins_anew_has_the_whole_deadline_again() -> None:
+def test_an_evaluation_that_restarts_has_the_whole_deadline_again() -> None:
     job = Job(deadlines={"evaluation": 20.0})
     job.run()
     step(job, 10, finishing=True)
@@ -109,7 +109,7 @@ def test_a_restarted_chief_remembers_the_highest_step_and_the_generations_withou
     assert job.outcome == ("failed", Exit.GAVE_UP)
 
 
-def test_a_step_of_each_generation_keeps_it_going_for_ever() -> None:
+def test_a_step_of_each_generation_keeps_it_going_forever() -> None:
     job = Job(max_restarts=1)
     job.run()
     for generation in range(1, 20):

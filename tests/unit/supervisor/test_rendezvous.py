@@ -26,7 +26,7 @@ def test_it_forms_when_all_are_there_and_reachable(tasks: dict[str, int]) -> Non
     assert job.told == ["generation 5 formed: " + f"{len(job.core.required)} tasks"]
 
 
-def test_the_order_in_which_tasks_come_does_not_matter() -> None:
+def test_the_order_in_which_tasks_report_does_not_matter() -> None:
     job = Job()
     job.arrive("worker:2", "worker:1", "worker:0")
     assert job.core.phase == "running"
@@ -77,7 +77,7 @@ def test_one_task_that_is_not_ready_keeps_the_cluster_from_forming(
     assert job.core.phase == "running"
 
 
-def test_a_verdict_on_an_earlier_process_says_nothing_about_this_one() -> None:
+def test_a_verdict_on_an_earlier_process_does_not_apply_to_this_one() -> None:
     job = Job({"worker": 1})
     job.report("worker:0")
     job.core.reachable("worker:0", "another", None, job.now)
@@ -108,7 +108,7 @@ def test_at_the_deadline_a_wrong_address_is_named() -> None:
     assert job.core.message.endswith(": worker:1: at 10.0.0.1:3222 is other worker:1, not j worker:1")
 
 
-def test_the_last_step_is_told_even_if_no_report_named_it() -> None:
+def test_the_last_step_is_sent_even_if_no_report_contained_it() -> None:
     job = Job({**PS, "evaluator": 1})
     job.run()
     job.report("chief:0", status={"step": 90})
@@ -150,7 +150,7 @@ def test_a_lost_task_has_the_whole_deadline_to_come_back() -> None:
     assert job.core.message.endswith(": worker:2: its child of the last generation still runs")
 
 
-def test_a_silent_ps_worker_is_told_once_until_it_speaks_again() -> None:
+def test_a_silent_ps_worker_is_reported_once_until_it_reports_again() -> None:
     job = Job(PS)
     job.run()
     for _ in range(2):
@@ -159,7 +159,7 @@ def test_a_silent_ps_worker_is_told_once_until_it_speaks_again() -> None:
     assert job.told.count("worker:1 lost (silent for 10 s); the others continue") == 2
 
 
-def test_the_silent_are_known_until_they_speak_again() -> None:
+def test_silent_workers_are_listed_until_they_report_again() -> None:
     job = Job(PS)
     job.run()
     assert job.core.silent() == []
@@ -169,7 +169,7 @@ def test_the_silent_are_known_until_they_speak_again() -> None:
     assert job.core.silent() == []
 
 
-def test_the_loss_of_an_earlier_generation_is_old_news() -> None:
+def test_the_loss_of_an_earlier_generation_is_ignored() -> None:
     job = Job()
     job.run()
     lose_child(job, "worker:1")
@@ -205,7 +205,7 @@ def test_the_first_verdict_stands() -> None:
     assert (job.core.message, job.core.version) == ("worker:1: the loss is nan", version)
 
 
-def test_all_are_told_once_each_has_asked_since_the_end() -> None:
+def test_all_are_notified_once_each_has_reported_since_the_end() -> None:
     job = Job()
     job.run()
     job.core.end(Exit.OK, "")
@@ -216,7 +216,7 @@ def test_all_are_told_once_each_has_asked_since_the_end() -> None:
 
 
 @pytest.mark.parametrize("code", [Exit.OK, Exit.USER])
-def test_if_the_job_ends_before_all_came_those_have_to_be_told_too(code: Exit) -> None:
+def test_if_the_job_ends_before_all_tasks_reported_the_missing_ones_are_notified_too(code: Exit) -> None:
     job = Job()
     job.core.end(code, "already complete, or refused")  # by the chief, which needs no report for it
     for name in ("worker:2", "worker:1"):
@@ -225,7 +225,7 @@ def test_if_the_job_ends_before_all_came_those_have_to_be_told_too(code: Exit) -
     assert not job.core.unnotified(job.now)
 
 
-def test_nobody_waits_any_longer_for_those_who_did_not_come_in_time() -> None:
+def test_tasks_that_missed_the_deadline_are_no_longer_awaited() -> None:
     job = Job()
     job.arrive("worker:0", "worker:1")
     job.wait(RENDEZVOUS + 1)
@@ -236,7 +236,7 @@ def test_nobody_waits_any_longer_for_those_who_did_not_come_in_time() -> None:
 
 @pytest.mark.parametrize("code", [Exit.OK, Exit.DIVERGED])
 @pytest.mark.parametrize("leaving", [False, True], ids=["lost", "told to stop"])
-def test_who_may_come_back_is_expected_as_long_as_it_would_wait_for_its_chief(code: Exit, leaving: bool) -> None:
+def test_a_task_that_may_return_is_awaited_as_long_as_it_would_wait_for_its_chief(code: Exit, leaving: bool) -> None:
     job = Job()
     job.run()
     job.report("worker:2", leaving=leaving)
@@ -249,7 +249,7 @@ def test_who_may_come_back_is_expected_as_long_as_it_would_wait_for_its_chief(co
 
 
 @pytest.mark.parametrize("code", [Exit.OK, Exit.DIVERGED])
-def test_who_comes_back_after_the_end_is_reported(code: Exit) -> None:
+def test_a_task_that_returns_after_the_end_receives_the_outcome(code: Exit) -> None:
     job = Job()
     job.run()
     job.core.end(code, "why")
@@ -260,7 +260,7 @@ def test_who_comes_back_after_the_end_is_reported(code: Exit) -> None:
     assert (job.report("worker:2").code, job.report("worker:2").message) == (code, "why")
 
 
-def test_who_did_not_come_yet_is_expected_from_the_start_of_the_chief() -> None:
+def test_a_task_that_has_not_reported_yet_is_awaited_from_the_start_of_the_chief() -> None:
     job = Job()
     job.core.end(Exit.USER, "refused")
     assert job.core.unnotified(job.now) == ["worker:1", "worker:2"]
@@ -268,7 +268,7 @@ def test_who_did_not_come_yet_is_expected_from_the_start_of_the_chief() -> None:
     assert not job.core.unnotified(job.now)
 
 
-def test_a_chief_that_is_told_to_stop_waits_for_nobody_who_is_not_there() -> None:
+def test_a_chief_asked_to_stop_does_not_wait_for_absent_tasks() -> None:
     job = Job()
     job.run()
     job.now += 2 * LOST
@@ -279,7 +279,7 @@ def test_a_chief_that_is_told_to_stop_waits_for_nobody_who_is_not_there() -> Non
     assert not job.core.unnotified(job.now, leaving=True)
 
 
-def test_a_job_that_is_stopped_waits_for_those_who_stay_and_for_nobody_else() -> None:
+def test_a_stopping_job_waits_only_for_tasks_that_are_still_there() -> None:
     job = Job()
     job.run()
     job.report("worker:2", leaving=True)
@@ -309,7 +309,7 @@ def test_the_version_goes_up_with_each_change_and_only_then() -> None:
     assert job.report("worker:0").version == versions[-1]
 
 
-def test_start_lines_are_kept_after_their_task_went() -> None:
+def test_start_lines_are_kept_after_their_task_has_gone() -> None:
     job = Job()
     job.run()
     job.report("worker:1", status={"line": "task=worker:1 ..."})

@@ -38,7 +38,7 @@ def test_not_later(log: Path) -> None:
     assert restart_guard.repeat_failure(log) is None
 
 
-def test_not_where_nobody_restarts_blindly(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_there_is_no_note_where_no_engine_restarts_containers(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(environment.RESTARTS)
     restart_guard.remember(log, Exit.USER)
     assert list(log.parent.iterdir()) == []

@@ -19,7 +19,7 @@ from trainer.supervisor import peers, server
 # What any program may read. -----------------------------------------------------------------------
 
 
-def test_healthz_tells_who_is_there_and_status_what_it_does() -> None:
+def test_healthz_identifies_the_task_and_status_shows_its_state() -> None:
     async def run() -> None:
         async with serving() as (session, port):
             assert await peers.who_is_there(session, (HOST, port)) == IDENTITY
@@ -30,7 +30,7 @@ def test_healthz_tells_who_is_there_and_status_what_it_does() -> None:
     asyncio.run(run())
 
 
-def test_status_is_json_that_everybody_reads_also_with_a_loss_that_is_none() -> None:
+def test_status_is_valid_json_even_if_the_loss_is_not_finite() -> None:
     async def run() -> tuple[int, str]:
         async with serving(status={"loss": math.nan, "tasks": {"worker:0": {"x": [math.inf, 1]}}}) as (session, port):
             assert (await get(session, port, "/metrics"))[0] == 200
@@ -41,7 +41,7 @@ def test_status_is_json_that_everybody_reads_also_with_a_loss_that_is_none() -> 
     assert "NaN" not in text
 
 
-def test_a_port_that_is_taken_is_named_with_the_way_out(taken: int) -> None:
+def test_a_port_that_is_taken_is_named_with_the_fix(taken: int) -> None:
     with pytest.raises(UserError) as caught:
         asyncio.run(server.serve(taken, HOST, IDENTITY, dict, None))
     assert caught.value.code is Exit.USER

@@ -6,7 +6,7 @@ from trainer.protocol.status import TaskRow
 from trainer.supervisor import status_view
 
 
-def test_status_tells_the_state_of_every_task() -> None:
+def test_status_shows_the_state_of_every_task() -> None:
     job = Job({**PS, "evaluator": 1})
 
     def states() -> list[str]:

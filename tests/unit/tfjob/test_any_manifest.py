@@ -66,7 +66,7 @@ def test_every_value_matters(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_a_key_that_nobody_knows_is_told_or_kept(path: Path) -> None:
+def test_an_unknown_key_is_reported_or_kept(path: Path) -> None:
     document = tfjob_in(path)
     for place, value in places(document):
         if isinstance(value, dict):

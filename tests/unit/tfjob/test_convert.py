@@ -250,7 +250,7 @@ def test_the_spec_can_be_submitted_as_it_is_printed(path: Path, tmp_path: Path) 
     kubernetes.render(build(raw), "trainer render")
 
 
-def test_the_spec_is_printed_as_somebody_would_write_it() -> None:
+def test_the_spec_is_printed_as_a_user_would_write_it() -> None:
     printed = tfjob.to_yaml({"name": "j", "tasks": {"ps": 2, "worker": 4}, "train": {"learning_rate": 1e-5}})
     assert printed == "name: j\ntasks: {ps: 2, worker: 4}\ntrain: {learning_rate: 1.0e-05}\n"
 
@@ -310,7 +310,7 @@ def test_a_resource_that_the_spec_refuses_is_reported() -> None:
         ({"Worker": {"replicas": 3, **replica()}, "PS": {"replicas": 0}}, {"worker": 3}),
     ],
 )
-def test_somebody_trains(types: Any, tasks: Any) -> None:
+def test_at_least_one_task_trains(types: Any, tasks: Any) -> None:
     assert spec_of(job(**types))["tasks"] == tasks
 
 
@@ -333,7 +333,7 @@ def test_options_of_the_command(key: str, words: Any, train: Any) -> None:
     assert any(f".{key}: " in note and INSTEAD in note for note in notes), "the whole command is told in any case"
 
 
-def test_the_chief_s_volume_wins_for_it_writes_the_model() -> None:
+def test_the_chiefs_volume_takes_precedence() -> None:
     def mounted(volume: Any, **mount: Any) -> dict[str, Any]:
         mounts = [{"name": "v", "mountPath": "/v", **mount}]
         return replica(volumeMounts=mounts, pod={"volumes": [{"name": "v", **volume}]})

@@ -75,7 +75,7 @@ def test_an_order_to_stop_is_no_order_in_the_queue() -> None:
         assert running.event() == {"event": "line", "text": "0"}
 
 
-def test_it_shows_that_it_lives_while_it_has_nothing_to_say() -> None:
+def test_it_sends_signs_of_life_while_it_has_nothing_to_report() -> None:
     with peer("channel.stopping.wait()") as running:
         signs = running.signs_of_life()
         assert [next(signs) for _ in range(2)] == [{"event": "alive"}] * 2
@@ -89,7 +89,7 @@ def test_it_ends_when_its_supervisor_is_gone(program: str) -> None:
         assert running.process.wait(20) == 1
 
 
-def test_events_that_nobody_reads_do_no_harm() -> None:
+def test_events_without_a_reader_are_harmless() -> None:
     with peer("channel.final.get()\nfor _ in range(9): say(1)\nimport os; os._exit(0)") as running:
         running.events.close()
         running.order(final=1)

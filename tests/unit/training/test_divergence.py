@@ -13,7 +13,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation doesn't
 @pytest.mark.parametrize(
     ("losses", "step"), [([0.1, math.nan], 12), ([math.inf, math.nan], 11), ([0.1, -math.inf], 12)]
 )
-def test_a_loss_that_is_not_finite_is_told_with_its_step(losses: list[float], step: int) -> None:
+def test_a_loss_that_is_not_finite_is_reported_with_its_step(losses: list[float], step: int) -> None:
     raise_if_not_finite(np.array([0.1, 1e30]), 10)
     with pytest.raises(TrainerError, match=rf"^the loss is \S+ at step {step}; lower train\.learning_rate") as caught:
         raise_if_not_finite(np.array(losses), 10)

@@ -71,7 +71,7 @@ def regression(eval_spec: EvalSpec) -> TrainingTask:
 
 # Each: steps of the eval spec, and how many of its examples are evaluated.
 @pytest.mark.parametrize(("steps", "count"), [(1, 4), (2, 8), (100, 10), (None, 10)])
-def test_an_evaluation_takes_as_many_batches_as_its_eval_spec_says(steps: int | None, count: int) -> None:
+def test_an_evaluation_uses_the_number_of_batches_in_its_eval_spec(steps: int | None, count: int) -> None:
     asked: list[Context] = []
 
     def input_fn(context: Context) -> Any:

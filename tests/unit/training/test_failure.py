@@ -35,7 +35,7 @@ OSError: cannot read part-00007.tfrecord
 \t [[while/body/_1/while/IteratorGetNext]] [Op:__inference_call_339]"""
 
 
-def test_an_exception_inside_a_graph_is_told_with_the_line_of_the_workload() -> None:
+def test_an_exception_inside_a_graph_is_reported_with_the_line_of_the_workload() -> None:
     text = QUOTED.format(file=Path("gen.py").absolute())
     assert python_error(text, "gen.py") == "workload: gen.py:9: OSError: cannot read part-00007.tfrecord"
 
@@ -48,7 +48,7 @@ def test_the_copy_of_an_exception_that_is_whole_is_the_one_that_is_reported() ->
         assert python_error(text, "gen.py") == "workload: gen.py:9: OSError: cannot read part-00007.tfrecord"
 
 
-def test_an_exception_of_a_module_that_the_workload_uses_is_told_with_its_own_line() -> None:
+def test_an_exception_in_a_module_that_the_workload_uses_is_reported_with_its_own_line() -> None:
     text = QUOTED.format(file="/lib/reader.py")
     told = "workload: gen.py: /lib/reader.py:9: OSError: cannot read part-00007.tfrecord"
     assert python_error(text, "gen.py") == told

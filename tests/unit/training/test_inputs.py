@@ -199,7 +199,7 @@ def test_what_is_no_batches_is_named(value: Any, rule: str) -> None:
 
 
 @pytest.mark.parametrize(("skip", "first"), [(0, [0, 1]), (1, [2, 3]), (2, [0, 1]), (7, [2, 3])])
-def test_batches_are_repeated_for_ever_and_those_before_are_skipped(skip: int, first: list[int]) -> None:
+def test_batches_are_repeated_forever_and_those_before_are_skipped(skip: int, first: list[int]) -> None:
     got = examples(inputs.batches_of_input_fn(PAIRS.take(4).batch(2), batch=2, skip=skip), 9)
     assert got[0] == first
     assert got == ([[0, 1], [2, 3]] * 5)[skip % 2 :][:9]
@@ -288,7 +288,7 @@ def test_a_dataset_of_batches_whose_size_is_not_known_is_refused() -> None:
         inputs.require_examples(given, [tf.TensorSpec((None, 8))], "mine.py")
 
 
-def test_a_dataset_of_weights_or_dicts_is_refused_with_the_way_out() -> None:
+def test_a_dataset_of_weights_or_dicts_is_refused_with_the_fix() -> None:
     for value, way_out in [
         (PAIRS.map(lambda x, y: (x, y, y)), "; sample weights go into y, for your loss(y, prediction) to apply them"),
         (PAIRS.map(lambda x, y: {"x": x, "y": y}), "; give a pair: the inputs, which may be a dict, and the labels"),

@@ -128,6 +128,6 @@ def test_private_parts_are_touched_in_one_file(path: Path) -> None:
     assert bool(found) == (path.name == "keras_patches.py"), found
 
 
-def test_a_touch_elsewhere_is_found() -> None:
+def test_an_access_in_another_file_is_found() -> None:
     source = "import keras\nkeras.src.backend\nmodel._layers\nself._mine"
     assert touches(source) == {"keras.src.backend", "_layers"}

@@ -130,7 +130,7 @@ def test_a_user_without_rights_closes_ports_too(outside: Neighbour) -> None:
         socket.create_connection(("127.0.0.1", port), 5).close()
 
 
-def test_the_reason_is_told_where_a_port_stays_open() -> None:
+def test_the_reason_is_reported_where_a_port_stays_open() -> None:
     # What is bound to a device cannot be bound again but by root, and SO_LOCK_FILTER (44) allows no other filter.
     locked = "server.setsockopt(1, 25, b'lo'); server.setsockopt(1, 44, 1)"
     with user(locked) as lines:
@@ -158,7 +158,7 @@ def test_local_addresses(address: str, local: bool) -> None:
     assert loopback._is_local(address) == local
 
 
-def test_elsewhere_than_on_linux_the_warning_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_outside_linux_the_warning_names_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host, "LINUX", False)
     reasons: list[str] = []
     with listening() as server:

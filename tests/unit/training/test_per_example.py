@@ -82,7 +82,7 @@ def test_a_shape_that_is_not_known_before_it_runs_is_looked_at_then(rank_known: 
         call(tf.ones([4]))
 
 
-def test_batches_of_unknown_size_are_told_apart_as_well() -> None:
+def test_batches_of_unknown_size_are_distinguished_too() -> None:
     @tf.function(autograph=False, input_signature=[tf.TensorSpec([None]), tf.TensorSpec([None, 1])])
     def broadcast(y: Any, p: Any) -> Any:
         return per_example.values("loss", squares, y, p)

@@ -20,7 +20,7 @@ def built() -> TrainState:
     return build_state(setup())
 
 
-def test_a_trainable_describes_all_that_a_checkpoint_holds(built: TrainState) -> None:
+def test_a_train_state_describes_everything_in_a_checkpoint(built: TrainState) -> None:
     described = built.description()
     assert [name for name in described if name.startswith("model.")] == [f"model.{i:03d}" for i in range(6)]
     assert described["model.000"]["shape"] == [64, 128]

@@ -17,7 +17,7 @@ from trainer.workloads.locate import original
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy:DeprecationWarning")
 
 
-def test_a_step_lowers_the_loss_and_tells_loss_and_accuracy_from_before_it() -> None:
+def test_a_step_lowers_the_loss_and_returns_loss_and_accuracy_from_before_it() -> None:
     digits = setup(train={"optimizer": "sgd", "learning_rate": 0.1})
     state = build_state(digits)
     x, y = batch()
@@ -91,7 +91,7 @@ THEIRS = [
 
 
 @pytest.mark.parametrize(("wrong", "told"), THEIRS)
-def test_an_error_in_a_users_loss_is_told_with_its_line_though_autograph_is_around_it(
+def test_an_error_in_a_users_loss_is_reported_with_its_line_despite_autograph(
     tmp_path: Path, wrong: str, told: str
 ) -> None:
     file = tmp_path / "job.py"

@@ -144,7 +144,7 @@ print(json.dumps([*described(made), options.implementation.value, options.bytes_
 """
 
 
-def test_multi_worker_mirrored_has_a_replica_on_each_cpu_device_and_communicates_as_the_spec_says(port: int) -> None:
+def test_multi_worker_mirrored_has_a_replica_per_cpu_device_and_uses_the_communication_of_the_spec(port: int) -> None:
     name = "CollectiveAllReduceStrategy"
     expected = [name, 2, ["CPU:0", "CPU:1"], 2.0, "CollectiveAllReduce", "RING", 99]
     assert run(MAKE + AMONG_TASKS, str(port)) == expected
@@ -210,7 +210,7 @@ def test_a_tpu_is_resolved_connected_to_initialized_and_then_used(monkeypatch: p
     ]
 
 
-def test_a_tpu_must_have_as_many_cores_as_the_spec_says(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tpu_must_have_the_number_of_cores_in_the_spec(monkeypatch: pytest.MonkeyPatch) -> None:
     Tpu(monkeypatch, cores=4)
     assert make_tpu(cores=4).num_replicas_in_sync == 4
     assert refusal() == "tpu.cores: 8: the TPU has 4; set tpu.cores=4"
@@ -226,7 +226,7 @@ FAILURES = [
 
 
 @pytest.mark.parametrize(("where", "error", "told"), FAILURES)
-def test_a_tpu_that_cannot_be_used_is_told_in_one_line(
+def test_a_tpu_that_cannot_be_used_is_reported_in_one_line(
     monkeypatch: pytest.MonkeyPatch, where: str, error: Exception, told: str
 ) -> None:
     tpu = Tpu(monkeypatch, fails=(where, error))
@@ -234,7 +234,7 @@ def test_a_tpu_that_cannot_be_used_is_told_in_one_line(
     assert tpu.calls[-1][0] == where
 
 
-def test_an_address_where_nobody_listens_is_told_before_tensorflow_waits_for_it(
+def test_an_address_without_a_listener_is_reported_before_tensorflow_waits_for_it(
     monkeypatch: pytest.MonkeyPatch, port: int
 ) -> None:
     tpu, address = Tpu(monkeypatch), f"grpc://127.0.0.1:{port}"
@@ -242,7 +242,7 @@ def test_an_address_where_nobody_listens_is_told_before_tensorflow_waits_for_it(
     assert tpu.calls == []
 
 
-def test_an_address_where_somebody_listens_is_resolved(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_address_with_a_listener_is_resolved(monkeypatch: pytest.MonkeyPatch) -> None:
     tpu = Tpu(monkeypatch)
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"grpc://127.0.0.1:{server.getsockname()[1]}"

@@ -42,7 +42,7 @@ METRICS: list[tuple[dict[str, Any], list[str]]] = [
 
 
 @pytest.mark.parametrize(("parts", "names"), METRICS)
-def test_accuracy_is_told_only_where_it_means_something(parts: dict[str, Any], names: list[str]) -> None:
+def test_accuracy_is_reported_only_where_it_is_meaningful(parts: dict[str, Any], names: list[str]) -> None:
     assert list(with_workload(**parts).metrics) == names
 
 
@@ -123,7 +123,7 @@ def test_the_steps_of_the_spec_win_over_those_of_the_train_spec(
 NUMBERS = tf.data.Dataset.from_tensor_slices((np.arange(12.0), -np.arange(12.0)))
 
 
-def test_an_input_fn_is_told_who_asks_and_what_came_before_is_skipped() -> None:
+def test_an_input_fn_gets_its_context_and_skips_earlier_batches() -> None:
     asked: list[Context] = []
 
     def input_fn(context: Context) -> Any:

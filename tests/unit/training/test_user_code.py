@@ -40,7 +40,7 @@ LOSSES: list[tuple[Any, tuple[int, ...], Any, tuple[int, ...], str]] = [
 
 
 @pytest.mark.parametrize(("loss", "shape", "dtype", "outputs", "end"), LOSSES)
-def test_a_loss_that_does_not_fit_is_told_with_both_shapes(
+def test_a_loss_that_does_not_fit_is_reported_with_both_shapes(
     loss: Any, shape: tuple[int, ...], dtype: Any, outputs: tuple[int, ...], end: str
 ) -> None:
     y = tf.fill(shape, "a") if dtype == tf.string else tf.zeros(shape, dtype)
@@ -51,7 +51,7 @@ def test_a_loss_that_does_not_fit_is_told_with_both_shapes(
     assert "\n" not in text
 
 
-def test_a_line_of_the_users_is_told_before_the_shapes(tmp_path: Path) -> None:
+def test_a_line_of_user_code_is_reported_before_the_shapes(tmp_path: Path) -> None:
     path = tmp_path / "mine.py"
     path.write_text(
         "import keras\nDATASET = 'digits'\ndef model(): pass\ndef loss(y, p):\n"
@@ -72,7 +72,7 @@ def test_a_line_of_the_users_is_told_before_the_shapes(tmp_path: Path) -> None:
         OSError(28, "No space left on device", "x"),
     ],
 )
-def test_what_is_told_elsewhere_passes(error: Exception) -> None:
+def test_errors_reported_elsewhere_pass_unchanged(error: Exception) -> None:
     with pytest.raises(type(error)) as caught, user_code.calling("mine.py", "model()"):
         raise error
     assert caught.value is error
@@ -100,7 +100,7 @@ def casts(x):
         ),
     ],
 )
-def test_an_operation_that_fails_in_a_graph_is_told_with_the_line_that_made_it(
+def test_an_operation_that_fails_in_a_graph_is_reported_with_the_line_that_created_it(
     tmp_path: Path, name: str, said: str
 ) -> None:
     path = tmp_path / "mine.py"
@@ -112,7 +112,7 @@ def test_an_operation_that_fails_in_a_graph_is_told_with_the_line_that_made_it(
     assert (user_code.graph_error(caught.value, "digits") or "").startswith("workload: digits: a step: ")
 
 
-def test_a_label_that_no_unit_stands_for_is_told_with_the_way_out() -> None:
+def test_a_label_without_an_output_unit_is_reported_with_the_fix() -> None:
     with pytest.raises(tf.errors.InvalidArgumentError) as caught:
         tf.function(tf.nn.sparse_softmax_cross_entropy_with_logits)(labels=np.array([0, 12]), logits=tf.zeros([2, 10]))
     text = user_code.graph_error(caught.value, "mine.py")
@@ -127,7 +127,7 @@ def test_errors_that_a_lost_peer_may_cause_are_none_of_a_graph() -> None:
     assert user_code.graph_error(ValueError("x"), "mine.py") is None
 
 
-def test_of_several_root_errors_the_first_is_told_without_what_grpc_adds() -> None:
+def test_of_several_root_errors_the_first_is_reported_without_the_text_that_grpc_adds() -> None:
     text = (
         "Graph execution error:\n\n2 root error(s) found.\n  (0) INVALID_ARGUMENT:  Received a label value of 12\n"
         "Additional GRPC error information from remote target /job:worker/replica:0/task:1:\n:UNKNOWN:Error\n"

@@ -52,21 +52,21 @@ BAD: list[tuple[str | bytes, str]] = [
 
 
 @pytest.mark.parametrize(("text", "told"), BAD, ids=range(len(BAD)))
-def test_what_is_wrong_with_a_file_is_told_without_running_it(tmp_path: Path, text: str | bytes, told: str) -> None:
+def test_problems_of_a_file_are_reported_without_running_it(tmp_path: Path, text: str | bytes, told: str) -> None:
     found = problem(file(tmp_path, text))
     assert found.startswith(told)
 
 
-def test_a_dataset_in_the_spec_is_data_enough(tmp_path: Path) -> None:
+def test_a_dataset_in_the_spec_is_sufficient_without_data(tmp_path: Path) -> None:
     check_workload(spec_of(file(tmp_path, MODEL), dataset="digits"))
 
 
-def test_a_name_that_is_not_ours_is_told_with_ours() -> None:
+def test_an_unknown_workload_name_is_reported_with_the_known_names() -> None:
     told = problem("resnet")
     assert told == "workload: 'resnet': not known; known: mnist, digits; or a path that ends in .py"
 
 
-def test_a_misspelt_name_is_told_with_the_nearest() -> None:
+def test_a_misspelt_name_is_reported_with_the_nearest() -> None:
     told = problem("mnits")
     assert told == "workload: 'mnits': not known; did you mean mnist?; known: mnist, digits; or a path that ends in .py"
     assert "did you mean matmul?" in problem("matmull", strategy="graph")
@@ -159,7 +159,7 @@ WRONG: list[tuple[str, Any, str]] = [
 
 
 @pytest.mark.parametrize(("key", "value", "told"), WRONG)
-def test_a_setting_that_is_wrong_is_told_with_its_value(
+def test_a_setting_that_is_wrong_is_reported_with_its_value(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str, value: Any, told: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -167,7 +167,7 @@ def test_a_setting_that_is_wrong_is_told_with_its_value(
     assert problem("mine.py", settings={key: value}) == f"settings.{key}: {value!r}: {told}"
 
 
-def test_settings_that_are_wrong_are_told_all_at_once(tmp_path: Path) -> None:
+def test_all_wrong_settings_are_reported_at_once(tmp_path: Path) -> None:
     with pytest.raises(UserError) as caught:
         check_workload(spec_of(file(tmp_path, SETTINGS), settings={"unit": 3, "rate": 0.1, "text": 4}))
     assert [line.split(":")[0] for line in caught.value.problems] == ["settings.unit", "settings.text"]

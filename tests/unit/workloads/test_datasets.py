@@ -91,7 +91,7 @@ def test_a_path_is_read_with_or_without_a_hash(tmp_path: Path) -> None:
     assert_same(load(path, digest(SMALL)), SMALL)
 
 
-def test_other_contents_are_told_with_both_hashes(tmp_path: Path) -> None:
+def test_other_contents_are_reported_with_both_hashes(tmp_path: Path) -> None:
     path = write(tmp_path / "mine.npz")
     told = problem(str(path), "0" * 64)
     assert told == f"dataset: {path}: SHA-256 of its arrays is {digest(SMALL)}, expected {'0' * 64}; fetch it anew"
@@ -128,7 +128,7 @@ UNREADABLE = {
 
 
 @pytest.mark.parametrize("name", list(UNREADABLE))
-def test_a_file_that_is_no_archive_is_told_with_the_hash_it_should_have(tmp_path: Path, name: str) -> None:
+def test_a_file_that_is_no_archive_is_reported_with_the_hash_it_should_have(tmp_path: Path, name: str) -> None:
     path = tmp_path / "mine.npz"
     path.write_bytes(UNREADABLE[name])
     told = problem(str(path), "0" * 64)
@@ -142,7 +142,7 @@ def test_an_array_of_python_objects_is_not_run(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["cifar", "MNIST", "", "mnist.npz.gz"])
-def test_an_unknown_name_is_told_with_the_known(name: str) -> None:
+def test_an_unknown_name_is_reported_with_the_known_names(name: str) -> None:
     assert problem(name) == f"dataset: {name!r}: not known; known: digits, mnist; or a path that ends in .npz"
 
 
@@ -267,7 +267,7 @@ def test_a_download_that_breaks_off_leaves_nothing_behind(
         ("http://nowhere.invalid/small.npz", "<urlopen error [Errno"),
     ],
 )
-def test_without_a_network_the_way_out_is_reported(
+def test_without_a_network_the_fix_is_reported(
     small: str, tmp_path: Path, environ: dict[str, str], monkeypatch: pytest.MonkeyPatch, url: str, reason: str
 ) -> None:
     monkeypatch.setitem(datasets.URLS, small, url)
@@ -288,7 +288,7 @@ def test_a_server_without_it_is_reported(
     assert cached(tmp_path) == []
 
 
-def test_nobody_sees_half_a_file(server: Server, tmp_path: Path, environ: dict[str, str]) -> None:
+def test_a_partial_file_is_never_visible(server: Server, tmp_path: Path, environ: dict[str, str]) -> None:
     """Two tasks download at once; while both are half-way, the name is not there."""
     server.pause.clear()
     got: list[Arrays] = []

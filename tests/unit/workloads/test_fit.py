@@ -43,7 +43,7 @@ def test_a_job_callback_is_never_left_out(tmp_path: Path) -> None:
     assert a_run(*of_job, is_chief=False).callbacks() == of_job
 
 
-def test_by_default_fit_is_called_with_all_that_the_job_says() -> None:
+def test_by_default_fit_is_called_with_all_settings_of_the_job() -> None:
     calls: list[tuple[Any, ...]] = []
 
     class Model:

@@ -38,7 +38,9 @@ def test_a_clusters_devices_are_those_of_its_job(two_workers: Cluster) -> None:
 
 
 @pytest.mark.parametrize(("task", "device"), [(0, "GPU:0"), (2, "CPU:0"), (1, "CPU:1"), (1, "")])
-def test_a_device_that_is_not_there_is_told_with_those_that_are(two_workers: Cluster, task: int, device: str) -> None:
+def test_a_device_that_is_not_there_is_reported_with_those_that_are(
+    two_workers: Cluster, task: int, device: str
+) -> None:
     with pytest.raises(TrainerError) as caught:
         two_workers.device(task, device)
     assert caught.value.code is Exit.DEVICES
@@ -181,7 +183,7 @@ def test_a_matrix_and_its_power_must_be_at_least_1(
         matpow.compute(two_workers)
 
 
-def test_powers_are_computed_by_the_first_and_the_last_task_or_as_the_setting_says(
+def test_powers_are_computed_by_the_first_and_last_task_or_as_configured(
     monkeypatch: pytest.MonkeyPatch, two_workers: Cluster
 ) -> None:
     assert matpow._devices(two_workers) == ["/job:worker/task:0/device:CPU:0", "/job:worker/task:1/device:CPU:0"]

@@ -68,7 +68,7 @@ def test_a_graph_of_the_users_is_loaded_with_its_settings(tmp_path: Path) -> Non
     assert (loaded.name, loaded.compute(cast(Any, 3))) == (str(path), {"y": 15})
 
 
-def test_a_graph_that_raises_when_imported_is_told_with_its_line(tmp_path: Path) -> None:
+def test_a_graph_that_raises_when_imported_is_reported_with_its_line(tmp_path: Path) -> None:
     path = file(tmp_path, "def compute(cluster): pass\n1 / 0\n")
     told = problem(path, load_graph, strategy="graph")
     assert told == ":2: ZeroDivisionError: division by zero"
@@ -141,7 +141,7 @@ RAISES = [
 
 
 @pytest.mark.parametrize(("text", "told"), RAISES)
-def test_what_a_file_raises_is_told_with_its_line(tmp_path: Path, text: str, told: str) -> None:
+def test_an_exception_in_a_file_is_reported_with_its_line(tmp_path: Path, text: str, told: str) -> None:
     path = file(tmp_path, text + MODEL + "DATASET = 'digits'")
     assert problem(path, load_workload).startswith(told)
 
@@ -169,7 +169,7 @@ print(json.loads("3"), colorsys.rgb_to_hsv(0, 0, 0))
     assert ended.stdout == "3 (0.0, 0.0, 0)\n"
 
 
-def test_what_a_star_import_lacks_is_told_when_it_is_loaded(tmp_path: Path) -> None:
+def test_a_name_missing_from_a_star_import_is_reported_when_the_file_is_loaded(tmp_path: Path) -> None:
     mine = file(tmp_path, "from json import *")
     check_workload(spec_of(mine))
     assert problem(mine, load_workload) == f": has no function model(){CONTRACT}"

@@ -15,7 +15,7 @@ def raised(call: Any) -> BaseException:
     return caught.value
 
 
-def test_an_error_in_a_users_function_is_theirs_with_the_innermost_of_their_lines(
+def test_an_error_in_a_users_function_is_reported_with_the_innermost_line_of_user_code(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = (
@@ -33,7 +33,7 @@ def test_an_error_in_a_users_function_is_theirs_with_the_innermost_of_their_line
     assert where_it_failed(error, str(tmp_path / "another.py")) is None
 
 
-def test_an_error_in_a_module_beside_the_file_is_theirs_with_its_line(
+def test_an_error_in_a_module_beside_the_file_is_attributed_to_user_code_with_its_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -44,7 +44,7 @@ def test_an_error_in_a_module_beside_the_file_is_theirs_with_its_line(
     assert where_it_failed(error, "mine.py") == told
 
 
-def test_an_error_elsewhere_is_not_theirs(tmp_path: Path) -> None:
+def test_an_error_outside_user_code_is_not_attributed_to_it(tmp_path: Path) -> None:
     error = raised(lambda: int("x"))
     assert where_it_failed(error, str(tmp_path / "mine.py")) is None
     assert where_it_failed(error, "digits") is None

@@ -59,7 +59,7 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str
     ],
     ids=["old", "another program"],
 )
-def test_a_server_that_will_not_do_is_named(server: dict[str, str], tmp_path: Path, version: str, line: str) -> None:
+def test_an_unsuitable_server_is_named(server: dict[str, str], tmp_path: Path, version: str, line: str) -> None:
     server["/version"] = version
     path = tmp_path / "job.yaml"
     path.write_text(yaml.safe_dump(SPEC))

@@ -72,7 +72,7 @@ def test_why_a_pod_waits(status: Any, more: Any, reason: str) -> None:
     assert (found.state, found.reason) == ("pending", reason)
 
 
-def test_the_last_warning_about_a_job_tells_why_it_has_no_pod() -> None:
+def test_the_last_warning_about_a_job_is_the_reason_why_it_has_no_pod() -> None:
     warnings = [
         event("Job", "j-worker", "FailedCreate", "new", "2026-01-01T00:00:09Z"),
         event("Job", "j-worker", "FailedCreate", "old"),

@@ -213,7 +213,7 @@ def test_nothing_but_peers_and_names_is_reached_unless_asked() -> None:
     assert manifests(spec(kubernetes={"egress": True}))["NetworkPolicy", "j"]["spec"]["policyTypes"] == ["Ingress"]
 
 
-def test_the_queue_is_told_to_kueue() -> None:
+def test_the_queue_is_passed_to_kueue() -> None:
     labels = jobs(spec(kubernetes={"queue": "research"}))["j-worker"]["metadata"]["labels"]
     assert labels["kueue.x-k8s.io/queue-name"] == "research"
 

@@ -135,7 +135,7 @@ def test_a_failure_that_each_task_reports_is_printed_once(spec: JobSpec, capfd: 
     assert last == "trainer: worker:1: b"
 
 
-def test_without_a_task_in_its_verdict_the_chief_is_named(spec: JobSpec, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_verdict_without_a_task_names_the_chief(spec: JobSpec, capfd: pytest.CaptureFixture[str]) -> None:
     fifo("over")
     tasks = {
         "worker_0": "os.open('over', os.O_WRONLY); sys.exit(14)",
@@ -155,7 +155,7 @@ def test_the_others_are_given_time_to_end_by_themselves(spec: JobSpec, capfd: py
     assert "told" not in out
 
 
-def test_the_task_that_the_chief_names_failed_first_whoever_ends_first(
+def test_the_first_failure_is_the_one_that_the_chief_names_whichever_task_ends_first(
     spec: JobSpec, capfd: pytest.CaptureFixture[str]
 ) -> None:
     fifo("first")
@@ -178,7 +178,7 @@ def test_the_code_of_the_first_failure_counts(spec: JobSpec, monkeypatch: pytest
     assert local.run(spec, command=stand_in(**tasks)) == 13
 
 
-def test_who_does_not_end_after_the_chiefs_success_is_killed_and_named(
+def test_a_task_that_does_not_end_after_the_chiefs_success_is_killed_and_named(
     capfd: pytest.CaptureFixture[str], spec: JobSpec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("SUCCEEDED_SECONDS", "KILL_SECONDS"):
@@ -259,7 +259,7 @@ def test_a_killed_task_is_restarted(
     assert line.endswith(", restarting it")
 
 
-def test_a_task_that_is_killed_time_and_again_ends_the_job(
+def test_a_task_that_is_killed_repeatedly_ends_the_job(
     spec: JobSpec, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(processes, "MAX_RESTARTS", 2)
@@ -291,7 +291,7 @@ def test_a_command_that_cannot_be_run(spec: JobSpec, capfd: pytest.CaptureFixtur
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_is_passed_on_and_nobody_is_started_again(
+def test_a_signal_is_forwarded_and_no_task_is_restarted(
     spec: JobSpec, capfd: pytest.CaptureFixture[str], number: signal.Signals
 ) -> None:
     fifo("ready")
@@ -330,7 +330,7 @@ def test_a_chief_that_another_program_stops_keeps_its_line(spec: JobSpec, capfd:
     assert "chief:0 | stopped by a signal; no checkpoint" in capfd.readouterr().out
 
 
-def test_who_ignores_sigterm_is_killed(
+def test_a_task_that_ignores_sigterm_is_killed(
     spec: JobSpec, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(local, "KILL_SECONDS", 0.05)
@@ -363,7 +363,7 @@ def start(spec: JobSpec, command: list[str], **more: Any) -> subprocess.Popen[st
     return subprocess.Popen([sys.executable, "-c", RUN, *command], env=environ, text=True, **more)
 
 
-def test_when_nobody_reads_the_output_the_job_is_stopped(spec: JobSpec) -> None:
+def test_the_job_stops_when_its_output_has_no_reader(spec: JobSpec) -> None:
     chief = "when_told(143)\nwhile True: say('more')"
     process = start(spec, stand_in(chief_0=chief), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert process.stdout is not None
@@ -450,7 +450,7 @@ def test_every_task_finds_its_job_and_its_place(monkeypatch: pytest.MonkeyPatch,
         ),
     ],
 )
-def test_those_who_compute_share_the_cores(
+def test_tasks_that_compute_share_the_cores(
     monkeypatch: pytest.MonkeyPatch, raw: dict[str, Any], shares: dict[str, str | None]
 ) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(7)))

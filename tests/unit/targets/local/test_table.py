@@ -78,7 +78,7 @@ def test_before_the_chief_answers_every_task_is_starting() -> None:
     assert [line.split()[:2] for line in lines[6:]] == [[name, "starting"] for name in NAMES]
 
 
-def test_what_it_waits_for_is_told_on_one_line() -> None:
+def test_the_tasks_it_waits_for_are_on_one_line() -> None:
     waiting = "worker:1: has not reported (host name not known)" * 3
     (line,) = [line for line in draw({**STATUS, "phase": "forming", "waiting_for": waiting}) if "waiting" in line]
     assert line.startswith("waiting for worker:1: has not reported (host name not known)")

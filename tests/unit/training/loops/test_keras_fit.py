@@ -51,7 +51,7 @@ def model(compiled: bool = True, **compile_with: Any) -> Any:
     ],
     ids=["kind", "compiled", "built", "steps_per_execution"],
 )
-def test_a_model_that_fit_cannot_have_is_refused_with_the_way_out(given: Any, told: str) -> None:
+def test_a_model_that_fit_cannot_have_is_refused_with_the_fix(given: Any, told: str) -> None:
     with pytest.raises(UserError) as caught:
         keras_fit._compiled(setup(given), SimpleNamespace(num_replicas_in_sync=2))
     assert str(caught.value) == f"workload: x.py: {told}"
@@ -119,7 +119,7 @@ def test_an_error_of_the_jobs_own_callback_is_not_put_down_to_the_workload(tmp_p
     assert str(caught.value).startswith("unexpected AttributeError: 'NoneType' object has no attribute ")
 
 
-def test_an_error_of_the_users_own_callback_is_theirs(tmp_path: Path) -> None:
+def test_an_error_in_a_users_callback_is_attributed_to_user_code(tmp_path: Path) -> None:
     path = tmp_path / "mine.py"
     path.write_text(OWN_FIT)
     module = _import_file(str(path))

@@ -122,7 +122,7 @@ def test_the_best_is_written_where_the_loss_is_smaller_than_that_of_its_last_exp
     assert written(tmp_path, "best") == ("d", 0.4), "the last one is no exception"
 
 
-def test_the_best_is_written_anew_where_its_figures_are_damaged(tmp_path: Path) -> None:
+def test_the_best_export_is_rewritten_if_its_figures_are_damaged(tmp_path: Path) -> None:
     job = setup(tmp_path, Best("best"))
     run(job, "a", 0.5)
     (tmp_path / "exporters" / "best" / "figures.json").write_text("{")
