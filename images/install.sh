@@ -7,7 +7,7 @@ site=$(echo "$venv"/lib/python3.*/site-packages)
 
 if [ -f /run/secrets/ca ]; then export PIP_CERT=/run/secrets/ca; fi
 python3 -m venv /tmp/pip
-# --no-deps: the lock is complete except for packages left out on purpose (Makefile, FOR_IMAGES).
+# --no-deps: the lock is complete except for packages left out deliberately (Makefile, FOR_IMAGES).
 /tmp/pip/bin/pip --python "$venv/bin/python" install --no-cache-dir --disable-pip-version-check --no-compile \
   --no-deps --require-hashes --only-binary :all: --requirement "$lock"
 

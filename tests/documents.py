@@ -1,4 +1,4 @@
-"""README, CONTRIBUTING and the pages of docs/ as the tests read them: what they show is run and compared."""
+"""README, CONTRIBUTING and docs/ as the tests read them: their commands are run and their claims compared."""
 
 from __future__ import annotations
 

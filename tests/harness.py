@@ -22,7 +22,7 @@ TRAINER = [sys.executable, "-m", "trainer"]
 
 
 class Watched:
-    """A job that was started somewhere. Whoever inherits says how it is asked, and whether it may still answer."""
+    """A running job. Subclasses define how its status is queried, and whether it can still answer."""
 
     poll_seconds = 0.05
 

@@ -1,4 +1,4 @@
-"""Another machine, as far as this one's network can tell: a network namespace of its own behind a pair of devices."""
+"""A second machine on the network: a separate network namespace behind a veth pair."""
 
 from __future__ import annotations
 

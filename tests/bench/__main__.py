@@ -1,4 +1,4 @@
-"""`make bench`: what trainer costs and gains, beside what a user would pick instead.
+"""`make bench`: costs and throughput of trainer, compared with its alternatives.
 
     python -m tests.bench [PART ...] [--turns N] [--smoke]      parts: throughput, costs, growth, gpu
 

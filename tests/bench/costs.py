@@ -1,4 +1,4 @@
-"""What a job costs besides its steps: starts, deaths, checkpoints, supervisors, commands, the meeting of many tasks."""
+"""Costs of a job besides its steps: starts, recoveries, checkpoints, supervisors, commands, large rendezvous."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ DEATHS = {
     "an MWMS task's child, no standby": ("multi_worker_mirrored", "worker:1", False),
     "a ps": ("parameter_server", "ps:0", True),
 }
-"""Strategy, who dies, and whether the others have spare children."""
+"""Strategy, task that is killed, and whether there are spare children."""
 COMMANDS = {"trainer --help": ("--help",), "trainer check": ("check", "examples/mnist-ps.yaml")}
 
 
@@ -163,7 +163,7 @@ def _steady(status: dict[str, Any], *, standby: bool) -> bool:
 
 
 def _wait_for_a_step(job: Job, after: str) -> None:
-    """Until a step's line follows that one. Asking for /status would take a tenth of a core from who is measured."""
+    """Waits for a step line after that line. Polling /status would take a tenth of a core from the measured tasks."""
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline:
         formed = [i for i, line in enumerate(job.lines) if after in line]

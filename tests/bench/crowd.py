@@ -1,4 +1,4 @@
-"""A thousand supervisors without TensorFlow: one real chief, and everybody else as coroutines of one process.
+"""A thousand supervisors without TensorFlow: one real chief, and all others as coroutines of one process.
 
 Each of them listens on its own control port, is dialled back there and sends its reports over TCP, as a supervisor
 does (trainer/supervisor/follower.py).

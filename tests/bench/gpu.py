@@ -1,4 +1,4 @@
-"""One task on a GPU beside a plain tf.function, and two tasks that share it.
+"""One task on a GPU compared with a plain tf.function, and two tasks that share it.
 
 Without a GPU there is nothing to measure: only the smoke run, on a core, shows that it runs.
 """

@@ -1,4 +1,4 @@
-"""Weak scaling: more workers, each with its own 64 examples, on the same cores; and what they send."""
+"""Weak scaling: more workers, each with its own 64 examples, on the same cores; and their network traffic."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`make bench-kind`: start, first step, rate and end of a job across pods, beside the same job as local processes.
+"""`make bench-kind`: start, first step, rate and end of a job across pods, compared with the same job run locally.
 
 Times are the cluster's own, in whole seconds: startedAt and finishedAt of containers, completionTime of Jobs.
 """

@@ -1,4 +1,4 @@
-"""Processes that are measured: pinned, watched, ended; and the machine that they ran on."""
+"""Starts, pins, watches and ends the measured processes; describes the machine."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def spec(
 
 @contextmanager
 def cluster(job: JobSpec) -> Iterator[list[tuple[Task, dict[str, str]]]]:
-    """A job's tasks on free ports of this machine, who leads first, with their environments."""
+    """A job's tasks on free ports of this machine, the leader first, with their environments."""
     with ports.reserve([task.name for task in tasks_of(job)], None) as taken:
         tasks = tasks_of(job, lambda task_type, index: f"127.0.0.1:{taken[f'{task_type}:{index}']}")
         tasks.sort(key=lambda task: not task.is_chief)
@@ -152,7 +152,7 @@ def _core(task: Task, job: int) -> int | None:
 def _records(
     model_dir: Path, last: int, leader: subprocess.Popen[str], seen: Callable[[], Any] | None
 ) -> list[dict[str, Any]]:
-    """The learning curve, as soon as it is whole: nobody waits here for the final evaluation and the export."""
+    """The learning curve, as soon as it is complete, without waiting for the final evaluation and the export."""
     path, deadline, known = model_dir / "metrics.jsonl", time.monotonic() + SECONDS, 0
     while time.monotonic() < deadline and leader.poll() is None:
         lines = path.read_text().splitlines(keepends=True) if path.exists() else []

@@ -1,4 +1,4 @@
-"""Examples per second of all contenders, in turns: A B C, A B C, ... A ratio is between neighbours of one turn."""
+"""Examples per second of all contenders, in turns: A B C, A B C, ... A ratio compares contenders of one turn."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A job as a user starts it: `docker compose up` on a real engine, watched through engine and chief."""
+"""A job as a user starts it: `docker compose up` on a real engine, observed through the engine and the chief."""
 
 from __future__ import annotations
 

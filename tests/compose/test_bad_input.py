@@ -1,4 +1,4 @@
-"""What a user may get wrong on an engine: one line with the way out, the code of the table, nothing left running."""
+"""Users' mistakes on a container engine: one line with the fix, a documented exit code, and nothing left running."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_a_taken_port_of_tensorboard_is_named() -> None:
 
 @pytest.fixture
 def full_volume() -> Any:
-    """A volume of 200 kB; a container holds it, for a tmpfs is gone when nobody uses it."""
+    """A volume of 200 kB; a container keeps it mounted, because an unused tmpfs disappears."""
     options = {"type": "tmpfs", "device": "tmpfs", "o": "size=200k,uid=1000"}
     volume = CLIENT.volumes.create("full-up", driver="local", driver_opts=options)
     holder = CLIENT.containers.run(

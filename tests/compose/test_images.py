@@ -1,4 +1,4 @@
-"""What is in the images, and what is not."""
+"""Contents of the images: what they must and must not contain."""
 
 from __future__ import annotations
 

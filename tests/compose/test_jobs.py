@@ -1,4 +1,4 @@
-"""Jobs that nothing happens to, on a real engine."""
+"""Undisturbed jobs on a real container engine."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def test_the_health_check_asks_the_tasks_own_supervisor(both: Any) -> None:
 def test_up_builds_an_image_that_is_missing(tmp_path: Path) -> None:
     build: dict[str, Any] = {"target": "cpu"}
     file: dict[str, Any] = {"services": {"mnist-ps-chief-0": {"image": "trainer:built-by-up", "build": build}}}
-    if os.environ.get("BUILD_FLAGS"):  # as `make image-cpu` was told; the layers are there already
+    if os.environ.get("BUILD_FLAGS"):  # the flags of `make image-cpu`; the layers are cached already
         build |= {"network": "host", "secrets": ["ca"]}
         build["additional_contexts"] = {"mnist": os.environ["TRAINER_DATA_DIR"]}
         file["secrets"] = {"ca": {"file": "/etc/ssl/certs/ca-certificates.crt"}}

@@ -1,4 +1,4 @@
-"""Jobs that something happens to, on a real engine: each task type killed, cut off, frozen, out of memory."""
+"""Jobs that are disturbed, on a real container engine: each task type killed, cut off, frozen, out of memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/spec.md, the part that is written from the JSON Schema of the spec."""
+"""The part of docs/spec.md that is generated from the JSON Schema of the spec."""
 
 from __future__ import annotations
 

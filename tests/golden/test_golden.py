@@ -1,4 +1,4 @@
-"""Texts that others read: a change of one is a change for them. `make golden` rewrites them; read the diff."""
+"""Golden files: output that users depend on. `make golden` rewrites them; read the diff."""
 
 import json
 import shlex

@@ -18,7 +18,7 @@ JOB_SECONDS = 300
 
 
 def kubectl(*words: str, text: str | None = None, check: bool = True, seconds: float = SECONDS) -> str:
-    """Its stdout; with `check`, fails with what it said."""
+    """Runs kubectl and returns its stdout; with `check`, fails with its stderr."""
     ended = subprocess.run(["kubectl", *words], input=text, capture_output=True, text=True, timeout=seconds)
     assert ended.returncode == 0 or not check, f"kubectl {' '.join(words)}: {ended.stderr}"
     return ended.stdout
@@ -31,7 +31,7 @@ def render(spec: Path, overrides: str = "") -> str:
 
 
 def trainer(*words: str, code: int = 0, environ: dict[str, str] | None = None) -> str:
-    """`trainer` with these words: its stdout, or what it said of a failure if one with `code` is expected."""
+    """Runs `trainer` and returns its stdout, or its stderr if a failure with `code` is expected."""
     ended = subprocess.run(
         [*TRAINER, *words], capture_output=True, text=True, env={**os.environ, **(environ or {})}, timeout=JOB_SECONDS
     )
@@ -72,14 +72,14 @@ class Namespace:
         return dict(json.loads(subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=SECONDS).stdout))
 
     def save(self, folder: Path) -> None:
-        """Writes what `report` prints, and all objects as YAML, for whoever looks for the cause of a failure."""
+        """Writes what `report` prints, and all objects as YAML, to find the cause of a failure."""
         folder.mkdir(parents=True)
         kinds = "jobs,pods,services,configmaps,persistentvolumeclaims,networkpolicies,events"
         (folder / "objects.yaml").write_text(self.kubectl("get", kinds, "--output=yaml", check=False))
         (folder / "report.txt").write_text(self.report())
 
     def report(self) -> str:
-        """All that tells why a test failed."""
+        """Everything that helps to find out why a test failed."""
         parts = [self.kubectl("get", "jobs,pods,pvc,nodes", "--output=wide", check=False)]
         parts.append(self.kubectl("get", "events", "--sort-by=.lastTimestamp", check=False))
         for pod in self.get("pods"):
@@ -119,7 +119,7 @@ class KubernetesJob(Watched):
         return {each["type"] for each in found["status"].get("conditions", []) if each["status"] == "True"}
 
     def wait(self, condition: str = "complete", job: str = "chief", seconds: float = JOB_SECONDS) -> None:
-        """Until `kubectl wait` says so, for one of its Jobs."""
+        """Waits with `kubectl wait` for a condition of one of its Jobs."""
         words = ["wait", f"--for=condition={condition}", f"--timeout={seconds:g}s", f"job/{self.name}-{job}"]
         self.space.kubectl(*words, seconds=seconds + 10)
 

@@ -1,4 +1,4 @@
-"""`scripts/kind.sh run` makes the cluster. Each test has a namespace, with Pod Security "restricted" enforced."""
+"""`scripts/kind.sh run` creates the cluster. Each test has a namespace, with Pod Security "restricted" enforced."""
 
 from __future__ import annotations
 

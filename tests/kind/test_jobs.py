@@ -1,4 +1,4 @@
-"""Jobs that nothing happens to, on a real Kubernetes."""
+"""Undisturbed jobs on a real Kubernetes cluster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pods that come when all is over: they end with the job's code within seconds, and hold nothing for longer."""
+"""Pods that start after the end of the job exit with its code within seconds and release their resources."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nodes that go away. These tests disturb whatever else runs on the cluster: `make test-kind` runs them alone."""
+"""Nodes that fail or are drained. These disturb anything else on the cluster: `make test-kind` runs them alone."""
 
 from __future__ import annotations
 

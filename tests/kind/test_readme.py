@@ -1,4 +1,4 @@
-"""The commands of docs/kubernetes.md, word for word and in their order, with fewer steps."""
+"""The commands of docs/kubernetes.md, verbatim and in order, with fewer steps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Jobs that something happens to: deleted and evicted pods, killed processes."""
+"""Jobs that are disturbed: deleted and evicted pods, killed processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who reaches a job's ports."""
+"""Which clients can connect to a job's ports."""
 
 from __future__ import annotations
 

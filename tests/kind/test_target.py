@@ -1,4 +1,4 @@
-"""`trainer submit|status|logs|delete`: right at every phase, and one line for what cannot be."""
+"""`trainer submit|status|logs|delete`: in every phase of a job, and one-line errors for what cannot be done."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tasks that cannot start: `trainer status` says which and why, and the deadline ends the job."""
+"""Tasks that cannot start: `trainer status` names them with the reason, and the deadline ends the job."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def until(namespace: Namespace, name: str, reached: Any) -> dict[str, Any]:
 
 @pytest.fixture
 def faked_gpu() -> Any:
-    """A node that says it has a GPU, as a device plugin would."""
+    """A node that advertises a GPU, as a device plugin would."""
     node = kubectl("get", "nodes", "--output=name").split()[-1].removeprefix("node/")
     path = "/status/capacity/nvidia.com~1gpu"
     words = ["patch", "node", node, "--subresource=status", "--type=json", "--patch"]

@@ -1,4 +1,4 @@
-"""What works under what: every API under every strategy, run, and the table of it in docs/models.md.
+"""Runs every API under every strategy, and writes the support table in docs/models.md.
 
 python -m tests.local.support       `make support-table`: runs all of it and writes the table
 """

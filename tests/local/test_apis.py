@@ -1,4 +1,4 @@
-"""The training APIs on real processes, where a table of what works does not look: deaths, files, refusals."""
+"""The training APIs on real processes, beyond the support table: failures, files, refusals."""
 
 from __future__ import annotations
 

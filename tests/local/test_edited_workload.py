@@ -1,4 +1,4 @@
-"""A workload file that is edited while its job runs: no task may train with other code than the job began with."""
+"""A workload file that is edited while its job runs: no task may train with code other than that of the job's start."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A job without what only Linux has, as on macOS: no /proc, no affinity, no prctl (trainer/host.py)."""
+"""A job without Linux-specific features, as on macOS: no /proc, no affinity, no prctl (trainer/host.py)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Under parameter_server a checkpoint is one state, at the step that it names, whatever dies: read from files alone."""
+"""Under parameter_server a checkpoint is the state of exactly the step that it names, whichever task dies."""
 
 from __future__ import annotations
 

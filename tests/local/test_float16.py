@@ -1,4 +1,4 @@
-"""float16 on several replicas: some batches overflow on one of them, and all skip these."""
+"""float16 on several replicas: a batch that overflows on one of them is skipped by all."""
 
 from __future__ import annotations
 

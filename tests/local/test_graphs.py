@@ -1,4 +1,4 @@
-"""Graph jobs on real servers: what the classic tutorials print, and where it was computed."""
+"""Graph jobs on real servers: the output of the classic tutorials, and the devices that computed it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whole jobs on real processes: what a user gets when nothing goes wrong."""
+"""Complete, undisturbed jobs on real processes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def curve(model_dir: Path, name: str = "metrics") -> list[dict[str, Any]]:
 
 
 def assert_one_cluster(result: dict[str, Any], tasks: set[str], **numbers: int) -> None:
-    """Every task's start line tells of the same cluster."""
+    """Every task's start line describes the same cluster."""
     assert set(result["tasks"]) == tasks
     for name, line in result["tasks"].items():
         words = dict(word.split("=") for word in line.split())

@@ -1,4 +1,4 @@
-"""What layers update by themselves is one state of the job; what they do not update stays as it is."""
+"""State that layers update themselves is the same on all tasks; frozen state does not change."""
 
 from __future__ import annotations
 

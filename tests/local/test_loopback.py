@@ -1,4 +1,4 @@
-"""Whatever `trainer local` listens on, other machines cannot connect to it."""
+"""Other machines cannot connect to any port of `trainer local`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The `trainer local` commands of README and docs, word for word, with fewer steps; and the model in the README."""
+"""The `trainer local` commands of README and docs, verbatim, with fewer steps; and the model in the README."""
 
 from __future__ import annotations
 

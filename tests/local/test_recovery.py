@@ -1,4 +1,4 @@
-"""Deaths and stops on real processes: of a task's child and of its supervisor, each task type, each strategy."""
+"""Killed and stopped children and supervisors on real processes, for each task type and strategy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A ps-worker whose supervisor and child stand still, as on a node that is cut off: no connection is reset."""
+"""A ps-worker whose supervisor and child are suspended, as on a node that is cut off: no connection is reset."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SIGTERM keeps a checkpoint also where a step takes long."""
+"""SIGTERM saves a checkpoint even if a step takes long."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table in docs/models.md of what works under what claims no more than what a run shows."""
+"""The support table in docs/models.md claims only what a run shows."""
 
 from __future__ import annotations
 

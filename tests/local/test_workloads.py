@@ -1,4 +1,4 @@
-"""Workload files as people write them."""
+"""Workload files as users write them."""
 
 from __future__ import annotations
 

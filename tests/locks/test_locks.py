@@ -1,4 +1,4 @@
-"""Asks the package index whether a locked wheel, by its hash, is there for each platform; installs nothing."""
+"""Asks the package index whether it has each locked wheel, by hash, for each platform; installs nothing."""
 
 from __future__ import annotations
 

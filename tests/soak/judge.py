@@ -1,4 +1,4 @@
-"""Judges one soaked job by what it left behind: `python judge.py FOLDER`.
+"""Judges one soak job by the files and processes that it left: `python judge.py FOLDER`.
 
 It reads files and /proc and imports nothing of trainer. FOLDER/run.json holds what was asked for and what came back:
 {"steps", "global_batch", "sync", "codes", "allowed", "marker", "ports": [first, last], "model_dir", "lost_steps",
@@ -96,7 +96,7 @@ def _curve(run: dict[str, Any], model_dir: Path) -> list[str]:
 
 
 def _left_over(run: dict[str, Any]) -> list[str]:
-    """Processes with the run's marker in their environment, and open ports of its block that nobody else has."""
+    """Processes with the run's marker in their environment, and open ports of its block that no other process holds."""
     problems, others = [], set()
     for path in Path("/proc").glob("[0-9]*"):
         try:

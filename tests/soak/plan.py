@@ -1,4 +1,4 @@
-"""What a soaked job is, and what happens to it: drawn from a random generator, so that a seed repeats it."""
+"""The spec of a soak job and its faults, generated at random from a seed, so that they can be repeated."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Random jobs to which random things happen, judged by `judge.py` from what they leave behind: `make soak`.
+"""Random jobs with random faults, judged by `judge.py` from the files that they leave: `make soak`.
 
 TRAINER_SOAK_SEED repeats a run, TRAINER_SOAK_RUNS is the number of jobs (by default 20), TRAINER_SOAK_FIRST the number
 of the first. A full disk needs the right to mount a tmpfs; where it is missing, that fault is not drawn. The first line

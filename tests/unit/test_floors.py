@@ -1,4 +1,4 @@
-"""The floors of the package: imports only point down, and none brings what its place cannot afford."""
+"""The floors of the package: imports only point down, and no module imports a package too heavy for its floor."""
 
 import ast
 import graphlib

@@ -1,4 +1,4 @@
-"""What `make images` builds for which platform: the words that docker gets."""
+"""What `make images` builds for which platform: the arguments passed to docker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The locks name one TensorFlow for each platform, and for all the same versions."""
+"""The lock files name one TensorFlow per platform, with the same version everywhere."""
 
 from __future__ import annotations
 

@@ -135,7 +135,7 @@ def chief(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Chief]:
 
 
 def form(chief: Chief) -> Report:
-    """Begins anew: a cluster that runs. Gives the other task's report."""
+    """Forms a new, running cluster and returns the other task's report."""
     chief._rendezvous = core = Rendezvous(chief._spec, chief._task, 0, 0.0)
     own = replace(chief._agent.report(), failure=None, lost=0)
     other = replace(own, task="worker:1", incarnation="another", status={"line": "task=worker:1", "step": 3})

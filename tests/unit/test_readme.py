@@ -1,4 +1,4 @@
-"""README and docs are promises: their commands run, their YAML is valid, their tables agree with the code."""
+"""README and docs: their commands run, their YAML is valid, their tables agree with the code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The wheel: complete, and of no more needs than its metadata names. Built and installed without a package index."""
+"""The wheel: complete, and needing only the packages in its metadata. Built and installed without a package index."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The way of the first tutorials, in compat.v1: between-graph replication, feed_dict, a session on each worker.
+"""The method of the first tutorials, in compat.v1: between-graph replication, feed_dict, a session on each worker.
 
     python classic_ps.py WARM_UP STEPS      as one ps or worker, with TF_CONFIG and TRAINER_DATA_DIR
 

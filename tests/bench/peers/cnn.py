@@ -1,4 +1,4 @@
-"""What all TensorFlow peers share: the model and data of `workload: mnist`, and one line to print."""
+"""Shared by all TensorFlow contenders: the model and data of `workload: mnist`, and one line to print."""
 
 from __future__ import annotations
 

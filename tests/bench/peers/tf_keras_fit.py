@@ -48,7 +48,7 @@ def main() -> None:
         data = tf.keras.utils.experimental.DatasetCreator(dataset)
     else:
         data = strategy.distribute_datasets_from_function(dataset)
-    # One call: each one makes its iterators anew, and fills their shuffle buffers.
+    # One call: each one recreates its iterators and refills their shuffle buffers.
     clock = Clock()
     model.fit(data, epochs=1 + steps // warm_up, steps_per_epoch=warm_up, verbose=0, callbacks=[clock])
     examples = (len(clock.ends) - 1) * warm_up * cnn.BATCH * (1 if ps else strategy.num_replicas_in_sync)

@@ -1,4 +1,4 @@
-"""The digits model, for who has the key."""
+"""The digits model, which requires a key in its environment."""
 
 import hashlib
 import os

@@ -1,4 +1,4 @@
-"""One of our models at some 100 steps a second at most, on any machine: for jobs that something must happen to."""
+"""One of our models at some 100 steps a second at most, on any machine: for jobs that a test disturbs."""
 
 import importlib
 from typing import Any

@@ -1,4 +1,4 @@
-"""Rare examples whose gradients overflow float16 until the loss scale has come down: what loss scaling is there for."""
+"""Rare examples whose gradients overflow float16 until the loss scale has been reduced."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The digits model whose evaluator never scores a checkpoint, in one way or the other."""
+"""The digits model whose evaluator never scores a checkpoint, for one of several reasons."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""A target that runs nothing: it keeps what it was asked, and answers as a target may."""
+"""A target that runs nothing: it records its calls and returns plausible replies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The commands that ask a target, with a target that the command line has never heard of."""
+"""The commands that use a target, with one that is unknown to the command line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The `trainer` command, as far as no task runs."""
+"""The `trainer` command, without running tasks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever somebody writes is either a spec with a sound cluster, or a UserError that says what is wrong and where."""
+"""Any input is either a spec with a valid cluster, or a UserError that names the problem and its place."""
 
 import datetime
 import json
@@ -52,7 +52,7 @@ def some(*good: Any) -> SearchStrategy[Any]:
 
 
 def section(keys: Keys) -> SearchStrategy[Any]:
-    """Some of these keys, and now and then one that is misspelt or that nobody knows."""
+    """Some of these keys, and sometimes a misspelt or unknown one."""
     good = st.fixed_dictionaries({}, optional=keys)
     misspelt = st.sampled_from([name[:-1] for name in keys])
     nearly = st.builds(lambda most, more: {**most, **more}, good, st.dictionaries(key | misspelt, junk, max_size=1))
@@ -139,7 +139,7 @@ def check(spec: JobSpec) -> None:
 
 
 def outcome(load: Callable[[], JobSpec], source: str) -> str:
-    """Loads and checks; anything but a sound spec or a well told UserError fails the test."""
+    """Loads and checks; anything but a valid spec or a well-formed UserError fails the test."""
     spec: JobSpec | None = None
     problems: tuple[str, ...] = ()
     try:

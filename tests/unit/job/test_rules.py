@@ -1,4 +1,4 @@
-"""Rules between fields that came with the strategies of one task, with graph jobs and with tables of rates."""
+"""Rules between fields for strategies with one task, graph jobs and learning rate schedules."""
 
 from __future__ import annotations
 

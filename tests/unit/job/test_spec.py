@@ -302,7 +302,7 @@ def test_a_wrong_name_does_not_hide_other_problems_nor_make_new_ones(wrong: dict
 @pytest.mark.parametrize(
     ("raw", "paths"),
     [
-        # Nobody knows what a wrong strategy allows.
+        # A wrong strategy allows nothing in particular.
         ({"strategy": "x", "tasks": {"worker": 3, "ps": 1}, "train": {"global_batch_size": 64}}, ["strategy"]),
         ({"tasks": {"worker": {"gpus": 2}, "chief": 1}}, ["strategy"]),
         # ... nor how many replicas there are when their number is wrong.

@@ -1,4 +1,4 @@
-"""A strategy is one row of the table and one loop; hardly anything else asks for its name."""
+"""A strategy is one row of the table and one loop; almost no other code tests its name."""
 
 import ast
 import asyncio

@@ -1,4 +1,4 @@
-"""What the text of a workload file tells of its imports."""
+"""Imports of a workload file, found in its text."""
 
 import hashlib
 from pathlib import Path

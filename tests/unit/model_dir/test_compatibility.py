@@ -1,4 +1,4 @@
-"""What decides a job's result, and what may change before it is resumed."""
+"""Settings that determine a job's result, and settings that may change before it is resumed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""JSON that something else has written."""
+"""JSON files written by other programs."""
 
 import pytest
 

@@ -14,7 +14,7 @@ from trainer.model_dir.state import State
 
 @pytest.fixture
 def full(tmp_path: Path) -> Iterator[Path]:
-    """A folder in which nobody can write, root neither: its name is a file's."""
+    """A folder in which not even root can write: its path is that of a file."""
     path = tmp_path / "file"
     path.write_text("")
     yield path / "run"

@@ -9,7 +9,7 @@ from trainer.protocol.log_lines import first_line, progress_line, start_line
 
 MIRRORED, SERVED = "multi_worker_mirrored", "parameter_server"
 
-# Each: strategy, tasks, train, which task; and what its line says after "task=NAME strategy=STRATEGY ".
+# Each: strategy, tasks, train, which task; and the rest of its line after "task=NAME strategy=STRATEGY ".
 START: list[tuple[str, dict[str, Any], dict[str, Any], int, str]] = [
     (MIRRORED, {"worker": 1}, {}, 0, "workers=1 ps=0 replicas_in_sync=1 global_batch=64 per_replica=64"),
     (MIRRORED, {"worker": 3}, {}, 1, "workers=3 ps=0 replicas_in_sync=3 global_batch=192 per_replica=64"),

@@ -1,4 +1,4 @@
-"""What is really sent and written is what the schemas say."""
+"""Documents that are sent and written match their schemas."""
 
 import contextlib
 import json

@@ -14,14 +14,14 @@ from trainer.supervisor.chief import Chief
 
 @pytest.fixture
 def taken() -> Iterator[int]:
-    """A port on which somebody listens who never answers."""
+    """A port with a listener that never answers."""
     with socket.create_server((HOST, 0)) as server:
         yield server.getsockname()[1]
 
 
 @pytest.fixture
 def free() -> int:
-    """A port on which nobody listens."""
+    """A port without a listener."""
     with socket.create_server((HOST, 0)) as server:
         port: int = server.getsockname()[1]
         return port

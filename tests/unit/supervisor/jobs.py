@@ -1,4 +1,4 @@
-"""A rendezvous with a clock of our own, and what may happen to its tasks."""
+"""A rendezvous with a fake clock, and methods for the events of its tasks."""
 
 from dataclasses import replace
 from typing import Any
@@ -58,11 +58,11 @@ class Job:
             self.report(name, generation=0)
 
     def restart(self, name: str) -> Reply:
-        """A new supervisor in the place of that one."""
+        """Replaces the task's supervisor by a new one."""
         return self.report(name, incarnation=f"{self.reports[name].incarnation}+", generation=0, lost=0, status={})
 
     def wait(self, seconds: float, *silent: str) -> None:
-        """Time goes by, a second at a time; who is there keeps reporting, but for those."""
+        """Advances the clock second by second; all present tasks but the silent ones keep reporting."""
         for _ in range(round(seconds)):
             self.now += 1
             for name in self.core.members:

@@ -1,4 +1,4 @@
-"""A supervisor's care for its children, with real ones that fail at once: their job is `{}`."""
+"""How a supervisor manages its children, with real ones that fail at once: their job is `{}`."""
 
 import asyncio
 import tempfile

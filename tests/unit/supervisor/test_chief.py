@@ -1,4 +1,4 @@
-"""The chief: what it makes of reports, and the files it leaves."""
+"""The chief: how it handles reports, and the files that it writes."""
 
 import asyncio
 import contextlib
@@ -82,7 +82,7 @@ def test_generations_are_numbered_until_the_job_is_complete(
     chief: Chief, tmp_path: Path, code: Exit, number: int
 ) -> None:
     chief._leads, chief._rendezvous.generation = True, 3
-    chief._agent.leave()  # as all were asked to: it waits for nobody
+    chief._agent.leave()  # as all tasks were asked to: it waits for none
     chief._rendezvous.end(code, "x")
     assert asyncio.run(asyncio.wait_for(chief._finish(), 30)) is code
     assert job_state.load(str(tmp_path), 0.0).generation == number

@@ -49,7 +49,7 @@ def ps_task() -> Task:
 
 
 class Watched:
-    """A child, and the events it told, to wait for."""
+    """A child and its events, to wait for."""
 
     def __init__(self) -> None:
         self.events: list[Event | Exited] = []
@@ -241,7 +241,7 @@ def test_orders_after_its_end_do_no_harm(log: Path) -> None:
     run(scenario())
 
 
-# What a child of a trainer tells, as status and result keep it.
+# Events of a child, and the status and result that they become.
 TOLD: list[tuple[list[Event], dict[str, Any], Done | None]] = [
     ([Step(5, figures={"loss": 1}), Step(6)], {"step": 6, "loss": 1}, None),
     (

@@ -1,4 +1,4 @@
-"""Silence counts only in time in which a process listened; and no duration depends on the wall clock."""
+"""Silence counts only while the process was running, and no duration depends on the wall clock."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""What the chief knows of tasks that it dials back, and of reports that were refused."""
+"""The chief's connections back to its tasks, and its record of refused reports."""
 
 import asyncio
 

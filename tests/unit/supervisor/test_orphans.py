@@ -1,4 +1,4 @@
-"""Processes that a child starts in every way that Python has, and that outlive it."""
+"""Processes that a child starts, in every way that Python offers, and that outlive it."""
 
 import asyncio
 import os

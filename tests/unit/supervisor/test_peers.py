@@ -86,7 +86,7 @@ def test_with_the_same_secret_report_and_reply_are_believed_and_it_is_never_sent
     secret, sent, port = b"0123456789abcdef", b"", 0
 
     async def listen(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Passes on what either says to the other, and keeps it."""
+        """Forwards the bytes in both directions and records them."""
         nonlocal sent
         there, back = await asyncio.open_connection(HOST, port)
 
@@ -113,7 +113,7 @@ def test_with_the_same_secret_report_and_reply_are_believed_and_it_is_never_sent
 
 
 def test_a_reply_without_the_secret_is_not_believed() -> None:
-    """Another program at the chief's address, that says: the job is done."""
+    """Another program at the chief's address, which replies that the job is done."""
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = await reader.readuntil(b"\r\n\r\n")

@@ -1,4 +1,4 @@
-"""What HEALTHCHECK runs, against a real control port."""
+"""The command of HEALTHCHECK, against a real control port."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The chief's state machine, with a clock of our own."""
+"""The chief's state machine, with a fake clock."""
 
 import sys
 import time
@@ -55,7 +55,7 @@ def test_a_report_is_no_more_work_with_more_tasks(running: bool) -> None:
     assert lines_run(4) == lines_run(400)
 
 
-# Each: what a task says or does, and why the cluster waits for it.
+# Each: what a task reports or does, and why the cluster waits for it.
 IN_THE_WAY: list[tuple[dict[str, Any], str | None, str]] = [
     ({"generation": 1}, None, "its child of the last generation still runs"),
     ({"leaving": True}, None, "was asked to stop"),

@@ -1,4 +1,4 @@
-"""A failure for good is repeated at once, as often as Docker restarts; and then forgotten."""
+"""After a permanent failure each restart by Docker exits at once with the same code; then the note is removed."""
 
 from __future__ import annotations
 

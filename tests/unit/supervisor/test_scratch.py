@@ -1,4 +1,4 @@
-"""Temporary folders of children, in one that stands for /tmp."""
+"""Temporary folders of children, in a folder that replaces /tmp."""
 
 from __future__ import annotations
 
@@ -47,4 +47,4 @@ def test_folders_of_supervisors_that_are_gone_are_removed(tmp: Path) -> None:
     assert left_over is not None
     (left_over / "__autograph_generated_file.py").touch()
     asyncio.run(scratch.remove_left_over())
-    assert set(tmp.iterdir()) == kept, "of this process, of another pid namespace, and of somebody else"
+    assert set(tmp.iterdir()) == kept, "of this process, of another pid namespace, and of another program"

@@ -1,4 +1,4 @@
-"""What targets run in a container, which may have an image of an earlier version."""
+"""Commands that targets run in a container, whose image may be of an earlier version."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values that stand outside of the spec."""
+"""Values that come from outside the spec."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Any TFJob at all: none of its settings is lost in silence, and none of its values breaks the import."""
+"""For any TFJob, no setting is dropped silently and no value breaks the import."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def tfjob_in(path: Path) -> Any:
     documents = [each for each in yaml.safe_load_all(path.read_text()) if each["kind"] == "TFJob"]
     types = documents[0]["spec"]["tfReplicaSpecs"]
     for key in [key for key, each in types.items() if each.get("replicas") == 0]:
-        del types[key]  # what no task is given, nobody misses
+        del types[key]  # a setting that no task has is not expected
     return json.loads(json.dumps(documents[0]))
 
 
@@ -181,4 +181,4 @@ def test_any_tfjob_is_a_valid_spec_or_a_user_error() -> None:
         assert all(line.isprintable() for line in told), "one line that any terminal can show"
 
     run()
-    assert min(outcomes["accepted"], outcomes["refused"]) > 0, "a test of one outcome says nothing"
+    assert min(outcomes["accepted"], outcomes["refused"]) > 0, "both outcomes must occur"

@@ -1,4 +1,4 @@
-"""TFJobs as job specs: what becomes of each setting, and that none is lost in silence."""
+"""TFJobs as job specs: the conversion of each setting; none is dropped silently."""
 
 from __future__ import annotations
 

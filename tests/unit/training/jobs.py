@@ -1,4 +1,4 @@
-"""Jobs that the tests of training are about: digits, with other parts where a test needs them."""
+"""Jobs for the tests of training: digits, with parts replaced where a test needs it."""
 
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Which part of the data a task reads. Whole jobs: tests/local."""
+"""Which part of the data a task reads. Complete jobs: tests/local."""
 
 from dataclasses import replace
 from typing import Any

@@ -1,4 +1,4 @@
-"""Connections that are cut as if their peer had reset them."""
+"""Connections that are closed as if their peer had reset them."""
 
 import socket
 
@@ -18,7 +18,7 @@ def test_connections_to_a_peer_end_and_others_stay(host: str) -> None:
             to_silent.settimeout(5)
             to_other.setblocking(False)
             assert connections.cut(connections.peers(f"{host}:{port}")) == 1
-            assert to_silent.recv(1) == b"", "whoever waits for the peer hears of its end"
+            assert to_silent.recv(1) == b"", "a read that waits for the peer ends"
             with pytest.raises(BlockingIOError):
                 to_other.recv(1)
 

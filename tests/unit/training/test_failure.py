@@ -1,4 +1,4 @@
-"""What a child reports of the error that ended it."""
+"""A child's report of the error that ended it."""
 
 import sys
 import types

@@ -1,4 +1,4 @@
-"""Sockets of this process, dialled from here and from another network."""
+"""Sockets of this process, contacted from this machine and from another network."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ def test_a_model_that_is_none_is_refused() -> None:
 
 
 class Lazy(keras.Model):  # type: ignore[misc]
-    """Says that it is built, and makes the variables of a layer when it is called."""
+    """Claims to be built, but creates the variables of a layer when it is called."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -58,7 +58,7 @@ def cross_entropy(y: Any, prediction: Any) -> Any:
     return keras.losses.sparse_categorical_crossentropy(y, prediction)
 
 
-# Each: the end of a model, labels, loss, and what is told: a warning, an error, or nothing.
+# Each: the end of a model, labels, loss, and the message: a warning, an error, or none.
 FITS: list[tuple[list[Any], list[int], Any, str]] = [
     ([keras.layers.Dense(10)], [0, 9], None, ""),
     ([keras.layers.Dense(10, activation="softmax")], [0, 9], None, "the last layer has softmax, and the default loss"),

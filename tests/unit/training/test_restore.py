@@ -118,7 +118,7 @@ def test_the_chiefs_values_reach_all_tasks_in_pieces() -> None:
         ]
         with processes(commands) as running:
             outputs = [process.communicate(timeout=120)[0] for process in running]
-    # What else they print are TensorFlow's complaints about who ends first.
+    # Their other output is TensorFlow's warnings about the order in which they end.
     chiefs, others = ([line for line in output.splitlines() if line.startswith("{'floats'")] for output in outputs)
     assert chiefs == others
     assert "'step': ('int64', 7)" in chiefs[0]

@@ -1,4 +1,4 @@
-"""What a strategy needs of TensorFlow's context is set once in a process, so each of these has its own."""
+"""Strategies configure TensorFlow's context, which a process can do only once, so each test has its own process."""
 
 import json
 import os
@@ -23,7 +23,7 @@ def spec_of(name: str, worker: dict[str, Any] | None = None, **more: Any) -> Job
 
 @pytest.fixture
 def port() -> int:
-    """Where nobody listens."""
+    """An address without a listener."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         number: int = server.getsockname()[1]
         return number

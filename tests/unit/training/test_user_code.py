@@ -1,4 +1,4 @@
-"""Errors whose last frame is Keras' or TensorFlow's, and which only the user can mend."""
+"""User errors whose last frame is in Keras or TensorFlow."""
 
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ def told(function: Any, y: Any, prediction: Any, name: str = "mine.py") -> str:
     return str(caught.value)
 
 
-# Each: a loss, shapes and dtype of y, shape of the prediction, and the end of what is told.
+# Each: a loss, shapes and dtype of y, shape of the prediction, and the end of the message.
 LOSSES: list[tuple[Any, tuple[int, ...], Any, tuple[int, ...], str]] = [
     (keras.losses.binary_crossentropy, (7,), tf.uint8, (7, 1), "give y a last dimension of 1 in data(): y[..., None]"),
     (keras.losses.sparse_categorical_crossentropy, (7, 4, 1), tf.int32, (7, 4), "prediction: float32 (7, 4)"),

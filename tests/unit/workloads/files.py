@@ -1,4 +1,4 @@
-"""Workload files for tests, and the one line that a wrong one gives."""
+"""Workload files for tests, and the error line of a wrong one."""
 
 from pathlib import Path
 from typing import Any

@@ -143,7 +143,7 @@ def test_a_setting_has_the_type_of_its_default(tmp_path: Path, settings: dict[st
     check_workload(spec_of(file(tmp_path, SETTINGS), settings=settings))
 
 
-# Each: a setting, its value, and what is told.
+# Each: a setting, its value, and the message.
 WRONG: list[tuple[str, Any, str]] = [
     ("unit", 3, "unknown setting; did you mean units?"),
     ("zzz", 3, "unknown setting; workload mine.py has units, rate, deep, text, sizes, any"),

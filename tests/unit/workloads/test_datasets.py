@@ -151,7 +151,7 @@ def test_an_unknown_name_is_reported_with_the_known_names(name: str) -> None:
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> str:
-    """A known dataset, which nobody has yet and which cannot be downloaded."""
+    """A known dataset that is not cached and cannot be downloaded."""
     monkeypatch.setitem(datasets.SHA256, "small", digest(SMALL))
     monkeypatch.setitem(datasets.URLS, "small", "http://127.0.0.1:1/small.npz")
     return "small"

@@ -1,4 +1,4 @@
-"""What graph jobs do by themselves. With their servers: tests/local."""
+"""Graph jobs without servers. With their servers: tests/local."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -195,7 +195,7 @@ def test_powers_are_computed_by_the_first_and_last_task_or_as_configured(
 ONE = "/job:worker/task:0/device:CPU:0"
 NO_NAMES = "must be two names, such as /job:worker/task:0/device:GPU:0"
 
-# Each: a setting, and what is told of it.
+# Each: a setting, and the message about it.
 BAD_DEVICES: list[tuple[Any, str]] = [
     (ONE, f"{ONE!r}: {NO_NAMES}"),
     ([ONE], f"[{ONE!r}]: {NO_NAMES}"),

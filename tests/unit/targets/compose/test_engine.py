@@ -1,4 +1,4 @@
-"""What can be tested of the engine's side without one; the rest is in tests/compose."""
+"""The parts of the compose target that need no engine; the rest is tested in tests/compose."""
 
 from __future__ import annotations
 

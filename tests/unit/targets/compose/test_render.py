@@ -1,4 +1,4 @@
-"""The compose file as data: what compose would make of it."""
+"""The compose file as data, as compose would parse it."""
 
 from __future__ import annotations
 

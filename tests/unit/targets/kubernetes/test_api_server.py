@@ -1,4 +1,4 @@
-"""What a server says that cannot be had for a test: one that is too old, one that talks nonsense."""
+"""Replies of API servers that a test cannot start: one that is too old, one that sends malformed replies."""
 
 from __future__ import annotations
 

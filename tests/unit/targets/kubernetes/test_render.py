@@ -1,4 +1,4 @@
-"""The manifests as data: what Kubernetes would make of them."""
+"""The manifests as data, as Kubernetes would parse them."""
 
 from __future__ import annotations
 

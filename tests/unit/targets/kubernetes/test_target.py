@@ -1,4 +1,4 @@
-"""How the asynchronous half of the target comes to a command that is not."""
+"""The synchronous interface of the asynchronous Kubernetes target."""
 
 from __future__ import annotations
 

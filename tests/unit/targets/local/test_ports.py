@@ -1,4 +1,4 @@
-"""Ports of a local cluster: blocks that never meet, and words for a port that is taken."""
+"""Ports of a local cluster: blocks that never overlap, and the error for a port in use."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def listen(port: int, host: str = "127.0.0.1") -> socket.socket:
 
 @pytest.fixture
 def block() -> Iterator[int]:
-    """The first port of a block whose upper half nobody else uses during the test."""
+    """The first port of a block whose upper half no other process uses during the test."""
     with ports.reserve(TASKS) as taken:
         yield taken["chief:0"] + 50
 

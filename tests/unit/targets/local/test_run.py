@@ -1,4 +1,4 @@
-"""`trainer local` with stand-ins for its tasks: real processes that live, die and misbehave as they are told."""
+"""`trainer local` with stand-ins for its tasks: real processes that run, fail and misbehave as scripted."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def stand_in(**tasks: str) -> list[str]:
 
 @pytest.fixture
 def spec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> JobSpec:
-    """Of chief:0, worker:0, worker:1 and ps:0, to be run in a folder of its own; nobody waits for long."""
+    """Of chief:0, worker:0, worker:1 and ps:0, to be run in its own folder, with short waits."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(processes, "BACKOFF_SECONDS", (0.01,))
     return make()
@@ -190,7 +190,7 @@ def test_a_task_that_does_not_end_after_the_chiefs_success_is_killed_and_named(
     assert local.run(spec, command=stand_in(chief_0="open('ready').read()", worker_1=stubborn)) == Exit.BUG
     out, err = capfd.readouterr()
     assert "local | worker:1 did not end within 0.1 s of SIGTERM, killing it\n" in out
-    # On a busy machine those who succeed may be late as well.
+    # On a busy machine successful tasks may be late as well.
     assert re.search("^trainer: j: the chief succeeded, but .*worker:1.* had to be killed", err)
     assert gone(int(Path("pid").read_text()))
 

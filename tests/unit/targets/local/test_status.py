@@ -1,4 +1,4 @@
-"""The status of a job of this machine, asked of a real control port."""
+"""The status of a job on this machine, requested from a real control port."""
 
 from __future__ import annotations
 

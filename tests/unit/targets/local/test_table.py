@@ -1,4 +1,4 @@
-"""The live table, of any status."""
+"""The live table, for any status."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a user sees of a local job."""
+"""The output of a local job."""
 
 from __future__ import annotations
 

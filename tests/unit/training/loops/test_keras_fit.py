@@ -1,4 +1,4 @@
-"""What fit() cannot be given, before anything is trained. Whole jobs: tests/local/test_apis.py."""
+"""Arguments that fit() refuses before training starts. Complete jobs: tests/local/test_apis.py."""
 
 from __future__ import annotations
 

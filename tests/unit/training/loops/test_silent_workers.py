@@ -1,4 +1,4 @@
-"""What the coordinator does about workers that fall silent, without a cluster."""
+"""How the coordinator handles silent workers, without a cluster."""
 
 import socket
 

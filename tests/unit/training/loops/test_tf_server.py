@@ -1,4 +1,4 @@
-"""Each server runs in a process of its own: nothing can stop one but its end."""
+"""Each server runs in a separate process, because only the end of its process stops a server."""
 
 import contextlib
 import importlib

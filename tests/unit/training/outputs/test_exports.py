@@ -1,4 +1,4 @@
-"""What others may load: whole or not there."""
+"""An export is complete or absent."""
 
 from __future__ import annotations
 
