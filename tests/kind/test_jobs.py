@@ -61,8 +61,8 @@ def test_graph_jobs_compute_in_pods(namespace: Namespace) -> None:
 def test_a_secret_comes_from_a_secret(namespace: Namespace, tmp_path: Path) -> None:
     path = tmp_path / "digits.yaml"
     path.write_text(yaml.safe_dump(specs.keyed(secret="mine", key="api")))
-    said = trainer("submit", "--namespace", namespace.name, str(path), code=Exit.USER)
-    assert f"secrets.API_KEY: namespace {namespace.name} has no Secret mine with a key api; `kubectl create" in said
+    printed = trainer("submit", "--namespace", namespace.name, str(path), code=Exit.USER)
+    assert f"secrets.API_KEY: namespace {namespace.name} has no Secret mine with a key api; `kubectl create" in printed
     assert namespace.get("jobs,secrets") == []
     namespace.kubectl("create", "secret", "generic", "mine", f"--from-literal=api={specs.KEY}")
     job = namespace.submit(path)

@@ -17,15 +17,15 @@ def test_the_commands_run(namespace: Namespace) -> None:
     kubectl("config", "set-context", "--current", f"--namespace={namespace.name}")
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     environ = {**os.environ, "PATH": path, "TRAINER_SET": "train.steps=20"}
-    said = [
+    output = [
         subprocess.run(
             ["bash", "-o", "pipefail", "-ec", line.removeprefix("$ ")],
             check=True, stdout=subprocess.PIPE, text=True, cwd=ROOT, env=environ, timeout=JOB_SECONDS,
         ).stdout
         for line in lines
     ]  # fmt: skip
-    assert "done: steps=20 " in said[1]
-    assert {line.split()[0] for line in said[2].splitlines()} == {"worker:1"}
-    assert "digits-ps" in said[3]
-    assert "done: steps=20 " in said[7]
+    assert "done: steps=20 " in output[1]
+    assert {line.split()[0] for line in output[2].splitlines()} == {"worker:1"}
+    assert "digits-ps" in output[3]
+    assert "done: steps=20 " in output[7]
     assert namespace.get("jobs,services,persistentvolumeclaims,networkpolicies") == []

@@ -39,8 +39,8 @@ def test_from_submit_to_delete(namespace: Namespace, spec_file: Any) -> None:
     space = ("--namespace", namespace.name)
     assert "would be applied" in trainer("submit", *space, spec_file(), "--dry-run")
     assert there(namespace) == []
-    said = trainer("submit", *space, spec_file(kubernetes={"suspend": True}))
-    assert "digits: submitted, 7 objects; next: trainer status --watch" in said
+    printed = trainer("submit", *space, spec_file(kubernetes={"suspend": True}))
+    assert "digits: submitted, 7 objects; next: trainer status --watch" in printed
     status = json.loads(trainer("status", *space, "digits", "-o", "json"))
     assert status["phase"] == "suspended"
     assert {row["why"] for row in status["tasks"].values()} == {"the Job is suspended"}
@@ -120,17 +120,17 @@ def test_a_name_is_one_jobs(namespace: Namespace, spec_file: Any) -> None:
     trainer("submit", *space, spec_file(kubernetes={"suspend": True}))
     before = there(namespace)
     assert "digits: already exists" in trainer("submit", *space, spec_file(kubernetes={"suspend": True}))
-    said = trainer(
+    printed = trainer(
         "submit", *space, spec_file(kubernetes={"suspend": True}), "--set", "train.steps=301", code=Exit.USER
     )
-    assert f"name: 'digits': is taken in namespace {namespace.name} by another job" in said
-    assert "train.steps: 300 there, 301 here" in said
-    assert said.count("\n") == 1
+    assert f"name: 'digits': is taken in namespace {namespace.name} by another job" in printed
+    assert "train.steps: 300 there, 301 here" in printed
+    assert printed.count("\n") == 1
     assert there(namespace) == before
     namespace.kubectl("create", "job", "other-chief", "--image=trainer:cpu")
-    said = trainer("submit", *space, spec_file(name="other"), code=Exit.USER)
-    assert "is taken" in said
-    assert "by a Job that trainer did not create" in said
+    printed = trainer("submit", *space, spec_file(name="other"), code=Exit.USER)
+    assert "is taken" in printed
+    assert "by a Job that trainer did not create" in printed
 
 
 def test_what_a_user_may_not_is_named(namespace: Namespace, spec_file: Any, tmp_path: Path) -> None:
@@ -143,9 +143,9 @@ def test_what_a_user_may_not_is_named(namespace: Namespace, spec_file: Any, tmp_
     options = ["--kubeconfig", str(config), "config"]
     kubectl(*options, "set-credentials", "guest", f"--token={token}")
     kubectl(*options, "set-context", "--current", "--user=guest", f"--namespace={namespace.name}")
-    said = trainer("submit", spec_file(), environ={"KUBECONFIG": str(config)}, code=Exit.TARGET)
-    assert said.count("\n") == 1
-    assert 'cannot patch resource "configmaps"' in said
+    printed = trainer("submit", spec_file(), environ={"KUBECONFIG": str(config)}, code=Exit.TARGET)
+    assert printed.count("\n") == 1
+    assert 'cannot patch resource "configmaps"' in printed
     assert there(namespace) == []
 
 
@@ -162,9 +162,9 @@ def test_what_a_user_may_not_is_named(namespace: Namespace, spec_file: Any, tmp_
     ids=["no cluster", "no namespace"],
 )
 def test_what_is_not_there_is_named(spec_file: Any, environ: Any, words: Any, line: str) -> None:
-    said = trainer("submit", spec_file(), *words, environ=environ, code=Exit.TARGET)
-    assert said.startswith(f"trainer: {line}")
-    assert said.count("\n") == 1
+    printed = trainer("submit", spec_file(), *words, environ=environ, code=Exit.TARGET)
+    assert printed.startswith(f"trainer: {line}")
+    assert printed.count("\n") == 1
 
 
 def test_a_server_that_is_gone_is_named(spec_file: Any, tmp_path: Path) -> None:
@@ -175,6 +175,6 @@ def test_a_server_that_is_gone_is_named(spec_file: Any, tmp_path: Path) -> None:
     )
     kubectl("--kubeconfig", str(config), "config", "set-cluster", current, "--server=https://127.0.0.1:1")
     for words in (["submit", spec_file()], ["status"], ["logs", "digits"], ["delete", "digits"]):
-        said = trainer(*words, environ={"KUBECONFIG": str(config)}, code=Exit.TARGET)
-        assert said.startswith("trainer: no Kubernetes answers at https://127.0.0.1:1")
-        assert said.count("\n") == 1
+        printed = trainer(*words, environ={"KUBECONFIG": str(config)}, code=Exit.TARGET)
+        assert printed.startswith("trainer: no Kubernetes answers at https://127.0.0.1:1")
+        assert printed.count("\n") == 1

@@ -89,7 +89,7 @@ def model():
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         (OTHER_KERAS, "model() gave a keras model, and under multi_worker_mirrored fit needs tf_keras; write tf.keras"),
         (
@@ -99,11 +99,11 @@ def model():
     ],
     ids=["keras", "fit"],
 )
-def test_an_unsupported_fit_is_reported_with_the_fix(tmp_path: Path, text: str, told: str) -> None:
+def test_an_unsupported_fit_is_reported_with_the_fix(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "own.py").write_text(text)
     with Job(tmp_path, {**fit(mirrored, steps=100, workers=1), "workload": "own.py"}) as job:
         assert job.wait() == 2, job.output
-    assert told in job.output
+    assert message in job.output
     assert "Traceback" not in job.output
 
 

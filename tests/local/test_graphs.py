@@ -127,18 +127,18 @@ FAILURES: list[tuple[str, list[str], int, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("name", "sets", "code", "told"), FAILURES, ids=range(len(FAILURES)))
+@pytest.mark.parametrize(("name", "sets", "code", "message"), FAILURES, ids=range(len(FAILURES)))
 def test_an_invalid_computation_is_reported_in_one_line(
-    tmp_path: Path, name: str, sets: list[str], code: int, told: str
+    tmp_path: Path, name: str, sets: list[str], code: int, message: str
 ) -> None:
     with Job(tmp_path, spec_of(name), *sets) as job:
         assert job.wait() == code, job.output
-    assert told in job.output
+    assert message in job.output
     assert "Traceback" not in job.output
 
 
 @pytest.mark.parametrize(
-    ("line", "code", "told"),
+    ("line", "code", "message"),
     [
         (
             "with tf.device('/job:local/task:7/device:CPU:0'): tf.constant(1) + 1",
@@ -150,11 +150,11 @@ def test_an_invalid_computation_is_reported_in_one_line(
     ],
     ids=["device", "json", "raise"],
 )
-def test_what_a_compute_of_ones_own_does_wrong_is_reported(tmp_path: Path, line: str, code: int, told: str) -> None:
+def test_what_a_compute_of_ones_own_does_wrong_is_reported(tmp_path: Path, line: str, code: int, message: str) -> None:
     (tmp_path / "own.py").write_text(f"import tensorflow as tf\ndef compute(cluster):\n    {line}\n")
     with Job(tmp_path, {**spec_of("sum"), "workload": "own.py"}) as job:
         assert job.wait() == code, job.output
-    assert told in job.output
+    assert message in job.output
 
 
 OWN = """

@@ -111,7 +111,7 @@ def parts(name: str) -> tuple[str, str]:
 
 
 @pytest.mark.parametrize(
-    ("module", "source", "told"),
+    ("module", "source", "message"),
     [
         ("trainer.job.x", "from trainer.workloads import mnist", "trainer.workloads.mnist"),
         ("trainer.job.x", "def f():\n    from trainer import supervisor", "trainer.supervisor"),
@@ -131,8 +131,8 @@ def parts(name: str) -> tuple[str, str]:
         ("trainer.__main__", "from keras import layers", "keras.layers"),
     ],
 )
-def test_an_import_that_points_up_is_found(module: str, source: str, told: str) -> None:
-    assert complaints(source, module) == [f"{module} imports {told}"]
+def test_an_import_that_points_up_is_found(module: str, source: str, message: str) -> None:
+    assert complaints(source, module) == [f"{module} imports {message}"]
 
 
 @pytest.mark.parametrize(

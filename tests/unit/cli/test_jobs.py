@@ -221,7 +221,7 @@ def test_the_status_of_a_model_dir_needs_no_target(capsys: pytest.CaptureFixture
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         ([], "JOB: is missing: the path of a job spec, or a model_dir"),
         (["digits"], "digits: cannot be read: No such file or directory"),
@@ -229,10 +229,10 @@ def test_the_status_of_a_model_dir_needs_no_target(capsys: pytest.CaptureFixture
     ],
 )
 def test_invalid_status_requests_for_this_machine_are_refused(
-    words: list[str], told: str, capsys: pytest.CaptureFixture[str]
+    words: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert trainer("status", "--target", "local", *words, code=Exit.USER) == []
-    assert capsys.readouterr().err == f"trainer: {told}\n"
+    assert capsys.readouterr().err == f"trainer: {message}\n"
 
 
 def test_a_folder_in_which_no_job_began_is_none(capsys: pytest.CaptureFixture[str]) -> None:

@@ -79,7 +79,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         (["chekc"], "invalid choice: 'chekc'"),
         ([], "the following arguments are required: COMMAND"),
@@ -88,9 +88,9 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         (["local", "x.yaml", "--port", "http"], "invalid int value: 'http'"),
     ],
 )
-def test_wrong_usage(capsys: pytest.CaptureFixture[str], words: list[str], told: str) -> None:
+def test_wrong_usage(capsys: pytest.CaptureFixture[str], words: list[str], message: str) -> None:
     assert usage_error(*words) == Exit.USER
-    assert told in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 # check and schema. ------------------------------------------------------------------------------------
@@ -272,7 +272,7 @@ def test_status_of_one_job_needs_a_job(words: list[str], capsys: pytest.CaptureF
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         (
             ["status", "digits"],
@@ -285,10 +285,10 @@ def test_status_of_one_job_needs_a_job(words: list[str], capsys: pytest.CaptureF
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
 def test_set_without_a_spec_to_change_is_refused(
-    words: list[str], told: str, capsys: pytest.CaptureFixture[str]
+    words: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert cli.main([*words, "--set", "name=other"]) == Exit.USER
-    assert capsys.readouterr().err == f"trainer: {told}\n"
+    assert capsys.readouterr().err == f"trainer: {message}\n"
 
 
 @pytest.mark.parametrize("target", ["compose", "kubernetes"])

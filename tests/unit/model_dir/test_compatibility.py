@@ -79,19 +79,19 @@ MAY_CHANGE: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize(("changes", "told"), DECIDES)
+@pytest.mark.parametrize(("changes", "message"), DECIDES)
 def test_a_result_of_other_values_is_refused_with_the_differences(
-    files: Path, changes: dict[str, Any], told: str
+    files: Path, changes: dict[str, Any], message: str
 ) -> None:
     found = Finished(key(spec_of()))
     spec = spec_of(**changes)
     with pytest.raises(UserError) as caught:
         result.refuse_another_jobs(found, spec, key(spec))
-    assert str(caught.value).startswith(f"model_dir: runs/j: it holds the result of another job: {told}")
+    assert str(caught.value).startswith(f"model_dir: runs/j: it holds the result of another job: {message}")
     assert str(caught.value).endswith("; undo the change, or choose another model_dir")
     assert caught.value.code is Exit.USER
     assert checkpoint.differences({"step": 5, "fits": key(spec_of())}, spec, key(spec))[0].startswith(
-        told.replace("result ", "checkpoint ").partition(";")[0]
+        message.replace("result ", "checkpoint ").partition(";")[0]
     )
 
 
@@ -114,13 +114,13 @@ def test_another_content_of_workload_or_dataset_is_another_job(files: Path) -> N
     spec = spec_of()
     before = key(spec)
     Path("mine.py").write_text(WORKLOAD + "# mended\n")
-    (told,) = compatibility.differences(before, key(spec), "result")
-    assert told.startswith(f"workload_sha256: result {before['workload_sha256'][:12]}..., now ")
+    (message,) = compatibility.differences(before, key(spec), "result")
+    assert message.startswith(f"workload_sha256: result {before['workload_sha256'][:12]}..., now ")
     assert checkpoint.differences({"step": 5, "fits": before}, spec, key(spec)) == [], "underway it may be mended"
     Path("mine.py").write_text(WORKLOAD)
     np.savez("mine.npz", x=np.zeros(6))
-    (told,) = compatibility.differences(before, key(spec), "result")
-    assert told.startswith(f"dataset_sha256: result {before['dataset_sha256'][:12]}..., now ")
+    (message,) = compatibility.differences(before, key(spec), "result")
+    assert message.startswith(f"dataset_sha256: result {before['dataset_sha256'][:12]}..., now ")
     assert checkpoint.differences({"step": 5, "fits": before}, spec, key(spec)) != []
 
 

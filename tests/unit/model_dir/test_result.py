@@ -39,20 +39,22 @@ def test_a_field_that_an_earlier_or_a_later_version_has_or_lacks_harms_nothing()
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "message"),
     [
         ({"version": 2}, "version: 2: this trainer reads versions up to 1"),
         ({"status": "failed"}, "status: Input should be 'succeeded'"),
         ({"warnings": 3}, "warnings: Input should be a valid array"),
     ],
 )
-def test_what_cannot_be_read_names_the_file_and_the_reason(tmp_path: Path, changes: dict[str, Any], told: str) -> None:
+def test_what_cannot_be_read_names_the_file_and_the_reason(
+    tmp_path: Path, changes: dict[str, Any], message: str
+) -> None:
     path = layout.result(str(tmp_path))
     path.write_text(json.dumps({**result_with(TRAINED).document(), **changes}))
     with pytest.raises(UserError) as caught:
         result.read(str(tmp_path))
     way_out = "use the version of trainer that wrote it, or choose another model_dir"
-    assert str(caught.value) == f"model_dir: {path}: cannot be read: {told}; {way_out}"
+    assert str(caught.value) == f"model_dir: {path}: cannot be read: {message}; {way_out}"
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b"cut o", b"\xff", b"[" * 100_000])

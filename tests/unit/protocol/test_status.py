@@ -41,7 +41,7 @@ def test_images_of_0_1_are_read() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "message"),
     [
         (
             {"version": 2, "phase": "resting"},
@@ -55,10 +55,10 @@ def test_images_of_0_1_are_read() -> None:
         ({"tasks": None}, "tasks: "),
     ],
 )
-def test_what_cannot_be_read_is_one_line(changes: dict[str, Any], told: str) -> None:
+def test_what_cannot_be_read_is_one_line(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError) as caught:  # noqa: PT011 (the text is compared below)
         read(json.dumps({**SENT, **changes}))
-    assert str(caught.value).startswith(told)
+    assert str(caught.value).startswith(message)
     assert str(caught.value).isprintable()
 
 

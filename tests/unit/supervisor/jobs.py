@@ -75,7 +75,7 @@ class Job:
         return self.core.phase, self.core.code
 
     @property
-    def told(self) -> list[str]:
+    def logged(self) -> list[str]:
         return [event.text for event in self.core.events]
 
 

@@ -74,10 +74,10 @@ def test_a_child_that_cannot_be_started_is_one_line(tmp_path: Path, monkeypatch:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"), [("x = 1\n", None), ("x = 2\n", "workload: beside.py changed while the job ran")]
+    ("text", "message"), [("x = 1\n", None), ("x = 2\n", "workload: beside.py changed while the job ran")]
 )
 def test_a_file_that_was_edited_until_the_first_step_fails_the_task(
-    tmp_path: Path, text: str, told: str | None
+    tmp_path: Path, text: str, message: str | None
 ) -> None:
     (tmp_path / "mine.py").write_text("def model(): ...\ndef data(shard):\n    import beside\n")
     (tmp_path / "beside.py").write_text("x = 1\n")
@@ -87,5 +87,5 @@ def test_a_file_that_was_edited_until_the_first_step_fails_the_task(
     (tmp_path / "beside.py").write_text(text)
     agent._on_child(agent.running, Step(1))
     failure = agent.report().failure
-    assert (failure is None) == (told is None)
-    assert failure is None or (failure[0] == Exit.USER and failure[1].startswith(str(told)))
+    assert (failure is None) == (message is None)
+    assert failure is None or (failure[0] == Exit.USER and failure[1].startswith(str(message)))

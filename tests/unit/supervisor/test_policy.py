@@ -93,10 +93,10 @@ def test_which_losses_start_a_new_generation(
     lose(job, name)
     if not re_forms:
         assert (job.core.phase, job.core.generation) == ("running", 1)
-        assert job.told[-1] == f"{name} lost ({reason}); the others continue"
+        assert job.logged[-1] == f"{name} lost ({reason}); the others continue"
         return
     assert job.report(job.chief).phase == "forming"
-    assert job.told[-1] == f"{name} lost ({reason}), re-forming"
+    assert job.logged[-1] == f"{name} lost ({reason}), re-forming"
     job.stop_children()
     job.reach(name)
     assert job.report(job.chief) == Reply("running", 2, 500, version=4)
@@ -227,13 +227,13 @@ def test_an_error_that_blames_a_peer_after_new_steps_is_another_one() -> None:
 def test_a_task_lost_after_the_chief_was_asked_to_stop_is_not_a_failure(tasks: dict[str, int] | None) -> None:
     job = Job(tasks)
     job.run()
-    told = list(job.told)
+    reported = list(job.logged)
     job.core.stopping = True
     for name in job.core.required[1:]:
         job.report(name, generation=0, leaving=True)
         lose_child(job, name)
     job.wait(2 * LOST, *job.core.required[1:])
-    assert job.told == told
+    assert job.logged == reported
     assert job.outcome[1] == Exit.OK
 
 
@@ -242,7 +242,7 @@ def test_a_task_asked_to_stop_before_it_has_anything_to_save_is_not_lost() -> No
     job.run()
     job.report("worker:1", generation=0, leaving=True)
     assert job.core.phase == "forming"
-    assert job.told[-1] == "worker:1 was asked to stop, re-forming"
+    assert job.logged[-1] == "worker:1 was asked to stop, re-forming"
 
 
 def test_a_task_that_stopped_as_all_agreed_leaves_the_chief_to_save() -> None:
@@ -268,7 +268,7 @@ def test_a_restarted_evaluator_does_not_affect_other_tasks(tasks: dict[str, int]
     job.report("evaluator:0", generation=1)
     assert job.restart("evaluator:0").phase == "running"
     assert job.core.generation == 1
-    assert "evaluator:0 lost (its supervisor was restarted); the job does not wait for it" in job.told
+    assert "evaluator:0 lost (its supervisor was restarted); the job does not wait for it" in job.logged
 
 
 @pytest.mark.parametrize("tasks", [None, PS])

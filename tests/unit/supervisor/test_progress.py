@@ -16,7 +16,7 @@ def test_no_new_step_for_too_long_starts_a_new_generation() -> None:
     assert job.outcome == ("running", Exit.OK)
     job.wait(1)
     assert job.outcome == ("forming", Exit.OK)
-    assert job.told[-1] == "no new step for 300 s (deadlines.progress)"
+    assert job.logged[-1] == "no new step for 300 s (deadlines.progress)"
 
 
 def test_each_generation_has_the_whole_deadline_for_its_first_step() -> None:

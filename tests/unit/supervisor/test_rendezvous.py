@@ -23,7 +23,7 @@ def test_it_forms_when_all_are_there_and_reachable(tasks: dict[str, int]) -> Non
     assert job.report(last) == Reply("forming", 4, 0, version=1)
     job.reach(last)
     assert job.report(last) == Reply("running", 5, 700, version=2)
-    assert job.told == ["generation 5 formed: " + f"{len(job.core.required)} tasks"]
+    assert job.logged == ["generation 5 formed: " + f"{len(job.core.required)} tasks"]
 
 
 def test_the_order_in_which_tasks_report_does_not_matter() -> None:
@@ -156,7 +156,7 @@ def test_a_silent_ps_worker_is_reported_once_until_it_reports_again() -> None:
     for _ in range(2):
         job.wait(5 * LOST, "worker:1")
         job.wait(1)
-    assert job.told.count("worker:1 lost (silent for 10 s); the others continue") == 2
+    assert job.logged.count("worker:1 lost (silent for 10 s); the others continue") == 2
 
 
 def test_silent_workers_are_listed_until_they_report_again() -> None:
@@ -235,7 +235,7 @@ def test_tasks_that_missed_the_deadline_are_no_longer_awaited() -> None:
 
 
 @pytest.mark.parametrize("code", [Exit.OK, Exit.DIVERGED])
-@pytest.mark.parametrize("leaving", [False, True], ids=["lost", "told to stop"])
+@pytest.mark.parametrize("leaving", [False, True], ids=["lost", "asked to stop"])
 def test_a_task_that_may_return_is_awaited_as_long_as_it_would_wait_for_its_chief(code: Exit, leaving: bool) -> None:
     job = Job()
     job.run()
@@ -321,4 +321,4 @@ def test_only_the_newest_events_are_kept() -> None:
     job = Job()
     for number in range(EVENTS_KEPT + 3):
         job.core.note(str(number))
-    assert job.told == [str(number) for number in range(3, EVENTS_KEPT + 3)]
+    assert job.logged == [str(number) for number in range(3, EVENTS_KEPT + 3)]

@@ -330,7 +330,7 @@ def test_at_least_one_task_trains(types: Any, tasks: Any) -> None:
 def test_options_of_the_command(key: str, words: Any, train: Any) -> None:
     raw, notes = convert(job(Worker=replica(**{key: words})))
     assert raw.get("train") == train
-    assert any(f".{key}: " in note and INSTEAD in note for note in notes), "the whole command is told in any case"
+    assert any(f".{key}: " in note and INSTEAD in note for note in notes), "the whole command is reported in any case"
 
 
 def test_the_chiefs_volume_takes_precedence() -> None:
@@ -354,7 +354,7 @@ HOST = f"{'n' * 60}-worker-0"
 
 
 @pytest.mark.parametrize(
-    ("document", "told"),
+    ("document", "message"),
     [
         (None, "kind: null: must be a TFJob"),
         ([1], "kind: [1]: must be a TFJob"),
@@ -406,14 +406,14 @@ HOST = f"{'n' * 60}-worker-0"
         ),
     ],
 )
-def test_what_no_spec_can_be_made_of(document: Any, told: str) -> None:
+def test_what_no_spec_can_be_made_of(document: Any, message: str) -> None:
     with pytest.raises(UserError) as caught:
         convert(document)
-    assert caught.value.problems == (f"x.yaml: {told}",)
+    assert caught.value.problems == (f"x.yaml: {message}",)
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("a: [", "x.yaml:1:5: not valid YAML: while parsing a flow node, expected the node content"),
         ("kind: TFJob\nkind: TFJob", "x.yaml:2:1: not valid YAML: key 'kind' is given twice"),
@@ -422,10 +422,10 @@ def test_what_no_spec_can_be_made_of(document: Any, told: str) -> None:
         ("", "x.yaml: kind: null: must be a TFJob"),
     ],
 )
-def test_text_that_is_no_manifest(text: str, told: str) -> None:
+def test_text_that_is_no_manifest(text: str, message: str) -> None:
     with pytest.raises(UserError) as caught:
         tfjob.convert(text, "x.yaml")
-    assert str(caught.value).startswith(told)
+    assert str(caught.value).startswith(message)
 
 
 def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:

@@ -59,12 +59,14 @@ BAD: list[tuple[str, Any, Any, Any, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("y", "prediction", "function", "told"), [b[1:] for b in BAD], ids=[b[0] for b in BAD])
-def test_other_shapes_are_refused_with_both_named_and_a_fix(y: Any, prediction: Any, function: Any, told: str) -> None:
+@pytest.mark.parametrize(("y", "prediction", "function", "message"), [b[1:] for b in BAD], ids=[b[0] for b in BAD])
+def test_other_shapes_are_refused_with_both_named_and_a_fix(
+    y: Any, prediction: Any, function: Any, message: str
+) -> None:
     with pytest.raises(UserError) as caught:
         values(y, prediction, function)
     assert str(caught.value).startswith("workload: loss(y, prediction) must give one value per example")
-    assert told in str(caught.value)
+    assert message in str(caught.value)
     assert "such as prediction[:, 0]" in str(caught.value)
 
 

@@ -54,14 +54,14 @@ def test_restore_refuses_a_checkpoint_past_the_end_of_the_job(tmp_path: Path) ->
     """Whatever the end follows from: steps, epochs, or the default."""
     state = build_state(setup())
     save(setup(model_dir=str(tmp_path)), state, 1500)
-    for train, told in {
+    for train, message in {
         (): "train.steps: the checkpoint is at step 1500, this job ends at step 1000",
         (("steps", 1499),): "train.steps: the checkpoint is at step 1500, this job ends at step 1499",
         (("epochs", 2),): "train.epochs: 2: the checkpoint is at step 1500, this job ends at step 44",
     }.items():
         digits = setup(model_dir=str(tmp_path), train=dict(train))
         total = digits.total_steps(digits.split(workload.Shard("train")))
-        with pytest.raises(UserError, match=f"its checkpoint of step 1500 does not fit this spec: {told}; undo the"):
+        with pytest.raises(UserError, match=f"its checkpoint of step 1500 does not fit this spec: {message}; undo the"):
             restore(digits, state, total)
     digits = setup(model_dir=str(tmp_path), train={"steps": 1500})
     assert restore(digits, state, 1500) == (1500, [])

@@ -90,9 +90,9 @@ THEIRS = [
 ]
 
 
-@pytest.mark.parametrize(("wrong", "told"), THEIRS)
+@pytest.mark.parametrize(("wrong", "message"), THEIRS)
 def test_an_error_in_a_users_loss_is_reported_with_its_line_despite_autograph(
-    tmp_path: Path, wrong: str, told: str
+    tmp_path: Path, wrong: str, message: str
 ) -> None:
     file = tmp_path / "job.py"
     file.write_text(FILE.format(wrong))
@@ -103,4 +103,4 @@ def test_an_error_in_a_users_loss_is_reported_with_its_line_despite_autograph(
         call(batch())
     error = original(caught.value)
     assert isinstance(error, UserError)
-    assert str(error).startswith(f"workload: {file}:8: {told}")
+    assert str(error).startswith(f"workload: {file}:8: {message}")

@@ -51,10 +51,10 @@ BAD: list[tuple[str | bytes, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("text", "told"), BAD, ids=range(len(BAD)))
-def test_problems_of_a_file_are_reported_without_running_it(tmp_path: Path, text: str | bytes, told: str) -> None:
+@pytest.mark.parametrize(("text", "reported"), BAD, ids=range(len(BAD)))
+def test_problems_of_a_file_are_reported_without_running_it(tmp_path: Path, text: str | bytes, reported: str) -> None:
     found = problem(file(tmp_path, text))
-    assert found.startswith(told)
+    assert found.startswith(reported)
 
 
 def test_a_dataset_in_the_spec_is_sufficient_without_data(tmp_path: Path) -> None:
@@ -62,13 +62,16 @@ def test_a_dataset_in_the_spec_is_sufficient_without_data(tmp_path: Path) -> Non
 
 
 def test_an_unknown_workload_name_is_reported_with_the_known_names() -> None:
-    told = problem("resnet")
-    assert told == "workload: 'resnet': not known; known: mnist, digits; or a path that ends in .py"
+    reported = problem("resnet")
+    assert reported == "workload: 'resnet': not known; known: mnist, digits; or a path that ends in .py"
 
 
 def test_a_misspelt_name_is_reported_with_the_nearest() -> None:
-    told = problem("mnits")
-    assert told == "workload: 'mnits': not known; did you mean mnist?; known: mnist, digits; or a path that ends in .py"
+    reported = problem("mnits")
+    assert (
+        reported
+        == "workload: 'mnits': not known; did you mean mnist?; known: mnist, digits; or a path that ends in .py"
+    )
     assert "did you mean matmul?" in problem("matmull", strategy="graph")
 
 
@@ -82,16 +85,16 @@ def test_our_graphs_are_fine_under_strategy_graph(name: str) -> None:
 
 @pytest.mark.parametrize("name", workload.GRAPHS)
 def test_a_graph_is_refused_where_a_model_is_trained(name: str) -> None:
-    told = problem(name, strategy="mirrored")
-    assert told == (
+    reported = problem(name, strategy="mirrored")
+    assert reported == (
         f"workload: '{name}': is for strategy graph; mirrored trains mnist, digits, or a path that ends in .py"
     )
 
 
 @pytest.mark.parametrize("name", workload.MODELS)
 def test_a_model_is_refused_under_strategy_graph(name: str) -> None:
-    told = problem(name, strategy="graph")
-    assert told == f"workload: '{name}': trains a model; strategy graph runs {GRAPHS}, or a path that ends in .py"
+    reported = problem(name, strategy="graph")
+    assert reported == f"workload: '{name}': trains a model; strategy graph runs {GRAPHS}, or a path that ends in .py"
 
 
 @pytest.mark.parametrize("api", ["keras_fit", "train_and_evaluate"])
@@ -158,13 +161,13 @@ WRONG: list[tuple[str, Any, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("key", "value", "told"), WRONG)
+@pytest.mark.parametrize(("key", "value", "reported"), WRONG)
 def test_a_setting_that_is_wrong_is_reported_with_its_value(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str, value: Any, told: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str, value: Any, reported: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
     file(tmp_path, SETTINGS)
-    assert problem("mine.py", settings={key: value}) == f"settings.{key}: {value!r}: {told}"
+    assert problem("mine.py", settings={key: value}) == f"settings.{key}: {value!r}: {reported}"
 
 
 def test_all_wrong_settings_are_reported_at_once(tmp_path: Path) -> None:
@@ -178,14 +181,14 @@ def test_a_file_without_settings_has_none(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.chdir(tmp_path)
     file(tmp_path, OWN + text)
     check_workload(spec_of("mine.py"))
-    told = problem("mine.py", settings={"units": 3})
-    assert told == "settings.units: 3: unknown setting; workload mine.py has none"
+    reported = problem("mine.py", settings={"units": 3})
+    assert reported == "settings.units: 3: unknown setting; workload mine.py has none"
 
 
 def test_settings_of_our_own_are_known_too() -> None:
     check_workload(spec_of("matpow", strategy="graph", settings={"size": 10, "devices": ["a", "b"]}))
-    told = problem("sum", strategy="graph", settings={"y": 1})
-    assert told == "settings.y: 1: unknown setting; workload sum has x"
+    reported = problem("sum", strategy="graph", settings={"y": 1})
+    assert reported == "settings.y: 1: unknown setting; workload sum has x"
     assert problem("digits", settings={"units": 1}).endswith("unknown setting; workload digits has none")
 
 

@@ -93,8 +93,8 @@ def test_a_path_is_read_with_or_without_a_hash(tmp_path: Path) -> None:
 
 def test_other_contents_are_reported_with_both_hashes(tmp_path: Path) -> None:
     path = write(tmp_path / "mine.npz")
-    told = problem(str(path), "0" * 64)
-    assert told == f"dataset: {path}: SHA-256 of its arrays is {digest(SMALL)}, expected {'0' * 64}; fetch it anew"
+    message = problem(str(path), "0" * 64)
+    assert message == f"dataset: {path}: SHA-256 of its arrays is {digest(SMALL)}, expected {'0' * 64}; fetch it anew"
 
 
 @pytest.mark.parametrize("missing", [["x_train"], ["y_train", "y_test"]])
@@ -131,9 +131,9 @@ UNREADABLE = {
 def test_a_file_that_is_no_archive_is_reported_with_the_hash_it_should_have(tmp_path: Path, name: str) -> None:
     path = tmp_path / "mine.npz"
     path.write_bytes(UNREADABLE[name])
-    told = problem(str(path), "0" * 64)
-    assert told.startswith(f"dataset: {path}: not a readable .npz (")
-    assert told.endswith(f"; expected arrays with SHA-256 {'0' * 64}; fetch it anew")
+    message = problem(str(path), "0" * 64)
+    assert message.startswith(f"dataset: {path}: not a readable .npz (")
+    assert message.endswith(f"; expected arrays with SHA-256 {'0' * 64}; fetch it anew")
 
 
 def test_an_array_of_python_objects_is_not_run(tmp_path: Path) -> None:
@@ -164,8 +164,8 @@ def environ(tmp_path: Path) -> dict[str, str]:
 
 def test_the_mounted_folder_comes_first(tmp_path: Path, environ: dict[str, str]) -> None:
     write(tmp_path / "mounted" / "digits.npz")
-    told = problem("digits", None, environ)
-    assert told.startswith(f"dataset: {tmp_path}/mounted/digits.npz: SHA-256 of its arrays is {digest(SMALL)}")
+    message = problem("digits", None, environ)
+    assert message.startswith(f"dataset: {tmp_path}/mounted/digits.npz: SHA-256 of its arrays is {digest(SMALL)}")
 
 
 def test_a_mounted_folder_without_it_is_passed_over(environ: dict[str, str]) -> None:
@@ -182,8 +182,8 @@ def test_it_is_found_in_the_mounted_folder_and_in_the_cache(
 
 def test_the_hash_of_a_known_dataset_cannot_be_overruled(small: str, tmp_path: Path, environ: dict[str, str]) -> None:
     write(tmp_path / "mounted" / "small.npz", ANOTHER[0])
-    told = problem(small, digest(ANOTHER[0]), environ)
-    assert told.endswith(f"is {digest(ANOTHER[0])}, expected {digest(SMALL)}; fetch it anew")
+    message = problem(small, digest(ANOTHER[0]), environ)
+    assert message.endswith(f"is {digest(ANOTHER[0])}, expected {digest(SMALL)}; fetch it anew")
 
 
 # Downloads, from a real server on loopback. -------------------------------------------------------
@@ -245,9 +245,9 @@ def test_a_download_of_other_contents_leaves_nothing_behind(
 ) -> None:
     server.body = UNREADABLE[body]
     server.promised = len(server.body)
-    told = problem("small", None, environ)
-    assert datasets.URLS["small"] in told
-    assert digest(SMALL) in told
+    message = problem("small", None, environ)
+    assert datasets.URLS["small"] in message
+    assert digest(SMALL) in message
     assert cached(tmp_path) == []
 
 
@@ -255,8 +255,8 @@ def test_a_download_that_breaks_off_leaves_nothing_behind(
     server: Server, tmp_path: Path, environ: dict[str, str]
 ) -> None:
     server.body = good()[:-100]
-    told = problem("small", None, environ)
-    assert datasets.URLS["small"] in told
+    message = problem("small", None, environ)
+    assert datasets.URLS["small"] in message
     assert cached(tmp_path) == []
 
 
@@ -271,11 +271,11 @@ def test_without_a_network_the_fix_is_reported(
     small: str, tmp_path: Path, environ: dict[str, str], monkeypatch: pytest.MonkeyPatch, url: str, reason: str
 ) -> None:
     monkeypatch.setitem(datasets.URLS, small, url)
-    told = problem(small, None, environ)
+    message = problem(small, None, environ)
     looked = f"{tmp_path}/mounted/small.npz, {tmp_path}/cache/trainer/small.npz"
-    assert told.startswith(f"dataset: small: not in {looked}, and the download failed (")
-    assert reason in told
-    assert told.endswith("; put small.npz into a folder and name it in TRAINER_DATA_DIR")
+    assert message.startswith(f"dataset: small: not in {looked}, and the download failed (")
+    assert reason in message
+    assert message.endswith("; put small.npz into a folder and name it in TRAINER_DATA_DIR")
     assert cached(tmp_path) == []
 
 
@@ -307,6 +307,6 @@ def test_a_partial_file_is_never_visible(server: Server, tmp_path: Path, environ
 
 def test_a_cache_that_cannot_be_written_is_reported(small: str, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    told = problem(small, None, {"XDG_CACHE_HOME": str(tmp_path / "file")})
-    assert "Not a directory" in told
-    assert "TRAINER_DATA_DIR" in told
+    message = problem(small, None, {"XDG_CACHE_HOME": str(tmp_path / "file")})
+    assert "Not a directory" in message
+    assert "TRAINER_DATA_DIR" in message

@@ -39,7 +39,7 @@ def model(compiled: bool = True, **compile_with: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("given", "message"),
     [
         (object(), "model() gave a builtins model, and under mirrored fit needs Keras 3; write tf.keras for keras"),
         (model(compiled=False), "model() must give a model that is compiled; call model.compile"),
@@ -51,10 +51,10 @@ def model(compiled: bool = True, **compile_with: Any) -> Any:
     ],
     ids=["kind", "compiled", "built", "steps_per_execution"],
 )
-def test_a_model_that_fit_cannot_have_is_refused_with_the_fix(given: Any, told: str) -> None:
+def test_a_model_that_fit_cannot_have_is_refused_with_the_fix(given: Any, message: str) -> None:
     with pytest.raises(UserError) as caught:
         keras_fit._compiled(setup(given), SimpleNamespace(num_replicas_in_sync=2))
-    assert str(caught.value) == f"workload: x.py: {told}"
+    assert str(caught.value) == f"workload: x.py: {message}"
 
 
 def test_several_steps_per_execution_are_fine_on_one_replica() -> None:
