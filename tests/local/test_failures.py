@@ -120,7 +120,7 @@ def test_an_evaluator_that_comes_back_when_the_chief_is_gone_scores_the_last_che
 
 @pytest.mark.parametrize(
     ("address", "reason"),
-    # 192.0.2.0/24 belongs to nobody (RFC 5737).
+    # 192.0.2.0/24 is reserved for documentation (RFC 5737).
     [("nowhere.invalid:2222", "nowhere.invalid does not resolve (DNS)"), ("192.0.2.1:2222", "192.0.2.1:3222")],
     ids=["name", "host"],
 )

@@ -19,9 +19,9 @@ def result_of_this_job(spec: JobSpec, fits: Mapping[str, object]) -> Finished | 
     found = result.finished(spec.directory)
     if found is None:
         return None
-    if spec.traits.trains:  # whose result is all that there is: it is computed anew
+    if spec.traits.trains:
         result.refuse_another_jobs(found, spec, fits)
-    elif compatibility.differences(found.fits, fits, "result"):
+    elif compatibility.differences(found.fits, fits, "result"):  # A graph job has only its result: compute it again.
         return None
     if not result.has_all_steps(found, spec):
         return None

@@ -108,9 +108,9 @@ def _read(path: Path, sha256: str | None, origin: str | None = None) -> Arrays:
         raise UserError(f"dataset: {name}: no such file") from None
     except _UNREADABLE as error:
         expected = f"; expected arrays with SHA-256 {sha256}" if sha256 else ""
-        raise UserError(f"dataset: {name}: not a readable .npz ({error}){expected}; fetch it anew") from None
+        raise UserError(f"dataset: {name}: not a readable .npz ({error}){expected}; download it again") from None
     if missing := [key for key in KEYS if key not in arrays]:
         raise UserError(f"dataset: {name}: lacks {', '.join(missing)}; it must hold {', '.join(KEYS)}")
     if sha256 is not None and (found := digest(arrays)) != sha256:
-        raise UserError(f"dataset: {name}: SHA-256 of its arrays is {found}, expected {sha256}; fetch it anew")
+        raise UserError(f"dataset: {name}: SHA-256 of its arrays is {found}, expected {sha256}; download it again")
     return arrays

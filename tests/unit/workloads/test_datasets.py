@@ -94,7 +94,9 @@ def test_a_path_is_read_with_or_without_a_hash(tmp_path: Path) -> None:
 def test_other_contents_are_reported_with_both_hashes(tmp_path: Path) -> None:
     path = write(tmp_path / "mine.npz")
     message = problem(str(path), "0" * 64)
-    assert message == f"dataset: {path}: SHA-256 of its arrays is {digest(SMALL)}, expected {'0' * 64}; fetch it anew"
+    assert (
+        message == f"dataset: {path}: SHA-256 of its arrays is {digest(SMALL)}, expected {'0' * 64}; download it again"
+    )
 
 
 @pytest.mark.parametrize("missing", [["x_train"], ["y_train", "y_test"]])
@@ -133,7 +135,7 @@ def test_a_file_that_is_no_archive_is_reported_with_the_hash_it_should_have(tmp_
     path.write_bytes(UNREADABLE[name])
     message = problem(str(path), "0" * 64)
     assert message.startswith(f"dataset: {path}: not a readable .npz (")
-    assert message.endswith(f"; expected arrays with SHA-256 {'0' * 64}; fetch it anew")
+    assert message.endswith(f"; expected arrays with SHA-256 {'0' * 64}; download it again")
 
 
 def test_an_array_of_python_objects_is_not_run(tmp_path: Path) -> None:
@@ -183,7 +185,7 @@ def test_it_is_found_in_the_mounted_folder_and_in_the_cache(
 def test_the_hash_of_a_known_dataset_cannot_be_overruled(small: str, tmp_path: Path, environ: dict[str, str]) -> None:
     write(tmp_path / "mounted" / "small.npz", ANOTHER[0])
     message = problem(small, digest(ANOTHER[0]), environ)
-    assert message.endswith(f"is {digest(ANOTHER[0])}, expected {digest(SMALL)}; fetch it anew")
+    assert message.endswith(f"is {digest(ANOTHER[0])}, expected {digest(SMALL)}; download it again")
 
 
 # Downloads, from a real server on loopback. -------------------------------------------------------

@@ -70,7 +70,7 @@ def test_a_block_with_a_busy_port_is_passed_over(monkeypatch: pytest.MonkeyPatch
     with listen(first + offset, host), ports.reserve(TASKS) as taken:
         assert taken["chief:0"] != first
     with listen(first + offset + 1, host), ports.reserve(TASKS) as taken:
-        assert taken["chief:0"] == first, "nobody needs that one"
+        assert taken["chief:0"] == first, "no task needs that port"
 
 
 def test_no_block_is_left(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,7 +25,7 @@ SPEC = build({"name": "mnist-ps", "strategy": "parameter_server", "tasks": {"ps"
 
 
 def unexpected() -> None:
-    raise AssertionError("somebody does read it")
+    raise AssertionError("the output has a reader")
 
 
 def test_plain_lines_have_their_source_before_them(capsys: pytest.CaptureFixture[str]) -> None:
