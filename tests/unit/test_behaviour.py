@@ -73,7 +73,6 @@ TESTS = {
     ],
     "a task's child, the process that runs TensorFlow, ends": [
         "local/test_recovery.py::test_processes_that_a_workload_forks_end_with_its_child",
-        "unit/supervisor/test_child.py::test_its_temporary_folder_goes_with_it",
     ],
     "a standby, the spare child": [
         "unit/supervisor/test_agent.py::test_a_standby_that_fails_is_logged_and_not_restarted_forever"

@@ -20,7 +20,7 @@ from trainer.job.cluster import Task
 from trainer.protocol import events
 from trainer.protocol.events import Event
 from trainer.protocol.orders import Final, Go, Order, Silent, Stop, write_order
-from trainer.supervisor import orphans, scratch
+from trainer.supervisor import orphans
 from trainer.supervisor.child_status import ChildStatus
 
 _LAST_WORDS_SECONDS = 0.5
@@ -56,7 +56,6 @@ class Child:
         self._task_type, self._on_change, self._clock = task.type, on_change, clock
         self._oom_kills = host.oom_kills()
         self._mark = orphans.mark(next(_numbers))
-        self._scratch: Path | None = None
         self._process: asyncio.subprocess.Process
         self._watcher: asyncio.Task[None]
         self.generation = 0
@@ -86,7 +85,6 @@ class Child:
     ) -> Child:
         """Starts the process. It inherits stdout; its stderr, where TensorFlow logs, goes to the log file."""
         child = cls(task, on_change, clock)
-        child._scratch = scratch.make(child._mark)
         ours, theirs = os.pipe()
         environ = {
             "TF_CPP_MIN_LOG_LEVEL": "1",
@@ -96,7 +94,6 @@ class Child:
             environment.EVENTS: str(theirs),
             environment.PARENT: str(os.getpid()),
             environment.CHILD: child._mark,
-            **({"TMPDIR": str(child._scratch)} if child._scratch else {}),
             # Otherwise gRPC would send the cluster's traffic through an HTTP proxy.
             "no_grpc_proxy": ",".join({a.rpartition(":")[0] for group in task.cluster.values() for a in group}),
             **more_environ,
@@ -110,7 +107,6 @@ class Child:
                 )  # fmt: skip
         except OSError:
             os.close(ours)
-            await scratch.remove(child._scratch)
             raise
         finally:
             os.close(theirs)
@@ -202,7 +198,6 @@ class Child:
         reading.cancel()
         self.exit = code
         self._on_change(self, Exited())
-        await scratch.remove(self._scratch)
 
     async def _read(self, reader: asyncio.StreamReader) -> None:
         while not reader.at_eof():

@@ -13,7 +13,7 @@ from trainer import host
 from trainer.job import environment, load, secret, tf_config
 from trainer.job.errors import Exit, TrainerError
 from trainer.protocol.log_lines import first_line, say, say_error
-from trainer.supervisor import orphans, preflight, restart_guard, scratch
+from trainer.supervisor import orphans, preflight, restart_guard
 from trainer.supervisor.agent import Agent
 from trainer.workloads.check import check_workload
 
@@ -47,7 +47,6 @@ async def _run(agent: Agent) -> Exit:
     spec, task = agent.spec, agent.task
     say(first_line(spec, task, agent.versions))
     await orphans.end_left_over()
-    await scratch.remove_left_over()
     if task.type != "evaluator":
         # The child's import takes longest: it starts first, and the imports below run at the same time.
         agent.spare = await agent.start_child()

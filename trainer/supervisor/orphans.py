@@ -34,7 +34,7 @@ async def end(marked: str, group: int) -> None:
 
 async def end_left_over() -> None:
     """Ends all processes marked by a supervisor that has ended, for example by SIGKILL."""
-    await _end(lambda each: supervisor_is_gone(each.mark))
+    await _end(lambda each: _supervisor_is_gone(each.mark))
 
 
 def kill_group(leader: int) -> None:
@@ -60,9 +60,9 @@ async def _end(chosen: Callable[[host.Process], bool]) -> None:
         await asyncio.sleep(_POLL_SECONDS)
 
 
-def supervisor_is_gone(found: str) -> bool:
+def _supervisor_is_gone(found: str) -> bool:
     """Whether the supervisor that made this mark has ended; False for a mark that is not of this pid namespace."""
     namespace, _, rest = found.partition(":")
     pid, _, rest = rest.partition(":")
     # Processes of containers are visible on their host, with process ids of their own namespace in the mark.
-    return namespace == host.pid_namespace() and pid.isdigit() and host.started(int(pid)) != rest.rpartition(":")[0]
+    return namespace == host.pid_namespace() and pid.isdecimal() and host.started(int(pid)) != rest.rpartition(":")[0]

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ctypes
 import importlib.util
+import linecache
 import sys
 import types
 from collections.abc import Callable, Iterable, Iterator
@@ -112,6 +113,31 @@ def use_cpu_devices(count: int) -> None:
         return tuple(f"{worker_device}/device:CPU:{i}" for i in range(count)), "CPU"
 
     collective_all_reduce_strategy.CollectiveAllReduceExtended._initialize_local_devices = local_devices
+
+
+def keep_no_converted_source() -> None:
+    """Makes AutoGraph remove each file of converted source once it is loaded.
+
+    AutoGraph writes one for each function that it converts, and removes it when the interpreter exits
+    (`load_source`, tensorflow/python/autograph/pyct/loader.py): those of a killed process pile up in /tmp, with the
+    bytecode that Python writes beside them. Tracebacks take the source from linecache.
+    Test: test_converted_source_is_in_no_file_and_still_in_tracebacks.
+    """
+    from tensorflow.python.autograph.pyct import loader
+
+    own = loader.load_source
+
+    def load_source(source: str, delete_on_exit: bool) -> tuple[types.ModuleType, str]:
+        writes_none, sys.dont_write_bytecode = sys.dont_write_bytecode, True
+        try:
+            module, file = own(source, delete_on_exit)
+        finally:
+            sys.dont_write_bytecode = writes_none
+        linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
+        Path(file).unlink(missing_ok=True)
+        return module, file
+
+    loader.load_source = load_source
 
 
 def start_collectives_without_the_gil() -> None:

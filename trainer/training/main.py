@@ -26,7 +26,7 @@ from trainer.job.errors import Exit, UserError
 from trainer.job.spec import JobSpec
 from trainer.protocol import events
 from trainer.protocol.log_lines import log_traceback, start_line
-from trainer.training import failure
+from trainer.training import failure, keras_patches
 from trainer.training.channel import Channel
 from trainer.workloads.check import check_workload, runs_code
 from trainer.workloads.digests import require_unchanged
@@ -60,6 +60,7 @@ def _run(spec: JobSpec, task: Task, channel: Channel) -> None:
         return
     if uses_tf_keras(spec):
         _use_tf_keras(spec)
+    keras_patches.keep_no_converted_source()
     loaded: Callable[[], object]
     if spec.traits.trains:
         from trainer.training.task import load_task, prepare_process

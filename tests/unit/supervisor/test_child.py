@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import socket
-import tempfile
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -148,24 +147,6 @@ def test_why_it_ended_when_a_signal_killed_it(log: Path, number: signal.Signals,
             await child.ended()
             assert (child.alive, child.exit, child.why_it_ended()) == (False, -number, why)
             assert watched.events[-1] == Exited()
-
-    run(scenario())
-
-
-def test_its_temporary_folder_goes_with_it(log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
-    (tmp_path / "tmp").mkdir()
-
-    async def scenario() -> None:
-        async with started(ps_task(), log) as (child, watched):
-            await watched.until(Warm)
-            environ = Path(f"/proc/{child.status.child_pid}/environ").read_text().split("\0")
-            (folder,) = (tmp_path / "tmp").iterdir()
-            assert f"TMPDIR={folder}" in environ
-            (folder / "__autograph_generated_file.py").touch()
-            child._signal(signal.SIGKILL)
-            await child.ended()
-        assert list((tmp_path / "tmp").iterdir()) == []
 
     run(scenario())
 

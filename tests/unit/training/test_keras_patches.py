@@ -2,7 +2,11 @@
 
 import ast
 import inspect
+import json
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -131,3 +135,45 @@ def test_private_parts_are_touched_in_one_file(path: Path) -> None:
 def test_an_access_in_another_file_is_found() -> None:
     source = "import keras\nkeras.src.backend\nmodel._layers\nself._mine"
     assert touches(source) == {"keras.src.backend", "_layers"}
+
+
+# AutoGraph. ---------------------------------------------------------------------------------------
+
+CONVERTED = """
+import glob, json, os, sys, traceback
+import tensorflow as tf
+from trainer.training import keras_patches
+
+if sys.argv[1] == "patched":
+    keras_patches.keep_no_converted_source()
+
+@tf.function
+def collatz(n):
+    if n % 2 == 0:
+        n = n // 2
+    else:
+        n = 3 * n + 1
+    tf.debugging.assert_less(n, 100)
+    raise ValueError("seen")
+
+try:
+    collatz(tf.constant(7))
+except ValueError:
+    text = traceback.format_exc()
+found = [each for each in glob.glob(os.environ["TMPDIR"] + "/**", recursive=True) if "autograph" in each]
+print(json.dumps([len(found), text]))
+"""
+
+
+@pytest.mark.parametrize("which", ["plain", "patched"])
+def test_converted_source_is_in_no_file_and_still_in_tracebacks(tmp_path: Path, which: str) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(CONVERTED)
+    environ = {**os.environ, "TMPDIR": str(tmp_path), "TF_CPP_MIN_LOG_LEVEL": "1"}
+    environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    command = [sys.executable, str(program), which]
+    ended = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, env=environ)
+    count, text = json.loads(ended.stdout.splitlines()[-1])
+    assert (count > 0) == (which == "plain"), "or the patch is no longer needed"
+    assert f'File "{program}", line 16, in collatz' in text
+    assert 'raise ValueError("seen")' in text
