@@ -12,6 +12,7 @@ policy.py decides the consequences of failures; progress.py watches whether trai
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -256,8 +257,16 @@ class Rendezvous:
         if not self.over:
             self.watch.step = self.watch.step if step is None else step
             self.phase = "done" if code is Exit.OK else "failed"
-            self.code, self.message = code, message
+            self.code, self.message = code, message + (self._good_checkpoints() if code is Exit.DIVERGED else "")
             self.version += 1
+
+    def _good_checkpoints(self) -> str:
+        """The checkpoints of a job that diverged: none holds a value that is not finite (saver.py). Only the chief
+        surely has access to them."""
+        with contextlib.suppress(OSError):  # the report of the failure must not be lost
+            step = self._resume()
+            return f"; the checkpoints up to step {step} are good" if step else "; there is no checkpoint yet"
+        return ""
 
     def unnotified(self, now: float, leaving: bool = False) -> list[str]:
         """Tasks that may still report and have not been notified that the job ended.

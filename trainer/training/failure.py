@@ -14,7 +14,6 @@ from trainer.job import tf_config
 from trainer.job.derived import steps_are_ours
 from trainer.job.errors import Exit, TrainerError, UserError
 from trainer.job.spec import JobSpec
-from trainer.model_dir import checkpoint
 from trainer.protocol import events
 from trainer.training.channel import Channel
 from trainer.workloads.locate import original, where_it_failed
@@ -30,7 +29,7 @@ def report(error: BaseException, spec: JobSpec | None, channel: Channel) -> Exit
     # compute() and fit() are the user's, so a lost peer surfaces at their line.
     meets_it = spec is not None and not steps_are_ours(spec)
     if isinstance(error, TrainerError):
-        code, text = error.code, str(error) + (_good_checkpoints(spec) if error.code is Exit.DIVERGED else "")
+        code, text = error.code, str(error)
     elif spec is not None and "Could not start gRPC server" in str(error):
         code, text = Exit.USER, str(host.port_in_use(tf_config.from_environment(spec)))
         error = UserError(text)
@@ -50,12 +49,6 @@ def report(error: BaseException, spec: JobSpec | None, channel: Channel) -> Exit
         return Exit.BUG
     channel.tell(events.Failed(code=int(code), message=text[:_MESSAGE_CHARACTERS]))
     return code
-
-
-def _good_checkpoints(spec: JobSpec | None) -> str:
-    """The checkpoints of a job that diverged: none holds a value that is not finite (saver.py)."""
-    steps = checkpoint.steps(spec.directory) if spec else []
-    return f"; the checkpoints up to step {steps[-1]} are good" if steps else "; there is no checkpoint yet"
 
 
 def _graph_error(error: BaseException, workload: str) -> str | None:

@@ -12,6 +12,8 @@ from trainer.protocol.reports import Reply
 from trainer.supervisor import status_view
 from trainer.supervisor.rendezvous import EVENTS_KEPT
 
+NO_CHECKPOINT = "; there is no checkpoint yet"
+
 # Forming. -----------------------------------------------------------------------------------------
 
 
@@ -202,7 +204,7 @@ def test_the_first_verdict_stands() -> None:
     job.core.end(Exit.OK, "")
     job.wait(RENDEZVOUS + PROGRESS)
     assert job.outcome == ("failed", Exit.DIVERGED)
-    assert (job.core.message, job.core.version) == ("worker:1: the loss is nan", version)
+    assert (job.core.message, job.core.version) == (f"worker:1: the loss is nan{NO_CHECKPOINT}", version)
 
 
 def test_all_are_notified_once_each_has_reported_since_the_end() -> None:
@@ -248,8 +250,8 @@ def test_a_task_that_may_return_is_awaited_as_long_as_it_would_wait_for_its_chie
     assert not job.core.unnotified(job.now)
 
 
-@pytest.mark.parametrize("code", [Exit.OK, Exit.DIVERGED])
-def test_a_task_that_returns_after_the_end_receives_the_outcome(code: Exit) -> None:
+@pytest.mark.parametrize(("code", "message"), [(Exit.OK, "why"), (Exit.DIVERGED, f"why{NO_CHECKPOINT}")])
+def test_a_task_that_returns_after_the_end_receives_the_outcome(code: Exit, message: str) -> None:
     job = Job()
     job.run()
     job.core.end(code, "why")
@@ -257,7 +259,7 @@ def test_a_task_that_returns_after_the_end_receives_the_outcome(code: Exit) -> N
     job.arrive("worker:0", "worker:1")
     job.restart("worker:2")
     assert not job.core.unnotified(job.now)
-    assert (job.report("worker:2").code, job.report("worker:2").message) == (code, "why")
+    assert (job.report("worker:2").code, job.report("worker:2").message) == (code, message)
 
 
 def test_a_task_that_has_not_reported_yet_is_awaited_from_the_start_of_the_chief() -> None:
