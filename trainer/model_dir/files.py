@@ -45,7 +45,9 @@ def typed(adapter: TypeAdapter[_T], found: Mapping[str, object], newest: int) ->
     if isinstance(version, int) and version > newest:
         raise ValueError(f"version: {version}: this trainer reads versions up to {newest}")
     try:
-        return adapter.validate_json(json.dumps(found), strict=True)
+        # pydantic refuses a lone surrogate, as in a message that quotes a file name that is not UTF-8.
+        text = json.dumps(found, ensure_ascii=False).encode(errors="replace")
+        return adapter.validate_json(text, strict=True)
     except ValidationError as error:
         raise ValueError(first_mistake(error)) from None
 

@@ -1,8 +1,10 @@
 """JSON files written by other programs."""
 
 import pytest
+from pydantic import TypeAdapter
 
-from trainer.model_dir.files import json_object
+from trainer.model_dir.files import json_object, typed
+from trainer.model_dir.result import JobEvent
 
 
 @pytest.mark.parametrize("text", ["", "cut o", "[1]", "3", "null", b"\xff\xfe\xff", "[" * 100_000, '{"a": '])
@@ -12,3 +14,9 @@ def test_what_is_no_json_object_counts_as_an_empty_one(text: str | bytes) -> Non
 
 def test_a_json_object_is_read() -> None:
     assert json_object(b'{"steps": 5, "result": {"y": [1]}}') == {"steps": 5, "result": {"y": [1]}}
+
+
+def test_a_text_that_is_not_unicode_is_read() -> None:
+    """A message may quote the name of a file: os.fsdecode returns lone surrogates for bytes that are not UTF-8."""
+    found = typed(TypeAdapter(JobEvent), {"time": 1.5, "text": "é: caf\udce9.npz"}, newest=1)
+    assert found == JobEvent(1.5, "é: caf?.npz")
