@@ -140,7 +140,8 @@ def _verdict(job: LocalJob, spec: JobSpec) -> tuple[int, str]:
     """The job's exit code and, if it did not succeed, why in one line."""
     if failed := job.failed():
         name = job.root_cause()
-        return failed[name].code, f"{spec.name} failed: {name} {failed[name].how}"
+        stop = f"; {job.stop_report}" if job.stop_report else ""
+        return failed[name].code, f"{spec.name} failed: {name} {failed[name].how}{stop}"
     if job.overdue:
         return int(Exit.BUG), f"{spec.name}: the chief succeeded, but {', '.join(job.overdue)} had to be killed"
     if job.stopped and any(end.code for end in job.ends.values()):

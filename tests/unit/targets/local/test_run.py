@@ -324,6 +324,20 @@ def test_the_tasks_lines_about_a_stop_are_printed_once(spec: JobSpec, capfd: pyt
     assert [each for each in out.splitlines() if "stopped" in each] == [line]
 
 
+def test_the_line_about_a_stop_is_printed_if_a_task_fails_meanwhile(
+    spec: JobSpec, capfd: pytest.CaptureFixture[str]
+) -> None:
+    fifo("ready")
+    line = "stopped by a signal; the checkpoint of step 617 is kept; the same command resumes"
+    tasks = {
+        "chief_0": f"signal.signal(signal.SIGTERM, lambda *_: (say('{line}'), os._exit(143))); "
+        "open('ready').read(); os.kill(os.getppid(), signal.SIGINT); forever()",
+        "ps_0": "when_told(1); open('ready', 'w').close(); forever()",
+    }
+    assert local.run(spec, command=stand_in(**tasks)) == Exit.BUG
+    assert capfd.readouterr().err.endswith(f"; {line}; TensorFlow's output: runs/j/logs\n")
+
+
 def test_a_chief_that_another_program_stops_keeps_its_line(spec: JobSpec, capfd: pytest.CaptureFixture[str]) -> None:
     chief = "if once('before'): say('stopped by a signal; no checkpoint was written yet'); sys.exit(143)"
     assert local.run(spec, command=stand_in(chief_0=chief)) == Exit.OK
