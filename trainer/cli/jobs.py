@@ -15,6 +15,7 @@ from trainer.cli.specs import load, open_target, warn
 from trainer.job.errors import Exit, TrainerError, UserError
 from trainer.job.load import load_file
 from trainer.job.names import DNS_LABEL
+from trainer.job.spec import JobSpec
 from trainer.protocol.status import JobStatus, TaskRow
 from trainer.targets import base, summary
 from trainer.targets.base import ContainerState, Job, JobOverview, Submitted
@@ -54,10 +55,11 @@ def submit(args: argparse.Namespace) -> int:
 
 
 def status(args: argparse.Namespace) -> int:
-    if (model_dir := _local_model_dir(args)) is not None:
+    if (here := _local_job(args)) is not None:
         from trainer.targets.local import status as local
 
-        return _show_status(lambda: local.status(model_dir), args)
+        return _show_status(lambda: local.status(*here), args)
+    args.target = args.target or next(iter(base.TARGETS))
     try:
         return _status_of_target(args)
     except TrainerError as error:
@@ -94,20 +96,22 @@ def delete(args: argparse.Namespace) -> int:
     return int(Exit.OK)
 
 
-def _local_model_dir(args: argparse.Namespace) -> str | None:
-    """That of a job on this machine, if JOB is a model_dir or `--target local` is given; local is no target."""
+def _local_job(args: argparse.Namespace) -> tuple[str, JobSpec | None] | None:
+    """The model_dir, and the spec if given, of a job on this machine, if `--target local` is given, or JOB is a
+    model_dir and no place is named; local is no target."""
     from trainer.targets.local import status as local
 
-    asked = args.target == base.LOCAL
+    asked, unnamed = args.target == base.LOCAL, args.target is None and args.namespace is None
     if asked and args.namespace:
         raise UserError("--namespace: is not an option of --target local")
     if asked and args.spec is None:
         raise UserError("JOB: is missing: the path of a job spec, or a model_dir")
-    if args.spec is not None and Path(args.spec).is_dir() and (asked or local.is_model_dir(args.spec)):
+    if args.spec is not None and Path(args.spec).is_dir() and (asked or (unnamed and local.is_model_dir(args.spec))):
         if args.set:
             raise UserError(f"--set: {args.spec!r} is a folder, and --set changes the values of a spec")
-        return str(args.spec)
-    return load_file(args.spec, args.set).directory if asked else None
+        return str(args.spec), None
+    spec = load_file(args.spec, args.set) if asked else None
+    return (spec.directory, spec) if spec else None
 
 
 def _local_hint(args: argparse.Namespace) -> str:
@@ -191,7 +195,8 @@ def describe(found: JobOverview) -> str:
         rows = found.job.tasks
     elif found.job:
         head += summary.figures(found.job)
-    head += [(name, text) for name, text in (("last line", found.last_line), ("unreadable", found.unreadable)) if text]
+    texts = {"last line": found.last_line, "next": found.next, "unreadable": found.unreadable}
+    head += [(name, text) for name, text in texts.items() if text]
     table = ["", *aligned(_table(found.tasks, rows))] if found.tasks else []
     return "\n".join([*aligned(head), *table])
 

@@ -106,7 +106,9 @@ def _add_deployed(commands: Commands) -> None:
         command = commands.add_parser(name, help=text)
         command.set_defaults(run=_on_target, command=name)
         choices = [*TARGETS, LOCAL] if name == "status" else [*TARGETS]
-        command.add_argument("--target", choices=choices, default=choices[0], help="where it runs")
+        command.add_argument(
+            "--target", choices=choices, default=None if name == "status" else choices[0], help="where it runs"
+        )
         command.add_argument(
             "--namespace", metavar="NS", help="for a target with namespaces; default: that of its context"
         )

@@ -4,23 +4,32 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import json
 import os
+import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Annotated, TextIO
 
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import ConfigDict, Field, TypeAdapter
 
 from trainer.job import environment
 from trainer.job.errors import UserError
 from trainer.model_dir import layout
-from trainer.model_dir.files import read_json, write_json
+from trainer.model_dir.files import read_json, typed, write_json
+
+
+@dataclass
+class End:
+    """The end of a job that failed or was stopped."""
+
+    job: str
+    code: int
+    message: str
 
 
 @dataclass
 class State:
-    """State that survives restarts of the chief and is removed when the job ends (but see `forget`)."""
+    """State that survives restarts of the chief and is removed when the job succeeds (but see `fail`)."""
 
     __pydantic_config__ = ConfigDict(strict=True, allow_inf_nan=False)
 
@@ -42,9 +51,12 @@ class State:
     """Start time by a clock that cannot be set: host.uptime() of the boot with that id."""
     incarnation: str = ""
     """Equal to the incarnation in /healthz as long as this chief still has the port."""
+    end: End | None = None
+    """None while the job runs."""
 
 
 _STATE = TypeAdapter(State)
+_OF_A_FAILURE = ("generation", "control_port", "incarnation", "end")
 
 
 def lock(model_dir: str) -> TextIO:
@@ -61,15 +73,33 @@ def lock(model_dir: str) -> TextIO:
         host_path = os.environ.get(environment.HOST_PATH)
         way_out = f"run `chown {os.getuid()} {host_path}" if host_path else "choose another one"
         raise UserError(f"model_dir: {model_dir}: cannot be written: {error.strerror}; {way_out}") from None
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        file.close()
-        raise UserError(f"model_dir: {model_dir}: another job is using it; wait, or choose another one") from None
-    except OSError:
-        # Some network file systems have no locks; the user must then ensure that a job has one chief.
-        pass
+    for pause in (0.05, 0.05, None):  # `in_use` of another program may have the lock for a moment
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            break
+        except BlockingIOError:
+            if pause is None:
+                file.close()
+                raise UserError(
+                    f"model_dir: {model_dir}: another job is using it; wait, or choose another one"
+                ) from None
+            time.sleep(pause)
+        except OSError:
+            # Some network file systems have no locks; the user must then ensure that a job has one chief.
+            break
     return file
+
+
+def in_use(model_dir: str) -> bool:
+    """Whether a chief has the lock, on this machine or on another one; False if that cannot be determined."""
+    try:
+        with layout.lock(model_dir).open() as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        pass
+    return False
 
 
 def load(model_dir: str, started: float) -> State:
@@ -77,8 +107,8 @@ def load(model_dir: str, started: float) -> State:
     found = read_json(layout.state(model_dir))
     known = {key: value for key, value in found.items() if key in State.__dataclass_fields__}
     try:
-        return _STATE.validate_json(json.dumps({"started": started, **known}))
-    except ValidationError:
+        return typed(_STATE, {"started": started, **known}, newest=0)
+    except ValueError:
         return State(started=started)
 
 
@@ -86,9 +116,20 @@ def save(model_dir: str, state: State) -> None:
     write_json(layout.state(model_dir), asdict(state))
 
 
-def forget(model_dir: str, generation: int = 0) -> None:
-    """Removes the state of a job that has ended. A failed job keeps its generation number, for the next resume."""
-    path = layout.state(model_dir)
+def forget(model_dir: str) -> None:
+    """Removes the state of a job that has succeeded."""
     # A volume may have become read-only after an error; the job has ended nevertheless.
-    with contextlib.suppress(OSError, UserError):
-        write_json(path, {"generation": generation}) if generation else path.unlink(missing_ok=True)
+    with contextlib.suppress(OSError):
+        layout.state(model_dir).unlink(missing_ok=True)
+
+
+def fail(model_dir: str, state: State) -> None:
+    """Keeps only what a failed job needs: its generation number for the next start, and the rest for its status."""
+    path, known = layout.state(model_dir), asdict(state)
+    try:
+        write_json(path, {name: known[name] for name in _OF_A_FAILURE})
+    except (OSError, UserError):
+        # On a full disk: with the state before the failure the next start would count on from it. An empty file still
+        # shows that a run followed the result.
+        with contextlib.suppress(OSError):
+            os.truncate(path, 0)

@@ -55,7 +55,7 @@ class Chief:
         # The wall clock, which may step, is used only to compare with other machines.
         before = max(age, up - self._state.up if same else time.time() - self._state.started)
         self._started = time.monotonic() - before
-        self._state.boot, self._state.up = boot, up - before
+        self._state.boot, self._state.up, self._state.end = boot, up - before, None
         begun = self._clock()
         self._rendezvous = Rendezvous(
             self._spec,
@@ -223,12 +223,16 @@ class Chief:
         rendezvous = self._rendezvous
         self._announce()
         await self._agent.end_children()
+        self._state.end = job_state.End(self._spec.name, int(rendezvous.code), rendezvous.message)
         if rendezvous.code is Exit.STOPPED:
             rendezvous.progress.generations_without_progress = 0
             with contextlib.suppress(TrainerError):  # the checkpoint is saved; the state is only useful
                 self._save_state()
-        elif self._leads or rendezvous.code is Exit.OK:
-            job_state.forget(self._directory, 0 if rendezvous.code is Exit.OK else rendezvous.generation)
+        elif rendezvous.code is Exit.OK:
+            job_state.forget(self._directory)
+        elif self._leads:
+            self._state.generation = rendezvous.generation
+            job_state.fail(self._directory, self._state)
         await self._until_all_are_notified()
         return rendezvous.code
 

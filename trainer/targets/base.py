@@ -73,6 +73,8 @@ class JobOverview:
     """The job's exit code, once it is over."""
     last_line: str | None = None
     """The last line of a chief that has ended."""
+    next: str | None = None
+    """What to do about a job that has failed."""
     tasks: Mapping[str, ContainerState] = field(default_factory=dict)
     job: JobStatus | Result | None = None
     """The chief's /status while it runs, afterwards result.json where the target can read it."""

@@ -17,7 +17,9 @@ from trainer.cli import main as cli
 from trainer.job.errors import Exit
 from trainer.job.load import load_file
 from trainer.model_dir import result
+from trainer.model_dir import state as job_state
 from trainer.model_dir.result import Result, Training
+from trainer.model_dir.state import End, State
 from trainer.protocol.status import TaskRow
 from trainer.targets import base
 from trainer.targets.base import ContainerState, Job, JobOverview, Submitted
@@ -211,13 +213,39 @@ def test_the_status_of_a_model_dir_needs_no_target(capsys: pytest.CaptureFixture
     assert (
         capsys.readouterr().out == "phase        done\nstatus       succeeded\nsteps        617\ngenerations  1\n" * 2
     )
-    assert trainer("status", "job.yaml", "--target", "local") == []
-    assert trainer("status", "job.yaml", "--target", "local", "--set", "model_dir=runs/k", code=Exit.USER) == []
+    on = ("job.yaml", "--target", "local", "--set", "train.steps=617")
+    assert trainer("status", *on) == []
+    assert trainer("status", *on, "--set", "model_dir=runs/k", code=Exit.USER) == []
     out, err = capsys.readouterr()
     assert "\nsteps        617\n" in out
     assert err == "trainer: runs/k: no job runs there on this machine; none was started; `trainer local` starts one\n"
     assert trainer("status", "runs/j", "--set", "train.steps=1", code=Exit.USER) == []
     assert capsys.readouterr().err.startswith("trainer: --set: 'runs/j' is a folder, and --set changes the values")
+    assert trainer("status", *on[:4], "train.steps=700", code=Exit.USER) == []
+    assert "; its result has 617 steps, not those of the spec; " in capsys.readouterr().err
+
+
+def test_a_job_of_a_target_is_not_a_folder_of_the_same_name(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("digits").mkdir()
+    (Path("digits") / ".lock").touch()
+    assert trainer("status", "--target", "fake", "digits") == [("status", Job("digits"))]
+    monkeypatch.setattr(base, "TARGETS", {"fake": base.TARGETS["fake"]})  # the default
+    assert trainer("status", "--namespace", "prod", "digits") == [("status", Job("digits"))]
+    assert trainer("status", "digits", code=Exit.USER) == []
+    assert capsys.readouterr().err.startswith("trainer: digits: no job runs there on this machine; ")
+
+
+def test_a_job_of_this_machine_that_failed_is_described(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("digits").mkdir()
+    (Path("digits") / ".lock").touch()
+    job_state.fail("digits", State(end=End("j", 13, "worker:1: the loss is nan")))
+    assert trainer("status", "digits", "--watch", code=Exit.DIVERGED) == []
+    assert capsys.readouterr().out == (
+        "phase      failed\nlast line  worker:1: the loss is nan\nnext       the same command starts again; "
+        "TensorFlow's output is in digits/logs\n"
+    )
 
 
 @pytest.mark.parametrize(

@@ -1,3 +1,4 @@
+import fcntl
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -9,7 +10,7 @@ from trainer.job.errors import UserError
 from trainer.model_dir import layout, result
 from trainer.model_dir import state as job_state
 from trainer.model_dir.files import read_json, write_json
-from trainer.model_dir.state import State
+from trainer.model_dir.state import End, State
 
 
 @pytest.fixture
@@ -29,11 +30,35 @@ def test_state_comes_back_as_it_was(tmp_path: Path) -> None:
     state = State(3, 4001, 100.5, 2.25, {"import": 2.25}, 5000.0)
     job_state.save(str(tmp_path), state)
     assert job_state.load(str(tmp_path), 999) == state
-    job_state.forget(str(tmp_path), generation=3)
-    assert job_state.load(str(tmp_path), 999) == State(generation=3, started=999), "of a failure the number stays"
     job_state.forget(str(tmp_path))
     assert job_state.load(str(tmp_path), 999) == State(started=999)
     job_state.forget(str(tmp_path))
+
+
+FAILED = State(
+    3, 4001, 100.5, 2.25, step=40, fruitless=2, incarnation="this one", end=End("j", 13, "\udc80: the loss is nan")
+)
+
+
+def test_of_a_failure_only_its_report_and_the_number_of_generations_stay(tmp_path: Path) -> None:
+    job_state.fail(str(tmp_path), FAILED)
+    assert job_state.load(str(tmp_path), 999) == State(
+        3, 4001, 999, incarnation="this one", end=End("j", 13, "?: the loss is nan")
+    )
+
+
+def test_a_failure_on_a_full_disk_does_not_leave_the_state_before_it(tmp_path: Path) -> None:
+    """The kernel refuses to write more than 10 bytes to a file, as a full disk does (setrlimit(2))."""
+    job_state.save(str(tmp_path), State(3, 4001, 100.5, step=40, fruitless=2))
+    program = f"""
+import resource
+from trainer.model_dir.state import End, State, fail
+resource.setrlimit(resource.RLIMIT_FSIZE, (10, 10))
+fail({str(tmp_path)!r}, State(3, end=End("j", 2, "the disk is full")))
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)
+    assert job_state.load(str(tmp_path), 999) == State(started=999)
+    assert list(tmp_path.iterdir()) == [layout.state(tmp_path)], "a sign that a run followed a result"
 
 
 @pytest.mark.parametrize("text", ["", "{", "[1]", "\xff", '{"generation": 1'])
@@ -109,6 +134,20 @@ def test_a_folder_in_use_is_refused(tmp_path: Path) -> None:
             with pytest.raises(UserError, match="another job is using it"):
                 job_state.lock(model_dir)
     job_state.lock(model_dir).close()
+
+
+def test_only_a_chief_uses_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model_dir = str(tmp_path)
+    assert not job_state.in_use(model_dir), "no job began there"
+    with job_state.lock(model_dir):
+        assert job_state.in_use(model_dir)
+    assert not job_state.in_use(model_dir)
+    # A chief starts at the moment at which another program asks.
+    with layout.lock(model_dir).open() as asking:
+        fcntl.flock(asking, fcntl.LOCK_SH)
+        assert not job_state.in_use(model_dir)
+        monkeypatch.setattr("time.sleep", lambda seconds: asking.close())
+        job_state.lock(model_dir).close()
 
 
 def test_the_lock_ends_with_its_process_however_that_ends(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import errno
 import json
 import os
 import time
@@ -88,10 +89,49 @@ def test_generations_are_numbered_until_the_job_is_complete(
     assert job_state.load(str(tmp_path), 0.0).generation == number
 
 
-def test_the_chief_reports_the_failure_before_it_answers(chief: Chief, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(("code", "generation"), [(Exit.DIVERGED, 3), (Exit.MISSING, 0), (Exit.STOPPED, 3)])
+def test_the_end_of_a_job_that_did_not_succeed_is_kept_until_the_next_start(
+    chief: Chief, tmp_path: Path, code: Exit, generation: int
+) -> None:
+    chief._state.control_port, chief._state.incarnation = 4001, "this one"
+    chief._leads, chief._rendezvous.generation = True, generation
+    chief._agent.leave()
+    chief._rendezvous.end(code, "x")
+    asyncio.run(asyncio.wait_for(chief._finish(), 30))
+    kept = job_state.load(str(tmp_path), 0.0)
+    assert (kept.control_port, kept.incarnation) == (4001, "this one"), "while the chief lingers it is asked"
+    assert kept.end == job_state.End("j", code, chief._rendezvous.message)
+    chief._lock.close()
+    following = Chief(chief._agent)
+    following._lock.close()
+    assert following._state.end is None
+
+
+@pytest.mark.parametrize(
+    ("steps", "ending"),
+    [([], "; there is no checkpoint yet"), ([300, 700], "; the checkpoints up to step 700 are good"), (None, "")],
+)
+def test_the_chief_names_the_checkpoints_of_a_job_that_diverged(
+    chief: Chief, tmp_path: Path, steps: list[int] | None, ending: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The other tasks may have no access to them."""
+    for step in steps or []:
+        checkpoint.save(tmp_path, step, {}, {})
+    if steps is None:
+
+        def fails() -> int:
+            raise OSError(errno.EIO, "Input/output error")
+
+        chief._rendezvous._resume = fails
     reply = asyncio.run(chief.answer(report_of(chief, "worker:1", failure=(13, "the loss is nan")), 0))
+    assert reply.message == f"worker:1: the loss is nan{ending}"
+    assert capsys.readouterr().err == f"trainer: {reply.message}\n"
+
+
+def test_the_chief_reports_the_failure_before_it_answers(chief: Chief, capsys: pytest.CaptureFixture[str]) -> None:
+    reply = asyncio.run(chief.answer(report_of(chief, "worker:1", failure=(2, "no file")), 0))
     assert reply.phase == "failed"
-    assert capsys.readouterr().err == "trainer: worker:1: the loss is nan\n"
+    assert capsys.readouterr().err == "trainer: worker:1: no file\n"
     chief._agent.leave()
     asyncio.run(asyncio.wait_for(chief._finish(), 30))
     assert capsys.readouterr().err == "", "once"
@@ -144,8 +184,8 @@ def test_a_held_report_is_answered_at_the_news(chief: Chief, monkeypatch: pytest
             for _ in range(2):
                 await came.get()
             assert not held.done()
-            assert (await ask("worker:2", first.version, failure=(13, "the loss is nan"))).phase == "failed"
-            assert (await held).message == "worker:2: the loss is nan"
+            assert (await ask("worker:2", first.version, failure=(2, "no file"))).phase == "failed"
+            assert (await held).message == "worker:2: no file"
 
     asyncio.run(asyncio.wait_for(run(), 30))
 

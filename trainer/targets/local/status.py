@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
+import socket
+import threading
+import time
+from typing import TYPE_CHECKING
 
-from trainer.job.errors import UserError
-from trainer.model_dir import checkpoint, layout
+from trainer.job.errors import Exit, UserError
+from trainer.model_dir import checkpoint, layout, result
 from trainer.model_dir import state as job_state
 from trainer.model_dir.files import json_object
 from trainer.protocol.status import read
@@ -13,8 +18,14 @@ from trainer.targets import summary
 from trainer.targets.base import ContainerState, JobOverview
 from trainer.targets.text import command_line
 
+if TYPE_CHECKING:
+    from trainer.job.spec import JobSpec
+
 SECONDS = 5.0
-"""Timeout for the chief's answer."""
+"""Timeout for the chief's answer, and for a chief that is starting or exiting."""
+POLL_SECONDS = 0.1
+MOST_BYTES = 64 << 20
+"""Longest answer of a chief."""
 
 
 def is_model_dir(path: str) -> bool:
@@ -22,24 +33,30 @@ def is_model_dir(path: str) -> bool:
     return layout.lock(path).exists()
 
 
-def status(model_dir: str) -> JobOverview:
-    """The chief's status while the job runs on this machine, and afterwards its result.
+def status(model_dir: str, spec: JobSpec | None = None) -> JobOverview:
+    """The chief's status while the job runs on this machine, and afterwards its result or its failure.
+
+    Args:
+        spec: if given, a result must have the steps that it asks for.
 
     Raises:
-        UserError: there is neither.
+        UserError: there is none of these.
     """
-    if (port := _chief_port(model_dir)) is not None:
-        try:
-            found = read(_get(port, "/status"))
-        except ValueError as error:
+    deadline = time.monotonic() + SECONDS
+    while True:
+        if found := _running(model_dir):
+            return found
+        in_use = job_state.in_use(model_dir)
+        if found := _ended(model_dir, spec, in_use):
+            return found
+        if not in_use:
+            raise UserError(f"{model_dir}: no job runs there on this machine; {_how_it_ended(model_dir)}")
+        if time.monotonic() > deadline:
             raise UserError(
-                f"{model_dir}: its chief's answer cannot be read: {error}; use the chief's trainer"
-            ) from None
-        tasks = {name: ContainerState(row.state) for name, row in found.tasks.items()}
-        return JobOverview(found.job, found.phase, found.end.code if found.end else 0, tasks=tasks, job=found)
-    if result := summary.read_result(model_dir):
-        return JobOverview(result.job, "done", job=result)
-    raise UserError(f"{model_dir}: no job runs there on this machine; {_how_it_ended(model_dir)}")
+                f"{model_dir}: a job uses it, but its chief does not answer on this machine: it is starting or "
+                "suspended, or runs in a container or on another machine; try again, or ask there"
+            )
+        time.sleep(POLL_SECONDS)
 
 
 def hint(model_dir: str) -> str:
@@ -49,10 +66,53 @@ def hint(model_dir: str) -> str:
     return f"a job of this spec runs on this machine: {command_line(['trainer', 'status', model_dir], [])}"
 
 
+def _running(model_dir: str) -> JobOverview | None:
+    """The status from the chief that runs on this machine; None if there is none."""
+    port = _chief_port(model_dir)
+    answer = _get(port, "/status") if port is not None else b""
+    if not answer:
+        return None
+    try:
+        found = read(answer)
+    except ValueError as error:
+        raise UserError(f"{model_dir}: its chief's answer cannot be read: {error}; use the chief's trainer") from None
+    tasks = {name: ContainerState(row.state) for name, row in found.tasks.items()}
+    return JobOverview(found.job, found.phase, found.end.code if found.end else 0, tasks=tasks, job=found)
+
+
+def _ended(model_dir: str, spec: JobSpec | None, in_use: bool) -> JobOverview | None:
+    """The end of the last run; None if it left none, or may still run."""
+    if layout.state(model_dir).exists():  # a run that began after the result
+        end = job_state.load(model_dir, 0.0).end
+        return _failure(model_dir, end) if end and not in_use else None
+    found = summary.read_result(model_dir)
+    if found is None or (spec and _lacks_steps(model_dir, spec)):
+        return None
+    return JobOverview(found.job, "done", job=found)
+
+
+def _failure(model_dir: str, end: job_state.End) -> JobOverview:
+    steps = checkpoint.steps(model_dir)
+    again = f"resumes after the checkpoint of step {steps[-1]}" if steps else "starts again"
+    what_next = f"the same command {again}; TensorFlow's output is in {layout.logs(model_dir)}"
+    # The line about a stop names the checkpoint itself.
+    return JobOverview(
+        end.job, "failed", end.code, last_line=end.message, next=None if end.code == Exit.STOPPED else what_next
+    )
+
+
+def _lacks_steps(model_dir: str, spec: JobSpec) -> bool:
+    finished = result.finished(model_dir)
+    return spec.traits.trains and finished is not None and not result.has_all_steps(finished, spec)
+
+
 def _how_it_ended(model_dir: str) -> str:
-    """The end of a job without a result, as far as its files show it, and what to do next."""
+    """The end of a job whose status is not known, as far as its files show it, and what to do next."""
     if not is_model_dir(model_dir):
         return "none was started; `trainer local` starts one"
+    if not layout.state(model_dir).exists() and (finished := result.finished(model_dir)):
+        shown = command_line(["trainer", "status", model_dir], [])
+        return f"its result has {finished.steps} steps, not those of the spec; `{shown}` shows it"
     steps = checkpoint.steps(model_dir)
     where = f"after the checkpoint of step {steps[-1]}" if steps else "before its first checkpoint"
     again = "resumes" if steps else "starts again"
@@ -71,14 +131,28 @@ def _chief_port(model_dir: str) -> int | None:
 
 
 def _get(port: int, path: str) -> bytes:
-    """What a control port of this machine answers; nothing if it does not."""
+    """What a control port of this machine answers; nothing if it does not. Another program may have the port."""
     if not 0 < port < 2**16:
         return b""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=SECONDS)
     try:
-        connection.request("GET", path)
-        return connection.getresponse().read()
-    except (OSError, http.client.HTTPException):
+        connection.connect()
+        deadline, limit = time.monotonic() + SECONDS, threading.Timer(SECONDS, _cut, [connection.sock])
+        limit.start()  # the connection's timeout is that of each packet
+        try:
+            connection.request("GET", path)
+            response = connection.getresponse()
+            body = response.read(MOST_BYTES)
+        finally:
+            limit.cancel()
+        complete = not response.length and len(body) < MOST_BYTES and time.monotonic() < deadline
+        return body if complete else b""
+    except (OSError, http.client.HTTPException, ValueError, OverflowError, MemoryError):
         return b""
     finally:
         connection.close()
+
+
+def _cut(connection: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        connection.shutdown(socket.SHUT_RDWR)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import socket
+import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -13,14 +16,16 @@ import pytest
 
 from trainer.cli import main as cli
 from trainer.job.errors import Exit, UserError
+from trainer.job.load import build
 from trainer.model_dir import checkpoint, result
 from trainer.model_dir import state as job_state
-from trainer.model_dir.result import Computed, Result
-from trainer.model_dir.state import State
+from trainer.model_dir.result import Computed, Result, Training
+from trainer.model_dir.state import End, State
 from trainer.protocol.reports import Identity
 from trainer.protocol.status import read
 from trainer.supervisor import server
 from trainer.targets.base import ContainerState, JobOverview
+from trainer.targets.local import status as local
 from trainer.targets.local.status import status
 
 T = TypeVar("T")
@@ -100,6 +105,149 @@ def test_a_job_that_ended_without_a_result_shows_how_far_it_came(tmp_path: Path,
         f"{tmp_path}: no job runs there on this machine; the last one stopped or failed {told}; TensorFlow's output "
         f"is in {tmp_path}/logs"
     )
+
+
+def write_result(model_dir: Path, **fits: Any) -> Result:
+    training = Training(100, {}, None, None, {}, None, None)
+    found = Result("digits", "one_device", training, 3.5, 1, [], {}, [], {}, fits, {})
+    result.write(str(model_dir), found)
+    return found
+
+
+@pytest.mark.parametrize("state", [State(generation=2), State(fruitless=1)])
+def test_a_result_is_not_that_of_a_later_run_that_did_not_succeed(tmp_path: Path, state: State) -> None:
+    """As when train.steps was increased, and the run was killed."""
+    found = write_result(tmp_path)
+    assert status(str(tmp_path)) == JobOverview("digits", "done", job=found)
+    with job_state.lock(str(tmp_path)):
+        job_state.save(str(tmp_path), state)
+    with pytest.raises(UserError, match="the last one stopped or failed before its first checkpoint"):
+        status(str(tmp_path))
+    job_state.fail(str(tmp_path), State(end=End("digits", 10, "worker:1: has not reported")))
+    assert (status(str(tmp_path)).phase, status(str(tmp_path)).code) == ("failed", 10)
+    job_state.forget(str(tmp_path))
+    assert status(str(tmp_path)).phase == "done"
+
+
+def test_a_result_has_the_steps_of_the_spec(tmp_path: Path) -> None:
+    found = write_result(tmp_path, **{"train.steps": 100, "train.epochs": None})
+    job_state.lock(str(tmp_path)).close()
+
+    def of(steps: int) -> JobOverview:
+        train = {"steps": steps}
+        raw = {"name": "digits", "strategy": "one_device", "model_dir": str(tmp_path), "train": train}
+        return status(str(tmp_path), build(raw))
+
+    assert of(100) == JobOverview("digits", "done", job=found)
+    with pytest.raises(UserError) as raised:
+        of(200)
+    assert str(raised.value) == (
+        f"{tmp_path}: no job runs there on this machine; its result has 100 steps, not those of the spec; `trainer "
+        f"status {tmp_path}` shows it"
+    )
+
+
+@pytest.mark.parametrize(
+    ("end", "steps", "next_step"),
+    [
+        (End("digits", 13, "nan"), [], "the same command starts again; TensorFlow's output is in {}/logs"),
+        (
+            End("digits", 2, "full"),
+            [300, 700],
+            "the same command resumes after the checkpoint of step 700; TensorFlow's output is in {}/logs",
+        ),
+        (End("digits", 143, "stopped by a signal; the checkpoint of step 700 is kept"), [700], None),
+    ],
+)
+def test_a_job_that_has_failed_keeps_its_code(
+    tmp_path: Path, end: End, steps: list[int], next_step: str | None
+) -> None:
+    for step in steps:
+        checkpoint.save(tmp_path, step, {}, {})
+    job_state.fail(str(tmp_path), State(2, 1, incarnation="this one", end=end))
+    expected = next_step and next_step.format(tmp_path)
+    assert status(str(tmp_path)) == JobOverview("digits", "failed", end.code, last_line=end.message, next=expected)
+
+
+@pytest.mark.parametrize("end", [None, End("digits", 13, "the run before")])
+def test_a_chief_that_does_not_answer_here_is_no_end(
+    tmp_path: Path, end: End | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on another machine, or at its start."""
+    monkeypatch.setattr(local, "SECONDS", 0.2)
+    with job_state.lock(str(tmp_path)):
+        job_state.save(str(tmp_path), State(control_port=1, end=end))
+        with pytest.raises(UserError, match=rf"^{tmp_path}: a job uses it, but its chief does not answer on this mach"):
+            status(str(tmp_path))
+
+
+def test_a_chief_that_is_exiting_is_awaited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its port is closed before the kernel releases its lock."""
+    lock = job_state.lock(str(tmp_path))
+    job_state.fail(str(tmp_path), State(end=End("digits", 13, "nan")))
+    monkeypatch.setattr("time.sleep", lambda seconds: lock.close())
+    assert status(str(tmp_path)).code == 13
+
+
+HEALTHY = b'{"incarnation": "this one"}'
+
+
+def answers(*replies: bytes, stay: bool = False) -> tuple[int, threading.Thread]:
+    """A program that sends these replies, one to each connection; with `stay` it never ends the last one."""
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def serve() -> None:
+        with listener:
+            for index, reply in enumerate(replies):
+                connection, _ = listener.accept()
+                with connection, contextlib.suppress(OSError):
+                    connection.recv(1 << 16)
+                    connection.sendall(reply)
+                    while stay and index == len(replies) - 1:
+                        connection.sendall(b" ")
+                        time.sleep(0.05)
+
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    return listener.getsockname()[1], thread
+
+
+def http_of(body: bytes, length: object = None) -> bytes:
+    return b"HTTP/1.1 200 OK\r\nContent-Length: %s\r\n\r\n%s" % (str(length or len(body)).encode(), body)
+
+
+@pytest.mark.parametrize(
+    "replies",
+    [
+        [b"SSH-2.0-OpenSSH_9.2\r\n"],
+        [http_of(HEALTHY, length=1 << 62)],
+        [http_of(HEALTHY, length=1 << 70)],
+        [b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nffffffffffffffffff\r\n{"],
+        [http_of(HEALTHY), b""],
+        [http_of(HEALTHY), http_of(b'{"job": "di', length=400)],
+    ],
+)
+def test_whatever_else_has_the_port_is_no_chief(tmp_path: Path, replies: list[bytes]) -> None:
+    port, thread = answers(*replies)
+    job_state.save(str(tmp_path), State(control_port=port, incarnation="this one", end=End("digits", 13, "nan")))
+    assert status(str(tmp_path)).code == 13
+    thread.join()
+
+
+def test_an_answer_that_does_not_end_is_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local, "SECONDS", 0.3)
+    port, thread = answers(b"HTTP/1.1 200 OK\r\n\r\n" + HEALTHY, stay=True)
+    job_state.save(str(tmp_path), State(control_port=port, incarnation="this one", end=End("digits", 13, "nan")))
+    assert status(str(tmp_path)).code == 13
+    thread.join()
+
+
+def test_an_answer_has_a_maximum_length(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local, "MOST_BYTES", 50)
+    port, thread = answers(http_of(HEALTHY + b" " * 50))
+    job_state.save(str(tmp_path), State(control_port=port, incarnation="this one", end=End("digits", 13, "nan")))
+    assert status(str(tmp_path)).code == 13
+    thread.join()
 
 
 @pytest.mark.parametrize(("incarnation", "hinted"), [("this one", True), ("another", False)])
