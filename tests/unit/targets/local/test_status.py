@@ -223,6 +223,7 @@ def http_of(body: bytes, length: object = None) -> bytes:
         [http_of(HEALTHY, length=1 << 62)],
         [http_of(HEALTHY, length=1 << 70)],
         [b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nffffffffffffffffff\r\n{"],
+        [b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n-5\r\n{"],
         [http_of(HEALTHY), b""],
         [http_of(HEALTHY), http_of(b'{"job": "di', length=400)],
     ],
@@ -244,7 +245,8 @@ def test_an_answer_that_does_not_end_is_cut_off(tmp_path: Path, monkeypatch: pyt
 
 def test_an_answer_has_a_maximum_length(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(local, "MOST_BYTES", 50)
-    port, thread = answers(http_of(HEALTHY + b" " * 50))
+    monkeypatch.setattr(local, "SECONDS", 60.0)
+    port, thread = answers(b"HTTP/1.1 200 OK\r\n\r\n" + HEALTHY + b" " * 50, stay=True)
     job_state.save(str(tmp_path), State(control_port=port, incarnation="this one", end=End("digits", 13, "nan")))
     assert status(str(tmp_path)).code == 13
     thread.join()
