@@ -54,7 +54,7 @@ GPU: dict[str, dict[str, Any]] = {
 
 
 class Outcome(NamedTuple):
-    """Of one cell: `works`, `refused` or `not testable here`, and why, or the measured examples per second."""
+    """Of one cell: `works`, `refused` or `not measured`, and why, or the measured examples per second."""
 
     verdict: str
     why: str = ""
@@ -85,7 +85,7 @@ def try_out(folder: Path, setup: dict[str, Any], api: str, steps: int) -> Outcom
     with Job(folder, spec) as job:
         code = job.wait()
     if code == Exit.DEVICES:
-        return Outcome("not testable here", f"no {'TPU' if setup['strategy'] == 'tpu' else 'GPU'}")
+        return Outcome("not measured", f"no {'TPU' if setup['strategy'] == 'tpu' else 'GPU'}")
     if code != 0:
         told = [line for line in job.lines if "| trainer: " in line]
         return Outcome("refused", told[-1].rpartition("| trainer: ")[2] if told else job.output)
@@ -119,7 +119,7 @@ def write(steps: int) -> None:
     lines = [BEGIN]
     for device, rows in setups.items():
         if not rows:
-            lines += ["", f"On a {device}: not testable here, this machine has none."]
+            lines += ["", f"On a {device}: not measured: no {device}."]
             continue
         lines += ["", f"| on a {device}, examples/s | " + " | ".join(APIS) + " |", "|---|" + "---|" * len(APIS)]
         for name, setup in rows.items():

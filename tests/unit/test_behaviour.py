@@ -12,14 +12,14 @@ from tests.documents import PAGES, ROOT
 
 TESTS = {
     # The rows of the table, by event.
-    "a worker dies, parameter_server": [
+    "a worker dies or its child hangs, parameter_server": [
         "local/test_recovery.py::test_a_ps_worker_may_die_while_the_others_go_on_stepping"
     ],
     "a worker falls silent, parameter_server": [
         "local/test_silent_workers.py::test_the_others_go_on_and_end_without_it",
         "local/test_silent_workers.py::test_it_may_come_back",
     ],
-    "any other task dies, or its child hangs": [
+    "any other task, except the evaluator, dies, or its child hangs": [
         "local/test_recovery.py::test_a_kill_starts_a_new_generation_that_ends_at_the_right_step",
         "local/test_recovery.py::test_a_child_that_hangs_is_noticed_killed_and_the_cluster_re_formed",
         "compose/test_recovery.py::test_each_task_type_may_be_killed_under_parameter_server",

@@ -18,6 +18,7 @@ from packaging.requirements import Requirement
 from trainer import __version__
 from trainer.job import environment
 from trainer.job.errors import Exit
+from trainer.job.messages import how_to_install
 
 ROOT = Path(__file__).parents[2]
 UV = [sys.executable, "-m", "uv", "--offline", "--quiet"]
@@ -94,6 +95,7 @@ def trainer(programs: Path, *words: str, **environ: str) -> subprocess.Completed
 
 def test_the_wheel_is_complete(wheel: Path) -> None:
     assert wheel.name == f"trainer-{__version__}-py3-none-any.whl"
+    assert f"'dist/{wheel.name}[cpu]'" in how_to_install("cpu")
     sources = {
         path.relative_to(ROOT).as_posix()
         for path in (ROOT / "trainer").rglob("*")
@@ -116,7 +118,7 @@ def test_without_tensorflow_a_task_fails_with_a_line_that_names_it(light: Path, 
     cluster = {"cluster": {"worker": ["127.0.0.1:20000"]}, "task": {"type": "worker", "index": 0}}
     ended = trainer(light, "task", **{environment.JOB: json.dumps(job), "TF_CONFIG": json.dumps(cluster)})
     assert (ended.returncode, ended.stderr) == (
-        Exit.USER, "trainer: tensorflow: is not installed; pip install 'trainer[cpu]'\n",
+        Exit.USER, f"trainer: tensorflow: is not installed; {how_to_install('cpu')}\n",
     )  # fmt: skip
 
 
@@ -127,7 +129,7 @@ COMMANDS = ["render compose", "render kubernetes", "submit", "submit --target co
 def test_without_the_extra_a_target_names_it(light: Path, command: str) -> None:
     ended = trainer(light, *command.split(), str(ROOT / "examples/digits-ps.yaml"))
     assert (ended.returncode, ended.stderr.count("\n")) == (Exit.USER, 1), ended.stderr
-    assert ended.stderr.endswith(": is not installed; pip install 'trainer[deploy]'\n")
+    assert ended.stderr.endswith(f": is not installed; {how_to_install('deploy')}\n")
 
 
 def test_with_the_extra_it_renders_what_the_checkout_does(deploy: Path) -> None:

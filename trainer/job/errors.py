@@ -43,14 +43,17 @@ _MEANINGS = {
     Exit.MISMATCH: "a task differs from its chief: cluster, spec, workload file, secret or versions",
     Exit.DEVICES: "a task lacks a device: fewer GPUs than the spec asks for, no TPU, an unknown device name",
     Exit.DIVERGED: "the loss became NaN or infinite, or float16 skips every batch; the message names the step",
-    Exit.GAVE_UP: "the cluster was re-formed, or a ps-worker restarted, max_restarts times in a row without a new step",
+    Exit.GAVE_UP: (
+        "the cluster was re-formed, or a ps-worker restarted, max_restarts times in a row without a new step, and "
+        "failed again"
+    ),
     Exit.CHIEF_LOST: "no reply from the chief for deadlines.chief_lost",
     Exit.TARGET: "Docker or Kubernetes is missing, too old, refuses, or lacks what the job needs: image, GPUs",
     Exit.EVALUATION: (
         "the last checkpoint was not scored: the evaluator failed (the result of the training is valid), or the "
         "chief's evaluation exceeded deadlines.evaluation"
     ),
-    Exit.STOPPED: "SIGTERM or Ctrl-C: a checkpoint was kept, the same command resumes",
+    Exit.STOPPED: "stopped by SIGTERM or Ctrl-C; the same command resumes from the newest checkpoint, if there is one",
 }
 
 

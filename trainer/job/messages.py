@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 
+from trainer import __version__
+
 
 def show(value: object) -> str:
     """Formats a value as JSON, shortened to 80 characters."""
@@ -13,6 +15,13 @@ def show(value: object) -> str:
     except (TypeError, ValueError, RecursionError):  # a key that is not a string, a recursive mapping, 5,000 digits
         text = f"({type(value).__name__})"
     return text if len(text) <= 80 else text[:77] + "..."
+
+
+def how_to_install(extra: str) -> str:
+    """The fix for a missing package. The package index has another project under the name trainer."""
+    return (
+        f"make wheel in trainer's repository, then pip install 'dist/trainer-{__version__}-py3-none-any.whl[{extra}]'"
+    )
 
 
 def digits(value: float, thousands: str = "") -> str:

@@ -188,7 +188,8 @@ class JobSpec(Strict):
     dataset: Text | None = None
     """mnist, digits, or an .npz file with x_train, y_train, x_test and y_test. Default: the workload's."""
     dataset_sha256: str | None = Field(default=None, pattern=r"^[0-9a-f]{64}$")
-    """SHA-256 of the arrays in your own .npz file; those of mnist and digits are built in."""
+    """SHA-256 of the arrays in your own .npz file, not of the file (sha256sum). The error message for a wrong value
+    has the right one. Those of mnist and digits are built in."""
     image: Text | None = None
     """Container image of every task. Default: trainer:cpu, or trainer:cuda if a task asks for GPUs."""
     tasks: Tasks = Tasks()
@@ -208,7 +209,8 @@ class JobSpec(Strict):
     warm_standby: bool = True
     """Keeps a second child with TensorFlow imported, so that a restart takes a second (about 300 MB per task)."""
     max_restarts: int = Field(default=5, ge=0, lt=2**31)
-    """Maximum number of consecutive generations that end without passing the highest step reached before."""
+    """How many times in a row the cluster is re-formed, or a ps-worker restarted, without a new step. The next failure
+    ends the job with exit code 14."""
     deadlines: Deadlines = Deadlines()
     kubernetes: Kubernetes = Kubernetes()
 

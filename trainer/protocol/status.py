@@ -26,7 +26,7 @@ class TaskRow:
     generation: int = 0
     """Generation of its running child; 0 if none runs."""
     restarts: int = 0
-    """Restarts of its child within the generation."""
+    """Restarts of its child alone, without a new generation, since its supervisor started."""
     standby: bool = False
     """Whether a spare child has imported TensorFlow."""
     figures: Mapping[str, object]
@@ -44,6 +44,7 @@ class TaskStatus:
     generation: int
     """Generation of its child, also of one that has ended; 0 before the first."""
     restarts: int
+    """Restarts of its child alone, without a new generation, since its supervisor started."""
     standby: bool
     figures: Mapping[str, object]
     version: int = VERSION

@@ -15,7 +15,7 @@ GAUGES = {
     "accuracy": "Batch accuracy of the last call",
     "examples_per_second": "Training rate",
     "generation": "Generation of the cluster",
-    "restarts": "Restarts of this task's child",
+    "restarts": "Restarts of this task's child alone, without a new generation, since its supervisor started",
     "last_checkpoint": "Step of the last complete checkpoint",
 }
 

@@ -12,6 +12,7 @@ from trainer.host import port_in_use
 from trainer.job import environment
 from trainer.job.cluster import Task
 from trainer.job.errors import UserError
+from trainer.job.messages import how_to_install
 from trainer.job.names import TF_PORT, control_port, is_loopback
 from trainer.job.spec import JobSpec
 from trainer.model_dir import layout
@@ -31,7 +32,7 @@ def check_tensorflow() -> None:
         UserError: TensorFlow is not installed.
     """
     if importlib.util.find_spec("tensorflow") is None:
-        raise UserError("tensorflow: is not installed; pip install 'trainer[cpu]'")
+        raise UserError(f"tensorflow: is not installed; {how_to_install('cpu')}")
 
 
 def check_tensorflow_port(task: Task) -> None:

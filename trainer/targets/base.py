@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from trainer.job.errors import UserError
+from trainer.job.messages import how_to_install
 
 if TYPE_CHECKING:
     from trainer.job.spec import JobSpec
@@ -163,7 +164,7 @@ def load(name: str, **settings: str) -> Target:
     entry = TARGETS[name]
     for package in sorted(entry.packages):
         if importlib.util.find_spec(package) is None:
-            raise UserError(f"{package}: is not installed; pip install 'trainer[deploy]'")
+            raise UserError(f"{package}: is not installed; {how_to_install('deploy')}")
     module, _, attribute = entry.path.partition(":")
     target: Target = getattr(importlib.import_module(module), attribute)(**settings)
     return target

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from trainer.job.errors import UserError
+from trainer.job.messages import how_to_install
 from trainer.workloads.types import Model, Optimizer, Tensor, Variable
 
 AddUp = Callable[[Iterable[tuple[Tensor, Variable]]], list[tuple[Tensor, Variable]]]
@@ -206,5 +207,5 @@ def new_server_definition(**fields: Any) -> Any:
 def _package_folder() -> Path:
     found = importlib.util.find_spec("tensorflow")
     if found is None or not found.submodule_search_locations:
-        raise UserError("TensorFlow is not installed; install trainer[cpu] or trainer[cuda]")
+        raise UserError(f"tensorflow: is not installed; {how_to_install('cpu')}")
     return Path(next(iter(found.submodule_search_locations)))

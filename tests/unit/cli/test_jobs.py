@@ -16,6 +16,7 @@ from trainer.cli import jobs
 from trainer.cli import main as cli
 from trainer.job.errors import Exit
 from trainer.job.load import load_file
+from trainer.job.messages import how_to_install
 from trainer.model_dir import result
 from trainer.model_dir import state as job_state
 from trainer.model_dir.result import Result, Training
@@ -191,7 +192,7 @@ def test_a_target_whose_package_is_missing_is_one_line(
     lacking = base.TARGETS["fake"]._replace(packages=frozenset({"json", "no_such_package"}))
     monkeypatch.setitem(base.TARGETS, "fake", lacking)
     assert trainer("submit", spec, "--target", "fake", code=Exit.USER) == []
-    assert capsys.readouterr().err == "trainer: no_such_package: is not installed; pip install 'trainer[deploy]'\n"
+    assert capsys.readouterr().err == f"trainer: no_such_package: is not installed; {how_to_install('deploy')}\n"
 
 
 def test_a_task_that_was_started_again_by_target_and_supervisor_shows_both() -> None:
