@@ -1,7 +1,7 @@
 """The chief's state of the job: the tasks that are present, and the generation that runs.
 
-A pure state machine: its input is reports and the clock, its output replies. Every supervisor, including the chief's
-own, reports and executes the reply:
+A state machine: its input is reports and the clock, its output replies. Only the function `resume` reads a file. Every
+supervisor, including the chief's own, reports and executes the reply:
 
     forming    kill a running child, be ready
     running    run a child of this generation

@@ -47,12 +47,14 @@ CONTRACT = "see `trainer/workloads/workload.py` for the contract of a workload f
 
 @dataclass(frozen=True)
 class Shard:
-    """The requested part of the data. Under parameter_server `index` is a scalar tensor."""
+    """The requested part of the data; for split "test" the whole split."""
 
     split: Literal["train", "test"]
     index: int | Tensor = 0
+    """Below `count`. Under parameter_server a scalar tensor on each worker: for Dataset.shard, not for `if`."""
     count: int = 1
     seed: int = 0
+    """`train.seed`, the same on every task."""
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from trainer.job.cluster import tasks_of
 from trainer.job.errors import Exit, TrainerError, UserError
 from trainer.job.load import build
 from trainer.job.spec import JobSpec
+from trainer.job.strategies import STRATEGIES
 from trainer.training import strategy
 
 
@@ -36,6 +37,10 @@ def run(program: str, *arguments: str) -> Any:
         stdout=subprocess.PIPE, text=True, check=True, env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "1"},
     )  # fmt: skip
     return json.loads(ended.stdout.splitlines()[-1])
+
+
+def test_every_strategy_that_trains_can_be_created() -> None:
+    assert set(strategy._MAKERS) == {name for name, row in STRATEGIES.items() if row.trains}
 
 
 # Devices. -----------------------------------------------------------------------------------------
