@@ -13,7 +13,9 @@ from tests.documents import PAGES, ROOT
 TESTS = {
     # The rows of the table, by event.
     "a worker dies or its child hangs, parameter_server": [
-        "local/test_recovery.py::test_a_ps_worker_may_die_while_the_others_go_on_stepping"
+        "local/test_recovery.py::test_a_ps_worker_may_die_while_the_others_go_on_stepping",
+        "unit/supervisor/test_clock.py::test_a_suspended_supervisor_does_not_consider_its_child_hung",
+        "unit/supervisor/test_policy.py::test_a_loss_re_forms_or_leaves_the_others_alone",
     ],
     "a worker falls silent, parameter_server": [
         "local/test_silent_workers.py::test_the_others_go_on_and_end_without_it",

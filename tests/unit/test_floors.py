@@ -1,4 +1,4 @@
-"""The floors of the package: imports only point down, and no module imports a package too heavy for its floor."""
+"""The layers of the package: imports only point down, and no module imports a package too heavy for its layer."""
 
 import ast
 import graphlib
@@ -14,7 +14,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 
-# Each floor, and the floors below it. targets, supervisor and training stand side by side.
+# Each layer, and the layers below it. targets, supervisor and training are side by side.
 BELOW: dict[str, set[str]] = {
     "cli": {"targets", "supervisor", "protocol", "tfjob", "workloads", "job"},
     "targets": {"protocol", "model_dir", "job", "host"},
@@ -29,7 +29,7 @@ BELOW: dict[str, set[str]] = {
     "runtime": {"supervisor"},
 }
 TENSORFLOW, RENDERERS = {"tensorflow", "keras", "h5py"}, {"jinja2", "docker", "kubernetes"}
-# What no file of a floor imports, not even within a function.
+# What no file of a layer imports, not even within a function.
 NEVER = {
     "cli": TENSORFLOW,
     "targets": TENSORFLOW,
@@ -67,13 +67,13 @@ def imported(source: str, module: str) -> Iterator[str]:
 
 
 def complaints(source: str, module: str) -> list[str]:
-    floor = module.split(".")[1]
-    floor = {"__main__": "cli", "__init__": "job"}.get(floor, floor)  # trainer/__init__.py is part of every floor
+    layer = module.split(".")[1]
+    layer = {"__main__": "cli", "__init__": "job"}.get(layer, layer)  # trainer/__init__.py is part of every layer
     found = []
     for name in imported(source, module):
         top, *rest = name.split(".")
-        upstairs = top == "trainer" and rest and rest[0] in BELOW and rest[0] not in BELOW[floor] | {floor}
-        if upstairs or top in NEVER[floor]:
+        upward = top == "trainer" and rest and rest[0] in BELOW and rest[0] not in BELOW[layer] | {layer}
+        if upward or top in NEVER[layer]:
             found.append(f"{module} imports {name}")
     return found
 
@@ -90,7 +90,7 @@ def test_imports_only_point_down(path: Path) -> None:
     assert complaints(path.read_text(encoding="utf-8"), module_of(path)) == []
 
 
-def test_every_file_stands_on_a_known_floor() -> None:
+def test_every_file_is_in_a_known_layer() -> None:
     assert {module_of(path).split(".")[1] for path in FILES} <= {*BELOW, "__init__", "__main__"}
 
 

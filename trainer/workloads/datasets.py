@@ -46,7 +46,7 @@ def load(dataset: str, sha256: str | None = None, environ: Mapping[str, str] = o
         UserError: the file is missing, not readable, or has an unexpected hash; the message names both hashes.
     """
     if dataset.endswith(".npz"):
-        return _read(Path(dataset), sha256)
+        return _read(Path(dataset), sha256, fix="download it again, or correct dataset_sha256")
     if dataset not in SHA256:
         known = ", ".join(SHA256)
         raise UserError(f"dataset: {dataset!r}: not known; known: {known}; or a path that ends in .npz")
@@ -99,7 +99,7 @@ def _download(url: str, path: Path) -> None:
     Path(temporary.name).replace(path)
 
 
-def _read(path: Path, sha256: str | None, origin: str | None = None) -> Arrays:
+def _read(path: Path, sha256: str | None, origin: str | None = None, fix: str = "download it again") -> Arrays:
     name = origin or path
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
@@ -112,5 +112,5 @@ def _read(path: Path, sha256: str | None, origin: str | None = None) -> Arrays:
     if missing := [key for key in KEYS if key not in arrays]:
         raise UserError(f"dataset: {name}: lacks {', '.join(missing)}; it must hold {', '.join(KEYS)}")
     if sha256 is not None and (found := digest(arrays)) != sha256:
-        raise UserError(f"dataset: {name}: SHA-256 of its arrays is {found}, expected {sha256}; download it again")
+        raise UserError(f"dataset: {name}: SHA-256 of its arrays is {found}, expected {sha256}; {fix}")
     return arrays

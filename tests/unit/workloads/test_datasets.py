@@ -94,8 +94,9 @@ def test_a_path_is_read_with_or_without_a_hash(tmp_path: Path) -> None:
 def test_other_contents_are_reported_with_both_hashes(tmp_path: Path) -> None:
     path = write(tmp_path / "mine.npz")
     message = problem(str(path), "0" * 64)
-    assert (
-        message == f"dataset: {path}: SHA-256 of its arrays is {digest(SMALL)}, expected {'0' * 64}; download it again"
+    assert message == (
+        f"dataset: {path}: SHA-256 of its arrays is {digest(SMALL)}, expected {'0' * 64}; download it again, or "
+        "correct dataset_sha256"
     )
 
 
