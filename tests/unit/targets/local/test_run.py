@@ -239,7 +239,7 @@ def test_a_task_killed_after_the_chiefs_success_changes_nothing(spec: JobSpec) -
         ("os.kill(os.getpid(), signal.SIGSEGV)", "was killed by signal 11 (SIGSEGV)"),
         ("os.kill(os.getpid(), signal.SIGRTMIN + 1)", "was killed by signal 35"),
         ("sys.exit(15)", "ended with exit code 15 (no reply from the chief for deadlines.chief_lost)"),
-        ("sys.exit(143)", "ended with exit code 143 (SIGTERM or Ctrl-C: a checkpoint was kept"),
+        ("sys.exit(143)", "ended with exit code 143 (stopped by SIGTERM or Ctrl-C; "),
         ("sys.exit(137)", "ended with exit code 137, restarting"),
     ],
 )
