@@ -69,6 +69,7 @@ def fit(model, run):
 """
 
 
+@pytest.mark.slow
 def test_a_callback_that_writes_is_the_chiefs_alone_and_steps_per_execution_is_kept(tmp_path: Path) -> None:
     (tmp_path / "own.py").write_text(f"FOLDER = {str(tmp_path)!r}\n" + WRITES)
     several = Path(FIT).read_text().replace('"steps_per_execution": 1', '"steps_per_execution": 10')

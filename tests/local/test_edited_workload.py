@@ -12,6 +12,8 @@ from tests.harness import Job
 from tests.local.specs import PACED, mirrored, parameter_server
 from trainer.job.errors import Exit
 
+pytestmark = pytest.mark.slow
+
 CHANGED = "changed while the job ran, "
 
 
@@ -33,7 +35,6 @@ def test_a_synchronous_job_ends_when_a_child_would_load_another_module(tmp_path:
     assert "generation 3" not in job.output
 
 
-@pytest.mark.slow
 def test_a_parameter_server_job_goes_on_until_its_coordinator_would_load_another_file(tmp_path: Path) -> None:
     path = tmp_path / "mine.py"
     path.write_text(Path(PACED).read_text())

@@ -13,6 +13,8 @@ import pytest
 from tests.harness import Job
 from tests.local.specs import PACED, parameter_server
 
+pytestmark = pytest.mark.slow
+
 ALL_KEPT = {"keep_checkpoints": 1000}
 
 
@@ -38,9 +40,7 @@ def assert_exact(job: Job, steps: int, every: int) -> None:
 @pytest.mark.parametrize(
     "more",
     [
-        pytest.param(
-            {"workload": "digits", "train": {"optimizer": "sgd", "steps_per_call": 7}}, marks=pytest.mark.slow
-        ),
+        {"workload": "digits", "train": {"optimizer": "sgd", "steps_per_call": 7}},
         {"workload": "digits", "train": {"mixed_precision": "float16", "steps_per_call": 3}},
     ],
     ids=["sgd", "float16"],
@@ -52,7 +52,6 @@ def test_each_checkpoint_is_the_state_at_the_step_that_it_names(tmp_path: Path, 
     assert_exact(job, 400, 45)
 
 
-@pytest.mark.slow
 def test_after_kills_of_every_kind_of_task_the_steps_are_exact(tmp_path: Path) -> None:
     spec = parameter_server(steps=900, workload=PACED, train={**ALL_KEPT, "checkpoint_steps": 60})
     with Job(tmp_path, spec) as job:

@@ -76,6 +76,7 @@ def test_a_task_that_never_comes_is_named_at_the_deadline_by_all(tmp_path: Path,
         assert "refused" in line
 
 
+@pytest.mark.slow
 def test_a_chief_that_never_starts_is_named_by_the_others(tmp_path: Path, environments: Environments) -> None:
     made = environments(parameter_server(deadlines={**SOON, "chief_lost": 4}), tmp_path)
     ((code, output),) = run_tasks([made["worker:0"][1]])
@@ -121,7 +122,10 @@ def test_an_evaluator_that_comes_back_when_the_chief_is_gone_scores_the_last_che
 @pytest.mark.parametrize(
     ("address", "reason"),
     # 192.0.2.0/24 is reserved for documentation (RFC 5737).
-    [("nowhere.invalid:2222", "nowhere.invalid does not resolve (DNS)"), ("192.0.2.1:2222", "192.0.2.1:3222")],
+    [
+        pytest.param("nowhere.invalid:2222", "nowhere.invalid does not resolve (DNS)", marks=pytest.mark.slow),
+        ("192.0.2.1:2222", "192.0.2.1:3222"),
+    ],
     ids=["name", "host"],
 )
 def test_a_wrong_address_is_named_with_its_reason(
@@ -136,6 +140,7 @@ def test_a_wrong_address_is_named_with_its_reason(
     assert any("worker:1" in line and reason in line for line in errors(output)), output
 
 
+@pytest.mark.slow
 def test_another_cluster_json_is_refused_at_once_and_the_job_ends_at_the_deadline(
     tmp_path: Path, environments: Environments
 ) -> None:
@@ -151,6 +156,7 @@ def test_another_cluster_json_is_refused_at_once_and_the_job_ends_at_the_deadlin
         assert "worker:1 has a different cluster" in line
 
 
+@pytest.mark.slow
 def test_another_tensorflow_version_is_refused_with_both_versions(tmp_path: Path, environments: Environments) -> None:
     made = environments(mirrored(workers=2, deadlines=SOON), tmp_path)
     # What importlib.metadata reads, earlier on the path than the real one.
@@ -181,6 +187,7 @@ def test_another_workload_file_is_refused_with_its_name(tmp_path: Path, environm
         assert "worker:1 has a different workload file (mine.py) than the chief; give all tasks the same file" in line
 
 
+@pytest.mark.slow
 def test_another_secret_is_refused_and_neither_is_printed(tmp_path: Path, environments: Environments) -> None:
     made = environments(mirrored(workers=2, deadlines=SOON), tmp_path)
     (tmp_path / "secret").write_text("7d793037a0760186\n")
@@ -313,7 +320,11 @@ def model():
     ("text", "said"),
     [
         (LABELS, "a step: InvalidArgumentError: Received a label value of 1"),
-        (RANKS, "loss(y, prediction): ValueError: Arguments `target` and `output` must have the same rank"),
+        pytest.param(
+            RANKS,
+            "loss(y, prediction): ValueError: Arguments `target` and `output` must have the same rank",
+            marks=pytest.mark.slow,
+        ),
     ],
     ids=["labels", "ranks"],
 )
@@ -352,6 +363,7 @@ def test_a_corrupt_dataset_is_named_with_both_hashes(tmp_path: Path) -> None:
     assert "expected 239e9608dd93" in job.output
 
 
+@pytest.mark.slow
 def test_a_truncated_checkpoint_is_skipped_and_logged(tmp_path: Path) -> None:
     with Job(tmp_path, mirrored(steps=200, workers=1)) as job:
         assert job.wait() == 0, job.output
@@ -434,6 +446,7 @@ def test_a_broken_tf_config_is_reported(tmp_path: Path, environments: Environmen
     assert all(line.startswith("trainer: ") or not line for line in output.splitlines()), output
 
 
+@pytest.mark.slow
 def test_two_jobs_on_one_model_dir_are_kept_apart(tmp_path: Path) -> None:
     with Job(tmp_path, mirrored(steps=30_000, workers=1, workload=PACED)) as first:
         first.until_step(10)
@@ -445,6 +458,7 @@ def test_two_jobs_on_one_model_dir_are_kept_apart(tmp_path: Path) -> None:
         first.until("the first goes on", lambda s: s["phase"] == "running")
 
 
+@pytest.mark.slow
 def test_no_process_is_left_behind(tmp_path: Path) -> None:
     """Even after SIGKILL of `trainer local` itself."""
     with Job(tmp_path, parameter_server(steps=30_000, workload=PACED)) as job:
@@ -457,6 +471,7 @@ def test_no_process_is_left_behind(tmp_path: Path) -> None:
     assert not left
 
 
+@pytest.mark.slow
 def test_a_tf_config_of_another_program_is_used_unchanged(tmp_path: Path) -> None:
     """Three workers and two ps, no chief: the TF_CONFIG of the distribution guide, with ports of this machine."""
     spec = parameter_server(steps=200, workers=1, model_dir=str(tmp_path))

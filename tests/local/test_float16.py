@@ -47,7 +47,7 @@ def scalar(values: dict[str, Any], name: str) -> float:
     [
         ("multi_worker_mirrored", {"worker": 3}),
         pytest.param("mirrored", TWO_DEVICES, marks=pytest.mark.slow),
-        ("parameter_server", {"worker": 2, "ps": 1}),
+        pytest.param("parameter_server", {"worker": 2, "ps": 1}, marks=pytest.mark.slow),
     ],
 )
 def test_a_step_that_overflows_is_skipped_by_all_and_not_counted(

@@ -46,6 +46,7 @@ def test_sum_is_238_and_each_part_ran_where_it_was_placed(tmp_path: Path) -> Non
     assert "task=worker:1 strategy=graph job_name=local servers=2" in output
 
 
+@pytest.mark.slow
 def test_a_result_and_a_line_of_many_megabytes_arrive(tmp_path: Path) -> None:
     workload = tmp_path / "big.py"
     workload.write_text(
@@ -137,6 +138,7 @@ def test_an_invalid_computation_is_reported_in_one_line(
     assert "Traceback" not in job.output
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("line", "code", "message"),
     [

@@ -144,9 +144,8 @@ def test_a_changed_model_is_refused_with_the_difference(tmp_path: Path) -> None:
     assert "train.optimizer: result 'adam', now 'sgd'" in second.output
 
 
-@pytest.mark.parametrize(
-    "strategy", ["multi_worker_mirrored", pytest.param("parameter_server", marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("strategy", ["multi_worker_mirrored", "parameter_server"])
 def test_a_workload_file_of_ones_own_trains(tmp_path: Path, strategy: str) -> None:
     tasks = {"worker": 2} if strategy == "multi_worker_mirrored" else {"worker": 2, "ps": 1}
     spec = mirrored(steps=200, workload=str(ROOT / "examples/languages.py"), strategy=strategy, tasks=tasks)

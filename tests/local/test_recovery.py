@@ -46,7 +46,7 @@ def test_a_suspended_chief_considers_no_task_lost_or_hung(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("spec", "task", "which"),
     [
-        (PS, "ps:0", "child_pid"),
+        pytest.param(PS, "ps:0", "child_pid", marks=SLOW),
         pytest.param(PS, "chief:0", "child_pid", marks=SLOW),
         pytest.param(PS, "chief:0", "pid", marks=SLOW),
         pytest.param(MWMS, "worker:0", "child_pid", marks=SLOW),

@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from tests.harness import Job
-from tests.local.specs import EITHER
+from tests.local.specs import mirrored, parameter_server
+
+pytestmark = pytest.mark.slow
 
 ADAPTED = str(Path(__file__).parent / "workloads/adapted.py")
 
@@ -20,7 +22,7 @@ def compute(cluster):
 """
 
 
-@pytest.mark.parametrize("make", EITHER)
+@pytest.mark.parametrize("make", [mirrored, parameter_server])
 def test_tensorflow_values_and_adapt_at_the_top_of_a_workload(tmp_path: Path, make: Any) -> None:
     """Also in a child that stood by."""
     with Job(tmp_path, make(workload=ADAPTED, workers=2, steps=200, warm_standby=True)) as job:
