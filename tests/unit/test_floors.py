@@ -43,16 +43,18 @@ NEVER = {
     "job": TENSORFLOW | RENDERERS | {"aiohttp", "rich"},
     "runtime": TENSORFLOW | RENDERERS | {"aiohttp"},
 }
-# What is not there after a module and all it imports were imported, in a fresh interpreter.
+# What is not there after a module and all it imports were imported, in a fresh interpreter. Only training and what it
+# alone imports needs numpy: the supervisor runs beside TensorFlows that need another numpy than trainer's own, or none.
 ABSENT = {
-    "trainer.job": NEVER["job"],
-    "trainer.host": NEVER["host"],
-    "trainer.protocol": NEVER["protocol"],
-    "trainer.model_dir": NEVER["model_dir"],
-    "trainer.tfjob": NEVER["tfjob"],
-    "trainer.targets": TENSORFLOW,
-    "trainer.cli": TENSORFLOW,
-    "trainer.supervisor": TENSORFLOW | RENDERERS,
+    "trainer.job": NEVER["job"] | {"numpy"},
+    "trainer.host": NEVER["host"] | {"numpy"},
+    "trainer.protocol": NEVER["protocol"] | {"numpy"},
+    "trainer.model_dir": NEVER["model_dir"] | {"numpy"},
+    "trainer.tfjob": NEVER["tfjob"] | {"numpy"},
+    "trainer.targets": TENSORFLOW | {"numpy"},
+    "trainer.cli": TENSORFLOW | {"numpy"},
+    "trainer.workloads.check": NEVER["workloads"] | TENSORFLOW | {"numpy"},
+    "trainer.supervisor": TENSORFLOW | RENDERERS | {"numpy"},
 }
 
 

@@ -113,6 +113,20 @@ def test_alone_it_checks_a_job(light: Path) -> None:
     assert "worker:1" in checked.stdout
 
 
+def test_without_numpy_all_works_that_does_not_train(light: Path, tmp_path: Path) -> None:
+    assert importlib.metadata.version("numpy")  # so that only our own metadata keep it out of the environment
+    assert not any(light.parent.glob("lib/python*/site-packages/numpy*"))
+    commands = (
+        ("check", str(ROOT / "examples/mnist-ps.yaml")), ("schema",), ("secret", str(tmp_path / "secret")),
+        ("import", str(ROOT / "tests/unit/tfjob/tfjobs/estimator.yaml")),
+    )  # fmt: skip
+    for words in commands:
+        ended = trainer(light, *words)
+        assert ended.returncode == Exit.OK, (words, ended.stderr)
+    refused = trainer(light, "check", str(ROOT / "examples/tabular/bikes.yaml"))
+    assert (refused.returncode, "numpy" in refused.stderr) == (Exit.USER, True), refused.stderr
+
+
 def test_without_tensorflow_a_task_fails_with_a_line_that_names_it(light: Path, tmp_path: Path) -> None:
     job = {"name": "j", "strategy": "one_device", "workload": "digits", "model_dir": str(tmp_path)}
     cluster = {"cluster": {"worker": ["127.0.0.1:20000"]}, "task": {"type": "worker", "index": 0}}
