@@ -13,6 +13,8 @@ BIN := $(VENV)/bin
 # If it is newer than requirements.lock and pyproject.toml, .venv is up to date.
 STAMP := $(VENV)/.installed
 PEERS_STAMP := .venv-peers/.installed
+TF_KERAS_STAMP := .venv-peers/tf_keras/.installed
+TF215_STAMP := .venv-tf215/.installed
 TENSORBOARD := $(shell grep -om1 'tensorboard==[^"]*' pyproject.toml)
 SHELL_SCRIPTS := $(wildcard scripts/*.sh images/*.sh .ci/run)
 
@@ -71,16 +73,30 @@ soak: setup ## run random jobs with random faults, judged by the files that they
 test-all: lint docs test-locks test test-slow demo test-compose test-kind soak bench-smoke ## run all tests and checks
 
 .PHONY: bench
-bench: setup $(PEERS_STAMP) ## measure throughput, costs and growth, also of torch, tf_keras and classic TensorFlow; writes docs/benchmarks.md
+bench: setup $(PEERS_STAMP) $(TF_KERAS_STAMP) ## measure throughput, costs and growth, also of torch, tf_keras and classic TensorFlow; writes docs/benchmarks.md
 	$(BIN)/python -m tests.bench
 
 # Five gigabytes: torch's wheel for Linux includes CUDA, even without a GPU.
-# tf_keras needs the TensorFlow of .venv, so it is in a folder of its own.
-$(PEERS_STAMP): tests/bench/peers/requirements.lock tests/bench/peers/tf_keras.lock
+$(PEERS_STAMP): tests/bench/peers/requirements.lock
 	$(PYTHON) -m venv --clear .venv-peers
 	.venv-peers/bin/pip install --require-hashes -r $<
-	.venv-peers/bin/pip install --no-deps --require-hashes --target .venv-peers/tf_keras -r tests/bench/peers/tf_keras.lock
 	@touch $@
+
+# tf_keras needs the TensorFlow of .venv, so it is in a folder of its own.
+$(TF_KERAS_STAMP): tests/bench/peers/tf_keras.lock | setup
+	rm -rf $(@D)
+	$(BIN)/pip install --no-deps --require-hashes --target $(@D) -r $<
+	@touch $@
+
+# TensorFlow 2.15 has wheels for Python 3.9 to 3.11 only.
+$(TF215_STAMP): tests/programs/tf215.lock | setup
+	$(BIN)/uv venv --quiet --clear --no-python-downloads --python '>=3.10,<3.12' .venv-tf215 || \
+	  { echo "make: TensorFlow 2.15 needs Python 3.10 or 3.11: install one of them" >&2; exit 1; }
+	$(BIN)/uv pip install --no-deps --require-hashes --python .venv-tf215/bin/python -r $<
+	@touch $@
+
+.PHONY: programs-setup
+programs-setup: $(TF_KERAS_STAMP) $(TF215_STAMP) ## install what the tests of examples/programs run with: tf_keras, TensorFlow 2.15
 
 .PHONY: bench-smoke
 bench-smoke: setup ## run every benchmark once on a small scale; skips torch and tf_keras if .venv-peers is missing
@@ -170,6 +186,7 @@ lock: setup ## renew all lock files from pyproject.toml (UPGRADE=--upgrade: the 
 	$(COMPILE) $(FOR_IMAGES) --output-file images/requirements-tensorboard.lock - <<< '$(TENSORBOARD)'
 	$(COMPILE) --python-version 3.11 --output-file tests/bench/peers/requirements.lock - <<< $$'numpy\ntorch\nmatplotlib'
 	$(COMPILE) --no-deps --output-file tests/bench/peers/tf_keras.lock - <<< 'tf_keras==2.21.0'
+	$(COMPILE) --python-version 3.10 --output-file tests/programs/tf215.lock tests/programs/tf215.in
 
 .PHONY: test-locks
 test-locks: setup ## check that the package index has wheels of all locked packages for each platform
@@ -189,6 +206,6 @@ picture: setup ## renew docs/table.svg, the live table of a real job
 	$(BIN)/python -m tests.local.picture
 
 .PHONY: clean
-clean: ## remove .venv, .venv-peers and all caches; keeps runs/
-	rm -rf $(VENV) .venv-peers build dist site *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+clean: ## remove .venv, .venv-peers, .venv-tf215 and all caches; keeps runs/
+	rm -rf $(VENV) .venv-peers .venv-tf215 build dist site *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

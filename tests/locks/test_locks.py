@@ -20,6 +20,7 @@ CASES = [
         for platform in LINUX
     ),
     ("images/requirements-cuda.lock", LINUX[0], "3.13"),
+    ("tests/programs/tf215.lock", LINUX[0], "3.11"),
 ]
 
 
