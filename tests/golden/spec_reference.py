@@ -13,6 +13,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "spec.md"
 BEGIN = "<!-- `make golden` writes from here -->\n"
 PATTERNS = {
     r"^[^\x00-\x1f\x7f]+$": "string",
+    r"^[^\x00]*$": "text",
     r"^[0-9]+(\.[0-9]+)?(Ki|Mi|Gi|Ti|k|M|G|T)?$": "quantity, as `2Gi`",
     r"^[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?$": "DNS name",
     r"^([A-Za-z0-9]([-._A-Za-z0-9]{0,61}[A-Za-z0-9])?)?$": "label value",
@@ -36,6 +37,8 @@ SECTIONS = {
     "tpu": "Tpu",
     "secrets.VARIABLE": "Outside",
     "kubernetes": "Kubernetes",
+    "tasks.TYPE.kubernetes": "Pod",
+    "kubernetes.env.VARIABLE": "Source",
     "kubernetes.volume": "Volume",
 }
 """Of the page: the path in a spec, and the model that describes it."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 from trainer.job import code, pod_security
 from trainer.job.cluster import tasks_of
 from trainer.job.data import places
@@ -36,7 +38,7 @@ def _derived(spec: JobSpec) -> list[tuple[str, ...]]:
     rows = [("job", spec.name), ("strategy", spec.strategy)]
     if spec.api != "loop":
         rows.append(("api", spec.api))
-    rows.append(("workload", spec.workload))
+    rows.append(("program", shlex.join(spec.program)) if spec.program else ("workload", spec.workload))
     rows += [(f"settings.{key}", str(value)) for key, value in spec.settings.items()]
     if spec.code:
         files = code.files(spec)
@@ -49,7 +51,8 @@ def _derived(spec: JobSpec) -> list[tuple[str, ...]]:
     needed, settings = pod_security.level(spec)
     if settings:
         rows.append(("Pod Security", f"{needed}, for {', '.join(settings)}"))
-    rows += _training(spec) if spec.traits.trains else [("job name", f"/job:{spec.job_name}")]
+    if not spec.program:
+        rows += _training(spec) if spec.traits.trains else [("job name", f"/job:{spec.job_name}")]
     return [*rows, ("model_dir", spec.directory)]
 
 

@@ -48,7 +48,7 @@ def root(spec: JobSpec) -> Path | None:
     """
     if not spec.code:
         return None
-    folders = [_absolute(spec.workload).parent]
+    folders = [] if spec.program else [_absolute(spec.workload).parent]
     for each in map(_absolute, spec.code):
         try:
             each.stat()
@@ -69,8 +69,8 @@ def _absolute(path: str | Path) -> Path:
 
 
 def files(spec: JobSpec) -> dict[str, Path]:
-    """All files of the job's code by their names below `root`: the workload file with the modules beside it that it
-    imports, and what `code` names.
+    """All files of the job's code by their names below `root`: what `code` names, and the workload file with the
+    modules beside it that it imports.
 
     Raises:
         UserError: one cannot be read, or leads out of the folder, or they are too large.
@@ -99,10 +99,11 @@ def _searched(spec: JobSpec) -> tuple[dict[str, Path], list[Path]]:
     others = (*data, *secret, *weights, *arrays, "runs", spec.directory)
     elsewhere = {top / "runs", *map(_absolute, others)}
     workload = Path(spec.workload)
+    own = [] if spec.program else [workload, *workload_file.helpers(workload, top)]
     found: dict[str, Path] = {}
     ignored: list[Path] = []
     try:
-        for each in (workload, *workload_file.helpers(workload, top), *map(Path, spec.code)):
+        for each in (*own, *map(Path, spec.code)):
             for path in _below(_absolute(each), top, elsewhere, ignored):
                 found[path.relative_to(top).as_posix()] = path
                 if len(found) > MANY:

@@ -62,9 +62,14 @@ def is_server(spec: JobSpec, task_type: str) -> bool:
     return task_type in spec.traits.servers
 
 
-def restarts_alone(spec: JobSpec, task_type: str) -> bool:
-    """Whether the child of such a task is restarted without the other tasks."""
-    return task_type == "evaluator" or task_type in spec.traits.restart_alone
+def restarts_alone(spec: JobSpec, name: str, chief: str) -> bool:
+    """Whether the child of this task is restarted without the other tasks.
+
+    Args:
+        chief: the name of the job's chief, which may be a worker.
+    """
+    task_type = name.partition(":")[0]
+    return task_type == "evaluator" or (task_type in spec.traits.restart_alone and name != chief)
 
 
 def learning_rate(spec: JobSpec, counts: dict[TaskType, int]) -> float:

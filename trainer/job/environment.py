@@ -36,6 +36,10 @@ PARENT = "TRAINER_PARENT"
 """PID of the parent that this process must not outlive; the parent may die before this process could look it up."""
 
 # Variables that a supervisor sets for its child.
+MODEL_DIR = "TRAINER_MODEL_DIR"
+"""For a program: the absolute path of model_dir."""
+GENERATION = "TRAINER_GENERATION"
+"""For a program: the number of the cluster's formation, 1 at the first start."""
 EVENTS = "TRAINER_EVENTS_FD"
 """The file descriptor for events."""
 CHILD = "TRAINER_CHILD"

@@ -25,6 +25,8 @@ Count = Annotated[int, Field(ge=1, lt=2**31)]
 Replicas = Annotated[int, Field(ge=1, le=8192)]
 # Rust's regex sees only valid Unicode, so this also refuses half a surrogate pair, which no file name can hold.
 Text = Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f]+$")]
+Word = Annotated[str, Field(pattern=r"^[^\x00]*$")]
+"""Text that a process can get as an argument or in an environment variable."""
 Quantity = Annotated[str, Field(pattern=r"^[0-9]+(\.[0-9]+)?(Ki|Mi|Gi|Ti|k|M|G|T)?$")]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -29,15 +29,26 @@ class Volume(Strict):
     forbid it."""
     empty_dir: bool = False
     """Storage of the chief's pod only: a new pod starts from step 0, and the model is lost with the pod."""
+    access: Literal["ReadWriteOnce", "ReadWriteMany"] = "ReadWriteOnce"
+    """Access mode of the new claim. All tasks of a program use it: with ReadWriteOnce they run on one node."""
 
 
-class Kubernetes(Strict):
-    """Settings for Kubernetes only."""
+class Source(Strict):
+    """Where a pod finds the value of an environment variable: a key of a ConfigMap, a field, or a resource."""
 
-    volume: Volume = Volume()
-    data_cache: Annotated[str, Field(pattern=r"^/[^\x00-\x1f\x7f]*$")] | None = None
-    """A folder of every node, writable by user 1000, for copies of data (`copy: node`), which stay there. Default: a
-    copy for each pod. Pod Security "baseline" and "restricted" forbid it."""
+    config_map: Name | None = None
+    """The ConfigMap that holds the value."""
+    key: Annotated[str, Field(pattern=r"^[-._a-zA-Z0-9]{1,253}$")] | None = None
+    """The key in that ConfigMap. Default: the variable's name."""
+    field: Text | None = None
+    """A field of the pod: status.podIP."""
+    resource: Text | None = None
+    """A resource of the container: limits.memory."""
+
+
+class Pod(Strict):
+    """Settings of pods: of all, or in `tasks` of those of one type."""
+
     node_selector: Labels = {}
     """As in a pod's spec."""
     tolerations: list[dict[str, object]] = []
@@ -46,12 +57,38 @@ class Kubernetes(Strict):
     """As in a pod's spec."""
     priority_class: Name | None = None
     """The pods' priorityClassName."""
+    service_account: Name | None = None
+    """The pods' serviceAccountName, as workload identity of a cloud needs it. They get no token of the cluster."""
     image_pull_secrets: list[Name] = []
     """Secrets that the nodes pull the image with."""
-    env: dict[Variable, Text] = {}
-    """Further environment variables of every task; for confidential values use `secrets`."""
+    image_pull_policy: Literal["Always", "IfNotPresent", "Never"] | None = None
+    """As in a container. Default: the cluster's for the image's tag."""
     labels: Labels = {}
-    """Further labels of every object."""
+    """Further labels of every object, or for a type of tasks of its pods."""
+    annotations: dict[LabelKey, str] = {}
+    """Annotations of the pods."""
+    env: dict[Variable, Text | Source] = {}
+    """Further environment variables on Kubernetes: texts, or sources as in {REGION: {config_map: NAME}}. For all
+    targets use `env`, for confidential values `secrets`."""
+    env_from: list[dict[str, object]] = []
+    """envFrom, as in a container: all keys of a ConfigMap or Secret."""
+    volumes: list[dict[str, object]] = []
+    """Further volumes, as in a pod's spec."""
+    mounts: list[dict[str, object]] = []
+    """Where the container has those volumes: volumeMounts, as in a container."""
+    init_containers: list[dict[str, object]] = []
+    """Containers that run before the task, as in a pod's spec."""
+    sidecars: list[dict[str, object]] = []
+    """Containers that run beside the task and end with it, as in a pod's spec. From Kubernetes 1.29 on."""
+
+
+class Kubernetes(Pod):
+    """Settings for Kubernetes only."""
+
+    volume: Volume = Volume()
+    data_cache: Annotated[str, Field(pattern=r"^/[^\x00-\x1f\x7f]*$")] | None = None
+    """A folder of every node, writable by user 1000, for copies of data (`copy: node`), which stay there. Default: a
+    copy for each pod. Pod Security "baseline" and "restricted" forbid it."""
     gpu_resource: Annotated[str, Field(pattern=r"^[-.a-z0-9]{1,253}/[-._A-Za-z0-9]{1,63}$")] = "nvidia.com/gpu"
     """The resource that `gpus` of a task type counts."""
     queue: LabelValue | None = None

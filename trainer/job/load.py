@@ -33,8 +33,12 @@ def load_file(path: str | Path, overrides: Iterable[str] = (), environ: Mapping[
         value = raw.get(key)
         if isinstance(value, str) and value.endswith((".py", ".npz")):
             raw[key] = os.path.normpath(Path(path).parent / value)
+    if raw.get("program") is not None:
+        raw.setdefault("code", ".")
     if isinstance(code := raw.get("code"), (str, list)):
         raw["code"] = [_beside(path, each) for each in ([code] if isinstance(code, str) else code)]
+    if isinstance(python := raw.get("python"), str):
+        raw["python"] = _beside(path, python)
     data = raw.get("data")
     for source in data.values() if isinstance(data, dict) else ():
         if isinstance(source, dict) and isinstance(folder := source.get("path"), str) and not scheme(folder):

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import functools
-from typing import NamedTuple
 
-from trainer.job import environment
+from trainer.job import environment, program_rules
 from trainer.job.data import OTHER_SOURCES, READABLE, SOURCES, Data, scheme, variable
 from trainer.job.derived import batch_rule, rate_rule
 from trainer.job.fields import Strict
 from trainer.job.names import DNS_LABEL, MAX_DNS_LABEL, container_address, host_name
+from trainer.job.problem import Problem
 from trainer.job.spec import JobSpec
 from trainer.job.strategies import names
 
@@ -17,21 +17,11 @@ LONGEST_VARIABLE = 128 * 1024
 """Maximum bytes of an environment variable with its name: Linux' MAX_ARG_STRLEN, with 4 KiB pages (execve(2))."""
 
 
-class Problem(NamedTuple):
-    """A path in the spec, the value there, and the rule with the fix."""
-
-    path: str
-    value: object
-    rule: str
-    needs: tuple[str, ...] = ()
-    """Other settings that the rule depends on. The problem is not reported while one of them is invalid."""
-
-
 def problems(spec: JobSpec) -> list[Problem]:
     """Lists every broken rule."""
     found = (_name_problems, _volume_problems, _task_problems, _device_problems, _train_problems, _api_problems)
     others = (_data_problems, _code_problems, _init_problems, _best_problems, _secret_problems)
-    return [problem for look in (*found, *others) for problem in look(spec)]
+    return [problem for look in (*found, *others, program_rules.problems) for problem in look(spec)]
 
 
 def _name_problems(spec: JobSpec) -> list[Problem]:
@@ -86,6 +76,8 @@ def _task_problems(spec: JobSpec) -> list[Problem]:
 
 def _device_problems(spec: JobSpec) -> list[Problem]:
     problems: list[Problem] = []
+    if spec.program:
+        return []
     row, worker, chief = spec.traits, spec.tasks.worker, spec.tasks.chief
     if row.one_gpu and worker.gpus > 1:
         rule = "a ps-worker trains on at most one GPU; use more workers"
@@ -212,9 +204,10 @@ def _volume_rule(volume: dict[str, object]) -> str:
 
 
 def _code_problems(spec: JobSpec) -> list[Problem]:
-    if not spec.code or spec.workload.endswith(".py"):
+    if not spec.code or spec.program or spec.workload.endswith(".py"):
         return []
-    return [Problem("code", spec.code, "is for a workload file of your own; set workload: FILE.py", ("workload",))]
+    rule = "is for a workload file of your own, or a program; set workload: FILE.py"
+    return [Problem("code", spec.code, rule, ("workload",))]
 
 
 def _init_problems(spec: JobSpec) -> list[Problem]:
@@ -278,8 +271,6 @@ def _secret_problems(spec: JobSpec) -> list[Problem]:
         path = f"secrets.{name}"
         if name in environment.RESERVED or name.startswith("TRAINER_"):
             problems.append(Problem(path, name, "trainer sets this variable itself; choose another name"))
-        if name in spec.kubernetes.env:
-            problems.append(Problem(path, name, "is given under kubernetes.env too; keep one", ("kubernetes",)))
         if source.key is not None and source.secret is None:
             problems.append(
                 Problem(f"{path}.key", source.key, "needs the name of the Secret that has this key; add secret: NAME")

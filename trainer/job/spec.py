@@ -9,8 +9,8 @@ from pydantic import BeforeValidator, Field, GetPydanticSchema
 from pydantic_core import core_schema
 
 from trainer.job.data import Data, DataName
-from trainer.job.fields import Count, Positive, Quantity, Replicas, Strict, Text, Value
-from trainer.job.kubernetes import Kubernetes, Name, Variable
+from trainer.job.fields import Count, Positive, Quantity, Replicas, Strict, Text, Value, Word
+from trainer.job.kubernetes import Kubernetes, Name, Pod, Variable
 from trainer.job.names import TASK_TYPES, TaskType
 from trainer.job.strategies import APIS, STRATEGIES, Api, Strategy
 from trainer.job.train import Begin, KeepBest, Train
@@ -32,6 +32,8 @@ def _list_from_text(value: object) -> object:
     return [value] if isinstance(value, str) else value
 
 
+Program = Annotated[list[Word], Field(min_length=1)]
+Env = dict[Variable, Word]
 Files = Annotated[list[Text], BeforeValidator(_list_from_text, json_schema_input_type=Text | list[Text])]
 
 
@@ -48,6 +50,15 @@ class TaskGroup(Strict):
     """GPUs per task. A task that finds fewer exits with code 12."""
     cpu_devices: int = Field(default=1, ge=1, le=64)
     """Logical CPU devices per task, each a replica: to try out on a CPU a job for several GPUs."""
+    program: Program | None = None
+    """The program of these tasks. Default: that of the job."""
+    image: Text | None = None
+    """The container image of these tasks. Default: that of the job."""
+    env: Env = {}
+    """Further environment variables of these tasks, which replace those of the job by name."""
+    kubernetes: Pod = Pod()
+    """Settings of these pods, which replace those of the section `kubernetes`; labels, annotations and env are
+    merged."""
 
 
 Group = Annotated[TaskGroup, BeforeValidator(_group_from_count, json_schema_input_type=TaskGroup | Replicas)]
@@ -108,6 +119,8 @@ class Deadlines(Strict):
     """Time for the final evaluation, and for the evaluator to score the last checkpoint."""
     stop: Positive = 8
     """Time from SIGTERM to the exit, including the checkpoint."""
+    job: Positive | None = None
+    """Time for the whole job, including restarts. Default: no limit."""
 
 
 class Outside(Strict):
@@ -147,6 +160,18 @@ class JobSpec(Strict):
     workload: Text = "mnist"
     """The model and its data: mnist or digits; for graph sum, mean, ensemble, matmul, matpow or remote_gpu; or a .py
     file, relative to the spec."""
+    program: Program | None = None
+    """A program of your own, which every task runs in place of a workload: [python, train.py, --epochs=3]. $(NAME) is
+    replaced by the task's environment variable of that name."""
+    python: Text | None = None
+    """The interpreter that `python` in `program` means, on local: a path, relative to the spec. Default: the one that
+    runs trainer; in containers the image's."""
+    working_dir: Text | None = None
+    """The folder where the program starts: in the folder of `code`, or an absolute path in the image."""
+    resume: Literal["checkpoint", "none"] = "checkpoint"
+    """Whether a program that is started again continues. none: the loss of a task ends the job."""
+    success: Literal["chief", "all_workers"] = "chief"
+    """The tasks of which all programs must exit with 0 before the job has succeeded. The others are stopped then."""
     settings: dict[Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")], Value] = {}
     """Values that replace those in the workload's SETTINGS."""
     dataset: Text | None = None
@@ -159,7 +184,7 @@ class JobSpec(Strict):
     """Folders of data by name, as in {train: {path: ./records}}; `trainer.data("train")` is the path in every task."""
     code: Files = []
     """Files that every task gets with the workload file, in the same structure: a folder, or a list of folders and
-    files, relative to the spec."""
+    files, relative to the spec. Default for a program: the folder of the spec; []: the image has them."""
     init_from: Begin | None = None
     """A trained model whose weights a new job begins with, where names and shapes fit. The optimizer's state is new."""
     keep_best: KeepBest | None = None
@@ -181,6 +206,8 @@ class JobSpec(Strict):
     check_exports: bool = True
     """After training, loads the exported model in a new process and compares its outputs: seconds at the end of the
     job, and about 300 MB."""
+    env: Env = {}
+    """Environment variables of every task; for confidential values use `secrets`."""
     secrets: dict[Variable, Outside] = {}
     """Environment variables of every task whose values are stored elsewhere, as in {API_KEY: {secret: mine, key:
     api}}."""
@@ -204,6 +231,25 @@ class JobSpec(Strict):
     def container_image(self) -> str:
         groups = (self.tasks.chief, self.tasks.worker, self.tasks.ps, self.tasks.evaluator)
         return self.image or ("trainer:cuda" if any(group and group.gpus for group in groups) else "trainer:cpu")
+
+    def image_of(self, task_type: str) -> str:
+        group = self.tasks.group(task_type)
+        return (group and group.image) or self.container_image
+
+    def env_of(self, task_type: str) -> dict[str, str]:
+        """Returns the plain environment variables of a type's tasks."""
+        return {**self.env, **self.tasks.of(task_type).env}
+
+    def program_of(self, task_type: str) -> list[str]:
+        """Returns the program of a type's tasks; empty if the job has a workload."""
+        return (self.program and self.tasks.of(task_type).program) or self.program or []
+
+    def pod_of(self, task_type: str) -> Pod:
+        """Returns the settings of a type's pods."""
+        job, own = self.kubernetes, self.tasks.of(task_type).kubernetes
+        given = {key: getattr(own, key) for key in own.model_fields_set}
+        merged = {key: {**getattr(job, key), **getattr(own, key)} for key in ("labels", "annotations", "env")}
+        return Pod.model_construct(**{**{key: getattr(job, key) for key in Pod.model_fields}, **given, **merged})
 
     @property
     def directory(self) -> str:

@@ -37,7 +37,8 @@ def from_environment(spec: JobSpec, environ: Mapping[str, str] = os.environ) -> 
     if problems:
         raise UserError(*(f"TF_CONFIG: {problem}" for problem in problems))
     task = Task(config["task"]["type"], config["task"]["index"], config["cluster"], given)
-    if rule := batch_rule(spec, task.counts):  # the cluster of another program may differ from the spec's
+    rule = None if spec.program else batch_rule(spec, task.counts)
+    if rule:  # the cluster of another program may differ from the spec's
         raise UserError(f"TF_CONFIG: train.global_batch_size: {spec.train.global_batch_size}: {rule}")
     return task
 
@@ -49,7 +50,13 @@ def _with_a_chief(config: dict[str, Any], spec: JobSpec) -> tuple[dict[str, Any]
     """
     cluster, task = config["cluster"], config.get("task")
     workers = cluster.get("worker")
-    if not spec.traits.coordinated or "chief" in cluster or not isinstance(workers, list) or len(workers) < 2:
+    if (
+        not spec.traits.coordinated
+        or spec.program
+        or "chief" in cluster
+        or not isinstance(workers, list)
+        or len(workers) < 2
+    ):
         return config, None
     cluster = {"chief": workers[:1], **cluster, "worker": workers[1:]}
     given = None
@@ -78,7 +85,7 @@ def _cluster_problems(cluster: dict[str, Any], spec: JobSpec) -> list[str]:
     row = spec.traits
     if "ps" in cluster and "ps" not in row.servers:
         problems.append(f"cluster.ps: {spec.strategy} has no ps (TensorFlow would wait for it for ever)")
-    needed = ("chief", *row.servers) if row.coordinated else ()
+    needed = ("chief", *row.servers) if row.coordinated and not spec.program else row.servers
     problems += [f"cluster.{t}: {spec.strategy} needs one" for t in needed if t not in cluster]
     if row.one_task and sum(isinstance(a, list) and len(a) for a in cluster.values()) > 1:
         problems.append(f"cluster: {spec.strategy} trains in one task; multi_worker_mirrored trains in several")

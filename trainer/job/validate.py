@@ -11,7 +11,7 @@ from pydantic_core import ErrorDetails
 
 from trainer.job import rules
 from trainer.job.messages import nearest
-from trainer.job.rules import Problem
+from trainer.job.problem import Problem
 from trainer.job.spec import JobSpec
 from trainer.job.strategies import STRATEGIES
 
@@ -40,10 +40,12 @@ def validate(data: dict[str, object]) -> tuple[JobSpec | None, list[Problem]]:
 
 
 def _with_chief(data: Mapping[str, object]) -> Mapping[str, object]:
-    """Adds the chief of a coordinated strategy. If it is not in the cluster, TensorFlow gives it localhost and a random
-    port, which no other container can reach (eager/remote.py)."""
+    """Adds the chief of a coordinated strategy, but not for a program, which knows its tasks. If it is not in the
+    cluster, TensorFlow gives it localhost and a random port, which no other container can reach (eager/remote.py)."""
     tasks, coordinated = data.get("tasks", {}), [name for name, row in STRATEGIES.items() if row.coordinated]
-    if data.get("strategy") not in coordinated or not isinstance(tasks, dict) or tasks.get("chief") is not None:
+    if data.get("strategy") not in coordinated or data.get("program") is not None:
+        return data
+    if not isinstance(tasks, dict) or tasks.get("chief") is not None:
         return data
     return {**data, "tasks": {**tasks, "chief": {"replicas": 1}}}
 

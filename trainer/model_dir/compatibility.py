@@ -32,6 +32,10 @@ def key(spec: JobSpec, counts: dict[TaskType, int], digest: str | None) -> dict[
     Args:
         digest: of the workload as this process loaded it, or found it at its start; later edits do not change it.
     """
+    if spec.program:
+        programs = {t: spec.program_of(t) for t in counts}
+        own = {"program": programs, "code_sha256": digest, "strategy": spec.strategy, "tasks": dict(counts)}
+        return {**own, "env": {t: spec.env_of(t) for t in counts}}
     of_any = {
         "workload": Path(spec.workload).name,
         # For built-in workloads the name is enough: another version of trainer is not another job.

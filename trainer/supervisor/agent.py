@@ -18,6 +18,7 @@ from trainer.job.cluster import Task
 from trainer.job.data import variables
 from trainer.job.derived import is_server, restarts_alone
 from trainer.job.errors import TrainerError, UserError
+from trainer.job.names import task_name
 from trainer.job.spec import JobSpec
 from trainer.protocol import events
 from trainer.protocol.events import Event, Figures
@@ -132,10 +133,10 @@ class Agent:
                 self.running = None
         elif reply.phase == "running" and self.leaving_since is None:
             # A task that restarts alone comes back to a job that has gone on.
-            step = max(reply.resume_step, reply.step if restarts_alone(self.spec, self.task.type) else 0)
+            step = max(reply.resume_step, reply.step if self.restarts_alone else 0)
             if child is None or child.generation != reply.generation:
                 await self.go(reply.generation, step)
-            elif not child.alive and restarts_alone(self.spec, self.task.type):
+            elif not child.alive and self.restarts_alone:
                 await self.go_again(reply.generation, step)
         await self.look_after_children()
 
@@ -151,6 +152,10 @@ class Agent:
         with contextlib.suppress(asyncio.TimeoutError):
             await asyncio.wait_for(self.changed.wait(), seconds)
         self.changed.clear()
+
+    @property
+    def restarts_alone(self) -> bool:
+        return restarts_alone(self.spec, self.task.name, task_name(*self.task.chief))
 
     @property
     def stop_deadline_passed(self) -> bool:
@@ -232,7 +237,7 @@ class Agent:
         self.reason = child.why_it_ended()
         if self.task.type == "evaluator":
             self.stillborn += 1
-        if not restarts_alone(self.spec, self.task.type):
+        if not self.restarts_alone:
             self.ended_early = child.generation
         if child.blames_peer:
             self.failure, self.blames_peer = child.failure, True

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from aiohttp import ClientSession
 
 from trainer.job.cluster import Task
-from trainer.job.derived import restarts_alone
 from trainer.job.errors import Exit
 from trainer.model_dir import result
 from trainer.protocol.log_lines import LOG_SECONDS, log_error, log_line
@@ -124,4 +123,4 @@ def _may_leave(agent: Agent, reply: Reply) -> bool:
         return False
     child = agent.running
     over = reply.phase != "running" or child is None or not child.alive
-    return restarts_alone(agent.spec, agent.task.type) or over or agent.stop_deadline_passed
+    return agent.restarts_alone or over or agent.stop_deadline_passed

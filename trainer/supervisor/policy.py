@@ -32,6 +32,7 @@ class FailurePolicy:
 
     spec: JobSpec
     evaluators: list[str]
+    chief: str
     last_loss: str = "unknown"
     task_lost: bool = False
     """Whether a task of this generation was lost for another reason than a lost peer."""
@@ -139,7 +140,7 @@ class FailurePolicy:
         return None
 
     def restarts_alone(self, name: str) -> bool:
-        return restarts_alone(self.spec, name.partition(":")[0])
+        return restarts_alone(self.spec, name, self.chief)
 
 
 def _failure(name: str, code: int, text: str) -> Decision:

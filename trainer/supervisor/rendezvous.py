@@ -83,7 +83,7 @@ class Rendezvous:
         self._awaited = self.required[-1]
         self.progress = progress or Progress()
         self.watch = ProgressWatch(self.progress, now)
-        self.policy = FailurePolicy(spec, self.evaluators)
+        self.policy = FailurePolicy(spec, self.evaluators, self.chief)
 
     def report(self, report: Report, now: float) -> Reply:
         """Handles one report; returns the reply to that task."""

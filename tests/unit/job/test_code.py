@@ -236,7 +236,7 @@ def test_a_path_that_cannot_be_read_is_named(project: Path, unprivileged: None) 
 
 def test_code_is_for_workload_files(project: Path) -> None:
     (project / "job.yaml").write_text(SPEC.replace("model.py", "mnist") + "code: .\n")
-    with pytest.raises(UserError, match=r"code: .*: is for a workload file of your own; set workload: FILE.py"):
+    with pytest.raises(UserError, match=r"code: .*: is for a workload file of your own, or a program; set"):
         load_file(project / "job.yaml", environ={})
 
 

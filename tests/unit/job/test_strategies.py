@@ -176,13 +176,13 @@ def test_rules_know_a_made_up_strategy(more: dict[str, Any], problem: str) -> No
 @pytest.mark.usefixtures("gossip")
 def test_the_loss_of_a_worker_of_a_made_up_strategy_leaves_the_others_running() -> None:
     spec = build({**RAW, "max_restarts": 1})
-    policy = FailurePolicy(spec, [])
+    policy = FailurePolicy(spec, [], "chief:0")
     assert policy.lost("chief:0", "killed").re_form
     first, second = policy.lost("worker:1", "killed"), policy.lost("worker:1", "killed")
     assert (first.re_form, first.end, first.note) == (False, None, "worker:1 lost (killed); the others continue")
     assert second.end is not None
     assert second.end[0] is Exit.GAVE_UP
-    assert [derived.restarts_alone(spec, task.type) for task in tasks_of(spec)] == [False, True, True]
+    assert [derived.restarts_alone(spec, task.name, "chief:0") for task in tasks_of(spec)] == [False, True, True]
     assert [derived.is_server(spec, task.type) for task in tasks_of(spec)] == [False, True, True]
 
 

@@ -18,7 +18,7 @@ WITH_EVALUATOR = {**PS, "evaluator": 1}
 def policy(tasks: dict[str, int], max_restarts: int = 1) -> FailurePolicy:
     strategy = "parameter_server" if "ps" in tasks else "multi_worker_mirrored"
     spec = build({"name": "j", "strategy": strategy, "tasks": tasks, "max_restarts": max_restarts})
-    return FailurePolicy(spec, ["evaluator:0"])
+    return FailurePolicy(spec, ["evaluator:0"], "chief:0")
 
 
 def report(name: str, **changes: Any) -> Report:

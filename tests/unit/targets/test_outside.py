@@ -70,7 +70,7 @@ def test_what_cannot_be_is_refused(secrets: Any, line: str) -> None:
 
 
 def test_a_variable_has_one_value() -> None:
-    with pytest.raises(UserError, match=r"secrets\.A: 'A': is given under kubernetes\.env too"):
+    with pytest.raises(UserError, match=r"kubernetes\.env\.A: 'A': is given under secrets too"):
         build({**spec(A={}).model_dump(exclude_defaults=True), "kubernetes": {"env": {"A": "x"}}})
 
 

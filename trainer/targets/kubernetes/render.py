@@ -18,6 +18,7 @@ from trainer.job import secret as job_secret
 from trainer.job.cluster import tasks_of
 from trainer.job.data import CACHE, copies, reads
 from trainer.job.errors import Exit, UserError
+from trainer.job.kubernetes import Source
 from trainer.job.names import TF_PORT, TaskType, control_port, secret_name
 from trainer.job.spec import JobSpec
 from trainer.targets import container
@@ -116,10 +117,23 @@ def _values(spec: JobSpec) -> dict[str, object]:
         "stopped": int(Exit.STOPPED),
         "final": sorted(int(code) for code in Exit if code is not Exit.OK and not code.retryable),
         "pod": _pod(spec),
-        "environment": [{"name": key, "value": value.replace("$", "$$")} for key, value in settings.env.items()],
+        "environment": [_variable(key, value) for key, value in settings.env.items()],
         "variables": _variables(spec),
         "jobs": [_job(spec, task_type, count, labels) for task_type, count in pods.items()],
     }
+
+
+def _variable(name: str, value: str | Source) -> dict[str, object]:
+    """A variable of a container, from a text or from one of Kubernetes' sources."""
+    if isinstance(value, str):
+        return {"name": name, "value": value.replace("$", "$$")}
+    if value.config_map:
+        source: dict[str, object] = {"configMapKeyRef": {"name": value.config_map, "key": value.key or name}}
+    elif value.field:
+        source = {"fieldRef": {"fieldPath": value.field}}
+    else:
+        source = {"resourceFieldRef": {"resource": value.resource}}
+    return {"name": name, "valueFrom": source}
 
 
 def _variables(spec: JobSpec) -> dict[str, dict[str, str]]:

@@ -1,0 +1,83 @@
+"""The user's own program: its words, its folder, and whether it can be started here."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+from trainer.job import code
+from trainer.job.errors import UserError
+from trainer.job.messages import nearest
+from trainer.job.spec import JobSpec
+
+_VARIABLE = re.compile(r"\$(\$|\(([^()]*)\))")
+_PYTHON = re.compile(r"python(3(\.\d+)?)?")
+
+
+def expand(text: str, environ: Mapping[str, str]) -> str:
+    """Replaces $(NAME) by that variable, as Kubernetes does in a container's command: an unknown name stays as it is,
+    and $$ is a dollar sign (third_party/forked/golang/expansion/expand.go)."""
+
+    def value(found: re.Match[str]) -> str:
+        return "$" if found[1] == "$" else environ.get(found[2], found[0])
+
+    return _VARIABLE.sub(value, text)
+
+
+def folder(spec: JobSpec) -> Path:
+    """The folder where the program starts: absolute.
+
+    Raises:
+        UserError: as code.root.
+    """
+    return (code.root(spec) or Path()).joinpath(spec.working_dir or "").absolute()
+
+
+def is_python(word: str) -> bool:
+    """Whether a word means the interpreter that `python` in the spec may replace."""
+    return _PYTHON.fullmatch(word) is not None
+
+
+def interpreter(spec: JobSpec, words: list[str], environ: Mapping[str, str]) -> str | None:
+    """The Python whose packages the program uses, as far as its first word shows; None if there is none."""
+    if spec.python:
+        return spec.python
+    own = words[0] if is_python(Path(words[0]).name) else "python3"
+    return shutil.which(own, path=environ.get("PATH")) or shutil.which("python", path=environ.get("PATH"))
+
+
+def command(spec: JobSpec, words: list[str], environ: Mapping[str, str]) -> list[str]:
+    """The program's words as they are executed in `folder`: the first is a path.
+
+    Raises:
+        UserError: the folder or the program is not there, or the program cannot be executed.
+    """
+    place = folder(spec)
+    if not place.is_dir():
+        rule = "no such folder; name one in `code`, or an absolute path in the image"
+        raise UserError(f"working_dir: {str(place)!r}: {rule}")
+    first, *rest = [expand(word, environ) for word in words]
+    if spec.python and is_python(first):
+        first = spec.python
+    found = _executable(first, place, environ)
+    if is_python(Path(first).name) and rest and rest[0].endswith(".py") and not (place / rest[0]).is_file():
+        known = [path.name for path in place.glob("*.py")]
+        raise UserError(f"program: {rest[0]!r}: no such file in {place}{nearest(Path(rest[0]).name, known)}")
+    return [found, *rest]
+
+
+def _executable(first: str, place: Path, environ: Mapping[str, str]) -> str:
+    path = environ.get("PATH", os.defpath)
+    if "/" not in first:
+        if (found := shutil.which(first, path=path)) is None:
+            raise UserError(f"program: {first!r}: no such command in PATH ({path})")
+        return found
+    found = str(place / first)
+    if not Path(found).is_file():
+        raise UserError(f"program: {first!r}: no such file{'' if Path(first).is_absolute() else f' in {place}'}")
+    if not os.access(found, os.X_OK):
+        raise UserError(f"program: {first!r}: is not executable: run `chmod +x {found}`, or name its interpreter first")
+    return found
