@@ -25,6 +25,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+import trainer
 from trainer import __version__
 from trainer.job import environment
 from trainer.job.cluster import Task
@@ -37,6 +38,11 @@ PARENT_SECONDS = 0.5
 _IMPORTED = time.monotonic()
 _PR_SET_PDEATHSIG = 1
 _CGROUP = Path("/sys/fs/cgroup")
+
+
+def command(module: str, *words: str) -> tuple[str, ...]:
+    """The command that calls `main()` of a module of this trainer with these words."""
+    return (sys.executable, str(Path(trainer.__file__).parents[1] / "trainer_launch.py"), module, *words)
 
 
 def versions() -> dict[str, str]:

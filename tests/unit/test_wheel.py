@@ -29,7 +29,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Built from a copy, for setuptools writes beside the sources."""
     copy = tmp_path_factory.mktemp("source")
     shutil.copytree(ROOT / "trainer", copy / "trainer", ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("pyproject.toml", "README.md"):
+    for name in ("pyproject.toml", "README.md", "trainer_launch.py"):
         shutil.copy(ROOT / name, copy)
     command = [*UV, "build", "--wheel", "--no-build-isolation", "--python", sys.executable, "--out-dir", "dist"]
     subprocess.run(command, cwd=copy, check=True, timeout=120)
@@ -102,7 +102,7 @@ def test_the_wheel_is_complete(wheel: Path) -> None:
         if path.is_file() and "__pycache__" not in path.parts
     }
     packed = set(zipfile.ZipFile(wheel).namelist())
-    assert {name for name in packed if ".dist-info/" not in name} == sources
+    assert {name for name in packed if ".dist-info/" not in name} == sources | {"trainer_launch.py"}
     assert "trainer/py.typed" in packed
 
 
@@ -111,6 +111,13 @@ def test_alone_it_checks_a_job(light: Path) -> None:
     checked = trainer(light, "check", str(ROOT / "examples/digits-ps.yaml"))
     assert checked.returncode == Exit.OK, checked.stderr
     assert "worker:1" in checked.stdout
+
+
+def test_the_command_works_where_pythonpath_holds_a_package_of_its_name(light: Path, tmp_path: Path) -> None:
+    (tmp_path / "trainer").mkdir()
+    (tmp_path / "trainer/__init__.py").touch()
+    shown = trainer(light, "--version", PYTHONPATH=str(tmp_path))
+    assert shown.stdout == f"trainer {__version__}\n", shown.stderr
 
 
 def test_without_numpy_all_works_that_does_not_train(light: Path, tmp_path: Path) -> None:

@@ -124,7 +124,7 @@ def _own(path: Path, root: Path | None) -> list[Path]:
 
 
 def left_behind(path: Path, name: str, root: Path | None = None) -> list[str]:
-    """A warning for each module imported from the working directory: `python -m` searches it, but a container has only
+    """A warning for each module imported from the working directory: a child searches it, but a container has only
     the files beside the workload."""
     return [
         f"workload: {called}:{line}: import {module}: is in the working directory, which containers do not have; put "
@@ -161,7 +161,7 @@ def missing_imports(path: Path, name: str, root: Path | None = None) -> list[str
 
 
 def _is_here(folders: Sequence[Path], module: str) -> bool:
-    # `python -m` also looks in the working directory.
+    # The child also looks in the working directory (trainer/workloads/load.py).
     if module in sys.modules or any((folder / module).is_dir() for folder in folders) or _beside(folders, module):
         return True
     try:

@@ -7,7 +7,6 @@ import contextlib
 import itertools
 import os
 import signal
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -103,7 +102,7 @@ class Child:
         try:
             with log.open("ab") as stderr:
                 child._process = await asyncio.create_subprocess_exec(
-                    sys.executable, "-m", "trainer.training.main",
+                    *host.command("trainer.training.main"),
                     stdin=asyncio.subprocess.PIPE, stderr=stderr, pass_fds=[theirs], env=environ,
                     start_new_session=True,
                 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""The child, which runs TensorFlow: `python -m trainer.training.main`, started by the supervisor.
+"""The child, which runs TensorFlow: started by the supervisor.
 
 It does its imports, reports "warm", and waits for the order to start, so it can serve as a standby.
 """
@@ -30,7 +30,7 @@ from trainer.training import failure, tensorflow_patches
 from trainer.training.channel import Channel
 from trainer.workloads.check import check_workload, runs_code
 from trainer.workloads.digests import require_unchanged
-from trainer.workloads.load import load_graph
+from trainer.workloads.load import load_graph, search_working_directory
 
 Loaded = TypeVar("Loaded")
 
@@ -38,6 +38,7 @@ Loaded = TypeVar("Loaded")
 def main() -> None:
     gc.disable()  # until all is imported: collections find nothing, and take a fifth of the time of TensorFlow's import
     host.die_with_parent(signal.SIGKILL)
+    search_working_directory()
     channel = Channel()
     spec, code = None, Exit.OK
     try:

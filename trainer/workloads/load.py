@@ -19,6 +19,13 @@ from trainer.workloads.signatures import require_functions
 from trainer.workloads.workload import CONTRACT, Graph, Workload, entry, file_of
 
 
+def search_working_directory() -> None:
+    """Lets a workload import modules from the working directory, unless PYTHONSAFEPATH is set, as in our images. Called
+    after all imports of our own, so that no file there hides what they need."""
+    if not getattr(sys.flags, "safe_path", False):
+        sys.path.insert(0, str(Path.cwd()))
+
+
 def load_workload(spec: JobSpec) -> Workload:
     """Imports the workload, and thereby Keras.
 

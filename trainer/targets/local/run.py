@@ -26,7 +26,7 @@ from trainer.targets import here, outside, summary
 from trainer.targets.local import ports, view
 from trainer.targets.local.processes import LocalJob, is_evaluator, keep_running, send
 
-TASK_COMMAND = (sys.executable, "-m", "trainer", "task")
+TASK_COMMAND = host.command("trainer.cli.main", "task")
 
 FAILED_SECONDS = 5.0
 """Time for the other tasks to end by themselves after a failure, notified by their chief."""

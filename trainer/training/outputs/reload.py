@@ -112,7 +112,7 @@ def _why_not(job: TrainingTask, needed: int) -> str | None:
 def _start(folder: str) -> subprocess.Popen[bytes]:
     environ = {name: value for name, value in os.environ.items() if name != "TF_CONFIG"}
     return subprocess.Popen(
-        [sys.executable, "-m", "trainer.training.outputs.reloaded", folder],
+        host.command("trainer.training.outputs.reloaded", folder),
         stdin=subprocess.PIPE,
         stdout=sys.stderr,
         env={**environ, "CUDA_VISIBLE_DEVICES": "-1", environment.PARENT: str(os.getpid())},

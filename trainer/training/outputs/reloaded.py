@@ -1,4 +1,4 @@
-"""The process that loads the exports of a job again, see `reload.py`: `python -m trainer.training.outputs.reloaded`.
+"""The process that loads the exports of a job again, see `reload.py`.
 
 It loads model.keras without the user's file first, as a program elsewhere would; where that fails it finds the least
 that makes it work.
@@ -26,7 +26,7 @@ from trainer.model_dir import layout
 from trainer.model_dir.files import write_json
 from trainer.training.outputs import compare
 from trainer.training.user_code import essence
-from trainer.workloads.load import load_workload, own_modules
+from trainer.workloads.load import load_workload, own_modules, search_working_directory
 from trainer.workloads.types import Model, Tensor
 
 
@@ -56,6 +56,7 @@ REGISTER = "@keras.saving.register_keras_serializable()"
 def main() -> None:
     host.die_with_parent(signal.SIGKILL)
     host.be_killed_first()
+    search_working_directory()
     folder, spec = Path(sys.argv[1]), load.load_environment()
     if sys.stdin.readline():  # otherwise the job failed meanwhile
         check(folder, spec)
