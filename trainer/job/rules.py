@@ -52,7 +52,7 @@ def _task_problems(spec: JobSpec) -> list[Problem]:
             rule = f"there is at most one {single}; set 1"
             problems.append(Problem(f"tasks.{single}.replicas", counts[single], rule))
     for server in row.servers:
-        if server not in counts:
+        if server not in counts and not (spec.program and server == "worker" and "chief" in counts):
             rule = f"{spec.strategy} needs at least one {server}; add {server}: 1"
             problems.append(Problem(f"tasks.{server}", None, rule))
     if "ps" in counts and "ps" not in row.servers:
@@ -67,7 +67,7 @@ def _task_problems(spec: JobSpec) -> list[Problem]:
     if row.one_task:
         several = names(lambda other: other.collective)
         rule = f"{spec.strategy} trains in one task, on its devices; for several tasks use {several}"
-        if counts["worker"] > 1:
+        if counts.get("worker", 0) > 1:
             problems.append(Problem("tasks.worker.replicas", counts["worker"], rule, ("strategy",)))
         if "chief" in counts:
             problems.append(Problem("tasks.chief", counts["chief"], rule, ("strategy",)))

@@ -64,13 +64,16 @@ class TaskGroup(Strict):
 Group = Annotated[TaskGroup, BeforeValidator(_group_from_count, json_schema_input_type=TaskGroup | Replicas)]
 
 
+NO_TASKS = TaskGroup.model_construct(replicas=0)
+
+
 class Tasks(Strict):
     """Number of tasks of each type. parameter_server and graph add a chief if there is none."""
 
     chief: Group | None = None
     """Coordinates; under multi_worker_mirrored it trains like a worker. At most one."""
-    worker: Group = TaskGroup()
-    """Trains."""
+    worker: Group = Field(default=NO_TASKS, json_schema_extra={"default": 1})  # filled in by validate.py
+    """Trains. Default: 1, but none for a program with a chief."""
     ps: Group | None = None
     """A parameter server, which holds the variables. For parameter_server only."""
     evaluator: Group | None = None
@@ -78,7 +81,7 @@ class Tasks(Strict):
 
     def group(self, task_type: str) -> TaskGroup | None:
         group: TaskGroup | None = getattr(self, task_type)
-        return group
+        return group if group and group.replicas else None
 
     def of(self, task_type: str) -> TaskGroup:
         """Returns the settings of a type; the workers' if the spec lacks the type (TF_CONFIG of another program)."""
@@ -192,7 +195,7 @@ class JobSpec(Strict):
     every train.checkpoint_steps, so training pauses for a validation then."""
     image: Text | None = None
     """Container image of every task. Default: trainer:cpu, or trainer:cuda if a task asks for GPUs."""
-    tasks: Tasks = Tasks()
+    tasks: Tasks = Field(default=Tasks(), json_schema_extra={"default": {"worker": 1}})
     devices: Annotated[list[Device], Field(min_length=1)] | None = None
     """The devices of a task to compute on, each a replica: [GPU:0, GPU:2]. Default: all GPUs, or all CPU devices
     without a GPU."""

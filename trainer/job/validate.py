@@ -22,7 +22,7 @@ def validate(data: dict[str, object]) -> tuple[JobSpec | None, list[Problem]]:
     If fields have the wrong shape, the rules are applied to the remaining ones.
     """
     try:
-        spec = JobSpec.model_validate(_with_chief(data))
+        spec = JobSpec.model_validate(_with_default_tasks(data))
     except ValidationError as error:
         details = error.errors(include_url=False)
     else:
@@ -31,7 +31,7 @@ def validate(data: dict[str, object]) -> tuple[JobSpec | None, list[Problem]]:
     problems = [_translate(detail) for detail in details]
     rest = {**_STAND_INS, **_without(data, [detail["loc"] for detail in details])}
     try:
-        partial = JobSpec.model_validate(_with_chief(rest))
+        partial = JobSpec.model_validate(_with_default_tasks(rest))
     except ValidationError:
         return None, problems
     wrong = [problem.path for problem in problems]
@@ -39,15 +39,23 @@ def validate(data: dict[str, object]) -> tuple[JobSpec | None, list[Problem]]:
     return None, problems + [p for p in broken if not any(_touch(a, b) for a in (p.path, *p.needs) for b in wrong)]
 
 
-def _with_chief(data: Mapping[str, object]) -> Mapping[str, object]:
-    """Adds the chief of a coordinated strategy, but not for a program, which knows its tasks. If it is not in the
-    cluster, TensorFlow gives it localhost and a random port, which no other container can reach (eager/remote.py)."""
-    tasks, coordinated = data.get("tasks", {}), [name for name, row in STRATEGIES.items() if row.coordinated]
-    if data.get("strategy") not in coordinated or data.get("program") is not None:
+def _with_default_tasks(data: Mapping[str, object]) -> Mapping[str, object]:
+    """Adds a worker, and the chief of a coordinated strategy. A program knows its tasks: it has a chief only if the
+    spec names one, and then no worker by default.
+
+    A chief that is not in the cluster gets localhost and a random port from TensorFlow, which no other container can
+    reach (eager/remote.py)."""
+    tasks = data.get("tasks", {})
+    if not isinstance(tasks, dict):
         return data
-    if not isinstance(tasks, dict) or tasks.get("chief") is not None:
-        return data
-    return {**data, "tasks": {**tasks, "chief": {"replicas": 1}}}
+    program, chief = data.get("program") is not None, tasks.get("chief") is not None
+    coordinated = [name for name, row in STRATEGIES.items() if row.coordinated]
+    added: dict[str, object] = {}
+    if "worker" not in tasks and not (program and chief):
+        added["worker"] = {}
+    if data.get("strategy") in coordinated and not program and not chief:
+        added["chief"] = {}
+    return {**data, "tasks": {**tasks, **added}}
 
 
 # For required fields that are missing or invalid, while the other rules are checked.

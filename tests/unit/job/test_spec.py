@@ -1,3 +1,4 @@
+import json
 from typing import Any
 
 import pytest
@@ -330,3 +331,34 @@ def test_a_wrong_name_does_not_hide_other_problems_nor_make_new_ones(wrong: dict
 def test_rules_stay_silent_about_what_depends_on_a_wrong_field(raw: dict[str, Any], paths: list[str]) -> None:
     reported = problems({"name": "j", **raw})
     assert [line.partition(":")[0] for line in reported] == paths
+
+
+PROGRAM = {"name": "j", "strategy": "multi_worker_mirrored", "program": ["python", "t.py"]}
+
+
+@pytest.mark.parametrize(
+    ("raw", "counts"),
+    [
+        ({}, {"worker": 1}),
+        ({"tasks": {}}, {"worker": 1}),
+        ({"tasks": {"chief": 1}}, {"chief": 1}),
+        ({"tasks": {"chief": 1, "worker": 1}}, {"chief": 1, "worker": 1}),
+        ({"tasks": {"chief": 1, "worker": {"cpu": 2}}}, {"chief": 1, "worker": 1}),
+        ({"tasks": {"chief": None, "evaluator": 1}}, {"worker": 1, "evaluator": 1}),
+        ({"strategy": "parameter_server", "tasks": {"ps": 2}}, {"worker": 1, "ps": 2}),
+        ({"strategy": "parameter_server", "tasks": {"chief": 1, "ps": 2}}, {"chief": 1, "ps": 2}),
+        ({"program": None, "tasks": {"chief": 1}}, {"chief": 1, "worker": 1}),
+        ({"program": None, "strategy": "parameter_server", "tasks": {"ps": 1}}, {"chief": 1, "worker": 1, "ps": 1}),
+    ],
+)
+def test_a_program_with_a_chief_has_workers_only_if_the_spec_names_them(raw: Any, counts: Any) -> None:
+    spec = build({**PROGRAM, **raw})
+    assert spec.tasks.counts() == counts
+    again = build(json.loads(spec.model_dump_json(exclude_defaults=True)))  # as containers get it
+    assert again == spec
+    assert again.tasks.counts() == counts
+
+
+def test_parameter_server_needs_its_servers_for_a_program_too() -> None:
+    with pytest.raises(UserError, match=r"tasks\.ps: null: parameter_server needs at least one ps; add ps: 1"):
+        build({**PROGRAM, "strategy": "parameter_server", "tasks": {"chief": 1}})
