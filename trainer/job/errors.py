@@ -24,6 +24,8 @@ class Exit(enum.IntEnum):
     CHIEF_LOST = 15
     TARGET = 16
     EVALUATION = 17
+    PROGRAM = 18
+    OVERDUE = 19
     STOPPED = 143
 
     @property
@@ -53,6 +55,11 @@ _MEANINGS = {
         "the last checkpoint was not scored: the evaluator failed (the result of the training is valid), or the "
         "chief's evaluation exceeded deadlines.evaluation"
     ),
+    Exit.PROGRAM: (
+        "the program of a task ended with an exit code from 1 to 127 by itself; the message names the task and the "
+        "last error that it wrote"
+    ),
+    Exit.OVERDUE: "the job took longer than deadlines.job",
     Exit.STOPPED: "stopped by SIGTERM or Ctrl-C; the same command resumes from the newest checkpoint, if there is one",
 }
 

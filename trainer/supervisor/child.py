@@ -16,13 +16,15 @@ from typing import TypeAlias
 from trainer import host
 from trainer.job import environment
 from trainer.job.cluster import Task
+from trainer.job.spec import Deadlines
 from trainer.protocol import events
 from trainer.protocol.events import Event
 from trainer.protocol.orders import Final, Go, Order, Silent, Stop, write_order
 from trainer.supervisor import orphans
 from trainer.supervisor.child_status import ChildStatus
 
-_LAST_WORDS_SECONDS = 0.5
+LAST_WORDS_SECONDS = 0.5
+"""Wait for what a child wrote, after its end."""
 _numbers = itertools.count(1)
 _FAST = {
     # Off by default where the CPU has no AVX-512 (tensorflow/core/util/util.cc), though convolutions gain there too.
@@ -51,9 +53,13 @@ def _environ(task: Task, events_pipe: int) -> dict[str, str]:
         "TF_CONFIG": task.tf_config(),
         environment.EVENTS: str(events_pipe),
         environment.PARENT: str(os.getpid()),
-        # Otherwise gRPC would send the cluster's traffic through an HTTP proxy.
-        "no_grpc_proxy": ",".join({a.rpartition(":")[0] for group in task.cluster.values() for a in group}),
+        **no_proxy(task),
     }
+
+
+def no_proxy(task: Task) -> dict[str, str]:
+    """Otherwise gRPC would send the cluster's traffic through an HTTP proxy."""
+    return {"no_grpc_proxy": ",".join(sorted({a.rpartition(":")[0] for group in task.cluster.values() for a in group}))}
 
 
 class Child:
@@ -148,11 +154,20 @@ class Child:
             self._signal(signal.SIGKILL)
             orphans.kill_group(self._process.pid)
 
-    async def dismiss(self) -> None:
-        """Kills it: its generation is over."""
+    def let_go(self) -> None:
+        """Begins to end it: its generation is over."""
         self.dismissed = True
         self.kill()
+
+    async def dismiss(self) -> None:
+        """Ends it: its generation is over."""
+        self.let_go()
         await self.ended()
+
+    def silence_limit(self, deadlines: Deadlines) -> float | None:
+        """Seconds of silence after which it hangs; None if its silence means nothing."""
+        # The import of TensorFlow holds the GIL while its libraries load: until then silence does not mean a hang.
+        return deadlines.hang if self.warm else deadlines.rendezvous
 
     async def ended(self) -> None:
         await asyncio.shield(self._watcher)
@@ -193,10 +208,17 @@ class Child:
     async def _watch(self, reader: asyncio.StreamReader) -> None:
         reading = asyncio.create_task(self._read(reader))
         code = await self._process.wait()
-        await orphans.end(self._mark, self._process.pid)
+        await self._end_rest()
         # A process started by the user's code may have inherited the pipe and keep it open.
-        await asyncio.wait({reading}, timeout=_LAST_WORDS_SECONDS)
+        await asyncio.wait({reading}, timeout=LAST_WORDS_SECONDS)
         reading.cancel()
+        self._ended(code)
+
+    async def _end_rest(self) -> None:
+        """Ends the processes that it started."""
+        await orphans.end(self._mark, self._process.pid)
+
+    def _ended(self, code: int) -> None:
         self.exit = code
         self._on_change(self, Exited())
 
