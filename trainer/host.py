@@ -40,6 +40,16 @@ _PR_SET_PDEATHSIG = 1
 _CGROUP = Path("/sys/fs/cgroup")
 
 
+PACKAGES = {
+    "tensorflow": (
+        "tensorflow", "tensorflow-cpu", "tensorflow-cpu-aws", "tensorflow-gpu", "tensorflow-intel", "tensorflow-macos",
+        "tensorflow-rocm", "tf-nightly", "tf-nightly-cpu",
+    ),
+    "keras": ("keras", "keras-nightly"),
+}  # fmt: skip
+"""Packages whose versions all tasks must share, and the names of distributions that hold each."""
+
+
 def command(module: str, *words: str) -> tuple[str, ...]:
     """The command that calls `main()` of a module of this trainer with these words."""
     return (sys.executable, str(Path(trainer.__file__).parents[1] / "trainer_launch.py"), module, *words)
@@ -48,8 +58,7 @@ def command(module: str, *words: str) -> tuple[str, ...]:
 def versions() -> dict[str, str]:
     """Installed versions that all tasks must share, read without importing the packages."""
     return {
-        "tensorflow": _version("tensorflow", "tensorflow-cpu", "tensorflow-cpu-aws"),
-        "keras": _version("keras"),
+        **{package: _version(*names) for package, names in PACKAGES.items()},
         "trainer": __version__,
         "python": ".".join(platform.python_version_tuple()[:2]),
     }

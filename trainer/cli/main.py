@@ -184,7 +184,7 @@ def _check(args: argparse.Namespace) -> int:
         from trainer.targets import here
 
         here.require_named(spec)
-    if args.target is None and spec.image is None:  # other images have other modules
+    if args.target is None and spec.image is None and not spec.program:  # other images have other modules
         from trainer.workloads.check import check_imports
 
         check_imports(spec)
@@ -200,7 +200,8 @@ def _local(args: argparse.Namespace) -> int:
     from trainer.workloads.check import check_imports
 
     spec = specs.load(args.spec, args.set)
-    check_imports(spec)
+    if not spec.program:
+        check_imports(spec)
     specs.warn(spec)
     return local.run(spec, base_port=args.port, plain=args.plain)
 

@@ -20,7 +20,8 @@ def load(path: str, overrides: Sequence[str]) -> JobSpec:
     from trainer.workloads.check import check_workload
 
     spec = load_file(path, overrides)
-    check_workload(spec)
+    if not spec.program:
+        check_workload(spec)
     return spec
 
 

@@ -62,6 +62,11 @@ def is_server(spec: JobSpec, task_type: str) -> bool:
     return task_type in spec.traits.servers
 
 
+def hidden_gpus(spec: JobSpec, task_type: str) -> dict[str, str]:
+    """The variable that hides all GPUs from tasks that ask for none: they would take the memory of all visible ones."""
+    return {} if spec.tasks.of(task_type).gpus else {"CUDA_VISIBLE_DEVICES": "-1"}
+
+
 def restarts_alone(spec: JobSpec, name: str, chief: str) -> bool:
     """Whether the child of this task is restarted without the other tasks.
 

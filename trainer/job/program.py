@@ -27,6 +27,11 @@ def expand(text: str, environ: Mapping[str, str]) -> str:
     return _VARIABLE.sub(value, text)
 
 
+def variables(spec: JobSpec, task_type: str, environ: Mapping[str, str]) -> dict[str, str]:
+    """`env` of the spec for tasks of a type; a value may refer to the variables of `environ`."""
+    return {name: expand(value, environ) for name, value in spec.env_of(task_type).items()}
+
+
 def folder(spec: JobSpec) -> Path:
     """The folder where the program starts: absolute.
 

@@ -72,12 +72,24 @@ class Computed:
 
 
 @dataclass
+class Ran:
+    """Figures of a job with a program."""
+
+    reported: dict[str, object]
+    """What the chief's program reported last (trainer.report)."""
+    steps: int
+    """The last step that it reported, or 0."""
+    seconds_to_first_step: float | None
+    """Seconds from the start of the job to the first report of a step."""
+
+
+@dataclass
 class Result:
-    """Content of result.json. The fields of Training or Computed are written beside the others."""
+    """Content of result.json. The fields of Training, Computed or Ran are written beside the others."""
 
     job: str
     strategy: str
-    figures: Training | Computed
+    figures: Training | Computed | Ran
     seconds: float
     """Seconds from the start of the job to its end."""
     generations: int
@@ -162,6 +174,8 @@ def parse(found: Mapping[str, object]) -> Result:
     found = {**_NOT_IN_EARLIER, "compatibility_key": found.get("fits"), **found}  # fits: until version 0.2
     tests = {name.removeprefix(_TEST): value for name, value in found.items() if name.startswith(_TEST)}
     figures = {"result": found["result"]} if "result" in found else {**found, "test": tests}
+    if "reported" in found:
+        figures = {name: found.get(name) for name in ("reported", "steps", "seconds_to_first_step")}
     return typed(_RESULT, {**found, "figures": figures}, VERSION)
 
 

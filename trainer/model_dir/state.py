@@ -46,6 +46,8 @@ class State:
     """The highest step reached so far."""
     generations_without_progress: int = 0
     """Consecutive generations that did not exceed it."""
+    files: str = ""
+    """For a program: the fingerprint of its files in model_dir when the generation formed."""
     boot: str = ""
     up: float = 0.0
     """Start time by a clock that cannot be set: host.uptime() of the boot with that id."""

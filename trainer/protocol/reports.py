@@ -78,6 +78,8 @@ class Report:
     """Generation of the running child; 0 if none runs."""
     ended_early: Number = 0
     """Generation whose child ended early."""
+    finished: Number = 0
+    """Generation whose program has exited with 0."""
     reason: Text = ""
     failure: tuple[Annotated[Code, AfterValidator(_not_ok)], Text] | None = None
     blames_peer: bool = False

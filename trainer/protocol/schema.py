@@ -9,7 +9,7 @@ from pydantic import TypeAdapter
 
 from trainer.job.schema import Schema, describe
 from trainer.model_dir import result as result_module
-from trainer.model_dir.result import Computed, Result, Training
+from trainer.model_dir.result import Computed, Ran, Result, Training
 from trainer.protocol import status as status_module
 from trainer.protocol.status import JobStatus, TaskStatus
 
@@ -29,7 +29,7 @@ def result() -> Schema:
     """The schema of result.json."""
     whole = _schema(Result, result_module)
     _beside(whole, "figures")
-    for model in (Training, Computed):
+    for model in (Ran, Training, Computed):
         figures = whole["$defs"].pop(model.__name__)
         whole["properties"] |= figures["properties"]
     test = whole["properties"].pop("test")

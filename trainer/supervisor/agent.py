@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trainer import host
-from trainer.job import environment, workload_file
+from trainer.job import environment, program, workload_file
 from trainer.job.cluster import Task
 from trainer.job.data import variables
-from trainer.job.derived import is_server, restarts_alone
+from trainer.job.derived import hidden_gpus, is_server, restarts_alone
 from trainer.job.errors import TrainerError, UserError
 from trainer.job.names import task_name
 from trainer.job.spec import JobSpec
@@ -26,6 +26,7 @@ from trainer.protocol.log_lines import log_line
 from trainer.protocol.reports import Phase, Reply, Report
 from trainer.supervisor.child import Child, Exited
 from trainer.supervisor.clock import ListeningClock
+from trainer.supervisor.program import Program
 from trainer.workloads.digests import file_digests, require_unchanged
 
 if TYPE_CHECKING:
@@ -41,13 +42,15 @@ BACKOFF_SECONDS = (0.0, 0.2, 0.5, 1.0, 2.0, 5.0)
 class Agent:
     """State and children of one task. `follower.py` or, for the chief's task, `chief.py` controls it."""
 
-    def __init__(self, spec: JobSpec, task: Task, log: Path, secret: bytes = b"") -> None:
+    def __init__(
+        self, spec: JobSpec, task: Task, log: Path, secret: bytes = b"", versions: dict[str, str] | None = None
+    ) -> None:
         self.spec, self.task, self.log, self.secret = spec, task, log, secret
         self.incarnation, self._reports = uuid.uuid4().hex, 0
-        self.versions = host.versions()
+        self.versions = versions or host.versions()
         self.spec_digest = hashlib.sha256(spec.model_dump_json().encode()).hexdigest()[:12]
         self._workload = file_digests(spec)
-        self.workload_digest = workload_file.combined(self._workload)
+        self.workload_digest = workload_file.combined(self._workload) if self._workload else "none"
         self.copying = ""
         """What is copied, while the task makes its copies of the data: it runs no child until then."""
         self.places = variables(spec.data)
@@ -65,6 +68,8 @@ class Agent:
         """Consecutive children of an evaluator that ended without a score."""
         self.first_step_at: float | None = None
         self.phase: Phase = "forming"
+        self.importable: dict[str, str] = {}
+        """PYTHONPATH, with which a program can import trainer where it could not."""
         self.clock = ListeningClock()
 
     def report(self) -> Report:
@@ -81,6 +86,7 @@ class Agent:
             number=self._reports,
             generation=child.generation if child and child.alive else 0,
             ended_early=self.ended_early,
+            finished=child.generation if child and child.result is not None else 0,
             reason=self.reason,
             failure=self.failure,
             blames_peer=self.blames_peer,
@@ -126,9 +132,13 @@ class Agent:
         if self.copying:
             return
         child = self.running
-        if reply.phase == "forming" and child is not None:
+        if self.spec.program and self.task.type == "evaluator" and child is not None:
+            # It has no part in generations: it reads what the others write.
+            if not child.alive and child.result is None and reply.phase == "running" and self.leaving_since is None:
+                await self.go_again(reply.generation, 0)
+        elif reply.phase == "forming" and child is not None:
             if child.alive and not self._stopping_well(child):
-                await child.dismiss()
+                await self._let_go(child)
             if not child.alive:
                 self.running = None
         elif reply.phase == "running" and self.leaving_since is None:
@@ -136,12 +146,21 @@ class Agent:
             step = max(reply.resume_step, reply.step if self.restarts_alone else 0)
             if child is None or child.generation != reply.generation:
                 await self.go(reply.generation, step)
-            elif not child.alive and self.restarts_alone:
+            elif not child.alive and self.restarts_alone and child.result is None and not child.failed:
                 await self.go_again(reply.generation, step)
         await self.look_after_children()
 
+    async def _let_go(self, child: Child) -> None:
+        """Ends a child of an earlier generation. A program may take its time: it is not waited for."""
+        if self.spec.program:
+            child.let_go()
+        else:
+            await child.dismiss()
+
     async def go_again(self, generation: int, step: int) -> None:
-        """Replaces a child that died, unless the back-off has not passed."""
+        """Replaces a child that died, unless the back-off has not passed, or it is an evaluator's that always dies."""
+        if self.task.type == "evaluator" and self.stillborn > self.spec.max_restarts:
+            return
         if time.monotonic() >= self._retry_at:
             self.restarts += 1
             self._retry_at = time.monotonic() + BACKOFF_SECONDS[min(self.restarts, len(BACKOFF_SECONDS) - 1)]
@@ -163,12 +182,20 @@ class Agent:
 
     # Children. ------------------------------------------------------------------------------------
 
-    async def start_child(self) -> Child:
-        group = self.spec.tasks.of(self.task.type)
-        # A server without GPUs of its own would take the memory of all visible ones.
-        hidden = {} if group.gpus else {"CUDA_VISIBLE_DEVICES": "-1"}
-        environ = {**hidden, **self.places, environment.WORKLOAD: json.dumps(self._workload)}
+    async def prepare_child(self) -> None:
+        """Starts the first child, which waits for its order. A program starts with its generation."""
+        if not self.spec.program:
+            self.standby = await self.start_child()
+
+    async def start_child(self, generation: int = 0) -> Child:
+        spec = self.spec
         try:
+            if spec.program:
+                more = {**self.places, **self.importable}
+                return await Program.run(spec, self.task, self.log, more, generation, self._on_child, self.clock)
+            own = program.variables(spec, self.task.type, os.environ)
+            environ = {**hidden_gpus(spec, self.task.type), **own, **self.places}
+            environ[environment.WORKLOAD] = json.dumps(self._workload)
             return await Child.start(self.task, self.log, environ, self._on_child, self.clock)
         except OSError as error:  # for example lack of memory, or a log volume that became read-only
             what = error.filename or "a new process"
@@ -179,7 +206,7 @@ class Agent:
         if child is not None and child.alive:
             self._standby_failures = 0
         else:
-            child = await self.start_child()
+            child = await self.start_child(generation)
         self.standby, self.first_step_at, self.ended_early = None, None, 0
         self.failure, self.blames_peer = None, False
         if self.running is not None and self.running.alive:
@@ -191,12 +218,12 @@ class Agent:
     async def look_after_children(self) -> None:
         child, now = self.running, time.monotonic()
         if child is not None and child.alive:
-            # The import of TensorFlow holds the GIL while its libraries load: until then silence does not mean a hang.
-            limit = self.spec.deadlines.hang if child.warm else self.spec.deadlines.rendezvous
-            if self.clock() - child.last_sign > limit:
-                child.kill(f"no sign of life for {limit:g} s")
+            limit = child.silence_limit(self.spec.deadlines)
+            if limit is not None and self.clock() - child.last_sign > limit:
+                child.kill(f"no {child.sign} for {limit:g} s")
         steady = self.first_step_at is not None and now - self.first_step_at > STANDBY_AFTER_SECONDS
         wanted = self.spec.warm_standby and not is_server(self.spec, self.task.type) and self.task.type != "evaluator"
+        wanted = wanted and not self.spec.program
         wanted = wanted and self._standby_failures < STANDBY_FAILURES and now >= self._standby_at
         if steady and wanted and self.standby is None and self.leaving_since is None and not self._is_finishing():
             self.standby = await self.start_child()
@@ -215,7 +242,9 @@ class Agent:
                 self.failure = child.failure
             case events.Step() if self.first_step_at is None and child is self.running:
                 self.first_step_at = time.monotonic()
-                self._look_at_workload()
+                self.stillborn = 0
+                if not self.spec.program:
+                    self._look_at_workload()
             case Exited() if child is self.running and not child.status.stopped_well:
                 self._child_ended(child)
             case Exited() if child is self.standby:
@@ -234,6 +263,8 @@ class Agent:
     def _child_ended(self, child: Child) -> None:
         if child.result is not None or child.dismissed:
             return
+        if self.spec.program and self.leaving_since is not None:
+            return
         self.reason = child.why_it_ended()
         if self.task.type == "evaluator":
             self.stillborn += 1
@@ -241,11 +272,14 @@ class Agent:
             self.ended_early = child.generation
         if child.blames_peer:
             self.failure, self.blames_peer = child.failure, True
+        elif child.failed and self.task.type != "evaluator":
+            self.failure = child.failure
         if child.out_of_memory and self.standby is not None and self._standby_failures < STANDBY_FAILURES:
             self._standby_failures = STANDBY_FAILURES
             log_line(f"{self.task.name}: no more standbys are started: there is not enough memory for two children")
         if self.phase == "running" and self.leaving_since is None and (self.failure is None or self.blames_peer):
-            log_line(f"{self.task.name}: child lost ({self.reason}); its log: {self.log}")
+            what = "program" if self.spec.program else "child"
+            log_line(f"{self.task.name}: {what} lost ({self.reason}); its log: {self.log}")
 
     def _standby_ended(self, child: Child) -> None:
         if child.dismissed or self.running is None:
@@ -263,7 +297,7 @@ class Agent:
         return self.leaving_since is not None and not self.stop_deadline_passed and self._has_something_to_save(child)
 
     def _has_something_to_save(self, child: Child) -> bool:
-        return bool(child.status.step) and self.spec.traits.trains
+        return bool(self.spec.program) or (bool(child.status.step) and self.spec.traits.trains)
 
     def _is_finishing(self) -> bool:
         return self.running is not None and (self.running.status.finishing or self.running.status.trained)

@@ -11,7 +11,7 @@ from aiohttp import ClientSession
 
 from trainer import host
 from trainer.job.errors import Exit, TrainerError
-from trainer.model_dir import compatibility, result
+from trainer.model_dir import compatibility, fingerprint, result
 from trainer.model_dir import state as job_state
 from trainer.protocol.events import Done
 from trainer.protocol.log_lines import LOG_SECONDS, STOPPED_PREFIX, log_error, log_line
@@ -56,6 +56,10 @@ class Chief:
         # The wall clock, which may step, is used only to compare with other machines.
         before = max(age, up - self._state.up if same else time.time() - self._state.started)
         self._started = time.monotonic() - before
+        # A job that was stopped, and is started again later, has all its time again.
+        self._begun = time.monotonic() if self._state.end else self._started
+        self._continues = bool(self._state.generation) and self._state.end is None
+        """Whether an earlier chief of this job was lost while it ran."""
         self._state.boot, self._state.up, self._state.end = boot, up - before, None
         begun = self._clock()
         self._rendezvous = Rendezvous(
@@ -65,6 +69,7 @@ class Chief:
             begun,
             lambda: earlier_run.newest_step(self._spec) or 0,
             Progress(self._state.step, self._state.generations_without_progress),
+            self._wrote,
         )
         self._state_saved = begun
         self._news = asyncio.Event()
@@ -89,6 +94,8 @@ class Chief:
             self._key = await asyncio.to_thread(compatibility.key, self._spec, self._task.counts, digest)
             if found := await asyncio.to_thread(earlier_run.result_of_this_job, self._spec, self._key):
                 self._rendezvous.end(Exit.OK, "", found.steps)
+            elif self._continues and self._spec.resume == "none":
+                self._rendezvous.end(Exit.GAVE_UP, "the chief was lost, and the program does not resume (resume: none)")
             else:
                 self._warnings = earlier_run.check_checkpoint(self._spec, self._key)
                 self._state.control_port = preflight.control_address(self._task)[1]
@@ -153,6 +160,8 @@ class Chief:
             elif now - logged > LOG_SECONDS:
                 log_line(f"waiting for {rendezvous.waiting_for(now)}")
                 logged = now
+            if (limit := self._spec.deadlines.job) and time.monotonic() - self._begun > limit:
+                rendezvous.end(Exit.OVERDUE, f"the job has taken longer than {limit:g} s (deadlines.job)")
             if agent.leaving_since is not None and self._may_leave():
                 rendezvous.end(Exit.STOPPED, self._stopped())
             self._announce()
@@ -164,15 +173,20 @@ class Chief:
             return
         child.count_out(self._rendezvous.silent())
         if self._state.seconds_to_first_step is None and self._agent.first_step_at is not None:
-            self._state.phases = outcome.phases(self._started, child.times)
+            if self._spec.program:
+                self._state.phases = {"first_step": round(self._agent.first_step_at - self._started, 3)}
+            else:
+                self._state.phases = outcome.phases(self._started, child.times)
             self._state.seconds_to_first_step = round(sum(self._state.phases.values()), 3)
             job_state.save(self._directory, self._state)
         if isinstance(rate := child.status.figures.get("examples_per_second"), (int, float)):
             self._state.examples_per_second = rate
-        if child.result is not None:
+        if child.result is not None and not self._rendezvous.waits_for():
             await self._write_result(child, child.result)
         elif not child.alive and child.status.stopped_well:
             self._rendezvous.generation_over(self._clock())
+        elif self._spec.program:
+            return
         elif child.alive and self._asked_to_stop != child.generation and self._a_ps_is_leaving():
             child.stop()
             self._asked_to_stop = child.generation
@@ -209,6 +223,8 @@ class Chief:
         return child.status.stopped_well
 
     def _stopped(self) -> str:
+        if self._spec.program:
+            return f"{STOPPED_PREFIX}the same command starts the program again"
         step = earlier_run.newest_step(self._spec)
         child = self._agent.running
         if step is None:
@@ -277,6 +293,13 @@ class Chief:
         due = progress.step != state.step and now - self._state_saved > SAVE_STATE_SECONDS
         if due or progress.generations_without_progress < state.generations_without_progress:
             self._save_state()
+
+    def _wrote(self) -> bool:
+        """Whether a program's files in model_dir have changed since the last generation formed."""
+        if not self._spec.program:
+            return False
+        before, self._state.files = self._state.files, fingerprint.fingerprint(self._directory)
+        return bool(before) and before != self._state.files
 
     def _save_state(self) -> None:
         rendezvous, progress, state = self._rendezvous, self._rendezvous.progress, self._state

@@ -164,6 +164,14 @@ class Child:
         self.let_go()
         await self.ended()
 
+    sign = "sign of life"
+    """What a child that hangs no longer gives."""
+
+    @property
+    def failed(self) -> bool:
+        """Whether it ended with an error of its own, which would repeat."""
+        return False
+
     def silence_limit(self, deadlines: Deadlines) -> float | None:
         """Seconds of silence after which it hangs; None if its silence means nothing."""
         # The import of TensorFlow holds the GIL while its libraries load: until then silence does not mean a hang.

@@ -67,7 +67,7 @@ async def keep(agent: Agent, folders: Mapping[str, Path]) -> None:
             log_line(f"{agent.task.name}: data.{name} is read from the copy {copy}")
             agent.places[variable(name)] = str(copy)
         if agent.task.type != "evaluator":
-            agent.standby = await agent.start_child()
+            await agent.prepare_child()
         agent.report_copying("")
     except TrainerError as error:
         agent.fail(error)

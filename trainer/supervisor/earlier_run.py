@@ -19,7 +19,10 @@ def result_of_this_job(spec: JobSpec, key: Mapping[str, object]) -> Finished | N
     found = result.finished(spec.directory)
     if found is None:
         return None
-    if spec.traits.trains:
+    if spec.program:
+        if compatibility.differences(found.key, key, "result"):  # it knows itself what it continues
+            return None
+    elif spec.traits.trains:
         result.refuse_another_jobs(found, spec, key)
     elif compatibility.differences(found.key, key, "result"):  # A graph job has only its result: compute it again.
         return None
@@ -35,6 +38,8 @@ def check_checkpoint(spec: JobSpec, key: Mapping[str, object]) -> list[str]:
     Raises:
         UserError: it does not fit.
     """
+    if spec.program:
+        return []
     # The child verifies its SHA-256: for 8 GB that takes 40 s, during which a supervisor could not answer.
     found = checkpoint.newest(spec.directory)
     if found is None:
@@ -50,5 +55,5 @@ def check_checkpoint(spec: JobSpec, key: Mapping[str, object]) -> list[str]:
 
 def newest_step(spec: JobSpec) -> int | None:
     """Step of the newest checkpoint that is complete, verified or not."""
-    steps = checkpoint.steps(spec.directory)
+    steps = [] if spec.program else checkpoint.steps(spec.directory)
     return steps[-1] if steps else None

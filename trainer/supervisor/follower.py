@@ -13,7 +13,7 @@ from trainer.job.errors import Exit
 from trainer.model_dir import result
 from trainer.protocol.log_lines import LOG_SECONDS, log_error, log_line
 from trainer.protocol.reports import Reply, Report
-from trainer.supervisor import peers, scoring
+from trainer.supervisor import peers, program_end, scoring
 
 if TYPE_CHECKING:
     from trainer.supervisor.agent import Agent
@@ -50,7 +50,8 @@ async def follow(agent: Agent, session: ClientSession) -> Exit:
         if (waited := time.monotonic() - asked) > agent.spec.deadlines.task_lost:
             _end_child_without_tickets(agent, waited)
         asked = None
-        await (scoring.keep_scoring(agent, reply) if agent.task.type == "evaluator" else agent.act(reply))
+        scores = agent.task.type == "evaluator" and not agent.spec.program
+        await (scoring.keep_scoring(agent, reply) if scores else agent.act(reply))
         if report.leaving and _may_leave(agent, reply):
             return Exit.STOPPED
         if agent.leaving_since is not None and not report.leaving:
@@ -97,7 +98,7 @@ async def _without_chief(agent: Agent, seconds: float, known: int, error: Connec
 def _end_child_without_tickets(agent: Agent, seconds: float) -> None:
     """Replaces a ps-worker's child after a long silence: the chief may have reassigned the steps that it holds."""
     child = agent.running
-    if child is not None and agent.task.type in agent.spec.traits.restart_alone:
+    if child is not None and not agent.spec.program and agent.task.type in agent.spec.traits.restart_alone:
         child.kill(f"no contact with the chief for {seconds:.0f} s")
 
 
@@ -113,6 +114,8 @@ async def _end(agent: Agent, reply: Reply) -> Exit:
     agent.phase = reply.phase
     if reply.phase == "failed":
         (log_line if reply.code == Exit.STOPPED else log_error)(reply.message)
+    elif agent.spec.program:
+        return await program_end.end(agent)
     elif agent.task.type == "evaluator":
         return await scoring.score_last(agent, reply)
     return Exit(reply.code)

@@ -15,14 +15,16 @@ LONGEST = 300
 
 _FRAME = re.compile(r'^\s*File "(?P<file>[^"\n]+)", line (?P<line>\d+), in (?P<function>[^\n]+)$', re.MULTILINE)
 _TRACEBACK = "Traceback (most recent call last):"
-_PEER = re.compile(
-    r"UnavailableError|UNAVAILABLE|AbortedError|ABORTED|CancelledError|DeadlineExceededError|DEADLINE_EXCEEDED"
-    r"|[Cc]onnection reset|Connection refused|Socket closed|[Cc]oordination ?[Ss]ervice|heartbeat"
-    r"|failed to connect to all addresses|Collective ops is aborted|peer task"
+_LOST_PEER = re.compile(r"^(?:[\w.]+\.)?(?:Unavailable|Aborted|Cancelled|DeadlineExceeded)Error\b", re.MULTILINE)
+"""Exceptions of TensorFlow (training/user_code.py), alone or behind another one."""
+_CONNECTION = re.compile(
+    r"Collective ops is aborted|CoordinationService|coordination service|connect to all addresses|Connection refused"
+    r"|Connection reset|Socket closed|heartbeat|UNAVAILABLE|Unable to find the context_id"
 )
-"""What TensorFlow writes when a peer is lost: the codes of LOST_PEER (training/user_code.py), and the coordination
-service's fatal lines."""
-_FATAL = re.compile(r"^\S+ \S+: F |^F\d{4} |^\[?[^\n]{0,60}\bF\d{4,}", re.MULTILINE)
+"""Messages of its other exceptions, and of the fatal errors with which it aborts a process, when a peer is lost."""
+_LOG = re.compile(r"^(?:[IWEF]\d{4} \d\d:|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+: )", re.MULTILINE)
+"""The beginning of a line that TensorFlow logs."""
+_FATAL = re.compile(r"^(?:F\d{4} |\d{4}-\d\d-\d\d \S+: F )")
 
 
 class Stderr:
@@ -86,17 +88,29 @@ def reason(tail: str, folder: Path) -> str:
 
 
 def blames_peer(tail: str) -> bool:
-    """Whether a program may have ended because a peer was lost: its last exception, or what TensorFlow wrote when it
-    aborted the process, is one that a lost peer causes."""
-    block = _last_traceback(tail)
-    if block is not None and _PEER.search(block[block.find(_exception(block)) :] if _exception(block) else block):
+    """Whether a program may have ended because a peer was lost: by its last exception, an exception behind that, or
+    what TensorFlow logged when it aborted the process."""
+    fatal = [line for line in tail.splitlines() if _FATAL.match(line)]
+    if fatal and _CONNECTION.search(fatal[-1]):
         return True
-    return any(_PEER.search(line) for line in tail.splitlines() if _FATAL.search(line))
+    block = _last_traceback(tail)
+    if block is None:
+        return False
+    exceptions = tail[tail.find(_TRACEBACK) :]
+    return bool(_LOST_PEER.search(exceptions) or _CONNECTION.search(_message(block)))
 
 
 def _last_traceback(tail: str) -> str | None:
     start = tail.rfind(_TRACEBACK)
     return tail[start:] if start >= 0 else None
+
+
+def _message(block: str) -> str:
+    """The text of a traceback's exception, without what was logged after it."""
+    exception = _exception(block)
+    text = block[block.find(exception) :] if exception else ""
+    logged = _LOG.search(text)
+    return text[: logged.start()] if logged else text
 
 
 def _exception(block: str) -> str:

@@ -11,16 +11,21 @@ import signal
 from typing import TYPE_CHECKING
 
 from trainer import host
-from trainer.job import environment, load, secret, tf_config
+from trainer.job import environment, load, program, secret, tf_config
 from trainer.job.errors import Exit, TrainerError
 from trainer.protocol.log_lines import first_line, log_error, log_line
-from trainer.supervisor import copies, orphans, preflight, restart_guard
+from trainer.supervisor import copies, interpreter, orphans, preflight, restart_guard
 from trainer.supervisor.agent import Agent
+from trainer.supervisor.program import environ_of
 from trainer.workloads.check import check_workload
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from aiohttp import web
 
+    from trainer.job.cluster import Task
+    from trainer.job.spec import JobSpec
     from trainer.supervisor.chief import Chief
 
 
@@ -38,16 +43,32 @@ def main() -> int:
     if (code := restart_guard.repeat_failure(log)) is not None:
         return int(code)
     try:
-        preflight.check_tensorflow()
         preflight.check_secrets(spec)
         preflight.unpack_code()
-        check_workload(spec)
-        code = asyncio.run(_run(Agent(spec, task, log, job_secret)))
+        agent = _agent_of_program(spec, task, log, job_secret) if spec.program else _agent(spec, task, log, job_secret)
+        code = asyncio.run(_run(agent))
     except TrainerError as error:
         log_error(str(error))
         code = error.code
     restart_guard.remember(log, code)
     return int(code)
+
+
+def _agent(spec: JobSpec, task: Task, log: Path, job_secret: bytes) -> Agent:
+    preflight.check_tensorflow()
+    check_workload(spec)
+    return Agent(spec, task, log, job_secret)
+
+
+def _agent_of_program(spec: JobSpec, task: Task, log: Path, job_secret: bytes) -> Agent:
+    """Checks that the program can be started, and finds the packages of its interpreter."""
+    environ = environ_of(spec, task)
+    program.command(spec, spec.program_of(task.type), environ)
+    versions, has_trainer = interpreter.probe(spec, task.type, environ)
+    agent = Agent(spec, task, log, job_secret, versions)
+    if not has_trainer:
+        agent.importable = interpreter.python_path(environ)
+    return agent
 
 
 async def _run(agent: Agent) -> Exit:
@@ -60,7 +81,7 @@ async def _run(agent: Agent) -> Exit:
         copying = asyncio.create_task(copies.keep(agent, folders))
     elif task.type != "evaluator":
         # The child's import takes longest: it starts first, and the imports below run at the same time.
-        agent.standby = await agent.start_child()
+        await agent.prepare_child()
     from trainer.supervisor import peers
     from trainer.supervisor.chief import Chief
     from trainer.supervisor.follower import follow

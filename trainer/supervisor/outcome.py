@@ -9,7 +9,7 @@ from trainer.job.messages import digits
 from trainer.job.spec import JobSpec
 from trainer.model_dir import result
 from trainer.model_dir.best import BestCheckpoint
-from trainer.model_dir.result import Computed, Result, Training
+from trainer.model_dir.result import Computed, Ran, Result, Training
 from trainer.model_dir.state import State
 from trainer.protocol.events import Done, Figures
 from trainer.supervisor.child import Child
@@ -19,8 +19,10 @@ _LONGEST = 1000
 """Characters of figures in a line."""
 
 
-def figures_of(spec: JobSpec, child: Child, done: Done, state: State) -> Training | Computed | None:
+def figures_of(spec: JobSpec, child: Child, done: Done, state: State) -> Training | Computed | Ran | None:
     """The result of the chief's child; None if it is not valid, because the user's code may have written it."""
+    if spec.program:
+        return Ran(dict(child.status.figures), child.status.step or 0, state.seconds_to_first_step)
     if not spec.traits.trains:
         return Computed(done.result) if done.result is not None else None
     tests = None if done.test is None else _numbers(done.test)
@@ -62,11 +64,13 @@ def _numbers(figures: Figures) -> dict[str, float] | None:
     return found if len(found) == len(figures) else None
 
 
-def line(figures: Training | Computed, generations: int) -> str:
+def line(figures: Training | Computed | Ran, generations: int) -> str:
     """The main figures in one line, for the log."""
     values: dict[str, object]
     if isinstance(figures, Training):
         values = {"steps": figures.steps, **{f"test_{name}": figure for name, figure in figures.test.items()}}
+    elif isinstance(figures, Ran):
+        values = {**({"steps": figures.steps} if figures.steps else {}), **figures.reported}
     else:
         values = {name: value for name, value in figures.result.items() if not isinstance(value, (dict, list))}
     words = [f"{name}={digits(value) if isinstance(value, float) else value}" for name, value in values.items()]
@@ -76,7 +80,7 @@ def line(figures: Training | Computed, generations: int) -> str:
 def result_of(
     spec: JobSpec,
     rendezvous: Rendezvous,
-    figures: Training | Computed,
+    figures: Training | Computed | Ran,
     *,
     seconds: float,
     warnings: list[str],

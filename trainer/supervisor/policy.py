@@ -47,6 +47,8 @@ class FailurePolicy:
         if name in self.evaluators:
             return Decision(f"{self.last_loss}; the job does not wait for it")
         if not self.restarts_alone(name):
+            if self.spec.resume == "none":
+                return Decision(end=(Exit.GAVE_UP, f"{self.last_loss}, and the program does not resume (resume: none)"))
             return Decision(f"{self.last_loss}, re-forming", re_form=True)
         note = f"{self.last_loss}; the others continue"
         if not ended:
@@ -75,6 +77,8 @@ class FailurePolicy:
         """Ends the job if a task reports a failure that would repeat wherever it runs."""
         if report.failure is None or report.blames_peer or report.task in self.evaluators:
             return None
+        if self.spec.program and report.failure[0] == Exit.PROGRAM:
+            return None  # another task may be the cause: see deaths.py
         return _failure(report.task, *report.failure)
 
     def stalled(self, waits_for: str = "") -> Decision:

@@ -24,6 +24,7 @@ from trainer.job.spec import JobSpec
 from trainer.model_dir.result import JobEvent
 from trainer.protocol.reports import Phase, Reply, Report
 from trainer.supervisor.admission import mismatch
+from trainer.supervisor.deaths import Deaths
 from trainer.supervisor.policy import Decision, FailurePolicy
 from trainer.supervisor.progress import Progress, ProgressWatch
 
@@ -54,8 +55,14 @@ class Rendezvous:
         now: float,
         resume: Callable[[], int] = lambda: 0,
         progress: Progress | None = None,
+        wrote: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`generation` is the previous one; `resume` returns the step of the newest checkpoint."""
+        """
+        Args:
+            generation: the previous one.
+            resume: returns the step of the newest checkpoint.
+            wrote: for a program: whether the files in model_dir have changed since the last call.
+        """
         self.spec, self.task, self._resume = spec, task, resume
         self.chief = task_name(*task.chief)
         self.required = [task_name(*member) for member in task.members()]
@@ -84,6 +91,8 @@ class Rendezvous:
         self.progress = progress or Progress()
         self.watch = ProgressWatch(self.progress, now)
         self.policy = FailurePolicy(spec, self.evaluators, self.chief)
+        self._wrote = wrote
+        self._deaths = Deaths()
 
     def report(self, report: Report, now: float) -> Reply:
         """Handles one report; returns the reply to that task."""
@@ -105,6 +114,8 @@ class Rendezvous:
         member.report, member.seen, member.silent = report, now, False
         if failure := self.policy.failed(report):
             self._apply(failure, now)
+        elif self._program_ended(report):
+            self._deaths.add(report, now)
         elif report.ended_early and report.ended_early == self.generation:
             self.policy.task_lost |= not report.blames_peer
             if self.phase == "running":
@@ -121,6 +132,32 @@ class Rendezvous:
             self.tick(now)  # now, because all tasks wait for it; other timed events can wait for the chief's beat
         member.notified = self.over
         return self.reply()
+
+    def _program_ended(self, report: Report) -> bool:
+        """Whether a report is about the end of a program that may be the consequence of another one's."""
+        if not self.spec.program or self.phase != "running" or report.task in self.evaluators:
+            return False
+        failed_alone = report.failure is not None and not report.blames_peer
+        return report.ended_early == self.generation or failed_alone
+
+    def _judge(self, now: float) -> None:
+        """Acts on the first cause of the programs' ends, once it is known."""
+        heard = {name: self.members[name].seen for name in self.required if not self.members[name].silent}
+        if (cause := self._deaths.cause(heard, now)) is None:
+            return
+        if cause.failure is not None and not cause.blames_peer:
+            self.end(Exit.PROGRAM, f"{cause.task}: {cause.failure[1]}")
+            return
+        self.policy.task_lost |= not cause.blames_peer
+        self._lost(cause.task, cause.reason, now)
+
+    def waits_for(self) -> list[str]:
+        """The tasks whose programs must still exit with 0 before the job has succeeded."""
+        needed = self.required if self.spec.success == "all_workers" else [self.chief]
+        return [name for name in needed if name.partition(":")[0] != "ps" and not self._has_finished(name)]
+
+    def _has_finished(self, name: str) -> bool:
+        return bool(self.members[name].report.finished == self.generation)
 
     def _look_at_index(self, report: Report, now: float) -> None:
         """Another machine may have no index of the files yet: then all tasks wait until that task has made its own."""
@@ -160,7 +197,10 @@ class Rendezvous:
                 if now - member.seen > seconds and not member.silent:
                     member.silent = self.policy.task_lost = True
                     self._lost(name, f"silent for {seconds:g} s", now, ended=False)
-            if self.watch.overdue(self.spec.deadlines, now):
+            if self.phase == "running":
+                self._judge(now)
+            # The supervisor of each task notices a program that has stopped to report.
+            if not self.spec.program and self.watch.overdue(self.spec.deadlines, now):
                 if self.watch.finishing:
                     decision = self.policy.evaluation_overdue(self.chief)
                 elif self.watch.evaluating:
@@ -180,6 +220,8 @@ class Rendezvous:
 
     def _form(self, now: float) -> None:
         reports = [self.members[name].report for name in self.required]
+        if self._wrote():
+            self.progress.generations_without_progress = 0
         if refused := self.policy.before_forming(reports, self.generation, self.progress):
             self._apply(refused, now)
             return
@@ -190,6 +232,7 @@ class Rendezvous:
         self.version += 1
         self.watch.formed(now)
         self.mismatched.clear()
+        self._deaths.clear()
         self.note(f"generation {self.generation} formed: {len(self.required)} tasks")
 
     # Membership. ----------------------------------------------------------------------------------

@@ -45,7 +45,8 @@ def _row(rendezvous: Rendezvous, name: str, now: float, measured: Figures) -> Ta
     report = member.report
     lost = now - member.seen > rendezvous.spec.deadlines.task_lost
     running = report.generation == rendezvous.generation and rendezvous.phase == "running"
-    state: TaskState = "done" if rendezvous.phase == "done" else "lost" if lost else "running" if running else "waiting"
+    finished = rendezvous.phase == "done" or (report.finished and report.finished == rendezvous.generation)
+    state: TaskState = "done" if finished else "lost" if lost else "running" if running else "waiting"
     return TaskRow(
         state=state,
         generation=report.generation,

@@ -12,7 +12,7 @@ from pathlib import Path
 from trainer.job.errors import UserError
 from trainer.job.messages import digits
 from trainer.model_dir import layout, result
-from trainer.model_dir.result import EQUAL, Computed, Result, Training
+from trainer.model_dir.result import EQUAL, Computed, Ran, Result, Training
 from trainer.targets.text import aligned
 
 FIGURES_SHOWN = 10
@@ -63,6 +63,11 @@ def figures(found: Result) -> list[tuple[str, str]]:
     if isinstance(found.figures, Computed):
         own = found.figures.result
         shown |= {name: value for name, value in own.items() if isinstance(value, (bool, int, float, str))}
+    if isinstance(found.figures, Ran):
+        shown |= {
+            "steps": found.figures.steps or None,
+            **dict(itertools.islice(found.figures.reported.items(), FIGURES_SHOWN)),
+        }
     warnings = [("warning", text) for text in found.warnings]
     return [*((name, figure(value)) for name, value in shown.items() if value is not None), *bad, *warnings]
 

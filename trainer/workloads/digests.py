@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 
-from trainer.job import code, workload_file
+from trainer.job import code, environment, workload_file
 from trainer.job.errors import UserError
 from trainer.job.spec import JobSpec
 from trainer.workloads.workload import file_of
@@ -16,10 +17,19 @@ def file_digests(spec: JobSpec) -> dict[str, str]:
     Raises:
         UserError: the name is unknown, or a file cannot be read.
     """
+    if spec.program:
+        return _of_program(spec)
     try:
         return code.digests(spec) if spec.code else workload_file.digests(file_of(spec))
     except OSError as error:
         raise _unreadable(spec, error) from None
+
+
+def _of_program(spec: JobSpec) -> dict[str, str]:
+    """On local it runs where its folder is, which may hold what it writes: the launcher gives one digest to all."""
+    if given := os.environ.get(environment.CODE_SHA256):
+        return {"code": given}
+    return code.digests(spec) if spec.code else {}
 
 
 def digest(spec: JobSpec) -> str:

@@ -12,13 +12,14 @@ import shlex
 import signal
 import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from trainer import host
 from trainer.job import code as job_code
-from trainer.job import environment, secret
+from trainer.job import environment, program, secret
 from trainer.job.cluster import Task, tasks_of
 from trainer.job.derived import computing_tasks
-from trainer.job.errors import Exit
+from trainer.job.errors import Exit, UserError
 from trainer.job.names import control_port, task_name
 from trainer.job.spec import JobSpec
 from trainer.model_dir import layout
@@ -59,7 +60,9 @@ def run(
             tasks for one machine.
     """
     here.require(spec)
-    job_code.require_no_output(spec)
+    spec = _with_program(spec) if spec.program else spec
+    if not spec.program:
+        job_code.require_no_output(spec)
     outside.values(spec)  # raises if a secret is missing, before any task starts
     with ports.reserve([task.name for task in tasks_of(spec)], base_port) as taken:
         job = asyncio.run(_run(spec, taken, plain, command))
@@ -71,6 +74,21 @@ def run(
     with contextlib.suppress(BrokenPipeError):
         print(text, file=sys.stdout if code in (Exit.OK, Exit.STOPPED) else sys.stderr, flush=True)
     return code
+
+
+def _with_program(spec: JobSpec) -> JobSpec:
+    """The spec for tasks on this machine: the program runs where it is.
+
+    Raises:
+        UserError: a program cannot be started.
+    """
+    python = str(Path(spec.python).absolute()) if spec.python else sys.executable
+    if not os.access(python, os.X_OK):
+        raise UserError(f"python: {spec.python!r}: is no interpreter that can be executed")
+    found = spec.model_copy(update={"python": python, "working_dir": str(program.folder(spec)), "code": []})
+    for task_type in spec.tasks.counts():
+        program.command(found, found.program_of(task_type), {**os.environ, **found.env_of(task_type)})
+    return found
 
 
 def environment_of(spec: JobSpec, task: Task, taken: Mapping[str, int]) -> dict[str, str]:
@@ -123,16 +141,18 @@ async def _until_the_end(job: LocalJob, spec: JobSpec) -> None:
     """Waits for the job's end, then for the tasks to end by themselves, then kills the rest."""
     await job.until(lambda: job.stopped or job.chief in job.ends or job.failed())
     job.no_more_restarts()
+    # A program may take until deadlines.stop to end.
+    stopping = spec.deadlines.stop + KILL_SECONDS if spec.program else 0.0
     if job.chief in job.ends and job.ends[job.chief].code == Exit.OK:
         evaluators = [name for name in job.names if is_evaluator(name)]
-        await job.until_ended(set(job.names) - set(evaluators), SUCCEEDED_SECONDS)
+        await job.until_ended(set(job.names) - set(evaluators), SUCCEEDED_SECONDS + stopping)
         patience = 2 * spec.deadlines.evaluation + spec.deadlines.rendezvous + SUCCEEDED_SECONDS
         await job.until_ended(evaluators, patience)
         if not job.stopped:
             # A task that was stopped by a signal cannot end by itself, and the job has ended without it.
             job.overdue = [name for name, process in job.alive.items() if not host.is_stopped(process.pid)]
     else:
-        await job.until_ended(job.names, FAILED_SECONDS)
+        await job.until_ended(job.names, FAILED_SECONDS + stopping)
     send(job.alive.values(), signal.SIGTERM)
     patience = spec.deadlines.stop + KILL_SECONDS
     await job.until(lambda: len(job.ends) == len(job.names), patience)

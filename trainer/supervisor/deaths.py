@@ -1,0 +1,55 @@
+"""Finds the first cause when programs end: the peers of a lost task end a moment later, with errors of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from trainer.protocol.reports import Report
+
+SETTLE_SECONDS = 1.0
+"""A task whose program ended with an error is not the cause if another one is found within this time."""
+
+
+@dataclass(frozen=True)
+class Death:
+    """The end of one task's program in this generation."""
+
+    report: Report
+    time: float
+
+    @property
+    def rank(self) -> int:
+        """How likely it is a consequence of another one: 0 if a signal ended it, 1 with an error of its own, 2 with an
+        error that a lost peer may cause."""
+        return 2 if self.report.blames_peer else 1 if self.report.failure else 0
+
+
+class Deaths:
+    """Those of one generation."""
+
+    def __init__(self) -> None:
+        self._found: dict[str, Death] = {}
+
+    def clear(self) -> None:
+        self._found.clear()
+
+    def add(self, report: Report, now: float) -> None:
+        """Adds how a task's program ended; only the first report of it counts."""
+        self._found.setdefault(report.task, Death(report, now))
+
+    def cause(self, heard: Mapping[str, float], now: float) -> Report | None:
+        """The report of the first cause, once no other task can be it.
+
+        Args:
+            heard: when each task that is not known to be lost last reported. A task that has not reported since the
+                first error may be lost: it is waited for until it reports, or its loss is noticed.
+        """
+        if not self._found:
+            return None
+        first = min(self._found.values(), key=lambda each: (each.rank, each.time))
+        if first.rank == 0:
+            return first.report
+        since = min(each.time for each in self._found.values())
+        settled = all(seen >= since for name, seen in heard.items() if name not in self._found)
+        return first.report if settled and now - since >= SETTLE_SECONDS else None

@@ -1,0 +1,66 @@
+"""The Python that runs a program: its packages' versions, found without importing them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+import trainer
+from trainer import __version__, host
+from trainer.job import program
+from trainer.job.spec import JobSpec
+
+SECONDS = 30.0
+"""For an interpreter to start."""
+_PACKAGES = {**host.PACKAGES, "tf_keras": ("tf-keras", "tf-keras-nightly")}
+_PROBE = """
+import importlib.metadata, importlib.util, json, sys
+def version(*names):
+    for name in names:
+        try:
+            return importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            pass
+    return "absent"
+print(json.dumps({
+    "versions": {package: version(*names) for package, names in json.loads(sys.argv[1]).items()},
+    "python": "%d.%d" % sys.version_info[:2],
+    "has_trainer": importlib.util.find_spec("trainer") is not None,
+}))
+"""
+
+
+def probe(spec: JobSpec, task_type: str, environ: Mapping[str, str]) -> tuple[dict[str, str], bool]:
+    """The versions that all tasks must share, and whether the program can import trainer.
+
+    Args:
+        environ: of the program.
+    """
+    words = [program.expand(word, environ) for word in spec.program_of(task_type)]
+    found = program.interpreter(spec, words, environ)
+    try:
+        ended = subprocess.run(
+            [found or sys.executable, "-c", _PROBE, json.dumps(_PACKAGES)],
+            capture_output=True,
+            timeout=SECONDS,
+            env=dict(environ),
+            cwd=program.folder(spec),
+        )
+        answer = json.loads(ended.stdout.splitlines()[-1])
+        versions, python, has_trainer = answer["versions"], answer["python"], answer["has_trainer"]
+    except (OSError, subprocess.SubprocessError, ValueError, KeyError, IndexError, TypeError):
+        return {**dict.fromkeys(_PACKAGES, "unknown"), "trainer": __version__, "python": "unknown"}, True
+    return {**versions, "trainer": __version__, "python": python}, bool(has_trainer)
+
+
+def python_path(environ: Mapping[str, str]) -> dict[str, str]:
+    """PYTHONPATH with a folder that holds a link to the package trainer and nothing else: where the package itself
+    lies, there are packages of the supervisor, which are not the program's."""
+    folder = Path(tempfile.mkdtemp(prefix="trainer-import-"))
+    (folder / "trainer").symlink_to(Path(trainer.__file__).resolve().parent)
+    return {"PYTHONPATH": os.pathsep.join(filter(None, (environ.get("PYTHONPATH"), str(folder))))}

@@ -1,0 +1,212 @@
+"""The child of a job with a program: the user's own process. It gets no orders, and may report its progress."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import shutil
+import signal
+import socket
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from trainer.job import environment, program
+from trainer.job.cluster import Task
+from trainer.job.data import variables
+from trainer.job.derived import hidden_gpus
+from trainer.job.errors import Exit
+from trainer.job.spec import Deadlines, JobSpec
+from trainer.protocol import events
+from trainer.supervisor.child import LAST_WORDS_SECONDS, Child, OnChange, no_proxy
+from trainer.supervisor.last_words import Stderr, blames_peer, reason
+
+FIRST_SIGNAL = 128
+"""Exit codes from here on are those that a shell gives to a program ended by a signal."""
+_OURS = {
+    environment.JOB, environment.SET, environment.CLUSTER, environment.PARENT, environment.CPUS, environment.RESTARTS,
+    environment.CODE, environment.LOGS, environment.CONTROL_PORT, environment.HOST_PATH, environment.CODE_SHA256,
+}  # fmt: skip
+"""Variables of the supervisor, which a program does not get."""
+
+
+class Program(Child):
+    """One run of the user's program."""
+
+    def __init__(self, spec: JobSpec, task: Task, on_change: OnChange, clock: Callable[[], float]) -> None:
+        super().__init__(task, on_change, clock)
+        self._spec = spec
+        self._stderr: Stderr
+        self._folder = program.folder(spec)
+        self._reports = Path(tempfile.mkdtemp(prefix="trainer-"))
+        self._transport: asyncio.DatagramTransport | None = None
+        self._ends_at: float | None = None
+        self.reported = False
+
+    @classmethod
+    async def run(
+        cls,
+        spec: JobSpec,
+        task: Task,
+        log: Path,
+        more_environ: Mapping[str, str],
+        generation: int,
+        on_change: OnChange,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> Program:
+        """Starts the program of this task. It inherits stdout; its stderr is copied to ours and to the log.
+
+        Raises:
+            UserError: it cannot be found or executed.
+        """
+        child = cls(spec, task, on_change, clock)
+        child.generation = generation
+        try:
+            await child._listen()
+            own = {environment.GENERATION: str(generation), environment.CHILD: child._mark}
+            environ = {**environ_of(spec, task), **own, **more_environ, environment.REPORTS: child._socket}
+            words = program.command(spec, spec.program_of(task.type), environ)
+            child._stderr = Stderr(log)
+            child._process = await asyncio.create_subprocess_exec(
+                *words, stdin=asyncio.subprocess.DEVNULL, stderr=child._stderr.theirs, env=environ, cwd=child._folder,
+                start_new_session=True,
+            )  # fmt: skip
+        except BaseException:
+            child._close()
+            raise
+        child._stderr.start()
+        child.status.child_pid = child._process.pid
+        child.times["go"] = time.monotonic()
+        child._watcher = asyncio.create_task(child._watch_program())
+        return child
+
+    def silence_limit(self, deadlines: Deadlines) -> float | None:
+        if not self.reported:
+            return None
+        finished = self.status.steps is not None and self.status.step == self.status.steps
+        return deadlines.evaluation if finished else deadlines.progress
+
+    sign = "report (deadlines.progress)"
+
+    @property
+    def failed(self) -> bool:
+        return self.failure is not None and not self.blames_peer
+
+    def stop(self) -> None:
+        """Asks it to end: then its exit code is not its own verdict."""
+        self.let_go()
+
+    def _terminate(self) -> None:
+        """Sends SIGTERM to the program and all processes of its group, as a terminal sends Ctrl-C."""
+        if self.alive:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._process.pid, signal.SIGTERM)
+
+    def let_go(self) -> None:
+        self.dismissed = True
+        if self._ends_at is None and self.alive:
+            self._ends_at = time.monotonic() + self._spec.deadlines.stop
+            self._terminate()
+            # TensorFlow may have replaced the action of SIGTERM by one that does nothing (preemption_notifier.cc).
+            asyncio.get_running_loop().call_later(self._spec.deadlines.stop, self.kill)
+
+    def why_it_ended(self) -> str:
+        if self.killed_for or self.out_of_memory:
+            return super().why_it_ended()
+        assert self.exit is not None
+        why = reason(self._stderr.tail, self._folder)
+        return f"{ending(self.exit)}: {why}" if why else ending(self.exit)
+
+    async def _listen(self) -> None:
+        """Receives the program's reports. By path, so that processes which it starts can report too."""
+        loop = asyncio.get_running_loop()
+        self._transport, _ = await loop.create_datagram_endpoint(
+            lambda: _Reports(self._take_report), family=socket.AF_UNIX, local_addr=self._socket
+        )
+
+    @property
+    def _socket(self) -> str:
+        return str(self._reports / "reports")
+
+    def _take_report(self, data: bytes) -> None:
+        """Takes a report, whose content the user's code has written."""
+        try:
+            found = json.loads(data)
+        except (ValueError, RecursionError):
+            return
+        if not isinstance(found, dict):
+            return
+        total = found.pop("total", None)
+        figures = {name: value for name, value in found.items() if name not in ("event", "workers")}
+        event = events.read_event(json.dumps({**figures, "event": "step"}).encode())
+        if event is None:
+            return
+        self.reported, before = True, (self.status.step, self.status.steps)
+        if isinstance(total, int) and not isinstance(total, bool) and 0 <= total < 2**63:
+            self.status.steps = total
+        self._take(event)
+        if before != (self.status.step, self.status.steps):
+            self.last_sign = self._clock()
+
+    async def _watch_program(self) -> None:
+        code = await self._process.wait()
+        await self._end_rest()
+        await asyncio.to_thread(self._stderr.wait, LAST_WORDS_SECONDS)
+        await asyncio.sleep(0)  # reports that wait in the socket
+        self._close()
+        if code == 0 and not self.dismissed and self.killed_for is None:
+            self.result = events.Done(step=self.status.step)
+        elif self.killed_for is None and not self.dismissed:
+            self.exit = code  # for the reason
+            self.blames_peer = self._blames_peer()
+            if 0 < code < FIRST_SIGNAL:
+                self.failure = int(Exit.PROGRAM), f"its program {self.why_it_ended()}"
+        self._ended(code)
+
+    def _blames_peer(self) -> bool:
+        return blames_peer(self._stderr.tail)
+
+    def _close(self) -> None:
+        if self._transport is not None:
+            self._transport.close()
+        shutil.rmtree(self._reports, ignore_errors=True)
+
+
+class _Reports(asyncio.DatagramProtocol):
+    def __init__(self, take: Callable[[bytes], None]) -> None:
+        self._take = take
+
+    def datagram_received(self, data: bytes, addr: object) -> None:
+        self._take(data)
+
+
+def environ_of(spec: JobSpec, task: Task) -> dict[str, str]:
+    """The environment of a task's program, but for what differs from run to run."""
+    inherited = {name: value for name, value in os.environ.items() if name not in _OURS}
+    path = {}
+    if spec.python:  # also for programs that the program starts
+        path["PATH"] = os.pathsep.join((str(Path(spec.python).parent), inherited.get("PATH", os.defpath)))
+    whole = {
+        "PYTHONUNBUFFERED": "1",
+        **hidden_gpus(spec, task.type),
+        **inherited,
+        **path,
+        **no_proxy(task),
+        "TF_CONFIG": task.tf_config(),
+        **variables(spec.data),
+        environment.MODEL_DIR: str(Path(spec.directory).absolute()),
+    }
+    return {**whole, **program.variables(spec, task.type, whole)}
+
+
+def ending(code: int) -> str:
+    """How a process ended, in a few words."""
+    number = -code if code < 0 else code - FIRST_SIGNAL
+    try:
+        name = signal.Signals(number).name
+    except ValueError:
+        return f"exited with code {code}"
+    return f"killed by {name}" if code < 0 else f"exited with code {code} ({name})"
