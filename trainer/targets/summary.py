@@ -64,10 +64,8 @@ def figures(found: Result) -> list[tuple[str, str]]:
         own = found.figures.result
         shown |= {name: value for name, value in own.items() if isinstance(value, (bool, int, float, str))}
     if isinstance(found.figures, Ran):
-        shown |= {
-            "steps": found.figures.steps or None,
-            **dict(itertools.islice(found.figures.reported.items(), FIGURES_SHOWN)),
-        }
+        reported = itertools.islice(found.figures.reported.items(), FIGURES_SHOWN)
+        shown |= {"steps": found.figures.steps or None, **dict(reported)}
     warnings = [("warning", text) for text in found.warnings]
     return [*((name, figure(value)) for name, value in shown.items() if value is not None), *bad, *warnings]
 
