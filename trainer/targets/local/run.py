@@ -70,7 +70,8 @@ def run(
     if code == Exit.OK:
         text = summary.summary(spec.directory)
     elif code != Exit.STOPPED:
-        text = f"trainer: {text}; TensorFlow's output: {layout.logs(spec.directory)}"
+        what = "stderr of the programs" if spec.program else "TensorFlow's output"
+        text = f"trainer: {text}; {what}: {layout.logs(spec.directory)}"
     with contextlib.suppress(BrokenPipeError):
         print(text, file=sys.stdout if code in (Exit.OK, Exit.STOPPED) else sys.stderr, flush=True)
     return code
