@@ -39,6 +39,23 @@ SPECS: dict[str, dict[str, Any]] = {
             "test": {"path": "docs", "kubernetes": {"nfs": {"server": "files.example", "path": "/texts/test"}}},
         },
     },
+    "program": {
+        "name": "resnet",
+        "strategy": "parameter_server",
+        "program": ["python", "train.py", "--index=$(TASK_INDEX)"],
+        "code": ["tests/golden/program"],
+        "working_dir": "src",
+        "python": "/usr/bin/python3.12",
+        "image": "registry.example/team/resnet:3",
+        "env": {"LEARNING_RATE": "0.1", "MODE": "train"},
+        "secrets": {"AWS_SECRET_ACCESS_KEY": {"secret": "s3", "key": "secret"}},
+        "data": {"train": {"path": "examples", "copy": "node", "kubernetes": {"claim": "corpus"}}},
+        "tasks": {
+            "worker": {"replicas": 2, "memory": "2Gi"},
+            "ps": {"program": ["./serve"], "image": "trainer:cpu", "env": {"MODE": "serve"}},
+        },
+        "deadlines": {"stop": 3},
+    },
     "mirrored": {
         "name": "mnist",
         "strategy": "mirrored",
@@ -55,6 +72,66 @@ ON_KUBERNETES: dict[str, dict[str, Any]] = {
         "tasks": {"worker": {"replicas": 4, "gpus": 2, "cpu": 8, "memory": "32Gi"}},
     },
     "one-worker": {"name": "mnist", "strategy": "multi_worker_mirrored"},
+    # Its packed code would differ with the version of zlib.
+    "program": {
+        **SPECS["program"],
+        "code": [],
+        "working_dir": "/app",
+        "tasks": {
+            "worker": {
+                "replicas": 2,
+                "gpus": 1,
+                "kubernetes": {
+                    "node_selector": {"pool": "spot"},
+                    "tolerations": [{"key": "spot", "operator": "Exists", "effect": "NoSchedule"}],
+                    "labels": {"tier": "cheap"},
+                    "env": {"NODE_IP": {"field": "status.hostIP"}},
+                    "image_pull_policy": "Always",
+                    "image_pull_secrets": ["registry"],
+                },
+            },
+            "ps": {
+                "program": ["./serve"],
+                "image": "registry.example/team/ps:1",
+                "env": {"MODE": "serve"},
+                "kubernetes": {
+                    "priority_class": "high",
+                    "volumes": [],
+                    "mounts": [],
+                    "init_containers": [],
+                    "sidecars": [],
+                    "env": {"MEMORY": {"resource": "requests.memory"}},
+                },
+            },
+        },
+        "kubernetes": {
+            "volume": {"access": "ReadWriteOnce", "size": "5Gi"},
+            "service_account": "trainer-s3",
+            "annotations": {"example.com/owner": "vision"},
+            "labels": {"team": "vision"},
+            "env": {"REGION": {"config_map": "cloud", "key": "region"}, "HOME": "/scratch/home"},
+            "env_from": [{"configMapRef": {"name": "flags"}}],
+            "volumes": [
+                {"name": "scratch", "emptyDir": {"sizeLimit": "10Gi"}},
+                {"name": "corpus-too", "persistentVolumeClaim": {"claimName": "corpus"}},
+                {"name": "memory", "emptyDir": {"medium": "Memory"}},
+            ],
+            "mounts": [
+                {"name": "scratch", "mountPath": "/scratch"},
+                {"name": "corpus-too", "mountPath": "/mnt/corpus"},
+                {"name": "memory", "mountPath": "/dev/shm"},
+            ],
+            "init_containers": [
+                {
+                    "name": "fetch",
+                    "image": "busybox:1.36",
+                    "command": ["sh", "-c", "touch /mnt/ready"],
+                    "volumeMounts": [{"name": "corpus-too", "mountPath": "/mnt"}],
+                }
+            ],
+            "sidecars": [{"name": "logs", "image": "fluent-bit:3", "args": ["--quiet"]}],
+        },
+    },
     # Of the pods, mine-...-worker-0 has 63 characters.
     "longest-name": {
         "name": f"mine-{'x' * 49}",

@@ -93,6 +93,10 @@ def _parser() -> argparse.ArgumentParser:
 
     task = commands.add_parser("task", help="run one task; TF_CONFIG and the job come from the environment")
     task.set_defaults(run=_task)
+
+    probe = commands.add_parser("probe", help="print what the supervisor of this container's task answers")
+    probe.add_argument("path", choices=["healthz", "status", "metrics"], help="exit code 1 if it does not answer")
+    probe.set_defaults(run=_probe)
     return parser
 
 
@@ -152,6 +156,8 @@ def _add_files(commands: Commands) -> None:
 
     secret = commands.add_parser("secret", help="write a random secret for a job's tasks to FILE, unless it has one")
     secret.add_argument("file", metavar="FILE", help="the file that TRAINER_SECRET_FILE names to the tasks")
+    secret.add_argument("folders", metavar="FOLDER", nargs="*", help="with --owner: more folders of that user")
+    secret.add_argument("--owner", type=int, metavar="UID", help="the user who gets FILE and its folder; for root")
     secret.set_defaults(run=_secret)
 
 
@@ -269,8 +275,14 @@ def _schema(_: argparse.Namespace) -> int:
 def _secret(args: argparse.Namespace) -> int:
     from trainer.job import secret
 
-    secret.keep(Path(args.file))
+    secret.keep(Path(args.file), args.owner, map(Path, args.folders))
     return int(Exit.OK)
+
+
+def _probe(args: argparse.Namespace) -> int:
+    from trainer.supervisor.probe import main
+
+    return main(args.path)
 
 
 def _task(_: argparse.Namespace) -> int:

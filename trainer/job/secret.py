@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import MutableMapping
+from collections.abc import Iterable, MutableMapping
 from pathlib import Path
 
 from trainer.job import environment
@@ -35,12 +35,32 @@ def take(environ: MutableMapping[str, str] = os.environ) -> bytes:
     return secret
 
 
-def keep(path: Path) -> None:
+def keep(path: Path, owner: int | None = None, folders: Iterable[Path] = ()) -> None:
     """Writes a new secret into a file that only its owner can read, unless it already holds one.
 
+    Args:
+        owner: the user and group that get the file, its folder and `folders`; default: they stay as they are.
+
     Raises:
-        UserError: the folder cannot be written.
+        UserError: the folder cannot be written, or an owner cannot be set.
     """
+    if owner is not None:
+        # Root may write only to its own folder: containers have no CAP_DAC_OVERRIDE.
+        _give([path.parent], os.getuid())
+    _write(path)
+    if owner is not None:
+        _give([path, path.parent, *folders], owner)
+
+
+def _give(paths: Iterable[Path], owner: int) -> None:
+    for each in paths:
+        try:
+            os.chown(each, owner, owner)
+        except OSError as error:
+            raise UserError(f"{each}: cannot be given to user {owner}: {error.strerror}") from None
+
+
+def _write(path: Path) -> None:
     try:
         if path.exists() and path.stat().st_size:
             return

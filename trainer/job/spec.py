@@ -236,8 +236,7 @@ class JobSpec(Strict):
         return self.image or ("trainer:cuda" if any(group and group.gpus for group in groups) else "trainer:cpu")
 
     def image_of(self, task_type: str) -> str:
-        group = self.tasks.group(task_type)
-        return (group and group.image) or self.container_image
+        return self.tasks.of(task_type).image or self.container_image
 
     def env_of(self, task_type: str) -> dict[str, str]:
         """Returns the plain environment variables of a type's tasks."""

@@ -20,8 +20,13 @@ WORKSPACE = "/workspace"
 """The working directory in our images; model_dir is `runs/<name>` below it."""
 STOP_SECONDS = 4
 """Seconds in addition to deadlines.stop, before a task is killed."""
+TASK = ("trainer", "task")
+"""The command of a program's containers, whose images may have any entrypoint."""
+HEALTHY = ("trainer", "probe", "healthz")
+ASK_PROGRAM = ("trainer", "probe", "status")
+"""Command that prints a task's /status in such a container."""
 ASK_STATUS = ("python3", "-m", "trainer.runtime.ask", "status")
-"""Command that prints a task's /status in its container. Uses the module's first name, which images of 0.1 have too."""
+"""The same in our images. Uses the module's first name, which images of 0.1 have too."""
 
 
 def read_status(answer: str | bytes) -> tuple[JobStatus | None, str | None]:
@@ -59,6 +64,12 @@ def modules_of(spec: JobSpec) -> dict[str, Path]:
     return {module.name: module for module in workload_file.helpers(path)}
 
 
+def defaults(spec: JobSpec) -> dict[str, str]:
+    """Variables of a program's containers, where the user gives no others: what our images have, for any image. HOME:
+    user 1000 may have none, and the root file system is read-only."""
+    return {"HOME": "/tmp", "PYTHONUNBUFFERED": "1"} if spec.program else {}  # noqa: S108 (in a container)
+
+
 def require_way_out(spec: JobSpec, variables: Container[str], egress: str) -> None:
     """Checks that data at gs:// can be reached from the job's network, which has no route out by default.
 
@@ -77,8 +88,14 @@ def require_way_out(spec: JobSpec, variables: Container[str], egress: str) -> No
         )
 
 
+def model_dir(spec: JobSpec) -> str:
+    """Of every job in a container, whatever its place outside is."""
+    return f"{WORKSPACE}/runs/{spec.name}"
+
+
 def job_of(spec: JobSpec) -> str:
-    """TRAINER_JOB in our images: files are in the working directory, data in /data, and model_dir is the default.
+    """TRAINER_JOB in containers: files are in the working directory, data in /data, code in /code, and model_dir is the
+    default, of a program the whole path, because its image may have any working directory.
 
     Raises:
         UserError: init_from names a file that containers do not have.
@@ -90,9 +107,13 @@ def job_of(spec: JobSpec) -> str:
             f"init_from: {{data: NAME, path: {Path(given.path).name}}}"
         )
     changed: dict[str, object] = {key: Path(path).name for key, path in files_of(spec).items()}
+    if spec.program:
+        changed |= {"model_dir": model_dir(spec), "python": None}
     if (top := code.root(spec)) is not None:
-        workload = Path(os.path.normpath(Path(spec.workload).absolute()))
-        changed |= {"code": [code.PLACE], "workload": f"{code.PLACE}/{workload.relative_to(top).as_posix()}"}
+        changed["code"] = [code.PLACE]
+        if not spec.program:
+            workload = Path(os.path.normpath(Path(spec.workload).absolute()))
+            changed["workload"] = f"{code.PLACE}/{workload.relative_to(top).as_posix()}"
     places = mounted(spec.data)
     changed["data"] = {n: each.model_copy(update={"path": places.get(n, each.path)}) for n, each in spec.data.items()}
     return spec.model_copy(update={"model_dir": None, **changed}).model_dump_json(exclude_defaults=True)

@@ -30,7 +30,7 @@ from trainer.protocol.status import JobStatus
 from trainer.targets import outside
 from trainer.targets.base import ContainerState, Deleted, JobOverview, LogLine, Submitted
 from trainer.targets.compose import render as compose
-from trainer.targets.container import ASK_STATUS, WORKSPACE, read_status
+from trainer.targets.container import ASK_PROGRAM, ASK_STATUS, model_dir, read_status
 
 OLDEST_ENGINE = (24, 0)
 """The oldest tested version; it supports everything that the compose file uses."""
@@ -76,7 +76,7 @@ def status(spec: JobSpec) -> JobOverview:
         tasks[task.name] = row = _row(container)
         if task.is_chief and container:
             chief = row
-            job, unreadable = _ask(container) if row.state == "running" else _result(container, spec)
+            job, unreadable = _ask(container, spec) if row.state == "running" else _result(container, spec)
     if chief.state == "exited":
         phase = "done" if chief.code == Exit.OK else "failed"
         return JobOverview(spec.name, phase, chief.code, tasks=tasks, job=job, unreadable=unreadable)
@@ -198,12 +198,12 @@ def _require(what: str, version: str, oldest: tuple[int, int]) -> None:
 
 
 def _require_image(client: docker.DockerClient, spec: JobSpec) -> None:
-    image = spec.container_image
-    try:
-        client.images.get(image)
-    except ImageNotFound:
-        way_out = f"make image-{OUR_IMAGES[image]}" if image in OUR_IMAGES else f"docker pull {image}"
-        raise _problem(f"image: {image!r}: is not on this machine; run `{way_out}`") from None
+    for image in dict.fromkeys(map(spec.image_of, spec.tasks.counts())):
+        try:
+            client.images.get(image)
+        except ImageNotFound:
+            way_out = f"make image-{OUR_IMAGES[image]}" if image in OUR_IMAGES else f"docker pull {image}"
+            raise _problem(f"image: {image!r}: is not on this machine; run `{way_out}`") from None
 
 
 def _require_gpus(client: docker.DockerClient, spec: JobSpec) -> None:
@@ -240,9 +240,9 @@ def _containers(client: docker.DockerClient, spec: JobSpec) -> dict[str, Contain
     return {container.labels[_SERVICE]: container for container in found}
 
 
-def _ask(chief: Container) -> tuple[JobStatus | None, str | None]:
+def _ask(chief: Container, spec: JobSpec) -> tuple[JobStatus | None, str | None]:
     try:
-        code, output = chief.exec_run([*ASK_STATUS])
+        code, output = chief.exec_run([*(ASK_PROGRAM if spec.program else ASK_STATUS)])
     except APIError:
         return None, None
     return read_status(output) if code == 0 and isinstance(output, bytes) else (None, None)
@@ -252,7 +252,7 @@ def _result(chief: Container, spec: JobSpec) -> tuple[Result | None, str | None]
     """result.json, out of the volume of a container that has ended, or why it cannot be read; neither where it is
     not."""
     try:
-        chunks, _ = chief.get_archive(f"{WORKSPACE}/runs/{spec.name}/{layout.RESULT}")
+        chunks, _ = chief.get_archive(f"{model_dir(spec)}/{layout.RESULT}")
     except NotFound:
         return None, None
     with tarfile.open(fileobj=io.BytesIO(b"".join(chunks))) as archive:

@@ -15,7 +15,7 @@ from trainer.job.errors import UserError
 from trainer.job.names import TF_PORT, host_name, secret_name
 from trainer.job.spec import OUR_IMAGES, JobSpec
 from trainer.targets import container, here
-from trainer.targets.container import STOP_SECONDS, WORKSPACE, files_of, job_of, modules_of
+from trainer.targets.container import HEALTHY, STOP_SECONDS, TASK, WORKSPACE, files_of, job_of, modules_of
 
 RESTARTS = 4
 """Restarts of a failed container. Docker restarts permanent failures too: it distinguishes only zero and non-zero."""
@@ -58,17 +58,21 @@ def _job(profile: str, spec: JobSpec) -> dict[str, object]:
         mounts.append(f"{_source(str(module))}:{WORKSPACE}/{name}:ro")
     if spec.code:
         found = code.mounts(spec)
-        mounts += [_read_only(_near(path, spec.workload), f"{code.PLACE}/{name}") for name, path in found.items()]
+        given = spec.code[0] if spec.program else spec.workload
+        mounts += [_read_only(_near(path, given), f"{code.PLACE}/{name}") for name, path in found.items()]
     here.require(spec)
     container.require_way_out(
-        spec, spec.secrets, "connect a proxy to it, and name the proxy: secrets: {HTTPS_PROXY: {}}"
+        spec, {*spec.env, *spec.secrets}, "connect a proxy to it, and name the proxy: secrets: {HTTPS_PROXY: {}}"
     )
+    new_volumes = [] if spec.model_dir else mounts[:1]
     folders = [_read_only(spec.data[name].path or "", place) for name, place in mounted(spec.data).items()]
     cache = f"{spec.name}-cache" if copies(spec.data) else None
     if cache:
         folders.append(f"{cache}:{CACHE}")
+        new_volumes = [*new_volumes, folders[-1]]
     tasks = tasks_of(spec, lambda task_type, index: f"{host_name(spec.name, task_type, index)}:{TF_PORT}")
     chief = next(task for task in tasks if task.is_chief)
+    image = spec.image_of(chief.type)
     return {
         "name": spec.name,
         "secret": secret_name(spec.name),
@@ -77,8 +81,13 @@ def _job(profile: str, spec: JobSpec) -> dict[str, object]:
         # Without a value: compose takes it from its own environment.
         "variables": list(spec.secrets),
         "profile": profile,
-        "image": spec.container_image,
-        "build": OUR_IMAGES.get(spec.container_image),
+        "image": image,
+        "build": OUR_IMAGES.get(image),
+        "one_image": all(spec.image_of(task.type) == image for task in tasks),
+        "program": {"task": TASK, "healthy": HEALTHY} if spec.program else None,
+        "defaults": container.defaults(spec),
+        "new_volumes": new_volumes if spec.program else [],
+        "folders": [volume.partition(":")[2] for volume in new_volumes],
         "mounts": [*mounts, *folders],
         "mounts_without_data": mounts,
         "results": f"{mounts[0].partition(':')[0]}:{WORKSPACE}/runs/{spec.name}:ro",
@@ -96,6 +105,8 @@ def _task(spec: JobSpec, task: Task) -> dict[str, object]:
     assert group is not None
     return {
         "host": host_name(spec.name, task.type, task.index),
+        "image": spec.image_of(task.type),
+        "build": OUR_IMAGES.get(spec.image_of(task.type)),
         "tf_config": task.tf_config(),
         "cpu": f"{group.cpu:g}" if group.cpu else None,
         "memory": memory_bytes(group.memory) if group.memory else None,

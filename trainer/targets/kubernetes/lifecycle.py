@@ -33,7 +33,7 @@ async def submit(spec: JobSpec, namespace: str | None, command: str, dry_run: bo
     async with connect(namespace) as server:
         await server.require_version()
         await _require_secrets(server, spec)
-        existing: Job | None = await server.read("Job", f"{spec.name}-chief")
+        existing = await _existing(server, spec.name)
         if existing:
             await _require_same(server, spec, manifests[0], existing)
             for manifest in manifests:
@@ -84,6 +84,15 @@ async def delete(name: str, namespace: str | None, volumes: bool) -> Deleted:
             await asyncio.sleep(0.5)
         claims = await server.items("PersistentVolumeClaim", labelSelector=of(name))
         return Deleted(name, volume_stays=bool(claims) and not volumes)
+
+
+async def _existing(server: ApiServer, name: str) -> Job | None:
+    """The Job by the name of a chief's."""
+    for task_type in render.CHIEFS:
+        found: Job | None = await server.read("Job", f"{name}-{task_type}")
+        if found:
+            return found
+    return None
 
 
 async def _require_same(server: ApiServer, spec: JobSpec, config: Manifest, chief: Job) -> None:

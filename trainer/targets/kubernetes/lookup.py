@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from trainer.targets.kubernetes.api_server import ApiServer, problem
 from trainer.targets.kubernetes.objects import Claim, Event, Job, Pod
+from trainer.targets.kubernetes.pods import chief_of
 from trainer.targets.kubernetes.render import COMPONENT, INSTANCE, MANAGED_BY
 
 MANAGED = f"{MANAGED_BY}=trainer"
@@ -39,10 +40,10 @@ async def warnings(server: ApiServer) -> list[Event]:
 
 
 async def chief(server: ApiServer, name: str) -> Job:
-    found: Job | None = await server.read("Job", f"{name}-chief")
-    if found is None:
+    """The Job that shows the outcome of a job."""
+    if (found := chief_of(await jobs(server, of(name)))) is None:
         raise no_such_job(server, name)
-    return found
+    return found[0]
 
 
 def no_such_job(server: ApiServer, name: str) -> Exception:

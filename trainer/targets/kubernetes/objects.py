@@ -43,6 +43,7 @@ class State(TypedDict, total=False):
 
 
 class ContainerStatus(TypedDict):
+    name: NotRequired[str]
     state: NotRequired[State]
 
 
@@ -80,6 +81,7 @@ class Variable(TypedDict):
 
 class Container(TypedDict):
     env: NotRequired[list[Variable]]
+    command: NotRequired[list[str]]
 
 
 class PodSpec(TypedDict):

@@ -7,11 +7,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from trainer.job.names import task_name
 from trainer.targets.base import ContainerState
 from trainer.targets.kubernetes.objects import Claim, Event, Job, Pod, State, Terminated
-from trainer.targets.kubernetes.render import COMPONENT
+from trainer.targets.kubernetes.render import CHIEFS, COMPONENT
 
 _INDEX = "batch.kubernetes.io/job-completion-index"
 _STARTING = ("ContainerCreating", "PodInitializing")
 """Reasons of a container that is about to start."""
+
+
+def chief_of(jobs: Iterable[Job]) -> tuple[Job, str] | None:
+    """The Job of the chief among those of a job, and the chief's name; None if there is none."""
+    types = {each["metadata"]["labels"][COMPONENT]: each for each in jobs}
+    found = next((each for each in CHIEFS if each in types), None)
+    return (types[found], task_name(found, 0)) if found else None
 
 
 def task_of(pod: Pod) -> str:

@@ -11,6 +11,7 @@ import hashlib
 import json
 import math
 import re
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from trainer.job import code, pod_security, workload_file
@@ -18,12 +19,12 @@ from trainer.job import secret as job_secret
 from trainer.job.cluster import tasks_of
 from trainer.job.data import CACHE, copies, reads
 from trainer.job.errors import Exit, UserError
-from trainer.job.kubernetes import Source
+from trainer.job.kubernetes import Pod
 from trainer.job.names import TF_PORT, TaskType, control_port, secret_name
 from trainer.job.spec import JobSpec
 from trainer.targets import container
 from trainer.targets.container import STOP_SECONDS, files_of, job_of, modules_of
-from trainer.targets.kubernetes import volumes
+from trainer.targets.kubernetes import settings, volumes
 from trainer.targets.kubernetes.objects import Manifest
 
 RESTARTS = 10
@@ -74,66 +75,80 @@ def counts(spec: JobSpec) -> dict[TaskType, int]:
     """Pods of each type.
 
     If the spec has no chief, worker 0 is named chief: it needs a separate Job, because it alone has the volume and its
-    end is the job's. Both train alike.
+    end is the job's. Both train alike. A program, which reads TF_CONFIG itself, has the tasks of the spec.
     """
     asked = spec.tasks.counts()
-    if "chief" not in asked:
+    if "chief" not in asked and not spec.program:
         asked = {"chief": 1, **asked, "worker": asked["worker"] - 1}
     return {task_type: count for task_type, count in asked.items() if count}
 
 
+CHIEFS: tuple[TaskType, ...] = ("chief", "worker")
+"""The first of these types that a job has is that of the chief, whose Job shows the outcome."""
+
+
+def chief_type(types: Collection[str]) -> TaskType:
+    return next(each for each in CHIEFS if each in types)
+
+
+def on_one_node(spec: JobSpec) -> bool:
+    """Whether all pods need the chief's node, because all of a program mount a claim that only one node can."""
+    access = spec.kubernetes.volume.access
+    return bool(spec.program and volumes.claim(spec) and access == "ReadWriteOnce" and sum(counts(spec).values()) > 1)
+
+
+def warnings(spec: JobSpec) -> list[str]:
+    """What may surprise on Kubernetes."""
+    if not on_one_node(spec):
+        return []
+    return [
+        "kubernetes.volume.access: ReadWriteOnce: every pod of a program mounts model_dir, so all run on one node; for "
+        "several set ReadWriteMany, if the storage class has it, or name a claim"
+    ]
+
+
 def _values(spec: JobSpec) -> dict[str, object]:
-    settings, pods = spec.kubernetes, counts(spec)
+    given, pods = spec.kubernetes, counts(spec)
     if spec.model_dir is not None:
         raise UserError(f"model_dir: {spec.model_dir!r}: is a folder of this machine; kubernetes.volume says where")
-    egress = "set kubernetes.egress: true, or name a proxy that another NetworkPolicy allows: {}"
-    if not settings.egress:
-        proxy = "kubernetes: {env: {HTTPS_PROXY: URL}}"
-        container.require_way_out(spec, {*settings.env, *spec.secrets}, egress.format(proxy))
+    if given.tensorboard and "chief" not in pods:
+        raise UserError("kubernetes.tensorboard: True: is in the chief's pod, and this program has no chief; remove it")
+    settings.require(spec, pods)
+    if not given.egress:
+        egress = "set kubernetes.egress: true, or name a proxy that another NetworkPolicy allows"
+        variables = (spec.pod_of(task_type).env.keys() | spec.env_of(task_type) for task_type in pods)
+        container.require_way_out(
+            spec, {*set.intersection(*map(set, variables)), *spec.secrets}, f"{egress}: env: {{HTTPS_PROXY: URL}}"
+        )
     labels = _labels(spec)
     config = _config(spec, pods)
     digest = hashlib.sha256(json.dumps(config).encode()).hexdigest()[:8]
+    name = f"{spec.name}-{digest}"
     return {
         "name": spec.name,
         "pod_security": pod_security.level(spec),
         "labels": labels,
         "selector": {key: labels[key] for key in ("app.kubernetes.io/name", INSTANCE)},
         # A new name for new contents: a pod never starts with a different spec than its Job's.
-        "config": {"name": f"{spec.name}-{digest}", **config},
+        "config": {"name": name, **config},
         "secret": {"name": secret_name(spec.name), "key": SECRET_KEY},
         "claim": volumes.claim(spec),
-        "host_path": (settings.volume.host_path or "").replace("$", "$$"),
-        "image": spec.container_image,
+        "host_path": (given.volume.host_path or "").replace("$", "$$"),
         "ports": {"tensorflow": TF_PORT, "control": control_port(TF_PORT)},
-        # NCCL takes any port.
-        "any_port": any(_gpus(spec, task_type) for task_type in pods),
-        "egress": settings.egress,
-        "cache": CACHE if copies(spec.data) else None,
-        "code": {"archive": f"{container.WORKSPACE}/{code.ARCHIVE}", "place": code.PLACE} if spec.code else None,
-        "tensorboard": _tensorboard_image(spec) if settings.tensorboard else None,
-        "suspend": settings.suspend or settings.queue is not None,
-        "ttl_seconds": settings.ttl_seconds,
+        # NCCL takes any port, and a program may.
+        "any_port": bool(spec.program) or any(_gpus(spec, task_type) for task_type in pods),
+        "egress": given.egress,
+        "code": {"archive": f"{container.WORKSPACE}/{code.ARCHIVE}"} if spec.code else None,
+        "tensorboard": _tensorboard_image(spec),
+        "suspend": given.suspend or given.queue is not None,
+        "ttl_seconds": given.ttl_seconds,
         "grace_seconds": math.ceil(spec.deadlines.stop) + STOP_SECONDS,
         "stopped": int(Exit.STOPPED),
         "final": sorted(int(code) for code in Exit if code is not Exit.OK and not code.retryable),
-        "pod": _pod(spec),
-        "environment": [_variable(key, value) for key, value in settings.env.items()],
         "variables": _variables(spec),
-        "jobs": [_job(spec, task_type, count, labels) for task_type, count in pods.items()],
-    }
-
-
-def _variable(name: str, value: str | Source) -> dict[str, object]:
-    """A variable of a container, from a text or from one of Kubernetes' sources."""
-    if isinstance(value, str):
-        return {"name": name, "value": value.replace("$", "$$")}
-    if value.config_map:
-        source: dict[str, object] = {"configMapKeyRef": {"name": value.config_map, "key": value.key or name}}
-    elif value.field:
-        source = {"fieldRef": {"fieldPath": value.field}}
-    else:
-        source = {"resourceFieldRef": {"resource": value.resource}}
-    return {"name": name, "valueFrom": source}
+        "jobs": [_job(spec, task_type, pods, {file: config_key(file) for file in config["files"]}, name)
+                 for task_type in pods],
+    }  # fmt: skip
 
 
 def _variables(spec: JobSpec) -> dict[str, dict[str, str]]:
@@ -152,34 +167,55 @@ def _variables(spec: JobSpec) -> dict[str, dict[str, str]]:
     return {name: {"name": source.secret or "", "key": source.key or name} for name, source in spec.secrets.items()}
 
 
-def _labels(spec: JobSpec) -> dict[str, str]:
+def _labels(spec: JobSpec, pod: Pod | None = None) -> dict[str, str]:
     return {
-        **spec.kubernetes.labels,
+        **(pod or spec.kubernetes).labels,
         "app.kubernetes.io/name": "trainer",
         INSTANCE: spec.name,
         MANAGED_BY: "trainer",
     }
 
 
-def _job(spec: JobSpec, task_type: TaskType, count: int, labels: dict[str, str]) -> dict[str, object]:
+def _job(
+    spec: JobSpec, task_type: TaskType, pods: Mapping[TaskType, int], files: Mapping[str, str], config: str
+) -> dict[str, object]:
+    """
+    Args:
+        files: keys in the ConfigMap `config` of the files that tasks have in their working directory.
+    """
+    pod, count = spec.pod_of(task_type), pods[task_type]
     queue = {"kueue.x-k8s.io/queue-name": spec.kubernetes.queue} if spec.kubernetes.queue else {}
-    affinity = spec.kubernetes.affinity
-    if task_type == "evaluator":
-        affinity = _chief_affinity(spec)
-    runs = {"name": "runs", **(volumes.of_model_dir(spec) if task_type in ("chief", "evaluator") else {"emptyDir": {}})}
-    data, mounts = volumes.of_data(spec, runs) if reads(task_type) else ([], [])
+    # Of a workload only the chief writes and the evaluator reads: others need neither the volume nor its node.
+    has_volume = bool(spec.program) or task_type in ("chief", "evaluator")
+    tensorboard = spec.kubernetes.tensorboard and task_type == "chief"
+    runs = {"name": "runs", **(volumes.of_model_dir(spec) if has_volume else {"emptyDir": {}})}
+    parts: list[tuple[list[volumes.Part], list[volumes.Part]]] = [
+        ([runs], [{"name": "runs", "mountPath": f"{container.WORKSPACE}/runs"}]),
+        volumes.of_data(spec, runs) if reads(task_type) else ([], []),
+        volumes.of_task(spec, task_type),
+        volumes.of_files(config, files),
+        ([{"name": "tensorboard", "emptyDir": {}}] if tensorboard else [], []),
+    ]
+    entries, mapped = volumes.with_theirs([each for part, _ in parts for each in part], pod.volumes)
+    mounts = [each for _, part in parts for each in part]
     return {
         "type": task_type,
         "count": count,
         "restarts": RESTARTS * count,
-        "labels": {**labels, **_component(spec, task_type)},
-        "job_labels": {**labels, **_component(spec, task_type), **queue},
+        "labels": {**_labels(spec, pod), **_component(spec, task_type)},
+        "annotations": pod.annotations,
+        "job_labels": {**_labels(spec), **_component(spec, task_type), **queue},
+        "pod": settings.of_pod(pod, _affinity(spec, task_type, pods)),
+        "image": spec.image_of(task_type),
+        "container": settings.of_container(spec, pod),
+        "environment": settings.variables(spec, task_type),
+        "init_containers": settings.init_containers(pod, mapped),
+        "tensorboard": tensorboard,
         "resources": _resources(spec, task_type),
-        "gpus": _gpus(spec, task_type),
-        # Only the chief writes and the evaluator reads: other tasks need neither the volume nor its node.
-        "volumes": [runs, *data],
-        "data_mounts": mounts,
-        "affinity": affinity,
+        "has_volume": has_volume,
+        "cache": CACHE if copies(spec.data) and reads(task_type) else None,
+        "volumes": entries,
+        "mounts": volumes.mounts_with_theirs(mounts, mapped(pod.mounts), settings.path(spec, task_type, "mounts")),
     }
 
 
@@ -189,20 +225,23 @@ def _tensorboard_image(spec: JobSpec) -> str:
     return spec.kubernetes.tensorboard_image or f"{folder}{slash}trainer:tensorboard"
 
 
-def _chief_affinity(spec: JobSpec) -> dict[str, object]:
-    """The user's affinity, and the chief's node, which has a volume that only one node can mount."""
+def _affinity(spec: JobSpec, task_type: TaskType, pods: Collection[TaskType]) -> dict[str, object]:
+    """The user's affinity, and the chief's node for the pods that mount a volume which only one node can."""
+    theirs, chief = spec.pod_of(task_type).affinity, chief_type(pods)
+    if task_type == "chief" or not (on_one_node(spec) if spec.program else task_type == "evaluator"):
+        return theirs
     rule = "requiredDuringSchedulingIgnoredDuringExecution"
-    term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": _component(spec, "chief")}}
-    theirs = spec.kubernetes.affinity.get("podAffinity")
-    theirs = theirs if isinstance(theirs, dict) else {}
-    return {**spec.kubernetes.affinity, "podAffinity": {**theirs, rule: [*(theirs.get(rule) or []), term]}}
+    term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": _component(spec, chief)}}
+    same = theirs.get("podAffinity")
+    same = same if isinstance(same, dict) else {}
+    return {**theirs, "podAffinity": {**same, rule: [*(same.get(rule) or []), term]}}
 
 
 def _component(spec: JobSpec, component: str) -> dict[str, str]:
     return {INSTANCE: spec.name, COMPONENT: component}
 
 
-def _config(spec: JobSpec, pods: dict[TaskType, int]) -> dict[str, object]:
+def _config(spec: JobSpec, pods: dict[TaskType, int]) -> dict[str, dict[str, str]]:
     """The data that all pods share: the spec, the cluster, and files that the spec names."""
     files: dict[str, bytes] = {}
     user_files = [(key, Path(path).name, Path(path)) for key, path in files_of(spec).items()]
@@ -259,15 +298,3 @@ def _resources(spec: JobSpec, task_type: TaskType) -> dict[str, dict[str, str]]:
     asked = {key: value for key, value in limits.items() if value}
     gpus = {spec.kubernetes.gpu_resource: str(group.gpus)} if group.gpus else {}
     return {"requests": {"cpu": "250m", "memory": "512Mi", **asked, **gpus}, "limits": {**asked, **gpus}}
-
-
-def _pod(spec: JobSpec) -> dict[str, object]:
-    """Optional keys of every pod's spec, only those that are set."""
-    settings = spec.kubernetes
-    optional = {
-        "nodeSelector": settings.node_selector,
-        "tolerations": settings.tolerations,
-        "priorityClassName": settings.priority_class,
-        "imagePullSecrets": [{"name": name} for name in settings.image_pull_secrets],
-    }
-    return {key: value for key, value in optional.items() if value}

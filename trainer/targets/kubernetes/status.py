@@ -5,12 +5,12 @@ from __future__ import annotations
 from trainer.job.errors import Exit
 from trainer.protocol.status import JobStatus
 from trainer.targets.base import JobOverview, Listed
-from trainer.targets.container import ASK_STATUS, read_status
+from trainer.targets.container import ASK_PROGRAM, ASK_STATUS, read_status
 from trainer.targets.kubernetes import lookup, pods
 from trainer.targets.kubernetes.api_server import ApiServer, connect
 from trainer.targets.kubernetes.lookup import MANAGED, no_such_job, of
-from trainer.targets.kubernetes.objects import Job
-from trainer.targets.kubernetes.render import COMPONENT, INSTANCE
+from trainer.targets.kubernetes.objects import Job, Pod
+from trainer.targets.kubernetes.render import INSTANCE
 
 
 async def status(name: str, namespace: str | None) -> JobOverview:
@@ -26,43 +26,53 @@ async def status(name: str, namespace: str | None) -> JobOverview:
 async def jobs(namespace: str | None) -> list[Listed]:
     """All jobs of a namespace, the oldest first."""
     async with connect(namespace) as server:
-        chiefs = await lookup.jobs(server, f"{MANAGED},{COMPONENT}=chief")
+        parts = await lookup.jobs(server, MANAGED)
+    by_name: dict[str, list[Job]] = {}
+    for part in parts:
+        by_name.setdefault(part["metadata"]["labels"][INSTANCE], []).append(part)
     rows = [
         Listed(
-            job=chief["metadata"]["labels"][INSTANCE],
+            job=name,
             phase=pods.ended(chief) or ("suspended" if chief["spec"].get("suspend") else "active"),
             submitted=chief["metadata"]["creationTimestamp"],
         )
-        for chief in chiefs
+        for name, own in by_name.items()
+        if (found := pods.chief_of(own))
+        for chief in found[:1]
     ]
     return sorted(rows, key=lambda row: row.submitted)
 
 
 async def _status(server: ApiServer, name: str) -> JobOverview:
     parts = await lookup.jobs(server, of(name))
-    chief_job = next((job for job in parts if job["metadata"]["name"] == f"{name}-chief"), None)
-    if chief_job is None:
+    if (its_chief := pods.chief_of(parts)) is None:
         raise no_such_job(server, name)
+    chief_job, task = its_chief
     found = await lookup.pods(server, name)
     rows = pods.tasks(parts, found, await lookup.claims(server, name), await lookup.warnings(server))
-    over, chief, last_line = pods.ended(chief_job), pods.newest(found, "chief:0"), ""
+    over, chief, last_line = pods.ended(chief_job), pods.newest(found, task), ""
     job, unreadable = None, None
     if over and chief:
         async for line in server.log(chief["metadata"]["name"], tailLines="1"):
             last_line = line.partition(" ")[2]
-    elif chief and rows["chief:0"].state == "running":
-        job, unreadable = read_status(await server.execute(chief["metadata"]["name"], *ASK_STATUS))
+    elif chief and rows[task].state == "running":
+        job, unreadable = read_status(await server.execute(chief["metadata"]["name"], *_ask(chief)))
     return JobOverview(
         name=name,
         namespace=server.namespace,
-        phase=over or _phase(chief_job, rows["chief:0"].state, job),
+        phase=over or _phase(chief_job, rows[task].state, job),
         # A Job that Kubernetes has failed may have no pod with an exit code.
-        code=0 if over != "failed" else rows["chief:0"].code or int(Exit.TARGET),
+        code=0 if over != "failed" else rows[task].code or int(Exit.TARGET),
         last_line=last_line,
         tasks=rows,
         job=job,
         unreadable=unreadable,
     )
+
+
+def _ask(chief: Pod) -> tuple[str, ...]:
+    """The command that prints the chief's /status: a program's image may have no python3."""
+    return ASK_PROGRAM if chief["spec"]["containers"][0].get("command") else ASK_STATUS
 
 
 def _phase(chief_job: Job, state: str, job: JobStatus | None) -> str:

@@ -1,10 +1,15 @@
-"""Volumes of pods: that of model_dir, and those of the job's data."""
+"""Volumes of pods: that of model_dir, those of the job's data and code, and the user's."""
 
 from __future__ import annotations
 
+import posixpath
+from collections.abc import Callable, Iterable, Mapping
+
+from trainer.job import code
 from trainer.job.data import CACHE, DataVolume, copies, mounted
 from trainer.job.errors import UserError
 from trainer.job.spec import JobSpec
+from trainer.targets.container import WORKSPACE
 
 Part = dict[str, object]
 """A volume of a pod, or a mount in it."""
@@ -25,7 +30,7 @@ def claim(spec: JobSpec) -> Part | None:
     volume = spec.kubernetes.volume
     if volume.claim or volume.host_path or volume.empty_dir:
         return None
-    made: Part = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": volume.size}}}
+    made: Part = {"accessModes": [volume.access], "resources": {"requests": {"storage": volume.size}}}
     return {**made, "storageClassName": volume.storage_class} if volume.storage_class else made
 
 
@@ -83,3 +88,69 @@ def _source(volume: DataVolume) -> Part:
     if volume.csi is not None:
         return {"csi": {**volume.csi, "readOnly": True}}
     return dict(volume.volume or {})
+
+
+def of_task(spec: JobSpec, task_type: str) -> tuple[list[Part], list[Part]]:
+    """Those of every task besides `runs` and its data."""
+    volumes: list[Part] = [{"name": "tmp", "emptyDir": {}}]
+    mounts: list[Part] = [{"name": "tmp", "mountPath": "/tmp"}]  # noqa: S108 (in a container)
+    if spec.code:
+        volumes.append({"name": "code", "emptyDir": {}})
+        mounts.append({"name": "code", "mountPath": code.PLACE})
+    if spec.tasks.of(task_type).gpus:
+        # NCCL's rings between GPUs of one node need more than the runtime's 64 MB.
+        volumes.append({"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": "1Gi"}})
+        mounts.append({"name": "shm", "mountPath": "/dev/shm"})  # noqa: S108
+    return volumes, mounts
+
+
+def of_files(config: str, keys: Mapping[str, str]) -> tuple[list[Part], list[Part]]:
+    """The files in the job's ConfigMap, whose keys are given by their names in the working directory."""
+    mounts: list[Part] = [
+        {"name": "files", "mountPath": f"{WORKSPACE}/{name}", "subPath": key, "readOnly": True}
+        for name, key in keys.items()
+    ]
+    return [{"name": "files", "configMap": {"name": config}}] if keys else [], mounts
+
+
+SCRATCH = ("/tmp", "/dev/shm")  # noqa: S108
+"""Where a volume of the user's takes the place of ours."""
+
+
+def with_theirs(ours: list[Part], theirs: Iterable[Part]) -> tuple[list[Part], Callable[[list[Part]], list[Part]]]:
+    """Our volumes with the user's, and a function that maps the user's mounts to them. A claim has one volume in the
+    pod, for the reason given in `of_data`."""
+    volumes = [dict(each) for each in ours]
+    changes: dict[object, Part] = {}
+    for each in theirs:
+        claim = _claim(each)
+        same = next((other for other in volumes if claim and _claim(other) == claim), None)
+        if same is None:
+            volumes.append(dict(each))
+            continue
+        read_only = each["persistentVolumeClaim"].get("readOnly")  # type: ignore[attr-defined]
+        changes[each["name"]] = {"name": same["name"], **({"readOnly": True} if read_only else {})}
+        if not read_only:
+            same["persistentVolumeClaim"] = {"claimName": claim}
+    return volumes, lambda mounts: [{**mount, **changes.get(mount.get("name"), {})} for mount in mounts]
+
+
+def _claim(volume: Part) -> object:
+    source = volume.get("persistentVolumeClaim")
+    return source.get("claimName") if isinstance(source, dict) else None
+
+
+def mounts_with_theirs(ours: list[Part], theirs: list[Part], place: str) -> list[Part]:
+    """Our mounts with the user's.
+
+    Args:
+        place: the setting that has the user's, for messages.
+
+    Raises:
+        UserError: both have the same path.
+    """
+    paths = [posixpath.normpath(str(each["mountPath"])) for each in theirs]
+    kept = [each for each in ours if each["mountPath"] not in SCRATCH or each["mountPath"] not in paths]
+    if taken := sorted({str(each["mountPath"]) for each in kept} & {*paths}):
+        raise UserError(*(f"{place}: {path!r}: trainer mounts a volume there; choose another path" for path in taken))
+    return [*kept, *theirs]

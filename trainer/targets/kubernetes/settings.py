@@ -1,0 +1,123 @@
+"""A user's settings of pods: the section `kubernetes` of a spec, and that of one type of tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+
+from trainer.job.errors import UserError
+from trainer.job.kubernetes import Pod, Source
+from trainer.job.names import TaskType
+from trainer.job.spec import JobSpec
+from trainer.targets import container
+from trainer.targets.kubernetes.volumes import Part
+
+OWN_VOLUMES = ("runs", "tmp", "code", "files", "shm", "cache", "tensorboard")
+"""Names of ours, besides data-NAME."""
+OWN_CONTAINERS = ("task", "tensorboard")
+_DEFAULTS: Part = {
+    # `kubectl describe pod` and `trainer status` show why one failed.
+    "terminationMessagePolicy": "FallbackToLogsOnError",
+    # All that Pod Security "restricted" requires besides the pod's own. A file system that is read-only would break
+    # most images.
+    "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+}
+"""Of a user's containers, where they say nothing else."""
+
+
+def require(spec: JobSpec, types: Collection[TaskType]) -> None:
+    """Checks the names in the settings of all pods.
+
+    Raises:
+        UserError: one is missing, or taken; all problems at once.
+    """
+    if problems := [problem for task_type in types for problem in _problems(spec, task_type)]:
+        raise UserError(*dict.fromkeys(problems))
+
+
+def path(spec: JobSpec, task_type: TaskType, key: str) -> str:
+    """Where the spec has a setting of these pods."""
+    group = spec.tasks.group(task_type)
+    own = group is not None and key in group.kubernetes.model_fields_set
+    return f"tasks.{task_type}.kubernetes.{key}" if own else f"kubernetes.{key}"
+
+
+def _problems(spec: JobSpec, task_type: TaskType) -> Iterator[str]:
+    pod = spec.pod_of(task_type)
+    volumes = [each.get("name") for each in pod.volumes]
+    for name in volumes:
+        place = f"{path(spec, task_type, 'volumes')}: {name!r}"
+        if not isinstance(name, str):
+            yield f"{place}: each needs a name"
+        elif name in OWN_VOLUMES or name.startswith("data-"):
+            yield f"{place}: trainer has a volume of that name; choose another"
+    for mount in pod.mounts:
+        place = f"{path(spec, task_type, 'mounts')}: {mount.get('name')!r}"
+        if mount.get("name") not in volumes:
+            yield f"{place}: no volume of that name under {path(spec, task_type, 'volumes')}; each mount names one"
+        if not isinstance(mount.get("mountPath"), str):
+            yield f"{place}: each needs a mountPath"
+    seen: set[object] = set()
+    for key in ("init_containers", "sidecars"):
+        for each in getattr(pod, key):
+            place, name = f"{path(spec, task_type, key)}: {each.get('name')!r}", each.get("name")
+            if not isinstance(name, str):
+                yield f"{place}: each needs a name"
+            elif name in OWN_CONTAINERS or name in seen:
+                yield f"{place}: the pod has another container of that name; choose another"
+            seen.add(name)
+
+
+def of_pod(pod: Pod, affinity: Part) -> Part:
+    """Optional keys of a pod's spec, only those that are set."""
+    optional = {
+        "nodeSelector": pod.node_selector,
+        "tolerations": pod.tolerations,
+        "affinity": affinity,
+        "priorityClassName": pod.priority_class,
+        "serviceAccountName": pod.service_account,
+        "imagePullSecrets": [{"name": name} for name in pod.image_pull_secrets],
+    }
+    return {key: value for key, value in optional.items() if value}
+
+
+def of_container(spec: JobSpec, pod: Pod) -> Part:
+    """Optional keys of the task's container. The image of a program may have any entrypoint."""
+    optional = {
+        "imagePullPolicy": pod.image_pull_policy,
+        "command": [*container.TASK] if spec.program else None,
+        "envFrom": pod.env_from,
+    }
+    return {key: value for key, value in optional.items() if value}
+
+
+def variables(spec: JobSpec, task_type: TaskType) -> list[Part]:
+    """Variables of the task's container, besides those that every task has."""
+    env = spec.pod_of(task_type).env
+    return [_variable(name, value) for name, value in {**container.defaults(spec), **env}.items()]
+
+
+def _variable(name: str, value: str | Source) -> Part:
+    """A variable of a container, from a text or from one of Kubernetes' sources."""
+    if isinstance(value, str):
+        return {"name": name, "value": value.replace("$", "$$")}
+    if value.config_map:
+        source: Part = {"configMapKeyRef": {"name": value.config_map, "key": value.key or name}}
+    elif value.field:
+        source = {"fieldRef": {"fieldPath": value.field}}
+    else:
+        source = {"resourceFieldRef": {"resource": value.resource}}
+    return {"name": name, "valueFrom": source}
+
+
+def init_containers(pod: Pod, mapped: Callable[[list[Part]], list[Part]]) -> list[Part]:
+    """Those that run first, then the sidecars, which Kubernetes ends with the task.
+
+    Args:
+        mapped: maps mounts to the pod's volumes (volumes.with_theirs).
+    """
+    made = [{**_DEFAULTS, **each} for each in pod.init_containers]
+    made += [{**_DEFAULTS, **each, "restartPolicy": "Always"} for each in pod.sidecars]
+    for each in made:
+        if isinstance(mounts := each.get("volumeMounts"), list):
+            each["volumeMounts"] = mapped(mounts)
+    return made
