@@ -34,7 +34,7 @@ def render(args: argparse.Namespace) -> int:
             raise UserError(f"{each!r}: several jobs in one file need one profile each: PROFILE=SPEC")
         seen.add(profile)
         jobs.append((profile, load_file(path, args.set)))
-    warn(*(spec for _, spec in jobs))
+    warn(*(spec for _, spec in jobs), target=target)
     print(target.render(jobs, command_line(["trainer", "render", args.target, *args.specs], args.set)), end="")
     return int(Exit.OK)
 
@@ -42,7 +42,7 @@ def render(args: argparse.Namespace) -> int:
 def submit(args: argparse.Namespace) -> int:
     target = open_target(args)
     spec = load(args.spec, args.set)
-    warn(spec)
+    warn(spec, target=target)
     command = command_line(["trainer", "submit", "--target", args.target, args.spec], args.set)
     done = target.submit(spec, command, args.dry_run)
     if args.dry_run:

@@ -194,9 +194,10 @@ def _check(args: argparse.Namespace) -> int:
         from trainer.workloads.check import check_imports
 
         check_imports(spec)
-    specs.warn(spec)
-    if args.target:
-        specs.open_target(args).check(spec)
+    target = specs.open_target(args) if args.target else None
+    specs.warn(spec, target=target)
+    if target:
+        target.check(spec)
     print("\n".join(describe(spec)))
     return int(Exit.OK)
 

@@ -25,12 +25,12 @@ def load(path: str, overrides: Sequence[str]) -> JobSpec:
     return spec
 
 
-def warn(*specs: JobSpec) -> None:
-    """Prints the warnings of these specs."""
+def warn(*specs: JobSpec, target: base.Target | None = None) -> None:
+    """Prints the warnings of these specs, also those of the target."""
     from trainer.targets import outside
 
     for spec in specs:
-        for line in outside.warnings(spec):
+        for line in [*outside.warnings(spec), *(target.warnings(spec) if target else ())]:
             print(f"trainer: warning: {line}", file=sys.stderr)
 
 

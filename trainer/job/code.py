@@ -229,6 +229,6 @@ def pack(spec: JobSpec) -> bytes:
     ):
         for name, path in files(spec).items():
             entry, content = tarfile.TarInfo(name), path.read_bytes()
-            entry.size, entry.mode = len(content), 0o644
+            entry.size, entry.mode = len(content), 0o755 if os.access(path, os.X_OK) else 0o644
             archive.addfile(entry, io.BytesIO(content))
     return packed.getvalue()

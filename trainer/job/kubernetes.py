@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from trainer.job.fields import Count, Quantity, Strict, Text
+from trainer.job.fields import Count, Quantity, Strict, Text, Word
 
 Name = Annotated[str, Field(pattern=r"^[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?$")]
 Variable = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
@@ -67,7 +67,7 @@ class Pod(Strict):
     """Further labels of every object, or for a type of tasks of its pods."""
     annotations: dict[LabelKey, str] = {}
     """Annotations of the pods."""
-    env: dict[Variable, Text | Source] = {}
+    env: dict[Variable, Word | Source] = {}
     """Further environment variables on Kubernetes: texts, or sources as in {REGION: {config_map: NAME}}. For all
     targets use `env`, for confidential values `secrets`."""
     env_from: list[dict[str, object]] = []
@@ -79,7 +79,7 @@ class Pod(Strict):
     init_containers: list[dict[str, object]] = []
     """Containers that run before the task, as in a pod's spec."""
     sidecars: list[dict[str, object]] = []
-    """Containers that run beside the task and end with it, as in a pod's spec. From Kubernetes 1.29 on."""
+    """Containers that run beside the task and end with it, as in a pod's spec."""
 
 
 class Kubernetes(Pod):

@@ -108,6 +108,9 @@ class Target(Protocol):
     def check(self, spec: JobSpec) -> None:
         """Raises the errors of `submit` that follow from the spec alone."""
 
+    def warnings(self, spec: JobSpec) -> list[str]:
+        """What may surprise the user of this job here."""
+
     def render(self, jobs: Sequence[tuple[str, JobSpec]], command: str) -> str:
         """The target's files as one text, for (profile, spec) pairs; the first line names `command`."""
 

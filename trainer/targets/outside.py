@@ -52,8 +52,16 @@ def warnings(spec: JobSpec) -> list[str]:
 
 
 def _plain_secrets(spec: JobSpec) -> list[str]:
+    groups = {f"tasks.{t}": group for t in spec.tasks.counts() if (group := spec.tasks.group(t))}
+    places = {"env": spec.env, **{f"{place}.env": group.env for place, group in groups.items()}}
+    pods = {
+        "kubernetes": spec.kubernetes,
+        **{f"{place}.kubernetes": group.kubernetes for place, group in groups.items()},
+    }
+    plain = {f"{place}.env": [k for k, v in pod.env.items() if isinstance(v, str)] for place, pod in pods.items()}
     return [
-        f"kubernetes.env.{name}: looks like a secret, and stands in manifests and result.json; put it under secrets"
-        for name in spec.kubernetes.env
+        f"{place}.{name}: looks like a secret, and stands in manifests and result.json; put it under secrets"
+        for place, variables in {**places, **plain}.items()
+        for name in variables
         if _SECRET.search(name)
     ]

@@ -32,6 +32,9 @@ class Fake:
         if spec.name == "refused":
             raise TrainerError("name: 'refused': is no name for a job here", Exit.TARGET)
 
+    def warnings(self, spec: JobSpec) -> list[str]:
+        return []
+
     def render(self, jobs: Sequence[tuple[str, JobSpec]], command: str) -> str:
         ASKED.append(("render", *jobs))
         return f"# {command}\n"

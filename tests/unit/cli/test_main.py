@@ -144,6 +144,22 @@ def test_check_prints_where_data_are(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert f"data.train.path: '{tmp_path}/records': no such folder on this machine" in capsys.readouterr().err
 
 
+def test_what_may_surprise_on_a_target_is_a_warning_there_only(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "j.yaml").write_text(
+        "{name: j, strategy: multi_worker_mirrored, program: [python3], tasks: {worker: 2}}"
+    )
+    for words in (["check", "--target", "kubernetes"], ["render", "kubernetes"]):
+        assert cli.main([*words, str(tmp_path / "j.yaml")]) == Exit.OK
+        assert capsys.readouterr().err.startswith(
+            "trainer: warning: kubernetes.volume.access: ReadWriteOnce: every pod "
+        )
+    for words in (["check"], ["check", "--target", "compose"]):
+        assert cli.main([*words, str(tmp_path / "j.yaml")]) == Exit.OK
+        assert capsys.readouterr().err == ""
+
+
 def test_check_prints_what_is_code_and_what_is_not(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "job.yaml"
     path.write_text("name: j\nstrategy: one_device\nworkload: m.py\ncode: .\n")

@@ -169,6 +169,34 @@ def test_pod_security_depends_on_volumes(data: Any, kubernetes: Any, level: str,
     assert pod_security.level(build({**SPEC, "data": given, "kubernetes": kubernetes})) == (level, settings)
 
 
+@pytest.mark.parametrize(
+    ("pod", "level", "settings"),
+    [
+        ({"volumes": [{"name": "a", "emptyDir": {}}, {"name": "b", "secret": {"secretName": "s"}}]}, "restricted", []),
+        ({"volumes": [{"name": "a", "hostPath": {"path": "/a"}}]}, "privileged", ["volumes: hostPath"]),
+        ({"volumes": [{"name": "a", "nfs": {"server": "s", "path": "/"}}]}, "baseline", ["volumes: nfs"]),
+        ({"sidecars": [{"name": "s", "image": "i", "ports": [{"containerPort": 1}]}]}, "restricted", []),
+        ({"sidecars": [{"name": "s", "ports": [{"containerPort": 1, "hostPort": 1}]}]}, "privileged", ["sidecars: s"]),
+        ({"init_containers": [{"name": "i", "securityContext": {"runAsUser": 0}}]}, "baseline",
+         ["init_containers: i"]),
+        ({"init_containers": [{"name": "i", "securityContext": {
+            "allowPrivilegeEscalation": False, "runAsUser": 7, "capabilities": {"drop": ["ALL"]}}}]}, "restricted", []),
+        ({"init_containers": [{"name": "i", "securityContext": {"capabilities": {"add": ["SYS_ADMIN"]}}}]},
+         "privileged", ["init_containers: i"]),
+        # What Kubernetes refuses is no error here.
+        ({"init_containers": [{"name": "i", "securityContext": {"capabilities": ["ALL"]}, "ports": 1}]}, "baseline",
+         ["init_containers: i"]),
+    ],
+)  # fmt: skip
+def test_pod_security_depends_on_what_the_user_adds_to_pods(pod: Any, level: str, settings: list[str]) -> None:
+    for place, more in (
+        ("kubernetes", {"kubernetes": pod}),
+        ("tasks.worker.kubernetes", {"tasks": {"worker": {"replicas": 2, "kubernetes": pod}}}),
+    ):
+        found = pod_security.level(build({**SPEC, **more}))
+        assert found == (level, [f"{place}.{setting}" for setting in settings])
+
+
 def test_pod_security_depends_on_copies() -> None:
     data = {"a": {"path": "x", "kubernetes": {"claim": "c"}, "copy": "node"}, "b": {"path": "y"}}
     level = pod_security.level(build({**SPEC, "data": data, "kubernetes": {"data_cache": "/z"}}))

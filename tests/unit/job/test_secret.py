@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -30,6 +31,28 @@ def test_each_is_another(tmp_path: Path) -> None:
 def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"nowhere/secret: the job's secret cannot be written: No such file"):
         secret.keep(tmp_path / "nowhere" / "secret")
+
+
+def test_another_owner_gets_the_file_and_the_folders(tmp_path: Path) -> None:
+    """As root does it for a container's user; here the owner is the same, so that anyone may."""
+    file, runs = tmp_path / "secret", tmp_path / "runs"
+    runs.mkdir()
+    secret.keep(file, os.getuid(), [runs])
+    assert file.read_text()
+    with pytest.raises(UserError, match=r"nowhere: cannot be given to user \d+: No such file"):
+        secret.keep(file, os.getuid(), [tmp_path / "nowhere"])
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root may change owners")
+def test_root_gives_them_away_and_may_repeat_that(tmp_path: Path) -> None:
+    file, runs = tmp_path / "run" / "secret", tmp_path / "runs"
+    file.parent.mkdir()
+    runs.mkdir()
+    for _ in range(2):
+        secret.keep(file, 1234, [runs])
+        assert [each.stat().st_uid for each in (file, file.parent, runs)] == [1234] * 3
+        first = file.read_text()
+    assert file.read_text() == first
 
 
 def test_it_comes_from_the_environment_or_a_file_and_is_taken_out(tmp_path: Path) -> None:

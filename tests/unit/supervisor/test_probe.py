@@ -18,9 +18,9 @@ from trainer.protocol.reports import Identity
 from trainer.supervisor import server
 
 
-async def ask(environ: dict[str, str], path: str) -> tuple[int | None, str, str]:
+async def ask(environ: dict[str, str], path: str, *words: str) -> tuple[int | None, str, str]:
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "trainer.supervisor.probe", path, env={**os.environ, **environ},
+        sys.executable, "-m", *(words or ("trainer.supervisor.probe",)), path, env={**os.environ, **environ},
         stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
     out, err = await process.communicate()
@@ -42,7 +42,9 @@ def test_it_prints_the_answer_of_its_own_control_port(task_type: str) -> None:
         runner = await server.serve(port, "127.0.0.1", identity, lambda: {"step": 3}, None)
         environ = {"TF_CONFIG": tf_config(task_type, port), environment.CONTROL_PORT: str(port)}
         answers = [await ask(environ, path) for path in ("healthz", "status", "nothing")]
+        by_command = await ask(environ, "status", "trainer", "probe")
         await runner.cleanup()
+        assert by_command == answers[1]
         return answers
 
     healthz, status, nothing = asyncio.run(run())

@@ -139,3 +139,15 @@ def test_a_tfjobs_reference_to_a_secret_becomes_one() -> None:
     assert raw["secrets"] == {"TOKEN": {"secret": "wandb", "key": "token"}}
     assert not any("TOKEN" in note for note in notes)
     assert any("env[B].valueFrom" in note for note in notes)
+
+
+def test_plain_values_with_the_name_of_a_secret_are_warned_of_wherever_they_are() -> None:
+    region = {"config_map": "cloud"}
+    job = build({
+        "name": "j", "strategy": "multi_worker_mirrored", "env": {"API_KEY": "1", "RATE": "2"},
+        "kubernetes": {"env": {"MY_TOKEN": region, "PASSWORD": "x"}},
+        "tasks": {"worker": {"env": {"A_SECRET": "1"}, "kubernetes": {"env": {"CREDENTIAL": "y"}}}},
+    })  # fmt: skip
+    assert [line.partition(": looks like a secret")[0] for line in outside.warnings(job)] == [
+        "env.API_KEY", "tasks.worker.env.A_SECRET", "kubernetes.env.PASSWORD", "tasks.worker.kubernetes.env.CREDENTIAL",
+    ]  # fmt: skip

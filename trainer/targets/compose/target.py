@@ -16,6 +16,9 @@ class Compose:
     def check(self, spec: JobSpec) -> None:
         render.render({"": spec}, "trainer check")
 
+    def warnings(self, spec: JobSpec) -> list[str]:
+        return []
+
     def render(self, jobs: Sequence[tuple[str, JobSpec]], command: str) -> str:
         return render.render(dict(jobs), command)
 

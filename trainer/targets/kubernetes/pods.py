@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from trainer.job.names import task_name
 from trainer.targets.base import ContainerState
-from trainer.targets.kubernetes.objects import Claim, Event, Job, Pod, State, Terminated
+from trainer.targets.kubernetes.objects import Claim, ContainerStatus, Event, Job, Pod, State
 from trainer.targets.kubernetes.render import CHIEFS, COMPONENT
 
 _INDEX = "batch.kubernetes.io/job-completion-index"
@@ -68,21 +68,31 @@ def _row(own: Sequence[Pod], messages: Mapping[str, str], claims: Iterable[Claim
     pod = own[-1]
     states = [each.get("state", State()) for each in pod["status"].get("containerStatuses", [])]
     state = states[0] if states else State()
-    # TensorBoard beside the chief: the task waits until it has started.
-    beside = [each.get("state", State()) for each in pod["status"].get("initContainerStatuses", [])]
-    if waiting := [each for each in beside if each.get("waiting", {}).get("reason") not in (None, *_STARTING)]:
-        state = waiting[0] if "waiting" in state or not state else state
-    terminated = state.get("terminated")
+    code = state["terminated"]["exitCode"] if "terminated" in state else 0
+    name = ""
+    # A task waits until the containers before and beside it have started.
+    if ("waiting" in state or not state) and (other := _not_started(pod)):
+        state, name = other.get("state", State()), other.get("name", "")
     phase = pod["status"].get("phase", "Pending")
     if pod["metadata"].get("deletionTimestamp"):
         phase = "Stopping"
     return ContainerState(
         state=phase.lower(),
-        code=terminated["exitCode"] if terminated else 0,
+        code=code,
         node=pod["spec"].get("nodeName", ""),
         restarts=len(own) - 1,
-        reason=_why_pending(pod, state, messages, claims) if phase == "Pending" else _end(pod, terminated),
+        reason=_line(name, _why_pending(pod, state, messages, claims) if phase == "Pending" else _end(pod, state)),
     )
+
+
+def _not_started(pod: Pod) -> ContainerStatus | None:
+    """The first container before or beside the task that has failed, or cannot start."""
+    for each in pod["status"].get("initContainerStatuses", []):
+        state = each.get("state", State())
+        waits = state.get("waiting", {}).get("reason") not in (None, *_STARTING)
+        if waits or ("terminated" in state and state["terminated"]["exitCode"]):
+            return each
+    return None
 
 
 def _why_pending(pod: Pod, state: State, messages: Mapping[str, str], claims: Iterable[Claim]) -> str:
@@ -99,8 +109,9 @@ def _why_pending(pod: Pod, state: State, messages: Mapping[str, str], claims: It
     return "; ".join(volume) or messages.get(f"Pod/{pod['metadata']['name']}", "")
 
 
-def _end(pod: Pod, terminated: Terminated | None) -> str:
+def _end(pod: Pod, state: State) -> str:
     """The last line that a failed container printed, or what killed it."""
+    terminated = state.get("terminated")
     if terminated and terminated["exitCode"]:
         lines = terminated.get("message", "").strip().splitlines()
         return lines[-1] if lines else terminated.get("reason", "")

@@ -24,6 +24,9 @@ class Kubernetes:
     def check(self, spec: JobSpec) -> None:
         render.render(spec, "trainer check")
 
+    def warnings(self, spec: JobSpec) -> list[str]:
+        return render.warnings(spec)
+
     def render(self, jobs: Sequence[tuple[str, JobSpec]], command: str) -> str:
         return "".join(render.render(spec, command) for _, spec in jobs)
 

@@ -163,3 +163,54 @@ def test_a_path_with_a_colon_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a:b").mkdir()
     with pytest.raises(UserError, match=f"^'{tmp_path}/a:b': compose mounts no path with a colon; rename it$"):
         services(spec(data={"train": {"path": str(tmp_path / "a:b")}}))
+
+
+def program(**more: Any) -> JobSpec:
+    return spec(program=["./train"], image="mine:1", **more)
+
+
+def test_a_program_runs_in_any_image(tmp_path: Path) -> None:
+    found = services(program(data={"train": {"path": str(tmp_path), "copy": "node"}}))
+    worker, secret, result = found["j-worker-0"], found["j-report-secret"], found["j"]
+    assert (worker["entrypoint"], worker["command"], worker["user"], worker["init"]) == (
+        ["trainer"], ["task"], "1000:1000", True,
+    )  # fmt: skip
+    assert worker["healthcheck"]["test"] == ["CMD", "trainer", "probe", "healthz"]
+    assert (worker["environment"]["HOME"], worker["environment"]["PYTHONUNBUFFERED"]) == ("/tmp", "1")
+    assert json.loads(worker["environment"]["TRAINER_JOB"])["model_dir"] == "/workspace/runs/j"
+    # Only the service that makes the volumes the user's is root, for as long as that takes.
+    assert (secret["user"], secret["cap_drop"], secret["cap_add"]) == ("0:0", ["ALL"], ["CHOWN"])
+    folders = ["/run/trainer/secret", "/workspace/runs", "/cache"]
+    assert (secret["entrypoint"], secret["command"]) == (["trainer"], ["secret", "--owner", "1000", *folders])
+    assert secret["volumes"] == ["j-report-secret:/run/trainer", "j:/workspace/runs", "j-cache:/cache"]
+    assert (result["entrypoint"], result["command"]) == (["trainer"], ["result"])
+    assert not any("cap_add" in each for name, each in found.items() if name != "j-report-secret")
+
+
+def test_a_folder_of_the_users_keeps_its_owner() -> None:
+    secret = services(program(model_dir="/srv/out"))["j-report-secret"]
+    assert secret["command"] == ["secret", "--owner", "1000", "/run/trainer/secret"]
+    assert secret["volumes"] == ["j-report-secret:/run/trainer"]
+
+
+def test_each_type_may_have_an_image_which_is_built_if_it_is_ours() -> None:
+    found = services(spec(tasks={"chief": {"image": "mine:1"}, "worker": 1}))
+    images = {name: each["image"] for name, each in found.items() if name != "tensorboard"}
+    assert images == {"j-report-secret": "mine:1", "j-chief-0": "mine:1", "j-worker-0": "trainer:cpu", "j": "mine:1"}
+    assert {name for name, each in found.items() if "build" in each} == {"j-worker-0", "tensorboard"}
+
+
+def test_a_programs_code_is_mounted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "app").mkdir()
+    (tmp_path / "app" / "train.py").touch()
+    monkeypatch.chdir(tmp_path)
+    for given, source in (("app", "./app/train.py"), (str(tmp_path / "app"), f"{tmp_path}/app/train.py")):
+        mounts = services(program(code=[given]))["j-worker-1"]["volumes"]
+        assert [each for each in mounts if "/code" in each] == [f"{source}:/code/train.py:ro"]
+    assert not [each for each in services(program())["j-worker-0"]["volumes"] if "/code" in each]
+    with pytest.raises(UserError, match=r"^code: '.*nowhere': no such file or folder"):
+        services(program(code=["nowhere"]))
+
+
+def test_a_proxy_may_be_a_plain_variable() -> None:
+    services(program(data={"train": {"path": "gs://bucket/records"}}, env={"HTTPS_PROXY": "http://p:1"}))

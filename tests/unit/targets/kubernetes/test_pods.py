@@ -72,6 +72,54 @@ def test_why_a_pod_waits(status: Any, more: Any, reason: str) -> None:
     assert (found.state, found.reason) == ("pending", reason)
 
 
+MISSING = {"reason": "CreateContainerConfigError", "message": 'secret "s3" not found'}
+
+
+@pytest.mark.parametrize(
+    ("phase", "status", "found"),
+    [
+        # What a kubelet reports of a variable, of a container before the task, and of a volume.
+        ("Pending", state(waiting=MISSING), 'CreateContainerConfigError: secret "s3" not found'),
+        (
+            "Pending",
+            {**state(waiting={"reason": "PodInitializing"}),
+             "initContainerStatuses": [{"name": "fetch", "state": {"waiting": MISSING}}]},
+            'fetch: CreateContainerConfigError: secret "s3" not found',
+        ),
+        (
+            "Failed",
+            {**state(waiting={"reason": "PodInitializing"}),
+             "initContainerStatuses": [
+                 {"name": "first", "state": {"terminated": {"exitCode": 0}}},
+                 {"name": "fetch", "state": {"terminated": {"exitCode": 7, "message": "x\nno route\n"}}},
+             ]},
+            "fetch: no route",
+        ),
+    ],
+)  # fmt: skip
+def test_the_container_that_keeps_a_task_from_starting_is_named(phase: str, status: Any, found: str) -> None:
+    told = row(pod(**{"phase": phase, **status}))
+    assert (told.state, told.code, told.reason) == (phase.lower(), 0, found)
+
+
+def test_the_end_of_a_sidecar_is_not_the_tasks() -> None:
+    beside: Any = {
+        "initContainerStatuses": [{"name": "logs", "state": {"terminated": {"exitCode": 1, "message": "bye"}}}]
+    }
+    found = row(pod(phase="Failed", **state(terminated={"exitCode": 18, "message": "ValueError: x"}), **beside))
+    assert (found.code, found.reason) == (18, "ValueError: x")
+
+
+def test_the_chiefs_job_is_that_of_worker_0_if_there_is_no_other() -> None:
+    def job(task_type: str) -> Any:
+        return {"metadata": {"name": f"j-{task_type}", "labels": {COMPONENT: task_type, INSTANCE: "j"}}}
+
+    alone, both = pods.chief_of([job("ps"), job("worker")]), pods.chief_of([job("worker"), job("chief")])
+    assert alone == (job("worker"), "worker:0")
+    assert both == (job("chief"), "chief:0")
+    assert pods.chief_of([job("evaluator")]) is None
+
+
 def test_the_last_warning_about_a_job_is_the_reason_why_it_has_no_pod() -> None:
     warnings = [
         event("Job", "j-worker", "FailedCreate", "new", "2026-01-01T00:00:09Z"),
