@@ -125,7 +125,7 @@ def test_without_numpy_all_works_that_does_not_train(light: Path, tmp_path: Path
     assert not any(light.parent.glob("lib/python*/site-packages/numpy*"))
     commands = (
         ("check", str(ROOT / "examples/mnist-ps.yaml")), ("schema",), ("secret", str(tmp_path / "secret")),
-        ("import", str(ROOT / "tests/unit/tfjob/tfjobs/estimator.yaml")),
+        ("import", str(ROOT / "tests/unit/tfjob/tfjobs/estimator-with-evaluator.yaml")),
     )  # fmt: skip
     for words in commands:
         ended = trainer(light, *words)

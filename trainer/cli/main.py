@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import sys
 import textwrap
 from collections.abc import Iterable, Sequence
@@ -13,7 +14,7 @@ from typing import TypeAlias
 from trainer import __version__
 from trainer.cli import specs
 from trainer.job import environment
-from trainer.job.errors import Exit, TrainerError
+from trainer.job.errors import Exit, TrainerError, UserError
 from trainer.targets.base import LOCAL, TARGETS
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
@@ -149,6 +150,8 @@ def _add_files(commands: Commands) -> None:
         "import", help="convert a Kubeflow TFJob to a job spec; report settings without a counterpart"
     )
     imported.add_argument("file", metavar="TFJOB", help="a TFJob of kubeflow.org/v1 (YAML)")
+    entrypoint = "the words of the image's ENTRYPOINT, for containers without a command: 'python /opt/train.py'"
+    imported.add_argument("--entrypoint", default="", metavar="WORDS", help=entrypoint)
     imported.set_defaults(run=_import)
 
     schema = commands.add_parser("schema", help="print the JSON Schema of a spec, for editors")
@@ -260,7 +263,11 @@ def _model_dir(args: argparse.Namespace) -> str:
 def _import(args: argparse.Namespace) -> int:
     from trainer.tfjob import convert
 
-    raw, notes = convert.convert_file(args.file)
+    try:
+        entrypoint = shlex.split(args.entrypoint)
+    except ValueError as error:
+        raise UserError(f"--entrypoint: {args.entrypoint!r}: {error}; quote its words as in a shell") from None
+    raw, notes = convert.convert_file(args.file, entrypoint)
     print(convert.to_yaml(raw), end="")
     return _print_errors(notes, Exit.OK)
 

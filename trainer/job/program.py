@@ -28,8 +28,11 @@ def expand(text: str, environ: Mapping[str, str]) -> str:
 
 
 def variables(spec: JobSpec, task_type: str, environ: Mapping[str, str]) -> dict[str, str]:
-    """`env` of the spec for tasks of a type; a value may refer to the variables of `environ`."""
-    return {name: expand(value, environ) for name, value in spec.env_of(task_type).items()}
+    """`env` of the spec for tasks of a type; a value may refer to the variables of `environ` and to those before it."""
+    made: dict[str, str] = {}
+    for name, value in spec.env_of(task_type).items():
+        made[name] = expand(value, {**environ, **made})
+    return made
 
 
 def folder(spec: JobSpec) -> Path:

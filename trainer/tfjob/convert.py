@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import yaml
 
 from trainer.job.errors import UserError
 from trainer.job.load import read_text
-from trainer.job.names import TaskType
-from trainer.tfjob import data, rules
+from trainer.job.names import TASK_TYPES, TaskType
+from trainer.tfjob import rules
 from trainer.tfjob.manifest import CONTAINER, POD, TYPES, Found, dotted, flat, mapping, read, show
+from trainer.tfjob.pods import pods
 from trainer.tfjob.reasons import reason
 from trainer.tfjob.rules import Groups
-from trainer.tfjob.spec import Note, Setting, fit, lines
+from trainer.tfjob.spec import LEFT_OUT, Note, Setting, fit, lines
+from trainer.tfjob.variables import variables
 
 API_VERSION, KIND = "kubeflow.org/v1", "TFJob"
 
@@ -20,12 +24,13 @@ _TYPES: dict[str, TaskType] = {
 }  # fmt: skip
 
 
-def convert(text: str, source: str) -> tuple[dict[str, object], list[str]]:
+def convert(text: str, source: str, entrypoint: Sequence[str] = ()) -> tuple[dict[str, object], list[str]]:
     """Converts the first TFJob to a job spec, as plain data.
 
     Args:
         text: manifests in YAML.
         source: the name of the text in messages.
+        entrypoint: words of the image's ENTRYPOINT, for types without a command.
 
     Returns:
         A valid spec, and a line for each setting that is dropped or changed.
@@ -38,25 +43,24 @@ def convert(text: str, source: str) -> tuple[dict[str, object], list[str]]:
         job, others = _tfjob(documents)
         found = flat(job)
         groups, dropped = _groups(found, list(mapping(mapping(job.get("spec"), ("spec",)).get(TYPES[-1]), TYPES)))
-        resource = rules.gpu_resource(found)
-        results = [*dropped, *rules.top(found, groups), *rules.tasks(found, groups, resource)]
-        results += data.data(found, groups)
-        results += [*rules.train(found, groups["worker"]), *rules.kubernetes(found, groups, resource)]
+        results = [*dropped, *rules.top(found, groups), *rules.programs(found, groups, list(entrypoint))]
+        results += [*rules.tasks(found, groups, rules.gpu_resource(found)), *variables(found, groups)]
+        results += [*rules.run(found, groups), *pods(found, groups)]
         raw, fitted = fit([each for each in results if isinstance(each, Setting)])
     except UserError as error:
         raise UserError(*(f"{source}: {problem}" for problem in error.problems)) from None
     notes = [each for each in results if isinstance(each, Note)]
-    left = [Note(path, value, reason(path)) for path, value in found.items()]
+    left = [Note(path, value, f"{LEFT_OUT}{reason(path)}") for path, value in found.items()]
     return raw, lines([*notes, *fitted, *left, *others])
 
 
-def convert_file(path: str) -> tuple[dict[str, object], list[str]]:
+def convert_file(path: str, entrypoint: Sequence[str] = ()) -> tuple[dict[str, object], list[str]]:
     """Like `convert`, for a file.
 
     Raises:
         UserError: the file cannot be read, or as `convert`.
     """
-    return convert(read_text(path), path)
+    return convert(read_text(path), path, entrypoint)
 
 
 def to_yaml(raw: dict[str, object]) -> str:
@@ -77,7 +81,7 @@ def _tfjob(documents: list[object]) -> tuple[dict[str, object], list[Note]]:
         raise UserError(
             f"apiVersion: {show(version)}: must be {API_VERSION}; older ones spell their settings otherwise"
         )
-    about = "only the first TFJob of a file becomes a spec"
+    about = f"{LEFT_OUT}only the first TFJob of a file becomes a spec"
     others = [Note((place,), _title(each), about) for place, each in there if each is not jobs[0]]
     return {key: value for key, value in jobs[0].items() if key not in ("apiVersion", "kind")}, others
 
@@ -98,7 +102,7 @@ def _groups(found: Found, keys: list[str]) -> tuple[Groups, list[Note]]:
             raise UserError(f"{dotted(TYPES)}: {show(key)}: must be Chief, Worker, PS, Evaluator, or Master for Chief")
         count = found.get((*base, "replicas"))
         if type(count) is int and count == 0:
-            notes.append(Note((*base, "replicas"), 0, "no tasks, so the spec does not name this type"))
+            notes.append(Note((*base, "replicas"), 0, f"{LEFT_OUT}a type without tasks"))
             for path in [path for path in found if path[: len(base)] == base]:
                 del found[path]
             continue
@@ -110,11 +114,6 @@ def _groups(found: Found, keys: list[str]) -> tuple[Groups, list[Note]]:
             names = [name[len("containers[") : -1] for name in sorted(there)]
             raise UserError(f"{dotted(containers)}: {show(names)}: must hold one named tensorflow, with an image")
         groups[task_type] = base
-    if "worker" not in groups and "chief" in groups:
-        groups["worker"] = groups.pop("chief")
-        replicas = (*groups["worker"], "replicas")
-        text = "is the worker of the spec: it trains, and there is no other"
-        notes.append(Note(replicas, found.get(replicas, 1), text))
-    if "worker" not in groups:
+    if "worker" not in groups and "chief" not in groups:
         raise UserError(f"{dotted(TYPES)}: {show(keys)}: must hold a Worker or a Chief, or nothing trains")
-    return {"worker": groups.pop("worker"), **groups}, notes
+    return {task_type: groups[task_type] for task_type in TASK_TYPES if task_type in groups}, notes

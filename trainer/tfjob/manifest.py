@@ -21,8 +21,8 @@ CONTAINER: Path = (*POD, "containers[tensorflow]")
 # Mappings that are opened; any other value is one setting, however deep it is.
 _OPEN = {"metadata", "labels", "annotations", "spec", "runPolicy", "schedulingPolicy", "tfReplicaSpecs", "template"}
 _OPEN |= {"containers[tensorflow]", "resources", "limits", "requests"}
-# Lists of named items, of which each is a setting, or is opened as well.
-_NAMED = {"containers": False, "volumeMounts": False, "env": True, "volumes": True}
+_NAMED = {"containers", "env"}
+"""Lists of named items, of which each is a setting."""
 FREE = {"labels", "annotations", "limits", "requests"}
 """Mappings with user-defined keys."""
 
@@ -54,7 +54,7 @@ def flat(value: object, path: Path = ()) -> Found:
         if path[-1:] and path[-1] in FREE:
             found[inner] = each
         elif key in _NAMED:
-            found |= _named(each, inner, opened=_NAMED[key])
+            found |= _named(each, inner)
         elif key in _OPEN or path == TYPES:
             found |= flat(each, inner)
         else:
@@ -84,7 +84,7 @@ def show(value: object) -> str:
     return text if len(text) <= 200 else text[:197] + "..."
 
 
-def _named(items: object, path: Path, opened: bool) -> Found:
+def _named(items: object, path: Path) -> Found:
     """Items as `env[NAME]`, or as `env[#0]` where the name is missing or taken."""
     if not isinstance(items, list):
         raise UserError(f"{dotted(path)}: {show(items)}: must be a list")
@@ -97,7 +97,5 @@ def _named(items: object, path: Path, opened: bool) -> Found:
         part = str(name) if unique else f"#{index}"
         names.add(part)
         inner = (*path[:-1], f"{path[-1]}[{part}]")
-        # An item with only a name is a setting too: an empty variable, an emptyDir.
-        below = flat(rest, inner) if opened or inner[-1] in _OPEN else {}
-        found |= below or {inner: rest}
+        found |= flat(rest, inner) if inner[-1] in _OPEN else {inner: rest}
     return found

@@ -3,227 +3,209 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
+import json
 import re
 from collections.abc import Iterator
 
-from trainer.job import environment
-from trainer.job.names import TASK_TYPES, TaskType
-from trainer.job.strategies import STRATEGIES
-from trainer.tfjob.manifest import CONTAINER, POD, TYPES, Found, Path, mapping, show
-from trainer.tfjob.spec import Note, Setting
+from trainer.job.errors import UserError
+from trainer.job.names import TaskType
+from trainer.tfjob.manifest import CONTAINER, POD, TYPES, Found, Path, dotted, show
+from trainer.tfjob.spec import LEFT_OUT, Note, Setting, lines
 
 Groups = dict[TaskType, Path]
-"""Path of each type of task in the TFJob; the workers first, because their settings apply to all tasks."""
+"""Path of each type of task in the TFJob, in the order of TASK_TYPES."""
 Results = Iterator[Setting | Note]
+Given = dict[TaskType, tuple[tuple[Path, ...], object]]
+"""Of one setting, by type: its places in the TFJob, and the value for the spec."""
 
-_FLAGS = {
-    **dict.fromkeys(("steps", "train_steps", "max_steps", "training_steps"), "steps"),
-    **dict.fromkeys(("epochs", "num_epochs", "train_epochs"), "epochs"),
-    "batch_size": "batch_size",
-    "global_batch_size": "global_batch_size",
-    **dict.fromkeys(("learning_rate", "lr"), "learning_rate"),
-}
-"""Names of options that many training scripts have, and the setting below `train` of each."""
-_FLAG = re.compile(r"--?([A-Za-z][-_A-Za-z0-9]*)(?:=(.*))?", re.DOTALL)
-_VOLUMES = {"persistentVolumeClaim": ("claimName", "claim"), "hostPath": ("path", "host_path")}
-"""By kind: the key that names the volume, and our setting below `kubernetes.volume`."""
-_OUR_VARIABLES = {*environment.RESERVED, environment.JOB, environment.CLUSTER}
-_OUR_LABELS = {f"app.kubernetes.io/{key}" for key in ("name", "instance", "component", "managed-by")}
-_IMAGE = (
-    "has to hold trainer: build it FROM trainer:cpu or trainer:cuda (images/README.md); it trains mnist until "
-    "`workload` names your Python file with model() and data(shard)"
+_IMAGE = "has to hold trainer: build one FROM it, and RUN pip install trainer's wheel (docs/migrating.md)"
+_NO_ENTRYPOINT = "is the program here, as in an image without ENTRYPOINT; if it has one, give it with --entrypoint"
+_NO_COMMAND = (
+    "a program needs its words; those of the image's ENTRYPOINT are not known here, `docker image inspect IMAGE` shows "
+    "them; give them, as in --entrypoint 'python /opt/train.py'"
 )
-_QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
+_RESTARTED = "exit codes 1 to 127 end the job here; a task that a signal ended is restarted"
+
+
+def main_of(groups: Groups) -> TaskType:
+    """The type whose settings are those of the job, where a spec has them once."""
+    return "worker" if "worker" in groups else "chief"
 
 
 def top(found: Found, groups: Groups) -> Results:
-    """Name, strategy and image."""
+    """Name and strategy."""
     name, prefix = ("metadata", "name"), ("metadata", "generateName")
     if name not in found and isinstance(text := found.get(prefix), str):
         del found[prefix]
-        yield Setting(("name",), text.rstrip("-"), prefix, required=True)
+        yield Setting(("name",), text.rstrip("-"), (prefix,), required=True)
         yield Note(prefix, text, "is the whole name here; jobs that run at the same time need different ones")
     else:
-        yield Setting(("name",), found.pop(name, None), name, required=True)
-    strategy = _strategy(groups)
-    yield Setting(("strategy",), strategy, TYPES, required=True)
-    if STRATEGIES[strategy].coordinated and "chief" in groups:
-        replicas = (*groups["chief"], "replicas")
-        yield Note(
-            replicas, found.get(replicas, 1), "only hands out the work here; for as many that train, add a worker"
-        )
-    elif STRATEGIES[strategy].coordinated:
-        there = [base[-1] for base in groups.values()]
-        yield Note(TYPES, there, "worker 0 was the chief; here a chief is added, and every worker only trains")
-    yield from _common(found, groups, (*CONTAINER, "image"), ("image",), _IMAGE)
+        yield Setting(("name",), found.pop(name, None), (name,), required=True)
+    # A program decides how it trains: the strategy says which types of tasks there are, and what the loss of one means.
+    strategy = "parameter_server" if "ps" in groups else "multi_worker_mirrored"
+    yield Setting(("strategy",), strategy, (TYPES,), required=True)
+    if "chief" in groups and (key := groups["chief"][-1]).lower() == "master":
+        yield Note(groups["chief"], key, "is a chief, also in TF_CONFIG")
 
 
-def _strategy(groups: Groups) -> str:
-    return "parameter_server" if "ps" in groups else "multi_worker_mirrored"
+def programs(found: Found, groups: Groups, entrypoint: list[str]) -> Results:
+    """The words that each type runs, and where: the image has the code.
+
+    Args:
+        entrypoint: words of the image's ENTRYPOINT, for types without a command.
+
+    Raises:
+        UserError: a type has none.
+    """
+    given: Given = {}
+    unknown: list[Note] = []
+    for task_type, base in groups.items():
+        places = ((*base, *CONTAINER, "command"), (*base, *CONTAINER, "args"))
+        command, args = [_words(found, place) for place in places]
+        for place, words in zip(places, (command, args), strict=True):
+            yield from (
+                Note(place, word, f"is a text here: {as_text(word)!r}") for word in words if not isinstance(word, str)
+            )
+        if not command and not entrypoint and args and not as_text(args[0]).startswith("-"):
+            yield Note(places[1], args, _NO_ENTRYPOINT)
+        elif not command:
+            unknown.append(Note(places[1] if args else places[0], args or None, _NO_COMMAND))
+        given[task_type] = (places, [*map(as_text, command or entrypoint), *map(as_text, args)])
+    if unknown and not entrypoint:
+        raise UserError(*lines(unknown))
+    if entrypoint and not unknown:
+        raise UserError(f"--entrypoint: {show(entrypoint)}: every container has a command; leave it out")
+    yield from _with_exceptions(given, groups, "program", required=True)
+    yield Setting(("code",), [], (TYPES,), required=True)
+    yield from _of_all(found, groups, (*CONTAINER, "workingDir"), ("working_dir",))
+
+
+def _words(found: Found, path: Path) -> list[object]:
+    value = found.pop(path, [])
+    if not isinstance(value, list) or not all(isinstance(each, str | int | float) for each in value):
+        raise UserError(f"{dotted(path)}: {show(value)}: must be a list of texts")
+    return value
+
+
+def as_text(value: object) -> str:
+    """A text of YAML, or a number or boolean as YAML has it."""
+    return value if isinstance(value, str) else json.dumps(value)
 
 
 def tasks(found: Found, groups: Groups, resource: str) -> Results:
-    """The number of tasks of each type, and their resources.
+    """The number of tasks of each type, and their resources and images.
 
     Args:
         resource: the name of the resource that `gpus` counts.
     """
-    gpus = {task_type: _resource(found, base, resource) for task_type, base in groups.items()}
-    row, trainers = STRATEGIES[_strategy(groups)], _number(gpus["worker"][1] or 0)
-    for task_type in TASK_TYPES:
-        if task_type not in groups:
-            continue
-        base = groups[task_type]
+    needed = ("spec", "runPolicy", "schedulingPolicy", "minAvailable")
+    if found.get(needed) == sum(_count(found, base) for base in groups.values()):
+        del found[needed]  # as it is here
+    for task_type, base in groups.items():
         replicas = (*base, "replicas")
-        yield Setting(("tasks", task_type, "replicas"), found.pop(replicas, 1), replicas, required=True)
-        origin, cpu = _resource(found, base, "cpu")
-        yield Setting(("tasks", task_type, "cpu"), _cores(cpu), origin)
-        origin, memory = _resource(found, base, "memory")
-        yield Setting(("tasks", task_type, "memory"), str(memory) if type(memory) is int else memory, origin)
-        origin, asked = gpus[task_type]
+        yield Setting(("tasks", task_type, "replicas"), found.pop(replicas, 1), (replicas,), required=True)
+        for name in ("cpu", "memory"):
+            origin, amount = _resource(found, base, name)
+            value = _cores(amount) if name == "cpu" else str(amount) if type(amount) is int else amount
+            also = Note(origin, amount, "is the limit too here")
+            notes = (also,) if origin[-2] == "requests" else ()
+            yield Setting(("tasks", task_type, name), value, (origin,), notes)
+        origin, asked = _resource(found, base, resource)
         count = _number(asked or 0)
-        if task_type == "worker" and row.one_gpu and isinstance(count, int) and count > 1:
-            yield Note(origin, asked, "is 1 here: a ps-worker trains on at most one GPU; use more workers")
-            count = 1
-        if task_type == "chief" and row.collective and count != trainers:
-            yield Note(origin, asked, f"is {show(trainers)} here, as for the workers: the chief trains too")
-            count = trainers
-        yield Setting(("tasks", task_type, "gpus"), count, origin, required=bool(count))
+        yield Setting(("tasks", task_type, "gpus"), count, (origin,), required=bool(count))
+    yield Setting(("kubernetes", "gpu_resource"), resource, (TYPES,))
+    images: Given = {t: ((at := (*base, *CONTAINER, "image"),), found.pop(at)) for t, base in groups.items()}
+    yield from (Note(at, image, _IMAGE) for (at,), image in images.values())
+    yield from _with_exceptions(images, groups, "image")
 
 
-def train(found: Found, base: Path) -> Results:
-    """Training settings from known options of the command. The command itself stays in `found`, to be reported whole.
-
-    Args:
-        base: of the workers.
-    """
-    options: dict[str, tuple[Path, str]] = {}
-    for key in ("command", "args"):
-        parts = found.get((*base, *CONTAINER, key))
-        words = [word for part in parts for word in str(part).split()] if isinstance(parts, list) else []
-        for word, following in itertools.pairwise([*words, ""]):
-            match = _FLAG.fullmatch(word)
-            if match and (target := _FLAGS.get(match[1].replace("-", "_"))):
-                origin = (*base, *CONTAINER, f"{key}[{word.partition('=')[0]}]")
-                options[target] = (origin, following if match[2] is None else match[2])
-    for target in dict.fromkeys(_FLAGS.values()):
-        if target in options:
-            origin, text = options[target]
-            value = _number(text)
-            yield Setting(("train", target), value, origin, (Note(origin, value, f"is train.{target} in the spec"),))
+def _count(found: Found, base: Path) -> int:
+    count = found.get((*base, "replicas"), 1)
+    return count if isinstance(count, int) else 0
 
 
-def kubernetes(found: Found, groups: Groups, resource: str) -> Results:
-    """Settings of the spec's section `kubernetes`, in its order.
-
-    Args:
-        resource: the name of the resource that `gpus` counts.
-    """
-    yield from _volume(found, groups)
-    for key, name in (
-        ("nodeSelector", "node_selector"),
-        ("tolerations", "tolerations"),
-        ("affinity", "affinity"),
-        ("priorityClassName", "priority_class"),
-        ("imagePullSecrets", "image_pull_secrets"),
+def run(found: Found, groups: Groups) -> Results:
+    """How long the job runs, and what follows when a task ends."""
+    # The first releases of v1 had these without runPolicy.
+    places = {path[-1]: path for path in found if path[:-1] in (("spec",), ("spec", "runPolicy"))}
+    for key, setting in (
+        ("activeDeadlineSeconds", ("deadlines", "job")),
+        ("backoffLimit", ("max_restarts",)),
+        ("suspend", ("kubernetes", "suspend")),
+        ("ttlSecondsAfterFinished", ("kubernetes", "ttl_seconds")),
     ):
-        yield from _common(found, groups, (*POD, key), ("kubernetes", name))
-    yield from _environment(found, groups)
-    yield from _secrets(found, groups)
-    queue = found.pop(("metadata", "labels", _QUEUE_LABEL), None)
-    for origin in [path for path in found if path[:2] == ("metadata", "labels")]:
-        value = found.pop(origin)
-        if origin[2] in _OUR_LABELS:
-            yield Note(origin, value, "trainer sets this label itself")
-        else:
-            yield Setting(("kubernetes", "labels", origin[2]), value, origin)
-    yield Setting(("kubernetes", "gpu_resource"), resource, TYPES)
-    yield Setting(("kubernetes", "queue"), queue, ("metadata", "labels", _QUEUE_LABEL))
-    for key, name in (("suspend", "suspend"), ("ttlSecondsAfterFinished", "ttl_seconds")):
-        # The first releases of v1 had it without runPolicy.
-        place = ("spec", "runPolicy", key) if ("spec", "runPolicy", key) in found else ("spec", key)
-        yield Setting(("kubernetes", name), found.pop(place, None), place)
+        if key in places:
+            yield Setting(setting, found.pop(places[key]), (places[key],))
+    if found.get(success := places.get("successPolicy", ())) == "AllWorkers":
+        del found[success]
+        yield Setting(("success",), "all_workers", (success,))
+    # What is so here in any case.
+    for key, values in (
+        ("successPolicy", ("", "Default")),
+        ("cleanPodPolicy", ("Running", "None")),
+        ("enableDynamicWorker", (False,)),
+    ):
+        if found.get(place := places.get(key, ())) in values:
+            del found[place]
+    yield from _restarts(found, groups)
+    yield from _grace(found, groups)
 
 
-def _volume(found: Found, groups: Groups) -> Results:
-    """The first writable claim or folder; the chief's if it has one, because the chief writes the model."""
-    taken: Setting | None = None
-    notes: list[Note] = []
-    for base in [groups[each] for each in ("chief", "worker", "evaluator", "ps") if each in groups]:
-        container = (*base, *CONTAINER)
-        for mount in [path for path in found if path[:-1] == container and path[-1].startswith("volumeMounts[")]:
-            here = None if mapping(found[mount], mount).get("readOnly") else _written(found, base, mount)
-            taken = taken or here
-            if here is not None and taken is not None and here[:2] == taken[:2]:
-                notes.append(Note(mount, found.pop(mount), "holds model_dir here, below /workspace/runs"))
-                *place, key = here.origin
-                volume = mapping(found.pop(tuple(place)), tuple(place))
-                found |= {(*place, rest): each for rest, each in volume.items() if rest not in (key, "readOnly")}
-    if taken:
-        yield taken._replace(notes=tuple(notes))
+def _restarts(found: Found, groups: Groups) -> Results:
+    given = {path: found[path] for base in groups.values() if (path := (*base, "restartPolicy")) in found}
+    if given and set(map(str, given.values())) == {"Never"}:
+        yield Setting(("resume",), "none", tuple(given))
+    for path, value in given.items():
+        if value in ("Never", "OnFailure", "Always", "ExitCode"):
+            del found[path]
+        if value in ("OnFailure", "Always"):
+            yield Note(path, value, _RESTARTED)
+        elif value == "Never" and len({*map(str, given.values())}) > 1:
+            yield Note(path, value, f"{LEFT_OUT}resume is for all tasks, and other types are restarted")
 
 
-def _written(found: Found, base: Path, mount: Path) -> Setting | None:
-    """The claim or folder behind a mount; None for another kind of volume or a read-only one."""
-    for kind, (key, name) in _VOLUMES.items():
-        origin = (*base, *POD, mount[-1].replace("volumeMounts", "volumes", 1), kind)
-        volume = found.get(origin)
-        if isinstance(volume, dict) and volume.get(key) is not None and not volume.get("readOnly"):
-            return Setting(("kubernetes", "volume", name), volume[key], (*origin, key))
-    return None
+def _grace(found: Found, groups: Groups) -> Results:
+    """Like a pod's period, deadlines.stop is the program's own time: a pod gets some seconds more."""
+    key = (*POD, "terminationGracePeriodSeconds")
+    given = {path: found[path] for base in groups.values() if type(found.get(path := (*base, *key))) is int}
+    if given:
+        longest = max(int(str(found.pop(path))) for path in given)
+        yield Setting(("deadlines", "stop"), longest, tuple(given))
+        other = f"is {longest} here, as for all tasks"
+        yield from (Note(path, value, other) for path, value in given.items() if value != longest)
 
 
-def _environment(found: Found, groups: Groups) -> Results:
-    named = re.compile(r"env\[([^#].*)\]", re.DOTALL)
-    for key in dict.fromkeys(path[3:] for path in found if path[3:-2] == CONTAINER and path[-1] == "value"):
-        if not (match := named.fullmatch(key[-2])):
-            continue
-        there = [path for base in groups.values() if (path := (*base, *key)) in found]
-        if match[1] in _OUR_VARIABLES:
-            yield from (Note(path, found.pop(path), "trainer writes this variable itself") for path in there)
-        elif any("$(" in str(found[path]) for path in there):
-            yield from (Note(path, found.pop(path), "no variable can refer to another") for path in there)
-        else:
-            yield from _common(found, groups, key, ("kubernetes", "env", match[1]))
-
-
-def _secrets(found: Found, groups: Groups) -> Results:
-    """Variables whose values come from Secrets."""
-    named = re.compile(r"env\[([^#].*)\]", re.DOTALL)
-    for key in dict.fromkeys(path[3:] for path in found if path[3:-2] == CONTAINER and path[-1] == "valueFrom"):
-        there = [path for base in groups.values() if (path := (*base, *key)) in found]
-        references = [_reference(found[path]) for path in there]
-        if (match := named.fullmatch(key[-2])) and all(references):
-            found |= dict(zip(there, references, strict=True))
-            yield from _common(found, groups, key, ("secrets", match[1]))
-
-
-def _reference(source: object) -> dict[str, object] | None:
-    """`valueFrom` as one of the spec's secrets, if it is a key of a Secret and nothing else."""
-    reference = source.get("secretKeyRef") if isinstance(source, dict) and len(source) == 1 else None
-    if not isinstance(reference, dict) or reference.keys() != {"name", "key"}:
-        return None
-    return {"secret": reference["name"], "key": reference["key"]}
-
-
-def _common(found: Found, groups: Groups, key: Path, path: Path, note: str = "") -> Results:
-    """A setting that a spec has once for all tasks: the workers' value, with notes about tasks that differ.
+def shared(given: Given, groups: Groups, path: Path, alone: bool = False) -> Iterator[Setting]:
+    """A setting that a spec may have for the job and for a type: once, if all types have the same.
 
     Args:
-        key: below each type.
-        path: in the spec.
-        note: what the user should know about the value.
+        alone: in each type in any case.
     """
-    origins = [(*base, *key) for base in groups.values()]
-    value, *others = [found.pop(origin, None) for origin in origins]
-    same = f"all tasks get the same here, that of {groups['worker'][-1]}: {show(value)}"
-    notes = [Note(at, other, same) for at, other in zip(origins[1:], others, strict=True) if other != value]
-    if note:
-        notes.append(Note(origins[0], value, note))
-    if key[-1] == "imagePullSecrets" and isinstance(value, list):
-        value = [each["name"] if isinstance(each, dict) and each.keys() == {"name"} else each for each in value]
-    yield Setting(path, value, origins[0], tuple(notes))
+    values = [value for _, value in given.values()]
+    if not alone and len(given) == len(groups) and all(value == values[0] for value in values):
+        yield Setting(path, values[0], tuple(origin for origins, _ in given.values() for origin in origins))
+    else:
+        for task_type, (origins, value) in given.items():
+            yield Setting(("tasks", task_type, *path), value, origins)
+
+
+def _with_exceptions(given: Given, groups: Groups, key: str, required: bool = False) -> Results:
+    """A setting of the job that types replace: that of the main type, and those that differ."""
+    origins, main = given[main_of(groups)]
+    yield Setting((key,), main, origins, required=required)
+    for task_type, (places, value) in given.items():
+        if value != main:
+            yield Setting(("tasks", task_type, key), value, places, required=required)
+
+
+def _of_all(found: Found, groups: Groups, key: Path, path: Path) -> Results:
+    """A setting that a spec has once for all tasks: the main type's, with notes about types that differ."""
+    origins = {task_type: (*base, *key) for task_type, base in groups.items()}
+    values = {task_type: found.pop(origin, None) for task_type, origin in origins.items()}
+    main = main_of(groups)
+    same = f"{LEFT_OUT}all tasks have that of {groups[main][-1]}: {show(values[main])}"
+    notes = [Note(origins[t], value, same) for t, value in values.items() if value != values[main]]
+    yield Setting(path, values[main], (origins[main],), tuple(notes))
 
 
 def gpu_resource(found: Found) -> str:

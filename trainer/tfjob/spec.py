@@ -5,14 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from pydantic import BaseModel
+
 from trainer.job.errors import UserError
+from trainer.job.kubernetes import Kubernetes
 from trainer.job.load import build
 from trainer.job.messages import show as show_value
+from trainer.job.names import TASK_TYPES
+from trainer.job.spec import JobSpec, TaskGroup, Tasks
 from trainer.tfjob.manifest import TYPES, Path, dotted, show
+
+LEFT_OUT = "is left out: "
+"""Begins the reason of a setting that has no place in the spec."""
 
 
 class Note(NamedTuple):
-    """A report about a setting of the TFJob."""
+    """A report about a setting of the TFJob: it is left out, or means something else in the spec."""
 
     origin: Path
     value: object
@@ -24,11 +32,16 @@ class Setting(NamedTuple):
 
     path: Path
     value: object
-    origin: Path
+    origins: tuple[Path, ...]
+    """The places in the TFJob that the value is from."""
     notes: tuple[Note, ...] = ()
-    """Reported if the spec accepts the value; includes the differing values of other types of tasks."""
+    """Reported if the spec accepts the value."""
     required: bool = False
     """Whether a refused value is an error. Otherwise the setting is left out, with a note."""
+
+
+_MODELS: dict[str, type[BaseModel]] = {"tasks": Tasks, "kubernetes": Kubernetes, **dict.fromkeys(TASK_TYPES, TaskGroup)}
+"""Of the sections that are put in order."""
 
 
 def fit(settings: list[Setting]) -> tuple[dict[str, object], list[Note]]:
@@ -49,18 +62,26 @@ def fit(settings: list[Setting]) -> tuple[dict[str, object], list[Note]]:
         try:
             wider = build(_nested([*kept, each]))
         except UserError as error:
-            why = f"is left out: {_rule(error.problems[0], each)}"
-            also = [note[:2] for note in each.notes if note.origin != each.origin and note.value is not None]
-            notes += [Note(origin, value, why) for origin, value in [(each.origin, each.value), *also]]
+            why = f"{LEFT_OUT}{_rule(error.problems[0], each)}"
+            notes += [Note(origin, each.value, why) for origin in each.origins]
             continue
         notes += each.notes
         if wider != spec:
             kept, spec = [*kept, each], wider
-    raw = _nested([each for each in settings if each in kept])
-    groups = raw["tasks"]
-    assert isinstance(groups, dict)
-    raw["tasks"] = {key: group if len(group) > 1 else group["replicas"] for key, group in groups.items()}
-    return raw, notes
+    return _ordered(_nested(kept)), notes
+
+
+def _ordered(raw: dict[str, object], model: type[BaseModel] = JobSpec) -> dict[str, object]:
+    """The settings in the order of the reference, and tasks of which only the number is set as a number."""
+    ordered: dict[str, object] = {}
+    for key in model.model_fields:
+        value = raw.get(key)
+        if isinstance(value, dict) and (inner := _MODELS.get(key)):
+            value = _ordered(value, inner)
+            value = value["replicas"] if [*value] == ["replicas"] else value
+        if key in raw:
+            ordered[key] = value
+    return ordered
 
 
 def _nested(settings: Iterable[Setting]) -> dict[str, object]:
@@ -83,7 +104,7 @@ def _rule(problem: str, setting: Setting) -> str:
 
 def _at_origin(problem: str, settings: Iterable[Setting]) -> str:
     """A problem of the spec, at its path in the TFJob."""
-    origins = {".".join(each.path): each.origin for each in settings} | {"tasks": TYPES}
+    origins = {".".join(each.path): each.origins[0] for each in settings} | {"tasks": TYPES}
     text = problem.removeprefix("spec: ")
     for path in sorted(origins, key=len, reverse=True):
         if text.startswith((f"{path}: ", f"{path}.")):

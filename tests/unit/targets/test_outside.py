@@ -16,7 +16,6 @@ from trainer.job.spec import JobSpec
 from trainer.targets import outside
 from trainer.targets.compose import render as compose
 from trainer.targets.kubernetes import render as kubernetes
-from trainer.tfjob import convert
 
 VALUE = "very-secret-value"
 
@@ -125,20 +124,6 @@ def test_local_starts_nothing_without_them(tmp_path: Path) -> None:
     assert (ended.returncode, ended.stdout) == (Exit.USER, "")
     assert ended.stderr.startswith("trainer: secrets.NOT_THERE: the variable NOT_THERE is not set here")
     assert not (tmp_path / "run").exists()
-
-
-def test_a_tfjobs_reference_to_a_secret_becomes_one() -> None:
-    def replica(*env: dict[str, Any]) -> dict[str, Any]:
-        return {"template": {"spec": {"containers": [{"name": "tensorflow", "image": "i", "env": list(env)}]}}}
-
-    reference = {"name": "TOKEN", "valueFrom": {"secretKeyRef": {"name": "wandb", "key": "token"}}}
-    optional = {"name": "B", "valueFrom": {"secretKeyRef": {"name": "wandb", "key": "b", "optional": True}}}
-    job = {"apiVersion": "kubeflow.org/v1", "kind": "TFJob", "metadata": {"name": "j"}}
-    job["spec"] = {"tfReplicaSpecs": {"Worker": replica(reference, optional), "PS": replica(reference)}}
-    raw, notes = convert.convert(yaml.safe_dump(job), "x")
-    assert raw["secrets"] == {"TOKEN": {"secret": "wandb", "key": "token"}}
-    assert not any("TOKEN" in note for note in notes)
-    assert any("env[B].valueFrom" in note for note in notes)
 
 
 def test_plain_values_with_the_name_of_a_secret_are_warned_of_wherever_they_are() -> None:

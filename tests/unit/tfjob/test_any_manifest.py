@@ -19,7 +19,7 @@ from trainer.job.errors import Exit, UserError
 from trainer.job.load import build
 from trainer.tfjob import convert as tfjob
 
-FILES = sorted((Path(__file__).parent / "tfjobs").glob("*.yaml"))
+FILES = sorted(Path(__file__).parent.glob("*/*.yaml"))
 
 # Files, with one thing changed. -------------------------------------------------------------------------
 
@@ -111,8 +111,11 @@ volumes = st.builds(lambda name, kind: {"name": name, **kind}, names, claims | f
 container = st.fixed_dictionaries(
     {"name": some("tensorflow"), "image": some("i", "k")},
     optional={
-        "command": mostly(st.lists(some("python", "--steps=3", "--batch_size", "8", "--lr=1e-4"), max_size=3)),
-        "args": mostly(st.lists(some("--epochs=2", "--global_batch_size=12"), max_size=2)),
+        "command": mostly(st.lists(some("python", "-c", "--lr=1e-4", "$(A)", "a\nb", 3), min_size=1, max_size=3)),
+        "args": mostly(st.lists(some("--epochs=2", "x", 0.5), max_size=2)),
+        "envFrom": junk,
+        "workingDir": word,
+        "ports": mostly(st.lists(section(name=some("tfjob-port"), containerPort=number), max_size=2)),
         "env": mostly(st.lists(section(name=names, value=word, valueFrom=junk), max_size=2)),
         "resources": section(limits=mostly(amounts), requests=mostly(amounts)),
         "volumeMounts": mostly(st.lists(section(name=names, mountPath=word, readOnly=st.booleans()), max_size=2)),
@@ -128,6 +131,9 @@ pod = st.fixed_dictionaries(
         "priorityClassName": names,
         "imagePullSecrets": mostly(st.lists(section(name=names), max_size=2)),
         "schedulerName": leaf,
+        "serviceAccountName": names,
+        "initContainers": mostly(st.lists(section(name=names, volumeMounts=junk), max_size=2)),
+        "terminationGracePeriodSeconds": number,
     },
 )
 templates = st.fixed_dictionaries({"spec": mostly(pod)}, optional={"metadata": section(labels=junk, annotations=junk)})

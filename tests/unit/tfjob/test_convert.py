@@ -2,35 +2,33 @@
 
 from __future__ import annotations
 
-import json
+import shlex
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from trainer.job import program
 from trainer.job.errors import UserError
 from trainer.job.load import build, load_file
-from trainer.targets.kubernetes import render as kubernetes
 from trainer.tfjob import convert as tfjob
 
-FOLDER = Path(__file__).parent / "tfjobs"
-FILES = sorted(FOLDER.glob("*.yaml"))
+FOLDER = Path(__file__).parent
+FILES = sorted(FOLDER.glob("*/*.yaml"))
 
 WORKER = "spec.tfReplicaSpecs.Worker.template.spec"
 CONTAINER = "template.spec.containers[tensorflow]"
-IMAGE = (
-    "has to hold trainer: build it FROM trainer:cpu or trainer:cuda (images/README.md); it trains mnist until "
-    "`workload` names your Python file with model() and data(shard)"
+IMAGE = "has to hold trainer: build one FROM it, and RUN pip install trainer's wheel (docs/migrating.md)"
+LEFT = "is left out: "
+WORDS = (
+    "a program needs its words; those of the image's ENTRYPOINT are not known here, `docker image inspect IMAGE` shows "
+    "them; give them, as in --entrypoint 'python /opt/train.py'"
 )
-INSTEAD = "`trainer task` runs instead; the model goes into a file with model() and data(shard): workload"
-EXIT_CODES = "the exit code decides whether a task is restarted (`trainer --help`)"
-ENDS = "every task ends with the chief; finished Jobs are removed after kubernetes.ttl_seconds"
-NO_CHIEF = "worker 0 was the chief; here a chief is added, and every worker only trains"
-ANNOTATION = "trainer sets none; where a label does as well, as for Istio, use kubernetes.labels"
-COUNTED = "only cpu, memory and one kind of GPU count, and a task asks for its limit"
-ONE_VOLUME = "the one volume that is written is that of model_dir"
-NO_OTHER = f"{ONE_VOLUME}; one with readOnly: true becomes data"
+RESTARTED = "exit codes 1 to 127 end the job here; a task that a signal ended is restarted"
+COUNTED = f"{LEFT}only cpu, memory and one kind of GPU count, and a task asks for its limit"
+OPEN = {"volume": {"empty_dir": True}, "egress": True}
+"""What a program has on Kubernetes like the pods of a TFJob: a folder of its own, and the way out."""
 
 
 # What becomes of whole files. ---------------------------------------------------------------------------
@@ -41,204 +39,200 @@ def converted(name: str) -> tuple[dict[str, Any], list[str]]:
 
 
 def test_parameter_servers_and_workers() -> None:
-    raw, notes = converted("dist-mnist")
+    raw, notes = converted("tfjobs/dist-mnist")
     assert raw == {
         "name": "digits-between-graphs",
         "strategy": "parameter_server",
+        "program": ["python", "/opt/digits.py"],
+        "resume": "none",
+        "code": [],
         "image": "registry.example/digits:1",
         "tasks": {"worker": 4, "ps": 2},
+        "kubernetes": OPEN,
     }
-    assert notes == [
-        f'spec.tfReplicaSpecs: ["Worker", "PS"]: {NO_CHIEF}',
-        f"spec.tfReplicaSpecs.Worker.{CONTAINER}.image: 'registry.example/digits:1': {IMAGE}",
-        f"spec.tfReplicaSpecs.{{PS,Worker}}.restartPolicy: 'Never': {EXIT_CODES}",
-    ]
+    assert notes == [f"spec.tfReplicaSpecs.{{Worker,PS}}.{CONTAINER}.image: 'registry.example/digits:1': {IMAGE}"]
 
 
-def test_one_worker_with_a_claim_and_options() -> None:
-    raw, notes = converted("worker-volume")
+def test_one_worker_that_writes_to_a_claim() -> None:
+    raw, notes = converted("tfjobs/mnist-with-summaries")
     assert raw == {
         "name": "summaries",
         "strategy": "multi_worker_mirrored",
+        "program": ["python", "/opt/summaries.py", "--log_dir=/out/logs", "--learning_rate=0.01", "--batch_size=150"],
+        "resume": "none",
+        "code": [],
         "image": "registry.example/summaries:2",
         "tasks": {"worker": 1},
-        "train": {"batch_size": 150, "learning_rate": 0.01},
-        "kubernetes": {"volume": {"claim": "events"}},
+        "kubernetes": {
+            "volumes": [{"name": "out", "persistentVolumeClaim": {"claimName": "events"}}],
+            "mounts": [{"name": "out", "mountPath": "/out"}],
+            "volume": {"claim": "events"},
+            "egress": True,
+        },
     }
-    command = '["python", "/opt/summaries.py", "--log_dir=/out/logs", "--learning_rate=0.01", "--batch_size=150"]'
     assert notes == [
         f"spec.tfReplicaSpecs.Worker.{CONTAINER}.image: 'registry.example/summaries:2': {IMAGE}",
-        f"spec.tfReplicaSpecs.Worker.{CONTAINER}.command[--batch_size]: 150: is train.batch_size in the spec",
-        f"spec.tfReplicaSpecs.Worker.{CONTAINER}.command[--learning_rate]: 0.01: is train.learning_rate in the spec",
-        f'{WORKER}.containers[tensorflow].volumeMounts[out]: {{"mountPath": "/out"}}: '
-        "holds model_dir here, below /workspace/runs",
-        "metadata.namespace: 'vision': give it to `trainer submit --namespace`",
-        f"spec.runPolicy.cleanPodPolicy: 'None': {ENDS}",
-        f"spec.tfReplicaSpecs.Worker.restartPolicy: 'Never': {EXIT_CODES}",
-        f"spec.tfReplicaSpecs.Worker.{CONTAINER}.command: {command}: {INSTEAD}",
-        "document 1: 'PersistentVolumeClaim events': only the first TFJob of a file becomes a spec",
+        f"metadata.namespace: 'vision': {LEFT}give it to `trainer submit --namespace`",
+        f"document 1: 'PersistentVolumeClaim events': {LEFT}only the first TFJob of a file becomes a spec",
     ]
 
 
-def test_an_estimator_with_its_chief() -> None:
-    raw, notes = converted("estimator")
-    assert raw == {
-        "name": "estimator",
-        "strategy": "parameter_server",
-        "image": "registry.example/estimator:3",
-        "tasks": {
-            "chief": {"replicas": 1, "cpu": 0.5, "memory": "1Gi"},
-            "worker": {"replicas": 2, "cpu": 2, "memory": "2Gi"},
-            "ps": 1,
-        },
-        "train": {"steps": 2000, "learning_rate": 5e-4},
-        "kubernetes": {"ttl_seconds": 3600},
-    }
-    both, one = "spec.tfReplicaSpecs.{CHIEF,worker}", "spec.tfReplicaSpecs.worker"
-    same = "all tasks get the same here, that of worker"
-    script = "exec python -m census.task --train-steps 2000 --epochs 3 --lr=5e-4"
-    assert notes == [
-        "metadata.generateName: 'estimator-': is the whole name here; "
-        "jobs that run at the same time need different ones",
-        "spec.tfReplicaSpecs.CHIEF.replicas: 1: only hands out the work here; for as many that train, add a worker",
-        f"spec.tfReplicaSpecs.Ps.{CONTAINER}.image: 'registry.example/estimator-ps:3': "
-        f"{same}: 'registry.example/estimator:3'",
-        f"{one}.{CONTAINER}.image: 'registry.example/estimator:3': {IMAGE}",
-        f"{one}.{CONTAINER}.args[--train-steps]: 2000: is train.steps in the spec",
-        f"{one}.{CONTAINER}.args[--epochs]: 3: is left out: give steps or epochs, not both",
-        f"{one}.{CONTAINER}.args[--lr]: 0.0005: is train.learning_rate in the spec",
-        f"spec.tfReplicaSpecs.CHIEF.{CONTAINER}.env[MODEL_DIR].value: '/model': {same}: null",
-        f"spec.cleanPodPolicy: 'All': {ENDS}",
-        f"spec.tfReplicaSpecs.{{CHIEF,worker,Ps}}.restartPolicy: 'OnFailure': {EXIT_CODES}",
-        f'{both}.{CONTAINER}.command: ["sh", "-c"]: {INSTEAD}',
-        f'{both}.{CONTAINER}.args: ["{script}"]: {INSTEAD}',
-        f"{one}.{CONTAINER}.resources.requests.memory: '1Gi': {COUNTED}",
-    ]
-
-
-def test_an_evaluator_beside_those_that_train() -> None:
-    raw, notes = converted("evaluator")
-    memory = {"memory": "1073741824"}
-    assert raw == {
-        "name": "with-scores",
-        "strategy": "multi_worker_mirrored",
-        "image": "registry.example/scores:4",
-        "tasks": {"chief": {"replicas": 1, **memory}, "worker": {"replicas": 3, **memory},
-                  "evaluator": {"replicas": 1, **memory}},
+def test_all_types_of_an_estimator() -> None:
+    raw, notes = converted("tfjobs/estimator-with-evaluator")
+    trains = {
+        "cpu": 2,
+        "memory": "2Gi",
+        "env": {"MODEL_DIR": "/model/census", "TF_CPP_MIN_LOG_LEVEL": "1"},
         "kubernetes": {
-            "env": {"TF_CPP_MIN_LOG_LEVEL": "1"}, "labels": {"team": "vision"}, "queue": "research", "suspend": True,
+            "volumes": [{"name": "model", "persistentVolumeClaim": {"claimName": "models"}}],
+            "mounts": [{"name": "model", "mountPath": "/model"}],
         },
-    }  # fmt: skip
+    }
+    assert raw == {
+        "name": "census",
+        "strategy": "parameter_server",
+        "program": ["sh", "-c", "exec python -m census.task --train-steps 2000 --model_dir=$(MODEL_DIR)"],
+        "code": [],
+        "image": "registry.example/census:3",
+        "tasks": {
+            "chief": {"replicas": 1, **trains},
+            "worker": {"replicas": 2, **trains},
+            "ps": {
+                "replicas": 1,
+                "cpu": 0.5,
+                "memory": "1073741824",
+                "program": ["census-ps", "--threads=4"],
+                "image": "registry.example/census-ps:3",
+                "env": {"TF_CPP_MIN_LOG_LEVEL": "2"},
+            },
+            "evaluator": {"replicas": 1, **trains},
+        },
+        # The ps does not mount the claim.
+        "kubernetes": {**OPEN, "ttl_seconds": 3600},
+    }
+    ps = f"spec.tfReplicaSpecs.Ps.{CONTAINER}"
     assert notes == [
-        "spec.tfReplicaSpecs.PS.replicas: 0: no tasks, so the spec does not name this type",
-        "metadata.labels.app.kubernetes.io/name: 'scores': trainer sets this label itself",
-        f"spec.tfReplicaSpecs.Worker.{CONTAINER}.image: 'registry.example/scores:4': {IMAGE}",
-        "metadata.labels.note: 'two words': is left out: "
-        "string should match pattern '^([A-Za-z0-9]([-._A-Za-z0-9]{0,61}[A-Za-z0-9])?)?$'",
+        "metadata.generateName: 'census-': is the whole name here; jobs that run at the same time need different ones",
+        f'{ps}.args: ["census-ps", "--threads=4"]: is the program here, as in an image without ENTRYPOINT; if it has '
+        "one, give it with --entrypoint",
+        f"spec.tfReplicaSpecs.{{CHIEF,worker,Evaluator}}.{CONTAINER}.image: 'registry.example/census:3': {IMAGE}",
+        f"{ps}.image: 'registry.example/census-ps:3': {IMAGE}",
     ]
 
 
-def test_workers_with_gpus() -> None:
-    raw, notes = converted("gpu")
+def test_workers_in_step() -> None:
+    raw, notes = converted("tfjobs/keras-multi-worker")
+    saved = ["--saved_model_dir=/train/saved_model/", "--checkpoint_dir", "/train/checkpoint"]
     assert raw == {
-        "name": "all-reduce",
+        "name": "multi-worker-keras",
         "strategy": "multi_worker_mirrored",
-        "image": "registry.example/resnet:5-gpu",
-        "tasks": {"chief": {"replicas": 1, "gpus": 4}, "worker": {"replicas": 2, "memory": "64Gi", "gpus": 4}},
-        "data": {"imagenet": {"kubernetes": {"host_path": "/mnt/imagenet"}}},
-        "train": {"epochs": 90},
-        "kubernetes": {"env": {"NCCL_DEBUG": "INFO"}, "gpu_resource": "example.com/gpu"},
+        "program": ["python", "train.py", *saved],
+        "working_dir": "/opt/code",
+        "resume": "none",
+        "code": [],
+        "image": "registry.example/keras:2.15",
+        "tasks": {"worker": 3},
+        "env": {"GRPC_HOST": "$(POD_IP):2222"},
+        "max_restarts": 3,
+        "deadlines": {"stop": 60, "job": 86400},
+        "kubernetes": {
+            "image_pull_policy": "Always",
+            "labels": {"team": "vision"},
+            "env": {"POD_IP": {"field": "status.podIP"}},
+            "volumes": [{"name": "training", "persistentVolumeClaim": {"claimName": "strategy-volume"}}],
+            "mounts": [{"name": "training", "mountPath": "/train"}],
+            "volume": {"claim": "strategy-volume"},
+            "queue": "research",
+            "egress": True,
+        },
     }
-    here = f"{WORKER}.containers[tensorflow]"
     assert notes == [
-        f"spec.tfReplicaSpecs.Chief.{CONTAINER}.resources.limits.example.com/gpu: null: "
-        "is 4 here, as for the workers: the chief trains too",
-        f"{here}.env[HOST].value: '$(POD_IP):2222': no variable can refer to another",
-        f"{here}.env[TF_CONFIG].value: '{{}}': trainer writes this variable itself",
-        f"{here}.image: 'registry.example/resnet:5-gpu': {IMAGE}",
-        f'{here}.volumeMounts[imagenet]: {{"mountPath": "/data", "readOnly": true}}: '
-        "is /data/imagenet here: the workload reads trainer.data('imagenet')",
-        f"{here}.args[--epochs]: 90: is train.epochs in the spec",
-        f"{here}.args[--global_batch_size]: 1024: is left out: "
-        "must be divisible by the 12 replicas in sync; the nearest that are: 1020 or 1032",
-        f"spec.tfReplicaSpecs.Chief.{CONTAINER}.env[NCCL_DEBUG].value: null: "
-        "all tasks get the same here, that of Worker: 'INFO'",
-        f"{here}.env[NCCL_SOCKET_IFNAME].value: '': is left out: string should match pattern '^[^\\x00-\\x1f\\x7f]+$'",
-        f"spec.runPolicy.cleanPodPolicy: 'None': {ENDS}",
-        f'{here}.args: ["--epochs=90", "--global_batch_size", "1024", "--use_fp16"]: {INSTEAD}',
-        f"{here}.resources.limits.ephemeral-storage: '20Gi': only cpu, memory and one kind of GPU have a limit",
-        f'{here}.env[POD_IP].valueFrom: {{"fieldRef": {{"fieldPath": "status.podIP"}}}}: '
-        "only plain values, in kubernetes.env, and those of a key of a Secret, in secrets",
-        f'{here}.volumeMounts[shm]: {{"mountPath": "/dev/shm"}}: {NO_OTHER}',
-        f'{WORKER}.volumes[shm].emptyDir: {{"medium": "Memory"}}: tasks have /tmp, and with GPUs 1 GiB of /dev/shm',
+        f"spec.tfReplicaSpecs.Worker.{CONTAINER}.image: 'registry.example/keras:2.15': {IMAGE}",
+        f"metadata.namespace: 'vision': {LEFT}give it to `trainer submit --namespace`",
     ]
 
 
 def test_what_clusters_add() -> None:
-    raw, notes = converted("everything")
+    raw, notes = converted("unlike/everything")
     terms = [{"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a", "b"]}]}]
     affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
     assert raw == {
         "name": "everything",
         "strategy": "parameter_server",
+        "program": ["sh", "-c", "python -c 'print(1)'\npython train.py \u00fc\n"],
+        "working_dir": "/opt",
+        "success": "all_workers",
+        "code": [],
         "image": "registry.example/everything:6",
-        "tasks": {"worker": {"replicas": 2, "cpu": 1.5, "memory": "4Gi", "gpus": 1}, "ps": 1},
+        "tasks": {
+            "worker": {
+                "replicas": 2,
+                "cpu": 1.5,
+                "memory": "4Gi",
+                "gpus": 2,
+                "kubernetes": {
+                    "node_selector": {"pool": "training"},
+                    "affinity": affinity,
+                    "service_account": "training",
+                    "labels": {"app": "everything"},
+                    "volumes": [
+                        {"name": "config", "configMap": {"name": "job"}},
+                        {"name": "own-tmp", "persistentVolumeClaim": {"claimName": "models", "readOnly": False}},
+                        {"name": "spare", "persistentVolumeClaim": {"claimName": "spare"}},
+                    ],
+                    "mounts": [
+                        {"name": "config", "mountPath": "/etc/job"},
+                        {"name": "own-tmp", "mountPath": "/model", "subPath": "runs"},
+                        {"name": "spare", "mountPath": "/spare"},
+                    ],
+                    "init_containers": [
+                        {
+                            "name": "fetch",
+                            "image": "registry.example/fetch:1",
+                            "volumeMounts": [{"name": "own-tmp", "mountPath": "/m"}],
+                        }
+                    ],
+                    "sidecars": [{"name": "own-tensorboard", "image": "registry.example/board:1"}],
+                },
+            },
+            "ps": {"replicas": 1, "program": ["everything-ps", "--port", "2222", "--rate", "0.5", "--quiet", "true"]},
+        },
+        "max_restarts": 3,
+        "deadlines": {"job": 7200},
         "kubernetes": {
-            "volume": {"claim": "models"},
-            "node_selector": {"pool": "training"},
             "tolerations": [{"key": "dedicated", "operator": "Equal", "value": "training", "effect": "NoSchedule"}],
-            "affinity": affinity,
             "priority_class": "batch",
             "image_pull_secrets": ["registry"],
+            "image_pull_policy": "Always",
+            "annotations": {"sidecar.istio.io/inject": "false"},
+            **OPEN,
             "ttl_seconds": 86400,
         },
     }
-    here, both = f"{WORKER}.containers[tensorflow]", "spec.tfReplicaSpecs.{PS,Worker}"
-    run, pods = "spec.runPolicy", "spec.tfReplicaSpecs.PS.template.spec"
+    here, both = f"{WORKER}.containers[tensorflow]", "spec.tfReplicaSpecs.{Worker,PS}"
+    run, ps = "spec.runPolicy", f"spec.tfReplicaSpecs.PS.{CONTAINER}"
+    annotation = f"{LEFT}of this object; kubernetes.annotations are those of pods"
     assert notes == [
-        f'spec.tfReplicaSpecs: ["Worker", "PS"]: {NO_CHIEF}',
-        f"{here}.resources.limits.nvidia.com/gpu: 2: "
-        "is 1 here: a ps-worker trains on at most one GPU; use more workers",
-        f"{here}.image: 'registry.example/everything:6': {IMAGE}",
-        f'{here}.volumeMounts[model]: {{"mountPath": "/model", "subPath": "runs"}}: '
-        "holds model_dir here, below /workspace/runs",
-        f"{pods}.nodeSelector: null: all tasks get the same here, that of Worker: {json.dumps({'pool': 'training'})}",
-        f"{pods}.affinity: null: all tasks get the same here, that of Worker: {json.dumps(affinity)}",
-        f"metadata.annotations.owner: 'somebody': {ANNOTATION}",
-        f"metadata.annotations.kubectl.kubernetes.io/last-applied-configuration: '{{}}': {ANNOTATION}",
-        "spec.successPolicy: 'AllWorkers': the job succeeds when its chief has done all steps; the other tasks follow",
-        "spec.enableDynamicWorker: true: the number of tasks is fixed; dead tasks are restarted",
-        f"{run}.cleanPodPolicy: 'Running': {ENDS}",
-        f"{run}.backoffLimit: 3: "
-        "a task's pod is replaced ten times; max_restarts counts generations without a new step",
-        f"{run}.activeDeadlineSeconds: 7200: "
-        "the total time has no limit; deadlines.progress ends a job that makes no progress",
-        f"{run}.schedulingPolicy.minAvailable: 3: "
-        "all tasks are needed: a missing one ends the job after deadlines.rendezvous",
+        f"{ps}.args: 2222: is a text here: '2222'",
+        f"{ps}.args: 0.5: is a text here: '0.5'",
+        f"{ps}.args: true: is a text here: 'true'",
+        f"{both}.{CONTAINER}.image: 'registry.example/everything:6': {IMAGE}",
+        f"{ps}.workingDir: null: {LEFT}all tasks have that of Worker: '/opt'",
+        f"metadata.annotations.owner: 'somebody': {annotation}",
+        f"metadata.annotations.kubectl.kubernetes.io/last-applied-configuration: '{{}}': {annotation}",
+        f"spec.enableDynamicWorker: true: {LEFT}the number of tasks is fixed; dead tasks are restarted",
+        f"{run}.schedulingPolicy.minAvailable: 2: "
+        f"{LEFT}all tasks are needed: a missing one ends the job after deadlines.rendezvous",
         f"{run}.schedulingPolicy.queue: 'gold': "
-        "of a gang scheduler; if Kueue has a local queue of that name, set kubernetes.queue",
-        f"{run}.schedulingPolicy.priorityClass: 'high': "
-        "of a gang scheduler; the pods' own is kubernetes.priority_class",
-        f"{both}.restartPolicy: 'ExitCode': {EXIT_CODES}",
-        f"{both}.template.metadata.annotations.sidecar.istio.io/inject: 'false': {ANNOTATION}",
-        f"{both}.{CONTAINER}.imagePullPolicy: 'Always': is the cluster's default for the image's tag",
-        "spec.tfReplicaSpecs.Worker.template.metadata.labels.app: 'everything': "
-        "of these pods alone; kubernetes.labels are those of every object",
-        f"{WORKER}.schedulerName: 'volcano': the cluster's default scheduler places the pods",
-        f"{WORKER}.serviceAccountName: 'training': the pods get no token, so any account does",
-        f'{WORKER}.securityContext: {{"runAsUser": 0}}: is set to meet Pod Security "restricted"',
-        f'{WORKER}.initContainers: [{{"name": "fetch", "image": "registry.example/fetch:1"}}]: '
-        "a pod has one container, the task; build what it needs into the image",
-        f'{WORKER}.containers[proxy]: {{"image": "registry.example/proxy:1"}}: a pod has one container, the task',
-        f"{here}.workingDir: '/opt': is /workspace, read-only but for runs",
-        f'{here}.ports: [{{"name": "tfjob-port", "containerPort": 2222}}]: '
-        "trainer has its own: 2222 for TensorFlow, 3222 for health and metrics",
+        f"{LEFT}of a gang scheduler; if Kueue has a local queue of that name, set kubernetes.queue",
+        f"{run}.schedulingPolicy.priorityClass: 'high': {LEFT}pods have one of their own",
+        f"{WORKER}.schedulerName: 'volcano': {LEFT}the cluster's default scheduler places the pods; for gangs use "
+        "Kueue: kubernetes.queue",
+        f'{WORKER}.securityContext: {{"runAsUser": 0}}: {LEFT}trainer sets it',
+        f'{here}.ports: [{{"name": "metrics", "containerPort": 9090}}]: {LEFT}only the job\'s own tasks may '
+        "connect; to look at a port use kubectl port-forward",
         f"{here}.resources.requests.cpu: '1': {COUNTED}",
-        f'{here}.volumeMounts[config]: {{"mountPath": "/etc/job"}}: {NO_OTHER}',
-        f'{here}.volumeMounts[spare]: {{"mountPath": "/spare"}}: {NO_OTHER}',
-        f'{WORKER}.volumes[config].configMap: {{"name": "job"}}: is not mounted; build it into the image',
-        f'{WORKER}.volumes[spare].persistentVolumeClaim: {{"claimName": "spare"}}: {ONE_VOLUME}',
-        'status: {"conditions": []}: is the state of the TFJob, not its specification',
+        f'status: {{"conditions": []}}: {LEFT}it is the state of the TFJob, not its specification',
     ]
 
 
@@ -248,7 +242,6 @@ def test_the_spec_can_be_submitted_as_it_is_printed(path: Path, tmp_path: Path) 
     printed = tmp_path / "job.yaml"
     printed.write_text(tfjob.to_yaml(raw))
     assert load_file(printed, environ={}) == build(raw)
-    kubernetes.render(build(raw), "trainer render")
 
 
 def test_the_spec_is_printed_as_a_user_would_write_it() -> None:
@@ -261,7 +254,7 @@ def test_the_spec_is_printed_as_a_user_would_write_it() -> None:
 
 def replica(**more: Any) -> dict[str, Any]:
     """A type of tasks; more: of its container."""
-    pod, container = more.pop("pod", {}), {"name": "tensorflow", "image": "i", **more}
+    pod, container = more.pop("pod", {}), {"name": "tensorflow", "image": "i", "command": ["c"], **more}
     return {"template": {"spec": {"containers": [container], **pod}}}
 
 
@@ -303,54 +296,210 @@ def test_a_resource_that_the_spec_refuses_is_reported() -> None:
 
 
 @pytest.mark.parametrize(
-    ("types", "tasks"),
+    ("types", "strategy", "tasks"),
     [
-        ({"Chief": replica()}, {"worker": 1}),
-        ({"MASTER": replica(), "ps": replica()}, {"worker": 1, "ps": 1}),
-        ({"Worker": {"replicas": 0, **replica()}, "Chief": replica()}, {"worker": 1}),
-        ({"Worker": {"replicas": 3, **replica()}, "PS": {"replicas": 0}}, {"worker": 3}),
+        ({"Chief": replica()}, "multi_worker_mirrored", {"chief": 1}),
+        ({"Worker": replica()}, "multi_worker_mirrored", {"worker": 1}),
+        ({"MASTER": replica(), "ps": replica()}, "parameter_server", {"chief": 1, "ps": 1}),
+        ({"Worker": {"replicas": 0, **replica()}, "Chief": replica()}, "multi_worker_mirrored", {"chief": 1}),
+        ({"Worker": {"replicas": 3, **replica()}, "PS": {"replicas": 0}}, "multi_worker_mirrored", {"worker": 3}),
+        ({"worker": {"replicas": 2, **replica()}, "Ps": replica()}, "parameter_server", {"worker": 2, "ps": 1}),
+        ({"evaluator": replica(), "WORKER": replica()}, "multi_worker_mirrored", {"worker": 1, "evaluator": 1}),
     ],
 )
-def test_at_least_one_task_trains(types: Any, tasks: Any) -> None:
-    assert spec_of(job(**types))["tasks"] == tasks
+def test_tasks_are_those_of_the_tfjob(types: Any, strategy: str, tasks: Any) -> None:
+    raw = spec_of(job(**types))
+    assert (raw["strategy"], raw["tasks"]) == (strategy, tasks)
+    assert build(raw).tasks.counts() == tasks
+
+
+def test_tf_config_has_a_chief_for_a_master() -> None:
+    _, notes = convert(job(Master=replica()))
+    assert "spec.tfReplicaSpecs.Master: 'Master': is a chief, also in TF_CONFIG" in notes
 
 
 @pytest.mark.parametrize(
-    ("words", "train"),
+    ("container", "entrypoint", "words"),
     [
-        (["--max_steps", "7", "--batch-size=8"], {"steps": 7, "batch_size": 8}),
-        (["-num_epochs=2", "-lr", "1e-3"], {"epochs": 2}),  # the rate is the default
-        (["sh", "-c", "python x.py --steps=9"], {"steps": 9}),
-        (["--steps"], None),
-        (["--steps=$(STEPS)", "--learning_rate=-1"], None),
-        ([3, None, {"a": "--steps=1"}], None),
-        ("--steps=9", None),
+        ({"command": ["a", "b"], "args": ["c"]}, "", ["a", "b", "c"]),
+        ({"command": [], "args": ["python", "x.py"]}, "", ["python", "x.py"]),
+        ({"command": None, "args": ["--x"]}, "python 'my x.py'", ["python", "my x.py", "--x"]),
+        ({"command": None}, "train -v", ["train", "-v"]),
+        ({"command": ["sh", "-c", "a\nb $$(X) \u00fc"]}, "", ["sh", "-c", "a\nb $$(X) \u00fc"]),
+        ({"command": ["a", 3, 0.5, True, -1]}, "", ["a", "3", "0.5", "true", "-1"]),
+        ({"command": ["a", ""]}, "", ["a", ""]),
     ],
 )
-@pytest.mark.parametrize("key", ["command", "args"])
-def test_options_of_the_command(key: str, words: Any, train: Any) -> None:
-    raw, notes = convert(job(Worker=replica(**{key: words})))
-    assert raw.get("train") == train
-    assert any(f".{key}: " in note and INSTEAD in note for note in notes), "the whole command is reported in any case"
+def test_the_program_is_that_of_the_container(container: Any, entrypoint: str, words: list[str]) -> None:
+    document = yaml.safe_dump(job(Worker=replica(**container)))
+    raw, _ = tfjob.convert(document, "x.yaml", shlex.split(entrypoint))
+    assert raw["program"] == words
+    assert yaml.safe_load(tfjob.to_yaml(raw)) == raw
 
 
-def test_the_chiefs_volume_takes_precedence() -> None:
-    def mounted(volume: Any, **mount: Any) -> dict[str, Any]:
-        mounts = [{"name": "v", "mountPath": "/v", **mount}]
-        return replica(volumeMounts=mounts, pod={"volumes": [{"name": "v", **volume}]})
+def test_an_entrypoint_is_that_of_every_type_without_a_command() -> None:
+    raw, _ = tfjob.convert_file(str(FOLDER / "entrypoint.yaml"), ["python", "/opt/digits.py"])
+    spec = build(raw)
+    assert spec.program_of("worker") == ["python", "/opt/digits.py", "--steps=300"]
+    assert spec.program_of("ps") == ["python", "/opt/digits.py"]
 
-    claim, folder = {"persistentVolumeClaim": {"claimName": "c"}}, {"hostPath": {"path": "/f", "type": "Directory"}}
-    raw, notes = convert(job(Worker=mounted(claim), Chief=mounted(folder)))
-    assert raw["kubernetes"] == {"volume": {"host_path": "/f"}}
-    left = ["Worker.template.spec.volumes[v].persistentVolumeClaim", "Chief.template.spec.volumes[v].hostPath.type"]
-    assert [path for path in left if not any(f"{path}: " in note for note in notes)] == []
-    other = {"persistentVolumeClaim": {"claimName": "d", "readOnly": True}}
-    raw, notes = convert(job(Worker=mounted(claim, readOnly=True), PS=mounted(other)))
-    assert raw["data"] == {"v": {"kubernetes": {"claim": "c"}}}
-    assert any('PS.template.spec.volumes[v].persistentVolumeClaim: {"claimName": "d"' in note for note in notes)
-    raw, notes = convert(job(Worker=mounted(claim, readOnly=True, subPath="x"), PS=mounted(folder)))
-    assert raw["data"] == {"v": {"kubernetes": {"claim": "c", "sub_path": "x"}}}
-    assert raw["kubernetes"] == {"volume": {"host_path": "/f"}}
+
+def test_types_may_have_programs_images_and_folders_of_their_own() -> None:
+    chief = replica(command=["coordinate"], workingDir="/a")
+    types = {"Chief": chief, "Worker": replica(workingDir="/b"), "PS": replica(image="k", workingDir="/b")}
+    raw, notes = convert(job(**types))
+    assert (raw["program"], raw["image"], raw["working_dir"]) == (["c"], "i", "/b")
+    assert raw["tasks"]["chief"] == {"replicas": 1, "program": ["coordinate"]}
+    assert raw["tasks"]["ps"] == {"replicas": 1, "image": "k"}
+    here = f"spec.tfReplicaSpecs.Chief.{CONTAINER}.workingDir"
+    assert f"{here}: '/a': {LEFT}all tasks have that of Worker: '/b'" in notes
+
+
+@pytest.mark.parametrize(
+    ("policies", "resume", "noted"),
+    [
+        (["Never", "Never"], "none", None),
+        (["Never", None], "none", None),
+        (["ExitCode", "ExitCode"], None, None),
+        ([None, None], None, None),
+        (["OnFailure", "Always"], None, f"Worker.restartPolicy: 'Always': {RESTARTED}"),
+        (["Never", "ExitCode"], None, f"PS.restartPolicy: 'Never': {LEFT}resume is for all tasks, and other types are "
+         "restarted"),
+        (["Never", "Sometimes"], None, f"Worker.restartPolicy: 'Sometimes': {LEFT}must be Never, OnFailure, Always or "
+         "ExitCode"),
+    ],
+)  # fmt: skip
+def test_what_follows_when_a_task_ends(policies: list[Any], resume: Any, noted: Any) -> None:
+    types = {key: {**replica(), "restartPolicy": each} for key, each in zip(("PS", "Worker"), policies, strict=True)}
+    raw, notes = convert(job(**types))
+    assert raw.get("resume") == resume
+    policy_notes = [note for note in notes if "restartPolicy" in note]
+    assert (f"{TYPES}.{noted}" in policy_notes) if noted else policy_notes == []
+
+
+def test_the_longest_time_to_stop_is_that_of_all_tasks() -> None:
+    key = "terminationGracePeriodSeconds"
+    raw, notes = convert(job(Worker=replica(pod={key: 90}), PS=replica(pod={key: 5})))
+    assert raw["deadlines"] == {"stop": 90}
+    assert f"spec.tfReplicaSpecs.PS.template.spec.{key}: 5: is 90 here, as for all tasks" in notes
+
+
+@pytest.mark.parametrize(
+    ("run", "spec"),
+    [
+        ({"cleanPodPolicy": "Running"}, {}),
+        ({"cleanPodPolicy": "None"}, {}),
+        ({"schedulingPolicy": {"minAvailable": 1}}, {}),
+        ({"schedulingPolicy": {"priorityClass": "high"}}, {"kubernetes": {"priority_class": "high", **OPEN}}),
+        ({"activeDeadlineSeconds": 60, "backoffLimit": 0}, {"max_restarts": 0, "deadlines": {"job": 60}}),
+        ({"suspend": True, "ttlSecondsAfterFinished": 9},
+         {"kubernetes": {**OPEN, "suspend": True, "ttl_seconds": 9}}),
+    ],
+)  # fmt: skip
+def test_the_run_policy_without_notes(run: Any, spec: Any) -> None:
+    plain = convert(job())
+    raw, notes = convert(job(run=run))
+    assert raw == {**plain[0], **spec}
+    assert notes == plain[1]
+
+
+def env(**values: Any) -> list[dict[str, Any]]:
+    """Variables: texts, or the source of a value."""
+    return [{"name": n, **({"valueFrom": v} if isinstance(v, dict) else {"value": v})} for n, v in values.items()]
+
+
+def test_variables_that_types_share_are_those_of_the_job() -> None:
+    worker = env(
+        A="1", ROLE="w", B="$(A)", C="$(ROLE)/x", D=3, ONLY="", SITE={"configMapKeyRef": {"name": "m", "key": "k"}}
+    )
+    ps = env(A="1", ROLE="p", B="$(A)", C="$(ROLE)/x", D=3, SITE={"configMapKeyRef": {"name": "m", "key": "other"}})
+    raw, notes = convert(job(Worker=replica(env=worker), PS=replica(env=[*ps, {"name": "EMPTY"}])))
+    assert raw["env"] == {"A": "1", "B": "$(A)", "D": "3"}
+    # C follows ROLE, which it refers to.
+    assert [*raw["tasks"]["worker"]["env"].items()] == [("ROLE", "w"), ("C", "$(ROLE)/x"), ("ONLY", "")]
+    assert raw["tasks"]["ps"]["env"] == {"ROLE": "p", "C": "$(ROLE)/x", "EMPTY": ""}
+    assert raw["tasks"]["worker"]["kubernetes"] == {"env": {"SITE": {"config_map": "m", "key": "k"}}}
+    assert raw["tasks"]["ps"]["kubernetes"] == {"env": {"SITE": {"config_map": "m", "key": "other"}}}
+    assert f"spec.tfReplicaSpecs.{{Worker,PS}}.{CONTAINER}.env[D]: 3: is the text '3' here" in notes
+    assert program.variables(build(raw), "ps", {})["C"] == "p/x"
+
+
+@pytest.mark.parametrize(
+    ("source", "section", "value"),
+    [
+        ({"fieldRef": {"fieldPath": "metadata.namespace"}}, "kubernetes", {"field": "metadata.namespace"}),
+        ({"fieldRef": {"fieldPath": "spec.nodeName", "apiVersion": "v1"}}, "kubernetes", {"field": "spec.nodeName"}),
+        ({"resourceFieldRef": {"resource": "limits.cpu"}}, "kubernetes", {"resource": "limits.cpu"}),
+        ({"secretKeyRef": {"name": "s", "key": "k"}}, "secrets", {"secret": "s", "key": "k"}),
+        ({"secretKeyRef": {"name": "s", "key": "k", "optional": True}}, "secrets", {"secret": "s", "key": "k"}),
+        ({"secretKeyRef": {"name": "s"}}, None, None),
+        ({"resourceFieldRef": {"resource": "limits.cpu", "divisor": "1m"}}, None, None),
+        ({"fieldRef": {"fieldPath": "metadata.labels['training.kubeflow.org/replica-index']"}}, None, None),
+        ({"fileKeyRef": {"path": "x"}}, None, None),
+    ],
+)
+def test_sources_of_variables(source: Any, section: str | None, value: Any) -> None:
+    raw, notes = convert(job(Worker=replica(env=env(X=source))))
+    found = {"kubernetes": raw["kubernetes"].get("env", {}).get("X"), "secrets": raw.get("secrets", {}).get("X")}
+    assert found == {"kubernetes": None, "secrets": None, **({section: value} if section else {})}
+    noted = [note for note in notes if "env[X]" in note]
+    assert len(noted) == (section is None or "optional" in str(source))
+
+
+def test_secrets_are_those_of_all_tasks() -> None:
+    first, other = ({"secretKeyRef": {"name": name, "key": "k"}} for name in ("s", "t"))
+    raw, notes = convert(job(PS=replica(env=env(X=other)), Worker=replica(env=env(X=first, Y=first))))
+    assert raw["secrets"] == {"X": {"secret": "s", "key": "k"}, "Y": {"secret": "s", "key": "k"}}
+    place = f".{CONTAINER}.env"
+    assert f'{TYPES}.PS{place}[X]: {{"secret": "t", "key": "k"}}: {LEFT}all tasks get the same secret here' in notes
+    assert f'{TYPES}.Worker{place}[Y]: {{"secret": "s", "key": "k"}}: all tasks get it here' in notes
+
+
+def mounted(volume: Any, **mount: Any) -> dict[str, Any]:
+    mounts = [{"name": "v", "mountPath": "/v", **mount}]
+    return replica(volumeMounts=mounts, pod={"volumes": [{"name": "v", **volume}]})
+
+
+CLAIM = {"persistentVolumeClaim": {"claimName": "c"}}
+
+
+@pytest.mark.parametrize(
+    ("types", "volume"),
+    [
+        ({"Worker": mounted(CLAIM)}, {"claim": "c"}),
+        ({"Worker": mounted(CLAIM, readOnly=True), "Chief": mounted(CLAIM, subPath="x")}, {"claim": "c"}),
+        ({"Worker": mounted(CLAIM), "PS": replica()}, {"empty_dir": True}),
+        ({"Worker": mounted(CLAIM, readOnly=True)}, {"empty_dir": True}),
+        ({"Worker": mounted({"persistentVolumeClaim": {"claimName": "c", "readOnly": True}})}, {"empty_dir": True}),
+        ({"Worker": mounted({"hostPath": {"path": "/f"}})}, {"empty_dir": True}),
+    ],
+)
+def test_model_dir_is_in_a_claim_that_all_tasks_mount_and_one_writes(types: Any, volume: Any) -> None:
+    assert spec_of(job(**types))["kubernetes"]["volume"] == volume
+
+
+def test_labels_and_annotations_of_objects_and_pods() -> None:
+    def labelled(labels: Any, annotations: Any) -> dict[str, Any]:
+        template = replica()["template"]
+        return {"template": {**template, "metadata": {"labels": labels, "annotations": annotations}}}
+
+    ours = {"app.kubernetes.io/name": "x"}
+    document = job(
+        Worker=labelled({"a": "1", "b": "1", "c": "1", **ours}, {"x": "1", "y": "1"}),
+        PS=labelled({"a": "1", "b": "2", "c": "1"}, {"x": "1"}),
+    )
+    document["metadata"]["labels"] = {"c": "2", "d": "1"}
+    raw, notes = convert(document)
+    assert raw["kubernetes"]["labels"] == {"c": "2", "d": "1", "a": "1"}
+    assert raw["kubernetes"]["annotations"] == {"x": "1"}
+    assert raw["tasks"]["worker"]["kubernetes"] == {"labels": {"b": "1", "c": "1"}, "annotations": {"y": "1"}}
+    assert raw["tasks"]["ps"]["kubernetes"] == {"labels": {"b": "2", "c": "1"}}
+    assert [note for note in notes if f"{LEFT}trainer sets this label itself" in note]
+
+
+def test_a_request_without_a_limit_becomes_one() -> None:
+    _, notes = convert(job(Worker=replica(resources={"requests": {"cpu": "500m"}})))
+    assert f"{WORKER}.containers[tensorflow].resources.requests.cpu: '500m': is the limit too here" in notes
 
 
 # What no spec can be made of. ---------------------------------------------------------------------------
@@ -398,6 +547,22 @@ HOST = f"{'n' * 60}-worker-0"
             f"{TYPES}.Evaluator.replicas: 2: there is at most one evaluator; set 1",
         ),
         (
+            job(Worker=replica(command=None)),
+            f"{TYPES}.Worker.{CONTAINER}.command: null: {WORDS}",
+        ),
+        (
+            job(Worker=replica(command=None, args=["--x"]), Chief=replica(), PS=replica(command=[], args=["--x"])),
+            f'{TYPES}.{{Worker,PS}}.{CONTAINER}.args: ["--x"]: {WORDS}',
+        ),
+        (
+            job(Worker=replica(command="python x.py")),
+            f"{TYPES}.Worker.{CONTAINER}.command: 'python x.py': must be a list of texts",
+        ),
+        (
+            job(Worker=replica(command=["x", "a\0b"])),
+            f"{TYPES}.Worker.{CONTAINER}.command.1: 'a\\x00b': string should match pattern '^[^\\x00]*$'",
+        ),
+        (
             job(Worker=replica(resources={"limits": {"nvidia.com/gpu": "some"}})),
             f"{TYPES}.Worker.{CONTAINER}.resources.limits.nvidia.com/gpu: 'some': input should be a valid integer",
         ),
@@ -417,6 +582,12 @@ def test_what_no_spec_can_be_made_of(document: Any, message: str) -> None:
     with pytest.raises(UserError) as caught:
         convert(document)
     assert caught.value.problems == (f"x.yaml: {message}",)
+
+
+def test_an_entrypoint_that_no_container_needs() -> None:
+    with pytest.raises(UserError) as caught:
+        tfjob.convert(yaml.safe_dump(job()), "x.yaml", ["python"])
+    assert str(caught.value) == 'x.yaml: --entrypoint: ["python"]: every container has a command; leave it out'
 
 
 @pytest.mark.parametrize(

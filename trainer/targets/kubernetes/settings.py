@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator
 
 from trainer.job.errors import UserError
-from trainer.job.kubernetes import Pod, Source
+from trainer.job.kubernetes import OUR_CONTAINERS, OUR_VOLUMES, Pod, Source
 from trainer.job.names import TaskType
 from trainer.job.spec import JobSpec
 from trainer.targets import container
 from trainer.targets.kubernetes.volumes import Part
 
-OWN_VOLUMES = ("runs", "tmp", "code", "files", "shm", "cache", "tensorboard")
-"""Names of ours, besides data-NAME."""
-OWN_CONTAINERS = ("task", "tensorboard")
 _DEFAULTS: Part = {
     # `kubectl describe pod` and `trainer status` show why one failed.
     "terminationMessagePolicy": "FallbackToLogsOnError",
@@ -48,7 +45,7 @@ def _problems(spec: JobSpec, task_type: TaskType) -> Iterator[str]:
         place = f"{path(spec, task_type, 'volumes')}: {name!r}"
         if not isinstance(name, str):
             yield f"{place}: each needs a name"
-        elif name in OWN_VOLUMES or name.startswith("data-"):
+        elif name in OUR_VOLUMES or name.startswith("data-"):
             yield f"{place}: trainer has a volume of that name; choose another"
     for mount in pod.mounts:
         place = f"{path(spec, task_type, 'mounts')}: {mount.get('name')!r}"
@@ -62,7 +59,7 @@ def _problems(spec: JobSpec, task_type: TaskType) -> Iterator[str]:
             place, name = f"{path(spec, task_type, key)}: {each.get('name')!r}", each.get("name")
             if not isinstance(name, str):
                 yield f"{place}: each needs a name"
-            elif name in OWN_CONTAINERS or name in seen:
+            elif name in OUR_CONTAINERS or name in seen:
                 yield f"{place}: the pod has another container of that name; choose another"
             seen.add(name)
 
