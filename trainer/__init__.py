@@ -1,15 +1,28 @@
 """Distributed TensorFlow training that deploys: one job spec, real processes, containers and pods."""
 
+from __future__ import annotations
+
 import importlib
-from typing import Any
+
+TYPE_CHECKING = False  # typing's own takes milliseconds to import
+if TYPE_CHECKING:
+    from typing import Any
 
 __version__ = "0.2.0"
 
-_LAZY = {"batched": "trainer.workloads.batched", "data": "trainer.workloads.places", "files": "trainer.workloads.files"}
-"""What workload files use as trainer.NAME, and its module: importing trainer imports nothing heavy."""
+_LAZY = {
+    "batched": "trainer.workloads.batched",
+    "data": "trainer.workloads.places",
+    "files": "trainer.workloads.files",
+    "report": "trainer.reporting",
+}
+"""What workload files and programs use as trainer.NAME, and its module: importing trainer imports nothing heavy."""
 
 
 def __getattr__(name: str) -> Any:
+    if name == "keras":
+        return importlib.import_module("trainer.keras")
     if name not in _LAZY:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(_LAZY[name]), name)
+    found = globals()[name] = getattr(importlib.import_module(_LAZY[name]), name)
+    return found

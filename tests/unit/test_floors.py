@@ -27,6 +27,9 @@ BELOW: dict[str, set[str]] = {
     "host": {"job"},
     "job": set(),
     "runtime": {"supervisor"},
+    # For the user's own program, in an environment that may have no other package.
+    "keras": {"reporting"},
+    "reporting": {"job"},
 }
 TENSORFLOW, RENDERERS = {"tensorflow", "keras", "h5py"}, {"jinja2", "docker", "kubernetes"}
 # What no file of a layer imports, not even within a function.
@@ -42,6 +45,8 @@ NEVER = {
     "host": TENSORFLOW | RENDERERS | {"aiohttp", "rich"},
     "job": TENSORFLOW | RENDERERS | {"aiohttp", "rich"},
     "runtime": TENSORFLOW | RENDERERS | {"aiohttp"},
+    "keras": TENSORFLOW | RENDERERS | {"aiohttp", "rich", "pydantic", "yaml", "numpy"},
+    "reporting": TENSORFLOW | RENDERERS | {"aiohttp", "rich", "pydantic", "yaml", "numpy"},
 }
 # What is not there after a module and all it imports were imported, in a fresh interpreter. Only training and what it
 # alone imports needs numpy: the supervisor runs beside TensorFlows that need another numpy than trainer's own, or none.
@@ -55,6 +60,8 @@ ABSENT = {
     "trainer.cli": TENSORFLOW | {"numpy"},
     "trainer.workloads.check": NEVER["workloads"] | TENSORFLOW | {"numpy"},
     "trainer.supervisor": TENSORFLOW | RENDERERS | {"numpy"},
+    "trainer.keras": NEVER["keras"],
+    "trainer.reporting": NEVER["reporting"],
 }
 
 

@@ -88,7 +88,8 @@ def result_of(
     key: Mapping[str, object],
 ) -> Result:
     # The evaluator removes this warning when it has scored the last checkpoint, or replaces it by the reason.
-    not_scored = [f"{name}: the last checkpoint is not scored yet" for name in rendezvous.evaluators]
+    evaluators = [] if spec.program else rendezvous.evaluators
+    not_scored = [f"{name}: the last checkpoint is not scored yet" for name in evaluators]
     tests = figures.test if isinstance(figures, Training) else {}
     no_numbers = [f"test_{name} is {figure}: no number" for name, figure in tests.items() if not math.isfinite(figure)]
     return Result(

@@ -57,9 +57,10 @@ def _variable(item: object) -> tuple[Path, object] | None:
         return ("secrets",), {"secret": reference["name"], "key": reference["key"]}
     if kind == "configMapKeyRef" and keys == {"name", "key"}:
         return ("kubernetes", "env"), {"config_map": reference["name"], "key": reference["key"]}
-    if kind == "fieldRef" and {"apiVersion": "v1", **reference} == {**reference, "apiVersion": "v1"}:
-        path = reference.get("fieldPath")
-        return (("kubernetes", "env"), {"field": path}) if _OPERATORS not in str(path) else None
+    if kind == "fieldRef" and {**reference, "apiVersion": "v1"}.keys() == {"apiVersion", "fieldPath"}:
+        path, version = reference["fieldPath"], reference.get("apiVersion", "v1")
+        # Pods do not have the operator's labels here.
+        return (("kubernetes", "env"), {"field": path}) if version == "v1" and _OPERATORS not in str(path) else None
     if kind == "resourceFieldRef" and reference.keys() == {"resource"}:
         return ("kubernetes", "env"), {"resource": reference["resource"]}
     return None

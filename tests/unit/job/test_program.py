@@ -1,26 +1,46 @@
-"""References to variables in a program's words and environment."""
+"""The words of a program, its folder, and errors before it starts."""
 
-from __future__ import annotations
-
+import os
+import re
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from trainer.job import program
-from trainer.job.load import build
+from trainer.job import code, program
+from trainer.job.errors import UserError
+from trainer.job.load import build, load_file
+from trainer.job.spec import JobSpec
+
+SPEC = "name: j\nstrategy: multi_worker_mirrored\nprogram: [python, train.py]\n"
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    (tmp_path / "train.py").write_text("print(1)\n")
+    (tmp_path / "run.sh").write_text("#!/bin/sh\n")
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "main.py").write_text("print(2)\n")
+    return tmp_path
+
+
+def load(project: Path, *overrides: str) -> JobSpec:
+    (project / "job.yaml").write_text(SPEC)
+    return load_file(project / "job.yaml", overrides, environ={})
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"),
+    ("text", "expanded"),
     [
-        ("--dir=$(DIR)/x", "--dir=/d/x"),
-        ("$(DIR)$(DIR)", "/d/d"),
-        ("$(NONE) $() $( $DIR ${DIR}", "$(NONE) $() $( $DIR ${DIR}"),
-        ("$$(DIR) $$$(DIR) $$", "$(DIR) $/d $"),
+        ("--dir=$(A)/x$(B)", "--dir=1/x2 2"),
+        ("$(NOTHING) $A ${A} $ $(", "$(NOTHING) $A ${A} $ $("),
+        ("$$(A) $$$(A) $$", "$(A) $1 $"),
+        ("$(A$(B))", "$(A2 2)"),
     ],
 )
-def test_references_are_those_of_kubernetes(text: str, expected: str) -> None:
-    assert program.expand(text, {"DIR": "/d"}) == expected
+def test_variables_are_expanded_as_kubernetes_does(text: str, expanded: str) -> None:
+    assert program.expand(text, {"A": "1", "B": "2 2"}) == expanded
 
 
 def test_a_variable_may_refer_to_those_before_it() -> None:
@@ -29,3 +49,75 @@ def test_a_variable_may_refer_to_those_before_it() -> None:
     spec = build({**raw, "tasks": {"worker": {"env": {"G": "$(C)!", "A": "$(ROLE)"}}}})
     expected = {"A": "w", "B": "w2", "C": "w23 there", "D": "$(E)", "E": "5", "F": "$(A)", "G": "w23 there!"}
     assert program.variables(spec, "worker", {"OUTSIDE": "there", "ROLE": "w"}) == expected
+
+
+def test_a_program_starts_in_the_folder_of_its_code(project: Path) -> None:
+    assert program.folder(load(project)) == project
+    assert program.folder(load(project, f"code={project}/src")) == project / "src"
+    assert program.folder(load(project, "working_dir=src")) == project / "src"
+    assert program.folder(load(project, "working_dir=/app", "code=[]")) == Path("/app")
+    assert program.folder(load(project, "code=[]")) == Path.cwd()
+    assert sorted(code.files(load(project))) == ["run.sh", "src/main.py", "train.py"]
+
+
+def test_python_is_the_interpreter_of_the_spec(project: Path) -> None:
+    spec, environ = load(project, f"python={sys.executable}"), {"PATH": "/usr/bin:/bin"}
+    assert program.command(spec, ["python", "train.py"], environ) == [sys.executable, "train.py"]
+    assert program.command(spec, ["python3", "-c", "$(PATH)"], environ)[2] == "/usr/bin:/bin"
+    assert program.command(spec, ["sh", "-c", "python x"], environ)[1:] == ["-c", "python x"]
+    assert program.interpreter(spec, ["sh"], environ) == sys.executable
+
+
+@pytest.mark.parametrize(
+    ("words", "sets", "line"),
+    [
+        (["pithon", "train.py"], [], "program: 'pithon': no such command in PATH (/usr/bin:/bin)"),
+        (["python3", "trian.py"], [], "program: 'trian.py': no such file in {project}; did you mean train.py?"),
+        (["./start"], [], "program: './start': no such file in {project}"),
+        (["/no/start"], [], "program: '/no/start': no such file"),
+        (["./run.sh"], [], "program: './run.sh': is not executable: run `chmod +x {project}/run.sh`"),
+        (["sh"], ["working_dir=lib"], "working_dir: '{project}/lib': no such folder"),
+    ],
+)
+def test_what_cannot_be_started_is_named(project: Path, words: list[str], sets: list[str], line: str) -> None:
+    with pytest.raises(UserError, match=re.escape(line.format(project=project))):
+        program.command(load(project, *sets), words, {"PATH": "/usr/bin:/bin"})
+
+
+@pytest.mark.parametrize(
+    ("setting", "path"),
+    [
+        ("workload=digits", "workload"), ("train.steps=5", "train"), ("api=keras_fit", "api"),
+        ("warm_standby=false", "warm_standby"), ("tasks.worker={cpu_devices: 2}", "tasks.worker.cpu_devices"),
+        ("strategy=graph", "strategy"),
+    ],
+)  # fmt: skip
+def test_settings_of_the_training_are_refused(project: Path, setting: str, path: str) -> None:
+    with pytest.raises(UserError, match=rf"{path}: ") as caught:
+        load(project, setting)
+    assert len(caught.value.problems) == 1
+
+
+def test_settings_of_programs_need_one(tmp_path: Path) -> None:
+    (tmp_path / "job.yaml").write_text("name: j\nstrategy: multi_worker_mirrored\n")
+    sets = ["python=/x", "working_dir=x", "resume=none", "success=all_workers", "tasks.worker={program: [x]}"]
+    with pytest.raises(UserError) as caught:
+        load_file(tmp_path / "job.yaml", sets, environ={})
+    wanted = ["python", "working_dir", "resume", "success", "tasks.worker.program"]
+    assert [problem.split(": ")[1] for problem in caught.value.problems] == wanted
+
+
+def test_variables_that_trainer_sets_are_refused_everywhere(project: Path) -> None:
+    sets = ["env={TF_CONFIG: x}", "tasks.worker={env: {TRAINER_X: y}}", "kubernetes.env={TASK_INDEX: z}"]
+    with pytest.raises(UserError) as caught:
+        load(project, *sets)
+    names = [problem.split(": ")[1] for problem in caught.value.problems]
+    assert sorted(names) == ["env.TF_CONFIG", "kubernetes.env.TASK_INDEX", "tasks.worker.env.TRAINER_X"]
+    load(project, "env={TRAINER_DATA_DIR: /x}")
+
+
+def test_the_environment_of_a_type_replaces_the_job_s_by_name(project: Path) -> None:
+    spec = load(project, "env={A: '1', B: '$(HOME)/b'}", "tasks.worker={env: {A: '2', C: '$(X)'}}")
+    environ: dict[str, Any] = {"HOME": "/tmp"}
+    assert program.variables(spec, "worker", environ) == {"A": "2", "B": "/tmp/b", "C": "$(X)"}
+    assert os.environ.get("A") is None

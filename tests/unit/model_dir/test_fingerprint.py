@@ -1,0 +1,38 @@
+"""What counts as progress of a program that does not report."""
+
+import os
+from pathlib import Path
+
+from trainer.model_dir import layout
+from trainer.model_dir.fingerprint import ENDS, fingerprint
+
+
+def test_contents_count_not_times_logs_or_our_own_files(tmp_path: Path) -> None:
+    (tmp_path / "backup").mkdir()
+    large = tmp_path / "backup" / "weights.h5"
+    large.write_bytes(bytes(10 * ENDS))
+    before = fingerprint(str(tmp_path))
+    large.write_bytes(bytes(10 * ENDS))
+    os.utime(large, (1, 1))
+    for path in (layout.state(tmp_path), layout.result(tmp_path), layout.lock(tmp_path)):
+        path.write_text("x")
+    layout.logs(tmp_path).mkdir()
+    (layout.logs(tmp_path) / "chief-0.txt").write_text("x")
+    (tmp_path / "train.log").write_text("x")
+    (tmp_path / "events.out.tfevents.1.host").write_text("x")
+    assert fingerprint(str(tmp_path)) == before
+    for change in (
+        lambda: large.write_bytes(bytes(10 * ENDS - 1) + b"x"),
+        lambda: large.write_bytes(b"x" + bytes(10 * ENDS - 1)),
+        lambda: large.write_bytes(bytes(11 * ENDS)),
+        lambda: large.rename(tmp_path / "backup" / "weights-2.h5"),
+        lambda: (tmp_path / "checkpoint").write_text("step 3"),
+        lambda: (tmp_path / "checkpoint").write_text("step 4"),
+    ):
+        change()
+        assert fingerprint(str(tmp_path)) != before
+        before = fingerprint(str(tmp_path))
+
+
+def test_a_folder_that_is_not_there_is_empty(tmp_path: Path) -> None:
+    assert fingerprint(str(tmp_path / "none")) == fingerprint(str(tmp_path))

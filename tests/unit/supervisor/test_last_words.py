@@ -1,0 +1,109 @@
+"""The reason of a program's end, from what it wrote to stderr: texts of real programs (TensorFlow 2.15 and 2.21)."""
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from trainer.supervisor.last_words import TAIL_BYTES, Stderr, blames_peer, reason
+
+FOLDER = Path("/code")
+VALUE_ERROR = """2026-11-23 10:00:00.123456: I tensorflow/core/util/port.cc:153] oneDNN custom operations are on.
+Traceback (most recent call last):
+  File "/code/train.py", line 41, in <module>
+    main()
+  File "/code/lib/data.py", line 7, in load
+    return np.concatenate(parts)
+  File "/usr/lib/python3.11/site-packages/numpy/core.py", line 200, in concatenate
+    raise ValueError("need at least one array")
+ValueError: need at least one array
+"""
+LOST = """Traceback (most recent call last):
+  File "/code/fit.py", line 60, in <module>
+    model.fit(dataset)
+  File "/venv/tf_keras/src/engine/training.py", line 1380, in step_function
+tensorflow.python.framework.errors_impl.UnavailableError: Graph execution error:
+
+Detected at node CollectiveReduceV2 defined at (most recent call last):
+  File "/code/fit.py", line 60, in <module>
+
+Collective ops is aborted by: recvmsg:Connection reset by peer
+Additional GRPC error information from remote target /job:chief/replica:0/task:0 while calling /tensorflow.WorkerService
+The error could be from a previous operation. Restart your program to reset.
+\t [[{{node CollectiveReduceV2}}]] [Op:__inference_train_function_1632]
+"""
+NOISE = """E0000 00:00:1795460559.619433   29062 context.cc:873] failed to connect to all addresses;
+last error: UNKNOWN: ipv4:127.0.0.1:41237: Failed to connect to remote host: Connection refused
+This could happen if the remote target has been disconnected from the client.
+"""
+FATAL = """I0000 00:00:1795460559.6 1 a.cc:1] fine
+F0000 00:00:1795460559.619433 29062 coordination_service_agent.cc:12] Terminating: UNAVAILABLE: heartbeat timed out
+"""
+CHAINED = (
+    LOST
+    + """
+The above exception was the direct cause of the following exception:
+
+Traceback (most recent call last):
+  File "/code/fit.py", line 70, in <module>
+    raise RuntimeError("training failed") from error
+RuntimeError: training failed
+"""
+)
+
+
+@pytest.mark.parametrize(
+    ("tail", "text"),
+    [
+        ("", ""),
+        ("a\n\n  the last line \n\n", "the last line"),
+        (VALUE_ERROR, "ValueError: need at least one array (lib/data.py:7 in load)"),
+        (VALUE_ERROR + NOISE, "ValueError: need at least one array (lib/data.py:7 in load)"),
+        (CHAINED, "RuntimeError: training failed (fit.py:70 in <module>)"),
+        ("x" * 1000, "x" * 297 + "..."),
+        ('  File "a.py", line 1\n    x =\nSyntaxError: invalid syntax\n', "SyntaxError: invalid syntax"),
+    ],
+)
+def test_the_reason_is_the_last_exception_at_the_program_s_own_line(tail: str, text: str) -> None:
+    assert reason(tail, FOLDER) == text
+
+
+@pytest.mark.parametrize(
+    ("tail", "blames"),
+    [
+        ("", False),
+        (VALUE_ERROR, False),
+        (VALUE_ERROR + NOISE, False),  # its peers were stopped before it ended
+        (NOISE + VALUE_ERROR, False),  # a peer was late
+        (LOST, True),
+        (CHAINED, True),
+        (FATAL, True),
+        (NOISE, False),
+        ("F0000 00:00:1 1 tensor.cc:12] Check failed: 1 == 2\n", False),
+        (VALUE_ERROR.replace("ValueError: need", "tensorflow.errors_impl.InternalError: Socket closed"), True),
+        (VALUE_ERROR.replace("ValueError", "tensorflow.errors_impl.InvalidArgumentError"), False),
+    ],
+)
+def test_errors_that_a_lost_peer_causes_are_recognised(tail: str, blames: bool) -> None:
+    assert blames_peer(tail) is blames
+
+
+def test_all_of_stderr_is_copied_and_its_end_is_kept(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    log = tmp_path / "log"
+    log.write_bytes(b"before\n")
+    stderr = Stderr(log)
+    pid = os.posix_spawn(
+        sys.executable,
+        [sys.executable, "-c", "import sys; sys.stderr.write('y' * 300_000 + '\\nende \\u00fc\\n')"],
+        os.environ,
+        file_actions=[(os.POSIX_SPAWN_DUP2, stderr.theirs, 2)],
+    )
+    stderr.start()
+    os.waitpid(pid, 0)
+    stderr.wait(10)
+    whole = "y" * 300_000 + "\nende ü\n"
+    assert log.read_text() == f"before\n{whole}"
+    assert capfd.readouterr().err == whole
+    assert len(stderr.tail.encode()) == TAIL_BYTES
+    assert stderr.tail.endswith("y\nende ü\n")
