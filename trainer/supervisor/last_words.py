@@ -24,6 +24,8 @@ _CONNECTION = re.compile(
 """Messages of its other exceptions, and of the fatal errors with which it aborts a process, when a peer is lost."""
 _LOG = re.compile(r"^(?:[IWEF]\d{4} \d\d:|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+: )", re.MULTILINE)
 """The beginning of a line that TensorFlow logs."""
+_FUNCTION_NODE = re.compile(r"\{\{function_node [^}]*\}\} ?")
+"""What TensorFlow writes before the message of an operation."""
 _FATAL = re.compile(r"^(?:F\d{4} |\d{4}-\d\d-\d\d \S+: F )")
 
 
@@ -78,7 +80,7 @@ def reason(tail: str, folder: Path) -> str:
         return _short(lines[-1]) if lines else ""
     frames = list(_FRAME.finditer(block))
     own = [frame for frame in frames if Path(folder, frame["file"]).is_relative_to(folder)]
-    text = _short(_exception(block))
+    text = _short(_with_message(block))
     if not frames:
         return text
     frame = (own or frames)[-1]
@@ -111,6 +113,16 @@ def _message(block: str) -> str:
     text = block[block.find(exception) :] if exception else ""
     logged = _LOG.search(text)
     return text[: logged.start()] if logged else text
+
+
+def _with_message(block: str) -> str:
+    """The line of the exception. Where TensorFlow writes where the graph's nodes come from first, the message too."""
+    exception = _exception(block)
+    if exception.endswith("Graph execution error:"):
+        lines = block[block.find(exception) + len(exception) :].splitlines()
+        begins = (line for line in lines if line[:1].strip() and not line.startswith(("Detected at ", "Node:")))
+        exception = f"{exception} {next(begins, '')}".strip()
+    return _FUNCTION_NODE.sub("", exception)
 
 
 def _exception(block: str) -> str:

@@ -33,6 +33,28 @@ Additional GRPC error information from remote target /job:chief/replica:0/task:0
 The error could be from a previous operation. Restart your program to reset.
 \t [[{{node CollectiveReduceV2}}]] [Op:__inference_train_function_1632]
 """
+IN_A_GRAPH = """Traceback (most recent call last):
+  File "/code/fit.py", line 60, in <module>
+    model.fit(dataset)
+  File "/venv/tensorflow/python/eager/execute.py", line 53, in quick_execute
+    tensors = pywrap_tfe.TFE_Py_Execute(ctx._handle, device_name, op_name,
+  ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+tensorflow.python.framework.errors_impl.InvalidArgumentError: Graph execution error:
+
+Detected at node model/embedding/embedding_lookup defined at (most recent call last):
+  File "/code/fit.py", line 60, in <module>
+
+  File "/venv/tf_keras/src/layers/core/embedding.py", line 272, in call
+
+indices[0,0] = 7 is not in [0, 5)
+\t [[{{node model/embedding/embedding_lookup}}]] [Op:__inference_train_function_504]
+"""
+EAGER = """Traceback (most recent call last):
+  File "/code/loop.py", line 90, in <module>
+    for batch in dataset:
+tensorflow.python.framework.errors_impl.UnavailableError: {{function_node __wrapped__CollectiveReduceV2_device_/job:\
+worker/replica:0/task:1/device:CPU:0}} Collective ops is aborted by: Connection reset by peer
+"""
 NOISE = """E0000 00:00:1795460559.619433   29062 context.cc:873] failed to connect to all addresses;
 last error: UNKNOWN: ipv4:127.0.0.1:41237: Failed to connect to remote host: Connection refused
 This could happen if the remote target has been disconnected from the client.
@@ -61,6 +83,16 @@ RuntimeError: training failed
         (VALUE_ERROR, "ValueError: need at least one array (lib/data.py:7 in load)"),
         (VALUE_ERROR + NOISE, "ValueError: need at least one array (lib/data.py:7 in load)"),
         (CHAINED, "RuntimeError: training failed (fit.py:70 in <module>)"),
+        (
+            IN_A_GRAPH,
+            "tensorflow.python.framework.errors_impl.InvalidArgumentError: Graph execution error: "
+            "indices[0,0] = 7 is not in [0, 5) (fit.py:60 in <module>)",
+        ),
+        (
+            EAGER,
+            "tensorflow.python.framework.errors_impl.UnavailableError: "
+            "Collective ops is aborted by: Connection reset by peer (loop.py:90 in <module>)",
+        ),
         ("x" * 1000, "x" * 297 + "..."),
         ('  File "a.py", line 1\n    x =\nSyntaxError: invalid syntax\n', "SyntaxError: invalid syntax"),
     ],
@@ -77,6 +109,8 @@ def test_the_reason_is_the_last_exception_at_the_program_s_own_line(tail: str, t
         (VALUE_ERROR + NOISE, False),  # its peers were stopped before it ended
         (NOISE + VALUE_ERROR, False),  # a peer was late
         (LOST, True),
+        (EAGER, True),
+        (IN_A_GRAPH, False),
         (CHAINED, True),
         (FATAL, True),
         (NOISE, False),
