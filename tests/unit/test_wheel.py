@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.metadata
 import json
 import os
-import shutil
 import subprocess
 import sys
 import zipfile
@@ -15,26 +14,18 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
+from tests.wheel import ROOT, UV, build
 from trainer import __version__
 from trainer.job import environment
 from trainer.job.errors import Exit
 from trainer.job.messages import how_to_install
 
-ROOT = Path(__file__).parents[2]
-UV = [sys.executable, "-m", "uv", "--offline", "--quiet"]
+OFFLINE = [*UV, "--offline"]
 
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Built from a copy, for setuptools writes beside the sources."""
-    copy = tmp_path_factory.mktemp("source")
-    shutil.copytree(ROOT / "trainer", copy / "trainer", ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("pyproject.toml", "README.md", "trainer_launch.py"):
-        shutil.copy(ROOT / name, copy)
-    command = [*UV, "build", "--wheel", "--no-build-isolation", "--python", sys.executable, "--out-dir", "dist"]
-    subprocess.run(command, cwd=copy, check=True, timeout=120)
-    (built,) = (copy / "dist").glob("*.whl")
-    return built
+    return build(tmp_path_factory.mktemp("source"))
 
 
 def needed_by(requirement: str, seen: set[tuple[str, str]]) -> Iterator[importlib.metadata.Distribution]:
@@ -54,8 +45,17 @@ def needed_by(requirement: str, seen: set[tuple[str, str]]) -> Iterator[importli
 
 def installed(wheel: Path, folder: Path, extra: str = "") -> Path:
     """An environment with the wheel and what it asks for: our own packages, linked. Returns its bin."""
-    subprocess.run([*UV, "venv", "--python", sys.executable, str(folder)], check=True, timeout=60)
-    command = [*UV, "pip", "install", "--no-deps", "--no-index", "--python", str(folder / "bin/python"), str(wheel)]
+    subprocess.run([*OFFLINE, "venv", "--python", sys.executable, str(folder)], check=True, timeout=60)
+    command = [
+        *OFFLINE,
+        "pip",
+        "install",
+        "--no-deps",
+        "--no-index",
+        "--python",
+        str(folder / "bin/python"),
+        str(wheel),
+    ]
     subprocess.run(command, check=True, timeout=60)
     (site,) = folder.glob("lib/python*/site-packages")
     (metadata,) = site.glob("trainer-*.dist-info")

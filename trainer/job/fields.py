@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 import math
+import warnings
+from collections.abc import Callable
 from typing import Annotated
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, JsonValue
+from pydantic import VERSION, AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, JsonValue
+
+SCHEMAS = [int(part) for part in VERSION.split(".")[:2]] >= [2, 10]
+"""Whether this pydantic can write the JSON Schema of a field with a shorter notation."""
+# Before 2.9 pydantic warns of a field that has the name of a deprecated method of its own: `data.NAME.copy`.
+warnings.filterwarnings("ignore", 'Field name "copy" shadows', UserWarning)
 
 
 def _number_from_text(value: object) -> object:
@@ -43,6 +50,12 @@ Value = Annotated[JsonValue, AfterValidator(_finite)]
 """Plain data that survives a round trip through JSON."""
 
 
+def short(convert: Callable[[object], object], notation: object) -> BeforeValidator:
+    """Converts a shorter notation of a field; `notation` is the type of all that is allowed, for `trainer schema`."""
+    return BeforeValidator(convert, json_schema_input_type=notation) if SCHEMAS else BeforeValidator(convert)
+
+
 class Strict(BaseModel):
-    # The text under a field is its description in `trainer schema`; see `schema.py`.
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
+    # The text under a field is its description in `trainer schema`; see `schema.py`. Before 2.10 pydantic reserves
+    # names that begin with model_.
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True, protected_namespaces=())

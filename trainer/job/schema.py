@@ -10,7 +10,11 @@ from collections.abc import Mapping
 from types import ModuleType
 from typing import Any, TypeAlias
 
+from pydantic import VERSION
+
 from trainer.job import data, kubernetes, spec, train
+from trainer.job.errors import UserError
+from trainer.job.fields import SCHEMAS
 from trainer.job.spec import JobSpec
 
 Schema: TypeAlias = dict[str, Any]
@@ -18,7 +22,13 @@ Schema: TypeAlias = dict[str, Any]
 
 
 def schema() -> str:
-    """JSON Schema of the spec, for editors."""
+    """JSON Schema of the spec, for editors.
+
+    Raises:
+        UserError: this pydantic cannot write it.
+    """
+    if not SCHEMAS:
+        raise UserError(f"pydantic: {VERSION} is installed, and `trainer schema` needs 2.10 or newer; upgrade it")
     whole = JobSpec.model_json_schema()
     for home in (spec, data, kubernetes, train):
         describe({"JobSpec": whole, **whole["$defs"]}, home)

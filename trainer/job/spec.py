@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field, GetPydanticSchema
+from pydantic import Field, GetPydanticSchema
 from pydantic_core import core_schema
 
 from trainer.job.data import Data, DataName
-from trainer.job.fields import Count, Positive, Quantity, Replicas, Strict, Text, Value, Word
+from trainer.job.fields import Count, Positive, Quantity, Replicas, Strict, Text, Value, Word, short
 from trainer.job.kubernetes import Kubernetes, Name, Pod, Variable
 from trainer.job.names import TASK_TYPES, TaskType
 from trainer.job.strategies import APIS, STRATEGIES, Api, Strategy
@@ -34,7 +34,7 @@ def _list_from_text(value: object) -> object:
 
 Program = Annotated[list[Word], Field(min_length=1)]
 Env = dict[Variable, Word]
-Files = Annotated[list[Text], BeforeValidator(_list_from_text, json_schema_input_type=Text | list[Text])]
+Files = Annotated[list[Text], short(_list_from_text, Text | list[Text])]
 
 
 class TaskGroup(Strict):
@@ -61,7 +61,7 @@ class TaskGroup(Strict):
     merged."""
 
 
-Group = Annotated[TaskGroup, BeforeValidator(_group_from_count, json_schema_input_type=TaskGroup | Replicas)]
+Group = Annotated[TaskGroup, short(_group_from_count, TaskGroup | Replicas)]
 
 
 NO_TASKS = TaskGroup.model_construct(replicas=0)

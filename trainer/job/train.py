@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field
 
 from trainer.job.data import DataName
-from trainer.job.fields import Count, Positive, Strict, Text
+from trainer.job.fields import Count, Positive, Strict, Text, short
 
 
 def _numbers_from_text(value: object) -> object:
@@ -107,4 +107,4 @@ class InitFrom(Strict):
     """The name of the data that hold it, as containers need."""
 
 
-Begin = Annotated[InitFrom, BeforeValidator(_init_from_path, json_schema_input_type=InitFrom | Text)]
+Begin = Annotated[InitFrom, short(_init_from_path, InitFrom | Text)]

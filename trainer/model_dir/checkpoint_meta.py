@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import NotRequired, TypedDict, TypeGuard
+from typing import TypedDict, TypeGuard
+
+from typing_extensions import NotRequired
 
 from trainer.job.errors import UserError
 from trainer.job.spec import JobSpec

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, NotRequired, TypeAlias, TypedDict
+from typing import Any, TypeAlias, TypedDict
+
+from typing_extensions import NotRequired
 
 Manifest: TypeAlias = dict[str, Any]
 """An object of any kind, as it is applied."""

@@ -15,9 +15,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import NotRequired, TypedDict
+from typing import TypedDict
 
 import tensorflow as tf
+from typing_extensions import NotRequired
 
 from trainer import host
 from trainer.job import load
