@@ -313,3 +313,36 @@ def test_generations_without_progress_are_counted_by_files(start: Start) -> None
             job.order("worker:0", text, generation)
         assert job.wait() == Exit.GAVE_UP, job.output
     assert job.output.count("re-forming") == 5
+
+
+def test_reports_are_the_status_and_the_result_and_silence_after_them_is_a_hang(start: Start) -> None:
+    trains = """
+    import trainer
+    for step in range(int(os.environ["TRAINER_GENERATION"]) * 10, 100):
+        trainer.report(step=step, total=200, loss=1 / (1 + step), note="a\\u00fcb", examples_per_second=5.0)
+        time.sleep(0.15 if step > 97 else 0.001)
+    {}
+    """
+    with start({"chief": 1, "worker": 1}, deadlines={"progress": 3}) as job:
+        job.order("chief:0", trains.format("while True: time.sleep(1)"))
+        status = job.until("step 99 of 200", lambda s: (s.get("step"), s.get("steps")) == (99, 200))
+        assert (status["loss"], status["note"], status["examples_per_second"]) == (0.01, "aüb", 5.0)
+        row = status["tasks"]["chief:0"]
+        assert (row["step"], row["steps"]) == (99, 200)
+        # The worker never reports: its silence means nothing.
+        job.order("chief:0", trains.format("trainer.report(step=200, loss=0.5)"), 2)
+        assert job.wait() == 0, job.output
+    assert "chief:0 lost (no report for 3 s (deadlines.progress)), re-forming" in job.output
+    result = job.result()
+    assert (result["steps"], result["reported"]["loss"], result["generations"]) == (200, 0.5, 2)
+    assert result["seconds_to_first_step"] > 0
+
+
+def test_the_program_of_a_killed_supervisor_is_ended_before_it_starts_again(start: Start) -> None:
+    with start({"worker": 2}) as job:
+        program = job.until_started("worker:1")
+        job.signal("worker:1", "pid")
+        job.until_started("worker:1", 2)
+        assert not alive(program)
+        job.order("worker:0", "raise SystemExit(0)", 2)
+        assert job.wait() == 0, job.output

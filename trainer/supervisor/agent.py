@@ -206,7 +206,13 @@ class Agent:
         if child is not None and child.alive:
             self._standby_failures = 0
         else:
-            child = await self.start_child(generation)
+            try:
+                child = await self.start_child(generation)
+            except TrainerError as error:
+                if not self.spec.program:
+                    raise
+                self.fail(error)  # the chief ends the job, and names it
+                return
         self.standby, self.first_step_at, self.ended_early = None, None, 0
         self.failure, self.blames_peer = None, False
         if self.running is not None and self.running.alive:
@@ -220,7 +226,7 @@ class Agent:
         if child is not None and child.alive:
             limit = child.silence_limit(self.spec.deadlines)
             if limit is not None and self.clock() - child.last_sign > limit:
-                child.kill(f"no {child.sign} for {limit:g} s")
+                child.kill(child.silence.format(limit))
         steady = self.first_step_at is not None and now - self.first_step_at > STANDBY_AFTER_SECONDS
         wanted = self.spec.warm_standby and not is_server(self.spec, self.task.type) and self.task.type != "evaluator"
         wanted = wanted and not self.spec.program
@@ -268,7 +274,7 @@ class Agent:
         self.reason = child.why_it_ended()
         if self.task.type == "evaluator":
             self.stillborn += 1
-        if not self.restarts_alone:
+        if not self.restarts_alone or (child.failed and self.task.type != "evaluator"):
             self.ended_early = child.generation
         if child.blames_peer:
             self.failure, self.blames_peer = child.failure, True

@@ -164,8 +164,8 @@ class Child:
         self.let_go()
         await self.ended()
 
-    sign = "sign of life"
-    """What a child that hangs no longer gives."""
+    silence = "no sign of life for {:g} s"
+    """Why a child that hangs is killed."""
 
     @property
     def failed(self) -> bool:

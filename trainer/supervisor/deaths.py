@@ -51,5 +51,5 @@ class Deaths:
         if first.rank == 0:
             return first.report
         since = min(each.time for each in self._found.values())
-        settled = all(seen >= since for name, seen in heard.items() if name not in self._found)
+        settled = all(seen > since for name, seen in heard.items() if name not in self._found)
         return first.report if settled and now - since >= SETTLE_SECONDS else None

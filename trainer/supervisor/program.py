@@ -26,6 +26,8 @@ from trainer.supervisor.last_words import Stderr, blames_peer, reason
 
 FIRST_SIGNAL = 128
 """Exit codes from here on are those that a shell gives to a program ended by a signal."""
+_LAST_REPORTS = 10
+"""Turns of the event loop after the program's end, each of which may receive a report."""
 _OURS = {
     environment.JOB, environment.SET, environment.CLUSTER, environment.PARENT, environment.CPUS, environment.RESTARTS,
     environment.CODE, environment.LOGS, environment.CONTROL_PORT, environment.HOST_PATH, environment.CODE_SHA256,
@@ -89,7 +91,7 @@ class Program(Child):
         finished = self.status.steps is not None and self.status.step == self.status.steps
         return deadlines.evaluation if finished else deadlines.progress
 
-    sign = "report (deadlines.progress)"
+    silence = "no report for {:g} s (deadlines.progress)"
 
     @property
     def failed(self) -> bool:
@@ -155,7 +157,8 @@ class Program(Child):
         code = await self._process.wait()
         await self._end_rest()
         await asyncio.to_thread(self._stderr.wait, LAST_WORDS_SECONDS)
-        await asyncio.sleep(0)  # reports that wait in the socket
+        for _ in range(_LAST_REPORTS):
+            await asyncio.sleep(0)
         self._close()
         if code == 0 and not self.dismissed and self.killed_for is None:
             self.result = events.Done(step=self.status.step)

@@ -137,8 +137,7 @@ class Rendezvous:
         """Whether a report is about the end of a program that may be the consequence of another one's."""
         if not self.spec.program or self.phase != "running" or report.task in self.evaluators:
             return False
-        failed_alone = report.failure is not None and not report.blames_peer
-        return report.ended_early == self.generation or failed_alone
+        return report.ended_early == self.generation
 
     def _judge(self, now: float) -> None:
         """Acts on the first cause of the programs' ends, once it is known."""
