@@ -118,9 +118,9 @@ class Report:
         self._test_began = time.monotonic()
 
     def on_test_batch_end(self, batch: int, logs: object = None) -> None:
-        """A sign of life."""
+        """A sign of life: a figure that changes, where the step does not."""
         if self._fits and self._step is not None and time.monotonic() >= self._due:
-            reporting.report(step=self._step, total=self._total)
+            reporting.report(step=self._step, total=self._total, validation_batch=batch + 1)
             self._due = time.monotonic() + reporting.INTERVAL
 
     def on_test_end(self, logs: object = None) -> None:
@@ -235,7 +235,7 @@ def _figures(logs: object) -> dict[str, object]:
         key = re.sub(r"\W", "_", name)
         if not key.isidentifier():
             key = f"_{key}"
-        if key in ("step", "total", "examples_per_second"):
+        if key in ("step", "total", "examples_per_second", "validation_batch"):
             key += "_"
         try:
             found[key] = reporting.plain(key, value)

@@ -19,7 +19,7 @@ BELOW: dict[str, set[str]] = {
     "cli": {"targets", "supervisor", "protocol", "tfjob", "workloads", "job"},
     "targets": {"protocol", "model_dir", "job", "host"},
     "supervisor": {"protocol", "model_dir", "workloads", "job", "host"},
-    "training": {"protocol", "model_dir", "workloads", "job", "host"},
+    "training": {"protocol", "model_dir", "workloads", "job", "host", "keras"},
     "protocol": {"model_dir", "job", "host"},
     "model_dir": {"workloads", "job"},
     "tfjob": {"job"},

@@ -57,7 +57,9 @@ def test_a_fit_reports_its_steps_and_its_last_figures(reader: reports.Reader) ->
     assert found[0].keys() == {"step", "total", "loss", "accuracy"}
     assert found[0]["step"] == 1
     assert {each["total"] for each in found} == {30}
-    assert reports.merged(found) == {"step": 30, "total": 30, **{name: values[-1] for name, values in history.items()}}
+    figures = reports.merged(found)
+    figures.pop("validation_batch", None)  # if the validation took so long that it was reported
+    assert figures == {"step": 30, "total": 30, **{name: values[-1] for name, values in history.items()}}
     assert model.optimizer.iterations.numpy() == 30
 
 
@@ -208,9 +210,12 @@ def test_batches_of_a_validation_are_a_sign_of_life(reader: reports.Reader) -> N
     report = begun(compiled(), trainer.keras.Report())
     report.on_train_batch_end(0, {"loss": 0.5})
     report._due = 0
-    report.on_test_batch_end(0, {"loss": 7.0})
+    report.on_test_batch_end(4, {"loss": 7.0})
     reporting.flush()
-    assert reader.all() == [{"step": 1, "total": 1000, "loss": 0.5}, {"step": 1, "total": 1000}]
+    assert reader.all() == [
+        {"step": 1, "total": 1000, "loss": 0.5},
+        {"step": 1, "total": 1000, "validation_batch": 5},
+    ]
 
 
 def test_steps_that_are_only_scheduled_are_not_reported(

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import keras
 
 from trainer.job.errors import UserError
+from trainer.keras import Report
 from trainer.training import keras_private
 from trainer.training.task import TrainingTask
 from trainer.training.user_code import calling
@@ -45,6 +46,9 @@ def callbacks(job: TrainingTask, metrics: Sequence[str], *, validates: bool) -> 
     kept, lines = [], []
     for callback in found:
         kind = type(callback).__name__
+        if isinstance(callback, Report):
+            lines.append(f"callbacks(): {kind} is left out: the job itself reports these figures")
+            continue
         if not isinstance(callback, keras.callbacks.Callback):
             raise UserError(f"workload: {name}: callbacks() must give Keras callbacks, one is {kind}")
         if isinstance(callback, keras.callbacks.SwapEMAWeights):

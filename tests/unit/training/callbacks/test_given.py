@@ -7,6 +7,7 @@ from typing import Any
 import keras
 import pytest
 
+import trainer.keras
 from tests.unit.training.callbacks.loop import RecordingChannel, compiled, job_of, train
 from trainer.job.errors import UserError
 from trainer.training.callbacks import given
@@ -100,6 +101,13 @@ def test_what_validation_gives_may_be_monitored(tmp_path: Path) -> None:
     found, lines = given.callbacks(job, ["loss", "accuracy"], validates=True)
     assert found == wanted
     assert lines == ["callbacks(): BackupAndRestore is left out: checkpoints of trainer replace it, at any step"]
+
+
+def test_a_report_of_a_program_is_left_out(tmp_path: Path) -> None:
+    job = job_of(tmp_path, lambda _: [trainer.keras.Report()])
+    found, lines = given.callbacks(job, ["loss", "accuracy"], validates=True)
+    assert found == []
+    assert lines == ["callbacks(): Report is left out: the job itself reports these figures"]
 
 
 def test_a_rate_that_follows_a_schedule_is_not_set(tmp_path: Path) -> None:
