@@ -6,17 +6,18 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-import trainer
 from trainer import __version__, host
 from trainer.job import program
 from trainer.job.spec import JobSpec
 
 SECONDS = 30.0
 """For an interpreter to start."""
+ALONE = Path(__file__).with_name("alone")
+"""A folder whose only module becomes the package trainer when it is imported: where that lies, there are packages of
+the supervisor, which are not the program's."""
 _PACKAGES = {**host.PACKAGES, "tf_keras": ("tf-keras", "tf-keras-nightly")}
 _PROBE = """
 import importlib.metadata, importlib.util, json, sys
@@ -59,8 +60,6 @@ def probe(spec: JobSpec, task_type: str, environ: Mapping[str, str]) -> tuple[di
 
 
 def python_path(environ: Mapping[str, str]) -> dict[str, str]:
-    """PYTHONPATH with a folder that holds a link to the package trainer and nothing else: where the package itself
-    lies, there are packages of the supervisor, which are not the program's."""
-    folder = Path(tempfile.mkdtemp(prefix="trainer-import-"))
-    (folder / "trainer").symlink_to(Path(trainer.__file__).resolve().parent)
-    return {"PYTHONPATH": os.pathsep.join(filter(None, (environ.get("PYTHONPATH"), str(folder))))}
+    """PYTHONPATH with a folder in which this trainer is found, as the last one, so that it hides nothing of the user's
+    there."""
+    return {"PYTHONPATH": os.pathsep.join(filter(None, (environ.get("PYTHONPATH"), str(ALONE))))}
