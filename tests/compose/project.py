@@ -6,10 +6,12 @@ import contextlib
 import io
 import json
 import os
+import re
 import signal
 import subprocess
 import tarfile
 import threading
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -44,6 +46,7 @@ class Project(Watched):
             file.write_text(text)
             self._words += ["--file", str(file)]
         self.lines: list[str] = []
+        self._seen = 0
         self._up: subprocess.Popen[str] | None = None
 
     def __enter__(self) -> Project:
@@ -83,6 +86,18 @@ class Project(Watched):
     @property
     def output(self) -> str:
         return "\n".join(self.lines)
+
+    def until_printed(self, pattern: str, timeout: float = 120) -> str:
+        """The next line with this pattern, after the one that the last call has found."""
+        deadline = time.monotonic() + timeout
+        while True:
+            while self._seen < len(self.lines):
+                self._seen += 1
+                if re.search(pattern, line := self.lines[self._seen - 1]):
+                    return line
+            assert not self.over(), f"the job ended before: {pattern}\n{self.output}"
+            assert time.monotonic() < deadline, f"not printed within {timeout:g} s: {pattern}\n{self.output}"
+            time.sleep(0.05)
 
     def container(self, task: str) -> Any:
         task_type, _, index = task.partition(":")

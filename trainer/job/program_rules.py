@@ -51,8 +51,8 @@ def _without(spec: JobSpec) -> Iterator[Problem]:
             yield Problem(f"tasks.{task_type}.program", group.program, rule, ("program",))
 
 
-def _sources(spec: JobSpec) -> Iterator[tuple[str, Source]]:
-    """The paths of the sources of variables."""
+def sources(spec: JobSpec) -> Iterator[tuple[str, Source]]:
+    """The sources of variables, each with its path in the spec."""
     places = [("kubernetes", spec.kubernetes.env)]
     groups = {task_type: group for task_type in TASK_TYPES if (group := spec.tasks.group(task_type)) is not None}
     places += [(f"tasks.{task_type}.kubernetes", group.kubernetes.env) for task_type, group in groups.items()]
@@ -61,7 +61,7 @@ def _sources(spec: JobSpec) -> Iterator[tuple[str, Source]]:
 
 
 def _env_problems(spec: JobSpec) -> Iterator[Problem]:
-    for path, source in _sources(spec):
+    for path, source in sources(spec):
         if sum(each is not None for each in (source.config_map, source.field, source.resource)) != 1:
             rule = "must name one of config_map, field and resource"
             yield Problem(path, source.model_dump(exclude_defaults=True), rule)

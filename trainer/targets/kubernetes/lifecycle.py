@@ -11,6 +11,7 @@ import yaml
 
 from trainer.job.environment import JOB
 from trainer.job.errors import UserError
+from trainer.job.program_rules import sources
 from trainer.job.spec import JobSpec
 from trainer.targets.base import Deleted, Submitted
 from trainer.targets.kubernetes import pods, render
@@ -32,7 +33,7 @@ async def submit(spec: JobSpec, namespace: str | None, command: str, dry_run: bo
     manifests = list(yaml.safe_load_all(render.render(spec, command)))
     async with connect(namespace) as server:
         await server.require_version()
-        await _require_secrets(server, spec)
+        await _require_values(server, spec)
         existing = await _existing(server, spec.name)
         if existing:
             await _require_same(server, spec, manifests[0], existing)
@@ -115,16 +116,24 @@ async def _require_same(server: ApiServer, spec: JobSpec, config: Manifest, chie
         )
 
 
-async def _require_secrets(server: ApiServer, spec: JobSpec) -> None:
-    """Refuses missing keys of Secrets, where the user may read them: the pods would never start."""
+async def _require_values(server: ApiServer, spec: JobSpec) -> None:
+    """Refuses missing keys of Secrets and ConfigMaps, where the user may read them: the pods would never start."""
+    wanted = [
+        (f"secrets.{name}", "Secret", source.secret or "", source.key or name) for name, source in spec.secrets.items()
+    ]
+    wanted += [
+        (path, "ConfigMap", source.config_map, source.key or path.rpartition(".")[2])
+        for path, source in sources(spec)
+        if source.config_map
+    ]
     problems = []
-    for name, source in spec.secrets.items():
-        key, secret = source.key or name, source.secret or ""
-        keys = await server.keys("Secret", secret)
+    for path, kind, name, key in wanted:
+        keys = await server.keys(kind, name)
         if keys is not None and key not in keys:
+            made = "secret generic" if kind == "Secret" else "configmap"
             problems.append(
-                f"secrets.{name}: namespace {server.namespace} has no Secret {secret} with a key {key}; "
-                f"`kubectl create secret generic {secret} --namespace {server.namespace} --from-file={key}=FILE`"
+                f"{path}: namespace {server.namespace} has no {kind} {name} with a key {key}; "
+                f"`kubectl create {made} {name} --namespace {server.namespace} --from-file={key}=FILE`"
             )
     if problems:
         raise UserError(*problems)

@@ -69,6 +69,24 @@ def test_an_unsuitable_server_is_named(server: dict[str, str], tmp_path: Path, v
     assert ended.stderr.count("\n") == 1
 
 
+def test_values_that_are_not_there_are_refused_before_a_pod_waits_for_them(
+    server: dict[str, str], tmp_path: Path
+) -> None:
+    server["/version"] = json.dumps({"major": "1", "minor": "31"})
+    server["/api/v1/namespaces/default/configmaps/cloud"] = json.dumps({"data": {"region": "x"}})
+    env = {"REGION": {"config_map": "cloud", "key": "region"}, "ZONE": {"config_map": "cloud"}}
+    tasks = {"worker": {"replicas": 2, "kubernetes": {"env": {"DISK": {"config_map": "none", "key": "d"}}}}}
+    more = {"secrets": {"TOKEN": {"secret": "hub"}}, "kubernetes": {"env": env}, "tasks": tasks}
+    (tmp_path / "job.yaml").write_text(yaml.safe_dump({**SPEC, **more}))
+    ended = trainer("submit", str(tmp_path / "job.yaml"))
+    assert ended.returncode == Exit.USER
+    assert [line.partition(";")[0] for line in ended.stderr.splitlines()] == [
+        "trainer: secrets.TOKEN: namespace default has no Secret hub with a key TOKEN",
+        "trainer: kubernetes.env.ZONE: namespace default has no ConfigMap cloud with a key ZONE",
+        "trainer: tasks.worker.kubernetes.env.DISK: namespace default has no ConfigMap none with a key d",
+    ]
+
+
 @pytest.mark.parametrize("text", ["", "{{", "[1]", "current-context: x"])
 def test_a_kubeconfig_that_is_none_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     (tmp_path / "config").write_text(text)
