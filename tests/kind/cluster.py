@@ -100,9 +100,10 @@ class KubernetesJob(Watched):
         jobs = [each for each in self.manifests if each["kind"] == "Job"]
         self.jobs = {each["metadata"]["name"]: each["spec"]["completions"] for each in jobs}
         self.name = jobs[0]["metadata"]["labels"]["app.kubernetes.io/instance"]
+        self.chief = "chief" if f"{self.name}-chief" in self.jobs else "worker"
 
     def status(self) -> dict[str, Any]:
-        words = ["exec", f"job/{self.name}-chief", "--", "python3", "-m", "trainer.supervisor.probe", "status"]
+        words = ["exec", self.newest(self.chief, 0), "--", "python3", "-m", "trainer.supervisor.probe", "status"]
         answer = self.space.kubectl(*words, check=False)
         return dict(json.loads(answer)) if answer else {}
 
@@ -111,16 +112,21 @@ class KubernetesJob(Watched):
         return self.space.report()
 
     def over(self) -> bool:
-        return bool(self.conditions(f"{self.name}-chief") & {"Complete", "Failed"})
+        return bool(self.conditions(f"{self.name}-{self.chief}") & {"Complete", "Failed"})
 
     def conditions(self, job: str) -> set[str]:
         """Types of the conditions that hold for one of its Jobs."""
         (found,) = (each for each in self.space.get("jobs") if each["metadata"]["name"] == job)
         return {each["type"] for each in found["status"].get("conditions", []) if each["status"] == "True"}
 
-    def wait(self, condition: str = "complete", job: str = "chief", seconds: float = JOB_SECONDS) -> None:
-        """Waits with `kubectl wait` for a condition of one of its Jobs."""
-        words = ["wait", f"--for=condition={condition}", f"--timeout={seconds:g}s", f"job/{self.name}-{job}"]
+    def wait(self, condition: str = "complete", job: str | None = None, seconds: float = JOB_SECONDS) -> None:
+        """Waits with `kubectl wait` for a condition of one of its Jobs, by default the chief's."""
+        words = [
+            "wait",
+            f"--for=condition={condition}",
+            f"--timeout={seconds:g}s",
+            f"job/{self.name}-{job or self.chief}",
+        ]
         self.space.kubectl(*words, seconds=seconds + 10)
 
     def wait_for_the_others(self) -> None:
@@ -146,9 +152,11 @@ class KubernetesJob(Watched):
         self.space.kubectl("delete", "pod", "reader")
         return text
 
-    def newest(self, task_type: str) -> str:
-        """Name of the newest pod of a type."""
-        return str(self.pods(task_type)[-1]["metadata"]["name"])
+    def newest(self, task_type: str, index: int | None = None) -> str:
+        """Name of the newest pod of a type, or of one task."""
+        key = "batch.kubernetes.io/job-completion-index"
+        found = [p for p in self.pods(task_type) if index is None or p["metadata"]["labels"][key] == str(index)]
+        return str(found[-1]["metadata"]["name"])
 
     def node(self, task_type: str) -> str:
         return str(self.pods(task_type)[-1]["spec"]["nodeName"])
