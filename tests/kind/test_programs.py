@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import subprocess
@@ -72,8 +71,8 @@ def test_a_coordinator_with_servers(namespace: Namespace, tmp_path: Path) -> Non
 @pytest.mark.skipif(not TF_KERAS.exists(), reason="make programs-setup installs tf_keras")
 def test_keras_fit_of_keras_2(namespace: Namespace, tmp_path: Path) -> None:
     folder = f"/var/lib/{namespace.name}"
-    for node in ("worker", "worker2"):
-        place = f"{os.environ['KIND_CLUSTER']}-{node}:{folder}"
+    for node in kubectl("get", "nodes", "--output=name").split():  # a container of that name
+        place = f"{node.removeprefix('node/')}:{folder}"
         subprocess.run(["docker", "cp", "--quiet", f"{TF_KERAS}/.", place], check=True, timeout=60)
     kubectl("label", "--overwrite", "namespace", namespace.name, "pod-security.kubernetes.io/enforce=privileged")
     job = submit(
