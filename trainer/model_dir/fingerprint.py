@@ -40,5 +40,7 @@ def _files(folder: Path) -> Iterator[Path]:
         folders[:] = sorted(each for each in folders if Path(place, each) not in ours)
         for name in sorted(names):
             path = Path(place, name)
-            if path not in ours and not name.endswith(_LOGS) and _EVENTS not in name:
+            if path in ours or name.endswith(_LOGS) or _EVENTS in name:
+                continue
+            if path.is_file():  # a pipe would be waited for
                 yield path

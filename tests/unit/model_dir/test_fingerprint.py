@@ -36,3 +36,9 @@ def test_contents_count_not_times_logs_or_our_own_files(tmp_path: Path) -> None:
 
 def test_a_folder_that_is_not_there_is_empty(tmp_path: Path) -> None:
     assert fingerprint(str(tmp_path / "none")) == fingerprint(str(tmp_path))
+
+
+def test_a_pipe_among_the_files_is_not_waited_for(tmp_path: Path) -> None:
+    """Opening it would block the chief's supervisor, until a writer opens it too."""
+    os.mkfifo(tmp_path / "pipe")
+    assert fingerprint(str(tmp_path)) == fingerprint(str(tmp_path / "none"))

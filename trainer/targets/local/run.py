@@ -16,7 +16,7 @@ from pathlib import Path
 
 from trainer import host
 from trainer.job import code as job_code
-from trainer.job import environment, program, secret
+from trainer.job import environment, program, secret, workload_file
 from trainer.job.cluster import Task, tasks_of
 from trainer.job.derived import computing_tasks
 from trainer.job.errors import Exit, UserError
@@ -60,12 +60,15 @@ def run(
             tasks for one machine.
     """
     here.require(spec)
-    spec = _with_program(spec) if spec.program else spec
-    if not spec.program:
+    shared = {environment.SECRET: secret.new()}
+    if spec.program:
+        shared[environment.CODE_SHA256] = code_digest(spec)
+        spec = _with_program(spec)
+    else:
         job_code.require_no_output(spec)
     outside.values(spec)  # raises if a secret is missing, before any task starts
     with ports.reserve([task.name for task in tasks_of(spec)], base_port) as taken:
-        job = asyncio.run(_run(spec, taken, plain, command))
+        job = asyncio.run(_run(spec, taken, shared, plain, command))
     code, text = _verdict(job, spec)
     if code == Exit.OK:
         text = summary.summary(spec.directory)
@@ -92,6 +95,17 @@ def _with_program(spec: JobSpec) -> JobSpec:
     return found
 
 
+def code_digest(spec: JobSpec) -> str:
+    """Digest of a program's code, of which a result tells whether the job is complete. Code that is elsewhere, or too
+    much to read, has another one at each start, so that its program always runs."""
+    try:
+        if spec.code:
+            return workload_file.combined(job_code.digests(spec))
+    except (OSError, UserError):
+        pass
+    return secret.new()
+
+
 def environment_of(spec: JobSpec, task: Task, taken: Mapping[str, int]) -> dict[str, str]:
     """The environment of a task's process: ours and the task's own variables."""
     own = {environment.SET, environment.CPUS, environment.CONTROL_PORT}  # --set and TRAINER_SET are in the spec already
@@ -115,7 +129,9 @@ def environment_of(spec: JobSpec, task: Task, taken: Mapping[str, int]) -> dict[
     return environ
 
 
-async def _run(spec: JobSpec, taken: Mapping[str, int], plain: bool, command: Sequence[str]) -> LocalJob:
+async def _run(
+    spec: JobSpec, taken: Mapping[str, int], shared: Mapping[str, str], plain: bool, command: Sequence[str]
+) -> LocalJob:
     tasks = tasks_of(spec, lambda task_type, index: f"127.0.0.1:{taken[task_name(task_type, index)]}")
     tasks.sort(key=lambda task: not task.is_chief)  # it imports TensorFlow, which takes longest: it starts first
     job = LocalJob(tasks[0].name, [task.name for task in tasks])
@@ -126,8 +142,7 @@ async def _run(spec: JobSpec, taken: Mapping[str, int], plain: bool, command: Se
     async with view.open_view(spec, job.names, status_port, job.restarts, job.stop, plain) as job.show:
         words = [summary.program("trainer") or "trainer", "status", spec.directory]
         job.show("local", f"status: {shlex.join(words)}, or http://127.0.0.1:{status_port}/status")
-        shared = {environment.SECRET: secret.new()}
-        environs = {task.name: environment_of(spec, task, taken) | shared for task in tasks}
+        environs = {task.name: {**environment_of(spec, task, taken), **shared} for task in tasks}
         runs = [asyncio.create_task(keep_running(job, name, command, environ)) for name, environ in environs.items()]
         try:
             await _until_the_end(job, spec)

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from trainer.job import environment
+from trainer.job import code, environment
 from trainer.job.cluster import tasks_of
 from trainer.job.errors import Exit
 from trainer.job.load import build, load_environment
@@ -81,6 +81,29 @@ def write_result(*warnings: str) -> None:
     Path("runs/j").mkdir(parents=True)
     training = Training(1000, {"accuracy": 0.9712}, None, None, {}, None, None)
     result.write("runs/j", Result("j", "one_device", training, 3.5, 1, [*warnings], {}, [], {}, {}, {}))
+
+
+def test_a_program_s_tasks_get_the_digest_of_its_code(spec: JobSpec, capfd: pytest.CaptureFixture[str]) -> None:
+    """By it a job that is complete is told from one whose code has changed since."""
+    (folder := Path("code")).mkdir()
+    program = {"name": "p", "strategy": "multi_worker_mirrored", "tasks": {"worker": 2}, "code": [str(folder)]}
+    say = 'say("digest " + os.environ["TRAINER_CODE_SHA256"]); sys.exit(2)'
+
+    def digest() -> str:
+        local.run(build({**program, "program": ["true"]}), command=stand_in(worker_0=say, worker_1=say))
+        found = set(re.findall(r"digest (\w+)", capfd.readouterr().out))
+        assert len(found) == 1, "the same in all tasks"
+        return str(found.pop())
+
+    (folder / "train.py").write_text("x = 1")
+    first = digest()
+    assert digest() == first
+    (folder / "train.py").write_text("x = 2")
+    second = digest()
+    assert second != first
+    with (folder / "weights").open("wb") as file:
+        file.truncate(code.LARGEST + 1)
+    assert digest() != digest(), "too much to read: never taken for complete"
 
 
 # Its end. ---------------------------------------------------------------------------------------------
