@@ -16,7 +16,7 @@ PEERS_STAMP := .venv-peers/.installed
 TF_KERAS_STAMP := .venv-peers/tf_keras/.installed
 TF215_STAMP := .venv-tf215/.installed
 TENSORBOARD := $(shell grep -om1 'tensorboard==[^"]*' pyproject.toml)
-SHELL_SCRIPTS := $(wildcard scripts/*.sh images/*.sh .ci/run)
+SHELL_SCRIPTS := $(wildcard scripts/*.sh images/*.sh .ci/run) images/trainer
 
 # Settings for the machines of our continuous integration; not needed elsewhere.
 -include .ci/machine.mk
@@ -120,11 +120,11 @@ wheel: setup ## build dist/trainer-VERSION-py3-none-any.whl
 	@ls dist/*.whl
 
 .PHONY: images
-images: ## build trainer:cpu, trainer:cuda, trainer:tensorboard (PLATFORM=linux/arm64: cpu and tensorboard for arm64)
+images: ## build trainer:cpu, trainer:cuda, trainer:tensorboard, trainer:supervisor (PLATFORM=linux/arm64: all but cuda for arm64)
 	scripts/images.sh
 
-.PHONY: image-cpu image-cuda image-tensorboard
-image-cpu image-cuda image-tensorboard: image-%:
+.PHONY: image-cpu image-cuda image-tensorboard image-supervisor
+image-cpu image-cuda image-tensorboard image-supervisor: image-%:
 	scripts/images.sh $*
 
 .PHONY: compose-file
@@ -141,7 +141,7 @@ manifests: setup ## write k8s/*.yaml from examples/
 	done
 
 .PHONY: test-compose
-test-compose: setup image-cpu image-tensorboard ## run the container tests on a real Docker Engine
+test-compose: setup image-cpu image-tensorboard image-supervisor ## run the container tests on a real Docker Engine
 	$(BIN)/pytest --timeout 600 tests/compose
 
 .PHONY: kind-up kind-down
@@ -185,6 +185,9 @@ lock: setup ## renew all lock files from pyproject.toml (UPGRADE=--upgrade: the 
 	$(COMPILE) $(FOR_IMAGES) $(FOR_TRAINING) --extra cpu --output-file images/requirements-cpu.lock pyproject.toml
 	$(COMPILE) $(FOR_IMAGES) $(FOR_TRAINING) --extra cuda --output-file images/requirements-cuda.lock pyproject.toml
 	$(COMPILE) $(FOR_IMAGES) --output-file images/requirements-tensorboard.lock - <<< '$(TENSORBOARD)'
+	$(COMPILE) --python-version 3.10 $(addprefix --no-emit-package ,markdown-it-py mdurl pygments) -c requirements.lock \
+	  --output-file images/requirements-supervisor.lock pyproject.toml
+	$(COMPILE) --output-file images/requirements-uv.lock -c requirements.lock - <<< uv
 	$(COMPILE) --python-version 3.11 --output-file tests/bench/peers/requirements.lock - <<< $$'numpy\ntorch\nmatplotlib'
 	$(COMPILE) --no-deps --output-file tests/bench/peers/tf_keras.lock - <<< 'tf_keras==2.21.0'
 	$(COMPILE) --python-version 3.10 --output-file tests/programs/tf215.lock tests/programs/tf215.in

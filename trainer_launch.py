@@ -10,7 +10,19 @@ import sys
 from importlib import import_module
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
+ROOT = Path(__file__).parent
+if sys.flags.no_site:  # the command of the image trainer:supervisor, which has packages for each Python
+    packages = ROOT / "packages"
+    own = packages / f"{sys.version_info[0]}.{sys.version_info[1]}"
+    if not own.is_dir():
+        there = ", ".join(sorted(path.name for path in packages.glob("*")))
+        text = (
+            f"trainer: {sys.executable} is Python {own.name}, and {packages} is for {there}; set TRAINER_PYTHON to one"
+        )
+        print(text, file=sys.stderr)
+        sys.exit(2)
+    sys.path.append(str(own))
+sys.path.insert(0, str(ROOT))
 import_module("trainer")  # from now on its modules are found in its own folder
 del sys.path[0]
 

@@ -51,8 +51,9 @@ PACKAGES = {
 
 
 def command(module: str, *words: str) -> tuple[str, ...]:
-    """The command that calls `main()` of a module of this trainer with these words."""
-    return (sys.executable, str(Path(trainer.__file__).parents[1] / "trainer_launch.py"), module, *words)
+    """The command that calls `main()` of a module of this trainer with these words; isolated if this process is."""
+    isolated = ("-I", "-S") if sys.flags.no_site else ()  # images/trainer
+    return (sys.executable, *isolated, str(Path(trainer.__file__).parents[1] / "trainer_launch.py"), module, *words)
 
 
 def versions() -> dict[str, str]:

@@ -11,11 +11,12 @@ import pytest
 from docker.errors import ImageNotFound
 
 from tests.compose.project import CLIENT, ROOT
+from trainer import __version__
 from trainer.job.cluster import Task
 from trainer.job.load import build
 
 VARIANTS = ["cpu", "cuda"]
-LIMIT_BYTES = {"cpu": 1.0e9, "cuda": 5.5e9, "tensorboard": 0.3e9}
+LIMIT_BYTES = {"cpu": 1.0e9, "cuda": 5.5e9, "tensorboard": 0.3e9, "supervisor": 0.1e9}
 
 
 @pytest.fixture(params=VARIANTS)
@@ -110,6 +111,10 @@ def test_versions_are_those_of_the_lock(variant: str) -> None:
     assert installed.items() <= locked.items()
     assert "keras" in installed
     assert len(installed.keys() & {"tensorflow", "tensorflow-cpu"}) == 1  # which of them follows from the platform
+
+
+def test_the_command_trainer_is_on_the_path(variant: str) -> None:
+    assert run(variant, "trainer", "--version", entrypoint="") == f"trainer {__version__}\n"
 
 
 def test_check_describes_a_job(variant: str) -> None:

@@ -20,6 +20,12 @@ CASES = [
         for platform in LINUX
     ),
     ("images/requirements-cuda.lock", LINUX[0], "3.13"),
+    *(
+        ("images/requirements-supervisor.lock", f"{machine}-manylinux_2_17", python)
+        for machine in ("x86_64", "aarch64")
+        for python in ("3.10", "3.11", "3.12", "3.13")
+    ),
+    *(("images/requirements-uv.lock", platform, "3.13") for platform in LINUX),
     ("tests/programs/tf215.lock", LINUX[0], "3.11"),
 ]
 

@@ -86,3 +86,24 @@ def test_a_workload_imports_modules_of_the_working_directory(tmp_path: Path, saf
     command = (sys.executable, "elsewhere/program.py")
     ended = run(command, tmp_path, PYTHONPATH=str(ROOT), PYTHONSAFEPATH=safe)
     assert ended.stdout == ("" if safe else "found\n"), ended.stderr
+
+
+@pytest.mark.parametrize("python", ["ours", "another"])
+def test_an_image_has_packages_for_each_python_and_they_alone_are_found(tmp_path: Path, python: str) -> None:
+    """As /opt/trainer of trainer:supervisor, whose command is isolated from the image's packages by -I and -S."""
+    version = "{}.{}".format(*sys.version_info) if python == "ours" else "3.1"
+    (tmp_path / "trainer").mkdir()
+    (tmp_path / "packages" / version).mkdir(parents=True)
+    shutil.copy(ROOT / "trainer_launch.py", tmp_path)
+    (tmp_path / "packages" / version / "beside.py").write_text("print('its own')")
+    (tmp_path / "trainer/__init__.py").touch()
+    (tmp_path / "trainer/program.py").write_text(
+        "import importlib.util, beside\ndef main(): print(importlib.util.find_spec('pydantic'))\n"
+    )
+    command = (sys.executable, "-I", "-S", str(tmp_path / "trainer_launch.py"), "trainer.program")
+    ended = run(command, tmp_path, PYTHONPATH=str(ROOT))
+    if python == "ours":
+        assert ended.stdout == "its own\nNone\n", ended.stderr
+    else:
+        assert ended.returncode == Exit.USER
+        assert ended.stderr.endswith("packages is for 3.1; set TRAINER_PYTHON to one\n")

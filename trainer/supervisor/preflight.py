@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import socket
+import sys
 import tarfile
 import tempfile
 from pathlib import Path
@@ -30,8 +31,13 @@ def check_tensorflow() -> None:
     """Checks that TensorFlow is installed; machines that only render and submit do not need it.
 
     Raises:
-        UserError: TensorFlow is not installed.
+        UserError: TensorFlow is not installed, or this trainer is isolated from it.
     """
+    if sys.flags.no_site:  # images/trainer
+        raise UserError(
+            "workload: the trainer of this image is that of trainer:supervisor, which only runs a `program`; for "
+            "workloads use trainer:cpu or trainer:cuda"
+        )
     if importlib.util.find_spec("tensorflow") is None:
         raise UserError(f"tensorflow: is not installed; {how_to_install('cpu')}")
 
