@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import kubernetes_validate
 import pytest
 import yaml
 
@@ -212,6 +213,13 @@ def test_pods_have_what_those_of_the_tfjob_had(path: Path) -> None:
     assert found.keys() == expected.keys()
     for task_type, pod in expected.items():
         assert found[task_type]._asdict() == pod._asdict(), task_type
+
+
+@by_file
+def test_manifests_are_what_kubernetes_accepts(path: Path) -> None:
+    raw, _ = tfjob.convert_file(str(path))
+    for manifest in yaml.safe_load_all(kubernetes.render(build(raw), "x")):
+        kubernetes_validate.validate(manifest, "1.37", strict=True)
 
 
 @by_file
