@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
 import re
 import shutil
@@ -89,3 +91,15 @@ def _executable(first: str, place: Path, environ: Mapping[str, str]) -> str:
     if not os.access(found, os.X_OK):
         raise UserError(f"program: {first!r}: is not executable: run `chmod +x {found}`, or name its interpreter first")
     return found
+
+
+def not_started(path: str, error: OSError) -> UserError:
+    """Explains why the system did not execute a file that is there."""
+    if error.errno not in (errno.ENOEXEC, errno.ENOENT, errno.EACCES) or error.filename is None:
+        return UserError(f"program: {path}: {error.strerror or error}; look at memory, processes and disk")
+    with contextlib.suppress(OSError), Path(path).open("rb") as file:
+        if (first := file.readline(200).decode(errors="replace")).startswith("#!"):
+            what = "may not be executed" if error.errno == errno.EACCES else "is not there"
+            return UserError(f"program: {path}: its interpreter {what}: {first.rstrip(chr(10))!r}")
+    rule = f"is no program of this machine ({error.strerror}); if it is a script, begin it with #!/bin/sh or the like"
+    return UserError(f"program: {path}: {rule}")

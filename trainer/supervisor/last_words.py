@@ -59,17 +59,23 @@ class Stderr:
         try:
             while chunk := os.read(self._pipe, 1 << 16):
                 self._tail = (self._tail + chunk)[-TAIL_BYTES:]
-                for output in (2, log):
-                    with contextlib.suppress(OSError):
-                        os.write(output, chunk)
+                _write(chunk, log)
+            if self._tail and not self._tail.endswith(b"\n"):
+                _write(b"\n", log)  # the supervisor's next line is read by the launcher
         finally:
             os.close(self._pipe)
             if log >= 0:
                 os.close(log)
 
 
+def _write(chunk: bytes, log: int) -> None:
+    for output in (2, log):
+        with contextlib.suppress(OSError):
+            os.write(output, chunk)
+
+
 def reason(tail: str, folder: Path) -> str:
-    """The exception of the last traceback with its last frame, or the last line; empty if there is none.
+    """The exception of the last traceback with its last frame, a fatal error, or the last line; empty if there is none.
 
     Args:
         folder: the program's; a frame in it is preferred, because those of libraries do not name the mistake.
@@ -77,6 +83,7 @@ def reason(tail: str, folder: Path) -> str:
     block = _last_traceback(tail)
     if block is None:
         lines = [line.strip() for line in tail.splitlines() if line.strip()]
+        lines = [line for line in lines if _FATAL.match(line)] or lines  # a trace of the stack comes after it
         return _short(lines[-1]) if lines else ""
     frames = list(_FRAME.finditer(block))
     own = [frame for frame in frames if Path(folder, frame["file"]).is_relative_to(folder)]

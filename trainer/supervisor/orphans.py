@@ -37,6 +37,12 @@ async def end_left_over() -> None:
     await _end(lambda each: _supervisor_is_gone(each.mark))
 
 
+async def until_gone(group: int, deadline: float) -> None:
+    """Waits for the processes of a group to end, at most until that time on the monotonic clock."""
+    while time.monotonic() < deadline and any(each.group == group for each in host.processes(environment.CHILD)):
+        await asyncio.sleep(_POLL_SECONDS)
+
+
 def kill_group(leader: int) -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(leader, signal.SIGKILL)

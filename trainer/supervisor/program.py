@@ -21,11 +21,14 @@ from trainer.job.derived import hidden_gpus
 from trainer.job.errors import Exit
 from trainer.job.spec import Deadlines, JobSpec
 from trainer.protocol import events
+from trainer.supervisor import orphans
 from trainer.supervisor.child import LAST_WORDS_SECONDS, Child, OnChange, no_proxy
 from trainer.supervisor.last_words import Stderr, blames_peer, reason
 
 FIRST_SIGNAL = 128
 """Exit codes from here on are those that a shell gives to a program ended by a signal."""
+_LONGEST_PLACE = 80
+"""Bytes of the path of a folder for the socket of the reports, whose own has at most 107 (unix(7))."""
 _LAST_REPORTS = 10
 """Turns of the event loop after the program's end, each of which may receive a report."""
 _OURS = {
@@ -43,7 +46,7 @@ class Program(Child):
         self._spec = spec
         self._stderr: Stderr
         self._folder = program.folder(spec)
-        self._reports = Path(tempfile.mkdtemp(prefix="trainer-"))
+        self._reports = Path()
         self._transport: asyncio.DatagramTransport | None = None
         self._ends_at: float | None = None
         self.reported = False
@@ -72,10 +75,13 @@ class Program(Child):
             environ = {**environ_of(spec, task), **own, **more_environ, environment.REPORTS: child._socket}
             words = program.command(spec, spec.program_of(task.type), environ)
             child._stderr = Stderr(log)
-            child._process = await asyncio.create_subprocess_exec(
-                *words, stdin=asyncio.subprocess.DEVNULL, stderr=child._stderr.theirs, env=environ, cwd=child._folder,
-                start_new_session=True,
-            )  # fmt: skip
+            try:
+                child._process = await asyncio.create_subprocess_exec(
+                    *words, stdin=asyncio.subprocess.DEVNULL, stderr=child._stderr.theirs, env=environ,
+                    cwd=child._folder, start_new_session=True,
+                )  # fmt: skip
+            except OSError as error:
+                raise program.not_started(words[0], error) from None
         except BaseException:
             child._close()
             raise
@@ -119,12 +125,16 @@ class Program(Child):
         if self.killed_for or self.out_of_memory:
             return super().why_it_ended()
         assert self.exit is not None
+        if self.exit in (-signal.SIGKILL, -signal.SIGTERM):  # from elsewhere: nothing that it wrote is the reason
+            return ending(self.exit)
         why = reason(self._stderr.tail, self._folder)
         return f"{ending(self.exit)}: {why}" if why else ending(self.exit)
 
     async def _listen(self) -> None:
         """Receives the program's reports. By path, so that processes which it starts can report too."""
         loop = asyncio.get_running_loop()
+        place = "/tmp" if len(tempfile.gettempdir()) > _LONGEST_PLACE else None  # noqa: S108 (mkdtemp makes it ours)
+        self._reports = Path(tempfile.mkdtemp(prefix="trainer-", dir=place))
         self._transport, _ = await loop.create_datagram_endpoint(
             lambda: _Reports(self._take_report), family=socket.AF_UNIX, local_addr=self._socket
         )
@@ -155,6 +165,8 @@ class Program(Child):
 
     async def _watch_program(self) -> None:
         code = await self._process.wait()
+        if self._ends_at is not None:  # what a shell runs may still save
+            await orphans.until_gone(self._process.pid, self._ends_at)
         await self._end_rest()
         await asyncio.to_thread(self._stderr.wait, LAST_WORDS_SECONDS)
         for _ in range(_LAST_REPORTS):
@@ -175,7 +187,7 @@ class Program(Child):
     def _close(self) -> None:
         if self._transport is not None:
             self._transport.close()
-        shutil.rmtree(self._reports, ignore_errors=True)
+            shutil.rmtree(self._reports, ignore_errors=True)
 
 
 class _Reports(asyncio.DatagramProtocol):
@@ -211,5 +223,5 @@ def ending(code: int) -> str:
     try:
         name = signal.Signals(number).name
     except ValueError:
-        return f"exited with code {code}"
+        return f"killed by signal {number}" if code < 0 else f"exited with code {code}"
     return f"killed by {name}" if code < 0 else f"exited with code {code} ({name})"

@@ -93,6 +93,7 @@ RuntimeError: training failed
             "tensorflow.python.framework.errors_impl.UnavailableError: "
             "Collective ops is aborted by: Connection reset by peer (loop.py:90 in <module>)",
         ),
+        (FATAL + "*** Check failure stack trace: ***\n    @     0x7f0  absl::Abort()\n", FATAL.splitlines()[-1]),
         ("x" * 1000, "x" * 297 + "..."),
         ('  File "a.py", line 1\n    x =\nSyntaxError: invalid syntax\n', "SyntaxError: invalid syntax"),
     ],
@@ -141,3 +142,15 @@ def test_all_of_stderr_is_copied_and_its_end_is_kept(tmp_path: Path, capfd: pyte
     assert capfd.readouterr().err == whole
     assert len(stderr.tail.encode()) == TAIL_BYTES
     assert stderr.tail.endswith("y\nende ü\n")
+
+
+def test_an_end_without_a_newline_does_not_begin_the_next_line(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Which is the verdict, that the launcher reads."""
+    stderr = Stderr(tmp_path / "log")
+    os.write(stderr.theirs, b"no newline")
+    stderr.start()
+    stderr.wait(10)
+    assert capfd.readouterr().err == "no newline\n"
+    assert stderr.tail == "no newline"

@@ -87,7 +87,7 @@ def _with_program(spec: JobSpec) -> JobSpec:
         UserError: a program cannot be started.
     """
     python = str(Path(spec.python).absolute()) if spec.python else sys.executable
-    if not os.access(python, os.X_OK):
+    if not (Path(python).is_file() and os.access(python, os.X_OK)):
         raise UserError(f"python: {spec.python!r}: is no interpreter that can be executed")
     found = spec.model_copy(update={"python": python, "working_dir": str(program.folder(spec)), "code": []})
     for task_type in spec.tasks.counts():
