@@ -84,7 +84,7 @@ def test_keras_fit_of_keras_2(tmp_path: Path) -> None:
 
 
 def test_a_program_that_the_image_has(tmp_path: Path, foreign: str) -> None:
-    spec = {"name": "own", "strategy": "one_device", "program": ["python3", "own.py"], "code": [], "image": foreign}
-    with Project(tmp_path, spec) as project:
+    spec = {"name": "of-the-image", "strategy": "one_device", "program": ["python3", "own.py"], "code": []}
+    with Project(tmp_path, {**spec, "image": foreign}) as project:
         assert project.wait() == 0, project.output
     assert "| in /app" in project.output

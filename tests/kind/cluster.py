@@ -153,10 +153,10 @@ class KubernetesJob(Watched):
         return text
 
     def newest(self, task_type: str, index: int | None = None) -> str:
-        """Name of the newest pod of a type, or of one task."""
+        """Name of the newest pod of a type, or of one task; empty between two pods."""
         key = "batch.kubernetes.io/job-completion-index"
         found = [p for p in self.pods(task_type) if index is None or p["metadata"]["labels"][key] == str(index)]
-        return str(found[-1]["metadata"]["name"])
+        return str(found[-1]["metadata"]["name"]) if found else ""
 
     def node(self, task_type: str) -> str:
         return str(self.pods(task_type)[-1]["spec"]["nodeName"])

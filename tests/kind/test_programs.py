@@ -36,7 +36,7 @@ def delete(job: KubernetesJob, task_type: str, index: int, generation: int) -> N
     job.until(f"generation {generation} trains", lambda _: trains(job, generation))
     before = job.newest(task_type, index)
     job.space.kubectl("delete", "pod", before, "--wait=false", "--force", "--grace-period=0")
-    job.until(f"{task_type}:{index} is back", lambda s: job.newest(task_type, index) != before)
+    job.until(f"{task_type}:{index} is back", lambda _: job.newest(task_type, index) not in ("", before))
 
 
 def succeeded(job: KubernetesJob, accuracy: float, generations: int) -> None:
