@@ -130,7 +130,8 @@ def test_every_task_gets_its_own_tf_config_and_the_documented_variables(start: S
 def test_a_killed_program_starts_all_again_and_is_named(start: Start) -> None:
     with start({"chief": 1, "worker": 2, "evaluator": 1}) as job:
         pids = {task: job.until_started(task) for task in ("chief:0", "worker:0", "worker:1", "evaluator:0")}
-        os.kill(pids["worker:1"], signal.SIGKILL)
+        log = 'import signal, sys\nprint("}", file=sys.stderr, flush=True)\nos.kill(os.getpid(), signal.SIGKILL)'
+        job.order("worker:1", log)
         # As TensorFlow's peers do, but before the supervisor of the killed one could report.
         job.order("chief:0", UNAVAILABLE)
         for task in ("chief:0", "worker:0", "worker:1"):

@@ -75,15 +75,17 @@ def _write(chunk: bytes, log: int) -> None:
 
 
 def reason(tail: str, folder: Path) -> str:
-    """The exception of the last traceback with its last frame, a fatal error, or the last line; empty if there is none.
+    """A fatal error, the exception of the last traceback with its last frame, or the last line; empty if there is none.
 
     Args:
         folder: the program's; a frame in it is preferred, because those of libraries do not name the mistake.
     """
     block = _last_traceback(tail)
+    fatal = [line for line in (block or tail).splitlines() if _FATAL.match(line)]
+    if fatal:  # a trace of the stack comes after it
+        return _short(fatal[-1])
     if block is None:
         lines = [line.strip() for line in tail.splitlines() if line.strip()]
-        lines = [line for line in lines if _FATAL.match(line)] or lines  # a trace of the stack comes after it
         return _short(lines[-1]) if lines else ""
     frames = list(_FRAME.finditer(block))
     own = [frame for frame in frames if Path(folder, frame["file"]).is_relative_to(folder)]

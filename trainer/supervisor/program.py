@@ -29,6 +29,8 @@ FIRST_SIGNAL = 128
 """Exit codes from here on are those that a shell gives to a program ended by a signal."""
 _LONGEST_PLACE = 80
 """Bytes of the path of a folder for the socket of the reports, whose own has at most 107 (unix(7))."""
+_FROM_OUTSIDE = {-signal.SIGHUP, -signal.SIGINT, -signal.SIGKILL, -signal.SIGTERM}
+"""Ends that a program's last words do not explain: what it logged in the middle of its work is no reason."""
 _LAST_REPORTS = 10
 """Turns of the event loop after the program's end, each of which may receive a report."""
 _OURS = {
@@ -128,6 +130,7 @@ class Program(Child):
         if self.exit in (-signal.SIGKILL, -signal.SIGTERM):  # from elsewhere: nothing that it wrote is the reason
             return ending(self.exit)
         why = reason(self._stderr.tail, self._folder)
+        why = "" if self.exit in _FROM_OUTSIDE else reason(self._stderr.tail, self._folder)
         return f"{ending(self.exit)}: {why}" if why else ending(self.exit)
 
     async def _listen(self) -> None:

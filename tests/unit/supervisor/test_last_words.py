@@ -62,6 +62,11 @@ This could happen if the remote target has been disconnected from the client.
 FATAL = """I0000 00:00:1795460559.6 1 a.cc:1] fine
 F0000 00:00:1795460559.619433 29062 coordination_service_agent.cc:12] Terminating: UNAVAILABLE: heartbeat timed out
 """
+ABORTED = """F0000 00:00:1 3383 tensor.cc:896] Check failed: dtype() == expected_dtype (1 vs. 3)
+*** Check failure stack trace: ***
+    @     0x7fa3382ce564  absl::lts_20250814::log_internal::LogMessage::SendToLog()
+    @     0x7fa340ca71f5  (unknown)
+"""
 CHAINED = (
     LOST
     + """
@@ -94,6 +99,9 @@ RuntimeError: training failed
             "Collective ops is aborted by: Connection reset by peer (loop.py:90 in <module>)",
         ),
         (FATAL + "*** Check failure stack trace: ***\n    @     0x7f0  absl::Abort()\n", FATAL.splitlines()[-1]),
+        (NOISE + ABORTED, "F0000 00:00:1 3383 tensor.cc:896] Check failed: dtype() == expected_dtype (1 vs. 3)"),
+        (VALUE_ERROR + ABORTED, "F0000 00:00:1 3383 tensor.cc:896] Check failed: dtype() == expected_dtype (1 vs. 3)"),
+        (FATAL + VALUE_ERROR, "ValueError: need at least one array (lib/data.py:7 in load)"),
         ("x" * 1000, "x" * 297 + "..."),
         ('  File "a.py", line 1\n    x =\nSyntaxError: invalid syntax\n', "SyntaxError: invalid syntax"),
     ],
