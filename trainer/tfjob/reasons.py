@@ -14,11 +14,11 @@ _REASONS = {
     # The run.
     "cleanPodPolicy": "finished pods stay for their logs; with their Jobs they go after kubernetes.ttl_seconds",
     "enableDynamicWorker": "the number of tasks is fixed; dead tasks are restarted",
+    "spec.restartPolicy": "the type's own counts, as the operator has it",
     "restartPolicy": "must be Never, OnFailure, Always or ExitCode",
     "successPolicy": "must be AllWorkers or Default",
     "minAvailable": "all tasks are needed: a missing one ends the job after deadlines.rendezvous",
     "minResources": "nothing reserves a whole job; for that use Kueue: kubernetes.queue",
-    "scheduleTimeoutSeconds": "use deadlines.rendezvous, which begins when the chief runs",
     "queue": "of a gang scheduler; if Kueue has a local queue of that name, set kubernetes.queue",
     "priorityClass": "pods have one of their own",
     "managedBy": "there is no operator that could delegate the job",
@@ -42,4 +42,4 @@ _REASONS = {
 def reason(path: Path) -> str:
     """Why the setting at this place is left out of the spec."""
     key = path[-2] if path[-2:-1] and path[-2] in FREE else path[-1].partition("[")[0]
-    return _REASONS.get(key, UNKNOWN)
+    return _REASONS.get(".".join((*path[-2:-1], key)), _REASONS.get(key, UNKNOWN))

@@ -18,7 +18,7 @@ Results = Iterator[Setting | Note]
 Given = dict[TaskType, tuple[tuple[Path, ...], object]]
 """Of one setting, by type: its places in the TFJob, and the value for the spec."""
 
-_IMAGE = "has to hold trainer: build one FROM it, and RUN pip install trainer's wheel (docs/migrating.md)"
+_IMAGE = "has to hold trainer: build one FROM it, with two lines of images/README.md"
 _NO_ENTRYPOINT = "is the program here, as in an image without ENTRYPOINT; if it has one, give it with --entrypoint"
 _NO_COMMAND = (
     "a program needs its words; those of the image's ENTRYPOINT are not known here, `docker image inspect IMAGE` shows "
@@ -127,10 +127,12 @@ def _count(found: Found, base: Path) -> int:
 def run(found: Found, groups: Groups) -> Results:
     """How long the job runs, and what follows when a task ends."""
     # The first releases of v1 had these without runPolicy.
-    places = {path[-1]: path for path in found if path[:-1] in (("spec",), ("spec", "runPolicy"))}
+    sections = (("spec",), ("spec", "runPolicy"), ("spec", "runPolicy", "schedulingPolicy"))
+    places = {path[-1]: path for path in found if path[:-1] in sections}
     for key, setting in (
         ("activeDeadlineSeconds", ("deadlines", "job")),
         ("backoffLimit", ("max_restarts",)),
+        ("scheduleTimeoutSeconds", ("deadlines", "rendezvous")),
         ("suspend", ("kubernetes", "suspend")),
         ("ttlSecondsAfterFinished", ("kubernetes", "ttl_seconds")),
     ):

@@ -19,7 +19,7 @@ FILES = sorted(FOLDER.glob("*/*.yaml"))
 
 WORKER = "spec.tfReplicaSpecs.Worker.template.spec"
 CONTAINER = "template.spec.containers[tensorflow]"
-IMAGE = "has to hold trainer: build one FROM it, and RUN pip install trainer's wheel (docs/migrating.md)"
+IMAGE = "has to hold trainer: build one FROM it, with two lines of images/README.md"
 LEFT = "is left out: "
 WORDS = (
     "a program needs its words; those of the image's ENTRYPOINT are not known here, `docker image inspect IMAGE` shows "
@@ -377,6 +377,11 @@ def test_what_follows_when_a_task_ends(policies: list[Any], resume: Any, noted: 
     assert (f"{TYPES}.{noted}" in policy_notes) if noted else policy_notes == []
 
 
+def test_a_pods_own_restart_policy_is_not_that_of_its_type() -> None:
+    _, notes = convert(job(Worker=replica(pod={"restartPolicy": "Always"})))
+    assert f"{WORKER}.restartPolicy: 'Always': {LEFT}the type's own counts, as the operator has it" in notes
+
+
 def test_the_longest_time_to_stop_is_that_of_all_tasks() -> None:
     key = "terminationGracePeriodSeconds"
     raw, notes = convert(job(Worker=replica(pod={key: 90}), PS=replica(pod={key: 5})))
@@ -391,6 +396,7 @@ def test_the_longest_time_to_stop_is_that_of_all_tasks() -> None:
         ({"cleanPodPolicy": "None"}, {}),
         ({"schedulingPolicy": {"minAvailable": 1}}, {}),
         ({"schedulingPolicy": {"priorityClass": "high"}}, {"kubernetes": {"priority_class": "high", **OPEN}}),
+        ({"schedulingPolicy": {"scheduleTimeoutSeconds": 900}}, {"deadlines": {"rendezvous": 900}}),
         ({"activeDeadlineSeconds": 60, "backoffLimit": 0}, {"max_restarts": 0, "deadlines": {"job": 60}}),
         ({"suspend": True, "ttlSecondsAfterFinished": 9},
          {"kubernetes": {**OPEN, "suspend": True, "ttl_seconds": 9}}),
