@@ -112,7 +112,7 @@ class Report:
         if not isinstance(logs, dict):
             self._watch()
         elif time.monotonic() >= self._due:
-            self._report(self._step, logs)
+            self._report(self._step, _of_batch(self.model, _figures(logs)))
 
     def on_test_begin(self, logs: object = None) -> None:
         self._test_began = time.monotonic()
@@ -132,7 +132,7 @@ class Report:
         self._end_watch()
         if self._offset is not None and self._step is not None:
             self._steps = self._step - self._offset
-            self._report(self._step, logs)
+            self._report(self._step, _figures(logs))
 
     def on_train_end(self, logs: object = None) -> None:
         if self._fits:
@@ -158,16 +158,14 @@ class Report:
         index = getattr(self.params.get(name), "__index__", None)
         return None if index is None else int(index())
 
-    def _report(self, step: int, logs: object) -> None:
-        self._send(step, logs)
+    def _report(self, step: int, figures: dict[str, float]) -> None:
+        self._send(step, figures)
         self._due = time.monotonic() + reporting.INTERVAL
 
-    def _send(self, step: int, logs: object) -> None:
-        figures = _figures(logs)  # before the time is read: it waits for the step's end
-        rate = self._rate(time.monotonic(), step)
-        if rate is not None:
-            figures["examples_per_second"] = rate
-        reporting.report(step=step, total=self._total, **figures)
+    def _send(self, step: int, figures: dict[str, float]) -> None:
+        rate = self._rate(time.monotonic(), step)  # the step is over: its figures were read
+        own = {} if rate is None else {"examples_per_second": rate}
+        reporting.report(step=step, total=self._total, **figures, **own)
 
     def _rate(self, now: float, step: int) -> float | None:
         """Examples per second since the last measurement."""
@@ -228,9 +226,9 @@ def _fixed_batch_size(model: object) -> int | None:
     return size if isinstance(size, int) else None
 
 
-def _figures(logs: object) -> dict[str, object]:
+def _figures(logs: object) -> dict[str, float]:
     """Those of the logs that are numbers, by names as trainer.report wants them."""
-    found: dict[str, object] = {}
+    found: dict[str, float] = {}
     for name, value in logs.items() if isinstance(logs, dict) else ():
         key = re.sub(r"\W", "_", name)
         if not key.isidentifier():
@@ -238,7 +236,17 @@ def _figures(logs: object) -> dict[str, object]:
         if key in ("step", "total", "examples_per_second", "validation_batch"):
             key += "_"
         try:
-            found[key] = reporting.plain(key, value)
+            found[key] = float(reporting.plain(key, value))
         except (TypeError, ValueError):  # a metric may have several values
             continue
     return found
+
+
+def _of_batch(model: object, figures: dict[str, float]) -> dict[str, float]:
+    """Nothing if they may be wrong: of several replicas, tf_keras, and Keras 2 from 2.11 on, give the mean or the sum
+    of means, depending on the strategy and its devices (reduce_per_replica). At the end of an epoch they are right.
+    """
+    replicas = getattr(getattr(model, "distribute_strategy", None), "num_replicas_in_sync", 1)
+    is_keras_3 = hasattr(model, "stateless_call")
+    is_sum = getattr(model, "distribute_reduction_method", "first") in ("auto", "sum")
+    return {} if replicas > 1 and is_sum and not is_keras_3 else figures

@@ -317,9 +317,12 @@ def test_a_tensor_within_a_function_has_no_value(reader: reports.Reader) -> None
 PROGRAM = """
 import importlib, json, sys
 import numpy as np
+import tensorflow as tf
 sys.path.insert(0, sys.argv[1])
 keras = importlib.import_module(sys.argv[2])
 import trainer.keras
+cpu, half = tf.config.list_physical_devices("CPU")[0], tf.config.LogicalDeviceConfiguration()
+tf.config.set_logical_device_configuration(cpu, [half, half])
 def fit(name, model, *callbacks, batch_size=None, **settings):
     trainer.report(fit=name)
     trainer.reporting.flush()
@@ -342,6 +345,11 @@ model = compiled()
 fit("new", model, epochs=3, validation_data=(x, y), batch_size=32)
 fit("continued", model, epochs=5, initial_epoch=3)
 fit("several", compiled(steps_per_execution=4), epochs=6)
+with tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"]).scope():
+    model = compiled()
+first = model.evaluate(x[:32], y[:32], verbose=0, return_dict=True)
+trainer.report(**{f"first_{name}": value for name, value in first.items()})
+fit("mirrored", model, epochs=2, shuffle=False)
 if keras.__version__.startswith("3"):
     trainer.report(keras3=True)
 backup = lambda: keras.callbacks.BackupAndRestore(sys.argv[3], save_freq=5)
@@ -365,9 +373,14 @@ def test_another_keras_reports_alike(tmp_path: Path, other: str) -> None:
     fits: dict[str, list[dict[str, Any]]] = {}
     for i, figures in enumerate(found):
         fits.setdefault(reports.merged(found[: i + 1])["fit"], []).append(figures)
+    # Of several replicas, Keras 2 may give sums within an epoch.
+    mirrored = next(each for each in fits["mirrored"] if "step" in each)
+    firsts = {name: reports.merged(found)[f"first_{name}"] for name in ("loss", "accuracy")}
+    expected = {"step": 1, "total": 20, **(firsts if "keras3" in reports.merged(found) else {})}
+    assert mirrored == pytest.approx(expected, rel=1e-4)
     # Of a backup within an epoch, Keras 3 repeats the epoch.
     restored_total = 75 if "keras3" in reports.merged(found) else 70
-    assert [each["total"] for each in map(reports.merged, fits.values())] == [30, 50, 60, 70, restored_total]
+    assert [each["total"] for each in map(reports.merged, fits.values())] == [30, 50, 60, 20, 70, restored_total]
     lost = fits.pop("lost")
     assert reports.merged(lost)["step"] <= 15
     for each in fits.values():
