@@ -18,7 +18,7 @@ Results = Iterator[Setting | Note]
 Given = dict[TaskType, tuple[tuple[Path, ...], object]]
 """Of one setting, by type: its places in the TFJob, and the value for the spec."""
 
-_IMAGE = "has to hold trainer: build one FROM it, with two lines of images/README.md"
+_IMAGE = 'has to hold trainer: build one FROM it (docs/programs.md, "Your image")'
 _NO_ENTRYPOINT = "is the program here, as in an image without ENTRYPOINT; if it has one, give it with --entrypoint"
 _NO_COMMAND = (
     "a program needs its words; those of the image's ENTRYPOINT are not known here, `docker image inspect IMAGE` shows "

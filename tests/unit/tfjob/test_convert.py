@@ -19,7 +19,7 @@ FILES = sorted(FOLDER.glob("*/*.yaml"))
 
 WORKER = "spec.tfReplicaSpecs.Worker.template.spec"
 CONTAINER = "template.spec.containers[tensorflow]"
-IMAGE = "has to hold trainer: build one FROM it, with two lines of images/README.md"
+IMAGE = 'has to hold trainer: build one FROM it (docs/programs.md, "Your image")'
 LEFT = "is left out: "
 WORDS = (
     "a program needs its words; those of the image's ENTRYPOINT are not known here, `docker image inspect IMAGE` shows "
