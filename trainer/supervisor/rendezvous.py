@@ -125,7 +125,10 @@ class Rendezvous:
         if isinstance(line := report.status.get("line"), str):
             self.start_lines[report.task] = line
         if report.task == self.chief:
+            before = self.progress.step
             self.policy.stepped(self.watch.update(report.status, self.resume_step, now))
+            if self.spec.program and self.progress.step > before:
+                self.policy.lives_without_step.clear()
         elif report.generation == self.generation and report.task not in self.evaluators:
             self._look_at_index(report, now)
         if self.phase == "forming":
@@ -219,8 +222,7 @@ class Rendezvous:
 
     def _form(self, now: float) -> None:
         reports = [self.members[name].report for name in self.required]
-        if self._wrote():
-            self.progress.generations_without_progress = 0
+        self._look_at_files()
         if refused := self.policy.before_forming(reports, self.generation, self.progress):
             self._apply(refused, now)
             return
@@ -284,8 +286,17 @@ class Rendezvous:
     # Failures and the end. ------------------------------------------------------------------------
 
     def _lost(self, name: str, reason: str, now: float, *, ended: bool = True) -> None:
-        if not self.stopping:
-            self._apply(self.policy.lost(name, reason, ended=ended), now)
+        if self.stopping:
+            return
+        if self.policy.restarts_alone(name):
+            self._look_at_files()
+        self._apply(self.policy.lost(name, reason, ended=ended), now)
+
+    def _look_at_files(self) -> None:
+        """A program's files are progress of the whole job, also for tasks that restart alone."""
+        if self._wrote():
+            self.progress.generations_without_progress = 0
+            self.policy.lives_without_step.clear()
 
     def _apply(self, decision: Decision, now: float) -> None:
         if decision.re_form:

@@ -100,3 +100,16 @@ def test_a_program_that_reports_nothing_is_no_hang() -> None:
     job.run()
     job.wait(60)
     assert (job.core.phase, job.core.generation) == ("running", 1)
+
+
+def test_a_worker_that_is_lost_often_in_a_job_that_advances_ends_nothing() -> None:
+    """Under parameter_server it restarts alone. Whether the job advances is seen by files, or the chief's reports."""
+    for wrote, step in ((True, 0), (False, 1), (False, 0)):
+        job = Job(PS, max_restarts=2, **PROGRAM)
+        job.core._wrote = lambda wrote=wrote: wrote  # type: ignore[misc]
+        job.run()
+        for restarts in range(1, 7):
+            job.report("worker:0", status={"step": step * restarts})
+            job.report("worker:1", restarts=restarts, reason="killed by SIGKILL")
+        advances = bool(wrote or step)
+        assert job.outcome == (("running", Exit.OK) if advances else ("failed", Exit.GAVE_UP))
