@@ -53,12 +53,12 @@ class ChildStatus:
             case events.Step(step, workers, figures):
                 self.step = self.step if step is None else step
                 self.workers = self.workers if workers is None else workers
-                self.figures |= _without_most(figures)
+                self._keep(figures)
             case events.EpochEnd(over):
                 self.evaluating = not over
             case events.Scored(step, figures):
                 self.step = self.step if step is None else step
-                self.figures |= _without_most(figures)
+                self._keep(figures)
             case events.Stopped(step):
                 self.step, self.stopped_well = self.step if step is None else step, True
             case events.Saved(step, stalled):
@@ -78,11 +78,16 @@ class ChildStatus:
             **{name: value for name, value in own.items() if value is not None and value is not False},
         }
 
+    def _keep(self, figures: Figures) -> None:
+        """Keeps the newest of the user's figures, but for those that have the name of ours. Of very many it keeps the
+        main ones and the first ones."""
+        mine = {name: value for name, value in figures.items() if name not in (*_OWN, *_OF_THE_TASK)}
+        main = {name: mine.pop(name) for name in _MAIN_FIGURES if name in mine}
+        room = _FIGURES_KEPT - len(self.figures.keys() - set(_MAIN_FIGURES))
+        new = [name for name in mine if name not in self.figures][: max(0, room)]
+        self.figures |= main | {name: mine[name] for name in mine if name in self.figures or name in new}
+
 
 _OWN = [each.name for each in fields(ChildStatus) if each.name != "figures"]
-
-
-def _without_most(figures: Figures) -> dict[str, object]:
-    """The figures to keep: drops the user's figures that have the name of a field."""
-    rest = [name for name in figures if name not in (*_MAIN_FIGURES, *_OWN)][:_FIGURES_KEPT]
-    return {name: figures[name] for name in (*_MAIN_FIGURES, *rest) if name in figures}
+_OF_THE_TASK = ("pid", "copying")
+"""Added by its supervisor (agent.py)."""
