@@ -99,6 +99,20 @@ def test_imports_only_point_down(path: Path) -> None:
     assert complaints(path.read_text(encoding="utf-8"), module_of(path)) == []
 
 
+NEWER_THAN_3_10 = re.compile(
+    r"\b(?:typing\.(?:Never|NotRequired|Required|Self|LiteralString|Unpack|assert_\w+|override|reveal_type)|tomllib"
+    r"|enum\.StrEnum|datetime\.UTC|asyncio\.(?:timeout|timeout_at|TaskGroup|Runner)|contextlib\.chdir)\b"
+)
+
+
+@pytest.mark.parametrize("path", FILES, ids=module_of)
+def test_nothing_is_taken_from_the_standard_library_that_python_3_10_lacks(path: Path) -> None:
+    """As far as imports and full names show; no other test runs on the oldest Python that pyproject.toml allows."""
+    source = path.read_text(encoding="utf-8")
+    names = [*imported(source, module_of(path)), *re.findall(r"\w+\.\w+", source)]
+    assert [name for name in names if NEWER_THAN_3_10.match(name)] == []
+
+
 def test_every_file_is_in_a_known_layer() -> None:
     assert {module_of(path).split(".")[1] for path in FILES} <= {*BELOW, "__init__", "__main__"}
 
