@@ -58,7 +58,7 @@ test: setup ## run unit and golden tests, and the quick tests on local clusters 
 # TRAINER_SLOW=all make test-slow: all of them, the whole support table too.
 TRAINER_SLOW ?= part
 .PHONY: test-slow
-test-slow: setup ## run the half of the slow tests on local clusters whose turn it is (TRAINER_SLOW=all: all)
+test-slow: setup programs-setup ## run the half of the slow tests on local clusters whose turn it is (TRAINER_SLOW=all: all)
 	$(BIN)/pytest -n 2 -m slow --slow=$(TRAINER_SLOW) tests/local
 
 .PHONY: support-table
@@ -141,7 +141,7 @@ manifests: setup ## write k8s/*.yaml from examples/
 	done
 
 .PHONY: test-compose
-test-compose: setup image-cpu image-tensorboard image-supervisor ## run the container tests on a real Docker Engine
+test-compose: setup programs-setup image-cpu image-tensorboard image-supervisor ## run the container tests on a real Docker Engine
 	$(BIN)/pytest --timeout 600 tests/compose
 
 .PHONY: kind-up kind-down
@@ -152,7 +152,7 @@ kind-down: ## remove that cluster
 	scripts/kind.sh down
 
 .PHONY: test-kind
-test-kind: setup image-cpu ## run the Kubernetes tests on a kind cluster
+test-kind: setup programs-setup image-cpu ## run the Kubernetes tests on a kind cluster
 	scripts/kind.sh run bash -ec '$(BIN)/pytest -n 2 --dist loadfile --timeout 600 tests/kind --ignore tests/kind/test_nodes.py; \
 	  $(BIN)/pytest --timeout 600 tests/kind/test_nodes.py'
 

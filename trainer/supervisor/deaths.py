@@ -9,6 +9,10 @@ from trainer.protocol.reports import Report
 
 SETTLE_SECONDS = 1.0
 """A task whose program ended with an error is not the cause if another one is found within this time."""
+CULPRIT_SECONDS = 10.0
+"""The same for an error that a lost peer causes, while other programs still run: TensorFlow takes seconds to end the
+program that raised, and its peers may be faster."""
+_BLAMES = 2
 
 
 @dataclass(frozen=True)
@@ -22,7 +26,7 @@ class Death:
     def rank(self) -> int:
         """How likely it is a consequence of another one: 0 if a signal ended it, 1 with an error of its own, 2 with an
         error that a lost peer may cause."""
-        return 2 if self.report.blames_peer else 1 if self.report.failure else 0
+        return _BLAMES if self.report.blames_peer else 1 if self.report.failure else 0
 
 
 class Deaths:
@@ -51,5 +55,6 @@ class Deaths:
         if first.rank == 0:
             return first.report
         since = min(each.time for each in self._found.values())
-        settled = all(seen > since for name, seen in heard.items() if name not in self._found)
-        return first.report if settled and now - since >= SETTLE_SECONDS else None
+        running = [seen for name, seen in heard.items() if name not in self._found]
+        seconds = CULPRIT_SECONDS if first.rank == _BLAMES and running else SETTLE_SECONDS
+        return first.report if all(seen > since for seen in running) and now - since >= seconds else None

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import json
 import os
-import shutil
 import signal
 import socket
 import tempfile
@@ -25,14 +24,15 @@ from trainer.supervisor import orphans
 from trainer.supervisor.child import LAST_WORDS_SECONDS, Child, OnChange, no_proxy
 from trainer.supervisor.last_words import Stderr, blames_peer, reason
 
+MOST_REPORTS = 100
+"""That are taken in one turn of the event loop."""
+REPORT_BYTES = 1 << 16
 FIRST_SIGNAL = 128
 """Exit codes from here on are those that a shell gives to a program ended by a signal."""
 _LONGEST_PLACE = 80
 """Bytes of the path of a folder for the socket of the reports, whose own has at most 107 (unix(7))."""
 _FROM_OUTSIDE = {-signal.SIGHUP, -signal.SIGINT, -signal.SIGKILL, -signal.SIGTERM}
 """Ends that a program's last words do not explain: what it logged in the middle of its work is no reason."""
-_LAST_REPORTS = 10
-"""Turns of the event loop after the program's end, each of which may receive a report."""
 _OURS = {
     environment.JOB, environment.SET, environment.CLUSTER, environment.PARENT, environment.CPUS, environment.RESTARTS,
     environment.CODE, environment.LOGS, environment.CONTROL_PORT, environment.HOST_PATH, environment.CODE_SHA256,
@@ -48,8 +48,7 @@ class Program(Child):
         self._spec = spec
         self._stderr: Stderr
         self._folder = program.folder(spec)
-        self._reports = Path()
-        self._transport: asyncio.DatagramTransport | None = None
+        self._socket: socket.socket | None = None
         self._ends_at: float | None = None
         self.reported = False
 
@@ -72,9 +71,8 @@ class Program(Child):
         child = cls(spec, task, on_change, clock)
         child.generation = generation
         try:
-            await child._listen()
             own = {environment.GENERATION: str(generation), environment.CHILD: child._mark}
-            environ = {**environ_of(spec, task), **own, **more_environ, environment.REPORTS: child._socket}
+            environ = {**environ_of(spec, task), **own, **more_environ, environment.REPORTS: child._listen()}
             words = program.command(spec, spec.program_of(task.type), environ)
             child._stderr = Stderr(log)
             try:
@@ -127,24 +125,25 @@ class Program(Child):
         if self.killed_for or self.out_of_memory:
             return super().why_it_ended()
         assert self.exit is not None
-        if self.exit in (-signal.SIGKILL, -signal.SIGTERM):  # from elsewhere: nothing that it wrote is the reason
-            return ending(self.exit)
-        why = reason(self._stderr.tail, self._folder)
         why = "" if self.exit in _FROM_OUTSIDE else reason(self._stderr.tail, self._folder)
         return f"{ending(self.exit)}: {why}" if why else ending(self.exit)
 
-    async def _listen(self) -> None:
-        """Receives the program's reports. By path, so that processes which it starts can report too."""
-        loop = asyncio.get_running_loop()
+    def _listen(self) -> str:
+        """Receives the program's reports; returns the path for them, by which processes that it starts report too."""
         place = "/tmp" if len(tempfile.gettempdir()) > _LONGEST_PLACE else None  # noqa: S108 (mkdtemp makes it ours)
-        self._reports = Path(tempfile.mkdtemp(prefix="trainer-", dir=place))
-        self._transport, _ = await loop.create_datagram_endpoint(
-            lambda: _Reports(self._take_report), family=socket.AF_UNIX, local_addr=self._socket
-        )
+        path = f"{tempfile.mkdtemp(prefix='trainer-', dir=place)}/reports"
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._socket.setblocking(False)
+        self._socket.bind(path)
+        asyncio.get_running_loop().add_reader(self._socket, self._read_reports)
+        return path
 
-    @property
-    def _socket(self) -> str:
-        return str(self._reports / "reports")
+    def _read_reports(self) -> None:
+        """Takes the reports that wait, at most MOST_REPORTS: new ones may come as fast as they are read."""
+        assert self._socket is not None
+        with contextlib.suppress(OSError):
+            for _ in range(MOST_REPORTS):
+                self._take_report(self._socket.recv(REPORT_BYTES))
 
     def _take_report(self, data: bytes) -> None:
         """Takes a report, whose content the user's code has written."""
@@ -159,11 +158,11 @@ class Program(Child):
         event = events.read_event(json.dumps({**figures, "event": "step"}).encode())
         if event is None:
             return
-        self.reported, before = True, (self.status.step, self.status.steps)
+        self.reported, before = True, self.status.document()
         if isinstance(total, int) and not isinstance(total, bool) and 0 <= total < 2**63:
             self.status.steps = total
         self._take(event)
-        if before != (self.status.step, self.status.steps):
+        if before != self.status.document():  # a loop that repeats the same figures hangs
             self.last_sign = self._clock()
 
     async def _watch_program(self) -> None:
@@ -172,8 +171,6 @@ class Program(Child):
             await orphans.until_gone(self._process.pid, self._ends_at)
         await self._end_rest()
         await asyncio.to_thread(self._stderr.wait, LAST_WORDS_SECONDS)
-        for _ in range(_LAST_REPORTS):
-            await asyncio.sleep(0)
         self._close()
         if code == 0 and not self.dismissed and self.killed_for is None:
             self.result = events.Done(step=self.status.step)
@@ -188,17 +185,15 @@ class Program(Child):
         return blames_peer(self._stderr.tail)
 
     def _close(self) -> None:
-        if self._transport is not None:
-            self._transport.close()
-            shutil.rmtree(self._reports, ignore_errors=True)
-
-
-class _Reports(asyncio.DatagramProtocol):
-    def __init__(self, take: Callable[[bytes], None]) -> None:
-        self._take = take
-
-    def datagram_received(self, data: bytes, addr: object) -> None:
-        self._take(data)
+        if self._socket is not None:
+            self._read_reports()  # what came last
+            asyncio.get_running_loop().remove_reader(self._socket)
+            path = Path(self._socket.getsockname())
+            self._socket.close()
+            self._socket = None
+            with contextlib.suppress(OSError):  # the program may have removed it, or put files beside it
+                path.unlink()
+                path.parent.rmdir()
 
 
 def environ_of(spec: JobSpec, task: Task) -> dict[str, str]:

@@ -2,7 +2,7 @@
 
 from trainer.job.errors import Exit
 from trainer.protocol.reports import Report
-from trainer.supervisor.deaths import SETTLE_SECONDS, Deaths
+from trainer.supervisor.deaths import CULPRIT_SECONDS, SETTLE_SECONDS, Deaths
 
 FAILED = int(Exit.PROGRAM), "exited with code 1"
 ALL = ("worker:0", "worker:1", "worker:2")
@@ -42,9 +42,14 @@ def test_an_error_of_a_lost_peer_yields_to_any_other() -> None:
     deaths = Deaths()
     deaths.add(failed("worker:0", blames_peer=True), 1.0)
     deaths.add(failed("worker:1", blames_peer=True), 1.1)
-    assert cause(deaths, 2.0, 3.0) == "worker:0"
-    deaths.add(failed("worker:2"), 1.5)
-    assert cause(deaths, 2.0, 3.0) == "worker:2"
+    assert cause(deaths, 2.0, 3.0) is None, "worker:2 may be about to end with the error that is the cause"
+    assert cause(deaths, 2.0, 1.0 + CULPRIT_SECONDS) == "worker:0"
+    deaths.add(failed("worker:2", blames_peer=True), 2.5)
+    assert cause(deaths, 2.0, 3.0) == "worker:0", "no other program runs"
+    deaths.clear()
+    deaths.add(failed("worker:0", blames_peer=True), 1.0)
+    deaths.add(failed("worker:2"), 6.0)
+    assert cause(deaths, 6.5, 6.5) == "worker:2"
 
 
 def test_the_first_report_of_a_task_counts_and_a_generation_starts_afresh() -> None:

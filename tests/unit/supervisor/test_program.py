@@ -126,11 +126,13 @@ def test_the_folder_of_the_reports_fits_a_socket_and_is_removed(folder: Path, mo
     monkeypatch.setattr(tempfile, "tempdir", str(deep))
 
     async def test() -> None:
-        child = await start(folder, "sh", "-c", "test -S $TRAINER_REPORTS")
-        place = child._reports
+        child = await start(folder, "sh", "-c", "test -S $TRAINER_REPORTS && echo $TRAINER_REPORTS > place")
         await child.ended()
         assert child.result is not None
-        assert not place.exists()
+        place = Path((folder / "place").read_text().strip())
+        assert place.name == "reports"
+        assert not place.parent.exists()
+        assert folder.exists()
 
     run(test)
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from tests.unit.supervisor.jobs import LOST, PS, Job
 from trainer.job.errors import Exit
-from trainer.supervisor.deaths import SETTLE_SECONDS
+from trainer.supervisor.deaths import CULPRIT_SECONDS, SETTLE_SECONDS
 
 PROGRAM: dict[str, Any] = {"program": ["python", "x.py"]}
 FAILED = {"failure": (int(Exit.PROGRAM), "its program exited with code 1: ValueError: x"), "reason": "code 1"}
@@ -58,8 +58,9 @@ def test_an_error_of_a_lost_peer_twice_without_any_loss_is_the_tasks_own() -> No
     for _ in range(2):
         assert job.outcome[0] == "running"
         ends(job, "worker:1", **BLAMES)
+        job.wait(CULPRIT_SECONDS + 1)
         job.report("worker:0", generation=0)
-        job.wait(SETTLE_SECONDS + 1)
+        job.wait(1)
     assert job.outcome == ("failed", Exit.PROGRAM)
     assert "twice, and no other task was lost" in job.core.message
 
