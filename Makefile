@@ -58,7 +58,7 @@ test: setup ## run unit and golden tests, and the quick tests on local clusters 
 # TRAINER_SLOW=all make test-slow: all of them, the whole support table too.
 TRAINER_SLOW ?= part
 .PHONY: test-slow
-test-slow: setup programs-setup ## run the half of the slow tests on local clusters whose turn it is (TRAINER_SLOW=all: all)
+test-slow: setup programs-setup ## run the third of the slow tests on local clusters whose turn it is (TRAINER_SLOW=all: all)
 	$(BIN)/pytest -n 2 -m slow --slow=$(TRAINER_SLOW) tests/local
 
 .PHONY: support-table
@@ -142,7 +142,7 @@ manifests: setup ## write k8s/*.yaml from examples/
 
 .PHONY: test-compose
 test-compose: setup programs-setup image-cpu image-tensorboard image-supervisor ## run the container tests on a real Docker Engine
-	$(BIN)/pytest --timeout 600 tests/compose
+	$(BIN)/pytest --timeout 600 --slow=$(TRAINER_SLOW) tests/compose
 
 .PHONY: kind-up kind-down
 kind-up: setup image-cpu ## create a kind cluster of three nodes, with trainer:cpu and a demo job
@@ -153,7 +153,7 @@ kind-down: ## remove that cluster
 
 .PHONY: test-kind
 test-kind: setup programs-setup image-cpu ## run the Kubernetes tests on a kind cluster
-	scripts/kind.sh run bash -ec '$(BIN)/pytest -n 2 --dist loadfile --timeout 600 tests/kind --ignore tests/kind/test_nodes.py; \
+	scripts/kind.sh run bash -ec '$(BIN)/pytest -n 2 --dist loadfile --timeout 600 --slow=$(TRAINER_SLOW) tests/kind --ignore tests/kind/test_nodes.py; \
 	  $(BIN)/pytest --timeout 600 tests/kind/test_nodes.py'
 
 .PHONY: lint

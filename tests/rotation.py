@@ -7,7 +7,7 @@ import hashlib
 import subprocess
 from pathlib import Path
 
-PARTS, TABLE_PARTS = 2, 10
+PARTS, TABLE_PARTS = 3, 10
 """Of the slow tests, and of the cells of the support table: `@pytest.mark.slow(parts=TABLE_PARTS)`."""
 
 

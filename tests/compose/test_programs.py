@@ -60,6 +60,7 @@ def succeeded(project: Project, accuracy: float, generations: int) -> None:
     assert float(reached) >= accuracy
 
 
+@pytest.mark.slow
 def test_between_graph_replication_in_an_image_of_the_users(tmp_path: Path, foreign: str) -> None:
     spec = program(tmp_path, "between-graph", "--steps=4000", "--checkpoint_steps=200", image=foreign)
     with Project(tmp_path, spec) as project:
@@ -67,6 +68,7 @@ def test_between_graph_replication_in_an_image_of_the_users(tmp_path: Path, fore
         succeeded(project, accuracy=0.97, generations=3)
 
 
+@pytest.mark.slow
 def test_a_coordinator_with_servers(tmp_path: Path) -> None:
     spec = program(tmp_path, "coordinator", "--steps=1500")
     with Project(tmp_path, spec) as project:
@@ -74,6 +76,7 @@ def test_a_coordinator_with_servers(tmp_path: Path) -> None:
         succeeded(project, accuracy=0.9, generations=3)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not TF_KERAS.exists(), reason="make programs-setup installs tf_keras")
 def test_keras_fit_of_keras_2(tmp_path: Path) -> None:
     spec = program(tmp_path, "multi-worker-fit", "--epochs=6", "--steps_per_epoch=30")

@@ -50,6 +50,7 @@ def succeeded(job: KubernetesJob, accuracy: float, generations: int) -> None:
     job.wait_for_the_others()
 
 
+@pytest.mark.slow
 def test_between_graph_replication(namespace: Namespace, tmp_path: Path) -> None:
     job = submit(namespace, tmp_path, "between-graph", "--steps=6000", "--checkpoint_steps=200")
     assert set(job.jobs) == {"between-graph-worker", "between-graph-ps"}
@@ -60,6 +61,7 @@ def test_between_graph_replication(namespace: Namespace, tmp_path: Path) -> None
     assert len({pod["spec"]["nodeName"] for pod in job.pods()}) == 1, "one node holds the volume"
 
 
+@pytest.mark.slow
 def test_a_coordinator_with_servers(namespace: Namespace, tmp_path: Path) -> None:
     job = submit(namespace, tmp_path, "coordinator", "--steps=2500")
     delete(job, "worker", 1, generation=1)  # which starts again alone
@@ -68,6 +70,7 @@ def test_a_coordinator_with_servers(namespace: Namespace, tmp_path: Path) -> Non
     succeeded(job, 0.9, generations=3)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not TF_KERAS.exists(), reason="make programs-setup installs tf_keras")
 def test_keras_fit_of_keras_2(namespace: Namespace, tmp_path: Path) -> None:
     folder = f"/var/lib/{namespace.name}"

@@ -8,7 +8,7 @@ from tests.documents import ROOT
 NAMES = [f"tests/local/test_x.py::test_{i}[{i % 3}]" for i in range(200)]
 
 
-@pytest.mark.parametrize("parts", [2, 10])
+@pytest.mark.parametrize("parts", [rotation.PARTS, rotation.TABLE_PARTS])
 def test_so_many_commits_in_a_row_run_each_test_once(parts: int) -> None:
     for first in (0, 7):
         runs = [name for commit in range(first, first + parts) for name in NAMES if rotation.due(name, parts, commit)]
