@@ -8,6 +8,7 @@ from trainer.job import code, pod_security
 from trainer.job.cluster import tasks_of
 from trainer.job.data import places
 from trainer.job.derived import DEFAULT_STEPS, batch_sizes, learning_rate, replicas_in_sync
+from trainer.job.errors import UserError
 from trainer.job.spec import JobSpec
 from trainer.targets.text import aligned
 from trainer.workloads.check import own_optimizer
@@ -41,12 +42,7 @@ def _derived(spec: JobSpec) -> list[tuple[str, ...]]:
     rows.append(("program", shlex.join(spec.program)) if spec.program else ("workload", spec.workload))
     rows += [(f"settings.{key}", str(value)) for key, value in spec.settings.items()]
     if spec.code:
-        files = code.files(spec)
-        count = "1 file" if len(files) == 1 else f"{len(files):,} files"
-        rows.append(("code", f"{count}, {code.size(files):,} bytes, of {code.root(spec)}"))
-        if others := code.left_out(spec):
-            more = f" and {len(others) - MOST_NAMES} more" if others[MOST_NAMES:] else ""
-            rows.append(("not code", f"{', '.join(others[:MOST_NAMES])}{more}"))
+        rows += _code(spec)
     rows += [(f"data.{name}", places(each)) for name, each in spec.data.items()]
     needed, settings = pod_security.level(spec)
     if settings:
@@ -54,6 +50,22 @@ def _derived(spec: JobSpec) -> list[tuple[str, ...]]:
     if not spec.program:
         rows += _training(spec) if spec.traits.trains else [("job name", f"/job:{spec.job_name}")]
     return [*rows, ("model_dir", spec.directory)]
+
+
+def _code(spec: JobSpec) -> list[tuple[str, str]]:
+    top = code.root(spec)
+    try:
+        files, others = code.files(spec), code.left_out(spec)
+    except UserError as error:
+        if not spec.program:
+            raise
+        return [("code", f"{top}, on local alone: {error}")]  # a program runs there where it is
+    count = "1 file" if len(files) == 1 else f"{len(files):,} files"
+    rows = [("code", f"{count}, {code.size(files):,} bytes, of {top}")]
+    if others:
+        more = f" and {len(others) - MOST_NAMES} more" if others[MOST_NAMES:] else ""
+        rows.append(("not code", f"{', '.join(others[:MOST_NAMES])}{more}"))
+    return rows
 
 
 def _training(spec: JobSpec) -> list[tuple[str, str]]:

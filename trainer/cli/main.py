@@ -187,6 +187,7 @@ def _check(args: argparse.Namespace) -> int:
     # Looking for pydantic's plugins reads the metadata of every installed package: 30 ms.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     from trainer.cli.describe import describe
+    from trainer.job import program
 
     spec = specs.load(args.spec, args.set)
     if args.target is None:
@@ -197,6 +198,8 @@ def _check(args: argparse.Namespace) -> int:
         from trainer.workloads.check import check_imports
 
         check_imports(spec)
+    if spec.program:
+        program.require_scripts(spec)
     target = specs.open_target(args) if args.target else None
     specs.warn(spec, target=target)
     if target:

@@ -73,10 +73,29 @@ def command(spec: JobSpec, words: list[str], environ: Mapping[str, str]) -> list
     if spec.python and is_python(first):
         first = spec.python
     found = _executable(first, place, environ)
-    if is_python(Path(first).name) and rest and rest[0].endswith(".py") and not (place / rest[0]).is_file():
-        known = [path.name for path in place.glob("*.py")]
-        raise UserError(f"program: {rest[0]!r}: no such file in {place}{nearest(Path(rest[0]).name, known)}")
+    _require_script(place, [first, *rest])
     return [found, *rest]
+
+
+def require_scripts(spec: JobSpec) -> None:
+    """Checks that the code has the script of each task's program, as far as its words show.
+
+    Raises:
+        UserError: names a script that is not there.
+    """
+    if not spec.code or Path(spec.working_dir or "").is_absolute():
+        return  # an image may have it
+    for task_type in spec.tasks.counts():
+        words = spec.program_of(task_type)
+        if "$" not in "".join(words[:2]):
+            _require_script(folder(spec), words)
+
+
+def _require_script(place: Path, words: list[str]) -> None:
+    first, script = [*words, ""][:2]
+    if is_python(Path(first).name) and script.endswith(".py") and not (place / script).is_file():
+        known = [path.name for path in place.glob("*.py")]
+        raise UserError(f"program: {script!r}: no such file in {place}{nearest(Path(script).name, known)}")
 
 
 def _executable(first: str, place: Path, environ: Mapping[str, str]) -> str:

@@ -172,6 +172,46 @@ def test_check_prints_what_is_code_and_what_is_not(tmp_path: Path, capsys: pytes
     assert f"\nnot code           {', '.join(f'{number:02}.log' for number in range(12))} and 2 more\n" in out
 
 
+def test_check_allows_a_program_in_a_folder_that_no_container_gets(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """On local it runs where it is, also beside data."""
+    path = tmp_path / "job.yaml"
+    path.write_text("name: j\nstrategy: multi_worker_mirrored\nprogram: [python3, x.py]\ntasks: {worker: 2}\n")
+    (tmp_path / "x.py").touch()
+    with (tmp_path / "images.bin").open("wb") as file:
+        file.truncate(1 << 34)
+    assert cli.main(["check", str(path)]) == Exit.OK
+    assert re.search(rf"\ncode +{tmp_path}, on local alone: code: 2 files of ", capsys.readouterr().out)
+    assert cli.main(["check", "--target", "compose", str(path)]) == Exit.USER
+    assert "images.bin (17,179,869,184)" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("more", "known"),
+    [
+        ("", False),
+        ("tasks: {worker: {replicas: 2, program: [python, train.py]}}", True),
+        ("tasks: {chief: 1, worker: {replicas: 2, program: [python, train.py]}}", False),
+        ("working_dir: /in/the/image", True),
+        ("code: []\nworking_dir: /in/the/image", True),
+        ("env: {NAME: train}\nprogram: [python, $(NAME).py]", True),
+    ],
+)
+def test_check_names_a_script_that_is_not_in_the_code(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], more: str, known: bool
+) -> None:
+    path = tmp_path / "job.yaml"
+    own = "name: j\nstrategy: multi_worker_mirrored\n"
+    own += "" if "\nprogram" in more else "program: [python, trian.py]\n"
+    own += "" if "tasks" in more else "tasks: {worker: 2}\n"
+    path.write_text(own + more)
+    (tmp_path / "train.py").touch()
+    assert cli.main(["check", str(path)]) == (Exit.OK if known else Exit.USER)
+    said = f"program: 'trian.py': no such file in {tmp_path}; did you mean train.py?"
+    assert (said in capsys.readouterr().err) is not known
+
+
 def test_check_prints_epochs_where_steps_depend_on_the_data(spec: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["check", spec, "--set", "train.epochs=3", "--set", "train.learning_rate_scaling=linear"]) == 0
     out = capsys.readouterr().out
