@@ -239,7 +239,9 @@ def test_the_examples_to_copy_run_on_all_targets_unchanged(
     path = job.relative_to(ROOT)
     for words in (["check"], ["render", "compose"], ["render", "kubernetes"]):
         assert cli.main([*words, str(path)]) == Exit.OK, capsys.readouterr().err
-    assert capsys.readouterr().err == ""
+    # Where the volume is for one node, all pods of a program run there.
+    of_volume = "trainer: warning: kubernetes.volume.access: "
+    assert [line for line in capsys.readouterr().err.splitlines() if not line.startswith(of_volume)] == []
 
 
 def test_check_describes_a_graph_job(capsys: pytest.CaptureFixture[str]) -> None:
