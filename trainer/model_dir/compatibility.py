@@ -34,7 +34,14 @@ def key(spec: JobSpec, counts: dict[TaskType, int], digest: str | None) -> dict[
     """
     if spec.program:
         programs = {t: spec.program_of(t) for t in counts}
-        own = {"program": programs, "code_sha256": digest, "strategy": spec.strategy, "tasks": dict(counts)}
+        own: dict[str, object] = {
+            "program": programs,
+            "code_sha256": digest,
+            "strategy": spec.strategy,
+            "tasks": dict(counts),
+        }
+        if not spec.code:  # the image has it
+            own["image"] = {t: spec.image_of(t) for t in counts}
         return {**own, "env": {t: spec.env_of(t) for t in counts}}
     of_any = {
         "workload": Path(spec.workload).name,

@@ -165,3 +165,21 @@ def test_a_job_is_complete_when_its_result_matches_the_spec(files: Path, train: 
 def test_steps_that_are_asked_for_in_another_way_are_the_same(files: Path) -> None:
     found = Finished(result.steps_asked(spec_of(train={"steps": None})), 1000)
     assert result.has_all_steps(found, spec_of(train={"steps": 1000}))
+
+
+def test_a_program_in_another_image_is_another_job_if_the_image_has_the_code() -> None:
+    def key(image: str, of_workers: str | None, code: list[str]) -> dict[str, object]:
+        tasks = {"chief": 1, "worker": {"replicas": 2, **({"image": of_workers} if of_workers else {})}}
+        spec = build(
+            {
+                "name": "j", "strategy": "multi_worker_mirrored", "program": ["python", "train.py"], "tasks": tasks,
+                "image": image, "code": code, "working_dir": "/app",
+            }
+        )  # fmt: skip
+        return compatibility.key(spec, spec.tasks.counts(), "none")
+
+    first = key("mine:1", None, [])
+    assert not compatibility.differences(first, key("mine:1", "mine:1", []), "result")
+    for other in (key("mine:2", None, []), key("mine:1", "mine:2", [])):
+        assert compatibility.differences(first, other, "result")
+    assert key("mine:1", None, ["."]) == key("mine:2", None, ["."])
