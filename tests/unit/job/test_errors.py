@@ -18,6 +18,8 @@ def test_exit_codes_never_change() -> None:
         "CHIEF_LOST": 15,
         "TARGET": 16,
         "EVALUATION": 17,
+        "PROGRAM": 18,
+        "OVERDUE": 19,
         "STOPPED": 143,
     }
 
