@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
 import os
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 
 from trainer.model_dir import layout
 
-MOST_FILES = 10_000
-"""No more files are read: a model_dir that a program shares with its data may have millions."""
+MOST_FILES, MOST_READ = 10_000, 100
+"""No more files are looked at, as a program may share the folder with its data, and only the newest are read."""
 ENDS = 1 << 16
 """Bytes at the start and at the end of a file that are read: all of a small one. A checkpoint that is written again
 with other weights differs there."""
@@ -23,18 +25,24 @@ def fingerprint(model_dir: str) -> str:
     """Digest of the names, sizes and contents of a program's files. Not of logs and TensorBoard's events, which every
     start writes, nor of times: a restarted program writes its first checkpoint again."""
     digest = hashlib.sha256()
-    for count, path in enumerate(_files(Path(model_dir))):
-        if count == MOST_FILES:
-            break
-        with contextlib.suppress(OSError), path.open("rb") as file:
-            size = path.stat().st_size
-            first = file.read(ENDS)
-            file.seek(max(file.tell(), size - ENDS))
-            digest.update(f"{path.relative_to(model_dir)}\0{size}\0".encode(errors="replace") + first + file.read(ENDS))
+    found = list(itertools.islice(_files(Path(model_dir)), MOST_FILES))
+    newest = {path for path, _ in sorted(found, key=lambda each: each[1].st_mtime_ns)[-MOST_READ:]}
+    for path, about in found:
+        digest.update(f"{path.relative_to(model_dir)}\0{about.st_size}\0".encode(errors="replace"))
+        if path in newest:
+            digest.update(_ends(path, about.st_size))
     return digest.hexdigest()
 
 
-def _files(folder: Path) -> Iterator[Path]:
+def _ends(path: Path, size: int) -> bytes:
+    with contextlib.suppress(OSError), path.open("rb") as file:
+        first = file.read(ENDS)
+        file.seek(max(file.tell(), size - ENDS))
+        return first + file.read(ENDS)
+    return b""
+
+
+def _files(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
     ours = {layout.result(folder), layout.state(folder), layout.lock(folder), layout.logs(folder)}
     for place, folders, names in os.walk(folder):
         folders[:] = sorted(each for each in folders if Path(place, each) not in ours)
@@ -42,5 +50,6 @@ def _files(folder: Path) -> Iterator[Path]:
             path = Path(place, name)
             if path in ours or name.endswith(_LOGS) or _EVENTS in name:
                 continue
-            if path.is_file():  # a pipe would be waited for
-                yield path
+            with contextlib.suppress(OSError):
+                if stat.S_ISREG((about := path.stat()).st_mode):  # a pipe would be waited for
+                    yield path, about
