@@ -113,6 +113,9 @@ class Chief:
             return Reply("failed", 0, 0, self._rendezvous.version, Exit.MISMATCH, f"{report.task} is the chief itself")
         self._rendezvous.stopping = self._agent.leaving_since is not None
         reply = self._rendezvous.report(report, self._clock())
+        member = self._rendezvous.members.get(report.task)
+        if member is not None and member.problem is not None:
+            self._agent.changed.set()  # its address is tried now, not at the next beat
         self._announce()
         if reply.version == known:
             news = self._news
