@@ -102,7 +102,7 @@ programs-setup: $(TF_KERAS_STAMP) $(TF215_STAMP) ## install what the tests of ex
 bench-smoke: setup ## run every benchmark once on a small scale; skips torch and tf_keras if .venv-peers is missing
 	$(BIN)/python -m tests.bench --smoke
 	$(BIN)/python -m tests.bench.fit small --turns 1
-	$(BIN)/python -m tests.bench.programs --turns 1 --steps 50
+	$(BIN)/python -m tests.bench.programs --windows 1 --starts 1
 
 .PHONY: bench-compose
 bench-compose: setup image-cpu ## measure a job across containers: sizes, start, first step, end

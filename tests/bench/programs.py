@@ -1,146 +1,143 @@
-"""What a supervisor costs a program: the same program by hand, under `trainer local`, and there with reports.
+"""What its supervisor costs a program: in throughput, and until its first step.
 
-    python -m tests.bench.programs [--turns N] [--steps N]
+    python -m tests.bench.programs [--windows N] [--starts N]
 
-Two workers under MultiWorkerMirroredStrategy train a small CNN with a loop of their own. Prints for each pair
-of neighbours the examples per second, and the seconds from the command to the first step.
+Two workers under MultiWorkerMirroredStrategy train a small CNN with a loop of their own, without reports and with one
+for each step. All supervisors and the launcher are stopped by SIGSTOP in every second window of time: neighbours differ
+in nothing else. Then a program that imports nothing is started, by hand and as a job of one task.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
+import signal
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import yaml
 
-from tests.harness import TRAINER, processes
-from trainer.targets.local import ports
+from tests.harness import TRAINER
 
-WORKERS, BATCH, WARM_UP = 2, 64, 20
-Figures = tuple[float, float]
-"""Examples per second, and seconds to the first step."""
+WORKERS, BATCH = 2, 64
+SETTLE_SECONDS, WINDOW_SECONDS = 0.3, 2.5
+"""A task is lost after 10 s of silence (deadlines.task_lost)."""
+STEPS_A_LINE = 25
+FIRST = "import os, time; print('FIRST', time.time() - float(os.environ['BEGUN']), flush=True)"
 
 
-def train(steps: int) -> None:
-    """The program. It prints its figures as JSON."""
+def train() -> None:
+    """The program. It writes the time of every STEPS_A_LINE steps, and does not end."""
     import tensorflow as tf
 
     import trainer
 
     strategy = tf.distribute.MultiWorkerMirroredStrategy()
     with strategy.scope():
-        layers = [
-            tf.keras.layers.Conv2D(16, 3, activation="relu"),
-            tf.keras.layers.Flatten(),
-            tf.keras.layers.Dense(10),
-        ]
-        model = tf.keras.Sequential([tf.keras.layers.InputLayer((28, 28, 1)), *layers])
-        rate = 1e-3
+        layers = tf.keras.layers
+        made = [layers.InputLayer((28, 28, 1)), layers.Conv2D(16, 3, activation="relu"), layers.Flatten()]
+        model = tf.keras.Sequential([*made, layers.Dense(10)])
     x = np.random.default_rng(0).normal(size=(BATCH, 28, 28, 1)).astype("float32")
     y = np.arange(BATCH) % 10
 
     @tf.function
-    def step() -> tf.Tensor:
-        def replica_step() -> tf.Tensor:
+    def step() -> Any:
+        def replica_step() -> Any:
             with tf.GradientTape() as tape:
                 logits = model(x)
                 loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=y, logits=logits))
             gradients = tape.gradient(loss, model.trainable_variables)
             gradients = tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.MEAN, gradients)
             for variable, gradient in zip(model.trainable_variables, gradients, strict=True):
-                variable.assign_sub(rate * gradient)
+                variable.assign_sub(1e-3 * gradient)
             return loss
 
         return strategy.run(replica_step)
 
-    step()
-    first = time.time() - float(os.environ["BEGUN"])
-    for _ in range(WARM_UP):
-        step()
-    begun = time.perf_counter()
-    for number in range(steps):
-        step()
-        if os.environ.get("REPORT"):
-            trainer.report(step=number, total=steps)
-    seconds = time.perf_counter() - begun
-    print("FIGURES " + json.dumps([WORKERS * BATCH * steps / seconds, first]), flush=True)
+    number = 0
+    with Path(os.environ["LINES"]).open("a") as lines:
+        while True:
+            step()
+            number += 1
+            if os.environ.get("REPORT"):
+                trainer.report(step=number)
+            if number % STEPS_A_LINE == 0 and '"index": 0' in os.environ["TF_CONFIG"]:
+                print(time.time(), file=lines, flush=True)
 
 
-def by_hand(steps: int) -> Figures:
-    with ports.reserve([f"worker:{i}" for i in range(WORKERS)], None) as taken:
-        cluster = {"worker": [f"127.0.0.1:{port}" for port in taken.values()]}
-        environ = {**os.environ, "BEGUN": str(time.time()), "PYTHONUNBUFFERED": "1", "CUDA_VISIBLE_DEVICES": "-1"}
-        configs = [json.dumps({"cluster": cluster, "task": {"type": "worker", "index": i}}) for i in range(WORKERS)]
-        commands = [([*_words(steps)], {**environ, "TF_CONFIG": config}) for config in configs]
-        with processes(commands) as running:
-            return _figures(running[0].communicate(timeout=300)[0])
+def rates(folder: Path, windows: int, report: str) -> tuple[list[float], list[float]]:
+    """Steps per second of windows in which the supervisors run, and of those in which they are stopped."""
+    lines = folder / f"lines{report}"
+    environ = {"LINES": str(lines), "REPORT": report}
+    words = [sys.executable, str(Path(__file__).absolute()), "train"]
+    command = _job(folder, f"rates{report}", words, WORKERS, environ)
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as job:
+        while not lines.exists() or not lines.read_text():
+            time.sleep(0.1)
+        found = subprocess.run(["pgrep", "-P", str(job.pid)], capture_output=True, text=True, check=True)
+        ours = [job.pid, *map(int, found.stdout.split())]
+        times: list[tuple[bool, float]] = []
+        for window in range(windows):
+            for runs in (True, False) if window % 2 else (False, True):
+                for pid in ours:
+                    os.kill(pid, signal.SIGCONT if runs else signal.SIGSTOP)
+                time.sleep(SETTLE_SECONDS)
+                times.append((runs, time.time()))
+                time.sleep(WINDOW_SECONDS)
+        for pid in ours:
+            os.kill(pid, signal.SIGCONT)
+        job.terminate()
+    done = [float(line) for line in lines.read_text().splitlines()]
+    found_rates: dict[bool, list[float]] = {True: [], False: []}
+    for runs, begun in times:
+        own = [each for each in done if begun <= each <= begun + WINDOW_SECONDS]
+        found_rates[runs].append(STEPS_A_LINE * (len(own) - 1) / (own[-1] - own[0]))
+    return found_rates[True], found_rates[False]
 
 
-def supervised(steps: int, report: str = "") -> Figures:
-    with tempfile.TemporaryDirectory() as folder:
-        spec = Path(folder) / "job.yaml"
-        job = {
-            "name": "bench",
-            "strategy": "multi_worker_mirrored",
-            "program": _words(steps),
-            "tasks": {"worker": WORKERS},
-        }
-        job |= {"model_dir": f"{folder}/run", "env": {"BEGUN": str(time.time()), "REPORT": report}}
-        spec.write_text(yaml.safe_dump(job))
-        words = [*TRAINER, "local", str(spec), "--plain"]
-        return _figures(subprocess.run(words, capture_output=True, text=True, timeout=300).stdout)
+def first_step(folder: Path, number: int) -> tuple[float, float]:
+    """Seconds from the command to the first line of a program: by hand, and as a job."""
+    program, seconds = [sys.executable, "-c", FIRST], []
+    for command in (program, _job(folder, f"first{number}", program, 1, {})):
+        environ = {**os.environ, "BEGUN": str(time.time())}
+        output = subprocess.run(command, env=environ, capture_output=True, text=True, check=True).stdout
+        seconds.append(float(output.partition("FIRST ")[2].split()[0]))
+    return seconds[0], seconds[1]
 
 
-CONTENDERS: dict[str, Callable[[int], Figures]] = {
-    "by hand": by_hand,
-    "supervised": supervised,
-    "supervised, with reports": lambda steps: supervised(steps, "1"),
-}
-
-
-def _words(steps: int) -> list[str]:
-    return [sys.executable, str(Path(__file__).absolute()), "train", str(steps)]
-
-
-def _figures(output: str) -> Figures:
-    found = [line.partition("FIGURES ")[2] for line in output.splitlines() if "FIGURES " in line]
-    if not found:
-        raise SystemExit(output)
-    rate, first = json.loads(found[0])
-    return rate, first
+def _job(folder: Path, name: str, words: list[str], workers: int, environ: dict[str, str]) -> list[str]:
+    """The command that runs a job of this program."""
+    job = {"name": name, "strategy": "multi_worker_mirrored", "tasks": {"worker": workers}, "code": [], "env": environ}
+    spec = folder / f"{name}.yaml"
+    spec.write_text(yaml.safe_dump({**job, "program": words, "model_dir": str(folder / name)}))
+    return [*TRAINER, "local", str(spec), "--plain"]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.bench.programs", description="see tests/bench/programs.py")
-    parser.add_argument("--turns", type=int, default=5)
-    parser.add_argument("--steps", type=int, default=1500)
+    parser.add_argument("--windows", type=int, default=16, help="pairs of windows (16)")
+    parser.add_argument("--starts", type=int, default=7, help="of each kind (7)")
     arguments = parser.parse_args()
-    found: dict[str, list[Figures]] = {name: [] for name in CONTENDERS}
-    for turn in range(arguments.turns):
-        names = list(CONTENDERS)
-        for name in names[turn % len(names) :] + names[: turn % len(names)]:
-            found[name].append(CONTENDERS[name](arguments.steps))
-            print(
-                f"{name}: {found[name][-1][0]:,.0f} examples/s, first step after {found[name][-1][1]:.2f} s", flush=True
-            )
-    hand = found["by hand"]
-    for name, own in found.items():
-        ratio = statistics.median(one[0] / other[0] for one, other in zip(own, hand, strict=True))
-        later = statistics.median(one[1] - other[1] for one, other in zip(own, hand, strict=True))
-        print(f"{name}: {ratio:.3f} of the rate by hand, first step {later:+.2f} s (medians of {len(own)} pairs)")
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        for report, title in (("", "without reports"), ("1", "a report for each step")):
+            run, stopped = rates(folder, arguments.windows, report)
+            ratio = statistics.median(one / other for one, other in zip(run, stopped, strict=True))
+            medians = f"{statistics.median(run):.1f} steps/s, {statistics.median(stopped):.1f} with supervisors stopped"
+            print(f"{title}: {medians}; median ratio of {arguments.windows} pairs {ratio:.3f}", flush=True)
+        pairs = [first_step(folder, number) for number in range(arguments.starts)]
+        later = sorted(job - hand for hand, job in pairs)
+        print(f"first step: {statistics.median(later):.2f} s later ({later[0]:.2f} to {later[-1]:.2f})")
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["train"]:
-        train(int(sys.argv[2]))
+    if sys.argv[1:] == ["train"]:
+        train()
     else:
         main()
