@@ -18,7 +18,7 @@ _DEFAULTS: Part = {
     # most images.
     "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
 }
-"""Of a user's containers, where they say nothing else."""
+"""Of a user's containers, where they set nothing else."""
 
 
 def require(spec: JobSpec, types: Collection[TaskType]) -> None:
