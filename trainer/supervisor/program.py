@@ -176,13 +176,10 @@ class Program(Child):
             self.result = events.Done(step=self.status.step)
         elif self.killed_for is None and not self.dismissed:
             self.exit = code  # for the reason
-            self.blames_peer = self._blames_peer()
+            self.blames_peer = blames_peer(self._stderr.tail)
             if 0 < code < FIRST_SIGNAL:
                 self.failure = int(Exit.PROGRAM), f"its program {self.why_it_ended()}"
         self._ended(code)
-
-    def _blames_peer(self) -> bool:
-        return blames_peer(self._stderr.tail)
 
     def _close(self) -> None:
         if self._socket is not None:
