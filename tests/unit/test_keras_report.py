@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,14 +19,6 @@ from trainer.job.environment import REPORTS
 
 X = np.random.default_rng(0).random((320, 8), dtype=np.float32)
 Y = (X.sum(1) > 4).astype(np.float32)
-
-
-@pytest.fixture
-def reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[reports.Reader]:
-    monkeypatch.setattr(reporting, "_report", reporting._Report())
-    with reports.reader(tmp_path / "reports.sock") as found:
-        monkeypatch.setenv(REPORTS, str(found.path))
-        yield found
 
 
 def compiled(optimizer: Any = "adam", metrics: Any = ("accuracy",), **settings: Any) -> Any:

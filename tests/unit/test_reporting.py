@@ -8,7 +8,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -24,15 +23,6 @@ from trainer.job.environment import REPORTS
 ROOT = Path(__file__).parents[2]
 PYTHONS = [sys.executable, *filter(None, os.environ.get("TRAINER_TEST_PYTHONS", "").split(os.pathsep))]
 """More interpreters, Python 3.10 to 3.13, may be named by the variable; they need no package."""
-
-
-@pytest.fixture
-def reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[reports.Reader]:
-    """This process has not yet reported, and its reports are read."""
-    monkeypatch.setattr(reporting, "_report", reporting._Report())
-    with reports.reader(tmp_path / "reports.sock") as found:
-        monkeypatch.setenv(REPORTS, str(found.path))
-        yield found
 
 
 def run(program: str, path: Path | None, *words: str, python: str = sys.executable) -> str:
