@@ -14,7 +14,7 @@ from trainer.job.errors import UserError
 from trainer.job.program_rules import sources
 from trainer.job.spec import JobSpec
 from trainer.targets.base import Deleted, Submitted
-from trainer.targets.kubernetes import pods, render
+from trainer.targets.kubernetes import names, pods, render
 from trainer.targets.kubernetes.api_server import ApiServer, connect, problem
 from trainer.targets.kubernetes.lookup import no_such_job, of
 from trainer.targets.kubernetes.objects import ConfigMap, Job, Manifest
@@ -89,7 +89,7 @@ async def delete(name: str, namespace: str | None, volumes: bool) -> Deleted:
 
 async def _existing(server: ApiServer, name: str) -> Job | None:
     """The Job by the name of a chief's."""
-    for task_type in render.CHIEFS:
+    for task_type in names.CHIEFS:
         found: Job | None = await server.read("Job", f"{name}-{task_type}")
         if found:
             return found

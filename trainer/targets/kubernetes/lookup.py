@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from trainer.targets.kubernetes.api_server import ApiServer, problem
+from trainer.targets.kubernetes.names import COMPONENT, INSTANCE, MANAGED_BY
 from trainer.targets.kubernetes.objects import Claim, Event, Job, Pod
 from trainer.targets.kubernetes.pods import chief_of
-from trainer.targets.kubernetes.render import COMPONENT, INSTANCE, MANAGED_BY
 
 MANAGED = f"{MANAGED_BY}=trainer"
 """The label selector of everything that trainer has created."""

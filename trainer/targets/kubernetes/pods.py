@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from trainer.job.names import task_name
 from trainer.targets.base import ContainerState
+from trainer.targets.kubernetes.names import CHIEFS, COMPONENT
 from trainer.targets.kubernetes.objects import Claim, ContainerStatus, Event, Job, Pod, State
-from trainer.targets.kubernetes.render import CHIEFS, COMPONENT
 
 _INDEX = "batch.kubernetes.io/job-completion-index"
 _STARTING = ("ContainerCreating", "PodInitializing")

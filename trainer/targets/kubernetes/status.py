@@ -9,8 +9,8 @@ from trainer.targets.container import ASK_PROGRAM, ASK_STATUS, read_status
 from trainer.targets.kubernetes import lookup, pods
 from trainer.targets.kubernetes.api_server import ApiServer, connect
 from trainer.targets.kubernetes.lookup import MANAGED, no_such_job, of
+from trainer.targets.kubernetes.names import INSTANCE
 from trainer.targets.kubernetes.objects import Job, Pod
-from trainer.targets.kubernetes.render import INSTANCE
 
 
 async def status(name: str, namespace: str | None) -> JobOverview:

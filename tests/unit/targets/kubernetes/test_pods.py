@@ -8,7 +8,7 @@ import pytest
 
 from trainer.targets.base import ContainerState
 from trainer.targets.kubernetes import pods
-from trainer.targets.kubernetes.render import COMPONENT, INSTANCE
+from trainer.targets.kubernetes.names import COMPONENT, INSTANCE
 
 JOB: Any = {
     "metadata": {"name": "j-worker", "labels": {COMPONENT: "worker", INSTANCE: "j"}},

@@ -16,6 +16,7 @@ from trainer.job import tf_config
 from trainer.job.errors import UserError
 from trainer.job.load import load_environment, load_file
 from trainer.job.spec import JobSpec
+from trainer.targets.kubernetes import names
 from trainer.targets.kubernetes import render as kubernetes
 
 RULE = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -33,8 +34,8 @@ def test_worker_0_stays_worker_0_and_its_job_shows_the_outcome() -> None:
     }  # fmt: skip
     task = tf_config.from_environment(job, environment(job, "j-worker", 0))
     assert (task.name, task.is_chief, list(task.cluster)) == ("worker:0", True, ["worker", "ps"])
-    assert kubernetes.chief_type(kubernetes.counts(job)) == "worker"
-    assert kubernetes.chief_type(kubernetes.counts(program(tasks={"worker": 2, "ps": 1, "chief": 1}))) == "chief"
+    assert names.chief_type(names.counts(job)) == "worker"
+    assert names.chief_type(names.counts(program(tasks={"worker": 2, "ps": 1, "chief": 1}))) == "chief"
 
 
 def test_any_image_runs_the_command_as_user_1000_with_a_home_of_its_own() -> None:

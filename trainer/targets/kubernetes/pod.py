@@ -1,0 +1,95 @@
+"""The pods of one type of tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from trainer.job.data import CACHE, copies, reads
+from trainer.job.names import TaskType
+from trainer.job.spec import JobSpec
+from trainer.targets import container
+from trainer.targets.kubernetes import config_map, names, settings, volumes
+from trainer.targets.kubernetes.config_map import ConfigMap
+
+RESTARTS = 10
+"""New pods per task, counted over all tasks of a Job. Disruptions and ends on SIGTERM do not count.
+
+Not backoffLimitPerIndex: it keeps a failed pod's finalizer until there is a new pod. A namespace that is being deleted
+creates none, so it would never be removed (seen on Kubernetes 1.34)."""
+
+
+def of_type(spec: JobSpec, task_type: TaskType, pods: Mapping[TaskType, int], config: ConfigMap) -> dict[str, object]:
+    """What the template needs of the pods of one type, and of the Job that makes them."""
+    pod, count = spec.pod_of(task_type), pods[task_type]
+    queue = {"kueue.x-k8s.io/queue-name": spec.kubernetes.queue} if spec.kubernetes.queue else {}
+    # Of a workload only the chief writes and the evaluator reads: others need neither the volume nor its node.
+    has_volume = bool(spec.program) or task_type in ("chief", "evaluator")
+    tensorboard = spec.kubernetes.tensorboard and task_type == "chief"
+    runs = {"name": "runs", **(volumes.of_model_dir(spec) if has_volume else {"emptyDir": {}})}
+    parts: list[tuple[list[volumes.Part], list[volumes.Part]]] = [
+        ([runs], [{"name": "runs", "mountPath": f"{container.WORKSPACE}/runs"}]),
+        volumes.of_data(spec, runs) if reads(task_type) else ([], []),
+        volumes.of_task(spec, task_type),
+        volumes.of_files(config.name, {name: config_map.key_of(name) for name in config.files}),
+        ([{"name": "tensorboard", "emptyDir": {}}] if tensorboard else [], []),
+    ]
+    entries, mapped = volumes.with_theirs([each for part, _ in parts for each in part], pod.volumes)
+    mounts = [each for _, part in parts for each in part]
+    return {
+        "type": task_type,
+        "count": count,
+        "restarts": RESTARTS * count,
+        "labels": {**names.labels(spec, pod), **names.component(spec, task_type)},
+        "annotations": pod.annotations,
+        "job_labels": {**names.labels(spec), **names.component(spec, task_type), **queue},
+        "pod": settings.of_pod(pod, _affinity(spec, task_type, pods)),
+        "image": spec.image_of(task_type),
+        "container": settings.of_container(spec, pod),
+        "environment": settings.variables(spec, task_type),
+        "init_containers": settings.init_containers(pod, mapped),
+        "tensorboard": tensorboard,
+        "resources": _resources(spec, task_type),
+        "has_volume": has_volume,
+        "cache": CACHE if copies(spec.data) and reads(task_type) else None,
+        "volumes": entries,
+        "mounts": volumes.mounts_with_theirs(mounts, mapped(pod.mounts), settings.path(spec, task_type, "mounts")),
+    }
+
+
+def tensorboard_image(spec: JobSpec) -> str:
+    """`trainer:tensorboard`, from the registry of the tasks' image."""
+    folder, slash, _ = spec.container_image.rpartition("/")
+    return spec.kubernetes.tensorboard_image or f"{folder}{slash}trainer:tensorboard"
+
+
+def _affinity(spec: JobSpec, task_type: TaskType, pods: Collection[TaskType]) -> dict[str, object]:
+    """The user's affinity, and the chief's node for the pods that mount a volume which only one node can."""
+    theirs, chief = spec.pod_of(task_type).affinity, names.chief_type(pods)
+    if task_type == "chief" or not (on_one_node(spec) if spec.program else task_type == "evaluator"):
+        return theirs
+    rule = "requiredDuringSchedulingIgnoredDuringExecution"
+    term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": names.component(spec, chief)}}
+    same = theirs.get("podAffinity")
+    same = same if isinstance(same, dict) else {}
+    return {**theirs, "podAffinity": {**same, rule: [*(same.get(rule) or []), term]}}
+
+
+def on_one_node(spec: JobSpec) -> bool:
+    """Whether all pods need the chief's node, because all of a program mount a claim that only one node can."""
+    access = spec.kubernetes.volume.access
+    return bool(
+        spec.program and volumes.claim(spec) and access == "ReadWriteOnce" and sum(names.counts(spec).values()) > 1
+    )
+
+
+def gpus(spec: JobSpec, task_type: TaskType) -> int:
+    return spec.tasks.of(task_type).gpus
+
+
+def _resources(spec: JobSpec, task_type: TaskType) -> dict[str, dict[str, str]]:
+    """Requests and limits: those of the spec, or a small request without a limit."""
+    group = spec.tasks.of(task_type)
+    limits = {"cpu": f"{group.cpu:g}" if group.cpu else None, "memory": group.memory}
+    asked = {key: value for key, value in limits.items() if value}
+    gpus = {spec.kubernetes.gpu_resource: str(group.gpus)} if group.gpus else {}
+    return {"requests": {"cpu": "250m", "memory": "512Mi", **asked, **gpus}, "limits": {**asked, **gpus}}
