@@ -131,7 +131,7 @@ def chief(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Chief]:
     spec = spec_of(tmp_path)
     chief = Chief(Agent(spec, tasks_of(spec)[0], Path(os.devnull)))
     yield chief
-    chief._lock.close()
+    chief._record.lock.close()
 
 
 def form(chief: Chief) -> Report:

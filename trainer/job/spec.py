@@ -12,7 +12,7 @@ from trainer.job.data import Data, DataName
 from trainer.job.fields import Count, Positive, Quantity, Replicas, Strict, Text, Value, Word, short
 from trainer.job.kubernetes import Kubernetes, Name, Pod, Variable
 from trainer.job.names import TASK_TYPES, TaskType
-from trainer.job.strategies import APIS, STRATEGIES, Api, Strategy
+from trainer.job.strategies import APIS, PROGRAM, STRATEGIES, WORKLOAD, Api, Runs, Strategy
 from trainer.job.train import Begin, KeepBest, Train
 
 OUR_IMAGES = {"trainer:cpu": "cpu", "trainer:cuda": "cuda"}
@@ -229,6 +229,10 @@ class JobSpec(Strict):
     @property
     def api_traits(self) -> Api:
         return APIS[self.api]
+
+    @property
+    def runs(self) -> Runs:
+        return PROGRAM if self.program else WORKLOAD
 
     @property
     def container_image(self) -> str:

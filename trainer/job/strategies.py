@@ -1,4 +1,4 @@
-"""Traits of the strategies and APIs: one row each.
+"""Traits of the strategies and APIs, and of what a task runs: one row each.
 
 To add a strategy, add a row and a module in `training/loops` with a function `run` that trains. (The loop `sync` takes
 its tf.distribute.Strategy from `training/strategy.py`.) To add an API, add a row. No other code compares
@@ -121,6 +121,27 @@ APIS: dict[str, Api] = {
         estimator=True,
     ),
 }
+
+
+@dataclass(frozen=True)
+class Runs:
+    """Traits of what the tasks of a job run: a workload in trainer's loops, or the user's program."""
+
+    called: str = "child"
+    takes_orders: bool = True
+    """Whether it is started first, and then ordered when to begin, which steps to make and when to stop. So another one
+    can stand by."""
+    checkpoints: bool = True
+    """Whether it writes trainer's checkpoints, which an evaluator scores."""
+    chief_watches: bool = True
+    """Whether the chief knows the progress of every child. Otherwise each supervisor watches its own, and a step of the
+    chief's, or a changed file, is progress of all."""
+    end_together: bool = False
+    """Whether the end of one ends its peers with errors of their own, so that the first cause must be found."""
+
+
+WORKLOAD = Runs()
+PROGRAM = Runs(called="program", takes_orders=False, checkpoints=False, chief_watches=False, end_together=True)
 
 
 def names(has: Callable[[Strategy], bool]) -> str:

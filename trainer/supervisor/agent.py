@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trainer import host
-from trainer.job import environment, program, workload_file
+from trainer.job import environment, workload_file
 from trainer.job.cluster import Task
 from trainer.job.data import variables
-from trainer.job.derived import hidden_gpus, is_server, restarts_alone
+from trainer.job.derived import is_server, restarts_alone
 from trainer.job.errors import TrainerError, UserError
 from trainer.job.names import task_name
 from trainer.job.spec import JobSpec
@@ -24,18 +24,15 @@ from trainer.protocol import events
 from trainer.protocol.events import Event, Figures
 from trainer.protocol.log_lines import log_line
 from trainer.protocol.reports import Phase, Reply, Report
-from trainer.supervisor.child import Child, Exited
+from trainer.supervisor.child import Child, Exited, settings
 from trainer.supervisor.clock import ListeningClock
 from trainer.supervisor.program import Program
+from trainer.supervisor.standby import Standby
 from trainer.workloads.digests import file_digests, require_unchanged
 
 if TYPE_CHECKING:
     from trainer.protocol.status import TaskStatus
 
-STANDBY_AFTER_SECONDS = 10.0
-"""Seconds of steady training before a standby is started: the import takes seconds of CPU."""
-STANDBY_FAILURES = 3
-"""Consecutive failures, each followed by a longer pause, after which no standby is started: it may lack memory."""
 BACKOFF_SECONDS = (0.0, 0.2, 0.5, 1.0, 2.0, 5.0)
 
 
@@ -56,14 +53,13 @@ class Agent:
         self.places = variables(spec.data)
         """Where the data are, by variable."""
         self.running: Child | None = None
-        self.standby: Child | None = None
+        self.standby = Standby(spec, task, log)
         self.changed = asyncio.Event()
         self.leaving_since: float | None = None
         self.ended_early, self.reason = 0, ""
         self.failure: tuple[int, str] | None = None
         self.blames_peer = False
         self.restarts, self._retry_at = 0, 0.0
-        self._standby_failures, self._standby_at = 0, 0.0
         self.stillborn = 0
         """Consecutive children of an evaluator that ended without a score."""
         self.first_step_at: float | None = None
@@ -92,7 +88,7 @@ class Agent:
             blames_peer=self.blames_peer,
             leaving=self.leaving_since is not None,
             restarts=self.restarts,
-            standby=self.standby is not None and self.standby.warm,
+            standby=self.standby.warm,
             status={"pid": os.getpid(), **self._figures(), **({"workers": workers} if workers else {})},
         )
 
@@ -108,7 +104,7 @@ class Agent:
             phase=self.phase,
             generation=child.generation if child else 0,
             restarts=self.restarts,
-            standby=self.standby is not None and self.standby.warm,
+            standby=self.standby.warm,
             figures=self._figures(),
         )
 
@@ -132,7 +128,7 @@ class Agent:
         if self.copying:
             return
         child = self.running
-        if self.spec.program and self.task.type == "evaluator" and child is not None:
+        if self.task.type == "evaluator" and not self.spec.runs.checkpoints and child is not None:
             # It has no part in generations: it reads what the others write.
             if not child.alive and child.result is None and reply.phase == "running" and self.leaving_since is None:
                 await self.go_again(reply.generation, 0)
@@ -184,8 +180,8 @@ class Agent:
 
     async def prepare_child(self) -> None:
         """Starts the first child, which waits for its order. A program starts with its generation."""
-        if not self.spec.program:
-            self.standby = await self.start_child()
+        if self.spec.runs.takes_orders:
+            self.standby.child = await self.start_child()
 
     async def start_child(self, generation: int = 0) -> Child:
         spec = self.spec
@@ -193,19 +189,14 @@ class Agent:
             if spec.program:
                 more = {**self.places, **self.importable}
                 return await Program.run(spec, self.task, self.log, more, generation, self._on_child, self.clock)
-            own = program.variables(spec, self.task.type, os.environ)
-            environ = {**hidden_gpus(spec, self.task.type), **own, **self.places}
-            environ[environment.WORKLOAD] = json.dumps(self._workload)
-            return await Child.start(self.task, self.log, environ, self._on_child, self.clock)
+            given = {**settings(spec, self.task), **self.places, environment.WORKLOAD: json.dumps(self._workload)}
+            return await Child.start(self.task, self.log, given, self._on_child, self.clock)
         except OSError as error:  # for example lack of memory, or a log volume that became read-only
             what = error.filename or "a new process"
             raise UserError(f"{self.task.name}: {what}: {error.strerror}; look at memory, processes and disk") from None
 
     async def go(self, generation: int, resume_step: int) -> None:
-        child = self.standby
-        if child is not None and child.alive:
-            self._standby_failures = 0
-        else:
+        if (child := self.standby.take()) is None:
             try:
                 child = await self.start_child(generation)
             except TrainerError as error:
@@ -213,7 +204,7 @@ class Agent:
                     raise
                 self.fail(error)  # the chief ends the job, and names it
                 return
-        self.standby, self.first_step_at, self.ended_early = None, None, 0
+        self.first_step_at, self.ended_early = None, 0
         self.failure, self.blames_peer = None, False
         if self.running is not None and self.running.alive:
             await self.running.dismiss()
@@ -222,17 +213,13 @@ class Agent:
         child.go(generation, resume_step)
 
     async def look_after_children(self) -> None:
-        child, now = self.running, time.monotonic()
+        child = self.running
         if child is not None and child.alive:
             limit = child.silence_limit(self.spec.deadlines)
             if limit is not None and self.clock() - child.last_sign > limit:
                 child.kill(child.silence.format(limit))
-        steady = self.first_step_at is not None and now - self.first_step_at > STANDBY_AFTER_SECONDS
-        wanted = self.spec.warm_standby and not is_server(self.spec, self.task.type) and self.task.type != "evaluator"
-        wanted = wanted and not self.spec.program
-        wanted = wanted and self._standby_failures < STANDBY_FAILURES and now >= self._standby_at
-        if steady and wanted and self.standby is None and self.leaving_since is None and not self._is_finishing():
-            self.standby = await self.start_child()
+        if self.standby.due(self.first_step_at) and self.leaving_since is None and not self._is_finishing():
+            self.standby.child = await self.start_child()
 
     def _on_child(self, child: Child, event: Event | Exited) -> None:
         match event:
@@ -249,13 +236,12 @@ class Agent:
             case events.Step() if self.first_step_at is None and child is self.running:
                 self.first_step_at = time.monotonic()
                 self.stillborn = 0
-                if not self.spec.program:
+                if self.spec.runs.takes_orders:
                     self._look_at_workload()
             case Exited() if child is self.running and not child.status.stopped_well:
                 self._child_ended(child)
-            case Exited() if child is self.standby:
-                self.standby = None
-                self._standby_ended(child)
+            case Exited() if child is self.standby.child:
+                self.standby.lost(child, training=self.running is not None)
         if not isinstance(event, events.Step) or self.task.is_chief:
             self.changed.set()
 
@@ -280,37 +266,24 @@ class Agent:
             self.failure, self.blames_peer = child.failure, True
         elif child.failed and self.task.type != "evaluator":
             self.failure = child.failure
-        if child.out_of_memory and self.standby is not None and self._standby_failures < STANDBY_FAILURES:
-            self._standby_failures = STANDBY_FAILURES
-            log_line(f"{self.task.name}: no more standbys are started: there is not enough memory for two children")
+        if child.out_of_memory:
+            self.standby.too_much()
         if self.phase == "running" and self.leaving_since is None and (self.failure is None or self.blames_peer):
-            what = "program" if self.spec.program else "child"
-            log_line(f"{self.task.name}: {what} lost ({self.reason}); its log: {self.log}")
-
-    def _standby_ended(self, child: Child) -> None:
-        if child.dismissed or self.running is None:
-            return
-        self._standby_failures += 1
-        self._standby_at = time.monotonic() + STANDBY_AFTER_SECONDS * 4**self._standby_failures
-        log_line(f"{self.task.name}: standby lost ({child.why_it_ended()}); its log: {self.log}")
-        if self._standby_failures == STANDBY_FAILURES:
-            log_line(
-                f"{self.task.name}: {STANDBY_FAILURES} standbys were lost in a row; training continues without one"
-            )
+            log_line(f"{self.task.name}: {self.spec.runs.called} lost ({self.reason}); its log: {self.log}")
 
     def _stopping_well(self, child: Child) -> bool:
         """Whether the child was asked to stop and may still save, until the deadline."""
         return self.leaving_since is not None and not self.stop_deadline_passed and self._has_something_to_save(child)
 
     def _has_something_to_save(self, child: Child) -> bool:
-        return bool(self.spec.program) or (bool(child.status.step) and self.spec.traits.trains)
+        return not self.spec.runs.checkpoints or (bool(child.status.step) and self.spec.traits.trains)
 
     def _is_finishing(self) -> bool:
         return self.running is not None and (self.running.status.finishing or self.running.status.trained)
 
     async def end_children(self) -> None:
         self.phase = "done"
-        for child in (self.running, self.standby):
+        for child in (self.running, self.standby.child):
             if child is not None and child.alive:
                 await child.dismiss()
 

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 from typing import TYPE_CHECKING
 
 from aiohttp import ClientSession
 
-from trainer import host
 from trainer.job.errors import Exit, TrainerError
-from trainer.model_dir import compatibility, fingerprint, result
-from trainer.model_dir import state as job_state
+from trainer.model_dir import compatibility, result
+from trainer.model_dir.state import End
 from trainer.protocol.events import Done
 from trainer.protocol.log_lines import LOG_SECONDS, STOPPED_PREFIX, log_error, log_line
 from trainer.protocol.reports import Reply, Report
@@ -20,7 +18,7 @@ from trainer.protocol.status import JobStatus
 from trainer.supervisor import earlier_run, outcome, peers, preflight, status_view
 from trainer.supervisor.dialler import Dialler
 from trainer.supervisor.notification import patience, unnotified
-from trainer.supervisor.progress import Progress
+from trainer.supervisor.record import Record
 from trainer.supervisor.rendezvous import Rendezvous
 
 if TYPE_CHECKING:
@@ -28,8 +26,6 @@ if TYPE_CHECKING:
     from trainer.supervisor.child import Child
 
 BEAT_SECONDS = 0.5
-SAVE_STATE_SECONDS = 5.0
-"""Interval for saving the highest step, for the case that the chief is killed repeatedly."""
 LINGER_LOG_SECONDS = 2.0
 """Time after the end before the log names the tasks that have not been notified."""
 LAST_ANSWERS_SECONDS = 0.3
@@ -43,35 +39,17 @@ class Chief:
         self._spec, self._task = agent.spec, agent.task
         self._directory = self._spec.directory
         self._clock = agent.clock
-        age = host.process_age()
-        self._refusal: TrainerError | None = None
-        try:
-            self._lock = job_state.lock(self._directory)
-            self._state = job_state.load(self._directory, time.time() - age)
-        except TrainerError as error:
-            # The other tasks wait for their chief and must be notified of this end too.
-            self._refusal, self._state = error, job_state.State(started=time.time() - age)
-        boot, up = host.boot_id(), host.uptime()
-        same = boot and boot == self._state.boot
-        # The wall clock, which may step, is used only to compare with other machines.
-        before = max(age, up - self._state.up if same else time.time() - self._state.started)
-        self._started = time.monotonic() - before
-        # A job that was stopped, and is started again later, has all its time again.
-        self._begun = time.monotonic() if self._state.end else self._started
-        self._continues = bool(self._state.generation) and self._state.end is None
-        """Whether an earlier chief of this job was lost while it ran."""
-        self._state.boot, self._state.up, self._state.end = boot, up - before, None
+        self._record = Record(self._spec, self._clock)
         begun = self._clock()
         self._rendezvous = Rendezvous(
             self._spec,
             self._task,
-            self._state.generation,
+            self._record.state.generation,
             begun,
             lambda: earlier_run.newest_step(self._spec) or 0,
-            Progress(self._state.step, self._state.generations_without_progress),
-            self._wrote,
+            self._record.progress,
+            self._record.wrote,
         )
-        self._state_saved = begun
         self._news = asyncio.Event()
         self._announced = self._rendezvous.version
         self._events_logged = 0
@@ -79,29 +57,24 @@ class Chief:
         self._asked_to_stop = 0
         self._key: dict[str, object] = {}
         self._warnings: list[str] = []
-        self._leads = False
-        """Whether this start was accepted; a refused one must keep the state.json of the job that may be resumed."""
         # Before any other task reports: the others are compared with the chief.
         self._rendezvous.report(agent.report(), begun)
 
     async def run(self, session: ClientSession) -> Exit:
         """Runs until the job is over."""
         try:
-            if self._refusal is not None:
-                raise self._refusal
+            if self._record.refusal is not None:
+                raise self._record.refusal
             # In a thread: it takes seconds for a large dataset.
             digest = self._agent.workload_digest
             self._key = await asyncio.to_thread(compatibility.key, self._spec, self._task.counts, digest)
             if found := await asyncio.to_thread(earlier_run.result_of_this_job, self._spec, self._key):
                 self._rendezvous.end(Exit.OK, "", found.steps)
-            elif self._continues and self._spec.resume == "none":
+            elif self._record.continues and self._spec.resume == "none":
                 self._rendezvous.end(Exit.GAVE_UP, "the chief was lost, and the program does not resume (resume: none)")
             else:
                 self._warnings = earlier_run.check_checkpoint(self._spec, self._key)
-                self._state.control_port = preflight.control_address(self._task)[1]
-                self._state.incarnation = self._agent.incarnation
-                job_state.save(self._directory, self._state)
-                self._leads = True
+                self._record.accept(preflight.control_address(self._task)[1], self._agent.incarnation)
                 await self._lead(session)
         except TrainerError as error:
             self._rendezvous.end(error.code, str(error))
@@ -113,7 +86,7 @@ class Chief:
             return Reply("failed", 0, 0, self._rendezvous.version, Exit.MISMATCH, f"{report.task} is the chief itself")
         self._rendezvous.stopping = self._agent.leaving_since is not None
         reply = self._rendezvous.report(report, self._clock())
-        member = self._rendezvous.members.get(report.task)
+        member = self._rendezvous.tasks.members.get(report.task)
         if member is not None and member.problem is not None:
             self._agent.changed.set()  # its address is tried now, not at the next beat
         self._announce()
@@ -122,8 +95,8 @@ class Chief:
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(news.wait(), peers.POLL_SECONDS)
             reply = self._rendezvous.reply()
-        if reply.phase in ("done", "failed") and report.task in self._rendezvous.members:
-            self._rendezvous.members[report.task].notified = True
+        if reply.phase in ("done", "failed") and report.task in self._rendezvous.tasks.members:
+            self._rendezvous.tasks.members[report.task].notified = True
         return reply
 
     def refuse(self, peer: str, task: str, why: str) -> None:
@@ -136,12 +109,8 @@ class Chief:
         own, child, now = self._agent.status(), self._agent.running, self._clock()
         workers = child.status.workers if child else {}
         return status_view.job_status(
-            own, workers, self._rendezvous, now, last_checkpoint=last, seconds=self._seconds()
+            own, workers, self._rendezvous, now, last_checkpoint=last, seconds=self._record.seconds()
         )
-
-    def _seconds(self) -> float:
-        """Seconds since the job's start, including those before a restart of the chief."""
-        return time.monotonic() - self._started
 
     async def _lead(self, session: ClientSession) -> None:
         agent, rendezvous, logged = self._agent, self._rendezvous, self._clock()
@@ -157,13 +126,13 @@ class Chief:
                 return
             await agent.act(reply)
             await self._look_at_child(agent.running)
-            self._save_progress(now)
+            self._record.save_progress(rendezvous.generation, now)
             if rendezvous.phase != "forming":
                 logged = now
             elif now - logged > LOG_SECONDS:
-                log_line(f"waiting for {rendezvous.waiting_for(now)}")
+                log_line(f"waiting for {rendezvous.tasks.waiting_for(now)}")
                 logged = now
-            if (limit := self._spec.deadlines.job) and time.monotonic() - self._begun > limit:
+            if (limit := self._spec.deadlines.job) and self._record.seconds_of_this_start() > limit:
                 rendezvous.end(Exit.OVERDUE, f"the job has taken longer than {limit:g} s (deadlines.job)")
             if agent.leaving_since is not None and self._may_leave():
                 rendezvous.end(Exit.STOPPED, self._stopped())
@@ -174,22 +143,16 @@ class Chief:
         """Handles changes of the chief's own child: a first step, the end, or a requested stop."""
         if child is None:
             return
-        child.count_out(self._rendezvous.silent())
-        if self._state.seconds_to_first_step is None and self._agent.first_step_at is not None:
-            if self._spec.program:
-                self._state.phases = {"first_step": round(self._agent.first_step_at - self._started, 3)}
-            else:
-                self._state.phases = outcome.phases(self._started, child.times)
-            self._state.seconds_to_first_step = round(sum(self._state.phases.values()), 3)
-            job_state.save(self._directory, self._state)
+        child.count_out(self._rendezvous.tasks.silent())
+        if self._record.state.seconds_to_first_step is None and (at := self._agent.first_step_at) is not None:
+            phased = outcome.phases(self._record.started, child.times) if self._spec.runs.takes_orders else None
+            self._record.made_first_step(phased or {"first_step": round(at - self._record.started, 3)})
         if isinstance(rate := child.status.figures.get("examples_per_second"), (int, float)):
-            self._state.examples_per_second = rate
+            self._record.state.examples_per_second = rate
         if child.result is not None and not self._rendezvous.waits_for():
             await self._write_result(child, child.result)
         elif not child.alive and child.status.stopped_well:
             self._rendezvous.generation_over(self._clock())
-        elif self._spec.program:
-            return
         elif child.alive and self._asked_to_stop != child.generation and self._a_ps_is_leaving():
             child.stop()
             self._asked_to_stop = child.generation
@@ -197,7 +160,7 @@ class Chief:
     async def _write_result(self, child: Child, done: Done) -> None:
         """Ends the job as a success, if the chief's child has returned a valid result."""
         rendezvous = self._rendezvous
-        figures = outcome.figures_of(self._spec, child, done, self._state)
+        figures = outcome.figures_of(self._spec, child, done, self._record.state)
         if figures is None:
             rendezvous.end(Exit.BUG, f"{self._task.name}: its child ended without a valid result")
             return
@@ -205,7 +168,7 @@ class Chief:
             self._spec,
             rendezvous,
             figures,
-            seconds=self._seconds(),
+            seconds=self._record.seconds(),
             warnings=self._warnings,
             versions=self._agent.versions,
             key=self._key,
@@ -216,7 +179,8 @@ class Chief:
         rendezvous.end(Exit.OK, "", done.step)
 
     def _a_ps_is_leaving(self) -> bool:
-        return any(m.report.leaving and m.report.task.startswith("ps:") for m in self._rendezvous.members.values())
+        members = self._rendezvous.tasks.members.values() if self._spec.runs.takes_orders else ()
+        return any(m.report.leaving and m.report.task.startswith("ps:") for m in members)
 
     def _may_leave(self) -> bool:
         child = self._agent.running
@@ -226,7 +190,7 @@ class Chief:
         return child.status.stopped_well
 
     def _stopped(self) -> str:
-        if self._spec.program:
+        if not self._spec.runs.checkpoints:
             return f"{STOPPED_PREFIX}the same command starts the program again"
         step = earlier_run.newest_step(self._spec)
         child = self._agent.running
@@ -243,22 +207,15 @@ class Chief:
         rendezvous = self._rendezvous
         self._announce()
         await self._agent.end_children()
-        self._state.end = job_state.End(self._spec.name, int(rendezvous.code), rendezvous.message)
-        if rendezvous.code is Exit.STOPPED:
-            rendezvous.progress.generations_without_progress = 0
-            with contextlib.suppress(TrainerError):  # the checkpoint is saved; the state is only useful
-                self._save_state()
-        elif rendezvous.code is Exit.OK:
-            job_state.forget(self._directory)
-        elif self._leads:
-            self._state.generation = rendezvous.generation
-            job_state.fail(self._directory, self._state)
+        end = End(self._spec.name, int(rendezvous.code), rendezvous.message)
+        with contextlib.suppress(TrainerError):  # the checkpoint is saved; the state is only useful
+            self._record.close(end, rendezvous.generation)
         await self._until_all_are_notified()
         return rendezvous.code
 
     async def _until_all_are_notified(self) -> None:
         agent, rendezvous, begun, logged = self._agent, self._rendezvous, self._clock(), False
-        own = rendezvous.members.get(agent.task.name)
+        own = rendezvous.tasks.members.get(agent.task.name)
         if own is not None:
             own.notified = True
         while absent := unnotified(rendezvous, now := self._clock(), agent.leaving_since is not None):
@@ -276,9 +233,9 @@ class Chief:
         for event in rendezvous.events[max(0, len(rendezvous.events) - new) :]:
             log_line(event.text)
         if rendezvous.version != self._announced:
-            if rendezvous.generation != self._state.generation:
+            if rendezvous.generation != self._record.state.generation:
                 try:
-                    self._save_state()
+                    self._record.save(rendezvous.generation)
                 except TrainerError as error:  # for example a full disk; the caller may handle another task's report
                     rendezvous.end(error.code, str(error))
             if rendezvous.over and rendezvous.code is not Exit.OK:  # before any task that it answers repeats it
@@ -287,25 +244,3 @@ class Chief:
             self._news.set()
             self._news = asyncio.Event()
             self._agent.changed.set()
-
-    # Files. ---------------------------------------------------------------------------------------
-
-    def _save_progress(self, now: float) -> None:
-        """Saves progress in case the chief is killed: at the first of a generation at once, then at intervals."""
-        progress, state = self._rendezvous.progress, self._state
-        due = progress.step != state.step and now - self._state_saved > SAVE_STATE_SECONDS
-        if due or progress.generations_without_progress < state.generations_without_progress:
-            self._save_state()
-
-    def _wrote(self) -> bool:
-        """Whether a program's files in model_dir have changed since the last generation formed."""
-        if not self._spec.program:
-            return False
-        before, self._state.files = self._state.files, fingerprint.fingerprint(self._directory)
-        return bool(before) and before != self._state.files
-
-    def _save_state(self) -> None:
-        rendezvous, progress, state = self._rendezvous, self._rendezvous.progress, self._state
-        state.generation, self._state_saved = rendezvous.generation, self._clock()
-        state.step, state.generations_without_progress = progress.step, progress.generations_without_progress
-        job_state.save(self._directory, state)

@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import TypeAlias
 
 from trainer import host
-from trainer.job import environment
+from trainer.job import environment, program
 from trainer.job.cluster import Task
-from trainer.job.spec import Deadlines
+from trainer.job.derived import hidden_gpus
+from trainer.job.spec import Deadlines, JobSpec
 from trainer.protocol import events
 from trainer.protocol.events import Event
 from trainer.protocol.orders import Final, Go, Order, Silent, Stop, write_order
@@ -55,6 +56,11 @@ def _environ(task: Task, events_pipe: int) -> dict[str, str]:
         environment.PARENT: str(os.getpid()),
         **no_proxy(task),
     }
+
+
+def settings(spec: JobSpec, task: Task) -> dict[str, str]:
+    """The spec's environment variables for a child."""
+    return {**hidden_gpus(spec, task.type), **program.variables(spec, task.type, os.environ)}
 
 
 def no_proxy(task: Task) -> dict[str, str]:

@@ -32,13 +32,13 @@ class Dialler:
     def dial(self, session: ClientSession) -> None:
         """Starts to connect to every task whose address is not verified yet."""
         for name, address in self._addresses.items():
-            member = self._rendezvous.members.get(name)
+            member = self._rendezvous.tasks.members.get(name)
             proven = member is not None and member.problem is None
             if not proven and (name not in self._dialling or self._dialling[name].done()):
                 self._dialling[name] = asyncio.create_task(self.dial_back(session, name, address))
 
     async def dial_back(self, session: ClientSession, name: str, address: tuple[str, int]) -> None:
-        member = self._rendezvous.members.get(name)
+        member = self._rendezvous.tasks.members.get(name)
         try:
             identity = await peers.who_is_there(session, address)
         except ConnectionError as error:
@@ -51,7 +51,7 @@ class Dialler:
                 problem = f"at {address[0]}:{address[1]} another process claims to be {name}"
         if member is None:
             why = problem or "its supervisor is running, but has not reported yet"
-            self._rendezvous.unreachable[name] = "; ".join(filter(None, (why, self._unsigned.get(name))))
+            self._rendezvous.tasks.unreachable[name] = "; ".join(filter(None, (why, self._unsigned.get(name))))
         else:
             self._rendezvous.reachable(name, member.report.incarnation, problem, self._clock())
         self._changed()

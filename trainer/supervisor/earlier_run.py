@@ -38,7 +38,7 @@ def check_checkpoint(spec: JobSpec, key: Mapping[str, object]) -> list[str]:
     Raises:
         UserError: it does not fit.
     """
-    if spec.program:
+    if not spec.runs.checkpoints:
         return []
     # The child verifies its SHA-256: for 8 GB that takes 40 s, during which a supervisor could not answer.
     found = checkpoint.newest(spec.directory)
@@ -55,5 +55,5 @@ def check_checkpoint(spec: JobSpec, key: Mapping[str, object]) -> list[str]:
 
 def newest_step(spec: JobSpec) -> int | None:
     """Step of the newest checkpoint that is complete, verified or not."""
-    steps = [] if spec.program else checkpoint.steps(spec.directory)
+    steps = checkpoint.steps(spec.directory) if spec.runs.checkpoints else []
     return steps[-1] if steps else None

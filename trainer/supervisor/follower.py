@@ -50,7 +50,7 @@ async def follow(agent: Agent, session: ClientSession) -> Exit:
         if (waited := time.monotonic() - asked) > agent.spec.deadlines.task_lost:
             _end_child_without_tickets(agent, waited)
         asked = None
-        scores = agent.task.type == "evaluator" and not agent.spec.program
+        scores = agent.task.type == "evaluator" and agent.spec.runs.checkpoints
         await (scoring.keep_scoring(agent, reply) if scores else agent.act(reply))
         if report.leaving and _may_leave(agent, reply):
             return Exit.STOPPED
@@ -98,7 +98,7 @@ async def _without_chief(agent: Agent, seconds: float, known: int, error: Connec
 def _end_child_without_tickets(agent: Agent, seconds: float) -> None:
     """Replaces a ps-worker's child after a long silence: the chief may have reassigned the steps that it holds."""
     child = agent.running
-    if child is not None and not agent.spec.program and agent.task.type in agent.spec.traits.restart_alone:
+    if child is not None and agent.spec.runs.takes_orders and agent.task.type in agent.spec.traits.restart_alone:
         child.kill(f"no contact with the chief for {seconds:.0f} s")
 
 

@@ -15,8 +15,9 @@ def unnotified(rendezvous: Rendezvous, now: float, leaving: bool = False) -> lis
     Args:
         leaving: the chief itself was asked to stop, and so were all tasks: wait only for those that are present.
     """
-    expected, seconds, members = _expected(rendezvous, leaving), patience(rendezvous, leaving), rendezvous.members
-    never = [name for name in rendezvous.required if name not in members and name != rendezvous.chief]
+    expected, seconds = _expected(rendezvous, leaving), patience(rendezvous, leaving)
+    tasks, members = rendezvous.tasks, rendezvous.tasks.members
+    never = [name for name in tasks.required if name not in members and name != tasks.chief]
     return [
         *(never if expected and now - rendezvous.begun <= seconds else []),
         *(

@@ -88,7 +88,7 @@ def result_of(
     key: Mapping[str, object],
 ) -> Result:
     # The evaluator removes this warning when it has scored the last checkpoint, or replaces it by the reason.
-    evaluators = [] if spec.program else rendezvous.evaluators
+    evaluators = rendezvous.tasks.evaluators if spec.runs.checkpoints else []
     not_scored = [f"{name}: the last checkpoint is not scored yet" for name in evaluators]
     tests = figures.test if isinstance(figures, Training) else {}
     no_numbers = [f"test_{name} is {figure}: no number" for name, figure in tests.items() if not math.isfinite(figure)]
@@ -99,7 +99,7 @@ def result_of(
         seconds=round(seconds, 3),
         generations=rendezvous.generation,
         warnings=[*warnings, *no_numbers, *not_scored],
-        tasks=dict(sorted(rendezvous.start_lines.items())),
+        tasks=dict(sorted(rendezvous.tasks.start_lines.items())),
         events=rendezvous.events,
         versions=versions,
         compatibility_key={**key, **result.steps_asked(spec)},

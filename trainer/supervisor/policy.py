@@ -77,7 +77,7 @@ class FailurePolicy:
         """Ends the job if a task reports a failure that would repeat wherever it runs."""
         if report.failure is None or report.blames_peer or report.task in self.evaluators:
             return None
-        if self.spec.program and report.failure[0] == Exit.PROGRAM:
+        if self.spec.runs.end_together and report.failure[0] == Exit.PROGRAM:
             return None  # another task may be the cause: see deaths.py
         return _failure(report.task, *report.failure)
 

@@ -7,7 +7,8 @@ supervisor, including the chief's own, reports and executes the reply:
     running    run a child of this generation
     done, failed    exit, with this code
 
-policy.py decides the consequences of failures; progress.py watches whether training advances.
+membership.py knows which tasks are present; policy.py decides the consequences of failures; progress.py watches whether
+training advances.
 """
 
 from __future__ import annotations
@@ -15,37 +16,22 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from trainer.job.cluster import Task
 from trainer.job.errors import Exit
-from trainer.job.names import task_name
 from trainer.job.spec import JobSpec
 from trainer.model_dir.result import JobEvent
 from trainer.protocol.reports import Phase, Reply, Report
-from trainer.supervisor.admission import mismatch
 from trainer.supervisor.deaths import Deaths
+from trainer.supervisor.membership import Member, Membership
 from trainer.supervisor.policy import Decision, FailurePolicy
 from trainer.supervisor.progress import Progress, ProgressWatch
 
 EVENTS_KEPT = 50
 
 
-@dataclass
-class Member:
-    """A task that has reported."""
-
-    report: Report
-    seen: float
-    problem: str | None = "its address was not tried yet"
-    """Why it cannot take part, or None."""
-    silent: bool = False
-    notified: bool = False
-    """Whether it has been notified that the job is over."""
-
-
 class Rendezvous:
-    """Membership and lifecycle. All times are of one monotonic clock, in seconds."""
+    """The lifecycle of a job. All times are of one monotonic clock, in seconds."""
 
     def __init__(
         self,
@@ -63,17 +49,8 @@ class Rendezvous:
             resume: returns the step of the newest checkpoint.
             wrote: for a program: whether the files in model_dir have changed since the last call.
         """
-        self.spec, self.task, self._resume = spec, task, resume
-        self.chief = task_name(*task.chief)
-        self.required = [task_name(*member) for member in task.members()]
-        self.evaluators = [task_name("evaluator", 0)] if spec.tasks.evaluator else []
-        self._known = {*self.required, *self.evaluators}
-        self._digest = task.digest
-        self.members: dict[str, Member] = {}
-        self.mismatched: dict[str, str] = {}
-        """By task: how it differs from the chief."""
-        self.unreachable: dict[str, str] = {}
-        """By task that has never reported: why the chief cannot connect to it either."""
+        self.spec, self._resume = spec, resume
+        self.tasks = Membership(spec, task)
         self.phase: Phase = "forming"
         self.generation = generation
         self.resume_step = 0
@@ -83,25 +60,20 @@ class Rendezvous:
         """The newest."""
         self.event_count = 0
         """The number of all events so far."""
-        self.start_lines: dict[str, str] = {}
         self.stopping = False
         """Whether the chief itself was asked to stop: a task that leaves after that is not lost."""
         self.begun = self._forming_since = now
-        self._awaited = self.required[-1]
         self.progress = progress or Progress()
         self.watch = ProgressWatch(self.progress, now)
-        self.policy = FailurePolicy(spec, self.evaluators, self.chief)
+        self.policy = FailurePolicy(spec, self.tasks.evaluators, self.tasks.chief)
         self._wrote = wrote
         self._deaths = Deaths()
 
     def report(self, report: Report, now: float) -> Reply:
         """Handles one report; returns the reply to that task."""
-        if difference := self._mismatch(report):
-            if report.task in self._known:
-                self.mismatched[report.task] = difference
+        if difference := self.tasks.refuse(report):
             return Reply("failed", 0, 0, self.version, Exit.MISMATCH, difference)
-        self.mismatched.pop(report.task, None)
-        member = self.members.get(report.task)
+        member = self.tasks.members.get(report.task)
         if member is not None and member.report.incarnation == report.incarnation:
             if report.number < member.report.number:
                 return self.reply()  # late, or a repetition
@@ -111,7 +83,7 @@ class Rendezvous:
             member = self._admit(report, now)
         if report.status.get("copying") != member.report.status.get("copying"):
             self._forming_since = now
-        member.report, member.seen, member.silent = report, now, False
+        self.tasks.heard(member, report, now)
         if failure := self.policy.failed(report):
             self._apply(failure, now)
         elif self._program_ended(report):
@@ -122,14 +94,12 @@ class Rendezvous:
                 self._lost(report.task, report.reason, now)
         elif report.leaving and self.phase == "running" and report.generation != self.generation:
             self._apply(self.policy.leaves(report), now)
-        if isinstance(line := report.status.get("line"), str):
-            self.start_lines[report.task] = line
-        if report.task == self.chief:
+        if report.task == self.tasks.chief:
             before = self.progress.step
             self.policy.stepped(self.watch.update(report.status, self.resume_step, now))
-            if self.spec.program and self.progress.step > before:
+            if not self.spec.runs.chief_watches and self.progress.step > before:
                 self.policy.lives_without_step.clear()
-        elif report.generation == self.generation and report.task not in self.evaluators:
+        elif report.generation == self.generation and report.task not in self.tasks.evaluators:
             self._look_at_index(report, now)
         if self.phase == "forming":
             self.tick(now)  # now, because all tasks wait for it; other timed events can wait for the chief's beat
@@ -138,14 +108,13 @@ class Rendezvous:
 
     def _program_ended(self, report: Report) -> bool:
         """Whether a report is about the end of a program that may be the consequence of another one's."""
-        if not self.spec.program or self.phase != "running" or report.task in self.evaluators:
+        if not self.spec.runs.end_together or self.phase != "running" or report.task in self.tasks.evaluators:
             return False
         return report.ended_early == self.generation
 
     def _judge(self, now: float) -> None:
         """Acts on the first cause of the programs' ends, once it is known."""
-        heard = {name: self.members[name].seen for name in self.required if not self.members[name].silent}
-        if (cause := self._deaths.cause(heard, now)) is None:
+        if (cause := self._deaths.cause(self.tasks.last_heard(), now)) is None:
             return
         if cause.failure is not None and not cause.blames_peer:
             self.end(Exit.PROGRAM, f"{cause.task}: {cause.failure[1]}")
@@ -155,11 +124,11 @@ class Rendezvous:
 
     def waits_for(self) -> list[str]:
         """The tasks whose programs must still exit with 0 before the job has succeeded."""
-        needed = self.required if self.spec.success == "all_workers" else [self.chief]
+        needed = self.tasks.required if self.spec.success == "all_workers" else [self.tasks.chief]
         return [name for name in needed if name.partition(":")[0] != "ps" and not self._has_finished(name)]
 
     def _has_finished(self, name: str) -> bool:
-        return bool(self.members[name].report.finished == self.generation)
+        return bool(self.tasks.members[name].report.finished == self.generation)
 
     def _look_at_index(self, report: Report, now: float) -> None:
         """Another machine may have no index of the files yet: then all tasks wait until that task has made its own."""
@@ -168,14 +137,11 @@ class Rendezvous:
 
     def _admit(self, report: Report, now: float) -> Member:
         """A new member: its first report, or the first one since its supervisor was restarted."""
-        if report.task in self.members:
+        if report.task in self.tasks.members:
             self.policy.task_lost = True
             if self.phase == "running" and report.generation != self.generation:
                 self._lost(report.task, "its supervisor was restarted", now)
-        member = self.members[report.task] = Member(report, now)
-        if report.task in self.evaluators:
-            member.problem = None
-        return member
+        return self.tasks.add(report, now)
 
     def reply(self) -> Reply:
         """The reply to every task."""
@@ -194,34 +160,34 @@ class Rendezvous:
             self._form_or_give_up(now)
         elif self.phase == "running":
             seconds = self.spec.deadlines.task_lost
-            for name in self.required:
-                member = self.members[name]
+            for name in self.tasks.required:
+                member = self.tasks.members[name]
                 if now - member.seen > seconds and not member.silent:
                     member.silent = self.policy.task_lost = True
                     self._lost(name, f"silent for {seconds:g} s", now, ended=False)
             if self.phase == "running":
                 self._judge(now)
             # The supervisor of each task notices a program that has stopped to report.
-            if not self.spec.program and self.watch.overdue(self.spec.deadlines, now):
+            if self.spec.runs.chief_watches and self.watch.overdue(self.spec.deadlines, now):
                 if self.watch.finishing:
-                    decision = self.policy.evaluation_overdue(self.chief)
+                    decision = self.policy.evaluation_overdue(self.tasks.chief)
                 elif self.watch.evaluating:
-                    decision = self.policy.validation_overdue(self.chief, self.watch.step)
+                    decision = self.policy.validation_overdue(self.tasks.chief, self.watch.step)
                 else:
                     decision = self.policy.stalled(self.watch.waits_for)
                 self._apply(decision, now)
 
     def _form_or_give_up(self, now: float) -> None:
         seconds = self.spec.deadlines.rendezvous
-        if self._all_ready(now):
+        if self.tasks.all_ready(now):
             self._form(now)
         elif now - self._forming_since > seconds:
-            code = Exit.MISMATCH if any(name in self.mismatched for name in self.missing(now)) else Exit.MISSING
+            code = Exit.MISMATCH if self.tasks.mismatched.keys() & self.tasks.missing(now).keys() else Exit.MISSING
             waited = f"after {seconds:g} s (deadlines.rendezvous)"
-            self.end(code, f"the cluster did not form {waited}: {self.waiting_for(now)}")
+            self.end(code, f"the cluster did not form {waited}: {self.tasks.waiting_for(now)}")
 
     def _form(self, now: float) -> None:
-        reports = [self.members[name].report for name in self.required]
+        reports = [self.tasks.members[name].report for name in self.tasks.required]
         self._look_at_files()
         if refused := self.policy.before_forming(reports, self.generation, self.progress):
             self._apply(refused, now)
@@ -232,56 +198,16 @@ class Rendezvous:
         self.phase = "running"
         self.version += 1
         self.watch.formed(now)
-        self.mismatched.clear()
+        self.tasks.mismatched.clear()
         self._deaths.clear()
-        self.note(f"generation {self.generation} formed: {len(self.required)} tasks")
-
-    # Membership. ----------------------------------------------------------------------------------
-
-    def _all_ready(self, now: float) -> bool:
-        """Checks the task that it last waited for first; scanning all N on each of N reports is O(N²)."""
-        if self._why_missing(self._awaited, now):
-            return False
-        awaited = next((name for name in self.required if self._why_missing(name, now)), None)
-        self._awaited = awaited or self._awaited
-        return awaited is None
-
-    def silent(self) -> list[str]:
-        """Tasks that have not reported for deadlines.task_lost."""
-        return [name for name in self.required if name in self.members and self.members[name].silent]
-
-    def missing(self, now: float) -> dict[str, str]:
-        """Tasks that keep the cluster from forming, and why."""
-        return {name: why for name in self.required if (why := self._why_missing(name, now))}
-
-    def waiting_for(self, now: float) -> str:
-        return "; ".join(f"{name}: {why}" for name, why in self.missing(now).items())
+        self.note(f"generation {self.generation} formed: {len(self.tasks.required)} tasks")
 
     def reachable(self, name: str, incarnation: str, problem: str | None, now: float) -> None:
         """Records the result of connecting to a member at its address in TF_CONFIG."""
-        member = self.members.get(name)
+        member = self.tasks.members.get(name)
         if member is not None and member.report.incarnation == incarnation:
             member.problem = problem
             self.tick(now)
-
-    def _why_missing(self, name: str, now: float) -> str | None:
-        member = self.members.get(name)
-        if member is None:
-            return self.mismatched.get(name) or f"has not reported ({self.unreachable.get(name, 'not dialled yet')})"
-        if now - member.seen > self.spec.deadlines.task_lost:
-            return self.mismatched.get(name) or f"silent for {now - member.seen:.0f} s"
-        if member.problem is not None:
-            return member.problem
-        if copying := member.report.status.get("copying"):
-            return str(copying)
-        if member.report.generation:
-            return "its child of the last generation still runs"
-        return "was asked to stop" if member.report.leaving else None
-
-    def _mismatch(self, report: Report) -> str | None:
-        chief = self.members.get(self.chief)
-        own = chief.report if chief else None
-        return mismatch(report, own, self._digest, self.required, self._known, self.spec.workload)
 
     # Failures and the end. ------------------------------------------------------------------------
 

@@ -24,7 +24,7 @@ def job_status(
     return JobStatus(
         **{**common, "phase": rendezvous.phase, "generation": rendezvous.generation},
         last_checkpoint=last_checkpoint,
-        waiting_for=rendezvous.waiting_for(now) or None if rendezvous.phase == "forming" else None,
+        waiting_for=rendezvous.tasks.waiting_for(now) or None if rendezvous.phase == "forming" else None,
         seconds=seconds,
         events=rendezvous.events,
         tasks=task_rows(rendezvous, now, workers),
@@ -34,12 +34,12 @@ def job_status(
 
 def task_rows(rendezvous: Rendezvous, now: float, workers: Mapping[str, Figures] | None = None) -> dict[str, TaskRow]:
     """One row per task, required or not; `workers` has the coordinator's measurements of each ps-worker."""
-    names = (*rendezvous.required, *rendezvous.evaluators)
+    names = (*rendezvous.tasks.required, *rendezvous.tasks.evaluators)
     return {name: _row(rendezvous, name, now, (workers or {}).get(name, {})) for name in names}
 
 
 def _row(rendezvous: Rendezvous, name: str, now: float, measured: Figures) -> TaskRow:
-    member = rendezvous.members.get(name)
+    member = rendezvous.tasks.members.get(name)
     if member is None:
         return TaskRow(state="absent", figures=measured)
     report = member.report

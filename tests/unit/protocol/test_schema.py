@@ -54,7 +54,7 @@ def test_a_status_is_what_its_schema_says(tmp_path: Path, code: Exit | None) -> 
     spec = build({"name": "j", "strategy": "parameter_server", "tasks": tasks, "model_dir": str(tmp_path)})
     agent = Agent(spec, tasks_of(spec)[0], Path(os.devnull))
     chief = Chief(agent)
-    with contextlib.closing(chief._lock):
+    with contextlib.closing(chief._record.lock):
         figures: dict[str, Any] = {"step": 3, "loss": 0.5, "state": "theirs", "line": "task=worker:1"}
         other = replace(agent.report(), task="worker:1", incarnation="another", status=figures)
         chief._rendezvous.report(other, chief._clock())

@@ -35,4 +35,4 @@ def chief(tmp_path: Path) -> Iterator[Chief]:
     task = tasks_of(spec)[0]
     chief = Chief(Agent(spec, task, Path(os.devnull)))
     yield chief
-    chief._lock.close()
+    chief._record.lock.close()

@@ -41,7 +41,7 @@ class Job:
         self.core.reachable(name, self.reports[name].incarnation, problem, self.now)
 
     def arrive(self, *names: str) -> None:
-        for name in names or self.core.required:
+        for name in names or self.core.tasks.required:
             self.report(name)
             self.reach(name)
 
@@ -49,12 +49,12 @@ class Job:
         """All are there, and start their children."""
         self.arrive()
         assert self.core.phase == "running"
-        for name in self.core.required:
+        for name in self.core.tasks.required:
             self.report(name, generation=self.core.generation, ended_early=0)
 
     def stop_children(self) -> None:
         """As supervisors do when they hear `forming`."""
-        for name in self.core.required:
+        for name in self.core.tasks.required:
             self.report(name, generation=0)
 
     def restart(self, name: str) -> Reply:
@@ -67,7 +67,7 @@ class Job:
         """Advances the clock second by second; all present tasks but the silent ones keep reporting."""
         for _ in range(round(seconds)):
             self.now += 1
-            for name in self.core.members:
+            for name in self.core.tasks.members:
                 if name not in silent:
                     self.report(name)
             self.core.tick(self.now)
@@ -107,5 +107,5 @@ def step(job: Job, number: int, **status: Any) -> None:
 def fail_once_more(job: Job) -> None:
     lose_child(job, "worker:1")
     job.stop_children()
-    for name in job.core.required:
+    for name in job.core.tasks.required:
         job.report(name, generation=job.core.generation, ended_early=0, status={})

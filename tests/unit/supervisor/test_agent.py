@@ -12,8 +12,8 @@ from trainer.job.cluster import tasks_of
 from trainer.job.errors import Exit, UserError
 from trainer.job.load import build
 from trainer.protocol.events import Step
-from trainer.supervisor import agent as supervisor_module
-from trainer.supervisor.agent import STANDBY_FAILURES, Agent
+from trainer.supervisor import standby
+from trainer.supervisor.agent import Agent
 from trainer.supervisor.child import Child
 
 SPEC = build({"name": "j", "strategy": "one_device"})
@@ -23,7 +23,7 @@ SPEC = build({"name": "j", "strategy": "one_device"})
 def training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Agent:
     """A supervisor whose child has trained for long enough to get a standby."""
     monkeypatch.setenv(environment.JOB, "{}")
-    monkeypatch.setattr(supervisor_module, "STANDBY_AFTER_SECONDS", 0.0)
+    monkeypatch.setattr(standby, "AFTER_SECONDS", 0.0)
     agent = Agent(SPEC, tasks_of(SPEC)[0], tmp_path / "worker-0.log")
     agent.running = Child(agent.task, agent._on_child)
     agent.phase, agent.first_step_at = "running", time.monotonic() - 1
@@ -35,16 +35,16 @@ def test_a_standby_that_fails_is_logged_and_not_restarted_forever(
 ) -> None:
     async def run() -> int:
         started = 0
-        for _ in range(STANDBY_FAILURES + 2):
+        for _ in range(standby.FAILURES + 2):
             await training.look_after_children()
-            if training.standby is not None:
+            if training.standby.child is not None:
                 started += 1
-                await training.standby.ended()
+                await training.standby.child.ended()
         return started
 
-    assert asyncio.run(asyncio.wait_for(run(), 60)) == STANDBY_FAILURES
+    assert asyncio.run(asyncio.wait_for(run(), 60)) == standby.FAILURES
     *lost, last = capsys.readouterr().out.splitlines()
-    assert len(lost) == STANDBY_FAILURES
+    assert len(lost) == standby.FAILURES
     assert all(line.startswith("worker:0: standby lost (") and "TRAINER_JOB: name: null: is required" in line
                for line in lost)  # fmt: skip
     assert all(line.endswith(f"its log: {training.log}") for line in lost)
@@ -53,14 +53,14 @@ def test_a_standby_that_fails_is_logged_and_not_restarted_forever(
 
 
 def test_after_a_standby_failed_the_next_one_waits(training: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(supervisor_module, "STANDBY_AFTER_SECONDS", 0.5)
+    monkeypatch.setattr(standby, "AFTER_SECONDS", 0.5)
 
     async def run() -> None:
         await training.look_after_children()
-        assert training.standby is not None
-        await training.standby.ended()
+        assert training.standby.child is not None
+        await training.standby.child.ended()
         await training.look_after_children()
-        assert training.standby is None
+        assert training.standby.child is None
 
     asyncio.run(asyncio.wait_for(run(), 60))
 

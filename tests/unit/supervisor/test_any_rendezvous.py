@@ -50,7 +50,7 @@ class Job:
         self.now, self.step, self.mirrored = 0.0, 0, "ps" not in tasks
         self.core = Rendezvous(spec, made[0], 3, self.now, lambda: self.step // 100 * 100)
         self.tasks = [Truth(Report(task.name, "0", task.digest, "s", "w", {"tensorflow": "1"})) for task in made]
-        self.required = [task for task in self.tasks if task.report.task in self.core.required]
+        self.required = [task for task in self.tasks if task.report.task in self.core.tasks.required]
         self.report(0)
 
     def watch(self, act: Callable[[], Any], *, looks_at_the_clock: bool = True) -> None:
@@ -70,7 +70,7 @@ class Job:
             assert before.phase == "running"
         elif after.phase == "forming" and looks_at_the_clock:
             assert not ready
-            assert self.core.waiting_for(self.now)
+            assert self.core.tasks.waiting_for(self.now)
         if after.phase != before.phase:
             outcomes[after.phase if after.phase != "failed" else Exit(after.code).name] += 1
         assert (after.code == Exit.OK) == (after.phase != "failed")

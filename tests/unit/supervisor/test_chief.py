@@ -38,13 +38,13 @@ def test_a_state_that_cannot_be_written_or_removed_is_no_traceback(chief: Chief,
     (tmp_path / "state.json").mkdir()
 
     async def run() -> tuple[Reply, Exit]:
-        rendezvous, chief._leads = chief._rendezvous, True
+        rendezvous, chief._record.accepted = chief._rendezvous, True
         if stopped:
             rendezvous.end(Exit.STOPPED, "stopped by a signal")
         for number in (1, 2, 3):  # with the second the generation forms, the third hears of the end
-            for name in rendezvous.required[1:]:
+            for name in rendezvous.tasks.required[1:]:
                 reply = await chief.answer(report_of(chief, name, number=number), 0)
-                rendezvous.members[name].problem = rendezvous.members["worker:0"].problem = None
+                rendezvous.tasks.members[name].problem = rendezvous.tasks.members["worker:0"].problem = None
         return reply, await chief._finish()
 
     reply, code = asyncio.run(asyncio.wait_for(run(), 30))
@@ -71,7 +71,7 @@ def test_a_refused_rerun_leaves_the_state_for_the_next_resume(tmp_path: Path, ho
 
     async def run() -> Exit:
         chief = Chief(Agent(spec, tasks_of(spec)[0], Path(os.devnull)))
-        with contextlib.closing(chief._lock):
+        with contextlib.closing(chief._record.lock):
             async with peers.client() as session:
                 return await chief.run(session)
 
@@ -83,7 +83,7 @@ def test_a_refused_rerun_leaves_the_state_for_the_next_resume(tmp_path: Path, ho
 def test_generations_are_numbered_until_the_job_is_complete(
     chief: Chief, tmp_path: Path, code: Exit, number: int
 ) -> None:
-    chief._leads, chief._rendezvous.generation = True, 3
+    chief._record.accepted, chief._rendezvous.generation = True, 3
     chief._agent.leave()  # as all tasks were asked to: it waits for none
     chief._rendezvous.end(code, "x")
     assert asyncio.run(asyncio.wait_for(chief._finish(), 30)) is code
@@ -94,18 +94,18 @@ def test_generations_are_numbered_until_the_job_is_complete(
 def test_the_end_of_a_job_that_did_not_succeed_is_kept_until_the_next_start(
     chief: Chief, tmp_path: Path, code: Exit, generation: int
 ) -> None:
-    chief._state.control_port, chief._state.incarnation = 4001, "this one"
-    chief._leads, chief._rendezvous.generation = True, generation
+    chief._record.state.control_port, chief._record.state.incarnation = 4001, "this one"
+    chief._record.accepted, chief._rendezvous.generation = True, generation
     chief._agent.leave()
     chief._rendezvous.end(code, "x")
     asyncio.run(asyncio.wait_for(chief._finish(), 30))
     kept = job_state.load(str(tmp_path), 0.0)
     assert (kept.control_port, kept.incarnation) == (4001, "this one"), "while the chief lingers it is asked"
     assert kept.end == job_state.End("j", code, chief._rendezvous.message)
-    chief._lock.close()
+    chief._record.lock.close()
     following = Chief(chief._agent)
-    following._lock.close()
-    assert following._state.end is None
+    following._record.lock.close()
+    assert following._record.state.end is None
 
 
 @pytest.mark.parametrize(
@@ -236,7 +236,7 @@ def test_a_task_whose_request_was_abandoned_has_not_been_notified_of_the_end(chi
         report = report_of(chief, "worker:1")
         async with serving(chief.answer) as (session, port):
             held = asyncio.create_task(peers.send_report(session, (HOST, port), report, rendezvous.version))
-            while "worker:1" not in rendezvous.members:
+            while "worker:1" not in rendezvous.tasks.members:
                 await asyncio.sleep(0.01)
             held.cancel()
             await asyncio.wait({held})
@@ -244,6 +244,6 @@ def test_a_task_whose_request_was_abandoned_has_not_been_notified_of_the_end(chi
             rendezvous.end(Exit.OK, "")
             chief._announce()
             await get(session, port, "/healthz")
-            return unnotified(rendezvous, rendezvous.members["worker:1"].seen)
+            return unnotified(rendezvous, rendezvous.tasks.members["worker:1"].seen)
 
     assert "worker:1" in asyncio.run(asyncio.wait_for(run(), 30))

@@ -79,7 +79,7 @@ def chief(tmp_path: Path, times: Times, monkeypatch: pytest.MonkeyPatch) -> Iter
     agent.clock = ListeningClock(times.monotonic)
     chief = Chief(agent)
     yield chief
-    chief._lock.close()
+    chief._record.lock.close()
 
 
 def form(chief: Chief) -> None:
@@ -105,7 +105,7 @@ def test_a_chief_that_was_suspended_declares_no_task_lost(chief: Chief, times: T
         times.pass_(seconds)
         beat(chief, times, 1)
         assert chief._rendezvous.phase == "running"
-        worker = chief._rendezvous.members["worker:1"].report
+        worker = chief._rendezvous.tasks.members["worker:1"].report
         asyncio.run(chief.answer(replace(worker, generation=1), 0))
     beat(chief, times, LOST)
     assert chief._rendezvous.phase == "running"
@@ -161,7 +161,7 @@ def test_progress_is_kept_for_a_chief_that_is_killed(chief: Chief, times: Times,
         lead = asyncio.create_task(chief._lead(cast(ClientSession, None)))
         # At once: else a killed chief would count the generation as one without progress.
         await asyncio.wait_for(saved(5, 0), 10)
-        worker = chief._rendezvous.members["worker:1"]
+        worker = chief._rendezvous.tasks.members["worker:1"]
         worker.seen = chief._clock() + 1000
         await asyncio.wait_for(saved(7, 1), 20)
         lead.cancel()
@@ -208,7 +208,7 @@ def test_a_restarted_chief_counts_on_and_never_below_its_own_age(
     chief = Chief(Agent(spec, tasks_of(spec)[0], Path(os.devnull)))
     seconds = chief.status().seconds
     assert seconds >= max(0, times.wall - started)
-    chief._lock.close()
+    chief._record.lock.close()
 
 
 def test_a_chief_restarted_on_its_machine_counts_on_whatever_the_wall_clock_does(
@@ -223,8 +223,8 @@ def test_a_chief_restarted_on_its_machine_counts_on_whatever_the_wall_clock_does
         age = host.process_age()
         assert age <= chief.status().seconds + 1
         assert chief.status().seconds <= age + time.monotonic() - begun + 1
-        chief._save_state()
-        chief._lock.close()
+        chief._record.save(chief._rendezvous.generation)
+        chief._record.lock.close()
 
 
 def test_a_failure_is_recent_whatever_the_wall_clock_does(

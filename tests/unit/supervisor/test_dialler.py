@@ -25,7 +25,7 @@ def test_refusals_are_logged_once_for_each_peer_and_change_nothing(
         "refused a report from 10.0.0.1: it is not a report",
     ]
     assert len(lines) == 50
-    assert chief._rendezvous.missing(0)["worker:1"] == "has not reported (not dialled yet)"
+    assert chief._rendezvous.tasks.missing(0)["worker:1"] == "has not reported (not dialled yet)"
     chief._rendezvous.tick(chief._clock() + 10_000)
     assert chief.status().end == End(Exit.MISSING, chief._rendezvous.message), "anybody can send what is not signed"
 
@@ -36,7 +36,7 @@ def test_a_task_that_never_came_is_named_with_the_refusal_of_its_reports(chief: 
     async def run() -> str:
         async with peers.client() as session:
             await chief._dialler.dial_back(session, "worker:1", (HOST, 1))
-        return chief._rendezvous.missing(0)["worker:1"]
+        return chief._rendezvous.tasks.missing(0)["worker:1"]
 
     why = "127.0.0.1:1 refused; a report from 10.0.0.1 as worker:1 lacks this job's secret"
     assert asyncio.run(run()) == f"has not reported ({why})"

@@ -13,7 +13,7 @@ def test_all_are_notified_once_each_has_reported_since_the_end() -> None:
     job = Job()
     job.run()
     job.core.end(Exit.OK, "")
-    for name in job.core.required:
+    for name in job.core.tasks.required:
         assert unnotified(job.core, job.now)
         assert job.report(name).phase == "done"
     assert not unnotified(job.core, job.now)
@@ -79,7 +79,7 @@ def test_a_chief_asked_to_stop_does_not_wait_for_absent_tasks() -> None:
     job.arrive("worker:0")
     job.core.end(Exit.DIVERGED, "x")
     job.report("worker:1", leaving=True)
-    job.core.members["worker:0"].notified = True
+    job.core.tasks.members["worker:0"].notified = True
     assert not unnotified(job.core, job.now, leaving=True)
 
 

@@ -180,7 +180,7 @@ def blame(job: Job, name: str) -> None:
 
 def clear(job: Job) -> None:
     job.stop_children()
-    for name in job.core.required:
+    for name in job.core.tasks.required:
         job.report(name, generation=job.core.generation, ended_early=0, reason="", blames_peer=False, failure=None)
 
 
@@ -231,10 +231,10 @@ def test_a_task_lost_after_the_chief_was_asked_to_stop_is_not_a_failure(tasks: d
     job.run()
     reported = list(job.logged)
     job.core.stopping = True
-    for name in job.core.required[1:]:
+    for name in job.core.tasks.required[1:]:
         job.report(name, generation=0, leaving=True)
         lose_child(job, name)
-    job.wait(2 * LOST, *job.core.required[1:])
+    job.wait(2 * LOST, *job.core.tasks.required[1:])
     assert job.logged == reported
     assert job.outcome[1] == Exit.OK
 
@@ -280,6 +280,6 @@ def test_the_failure_of_a_task_ends_the_job_for_all(tasks: dict[str, int] | None
     job.run()
     job.report("worker:1", failure=(int(code), "what happened"))
     message = "worker:1: what happened" + ("; there is no checkpoint yet" if code is Exit.DIVERGED else "")
-    for name in job.core.required:
+    for name in job.core.tasks.required:
         reply = job.report(name)
         assert (reply.phase, reply.code, reply.message) == ("failed", code, message)

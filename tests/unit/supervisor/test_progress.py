@@ -90,7 +90,7 @@ def test_tasks_that_index_files_together_are_not_waited_for() -> None:
     job = Job()
     job.run()
     for done in range(3):
-        for name in job.core.required:
+        for name in job.core.tasks.required:
             job.report(name, status={"indexed": 1000 + done})
         job.wait(5)
     step(job, 1)
@@ -201,13 +201,13 @@ def test_an_evaluation_that_restarts_has_the_whole_deadline_again() -> None:
 def test_steps_up_to_the_highest_of_all_generations_are_no_progress(tasks: dict[str, int] | None, allowed: int) -> None:
     job = Job(tasks, max_restarts=allowed)
     job.run()
-    name = job.core.required[-1]
+    name = job.core.tasks.required[-1]
     step(job, 188)  # it crashes there each time, and no checkpoint was written before
     for _ in range(allowed + 1):
         assert job.core.phase == "running"
         job.report(name, generation=0, ended_early=job.core.generation, reason="exit code 1")
         job.stop_children()
-        for other in job.core.required:
+        for other in job.core.tasks.required:
             job.report(other, generation=job.core.generation, ended_early=0, status={})
         step(job, 100)
         step(job, 188)

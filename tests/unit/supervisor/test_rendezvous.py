@@ -18,12 +18,12 @@ from trainer.supervisor.rendezvous import EVENTS_KEPT
 @pytest.mark.parametrize("tasks", [{"worker": 3}, {"chief": 1, "worker": 2}, PS, {**PS, "evaluator": 1}])
 def test_it_forms_when_all_are_there_and_reachable(tasks: dict[str, int]) -> None:
     job = Job(tasks, step=700, generation=4)
-    *others, last = job.core.required
+    *others, last = job.core.tasks.required
     job.arrive(*others)
     assert job.report(last) == Reply("forming", 4, 0, version=1)
     job.reach(last)
     assert job.report(last) == Reply("running", 5, 700, version=2)
-    assert job.logged == ["generation 5 formed: " + f"{len(job.core.required)} tasks"]
+    assert job.logged == ["generation 5 formed: " + f"{len(job.core.tasks.required)} tasks"]
 
 
 def test_the_order_in_which_tasks_report_does_not_matter() -> None:
@@ -46,7 +46,7 @@ def test_a_report_is_no_more_work_with_more_tasks(running: bool) -> None:
         if running:
             job.run()
         else:
-            job.arrive(*job.core.required[:-1])
+            job.arrive(*job.core.tasks.required[:-1])
         sys.settrace(trace)
         job.report("worker:0")
         sys.settrace(None)
@@ -71,7 +71,7 @@ def test_one_task_that_is_not_ready_keeps_the_cluster_from_forming(
     job.arrive("worker:0", "worker:2")
     job.report("worker:1", **changes)
     job.reach("worker:1", problem)
-    assert job.core.waiting_for(job.now) == f"worker:1: {why}"
+    assert job.core.tasks.waiting_for(job.now) == f"worker:1: {why}"
     job.report("worker:1", generation=0, leaving=False)
     job.reach("worker:1")
     assert job.core.phase == "running"
@@ -81,7 +81,7 @@ def test_a_verdict_on_an_earlier_process_does_not_apply_to_this_one() -> None:
     job = Job({"worker": 1})
     job.report("worker:0")
     job.core.reachable("worker:0", "another", None, job.now)
-    assert job.core.waiting_for(job.now) == "worker:0: its address was not tried yet"
+    assert job.core.tasks.waiting_for(job.now) == "worker:0: its address was not tried yet"
 
 
 @pytest.mark.parametrize("no_show", [None, "j-worker-1.j does not resolve (DNS)"])
@@ -89,7 +89,7 @@ def test_at_the_deadline_a_missing_task_is_named_with_the_reason(no_show: str | 
     job = Job()
     job.arrive("worker:0", "worker:2")
     if no_show:
-        job.core.unreachable["worker:1"] = no_show
+        job.core.tasks.unreachable["worker:1"] = no_show
     job.wait(RENDEZVOUS)
     assert job.core.phase == "forming"
     job.wait(1)
@@ -162,11 +162,11 @@ def test_a_silent_ps_worker_is_reported_once_until_it_reports_again() -> None:
 def test_silent_workers_are_listed_until_they_report_again() -> None:
     job = Job(PS)
     job.run()
-    assert job.core.silent() == []
+    assert job.core.tasks.silent() == []
     job.wait(LOST + 1, "worker:1")
-    assert job.core.silent() == ["worker:1"]
+    assert job.core.tasks.silent() == ["worker:1"]
     job.report("worker:1")
-    assert job.core.silent() == []
+    assert job.core.tasks.silent() == []
 
 
 def test_the_loss_of_an_earlier_generation_is_ignored() -> None:
@@ -230,7 +230,7 @@ def test_start_lines_are_kept_after_their_task_has_gone() -> None:
     job.run()
     job.report("worker:1", status={"line": "task=worker:1 ..."})
     job.report("worker:1", status={})
-    assert job.core.start_lines == {"worker:1": "task=worker:1 ..."}
+    assert job.core.tasks.start_lines == {"worker:1": "task=worker:1 ..."}
 
 
 def test_only_the_newest_events_are_kept() -> None:
@@ -248,7 +248,7 @@ def test_a_task_that_copies_data_is_awaited_as_long_as_its_copy_grows() -> None:
     for size in range(1, 4):
         job.wait(RENDEZVOUS - 1)
         job.report("worker:2", status={"copying": f"data.train: {size} of 9 GB"})
-        assert job.core.waiting_for(job.now) == f"worker:2: data.train: {size} of 9 GB"
+        assert job.core.tasks.waiting_for(job.now) == f"worker:2: data.train: {size} of 9 GB"
     job.wait(RENDEZVOUS - 1)
     assert job.outcome[0] == "forming"
     job.report("worker:2", status={})

@@ -1,0 +1,104 @@
+"""The tasks of a job, as its chief knows them: which have reported, and why one cannot take part."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from trainer.job.cluster import Task
+from trainer.job.names import task_name
+from trainer.job.spec import JobSpec
+from trainer.protocol.reports import Report
+from trainer.supervisor.admission import mismatch
+
+
+@dataclass
+class Member:
+    """A task that has reported."""
+
+    report: Report
+    seen: float
+    problem: str | None = "its address was not tried yet"
+    """Why it cannot take part, or None."""
+    silent: bool = False
+    notified: bool = False
+    """Whether it has been notified that the job is over."""
+
+
+class Membership:
+    """Who is there. It decides nothing: that is the rendezvous' part."""
+
+    def __init__(self, spec: JobSpec, task: Task) -> None:
+        self._spec, self._digest = spec, task.digest
+        self.chief = task_name(*task.chief)
+        self.required = [task_name(*member) for member in task.members()]
+        self.evaluators = [task_name("evaluator", 0)] if spec.tasks.evaluator else []
+        self._known = {*self.required, *self.evaluators}
+        self._awaited = self.required[-1]
+        self.members: dict[str, Member] = {}
+        self.mismatched: dict[str, str] = {}
+        """By task: how it differs from the chief."""
+        self.unreachable: dict[str, str] = {}
+        """By task that has never reported: why the chief cannot connect to it either."""
+        self.start_lines: dict[str, str] = {}
+        """By task: the line that its child printed when it began to train."""
+
+    def refuse(self, report: Report) -> str | None:
+        """Remembers and returns how a task differs from the chief; None if it may take part."""
+        chief = self.members.get(self.chief)
+        own = chief.report if chief else None
+        difference = mismatch(report, own, self._digest, self.required, self._known, self._spec.workload)
+        if difference is None:
+            self.mismatched.pop(report.task, None)
+        elif report.task in self._known:
+            self.mismatched[report.task] = difference
+        return difference
+
+    def add(self, report: Report, now: float) -> Member:
+        """Adds a member, or replaces it by its next supervisor."""
+        member = self.members[report.task] = Member(report, now)
+        if report.task in self.evaluators:
+            member.problem = None
+        return member
+
+    def heard(self, member: Member, report: Report, now: float) -> None:
+        """Takes a member's newest report."""
+        member.report, member.seen, member.silent = report, now, False
+        if isinstance(line := report.status.get("line"), str):
+            self.start_lines[report.task] = line
+
+    def last_heard(self) -> dict[str, float]:
+        """When each required task that is not silent last reported."""
+        return {name: self.members[name].seen for name in self.required if not self.members[name].silent}
+
+    def silent(self) -> list[str]:
+        """Tasks that have not reported for deadlines.task_lost."""
+        return [name for name in self.required if name in self.members and self.members[name].silent]
+
+    def all_ready(self, now: float) -> bool:
+        """Checks the task that it last waited for first; scanning all N on each of N reports is O(N²)."""
+        if self._why_missing(self._awaited, now):
+            return False
+        awaited = next((name for name in self.required if self._why_missing(name, now)), None)
+        self._awaited = awaited or self._awaited
+        return awaited is None
+
+    def missing(self, now: float) -> dict[str, str]:
+        """Tasks that keep the cluster from forming, and why."""
+        return {name: why for name in self.required if (why := self._why_missing(name, now))}
+
+    def waiting_for(self, now: float) -> str:
+        return "; ".join(f"{name}: {why}" for name, why in self.missing(now).items())
+
+    def _why_missing(self, name: str, now: float) -> str | None:
+        member = self.members.get(name)
+        if member is None:
+            return self.mismatched.get(name) or f"has not reported ({self.unreachable.get(name, 'not dialled yet')})"
+        if now - member.seen > self._spec.deadlines.task_lost:
+            return self.mismatched.get(name) or f"silent for {now - member.seen:.0f} s"
+        if member.problem is not None:
+            return member.problem
+        if copying := member.report.status.get("copying"):
+            return str(copying)
+        if member.report.generation:
+            return "its child of the last generation still runs"
+        return "was asked to stop" if member.report.leaving else None
