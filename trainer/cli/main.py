@@ -184,8 +184,7 @@ def _exit_codes() -> str:
 
 
 def _check(args: argparse.Namespace) -> int:
-    # Looking for pydantic's plugins reads the metadata of every installed package: 30 ms.
-    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
+    _without_plugins()
     from trainer.cli.describe import describe
     from trainer.job import program
 
@@ -209,6 +208,7 @@ def _check(args: argparse.Namespace) -> int:
 
 
 def _local(args: argparse.Namespace) -> int:
+    _without_plugins()
     from trainer.targets.local import run as local
     from trainer.workloads.check import check_imports
 
@@ -276,7 +276,7 @@ def _import(args: argparse.Namespace) -> int:
 
 
 def _schema(_: argparse.Namespace) -> int:
-    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
+    _without_plugins()
     from trainer.job.schema import schema
 
     print(schema())
@@ -296,7 +296,16 @@ def _probe(args: argparse.Namespace) -> int:
     return main(args.path)
 
 
+def _without_plugins() -> None:
+    """pydantic looks for its plugins in the metadata of every installed package: 30 ms. Only this process does without:
+    the variable PYDANTIC_DISABLE_PLUGINS would reach the user's program too."""
+    from pydantic.plugin import _loader
+
+    _loader._plugins = {}
+
+
 def _task(_: argparse.Namespace) -> int:
+    _without_plugins()
     from trainer.supervisor.main import main
 
     return main()

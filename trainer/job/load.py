@@ -15,7 +15,6 @@ from trainer.job.messages import show
 from trainer.job.names import TASK_TYPES
 from trainer.job.spec import JobSpec
 from trainer.job.validate import validate
-from trainer.job.yaml_text import parse
 
 
 def load_file(path: str | Path, overrides: Iterable[str] = (), environ: Mapping[str, str] = os.environ) -> JobSpec:
@@ -28,6 +27,8 @@ def load_file(path: str | Path, overrides: Iterable[str] = (), environ: Mapping[
     Raises:
         UserError: all that is wrong, one line each.
     """
+    from trainer.job.yaml_text import parse
+
     raw = _mapping(parse(read_text(path), str(path)), str(path))
     for key in ("workload", "dataset"):
         value = raw.get(key)
@@ -146,6 +147,8 @@ def _apply(data: dict[str, object], origin: str, override: str) -> str | None:
     keys = path.split(".")
     if not equals or not all(keys):
         return f"{origin} {override!r}: must be path=value, for example train.steps=600"
+    from trainer.job.yaml_text import parse  # not at the start of a task, whose spec is JSON
+
     try:
         value = parse(text, f"{origin} {override!r}")
     except UserError as error:

@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Literal
 
-from pydantic import TypeAdapter
-
 from trainer.job.errors import UserError
 from trainer.job.names import TaskType
 from trainer.job.spec import JobSpec
@@ -120,7 +118,6 @@ class Result:
         return {**{name: whole.pop(name) for name in first}, **figures, **whole}
 
 
-_RESULT = TypeAdapter(Result)
 _TEST = "test_"
 _NOT_IN_EARLIER: dict[str, object] = {
     "seconds_by_phase": {},
@@ -176,7 +173,7 @@ def parse(found: Mapping[str, object]) -> Result:
     figures = {"result": found["result"]} if "result" in found else {**found, "test": tests}
     if "reported" in found:
         figures = {name: found.get(name) for name in ("reported", "steps", "seconds_to_first_step")}
-    return typed(_RESULT, {**found, "figures": figures}, VERSION)
+    return typed(Result, {**found, "figures": figures}, VERSION)
 
 
 def finished(model_dir: str) -> Finished | None:

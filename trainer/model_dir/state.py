@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Annotated, TextIO
 
-from pydantic import ConfigDict, Field, TypeAdapter
+from pydantic import ConfigDict, Field
 
 from trainer.job import environment
 from trainer.job.errors import UserError
@@ -57,7 +57,6 @@ class State:
     """None while the job runs."""
 
 
-_STATE = TypeAdapter(State)
 _OF_A_FAILURE = ("generation", "control_port", "incarnation", "end")
 
 
@@ -109,7 +108,7 @@ def load(model_dir: str, started: float) -> State:
     found = read_json(layout.state(model_dir))
     known = {key: value for key, value in found.items() if key in State.__dataclass_fields__}
     try:
-        return typed(_STATE, {"started": started, **known}, newest=0)
+        return typed(State, {"started": started, **known}, newest=0) if known else State(started=started)
     except ValueError:
         return State(started=started)
 

@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal
 
-from pydantic import TypeAdapter
-
 from trainer.model_dir.files import json_object, typed
 from trainer.model_dir.result import JobEvent
 from trainer.protocol.reports import Phase
@@ -85,9 +83,6 @@ class JobStatus(TaskStatus):
         return {**_flat(whole), "tasks": {name: _flat(row) for name, row in whole["tasks"].items()}}
 
 
-_JOB_STATUS = TypeAdapter(JobStatus)
-
-
 def read(body: str | bytes) -> JobStatus:
     """A chief's answer to GET /status, also one of an earlier version.
 
@@ -97,7 +92,7 @@ def read(body: str | bytes) -> JobStatus:
     found = _nested(json_object(body), JobStatus)
     if isinstance(rows := found.get("tasks"), dict):
         found["tasks"] = {name: _nested(row, TaskRow) if isinstance(row, dict) else row for name, row in rows.items()}
-    return typed(_JOB_STATUS, found, VERSION)
+    return typed(JobStatus, found, VERSION)
 
 
 def _flat(row: dict[str, Any]) -> dict[str, object]:

@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from trainer import __version__, host
@@ -36,23 +36,32 @@ print(json.dumps({
 """
 
 
-def probe(spec: JobSpec, task_type: str, environ: Mapping[str, str]) -> tuple[dict[str, str], bool]:
+def probe(
+    spec: JobSpec, task_type: str, environ: Mapping[str, str], meanwhile: Callable[[], None] = lambda: None
+) -> tuple[dict[str, str], bool]:
     """The versions that all tasks must share, and whether the program can import trainer.
 
     Args:
         environ: of the program.
+        meanwhile: called while the interpreter looks.
     """
     words = [program.expand(word, environ) for word in spec.program_of(task_type)]
     found = program.interpreter(spec, words, environ)
     try:
-        ended = subprocess.run(
+        with subprocess.Popen(
             [found or sys.executable, "-c", _PROBE, json.dumps(_PACKAGES)],
-            capture_output=True,
-            timeout=SECONDS,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
             env=dict(environ),
             cwd=program.folder(spec),
-        )
-        answer = json.loads(ended.stdout.splitlines()[-1])
+        ) as process:
+            try:
+                meanwhile()
+                output, _ = process.communicate(timeout=SECONDS)
+            finally:
+                process.kill()  # without effect if it has ended
+        answer = json.loads(output.splitlines()[-1])
         versions, python, has_trainer = answer["versions"], answer["python"], answer["has_trainer"]
     except (OSError, subprocess.SubprocessError, ValueError, KeyError, IndexError, TypeError):
         return {**dict.fromkeys(_PACKAGES, "unknown"), "trainer": __version__, "python": "unknown"}, True

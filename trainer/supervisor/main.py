@@ -7,6 +7,7 @@ when the chief replies that the job is over. It has one loop: report the state, 
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 from typing import TYPE_CHECKING
 
@@ -27,6 +28,10 @@ if TYPE_CHECKING:
     from trainer.job.cluster import Task
     from trainer.job.spec import JobSpec
     from trainer.supervisor.chief import Chief
+
+
+CERTIFICATES = "SSL_CERT_FILE"
+"""Where OpenSSL finds the certificates that it trusts."""
 
 
 def main() -> int:
@@ -64,7 +69,7 @@ def _agent_of_program(spec: JobSpec, task: Task, log: Path, job_secret: bytes) -
     """Checks that the program can be started, and finds the packages of its interpreter."""
     environ = environ_of(spec, task)
     program.command(spec, spec.program_of(task.type), environ)
-    versions, has_trainer = interpreter.probe(spec, task.type, environ)
+    versions, has_trainer = interpreter.probe(spec, task.type, environ, _import_rest)
     agent = Agent(spec, task, log, job_secret, versions)
     if not has_trainer:
         agent.importable = interpreter.python_path(environ)
@@ -82,6 +87,7 @@ async def _run(agent: Agent) -> Exit:
     elif task.type != "evaluator":
         # The child's import takes longest: it starts first, and the imports below run at the same time.
         await agent.prepare_child()
+    _import_rest()
     from trainer.supervisor import peers
     from trainer.supervisor.chief import Chief
     from trainer.supervisor.follower import follow
@@ -103,6 +109,22 @@ async def _run(agent: Agent) -> Exit:
         await agent.end_children()
         await runner.cleanup()
     return code
+
+
+def _import_rest() -> None:
+    """Imports what a task needs only once its child or the probe of its program's interpreter runs.
+
+    aiohttp reads the machine's certificates twice when it is imported: 50 ms, and no supervisor uses TLS.
+    """
+    before = os.environ.get(CERTIFICATES)
+    os.environ[CERTIFICATES] = os.devnull
+    try:
+        import aiohttp  # noqa: F401
+    finally:
+        del os.environ[CERTIFICATES]
+        if before is not None:
+            os.environ[CERTIFICATES] = before
+    from trainer.supervisor import chief, follower, server  # noqa: F401
 
 
 async def _serve(agent: Agent, chief: Chief | None) -> web.AppRunner:
