@@ -4,7 +4,9 @@ import ast
 import graphlib
 import importlib.util
 import json
+import os
 import re
+import ssl
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -195,6 +197,31 @@ def test_a_fresh_interpreter_loads_nothing_heavy(module: str) -> None:
     loaded = loaded_with(module)
     assert "trainer" in loaded
     assert loaded & ABSENT[module] == set()
+
+
+# Imports what a task needs until its job has formed, and prints the packages that then are loaded, the number of
+# certificates that TLS has read, and the variable that names their file.
+START = """
+import gc, json, os, ssl, sys
+from trainer.supervisor import main
+main._import_rest()
+contexts = [each for each in gc.get_objects() if isinstance(each, ssl.SSLContext)]
+certificates = sum(each.cert_store_stats()["x509"] for each in contexts)
+print(json.dumps([sorted(sys.modules), certificates, os.environ["SSL_CERT_FILE"]]))
+"""
+LATER = {"yaml", "prometheus_client", "rich", "jinja2", "numpy"}
+
+
+def test_a_task_starts_without_what_it_needs_later_or_never() -> None:
+    certificates = ssl.get_default_verify_paths().cafile or ""
+    environ = {**os.environ, "SSL_CERT_FILE": certificates}
+    done = subprocess.run(
+        [sys.executable, "-c", START], cwd=ROOT, env=environ, capture_output=True, text=True, check=True
+    )
+    loaded, read, named = json.loads(done.stdout)
+    assert {"aiohttp", "trainer.supervisor.chief", "trainer.supervisor.server"} <= set(loaded)
+    assert LATER & {name.partition(".")[0] for name in loaded} == set()
+    assert (read, named) == (0, certificates)
 
 
 # Types. -------------------------------------------------------------------------------------------

@@ -6,14 +6,14 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar, cast
 
 from pydantic import TypeAdapter, ValidationError
 
 from trainer.job.errors import UserError
 
 _T = TypeVar("_T")
-_ADAPTERS: dict[object, TypeAdapter[Any]] = {}
+_ADAPTERS: dict[object, TypeAdapter[object]] = {}
 
 
 def read_json(path: Path) -> dict[str, object]:
@@ -40,9 +40,8 @@ def validate(kind: type[_T], text: bytes, strict: bool | None = None) -> _T:
     Raises:
         ValidationError: a field is missing or wrong.
     """
-    adapter = _ADAPTERS.get(kind) or _ADAPTERS.setdefault(kind, TypeAdapter(kind))
-    found: _T = adapter.validate_json(text, strict=strict)
-    return found
+    adapter = _ADAPTERS.get(kind) or _ADAPTERS.setdefault(kind, TypeAdapter[object](kind))
+    return cast("_T", adapter.validate_json(text, strict=strict))
 
 
 def typed(kind: type[_T], found: Mapping[str, object], newest: int) -> _T:
