@@ -20,20 +20,26 @@ ALONE = Path(__file__).with_name("alone")
 the supervisor, which are not the program's."""
 _PACKAGES = {**host.PACKAGES, "tf_keras": ("tf-keras", "tf-keras-nightly")}
 _PROBE = """
-import importlib.metadata, importlib.util, json, sys
+import importlib.util, json, os, sys
+found = {}
+for folder in sys.path:
+    try:
+        names = os.listdir(folder or ".")
+    except OSError:
+        continue
+    for stem, _, kind in (name.rpartition(".") for name in names):
+        if kind in ("dist-info", "egg-info"):
+            name, _, version = stem.partition("-")
+            found.setdefault(name.lower().replace("_", "-"), version.partition("-")[0] or "unknown")
 def version(*names):
-    for name in names:
-        try:
-            return importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            pass
-    return "absent"
+    return next((found[name] for name in names if name in found), "absent")
 print(json.dumps({
     "versions": {package: version(*names) for package, names in json.loads(sys.argv[1]).items()},
     "python": "%d.%d" % sys.version_info[:2],
     "has_trainer": importlib.util.find_spec("trainer") is not None,
 }))
 """
+"""Versions are in the names of the folders with metadata; importlib.metadata finds the same, and takes 60 ms more."""
 
 
 def probe(
