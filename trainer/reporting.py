@@ -143,12 +143,17 @@ def plain(name: str, value: object) -> bool | int | float | str:
     if isinstance(value, bool):
         return value
     if isinstance(value, str):
-        return str(value[:TEXT_CHARACTERS]).encode(errors="replace").decode()
+        return printable(value[:TEXT_CHARACTERS])
     if isinstance(value, int):
         if not -_LARGEST <= value < _LARGEST:
             raise ValueError(f"{name} must fit into 64 bits")
         return int(value)
     return float(value) if math.isfinite(value) else str(float(value))
+
+
+def printable(text: str) -> str:
+    """A text for a line of a terminal, without line breaks, escape sequences and halves of surrogate pairs."""
+    return str(text) if text.isprintable() else "".join(char if char.isprintable() else "?" for char in text)
 
 
 def _scalar(name: str, value: object) -> bool | int | float | str:

@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 BELOW: dict[str, set[str]] = {
     "cli": {"targets", "supervisor", "protocol", "tfjob", "workloads", "job"},
     "targets": {"protocol", "model_dir", "job", "host"},
-    "supervisor": {"protocol", "model_dir", "workloads", "job", "host"},
+    "supervisor": {"protocol", "model_dir", "workloads", "job", "host", "reporting"},
     "training": {"protocol", "model_dir", "workloads", "job", "host", "keras"},
     "protocol": {"model_dir", "job", "host"},
     "model_dir": {"workloads", "job"},

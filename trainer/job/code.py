@@ -126,6 +126,8 @@ def _below(path: Path, top: Path, elsewhere: set[Path], ignored: list[Path]) -> 
             else:
                 yield from _below(each, top, elsewhere, ignored)
     elif path.is_file():
+        if not path.name.isprintable():  # a byte that is no UTF-8 is a surrogate, which nothing can write
+            raise UserError(f"code: {str(path)!r}: has a name that cannot be printed; rename it")
         yield path
 
 

@@ -37,6 +37,16 @@ def variables(spec: JobSpec, task_type: str, environ: Mapping[str, str]) -> dict
     return made
 
 
+def environ(spec: JobSpec, task_type: str, inherited: Mapping[str, str]) -> dict[str, str]:
+    """The variables of a program: the inherited ones, PATH with the folder of `python` first, also for programs that
+    the program starts, and `env` of the spec."""
+    path = {}
+    if spec.python:
+        path["PATH"] = os.pathsep.join((str(Path(spec.python).parent), inherited.get("PATH", os.defpath)))
+    whole = {**inherited, **path}
+    return {**whole, **variables(spec, task_type, whole)}
+
+
 def folder(spec: JobSpec) -> Path:
     """The folder where the program starts: absolute.
 

@@ -8,6 +8,8 @@ import re
 import threading
 from pathlib import Path
 
+from trainer.reporting import printable
+
 TAIL_BYTES = 1 << 16
 """The end of stderr that is kept."""
 LONGEST = 300
@@ -26,7 +28,8 @@ _LOG = re.compile(r"^(?:[IWEF]\d{4} \d\d:|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+: )
 """The beginning of a line that TensorFlow logs."""
 _FUNCTION_NODE = re.compile(r"\{\{function_node [^}]*\}\} ?")
 """What TensorFlow writes before the message of an operation."""
-_FATAL = re.compile(r"^(?:F\d{4} |\d{4}-\d\d-\d\d \S+: F )")
+_FATAL = re.compile(r"^(?:F\d{4} |\d{4}-\d\d-\d\d \S+: F |Fatal Python error: )")
+"""Errors that are followed by a trace of the stack: those of TensorFlow, and those of Python and its faulthandler."""
 
 
 class Stderr:
@@ -141,4 +144,5 @@ def _exception(block: str) -> str:
 
 
 def _short(line: str) -> str:
+    line = printable(line)
     return line if len(line) <= LONGEST else f"{line[: LONGEST - 3]}..."

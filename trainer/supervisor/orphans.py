@@ -10,9 +10,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import shutil
 import signal
+import tempfile
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 from trainer import host
 from trainer.job import environment
@@ -20,6 +23,10 @@ from trainer.job import environment
 GONE_SECONDS = 2.0
 """Maximum seconds for processes to end after SIGKILL."""
 _POLL_SECONDS = 0.02
+_FOLDER = "trainer-"
+_SHORT = "/tmp"  # noqa: S108 (mkdtemp makes a folder that is ours)
+_LONGEST_PLACE = 40
+"""Bytes of the path of the folder in which that is made; the path of a socket has at most 107 (unix(7))."""
 
 
 def mark(number: int) -> str:
@@ -33,8 +40,19 @@ async def end(marked: str, group: int) -> None:
 
 
 async def end_left_over() -> None:
-    """Ends all processes marked by a supervisor that has ended, for example by SIGKILL."""
+    """Ends all processes marked by a supervisor that has ended, for example by SIGKILL, and removes its folders."""
     await _end(lambda each: _supervisor_is_gone(each.mark))
+    for path in {path for place in (tempfile.gettempdir(), _SHORT) for path in Path(place).glob(f"{_FOLDER}*")}:
+        with contextlib.suppress(OSError):
+            is_ours = path.lstat().st_uid == os.getuid()  # others may write to the folder too
+            if is_ours and _supervisor_is_gone(path.name.removeprefix(_FOLDER).rpartition("-")[0]):
+                shutil.rmtree(path)
+
+
+def folder(marked: str) -> Path:
+    """Makes a folder for a socket, which the next supervisor removes if this one is killed."""
+    place = _SHORT if len(tempfile.gettempdir()) > _LONGEST_PLACE else None
+    return Path(tempfile.mkdtemp(prefix=f"{_FOLDER}{marked}-", dir=place))
 
 
 async def until_gone(group: int, deadline: float) -> None:

@@ -8,11 +8,11 @@ import json
 import os
 import signal
 import socket
-import tempfile
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from trainer import reporting
 from trainer.job import environment, program
 from trainer.job.cluster import Task
 from trainer.job.data import variables
@@ -29,8 +29,6 @@ MOST_REPORTS = 100
 REPORT_BYTES = 1 << 16
 FIRST_SIGNAL = 128
 """Exit codes from here on are those that a shell gives to a program ended by a signal."""
-_LONGEST_PLACE = 80
-"""Bytes of the path of a folder for the socket of the reports, whose own has at most 107 (unix(7))."""
 _FROM_OUTSIDE = {-signal.SIGHUP, -signal.SIGINT, -signal.SIGKILL, -signal.SIGTERM}
 """Ends that a program's last words do not explain: what it logged in the middle of its work is no reason."""
 _OURS = {
@@ -130,8 +128,7 @@ class Program(Child):
 
     def _listen(self) -> str:
         """Receives the program's reports; returns the path for them, by which processes that it starts report too."""
-        place = "/tmp" if len(tempfile.gettempdir()) > _LONGEST_PLACE else None  # noqa: S108 (mkdtemp makes it ours)
-        path = f"{tempfile.mkdtemp(prefix='trainer-', dir=place)}/reports"
+        path = str(orphans.folder(self._mark) / "reports")
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._socket.setblocking(False)
         self._socket.bind(path)
@@ -154,7 +151,10 @@ class Program(Child):
         if not isinstance(found, dict):
             return
         total = found.pop("total", None)
-        figures = {name: value for name, value in found.items() if name not in ("event", "workers")}
+        figures = {}
+        for name, value in found.items():
+            with contextlib.suppress(TypeError, ValueError):
+                figures[name] = reporting.plain(name, value)
         event = events.read_event(json.dumps({**figures, "event": "step"}).encode())
         if event is None:
             return
@@ -195,21 +195,16 @@ class Program(Child):
 
 def environ_of(spec: JobSpec, task: Task) -> dict[str, str]:
     """The environment of a task's program, but for what differs from run to run."""
-    inherited = {name: value for name, value in os.environ.items() if name not in _OURS}
-    path = {}
-    if spec.python:  # also for programs that the program starts
-        path["PATH"] = os.pathsep.join((str(Path(spec.python).parent), inherited.get("PATH", os.defpath)))
     whole = {
         "PYTHONUNBUFFERED": "1",
         **hidden_gpus(spec, task.type),
-        **inherited,
-        **path,
+        **{name: value for name, value in os.environ.items() if name not in _OURS},
         **no_proxy(task),
         "TF_CONFIG": task.tf_config(),
         **variables(spec.data),
         environment.MODEL_DIR: str(Path(spec.directory).absolute()),
     }
-    return {**whole, **program.variables(spec, task.type, whole)}
+    return program.environ(spec, task.type, whole)
 
 
 def ending(code: int) -> str:

@@ -203,6 +203,15 @@ def test_links_that_lead_out_are_refused(project: Path, tmp_path: Path) -> None:
     assert problem(spec(project, WHOLE)).startswith(f"code: '{link}': is a link to a folder, which")
 
 
+@pytest.mark.parametrize("name", [b"latin-\xe9.py", b"two\nlines.py"])
+def test_a_name_that_cannot_be_printed_is_refused(project: Path, name: bytes) -> None:
+    path = Path(os.fsdecode(bytes(project) + b"/lib/" + name))
+    path.touch()
+    assert problem(spec(project, WHOLE)) == f"code: {str(path)!r}: has a name that cannot be printed; rename it"
+    path.rename(project / "lib/caf\u00e9.py")
+    assert "lib/caf\u00e9.py" in code.files(spec(project, WHOLE))
+
+
 def test_what_is_too_large_names_the_largest_files(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(code, "LARGEST", 110)
     (project / "lib/words.txt").write_text("x" * 50)

@@ -103,6 +103,12 @@ RuntimeError: training failed
         (VALUE_ERROR + ABORTED, "F0000 00:00:1 3383 tensor.cc:896] Check failed: dtype() == expected_dtype (1 vs. 3)"),
         (FATAL + VALUE_ERROR, "ValueError: need at least one array (lib/data.py:7 in load)"),
         ("x" * 1000, "x" * 297 + "..."),
+        ("ValueError: a\x1b[31m\0b\n", "ValueError: a?[31m?b"),
+        (
+            "Fatal Python error: Segmentation fault\n\nCurrent thread 0x7f (most recent call first):\n"
+            '  File "p.py", line 3 in f\n\nExtension modules: numpy (total: 1)\n',
+            "Fatal Python error: Segmentation fault",
+        ),
         ('  File "a.py", line 1\n    x =\nSyntaxError: invalid syntax\n', "SyntaxError: invalid syntax"),
     ],
 )

@@ -131,3 +131,13 @@ def test_without_proc_those_of_the_group_end(
     leader.wait()
     asyncio.run(orphans.end(orphans.mark(1), leader.pid))
     assert not host.started(other)
+
+
+def test_a_folder_of_a_supervisor_that_is_gone_is_removed() -> None:
+    namespace, pid, started, number = orphans.mark(1).split(":")
+    left, ours = orphans.folder(f"{namespace}:{pid}:{int(started) + 1}:{number}"), orphans.folder(orphans.mark(1))
+    (left / "reports").touch()
+    asyncio.run(orphans.end_left_over())
+    assert not left.exists()
+    assert ours.exists(), "its supervisor, this process, lives"
+    ours.rmdir()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import tempfile
 import time
 from collections.abc import Awaitable, Callable
@@ -133,6 +134,25 @@ def test_the_folder_of_the_reports_fits_a_socket_and_is_removed(folder: Path, mo
         assert place.name == "reports"
         assert not place.parent.exists()
         assert folder.exists()
+
+    run(test)
+
+
+def test_figures_that_no_report_sends_are_left_out(folder: Path) -> None:
+    """A program may write to the socket by itself, and all that read the status rely on plain JSON."""
+    (folder / "report").write_bytes(rb'{"step": 7, "loss": NaN, "rows": [[1]], "big": 1e999, "text": "a\u001b[2J\nb"}')
+    (folder / "send.py").write_text(
+        "import os, pathlib, socket\n"
+        "sender = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)\n"
+        "for data in (b'[1]', pathlib.Path('report').read_bytes()):\n"
+        "    sender.sendto(data, os.environ['TRAINER_REPORTS'])\n"
+    )
+
+    async def test() -> None:
+        child = await start(folder, sys.executable, "send.py")
+        await child.ended()
+        assert child.status.step == 7
+        assert child.status.figures == {"loss": "nan", "big": "inf", "text": "a?[2J?b"}
 
     run(test)
 

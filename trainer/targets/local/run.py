@@ -91,7 +91,7 @@ def _with_program(spec: JobSpec) -> JobSpec:
         raise UserError(f"python: {spec.python!r}: is no interpreter that can be executed")
     found = spec.model_copy(update={"python": python, "working_dir": str(program.folder(spec)), "code": []})
     for task_type in spec.tasks.counts():
-        program.command(found, found.program_of(task_type), {**os.environ, **found.env_of(task_type)})
+        program.command(found, found.program_of(task_type), program.environ(found, task_type, os.environ))
     return found
 
 

@@ -17,7 +17,7 @@ import pytest
 
 from trainer.job import code, environment
 from trainer.job.cluster import tasks_of
-from trainer.job.errors import Exit
+from trainer.job.errors import Exit, UserError
 from trainer.job.load import build, load_environment
 from trainer.job.spec import JobSpec
 from trainer.job.tf_config import from_environment
@@ -104,6 +104,21 @@ def test_a_program_s_tasks_get_the_digest_of_its_code(spec: JobSpec, capfd: pyte
     with (folder / "weights").open("wb") as file:
         file.truncate(code.LARGEST + 1)
     assert digest() != digest(), "too much to read: never taken for complete"
+
+
+def test_a_program_is_looked_for_where_its_task_will_look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the folders that `env` adds to PATH, and beside `python`, whose environment may have the command."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("bin/python", "bin/beside", "more/added"):
+        (path := tmp_path / name).parent.mkdir(exist_ok=True)
+        path.write_text("#!/bin/sh\n")
+        path.chmod(0o755)
+    program = {"name": "p", "strategy": "multi_worker_mirrored", "code": [], "python": "bin/python"}
+    env = {"MORE": str(tmp_path / "more"), "PATH": "$(PATH):$(MORE)"}
+    for word in ("beside", "added"):
+        assert local.run(build({**program, "program": [word], "env": env}), command=stand_in()) == Exit.OK
+    with pytest.raises(UserError, match=r"program: 'absent': no such command in PATH \(.*bin:.*more\)"):
+        local.run(build({**program, "program": ["absent"], "env": env}), command=stand_in())
 
 
 # Its end. ---------------------------------------------------------------------------------------------
