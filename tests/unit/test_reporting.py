@@ -228,7 +228,11 @@ report(accuracy=0.5)
 """
     with reports.reader(tmp_path / "reports.sock") as reader:
         run(program, reader.path, python=python)
-        assert reader.all() == [{"step": 1, "total": 10, "loss": 2.0}, {"step": 2, "loss": 1.0, "accuracy": 0.5}]
+        first, *others = reader.all()  # on a busy machine the second report may be due before the end
+        assert first == {"step": 1, "total": 10, "loss": 2.0}
+        assert {name: value for each in others for name, value in each.items()} == {
+            "step": 2, "loss": 1.0, "accuracy": 0.5,
+        }  # fmt: skip
 
 
 @pytest.mark.parametrize("python", PYTHONS)
