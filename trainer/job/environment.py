@@ -16,6 +16,8 @@ SECRET = "TRAINER_SECRET"  # noqa: S105 (a name)
 """The job's secret, with which reports are signed."""
 SECRET_FILE = "TRAINER_SECRET_FILE"  # noqa: S105
 """Path of a file that holds the secret instead."""
+SECRET_FOLDER = "TRAINER_SECRET_FOLDER"  # noqa: S105
+"""On Kubernetes: a folder with the secret's file, or an empty one if the job has none."""
 CPUS = "TRAINER_CPUS"
 """Cores that the launcher assigned to this task."""
 DATA = "TRAINER_DATA_DIR"
@@ -28,6 +30,8 @@ LOGS = "TRAINER_LOG_DIR"
 """A folder for the children's logs, in place of model_dir/logs."""
 HOST_PATH = "TRAINER_HOST_PATH"
 """On Kubernetes, if the volume is a folder of the node: "/DIR` on the node NAME". The kubelet creates it as root."""
+NODE_IP = "TRAINER_NODE_IP"
+"""On Kubernetes, for the chief: the address of its node. If set, the chief checks that the NetworkPolicy is enforced."""
 CODE = "TRAINER_CODE"
 """On Kubernetes: an archive of the job's code, which the supervisor unpacks before it starts a child."""
 RESTARTS = "TRAINER_RESTARTS"

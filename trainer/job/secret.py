@@ -11,6 +11,10 @@ from trainer.job import environment
 from trainer.job.errors import UserError
 
 
+FILE = "secret"
+"""In TRAINER_SECRET_FOLDER, and the key in Kubernetes' Secret."""
+
+
 def new() -> str:
     return secrets.token_urlsafe(32)
 
@@ -22,6 +26,9 @@ def take(environ: MutableMapping[str, str] = os.environ) -> bytes:
         UserError: the secret is empty, or its file cannot be read.
     """
     value, file = environ.pop(environment.SECRET, None), environ.pop(environment.SECRET_FILE, None)
+    folder = environ.pop(environment.SECRET_FOLDER, None)
+    if value is None and file is None and folder and (path := Path(folder) / FILE).exists():
+        file = str(path)
     if value is None and file is None:
         return b""
     try:

@@ -62,6 +62,8 @@ def test_it_comes_from_the_environment_or_a_file_and_is_taken_out(tmp_path: Path
         ({"TRAINER_SECRET": " 3d4c\n"}, b"3d4c"),
         ({"TRAINER_SECRET_FILE": str(tmp_path / "secret")}, b"1f2e \xff"),
         ({"TRAINER_SECRET": "3d4c", "TRAINER_SECRET_FILE": "/nowhere"}, b"3d4c"),
+        ({"TRAINER_SECRET_FOLDER": str(tmp_path)}, b"1f2e \xff"),
+        ({"TRAINER_SECRET_FOLDER": str(tmp_path / "empty")}, b""),
     ):
         given = {"PATH": "/bin", **environ}
         assert secret.take(given) == value
