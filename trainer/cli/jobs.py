@@ -205,7 +205,8 @@ def _figures(job: JobStatus) -> list[tuple[str, str]]:
     rows = {name: summary.figure(value) for name, value in shown.items() if value is not None}
     if "step" in rows and (total := job.figures.get("steps")):
         rows["step"] += f" of {summary.figure(total)}"
-    return [*rows.items(), *([("waiting for", job.waiting_for)] if job.waiting_for else [])]
+    waiting = [("waiting for", job.waiting_for)] if job.waiting_for else []
+    return [*rows.items(), *waiting, *(("warning", text) for text in job.warnings)]
 
 
 def _table(tasks: Mapping[str, ContainerState], known: Mapping[str, TaskRow]) -> list[tuple[str, ...]]:

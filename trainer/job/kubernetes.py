@@ -14,7 +14,7 @@ LabelValue = Annotated[str, Field(pattern=r"^([A-Za-z0-9]([-._A-Za-z0-9]{0,61}[A
 LabelKey = Annotated[str, Field(pattern=r"^([-.a-z0-9]{1,253}/)?[A-Za-z0-9]([-._A-Za-z0-9]{0,61}[A-Za-z0-9])?$")]
 Labels = dict[LabelKey, LabelValue]
 
-OUR_VOLUMES = ("runs", "tmp", "code", "files", "shm", "cache", "tensorboard")
+OUR_VOLUMES = ("runs", "tmp", "code", "files", "shm", "cache", "tensorboard", "report-secret")
 """Names of volumes in every pod, besides data-NAME."""
 OUR_CONTAINERS = ("task", "tensorboard")
 

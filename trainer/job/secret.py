@@ -10,7 +10,6 @@ from pathlib import Path
 from trainer.job import environment
 from trainer.job.errors import UserError
 
-
 FILE = "secret"
 """In TRAINER_SECRET_FOLDER, and the key in Kubernetes' Secret."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal
 
 from trainer.model_dir.files import json_object, typed
@@ -77,6 +77,10 @@ class JobStatus(TaskStatus):
     tasks: dict[str, TaskRow]
     end: End | None
     """Null while the job runs."""
+    warnings: list[str] = field(default_factory=list)
+    """Dangers: reports are not signed, or the cluster does not enforce the job's NetworkPolicy."""
+    refused_reports: dict[str, int] = field(default_factory=dict)
+    """Requests that are no report of this job's tasks, by reason: unsigned, malformed, too_long."""
 
     def document(self) -> dict[str, object]:
         whole = asdict(self)
@@ -101,6 +105,6 @@ def _flat(row: dict[str, Any]) -> dict[str, object]:
 
 def _nested(found: dict[str, object], kind: type[TaskStatus | TaskRow]) -> dict[str, object]:
     """Converts what is beside the fields to figures."""
-    names = {field.name for field in fields(kind)} - {"figures"}
+    names = {each.name for each in fields(kind)} - {"figures"}
     own = {name: value for name, value in found.items() if name in names}
     return {**own, "figures": {name: value for name, value in found.items() if name not in names}}

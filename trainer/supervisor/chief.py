@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from aiohttp import ClientSession
@@ -57,6 +58,8 @@ class Chief:
         self._asked_to_stop = 0
         self._key: dict[str, object] = {}
         self._warnings: list[str] = []
+        self._security: list[str] = []
+        """Warnings for /status."""
         # Before any other task reports: the others are compared with the chief.
         self._rendezvous.report(agent.report(), begun)
 
@@ -103,14 +106,20 @@ class Chief:
         """Handles a request to /report that is not a report of this job."""
         self._dialler.refuse(peer, task, why)
 
+    def warn(self, text: str) -> None:
+        """Logs a danger to the job, and shows it in its status."""
+        self._security.append(text)
+        log_line(f"warning: {text}")
+
     def status(self) -> JobStatus:
         """The whole job's view, for /status."""
         last = earlier_run.newest_step(self._spec)
         own, child, now = self._agent.status(), self._agent.running, self._clock()
         workers = child.status.workers if child else {}
-        return status_view.job_status(
+        found = status_view.job_status(
             own, workers, self._rendezvous, now, last_checkpoint=last, seconds=self._record.seconds()
         )
+        return replace(found, warnings=self._security, refused_reports=dict(self._dialler.refusals))
 
     async def _lead(self, session: ClientSession) -> None:
         agent, rendezvous, logged = self._agent, self._rendezvous, self._clock()

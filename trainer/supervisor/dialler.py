@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable
 
 from aiohttp import ClientSession
@@ -10,10 +11,13 @@ from aiohttp import ClientSession
 from trainer.job.cluster import Task
 from trainer.job.names import task_name
 from trainer.protocol.log_lines import log_line
+from trainer.protocol.signature import NOT_SIGNED
 from trainer.supervisor import peers
 from trainer.supervisor.rendezvous import Rendezvous
 
 REFUSALS_LOGGED = 50
+REASONS = {"is too long": "too_long", "is not a report": "malformed", NOT_SIGNED: "unsigned"}
+"""Short names of the reasons of refusals (server.py), for /metrics."""
 
 
 class Dialler:
@@ -26,6 +30,8 @@ class Dialler:
         self._addresses = {task_name(*member): task.control_address(*member) for member in task.members()}
         self._dialling: dict[str, asyncio.Task[None]] = {}
         self._refused: set[tuple[str, str]] = set()
+        self.refusals: Counter[str] = Counter()
+        """Refused reports by the name of the reason."""
         self._unsigned: dict[str, str] = {}
         """The last refused report, by the task that it claims to come from."""
 
@@ -57,8 +63,9 @@ class Dialler:
         self._changed()
 
     def refuse(self, peer: str, task: str, why: str) -> None:
-        """Logs a refused request, one line for each peer and reason. It has no other effect, because any program may
-        send one."""
+        """Counts and logs a refused request, one line for each peer and reason. It has no other effect, because any
+        program may send one."""
+        self.refusals[REASONS[why]] += 1
         if task in self._addresses:
             self._unsigned[task] = f"a report from {peer} as {task} {why}"
         if (peer, why) not in self._refused and len(self._refused) < REFUSALS_LOGGED:

@@ -36,8 +36,8 @@ async def warning(environ: Mapping[str, str] = os.environ, policy_seconds: float
             return None
         if time.monotonic() >= deadline:
             return (
-                f"this pod can connect to the API server ({host}:{port}), which the job's NetworkPolicy forbids: either "
-                "no network plugin of this cluster enforces NetworkPolicies, or another policy lets the pod out. "
+                f"this pod can connect to the API server ({host}:{port}), which the job's NetworkPolicy forbids: no "
+                "network plugin of this cluster enforces NetworkPolicies, or another policy lets the pod out. "
                 "TensorFlow's port runs what it is sent: let only pods that you trust into this cluster, or use a "
                 "plugin such as Calico or Cilium"
             )

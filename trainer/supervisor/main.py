@@ -99,13 +99,15 @@ async def _run(agent: Agent) -> Exit:
     preflight.check_tensorflow_port(task)
     chief = Chief(agent) if task.is_chief else None
     runner = await _serve(agent, chief)
+    checking = asyncio.create_task(_check_isolation(chief)) if chief else None
     try:
         async with peers.client() as session:
             code = await (chief.run(session) if chief else follow(agent, session))
     finally:
         beat.cancel()
-        if copying:
-            copying.cancel()
+        for each in (copying, checking):
+            if each:
+                each.cancel()
         await agent.end_children()
         await runner.cleanup()
     return code
@@ -127,6 +129,13 @@ def _import_rest() -> None:
     from trainer.supervisor import chief, follower, server  # noqa: F401
 
 
+async def _check_isolation(chief: Chief) -> None:
+    from trainer.supervisor import isolation
+
+    if text := await isolation.warning():
+        chief.warn(text)
+
+
 async def _serve(agent: Agent, chief: Chief | None) -> web.AppRunner:
     """Listens on the control port."""
     from trainer.protocol.reports import Identity
@@ -142,5 +151,8 @@ async def _serve(agent: Agent, chief: Chief | None) -> web.AppRunner:
 
     runner = await server.serve(port, interface, identity, status, chief.answer, chief.refuse, agent.secret)
     if interface is None and not agent.secret:
-        log_line(f"no {environment.SECRET} is set: any program that reaches port {port} can end this job")
+        chief.warn(
+            f"the job has no secret: any program that reaches port {port} can end it; `trainer submit` makes one, with "
+            f"kubectl make it first (the manifest's first lines), elsewhere set {environment.SECRET}"
+        )
     return runner

@@ -247,3 +247,9 @@ def test_a_task_whose_request_was_abandoned_has_not_been_notified_of_the_end(chi
             return unnotified(rendezvous, rendezvous.tasks.members["worker:1"].seen)
 
     assert "worker:1" in asyncio.run(asyncio.wait_for(run(), 30))
+
+
+def test_a_danger_is_logged_and_shown(chief: Chief, capsys: pytest.CaptureFixture[str]) -> None:
+    chief.warn("the job has no secret")
+    assert "warning: the job has no secret" in capsys.readouterr().out.splitlines()
+    assert chief.status().warnings == ["the job has no secret"]

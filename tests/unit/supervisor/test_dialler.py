@@ -25,6 +25,7 @@ def test_refusals_are_logged_once_for_each_peer_and_change_nothing(
         "refused a report from 10.0.0.1: it is not a report",
     ]
     assert len(lines) == 50
+    assert chief.status().refused_reports == {"unsigned": 3, "malformed": 1003}
     assert chief._rendezvous.tasks.missing(0)["worker:1"] == "has not reported (not dialled yet)"
     chief._rendezvous.tick(chief._clock() + 10_000)
     assert chief.status().end == End(Exit.MISSING, chief._rendezvous.message), "anybody can send what is not signed"

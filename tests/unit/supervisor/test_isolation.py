@@ -27,7 +27,9 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
     file = tmp_path_factory.mktemp("tls") / "server.pem"
     names = f"subjectAltName=DNS:kubernetes.default,IP:10.96.0.1,IP:{HOST}"
     words = ["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=kube-apiserver", "-addext", names]
-    subprocess.run([openssl, *words, "-keyout", file, "-out", file.with_suffix(".crt")], check=True, capture_output=True)
+    subprocess.run(
+        [openssl, *words, "-keyout", file, "-out", file.with_suffix(".crt")], check=True, capture_output=True
+    )
     file.write_bytes(file.read_bytes() + file.with_suffix(".crt").read_bytes())
     return file
 

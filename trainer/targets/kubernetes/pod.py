@@ -30,6 +30,7 @@ def of_type(spec: JobSpec, task_type: TaskType, pods: Mapping[TaskType, int], co
         ([runs], [{"name": "runs", "mountPath": f"{container.WORKSPACE}/runs"}]),
         volumes.of_data(spec, runs) if reads(task_type) else ([], []),
         volumes.of_task(spec, task_type),
+        volumes.of_secret(spec),
         volumes.of_files(config.name, {name: config_map.key_of(name) for name in config.files}),
         ([{"name": "tensorboard", "emptyDir": {}}] if tensorboard else [], []),
     ]
@@ -50,6 +51,7 @@ def of_type(spec: JobSpec, task_type: TaskType, pods: Mapping[TaskType, int], co
         "tensorboard": tensorboard,
         "resources": _resources(spec, task_type),
         "has_volume": has_volume,
+        "checks_policy": not spec.kubernetes.egress and task_type == names.chief_type(pods),
         "cache": CACHE if copies(spec.data) and reads(task_type) else None,
         "volumes": entries,
         "mounts": volumes.mounts_with_theirs(mounts, mapped(pod.mounts), settings.path(spec, task_type, "mounts")),

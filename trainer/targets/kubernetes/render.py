@@ -36,16 +36,13 @@ def render(spec: JobSpec, command: str) -> str:
     return environment.get_template("kubernetes/kubernetes.yaml.j2").render(command=command, **_values(spec))
 
 
-SECRET_KEY = "secret"  # noqa: S105 (a name)
-
-
 def secret(spec: JobSpec) -> Manifest:
     """A new Secret for the tasks' reports, as a manifest. Manifest files, which users keep, do not contain it."""
     return {
         "apiVersion": "v1",
         "kind": "Secret",
         "metadata": {"name": secret_name(spec.name), "labels": names.labels(spec)},
-        "stringData": {SECRET_KEY: job_secret.new()},
+        "stringData": {job_secret.FILE: job_secret.new()},
     }
 
 
@@ -80,7 +77,7 @@ def _values(spec: JobSpec) -> dict[str, object]:
         "labels": labels,
         "selector": {key: labels[key] for key in ("app.kubernetes.io/name", names.INSTANCE)},
         "config": config,
-        "secret": {"name": secret_name(spec.name), "key": SECRET_KEY},
+        "secret": {"name": secret_name(spec.name), "key": job_secret.FILE, "folder": volumes.SECRET_FOLDER},
         "claim": volumes.claim(spec),
         "host_path": (given.volume.host_path or "").replace("$", "$$"),
         "ports": {"tensorflow": TF_PORT, "control": control_port(TF_PORT)},

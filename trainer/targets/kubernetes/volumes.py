@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from trainer.job import code
 from trainer.job.data import CACHE, DataVolume, copies, mounted
 from trainer.job.errors import UserError
+from trainer.job.names import secret_name
 from trainer.job.spec import JobSpec
 from trainer.targets.container import WORKSPACE
 
@@ -102,6 +103,17 @@ def of_task(spec: JobSpec, task_type: str) -> tuple[list[Part], list[Part]]:
         volumes.append({"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": "1Gi"}})
         mounts.append({"name": "shm", "mountPath": "/dev/shm"})  # noqa: S108
     return volumes, mounts
+
+
+SECRET_FOLDER = "/run/trainer"  # noqa: S105 (a name)
+
+
+def of_secret(spec: JobSpec) -> tuple[list[Part], list[Part]]:
+    """The Secret with which tasks sign their reports. A pod also starts without it: the folder is empty then."""
+    # 0440: the pod's group, 1000, may read it.
+    source: Part = {"secretName": secret_name(spec.name), "optional": True, "defaultMode": 0o440}
+    mount: Part = {"name": "report-secret", "mountPath": SECRET_FOLDER, "readOnly": True}
+    return [{"name": "report-secret", "secret": source}], [mount]
 
 
 def of_files(config: str, keys: Mapping[str, str]) -> tuple[list[Part], list[Part]]:

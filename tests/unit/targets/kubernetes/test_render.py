@@ -138,16 +138,32 @@ def test_only_chief_and_evaluator_hold_the_volume(volume: Any, source: Any, clai
 
 def test_no_manifest_holds_the_secret_that_pods_may_have() -> None:
     for name in jobs(spec()):
-        (reference,) = (
-            each["valueFrom"] for each in pod(spec(), name)["containers"][0]["env"] if each["name"] == "TRAINER_SECRET"
-        )
-        assert reference == {"secretKeyRef": {"name": "j-report-secret", "key": "secret", "optional": True}}
+        (source,) = (each["secret"] for each in pod(spec(), name)["volumes"] if each["name"] == "report-secret")
+        assert source == {"secretName": "j-report-secret", "optional": True, "defaultMode": 0o440}
+        (task,) = pod(spec(), name)["containers"]
+        (place,) = (each["mountPath"] for each in task["volumeMounts"] if each["name"] == "report-secret")
+        assert environment(spec(), name, 0)["TRAINER_SECRET_FOLDER"] == place
     made = [kubernetes.secret(spec()) for _ in range(2)]
     assert made[0]["stringData"] != made[1]["stringData"]
     assert made[0]["metadata"] == {
         "name": "j-report-secret",
         "labels": manifests(spec())["Service", "j"]["metadata"]["labels"],
     }
+
+
+def test_a_manifest_says_how_to_make_the_secret() -> None:
+    first = kubernetes.render(spec(), "trainer render").partition("---")[0]
+    assert "kubectl create secret generic j-report-secret --from-literal=secret=" in first
+
+
+def test_the_chief_knows_its_node_if_the_policy_forbids_the_way_out() -> None:
+    def knowing(job: JobSpec) -> list[str]:
+        return [name for name in jobs(job) if "TRAINER_NODE_IP" in environment(job, name, 0)]
+
+    program = {"program": ["python", "train.py"], "code": []}
+    assert knowing(ps()) == ["j-chief"]
+    assert knowing(spec(**program)) == ["j-worker"]
+    assert knowing(ps(kubernetes={"egress": True})) == []
 
 
 def test_exit_codes_decide_about_another_pod() -> None:
