@@ -7,20 +7,18 @@ import asyncio
 import os
 import socket
 import ssl
-import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from trainer.job import environment
 
 HOST, PORT = "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"
 """The API server's Service: the kubelet sets these in every container, also with enableServiceLinks: false."""
 ANSWER_SECONDS = 3.0
-POLICY_SECONDS = 40.0
-"""Time for the network plugin to apply a policy to a new pod, which may start before that."""
-PAUSE_SECONDS = 5.0
+PAUSES = (5.0,) * 8
+"""Seconds between attempts. The network plugin may take that long to apply a policy to a pod that has started."""
 
 
-async def warning(environ: Mapping[str, str] = os.environ, policy_seconds: float = POLICY_SECONDS) -> str | None:
+async def warning(environ: Mapping[str, str] = os.environ, pauses: Iterable[float] = PAUSES) -> str | None:
     """One line if the policy is not enforced; None if it is, or if nothing can be said.
 
     A single attempt that fails shows that it is: of a policy that is applied late only the first attempts succeed.
@@ -28,20 +26,17 @@ async def warning(environ: Mapping[str, str] = os.environ, policy_seconds: float
     node, host, port = (environ.get(name, "") for name in (environment.NODE_IP, HOST, PORT))
     if not (node and host and port.isdigit()):
         return None
-    deadline = time.monotonic() + policy_seconds
-    while True:
+    for pause in (0, *pauses):
+        await asyncio.sleep(pause)
         certificate = await _certificate(host, int(port))
         # A pod may always connect to its own node (kubernetes.io/docs/concepts/services-networking/network-policies).
         if certificate is None or _names(certificate, node):
             return None
-        if time.monotonic() >= deadline:
-            return (
-                f"this pod can connect to the API server ({host}:{port}), which the job's NetworkPolicy forbids: no "
-                "network plugin of this cluster enforces NetworkPolicies, or another policy lets the pod out. "
-                "TensorFlow's port runs what it is sent: let only pods that you trust into this cluster, or use a "
-                "plugin such as Calico or Cilium"
-            )
-        await asyncio.sleep(min(PAUSE_SECONDS, policy_seconds))
+    return (
+        f"this pod can connect to the API server ({host}:{port}), which the job's NetworkPolicy forbids: no network "
+        "plugin of this cluster enforces NetworkPolicies, or another policy lets the pod out. TensorFlow's port runs "
+        "what it is sent: let only pods that you trust into this cluster, or use a plugin such as Calico or Cilium"
+    )
 
 
 async def _certificate(host: str, port: int) -> bytes | None:

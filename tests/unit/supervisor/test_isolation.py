@@ -55,7 +55,7 @@ async def api_server(certificate: Path, connections: int = 100) -> AsyncIterator
 
 
 async def warning(environ: dict[str, str]) -> str | None:
-    return await isolation.warning(environ, policy_seconds=0.05)
+    return await isolation.warning(environ, pauses=(0.01, 0.01))
 
 
 def test_a_pod_that_reaches_the_api_server_again_and_again_is_not_isolated(certificate: Path) -> None:

@@ -281,7 +281,7 @@ def data_of(job: JobSpec, name: str) -> tuple[Any, Any]:
     """Volumes and mounts of a pod, without those of every pod."""
     found = pod(job, name)
     mounts = found["containers"][0]["volumeMounts"]
-    ours = ("runs", "tmp", "files", "shm")
+    ours = ("runs", "tmp", "files", "shm", "report-secret")
     return [each for each in found["volumes"] if each["name"] not in ours], [
         each for each in mounts if each["name"] not in ours or each["mountPath"].startswith("/data")
     ]
