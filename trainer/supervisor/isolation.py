@@ -1,5 +1,5 @@
 """Finds out whether the cluster enforces the job's NetworkPolicy: the chief tries to reach the API server, which the
-policy forbids. Without a network plugin that enforces it the policy is only a text (decision 55)."""
+policy forbids. Without a network plugin that enforces it the policy is only a text (decision 52)."""
 
 from __future__ import annotations
 
