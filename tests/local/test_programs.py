@@ -145,6 +145,36 @@ def test_a_killed_program_starts_all_again_and_is_named(start: Start) -> None:
     assert job.result()["generations"] == 2
 
 
+FAILS_AT_THE_END = """
+while not (Path(os.environ["TRAINER_MODEL_DIR"]) / "result.json").exists():
+    time.sleep(0.02)
+(place / "tries").open("a").write("x")
+if len((place / "tries").read_text()) < {tries}:
+    raise ValueError("checkpoint 600 is gone")
+"""
+
+
+def test_an_evaluator_that_fails_after_the_chief_is_done_is_started_again(start: Start) -> None:
+    with start({"chief": 1, "evaluator": 1}) as job:
+        job.order("evaluator:0", FAILS_AT_THE_END.format(tries=2))
+        job.order("chief:0", "")
+        assert job.wait() == 0, job.output
+        assert (job.orders / "tries").read_text() == "xx"
+    assert job.result()["warnings"] == []
+    assert "exit code 17" not in job.output
+
+
+def test_an_evaluator_that_always_fails_leaves_a_warning_in_the_result(start: Start) -> None:
+    with start({"chief": 1, "evaluator": 1}, max_restarts=1) as job:
+        job.order("evaluator:0", FAILS_AT_THE_END.format(tries=9))
+        job.order("chief:0", "")
+        assert job.wait() == 0, job.output
+        assert (job.orders / "tries").read_text() == "xx"
+    (warning,) = job.result()["warnings"]
+    assert warning.startswith("evaluator:0: its program exited with code 1: ValueError: checkpoint 600 is gone")
+    assert "evaluator:0 ended with exit code 17" in job.output
+
+
 def test_the_first_failure_ends_the_job_and_is_named_with_its_line(start: Start) -> None:
     with start({"chief": 1, "worker": 2}) as job:
         for task in ("chief:0", "worker:0", "worker:1"):

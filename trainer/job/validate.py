@@ -10,7 +10,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from trainer.job import rules
-from trainer.job.messages import nearest
+from trainer.job.messages import nearest, show
 from trainer.job.problem import Problem
 from trainer.job.spec import JobSpec
 from trainer.job.strategies import STRATEGIES
@@ -90,6 +90,10 @@ def _translate(detail: ErrorDetails) -> Problem:
     if kind == "model_type":
         example = f": {{path: {value}}}" if place[0] == "data" and isinstance(value, str) else ""
         return Problem(path, value, f"must be a mapping of settings{example}")
+    if kind == "string_type" and place[-1] == "[key]":
+        return Problem(".".join(map(str, place[:-2])), value, "a name must be text: write it in quotes")
+    if kind == "string_type" and isinstance(value, (bool, int, float)):
+        return Problem(path, value, f'must be text: write it in quotes, as in "{show(value)}"')
     return Problem(path, value, detail["msg"][0].lower() + detail["msg"][1:])
 
 

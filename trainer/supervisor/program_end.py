@@ -6,7 +6,8 @@ import time
 from typing import TYPE_CHECKING
 
 from trainer.job.errors import Exit
-from trainer.protocol.log_lines import LOG_SECONDS, log_line
+from trainer.model_dir import result
+from trainer.protocol.log_lines import LOG_SECONDS, log_error, log_line
 
 if TYPE_CHECKING:
     from trainer.supervisor.agent import Agent
@@ -18,21 +19,39 @@ LOOK_SECONDS = 0.5
 
 async def end(agent: Agent) -> Exit:
     """Waits for the program to end by itself, then stops it. Returns the exit code of a job that has succeeded."""
-    child, name, begun, said = agent.running, agent.task.name, time.monotonic(), False
-    seconds = agent.spec.deadlines.evaluation if agent.task.type == "evaluator" else BY_ITSELF_SECONDS
-    while child is not None and child.alive and agent.task.type != "ps" and agent.leaving_since is None:
+    name, begun, said = agent.task.name, time.monotonic(), False
+    evaluates = agent.task.type == "evaluator"
+    seconds = agent.spec.deadlines.evaluation if evaluates else BY_ITSELF_SECONDS
+    while agent.task.type != "ps" and agent.leaving_since is None and (_runs(agent) or _may_run_again(agent)):
         waited = time.monotonic() - begun
         if waited > seconds:
             break
         if waited > LOG_SECONDS and not said:
             said = True
             log_line(f"{name}: the job is done; its program may run for {seconds:g} s more (deadlines.evaluation)")
+        if not _runs(agent) and agent.running is not None:
+            await agent.go_again(agent.running.generation, 0)
         await agent.look_after_children()
         await agent.wait_for_change(LOOK_SECONDS)
-    if child is None or not child.alive:
-        failed = agent.task.type == "evaluator" and child is not None and child.result is None
-        return Exit.EVALUATION if failed and agent.leaving_since is None else Exit.OK
-    if agent.task.type != "ps":
-        log_line(f"{name}: the job is done, and its program still runs: it is stopped")
-    await child.dismiss()
+    child = agent.running
+    if child is not None and child.alive:
+        if agent.task.type != "ps":
+            log_line(f"{name}: the job is done, and its program still runs: it is stopped")
+        await child.dismiss()
+    elif evaluates and child is not None and child.result is None and agent.leaving_since is None:
+        warning = f"{name}: its program {child.why_it_ended()}"
+        result.set_warning(agent.spec.directory, name, warning)
+        log_error(f"{warning}; the result of the training is valid")
+        return Exit.EVALUATION
     return Exit.OK
+
+
+def _runs(agent: Agent) -> bool:
+    return agent.running is not None and agent.running.alive
+
+
+def _may_run_again(agent: Agent) -> bool:
+    """Whether an evaluator's program has failed and is started again: the last checkpoint may still be scored."""
+    child = agent.running
+    failed = agent.task.type == "evaluator" and child is not None and child.result is None
+    return failed and agent.stillborn <= agent.spec.max_restarts

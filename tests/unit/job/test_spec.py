@@ -60,7 +60,7 @@ APIS = "loop, keras_fit, train_and_evaluate"
 STRATEGIES = "parameter_server, multi_worker_mirrored, mirrored, central_storage, one_device, tpu, graph"
 BAD_FIELDS: list[tuple[dict[str, Any], str]] = [
     ({"name": None}, "name: null: input should be a valid string"),
-    ({"name": 3}, "name: 3: input should be a valid string"),
+    ({"name": 3}, 'name: 3: must be text: write it in quotes, as in "3"'),
     ({"name": ""}, f"name: '': {LABEL}"),
     ({"name": "My_Job"}, f"name: 'My_Job': {LABEL}"),
     ({"name": "job-"}, f"name: 'job-': {LABEL}"),
@@ -75,7 +75,9 @@ BAD_FIELDS: list[tuple[dict[str, Any], str]] = [
     ({"job_name": "a-b"}, "job_name: 'a-b': string should match pattern '^[a-z][a-z0-9_]*$'"),
     ({"strategy": "ps"}, f"strategy: 'ps': must be one of {STRATEGIES}"),
     ({"strategy": ["x"]}, f'strategy: ["x"]: must be one of {STRATEGIES}'),
-    ({"workload": 1}, "workload: 1: input should be a valid string"),
+    ({"env": {"RATE": 0.1}}, 'env.RATE: 0.1: must be text: write it in quotes, as in "0.1"'),
+    ({"env": {True: "1"}}, "env: true: a name must be text: write it in quotes"),
+    ({"workload": 1}, 'workload: 1: must be text: write it in quotes, as in "1"'),
     ({"workload": ""}, f"workload: '': {NO_CONTROL}"),
     ({"model_dir": "a\nb"}, rf"model_dir: 'a\nb': {NO_CONTROL}"),
     ({"dataset_sha256": "abc"}, "dataset_sha256: 'abc': string should match pattern '^[0-9a-f]{64}$'"),
@@ -91,7 +93,7 @@ BAD_FIELDS: list[tuple[dict[str, Any], str]] = [
     ({"tasks": {"worker": {"replicas": 1.5}}}, "tasks.worker.replicas: 1.5: input should be a valid integer"),
     ({"tasks": {"worker": {"cpu": 0}}}, "tasks.worker.cpu: 0: input should be greater than 0"),
     ({"tasks": {"worker": {"cpu": float("nan")}}}, "tasks.worker.cpu: NaN: input should be a finite number"),
-    ({"tasks": {"worker": {"memory": 2}}}, "tasks.worker.memory: 2: input should be a valid string"),
+    ({"tasks": {"worker": {"memory": 2}}}, 'tasks.worker.memory: 2: must be text: write it in quotes, as in "2"'),
     ({"tasks": {"worker": {"gpus": -1}}}, "tasks.worker.gpus: -1: input should be greater than or equal to 0"),
     ({"train": {"steps": 0}}, "train.steps: 0: input should be greater than or equal to 1"),
     ({"train": {"steps": True}}, "train.steps: true: input should be a valid integer"),
