@@ -51,6 +51,18 @@ def warnings(spec: JobSpec) -> list[str]:
     ]
 
 
+def only_for_pods(spec: JobSpec) -> list[str]:
+    """A warning if a program may miss what `kubernetes` gives to pods alone, on a target without pods."""
+    used = ("env", "env_from", "volumes", "mounts", "init_containers", "sidecars")
+    pods = [spec.pod_of(task_type) for task_type in spec.tasks.counts()]
+    given = [f"kubernetes.{name}" for name in used if any(getattr(pod, name) for pod in pods)]
+    if not spec.program or not given:
+        return []
+    return [
+        f"{', '.join(given)}: only pods have them: the program runs without; use env, data and $(TRAINER_MODEL_DIR)"
+    ]
+
+
 def _plain_secrets(spec: JobSpec) -> list[str]:
     groups = {f"tasks.{t}": group for t in spec.tasks.counts() if (group := spec.tasks.group(t))}
     places = {"env": spec.env, **{f"{place}.env": group.env for place, group in groups.items()}}

@@ -24,6 +24,7 @@ _NO_COMMAND = (
     "a program needs its words; those of the image's ENTRYPOINT are not known here, `docker image inspect IMAGE` shows "
     "them; give them, as in --entrypoint 'python /opt/train.py'"
 )
+_TOO_LITTLE = "is left out: a request is the limit too here, and TensorFlow needs more; set cpu if the nodes are shared"
 _RESTARTED = "exit codes 1 to 127 end the job here; a task that a signal ended is restarted"
 
 
@@ -107,6 +108,9 @@ def tasks(found: Found, groups: Groups, resource: str) -> Results:
         for name in ("cpu", "memory"):
             origin, amount = _resource(found, base, name)
             value = _cores(amount) if name == "cpu" else str(amount) if type(amount) is int else amount
+            if name == "cpu" and origin[-2] == "requests" and isinstance(value, float) and value < 1:
+                yield Note(origin, amount, _TOO_LITTLE)
+                continue
             also = Note(origin, amount, "is the limit too here")
             notes = (also,) if origin[-2] == "requests" else ()
             yield Setting(("tasks", task_type, name), value, (origin,), notes)

@@ -15,6 +15,7 @@ from trainer.job.load import build, load_file
 from trainer.job.spec import JobSpec
 from trainer.targets import outside
 from trainer.targets.compose import render as compose
+from trainer.targets.compose.target import Compose
 from trainer.targets.kubernetes import render as kubernetes
 
 VALUE = "very-secret-value"
@@ -136,3 +137,14 @@ def test_plain_values_with_the_name_of_a_secret_are_warned_of_wherever_they_are(
     assert [line.partition(": looks like a secret")[0] for line in outside.warnings(job)] == [
         "env.API_KEY", "tasks.worker.env.A_SECRET", "kubernetes.env.PASSWORD", "tasks.worker.kubernetes.env.CREDENTIAL",
     ]  # fmt: skip
+
+
+def test_what_only_pods_have_is_a_warning_for_a_program_on_compose() -> None:
+    raw = {"name": "j", "strategy": "multi_worker_mirrored", "program": ["python3", "train.py"], "code": []}
+    pods = {"mounts": [{"name": "models", "mountPath": "/models"}], "labels": {"team": "growth"}}
+    (line,) = Compose().warnings(build({**raw, "kubernetes": pods}))
+    assert line.startswith("kubernetes.mounts: only pods have them")
+    types = {"worker": {"kubernetes": {"env": {"REGION": {"field": "metadata.name"}}}}}
+    (line,) = Compose().warnings(build({**raw, "tasks": types}))
+    assert line.startswith("kubernetes.env: only pods have them")
+    assert Compose().warnings(build({**raw, "kubernetes": {"labels": {"team": "growth"}}})) == []

@@ -504,8 +504,15 @@ def test_labels_and_annotations_of_objects_and_pods() -> None:
 
 
 def test_a_request_without_a_limit_becomes_one() -> None:
-    _, notes = convert(job(Worker=replica(resources={"requests": {"cpu": "500m"}})))
-    assert f"{WORKER}.containers[tensorflow].resources.requests.cpu: '500m': is the limit too here" in notes
+    _, notes = convert(job(Worker=replica(resources={"requests": {"cpu": "1500m"}})))
+    assert f"{WORKER}.containers[tensorflow].resources.requests.cpu: '1500m': is the limit too here" in notes
+
+
+def test_a_request_of_a_part_of_a_core_is_no_limit() -> None:
+    raw, notes = convert(job(Worker=replica(resources={"requests": {"cpu": "100m", "memory": "1Gi"}})))
+    assert raw["tasks"]["worker"] == {"replicas": 1, "memory": "1Gi"}
+    here = f"{WORKER}.containers[tensorflow].resources.requests.cpu: '100m'"
+    assert [note for note in notes if note.startswith(f"{here}: is left out: ")]
 
 
 # What no spec can be made of. ---------------------------------------------------------------------------

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from trainer.job.errors import UserError
 from trainer.job.spec import JobSpec
+from trainer.targets import outside
 from trainer.targets.base import Deleted, Job, JobOverview, Listed, LogLine, Submitted
 from trainer.targets.compose import render
 
@@ -17,7 +18,7 @@ class Compose:
         render.render({"": spec}, "trainer check")
 
     def warnings(self, spec: JobSpec) -> list[str]:
-        return []
+        return outside.only_for_pods(spec)
 
     def render(self, jobs: Sequence[tuple[str, JobSpec]], command: str) -> str:
         return render.render(dict(jobs), command)
