@@ -35,7 +35,7 @@ SECONDS = 120.0
 
 async def meet(count: int) -> float:
     """Seconds from the report of the last of `count` tasks until all of them know that they may go."""
-    more = {"deadlines": {"rendezvous": SECONDS}}
+    more = {"deadlines": {"start": SECONDS}}
     with tempfile.TemporaryDirectory() as folder:
         job = load.build({**run.spec("parameter_server", count - 2, Steps(1, 1), **more), "model_dir": folder})
         # All of 127.0.0.0/8 is this machine: an address for each, so that all have the same ports.

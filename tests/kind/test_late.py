@@ -1,4 +1,4 @@
-"""Pods that start after the end of the job exit with its code within seconds and release their resources."""
+"""Pods that come late are waited for; those that come after the end of the job exit with its code within seconds."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
-from tests.kind.cluster import KubernetesJob, Namespace, kubectl
+from tests.kind.cluster import KubernetesJob, Namespace, kubectl, render
 from tests.local import specs
 from trainer.job.errors import Exit
 
@@ -55,3 +56,51 @@ def test_a_pod_that_comes_after_the_chief_has_failed_ends_with_its_code(namespac
         job.wait("failed", task_type, seconds=30)
         assert codes(job, task_type) == [Exit.USER]
     assert why in job.log("worker")
+
+
+WAITS = 5
+"""Lines of a task that waits, one every 30 s: more than the 120 s that it would wait elsewhere."""
+
+
+@pytest.mark.slow
+def test_a_worker_that_comes_minutes_after_its_chief_and_a_chief_after_its_worker_train(
+    namespace: Namespace, tmp_path: Path
+) -> None:
+    common = {"deadlines": {}, "kubernetes": {"suspend": True}}
+    jobs = {
+        first: namespace.submit_spec(tmp_path, {**specs.mirrored(steps=50, workers=2), "name": first, **common})
+        for first in ("chief", "worker")
+    }
+    for first, job in jobs.items():
+        suspend(job, first, False)
+    log = {"chief": "waiting: 1 of 2 tasks are ready; worker:0: ", "worker": "is waiting for the chief ("}
+    for first, job in jobs.items():
+        job.until("it has waited", lambda _, job=job, first=first: waits(job, first, log[first]) >= WAITS, 300)
+    for first, job in jobs.items():
+        (other,) = {"chief", "worker"} - {first}
+        row = namespace.status(job.name)["tasks"][f"{other}:0"]
+        assert (row["state"], row["reason"]) == ("missing", "the Job is suspended")
+        suspend(job, other, False)
+    for job in jobs.values():
+        job.wait()
+        assert "done: steps=50 " in job.log("chief")
+        assert [len(job.pods(each)) for each in ("chief", "worker")] == [1, 1]
+
+
+def waits(job: KubernetesJob, task_type: str, line: str) -> int:
+    name = job.newest(task_type)
+    return job.space.kubectl("logs", name, check=False).count(line) if name else 0
+
+
+def test_a_pod_with_another_spec_ends_the_job_within_seconds(namespace: Namespace, tmp_path: Path) -> None:
+    """The deadline is half an hour."""
+    path = tmp_path / "digits.yaml"
+    path.write_text(yaml.safe_dump({**specs.mirrored(workers=2), "deadlines": {}}))
+    manifests = list(yaml.safe_load_all(render(path)))
+    (worker,) = (each for each in manifests if each["metadata"]["name"] == "digits-worker")
+    worker["spec"]["template"]["spec"]["containers"][0]["env"].append({"name": "TRAINER_SET", "value": "train.steps=7"})
+    job = namespace.apply(yaml.safe_dump_all(manifests))
+    for task_type in ("chief", "worker"):
+        job.wait("failed", task_type, seconds=120)
+        assert codes(job, task_type) == [Exit.MISMATCH]
+        assert "worker:0 has a different job spec than the chief" in job.log(task_type)

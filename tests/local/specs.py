@@ -17,7 +17,7 @@ PACED = str(Path(__file__).parent / "workloads/paced.py")
 KEYED, KEY = str(Path(__file__).parent / "workloads/keyed.py"), "very-secret-value"
 """A workload that trains only where the variable API_KEY has this value."""
 
-DEADLINES = {"rendezvous": 60, "hang": 20, "chief_lost": 40}
+DEADLINES = {"start": 60, "rejoin": 60, "hang": 20, "chief_lost": 40}
 
 
 GRAPHS = {

@@ -29,7 +29,7 @@ from trainer.model_dir.files import write_json
 from trainer.targets.local import ports
 
 TASK = [*TRAINER, "task"]
-SOON = {"rendezvous": 6, "chief_lost": 30}
+SOON = {"start": 6, "rejoin": 6, "chief_lost": 30}
 
 
 Environments = Callable[[dict[str, Any], Path], dict[str, tuple[Task, dict[str, str]]]]
@@ -78,7 +78,7 @@ def test_a_task_that_never_comes_is_named_at_the_deadline_by_all(tmp_path: Path,
 
 @pytest.mark.slow
 def test_a_chief_that_never_starts_is_named_by_the_others(tmp_path: Path, environments: Environments) -> None:
-    made = environments(parameter_server(deadlines={**SOON, "chief_lost": 4}), tmp_path)
+    made = environments(parameter_server(deadlines={**SOON, "start": 4}), tmp_path)
     ((code, output),) = run_tasks([made["worker:0"][1]])
     assert code == Exit.CHIEF_LOST
     (line,) = errors(output)
@@ -91,7 +91,7 @@ def test_a_task_that_returns_after_the_job_is_complete_and_the_chief_gone_exits_
     tmp_path: Path, environments: Environments
 ) -> None:
     for steps, wanted in ((400, Exit.OK), (500, Exit.CHIEF_LOST)):  # the second asks for more than there is
-        spec = parameter_server(steps=steps, deadlines={**SOON, "chief_lost": 6})
+        spec = parameter_server(steps=steps, deadlines=SOON)
         made = environments(spec, tmp_path)
         done = load.build(parameter_server())
         key = compatibility.key(done, done.tasks.counts(), None)

@@ -34,7 +34,7 @@ class Obedient(Job):
     def __init__(self, folder: Path, tasks: dict[str, Any], **more: Any) -> None:
         self.orders = folder / "orders"
         self.orders.mkdir()
-        deadlines = {"rendezvous": 20, "stop": 4, **more.pop("deadlines", {})}
+        deadlines = {"start": 20, "rejoin": 20, "stop": 4, **more.pop("deadlines", {})}
         spec = {
             "name": "obedient",
             "strategy": "multi_worker_mirrored",

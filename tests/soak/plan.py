@@ -66,7 +66,7 @@ def job(draw: random.Random) -> dict[str, Any]:
             "seed": draw.randrange(1000),
         },
         "warm_standby": draw.random() < 0.3,
-        "deadlines": {"rendezvous": 90, "hang": 20, "progress": 60, "chief_lost": 60},
+        "deadlines": {"start": 90, "rejoin": 90, "hang": 20, "progress": 60, "chief_lost": 60},
     }
 
 

@@ -273,7 +273,7 @@ SPECS = [
 RAW: dict[str, Any] = {
     "name": "j", "strategy": "parameter_server", "tasks": {"ps": 1, "worker": {"replicas": 3, "memory": "2Gi"}},
     "train": {"steps": 500, "learning_rate": 1e-4, "learning_rates": {"64": 1e-3}}, "settings": {"units": 3},
-    "devices": ["CPU:0"], "deadlines": {"rendezvous": 60}, "kubernetes": {"env": {"A": "b"}}, "model_dir": "runs/j",
+    "devices": ["CPU:0"], "deadlines": {"start": 60}, "kubernetes": {"env": {"A": "b"}}, "model_dir": "runs/j",
 }  # fmt: skip
 
 

@@ -41,15 +41,20 @@ _MEANINGS = {
     Exit.OK: "the job succeeded, or is already complete",
     Exit.BUG: "unexpected error: a defect in trainer; the traceback is in the task's log",
     Exit.USER: "spec, TF_CONFIG, workload file, data, model_dir or port: the message names value, rule and fix",
-    Exit.MISSING: "a task was still missing after deadlines.rendezvous, or its address is wrong",
-    Exit.MISMATCH: "a task differs from its chief: cluster, spec, workload file, secret or versions",
+    Exit.MISSING: "a task was still missing after deadlines.start, or after deadlines.rejoin",
+    Exit.MISMATCH: (
+        "a task differs from its chief (cluster, spec, workload file, secret or versions), or does not answer at its "
+        "address in TF_CONFIG"
+    ),
     Exit.DEVICES: "a task lacks a device: fewer GPUs than the spec asks for, no TPU, an unknown device name",
     Exit.DIVERGED: "the loss became NaN or infinite, or float16 skips every batch; the message names the step",
     Exit.GAVE_UP: (
         "the cluster was re-formed, or a ps-worker restarted, max_restarts times in a row without a new step, and "
         "failed again"
     ),
-    Exit.CHIEF_LOST: "no reply from the chief for deadlines.chief_lost",
+    Exit.CHIEF_LOST: (
+        "no reply from the chief for deadlines.chief_lost, or none since the start of the task for deadlines.start"
+    ),
     Exit.TARGET: "Docker or Kubernetes is missing, too old, refuses, or lacks what the job needs: image, GPUs",
     Exit.EVALUATION: (
         "the last checkpoint was not scored: the evaluator failed (the result of the training is valid), or the "

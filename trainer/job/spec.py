@@ -108,8 +108,11 @@ class Communication(Strict):
 class Deadlines(Strict):
     """Limits in seconds. Every wait in a job ends at one of them."""
 
-    rendezvous: Positive = 120
-    """Time for all tasks to be present and to agree, at the start and after each loss."""
+    start: Positive = 120
+    """Time for all tasks to come after the chief has started, and for a task to find its chief. Default on Kubernetes:
+    1800."""
+    rejoin: Positive = 120
+    """Time for a lost task, or for its replacement, to come back. Default on Kubernetes: 1800."""
     hang: Positive = 30
     """A child that has imported TensorFlow and sends no sign of life for this long is killed and replaced."""
     progress: Positive = 600
@@ -117,7 +120,8 @@ class Deadlines(Strict):
     task_lost: Positive = 10
     """A task whose supervisor has been silent for this long is lost."""
     chief_lost: Positive = 120
-    """A task gives up when its chief has been silent for this long."""
+    """A task gives up when its chief, from which it has heard, has been silent for this long. Default on Kubernetes:
+    1800, where another pod must replace the chief."""
     evaluation: Positive = 3600
     """Time for the final evaluation, and for the evaluator to score the last checkpoint."""
     stop: Positive = 8

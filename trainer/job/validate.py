@@ -77,11 +77,19 @@ def _touch(path: str, other: str) -> bool:
     return f"{path}.".startswith(f"{other}.") or f"{other}.".startswith(f"{path}.")
 
 
+_RENAMED = {
+    "deadlines.rendezvous": "is now deadlines.start, for the first formation, and deadlines.rejoin, for each later one"
+}
+"""Keys of earlier versions, and what replaces them."""
+
+
 def _translate(detail: ErrorDetails) -> Problem:
     kind, place, value = detail["type"], detail["loc"], detail["input"]
     path = ".".join(part if part and part.isprintable() else repr(part) for part in map(str, place)) or "top level"
     if kind == "missing":
         return Problem(path, None, "is required")
+    if kind == "extra_forbidden" and path in _RENAMED:
+        return Problem(path, value, _RENAMED[path])
     if kind == "extra_forbidden":
         return Problem(path, value, f"unknown key{_did_you_mean(place)}")
     if kind == "literal_error":

@@ -15,7 +15,7 @@ from trainer.job.spec import JobSpec
 
 STOPPED_PREFIX = "stopped by a signal; "
 """Prefix of the chief's line about a requested stop, which the other tasks repeat."""
-LOG_SECONDS = 10.0
+LOG_SECONDS = 30.0
 """Interval at which a waiting task logs what it waits for."""
 
 

@@ -139,7 +139,7 @@ class Chief:
             if rendezvous.phase != "forming":
                 logged = now
             elif now - logged > LOG_SECONDS:
-                log_line(f"waiting for {rendezvous.tasks.waiting_for(now)}")
+                log_line(f"waiting: {rendezvous.tasks.summary(now)}")
                 logged = now
             if (limit := self._spec.deadlines.job) and self._record.seconds_of_this_start() > limit:
                 rendezvous.end(Exit.OVERDUE, f"the job has taken longer than {limit:g} s (deadlines.job)")

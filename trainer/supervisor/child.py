@@ -181,7 +181,7 @@ class Child:
     def silence_limit(self, deadlines: Deadlines) -> float | None:
         """Seconds of silence after which it hangs; None if its silence means nothing."""
         # The import of TensorFlow holds the GIL while its libraries load: until then silence does not mean a hang.
-        return deadlines.hang if self.warm else deadlines.rendezvous
+        return deadlines.hang if self.warm else deadlines.start
 
     async def ended(self) -> None:
         await asyncio.shield(self._watcher)

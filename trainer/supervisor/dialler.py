@@ -18,6 +18,8 @@ from trainer.supervisor.rendezvous import Rendezvous
 REFUSALS_LOGGED = 50
 REASONS = {"is too long": "too_long", "is not a report": "malformed", NOT_SIGNED: "unsigned"}
 """Short names of the reasons of refusals (server.py), for /metrics."""
+ABSENT_SECONDS = 5.0
+"""Interval between two attempts to connect to a task that has never reported, which only tell why it is missing."""
 
 
 class Dialler:
@@ -29,6 +31,8 @@ class Dialler:
         self._job, self._rendezvous, self._clock, self._changed = job, rendezvous, clock, changed
         self._addresses = {task_name(*member): task.control_address(*member) for member in task.members()}
         self._dialling: dict[str, asyncio.Task[None]] = {}
+        self._not_before: dict[str, float] = {}
+        """For a task that has never reported."""
         self._refused: set[tuple[str, str]] = set()
         self.refusals: Counter[str] = Counter()
         """Refused reports by the name of the reason."""
@@ -37,10 +41,14 @@ class Dialler:
 
     def dial(self, session: ClientSession) -> None:
         """Starts to connect to every task whose address is not verified yet."""
+        now = self._clock()
         for name, address in self._addresses.items():
             member = self._rendezvous.tasks.members.get(name)
             proven = member is not None and member.problem is None
-            if not proven and (name not in self._dialling or self._dialling[name].done()):
+            if proven or (member is None and now < self._not_before.get(name, now)):
+                continue
+            if name not in self._dialling or self._dialling[name].done():
+                self._not_before[name] = now + ABSENT_SECONDS
                 self._dialling[name] = asyncio.create_task(self.dial_back(session, name, address))
 
     async def dial_back(self, session: ClientSession, name: str, address: tuple[str, int]) -> None:

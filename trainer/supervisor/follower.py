@@ -19,13 +19,17 @@ if TYPE_CHECKING:
     from trainer.supervisor.agent import Agent
 
 RETRY_SECONDS = 0.2
+SLOWEST_RETRY_SECONDS = 2.0
+EVALUATOR_SECONDS = 120.0
+"""An evaluator waits no longer for a chief that was lost: it mounts the chief's volume, which the chief may need on
+another node. The evaluator's own replacement follows the chief."""
 GONE_SECONDS = 3.0
 """Chief silence after which an existing result.json means that it left because the job is complete."""
 
 
 async def follow(agent: Agent, session: ClientSession) -> Exit:
     """Runs until the chief replies that the job is over, this task may leave, or the chief is lost."""
-    known, seen, logged = 0, agent.clock(), agent.clock()
+    known, seen, logged, heard = 0, agent.clock(), agent.clock(), False
     asked: float | None = None  # time of the oldest unanswered report, including time in which this process was stopped
     while True:
         asked = asked or time.monotonic()
@@ -34,17 +38,19 @@ async def follow(agent: Agent, session: ClientSession) -> Exit:
             reply = await _exchange(agent, session, report, known)
         except ConnectionError as error:
             now = agent.clock()
-            if (code := await _without_chief(agent, now - seen, known, error)) is not None:
+            limit = _patience(agent, heard)
+            if (code := await _without_chief(agent, now - seen, known, limit, error)) is not None:
                 return code
             if now - logged > LOG_SECONDS:
                 log_line(f"{agent.task.name} is waiting for the chief ({error}), {now - seen:.0f} s so far")
                 logged = now
-            await agent.wait_for_change(RETRY_SECONDS)
+            # The longer it waits, the less often it asks: a thousand tasks ask the cluster's DNS for one name.
+            await agent.wait_for_change(min(max(RETRY_SECONDS, (now - seen) / 20), SLOWEST_RETRY_SECONDS))
             continue
         if reply is None:
             known = 0
             continue
-        seen, known = agent.clock(), reply.version
+        seen, known, heard = agent.clock(), reply.version, True
         if reply.phase in ("done", "failed"):
             return await _end(agent, reply)
         if (waited := time.monotonic() - asked) > agent.spec.deadlines.task_lost:
@@ -77,20 +83,32 @@ async def _exchange(agent: Agent, session: ClientSession, report: Report, known:
     return None
 
 
-async def _without_chief(agent: Agent, seconds: float, known: int, error: ConnectionError) -> Exit | None:
+def _patience(agent: Agent, heard: bool) -> tuple[float, str]:
+    """How long to wait for the chief, and the deadline that says so: its pod may come later than this task's."""
+    deadlines = agent.spec.deadlines
+    if not heard:
+        return deadlines.start, "deadlines.start"
+    if agent.task.type == "evaluator" and deadlines.chief_lost > EVALUATOR_SECONDS:
+        return EVALUATOR_SECONDS, "an evaluator does not wait longer"
+    return deadlines.chief_lost, "deadlines.chief_lost"
+
+
+async def _without_chief(
+    agent: Agent, seconds: float, known: int, limit: tuple[float, str], error: ConnectionError
+) -> Exit | None:
     """After this many seconds without a reply: this task's exit code, or None if it is to try again."""
     if agent.leaving_since is not None:
         return Exit.STOPPED
     await agent.look_after_children()
-    task, deadlines = agent.task, agent.spec.deadlines
+    task = agent.task
     # This task may have been killed at the very end, when the chief no longer waits for restarted tasks.
     job = (agent.spec, task.counts, agent.workload_digest)
     # In a thread: the volume may be slow.
     if seconds > GONE_SECONDS and (found := await asyncio.to_thread(result.completed, *job)):
         log_line(f"{task.name}: the chief is gone, and the job is complete")
         return await _end(agent, Reply("done", 1, 0, known, step=found.steps))
-    if seconds > deadlines.chief_lost:
-        log_error(_chief_lost(task, deadlines.chief_lost, str(error)))
+    if seconds > limit[0]:
+        log_error(_chief_lost(task, *limit, str(error)))
         return Exit.CHIEF_LOST
     return None
 
@@ -102,11 +120,11 @@ def _end_child_without_tickets(agent: Agent, seconds: float) -> None:
         child.kill(f"no contact with the chief for {seconds:.0f} s")
 
 
-def _chief_lost(task: Task, seconds: float, why: str) -> str:
+def _chief_lost(task: Task, seconds: float, deadline: str, why: str) -> str:
     name = "{}:{}".format(*task.chief)
     return (
         f"{task.name} has had no reply from its chief ({name}) for {seconds:g} s "
-        f"(deadlines.chief_lost): {why}; is it running, and is its address in TF_CONFIG right?"
+        f"({deadline}): {why}; is it running, and is its address in TF_CONFIG right?"
     )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from trainer.job.cluster import Task
@@ -10,6 +12,15 @@ from trainer.job.spec import JobSpec
 from trainer.protocol.reports import Report
 from trainer.supervisor.admission import mismatch
 
+DIFFERS_SECONDS = 10.0
+"""A task that differs from its chief ends the job after this time, in which a right one may replace it."""
+UNREACHABLE_SECONDS = 60.0
+"""The same for a task that reports, and does not answer at its address. A cluster's DNS may give a wrong answer, or
+none, for 30 s after a pod has started, and a NetworkPolicy needs seconds to include it."""
+NOT_TRIED = "its address was not tried yet"
+NAMED = 3
+"""Missing tasks that a line names; it counts the rest."""
+
 
 @dataclass
 class Member:
@@ -17,8 +28,10 @@ class Member:
 
     report: Report
     seen: float
-    problem: str | None = "its address was not tried yet"
+    problem: str | None = NOT_TRIED
     """Why it cannot take part, or None."""
+    since: float = 0.0
+    """When it first reported."""
     silent: bool = False
     notified: bool = False
     """Whether it has been notified that the job is over."""
@@ -37,25 +50,28 @@ class Membership:
         self.members: dict[str, Member] = {}
         self.mismatched: dict[str, str] = {}
         """By task: how it differs from the chief."""
+        self._differs_since: dict[str, float] = {}
         self.unreachable: dict[str, str] = {}
         """By task that has never reported: why the chief cannot connect to it either."""
         self.start_lines: dict[str, str] = {}
         """By task: the line that its child printed when it began to train."""
 
-    def refuse(self, report: Report) -> str | None:
+    def refuse(self, report: Report, now: float) -> str | None:
         """Remembers and returns how a task differs from the chief; None if it may take part."""
         chief = self.members.get(self.chief)
         own = chief.report if chief else None
         difference = mismatch(report, own, self._digest, self.required, self._known, self._spec.workload)
         if difference is None:
             self.mismatched.pop(report.task, None)
-        elif report.task in self._known:
+            self._differs_since.pop(report.task, None)
+        elif report.task in self._known and not report.leaving:  # that of an earlier job is on its way out
             self.mismatched[report.task] = difference
+            self._differs_since.setdefault(report.task, now)
         return difference
 
     def add(self, report: Report, now: float) -> Member:
         """Adds a member, or replaces it by its next supervisor."""
-        member = self.members[report.task] = Member(report, now)
+        member = self.members[report.task] = Member(report, now, since=now)
         if report.task in self.evaluators:
             member.problem = None
         return member
@@ -87,7 +103,46 @@ class Membership:
         return {name: why for name in self.required if (why := self._why_missing(name, now))}
 
     def waiting_for(self, now: float) -> str:
-        return "; ".join(f"{name}: {why}" for name, why in self.missing(now).items())
+        """The missing tasks, each with the reason, in one line whose length has a limit."""
+        return _listed(self.missing(now))
+
+    def summary(self, now: float) -> str:
+        """The same, with the number of tasks that are ready."""
+        missing, total = self.missing(now), len(self.required)
+        return f"{total - len(missing):,} of {total:,} tasks are ready; {_listed(missing)}"
+
+    def wrong(self, since: float, now: float) -> dict[str, str]:
+        """Missing tasks that are there but wrong, for longer than it takes until a right one may be there.
+
+        Args:
+            since: when the cluster began to form.
+        """
+        return {
+            name: why
+            for name, why in self.missing(now).items()
+            if (seconds := self._wrong_seconds(name, since, now)) is not None and seconds > self._limit(name)
+        }
+
+    def any_wrong(self, now: float) -> bool:
+        """Whether a missing task is there but wrong."""
+        return any(self._wrong_seconds(name, now, now) is not None for name in self.missing(now))
+
+    def _wrong_seconds(self, name: str, since: float, now: float) -> float | None:
+        """For how long a missing task has been there and wrong; None if it is not there, or only not ready yet."""
+        if name in self.mismatched:
+            return now - max(since, self._differs_since[name])
+        member = self.members.get(name)
+        if member is None or member.problem in (None, NOT_TRIED) or now - member.seen > self._spec.deadlines.task_lost:
+            return None
+        return now - max(since, member.since)
+
+    def _limit(self, name: str) -> float:
+        return DIFFERS_SECONDS if name in self.mismatched else UNREACHABLE_SECONDS
+
+    def formed(self) -> None:
+        """Forgets what was wrong before a generation formed."""
+        self.mismatched.clear()
+        self._differs_since.clear()
 
     def _why_missing(self, name: str, now: float) -> str | None:
         member = self.members.get(name)
@@ -102,3 +157,9 @@ class Membership:
         if member.report.generation:
             return "its child of the last generation still runs"
         return "was asked to stop" if member.report.leaving else None
+
+
+def _listed(missing: Mapping[str, str]) -> str:
+    named = [f"{name}: {why}" for name, why in itertools.islice(missing.items(), NAMED)]
+    rest = len(missing) - len(named)
+    return "; ".join([*named, *([f"and {rest:,} other{'s' if rest > 1 else ''}"] if rest else [])])

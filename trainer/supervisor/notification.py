@@ -19,7 +19,7 @@ def unnotified(rendezvous: Rendezvous, now: float, leaving: bool = False) -> lis
     tasks, members = rendezvous.tasks, rendezvous.tasks.members
     never = [name for name in tasks.required if name not in members and name != tasks.chief]
     return [
-        *(never if expected and now - rendezvous.begun <= seconds else []),
+        *(never if expected and now - rendezvous.begun <= rendezvous.spec.deadlines.start else []),
         *(
             name
             for name, member in members.items()

@@ -62,7 +62,9 @@ class Rendezvous:
         """The number of all events so far."""
         self.stopping = False
         """Whether the chief itself was asked to stop: a task that leaves after that is not lost."""
-        self.begun = self._forming_since = now
+        self.begun = self._forming_since = self._waiting_since = now
+        self._formed = False
+        """Whether this chief has formed a generation."""
         self.progress = progress or Progress()
         self.watch = ProgressWatch(self.progress, now)
         self.policy = FailurePolicy(spec, self.tasks.evaluators, self.tasks.chief)
@@ -71,7 +73,7 @@ class Rendezvous:
 
     def report(self, report: Report, now: float) -> Reply:
         """Handles one report; returns the reply to that task."""
-        if difference := self.tasks.refuse(report):
+        if difference := self.tasks.refuse(report, now):
             return Reply("failed", 0, 0, self.version, Exit.MISMATCH, difference)
         member = self.tasks.members.get(report.task)
         if member is not None and member.report.incarnation == report.incarnation:
@@ -82,7 +84,7 @@ class Rendezvous:
         else:
             member = self._admit(report, now)
         if report.status.get("copying") != member.report.status.get("copying"):
-            self._forming_since = now
+            self._waiting_since = now
         self.tasks.heard(member, report, now)
         if failure := self.policy.failed(report):
             self._apply(failure, now)
@@ -101,8 +103,7 @@ class Rendezvous:
                 self.policy.lives_without_step.clear()
         elif report.generation == self.generation and report.task not in self.tasks.evaluators:
             self._look_at_index(report, now)
-        if self.phase == "forming":
-            self.tick(now)  # now, because all tasks wait for it; other timed events can wait for the chief's beat
+        self._form_if_ready(now)  # now, because all tasks wait for it; timed events can wait for the chief's beat
         member.notified = self.over
         return self.reply()
 
@@ -157,7 +158,8 @@ class Rendezvous:
     def tick(self, now: float) -> None:
         """Checks the clock: forms the cluster when all tasks are ready, or handles a deadline that has passed."""
         if self.phase == "forming":
-            self._form_or_give_up(now)
+            self._form_if_ready(now)
+            self._give_up(now)
         elif self.phase == "running":
             seconds = self.spec.deadlines.task_lost
             for name in self.tasks.required:
@@ -177,13 +179,23 @@ class Rendezvous:
                     decision = self.policy.stalled(self.watch.waits_for)
                 self._apply(decision, now)
 
-    def _form_or_give_up(self, now: float) -> None:
-        seconds = self.spec.deadlines.rendezvous
-        if self.tasks.all_ready(now):
+    def _form_if_ready(self, now: float) -> None:
+        if self.phase == "forming" and self.tasks.all_ready(now):
             self._form(now)
-        elif now - self._forming_since > seconds:
-            code = Exit.MISMATCH if self.tasks.mismatched.keys() & self.tasks.missing(now).keys() else Exit.MISSING
-            waited = f"after {seconds:g} s (deadlines.rendezvous)"
+
+    def _give_up(self, now: float) -> None:
+        """Ends the job if it waits in vain: for a task that is there but wrong, or for longer than the deadline."""
+        if self.phase != "forming":
+            return
+        if wrong := self.tasks.wrong(self._forming_since, now):
+            name, why = next(iter(wrong.items()))
+            self.end(Exit.MISMATCH, f"the cluster cannot form: {name}: {why}")
+            return
+        name = "rejoin" if self._formed else "start"
+        seconds = self.spec.deadlines.rejoin if self._formed else self.spec.deadlines.start
+        if now - self._waiting_since > seconds:
+            code = Exit.MISMATCH if self.tasks.any_wrong(now) else Exit.MISSING
+            waited = f"after {seconds:g} s (deadlines.{name})"
             self.end(code, f"the cluster did not form {waited}: {self.tasks.waiting_for(now)}")
 
     def _form(self, now: float) -> None:
@@ -198,7 +210,8 @@ class Rendezvous:
         self.phase = "running"
         self.version += 1
         self.watch.formed(now)
-        self.tasks.mismatched.clear()
+        self._formed = True
+        self.tasks.formed()
         self._deaths.clear()
         self.note(f"generation {self.generation} formed: {len(self.tasks.required)} tasks")
 
@@ -207,7 +220,7 @@ class Rendezvous:
         member = self.tasks.members.get(name)
         if member is not None and member.report.incarnation == incarnation:
             member.problem = problem
-            self.tick(now)
+            self._form_if_ready(now)
 
     # Failures and the end. ------------------------------------------------------------------------
 
@@ -239,7 +252,7 @@ class Rendezvous:
             self.note(text)
         self.phase = "forming"
         self.version += 1
-        self._forming_since = now
+        self._forming_since = self._waiting_since = now
 
     def generation_over(self, now: float) -> None:
         """Ends the generation after the chief's child stopped on request; the remaining tasks wait for the next one."""

@@ -69,7 +69,7 @@ async def _attempts(agent: Agent, reply: Reply, *, score: bool) -> str | None:
     """Why the last checkpoint is not scored; None if it is. A child that dies is restarted up to max_restarts times."""
     deadlines = agent.spec.deadlines
     # The exporters' own process is new: its start does not count as evaluation.
-    seconds = deadlines.evaluation + (0 if score else deadlines.rendezvous)
+    seconds = deadlines.evaluation + (0 if score else deadlines.start)
     deadline = time.monotonic() + seconds
     for _ in range(1 + agent.spec.max_restarts):
         child = agent.running

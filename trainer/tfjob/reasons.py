@@ -17,7 +17,7 @@ _REASONS = {
     "spec.restartPolicy": "the type's own counts, as the operator has it",
     "restartPolicy": "must be Never, OnFailure, Always or ExitCode",
     "successPolicy": "must be AllWorkers or Default",
-    "minAvailable": "all tasks are needed: a missing one ends the job after deadlines.rendezvous",
+    "minAvailable": "all tasks are needed: a missing one ends the job after deadlines.start",
     "minResources": "nothing reserves a whole job; for that use Kueue: kubernetes.queue",
     "queue": "of a gang scheduler; if Kueue has a local queue of that name, set kubernetes.queue",
     "priorityClass": "pods have one of their own",

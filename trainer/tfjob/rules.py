@@ -136,7 +136,7 @@ def run(found: Found, groups: Groups) -> Results:
     for key, setting in (
         ("activeDeadlineSeconds", ("deadlines", "job")),
         ("backoffLimit", ("max_restarts",)),
-        ("scheduleTimeoutSeconds", ("deadlines", "rendezvous")),
+        ("scheduleTimeoutSeconds", ("deadlines", "start")),
         ("suspend", ("kubernetes", "suspend")),
         ("ttlSecondsAfterFinished", ("kubernetes", "ttl_seconds")),
     ):

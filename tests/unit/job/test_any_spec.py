@@ -81,7 +81,7 @@ train: Keys = {
     **dict.fromkeys(("steps", "epochs", "batch_size", "seed", "steps_per_call", "checkpoint_steps"), small),
     **dict.fromkeys(("keep_checkpoints", "log_steps"), small),
 }
-deadlines = ("rendezvous", "hang", "progress", "task_lost", "chief_lost", "stop")
+deadlines = ("start", "rejoin", "hang", "progress", "task_lost", "chief_lost", "stop")
 sections: Keys = {
     "workload": some("mnist", "digits", "x.py"),
     "dataset": some("mnist", "x.npz", None),

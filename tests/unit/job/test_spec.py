@@ -27,7 +27,7 @@ def test_the_shortest_spec_gets_the_documented_defaults() -> None:
     assert spec.tasks.counts() == {"worker": 1}
     assert (spec.workload, spec.train.optimizer, spec.train.learning_rate) == ("mnist", "adam", 1e-3)
     assert (spec.directory, spec.warm_standby, spec.max_restarts) == ("runs/j", True, 5)
-    assert (spec.deadlines.rendezvous, spec.deadlines.progress) == (120, 600)
+    assert (spec.deadlines.start, spec.deadlines.rejoin, spec.deadlines.progress) == (120, 120, 600)
 
 
 def test_a_spec_cannot_be_changed_after_its_rules_were_checked() -> None:

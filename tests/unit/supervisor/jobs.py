@@ -9,8 +9,8 @@ from trainer.job.load import build
 from trainer.protocol.reports import Reply, Report
 from trainer.supervisor.rendezvous import Rendezvous
 
-RENDEZVOUS, LOST, PROGRESS = 60.0, 10.0, 300.0
-DEADLINES = {"rendezvous": RENDEZVOUS, "task_lost": LOST, "progress": PROGRESS}
+START, REJOIN, LOST, PROGRESS = 100.0, 80.0, 10.0, 300.0
+DEADLINES = {"start": START, "rejoin": REJOIN, "task_lost": LOST, "progress": PROGRESS}
 PS = {"worker": 2, "ps": 1}
 VERSIONS = {"tensorflow": "2.21.0", "keras": "3.15.1", "trainer": "0.1.0"}
 

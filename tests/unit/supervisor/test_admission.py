@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
-from tests.unit.supervisor.jobs import LOST, RENDEZVOUS, VERSIONS, Job
+from tests.unit.supervisor.jobs import LOST, START, VERSIONS, Job
 from trainer.job.errors import Exit
+from trainer.supervisor.membership import DIFFERS_SECONDS
 
 STRANGERS: list[tuple[str, dict[str, Any], str]] = [
     (
@@ -39,17 +40,24 @@ def test_a_mismatched_task_is_refused_at_once_with_one_line(name: str, changes: 
 
 
 @pytest.mark.parametrize("changes", [changes for name, changes, _ in STRANGERS if name == "worker:1"])
-def test_a_mismatched_task_ends_the_job_only_at_the_deadline(changes: dict[str, Any]) -> None:
+def test_a_mismatched_task_ends_the_job_long_before_the_deadline(changes: dict[str, Any]) -> None:
+    job = Job(deadlines={"start": 1800})
+    job.arrive("worker:0", "worker:2")
+    job.wait(500)
+    difference = job.report("worker:1", **changes).message
+    job.wait(DIFFERS_SECONDS)
+    assert job.core.phase == "forming", "a right one may replace it"
+    job.wait(1)
+    assert job.outcome == ("failed", Exit.MISMATCH)
+    assert job.core.message == f"the cluster cannot form: worker:1: {difference}"
+
+
+def test_a_task_of_an_earlier_job_that_is_on_its_way_out_does_not_end_this_one() -> None:
     job = Job()
     job.arrive("worker:0", "worker:2")
-    difference = job.report("worker:1", **changes).message
-    for _ in range(int(RENDEZVOUS)):
-        job.now += 1
-        job.arrive("worker:0", "worker:2")
-    assert job.core.phase == "forming"
-    job.now += 1
-    assert job.report("worker:0").code is Exit.MISMATCH
-    assert job.core.message.endswith(f": worker:1: {difference}")
+    assert job.report("worker:1", spec="0ther", leaving=True).code == Exit.MISMATCH
+    job.wait(START + 1, "worker:1")
+    assert job.outcome == ("failed", Exit.MISSING)
 
 
 def test_a_mismatched_task_that_is_not_required_has_no_effect() -> None:
@@ -57,7 +65,7 @@ def test_a_mismatched_task_that_is_not_required_has_no_effect() -> None:
     job.arrive("worker:0")
     job.report("worker:9")
     job.arrive("worker:2")
-    job.wait(RENDEZVOUS + 1, "worker:1")
+    job.wait(START + 1, "worker:1")
     assert job.outcome == ("failed", Exit.MISSING)
     other = Job()
     other.arrive("worker:0")
@@ -70,9 +78,9 @@ def test_a_mismatched_task_that_returns_with_matching_values_is_admitted() -> No
     job.arrive("worker:0")
     job.report("worker:1", spec="0ther")
     job.report("worker:1", spec="spec", incarnation="second")
-    job.wait(RENDEZVOUS + 1, "worker:1", "worker:2")
+    job.wait(START + 1, "worker:1", "worker:2")
     assert job.outcome == ("failed", Exit.MISSING)
-    assert "worker:1: silent for 61 s" in job.core.message
+    assert "worker:1: silent for 101 s" in job.core.message
 
 
 def test_a_task_replaced_by_a_mismatched_one_is_reported_missing_with_the_difference() -> None:
@@ -82,6 +90,6 @@ def test_a_task_replaced_by_a_mismatched_one_is_reported_missing_with_the_differ
     assert job.outcome == ("running", Exit.OK)
     job.wait(LOST + 1, "worker:1")
     assert job.outcome == ("forming", Exit.OK)
-    job.wait(RENDEZVOUS + 1, "worker:1")
+    job.wait(DIFFERS_SECONDS + 1, "worker:1")
     assert job.outcome == ("failed", Exit.MISMATCH)
     assert "worker:1 has tensorflow 2.20.0, the chief 2.21.0" in job.core.message

@@ -43,7 +43,7 @@ class Job:
 
     def __init__(self, tasks: dict[str, int], max_restarts: int) -> None:
         strategy = "parameter_server" if "ps" in tasks else "multi_worker_mirrored"
-        deadlines = {"rendezvous": 50, "task_lost": LOST, "progress": 60}
+        deadlines = {"start": 50, "rejoin": 40, "task_lost": LOST, "progress": 60}
         common = {"name": "j", "strategy": strategy, "deadlines": deadlines}
         spec = build({**common, "tasks": tasks, "max_restarts": max_restarts})
         made = tasks_of(spec)

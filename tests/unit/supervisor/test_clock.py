@@ -65,7 +65,7 @@ def test_time_during_which_the_process_was_suspended_does_not_count(times: Times
 def chief(tmp_path: Path, times: Times, monkeypatch: pytest.MonkeyPatch) -> Iterator[Chief]:
     """A chief of two workers that run."""
     monkeypatch.setattr(time, "time", times.time)
-    deadlines = {"task_lost": LOST, "rendezvous": 20, "progress": 20}
+    deadlines = {"task_lost": LOST, "start": 20, "rejoin": 20, "progress": 20}
     spec = build(
         {
             "name": "j",

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.unit.supervisor.jobs import LOST, RENDEZVOUS, Job
+from tests.unit.supervisor.jobs import LOST, START, Job
 from trainer.job.errors import Exit
 from trainer.supervisor.notification import unnotified
 
@@ -32,7 +32,7 @@ def test_if_the_job_ends_before_all_tasks_reported_the_missing_ones_are_notified
 def test_tasks_that_missed_the_deadline_are_no_longer_awaited() -> None:
     job = Job()
     job.arrive("worker:0", "worker:1")
-    job.wait(RENDEZVOUS + 1)
+    job.wait(START + 1)
     job.arrive("worker:0", "worker:1")
     assert job.outcome == ("failed", Exit.MISSING)
     assert not unnotified(job.core, job.now)
@@ -68,7 +68,9 @@ def test_a_task_that_has_not_reported_yet_is_awaited_from_the_start_of_the_chief
     job = Job()
     job.core.end(Exit.USER, "refused")
     assert unnotified(job.core, job.now) == ["worker:1", "worker:2"]
-    job.now += job.spec.deadlines.chief_lost + 1
+    job.now += START
+    assert unnotified(job.core, job.now)
+    job.now += 1
     assert not unnotified(job.core, job.now)
 
 

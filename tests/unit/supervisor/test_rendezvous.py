@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
-from tests.unit.supervisor.jobs import LOST, PROGRESS, PS, RENDEZVOUS, Job, lose_child
+from tests.unit.supervisor.jobs import LOST, PROGRESS, PS, REJOIN, START, Job, lose_child
 from trainer.job.errors import Exit
 from trainer.protocol.reports import Reply
 from trainer.supervisor import status_view
+from trainer.supervisor.membership import UNREACHABLE_SECONDS
 from trainer.supervisor.rendezvous import EVENTS_KEPT
 
 # Forming. -----------------------------------------------------------------------------------------
@@ -90,22 +91,78 @@ def test_at_the_deadline_a_missing_task_is_named_with_the_reason(no_show: str | 
     job.arrive("worker:0", "worker:2")
     if no_show:
         job.core.tasks.unreachable["worker:1"] = no_show
-    job.wait(RENDEZVOUS)
+    job.wait(START)
     assert job.core.phase == "forming"
     job.wait(1)
     assert job.outcome == ("failed", Exit.MISSING)
     why = f"worker:1: has not reported ({no_show or 'not dialled yet'})"
-    assert job.core.message == f"the cluster did not form after 60 s (deadlines.rendezvous): {why}"
+    assert job.core.message == f"the cluster did not form after 100 s (deadlines.start): {why}"
 
 
-def test_at_the_deadline_a_wrong_address_is_named() -> None:
+def test_a_task_that_reports_and_does_not_answer_at_its_address_ends_the_job_long_before_the_deadline() -> None:
+    job = Job(deadlines={"start": 1800})
+    job.arrive("worker:0", "worker:2")
+    job.wait(500)
+    job.report("worker:1")
+    job.reach("worker:1", "at 10.0.0.1:3222 is other worker:1, not j worker:1")
+    job.wait(UNREACHABLE_SECONDS)
+    assert job.outcome == ("forming", Exit.OK), "a cluster's DNS may be late"
+    job.wait(1)
+    assert job.outcome == ("failed", Exit.MISMATCH)
+    wrong = "worker:1: at 10.0.0.1:3222 is other worker:1, not j worker:1"
+    assert job.core.message == f"the cluster cannot form: {wrong}"
+
+
+def test_after_a_loss_a_task_that_does_not_answer_has_the_same_time() -> None:
+    job = Job(PS)
+    job.run()
+    job.restart("worker:1")
+    job.reach("worker:1", "10.0.0.1:3222 refused")
+    job.wait(2 * UNREACHABLE_SECONDS)
+    assert job.outcome == ("running", Exit.OK), "the other worker trains"
+    job.restart("ps:0")
+    job.stop_children()
+    job.reach("ps:0")
+    job.wait(UNREACHABLE_SECONDS)
+    assert job.outcome == ("forming", Exit.OK)
+    job.wait(1)
+    assert job.outcome == ("failed", Exit.MISMATCH)
+
+
+def test_a_task_that_was_unreachable_and_went_away_is_waited_for() -> None:
     job = Job()
     job.arrive("worker:0", "worker:2")
     job.report("worker:1")
-    job.reach("worker:1", "at 10.0.0.1:3222 is other worker:1, not j worker:1")
-    job.wait(RENDEZVOUS + 1)
+    job.reach("worker:1", "10.0.0.1:3222 refused")
+    job.wait(START, "worker:1")
+    assert job.outcome == ("forming", Exit.OK)
+    job.restart("worker:1")
+    job.reach("worker:1")
+    assert job.outcome == ("running", Exit.OK)
+
+
+def test_the_deadline_of_the_start_holds_until_a_first_generation_and_that_of_a_loss_later() -> None:
+    job = Job(generation=4, deadlines={"start": 300, "rejoin": 30})
+    job.wait(299)
+    job.run()
+    job.wait(LOST + 1, "worker:1")
+    for name in ("worker:0", "worker:2"):
+        job.report(name, generation=0)
+    job.wait(30, "worker:1")
+    assert job.outcome == ("forming", Exit.OK)
+    job.wait(1, "worker:1")
     assert job.outcome == ("failed", Exit.MISSING)
-    assert job.core.message.endswith(": worker:1: at 10.0.0.1:3222 is other worker:1, not j worker:1")
+    assert "did not form after 30 s (deadlines.rejoin): worker:1: silent for 4" in job.core.message
+
+
+def test_of_many_missing_tasks_a_few_are_named_and_the_rest_counted() -> None:
+    job = Job({"worker": 1000})
+    job.arrive("worker:0")
+    line = job.core.tasks.summary(job.now)
+    assert line.startswith("1 of 1,000 tasks are ready; worker:1: has not reported (not dialled yet); worker:2: ")
+    assert line.endswith("worker:3: has not reported (not dialled yet); and 996 others")
+    job.wait(START + 1)
+    assert job.core.message.endswith("; and 996 others")
 
 
 def test_the_last_step_is_sent_even_if_no_report_contained_it() -> None:
@@ -140,10 +197,10 @@ def test_a_thousand_tasks_form_in_well_under_a_second() -> None:
 def test_a_lost_task_has_the_whole_deadline_to_come_back() -> None:
     job = Job()
     job.run()
-    job.wait(3 * RENDEZVOUS)
+    job.wait(3 * REJOIN)
     lose_child(job, "worker:1")
     job.report("worker:0", generation=0)
-    job.wait(RENDEZVOUS)
+    job.wait(REJOIN)
     assert job.core.phase == "forming"
     job.wait(1)
     assert job.outcome == ("failed", Exit.MISSING)
@@ -200,7 +257,7 @@ def test_the_first_verdict_stands() -> None:
     job.report("worker:2", failure=(2, "another"))
     lose_child(job, "worker:0")
     job.core.end(Exit.OK, "")
-    job.wait(RENDEZVOUS + PROGRESS)
+    job.wait(REJOIN + PROGRESS)
     assert job.outcome == ("failed", Exit.DIVERGED)
     assert (job.core.message, job.core.version) == ("worker:1: the loss is nan; there is no checkpoint yet", version)
 
@@ -246,10 +303,10 @@ def test_a_task_that_copies_data_is_awaited_as_long_as_its_copy_grows() -> None:
     job.report("worker:2", status={"copying": "data.train: 0 of 9 GB"})
     job.reach("worker:2")
     for size in range(1, 4):
-        job.wait(RENDEZVOUS - 1)
+        job.wait(START - 1)
         job.report("worker:2", status={"copying": f"data.train: {size} of 9 GB"})
         assert job.core.tasks.waiting_for(job.now) == f"worker:2: data.train: {size} of 9 GB"
-    job.wait(RENDEZVOUS - 1)
+    job.wait(START - 1)
     assert job.outcome[0] == "forming"
     job.report("worker:2", status={})
     assert job.outcome[0] == "running"
@@ -260,6 +317,6 @@ def test_a_copy_that_does_not_grow_ends_the_job() -> None:
     job.arrive("worker:0", "worker:1")
     job.report("worker:2", status={"copying": "data.train: 3 of 9 GB"})
     job.reach("worker:2")
-    job.wait(RENDEZVOUS + 1)
+    job.wait(START + 1)
     assert job.outcome == ("failed", Exit.MISSING)
     assert "worker:2: data.train: 3 of 9 GB" in job.core.message

@@ -222,7 +222,7 @@ def test_what_clusters_add() -> None:
         f"metadata.annotations.kubectl.kubernetes.io/last-applied-configuration: '{{}}': {annotation}",
         f"spec.enableDynamicWorker: true: {LEFT}the number of tasks is fixed; dead tasks are restarted",
         f"{run}.schedulingPolicy.minAvailable: 2: "
-        f"{LEFT}all tasks are needed: a missing one ends the job after deadlines.rendezvous",
+        f"{LEFT}all tasks are needed: a missing one ends the job after deadlines.start",
         f"{run}.schedulingPolicy.queue: 'gold': "
         f"{LEFT}of a gang scheduler; if Kueue has a local queue of that name, set kubernetes.queue",
         f"{run}.schedulingPolicy.priorityClass: 'high': {LEFT}pods have one of their own",
@@ -396,7 +396,7 @@ def test_the_longest_time_to_stop_is_that_of_all_tasks() -> None:
         ({"cleanPodPolicy": "None"}, {}),
         ({"schedulingPolicy": {"minAvailable": 1}}, {}),
         ({"schedulingPolicy": {"priorityClass": "high"}}, {"kubernetes": {"priority_class": "high", **OPEN}}),
-        ({"schedulingPolicy": {"scheduleTimeoutSeconds": 900}}, {"deadlines": {"rendezvous": 900}}),
+        ({"schedulingPolicy": {"scheduleTimeoutSeconds": 900}}, {"deadlines": {"start": 900}}),
         ({"activeDeadlineSeconds": 60, "backoffLimit": 0}, {"max_restarts": 0, "deadlines": {"job": 60}}),
         ({"suspend": True, "ttlSecondsAfterFinished": 9},
          {"kubernetes": {**OPEN, "suspend": True, "ttl_seconds": 9}}),

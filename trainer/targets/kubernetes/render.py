@@ -16,7 +16,7 @@ from trainer.job.names import TF_PORT, control_port, secret_name
 from trainer.job.spec import JobSpec
 from trainer.targets import container
 from trainer.targets.container import STOP_SECONDS
-from trainer.targets.kubernetes import config_map, names, pod, settings, volumes
+from trainer.targets.kubernetes import config_map, deadlines, names, pod, settings, volumes
 from trainer.targets.kubernetes.objects import Manifest
 
 
@@ -70,7 +70,7 @@ def _values(spec: JobSpec) -> dict[str, object]:
             spec, {*set.intersection(*map(set, variables)), *spec.secrets}, f"{egress}: env: {{HTTPS_PROXY: URL}}"
         )
     labels = names.labels(spec)
-    config = config_map.of(spec, pods)
+    config = config_map.of(deadlines.patient(spec), pods)
     return {
         "name": spec.name,
         "pod_security": pod_security.level(spec),

@@ -162,7 +162,7 @@ async def _until_the_end(job: LocalJob, spec: JobSpec) -> None:
     if job.chief in job.ends and job.ends[job.chief].code == Exit.OK:
         evaluators = [name for name in job.names if is_evaluator(name)]
         await job.until_ended(set(job.names) - set(evaluators), SUCCEEDED_SECONDS + stopping)
-        patience = 2 * spec.deadlines.evaluation + spec.deadlines.rendezvous + SUCCEEDED_SECONDS
+        patience = 2 * spec.deadlines.evaluation + spec.deadlines.start + SUCCEEDED_SECONDS
         await job.until_ended(evaluators, patience)
         if not job.stopped:
             # A task that was stopped by a signal cannot end by itself, and the job has ended without it.

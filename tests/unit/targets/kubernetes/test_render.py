@@ -83,11 +83,28 @@ def test_the_job_reaches_the_pod_as_it_was_but_for_its_files(tmp_path: Path) -> 
     workload.write_text("x = 'ä'\n")
     job = spec(workload=str(workload), train={"steps": 7}, kubernetes={"labels": {"a": "b"}})
     received = load_environment(environment(job, "j-worker", 0))
-    assert received == spec(workload="mine.py", train={"steps": 7}, kubernetes={"labels": {"a": "b"}})
+    patient = dict.fromkeys(("start", "rejoin", "chief_lost"), 1800)
+    settings = {"train": {"steps": 7}, "kubernetes": {"labels": {"a": "b"}}}
+    assert received == spec(workload="mine.py", deadlines=patient, **settings)
     (config,) = (each for (kind, _), each in manifests(job).items() if kind == "ConfigMap")
     assert base64.b64decode(config["binaryData"]["mine.py"]) == workload.read_bytes()
     mounts = pod(job, "j-worker")["containers"][0]["volumeMounts"]
     assert {"name": "files", "mountPath": "/workspace/mine.py", "subPath": "mine.py", "readOnly": True} in mounts
+
+
+@pytest.mark.parametrize(
+    ("given", "wanted"),
+    [
+        ({}, (1800, 1800, 1800)),
+        ({"deadlines": {"start": 120, "chief_lost": 60}}, (120, 1800, 60)),
+        ({"program": ["python", "x.py"], "tasks": {"worker": 2}}, (1800, 1800, 120)),
+    ],
+    ids=["by default", "as the spec says", "for the volume of one node"],
+)
+def test_tasks_wait_for_each_other_as_long_as_pods_take(given: dict[str, Any], wanted: tuple[float, ...]) -> None:
+    job = spec(**given)
+    deadlines = load_environment(environment(job, f"j-{'worker' if job.program else 'chief'}", 0)).deadlines
+    assert (deadlines.start, deadlines.rejoin, deadlines.chief_lost) == wanted
 
 
 def test_modules_beside_the_workload_come_with_it(tmp_path: Path) -> None:
