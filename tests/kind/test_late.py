@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -75,7 +76,7 @@ def test_a_worker_that_comes_minutes_after_its_chief_and_a_chief_after_its_worke
         suspend(job, first, False)
     log = {"chief": "waiting: 1 of 2 tasks are ready; worker:0: ", "worker": "is waiting for the chief ("}
     for first, job in jobs.items():
-        job.until("it has waited", lambda _, job=job, first=first: waits(job, first, log[first]) >= WAITS, 300)
+        until_it_has_waited(job, first, log[first])
     for first, job in jobs.items():
         (other,) = {"chief", "worker"} - {first}
         row = namespace.status(job.name)["tasks"][f"{other}:0"]
@@ -87,9 +88,11 @@ def test_a_worker_that_comes_minutes_after_its_chief_and_a_chief_after_its_worke
         assert [len(job.pods(each)) for each in ("chief", "worker")] == [1, 1]
 
 
-def waits(job: KubernetesJob, task_type: str, line: str) -> int:
-    name = job.newest(task_type)
-    return job.space.kubectl("logs", name, check=False).count(line) if name else 0
+def until_it_has_waited(job: KubernetesJob, task_type: str, line: str) -> None:
+    deadline = time.monotonic() + 300
+    while (name := job.newest(task_type)) == "" or job.space.kubectl("logs", name, check=False).count(line) < WAITS:
+        assert time.monotonic() < deadline, job.output
+        time.sleep(job.poll_seconds)
 
 
 def test_a_pod_with_another_spec_ends_the_job_within_seconds(namespace: Namespace, tmp_path: Path) -> None:
