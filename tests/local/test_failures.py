@@ -137,7 +137,7 @@ def test_a_wrong_address_is_named_with_its_reason(
     cluster = {"worker": [worker.cluster["worker"][0], address]}
     environs = [environment(Task("worker", i, cluster), environ["TRAINER_JOB"]) for i in (0, 1)]
     code, output = run_tasks(environs)[0]
-    assert code == Exit.MISSING, output
+    assert code == Exit.MISMATCH, output
     assert any("worker:1" in line and reason in line for line in errors(output)), output
 
 

@@ -43,9 +43,22 @@ TESTS = {
         "unit/supervisor/test_rendezvous.py::test_a_copy_that_does_not_grow_ends_the_job",
         "local/test_data.py::test_data_are_copied_once_for_all_tasks_of_a_node",
     ],
-    "a missing task, or one with a wrong address": [
+    "a task has not come yet, or is lost": [
+        "unit/supervisor/test_rendezvous.py::"
+        "test_the_deadline_of_the_start_holds_until_a_first_generation_and_that_of_a_loss_later",
         "local/test_failures.py::test_a_task_that_never_comes_is_named_at_the_deadline_by_all",
+        "kind/test_late.py::test_a_worker_that_comes_minutes_after_its_chief_and_a_chief_after_its_worker_train",
+    ],
+    "a task reports, but does not answer": [
+        "unit/supervisor/test_rendezvous.py::"
+        "test_a_task_that_reports_and_does_not_answer_at_its_address_ends_the_job_long_before_the_deadline",
         "local/test_failures.py::test_a_wrong_address_is_named_with_its_reason",
+    ],
+    "the chief has not come yet": [
+        "unit/supervisor/test_follower.py::test_a_task_waits_for_its_first_word_longer_than_for_the_next",
+    ],
+    "a task has a different cluster": [
+        "kind/test_late.py::test_a_pod_with_another_spec_ends_the_job_within_seconds",
         "local/test_failures.py::test_another_cluster_json_is_refused_at_once_and_the_job_ends_at_the_deadline",
         "local/test_failures.py::test_another_tensorflow_version_is_refused_with_both_versions",
         "local/test_failures.py::test_another_workload_file_is_refused_with_its_name",

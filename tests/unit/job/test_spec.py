@@ -82,6 +82,11 @@ BAD_FIELDS: list[tuple[dict[str, Any], str]] = [
     ({"model_dir": "a\nb"}, rf"model_dir: 'a\nb': {NO_CONTROL}"),
     ({"dataset_sha256": "abc"}, "dataset_sha256: 'abc': string should match pattern '^[0-9a-f]{64}$'"),
     ({"warm_standby": "yes"}, "warm_standby: 'yes': input should be a valid boolean"),
+    (
+        {"deadlines": {"rendezvous": 60}},
+        "deadlines.rendezvous: 60: is now deadlines.start, for the first formation, and deadlines.rejoin, for each "
+        "later one",
+    ),
     ({"max_restarts": -1}, "max_restarts: -1: input should be greater than or equal to 0"),
     ({"tasks": None}, "tasks: null: must be a mapping of settings"),
     ({"tasks": [1]}, "tasks: [1]: must be a mapping of settings"),

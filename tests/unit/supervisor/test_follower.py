@@ -2,6 +2,7 @@
 
 import asyncio
 import dataclasses
+import itertools
 from pathlib import Path
 
 import pytest
@@ -58,3 +59,49 @@ def test_the_chief_learns_of_a_stop_before_a_task_leaves(tmp_path: Path, monkeyp
 
     assert asyncio.run(run()) == Exit.STOPPED
     assert (heard[0], heard[-1]) == (False, True)
+
+
+@pytest.mark.parametrize(
+    ("name", "heard", "waits"),
+    [
+        ("worker:0", False, "1800 s (deadlines.start)"),
+        ("worker:0", True, "900 s (deadlines.chief_lost)"),
+        ("evaluator:0", True, "120 s (an evaluator does not wait longer)"),
+    ],
+)
+def test_a_task_waits_for_its_first_word_longer_than_for_the_next(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, heard: bool, waits: str
+) -> None:
+    """With a clock that goes on by a step of 250 s at each look."""
+    tasks = {"ps": 1, "worker": 1, "evaluator": 1}
+    deadlines = {"start": 1800, "chief_lost": 900}
+    more = {"tasks": tasks, "deadlines": deadlines, "model_dir": str(tmp_path)}
+    spec = build({"name": "j", "strategy": "parameter_server", **more})
+
+    async def run() -> Exit:
+        answered = asyncio.Semaphore(0)
+
+        async def answer(report: Report, known: int) -> Reply:
+            answered.release()
+            return Reply("forming", 0, 0, 1)
+
+        runner = await server.serve(0, "127.0.0.1", Identity("j", "chief:0", "x"), dict, answer)
+        port = runner.addresses[0][1]
+        if not heard:
+            await runner.cleanup()
+        task = next(task for task in tasks_of(spec) if task.name == name)
+        agent = Agent(
+            spec, dataclasses.replace(task, cluster={"chief": [f"127.0.0.1:{port - 1000}"]}), tmp_path / "log"
+        )
+        now = itertools.count(0, 250)
+        agent.clock = lambda: float(next(now))  # type: ignore[assignment]
+        async with peers.client() as session:
+            following = asyncio.create_task(follower.follow(agent, session))
+            if heard:
+                for _ in range(2):  # with its second report it has the first reply
+                    await answered.acquire()
+                await runner.cleanup()
+            return await asyncio.wait_for(following, 60)
+
+    assert asyncio.run(run()) == Exit.CHIEF_LOST
+    assert f"has had no reply from its chief (chief:0) for {waits}: " in capsys.readouterr().err

@@ -124,9 +124,18 @@ def delete(spec: JobSpec, volumes: bool) -> Deleted:
 
 def _row(container: Container | None) -> ContainerState:
     if container is None:
-        return ContainerState("missing")
+        return ContainerState("missing", reason="it has no container; submit the job again to create it")
     state = container.attrs["State"]
-    return ContainerState(state["Status"], state["ExitCode"], restarts=container.attrs["RestartCount"])
+    return ContainerState(
+        state["Status"], state["ExitCode"], restarts=container.attrs["RestartCount"], reason=_reason(state)
+    )
+
+
+def _reason(state: Mapping[str, object]) -> str | None:
+    """Why a container does not run, where the engine knows more than its exit code."""
+    if state.get("OOMKilled"):
+        return "out of memory, killed by the kernel"
+    return str(state["Error"]) if state.get("Error") else None
 
 
 def _stop_with_the_job(following: subprocess.Popen[str], client: docker.DockerClient, spec: JobSpec) -> bool:
