@@ -59,7 +59,7 @@ TESTS = {
     ],
     "a task has a different cluster": [
         "kind/test_late.py::test_a_pod_with_another_spec_ends_the_job_within_seconds",
-        "local/test_failures.py::test_another_cluster_json_is_refused_at_once_and_the_job_ends_at_the_deadline",
+        "local/test_failures.py::test_another_cluster_json_is_refused_at_once_and_the_job_ends",
         "local/test_failures.py::test_another_tensorflow_version_is_refused_with_both_versions",
         "local/test_failures.py::test_another_workload_file_is_refused_with_its_name",
         "local/test_failures.py::test_another_secret_is_refused_and_neither_is_printed",
