@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
-# Manages a kind cluster of three nodes with the image trainer:cpu: scripts/kind.sh up|down|run COMMAND...
+# Manages a kind cluster of three nodes with the image trainer:cpu: scripts/kind.sh up|down|controllers|run COMMAND...
 # run: uses and keeps an existing cluster; otherwise creates one for the command. kubectl's own settings stay unchanged.
+# controllers: installs JobSet and Kueue, for the tests of whole-job admission.
 # Settings, all optional: KIND_CLUSTER (its name, default trainer); KIND_NODE_IMAGE (default: kind's own);
+# TRAINER_KIND_ADDONS (a folder with jobset.yaml and kueue.yaml, whose images are in Docker; default: their releases);
 # KUBECONFIG (where kubectl finds the cluster; default ~/.kube/config).
 set -o errexit -o nounset -o pipefail
 
@@ -17,10 +19,11 @@ main() {
   done
   case ${1:-} in
     up) up ;;
+    controllers) controllers ;;
     down) kind delete cluster --name "$KIND_CLUSTER" ;;
     run) run "${@:2}" ;;
     *)
-      echo "usage: scripts/kind.sh up|down|run COMMAND..." >&2
+      echo "usage: scripts/kind.sh up|down|controllers|run COMMAND..." >&2
       exit 2
       ;;
   esac
@@ -40,6 +43,25 @@ EOF
   kubectl --context "kind-$KIND_CLUSTER" --namespace kube-system rollout status deployment/coredns --timeout 120s
   # Its tasks run on the two workers.
   kind load docker-image trainer:cpu --name "$KIND_CLUSTER" --nodes "$KIND_CLUSTER-worker,$KIND_CLUSTER-worker2"
+}
+
+controllers() {
+  local name version file
+  for name in jobset:v0.12.0 kueue:v0.15.1; do
+    version=${name#*:}
+    name=${name%:*}
+    if [[ -n ${TRAINER_KIND_ADDONS:-} ]]; then
+      kind load docker-image "$name:$version" --name "$KIND_CLUSTER" --nodes "$KIND_CLUSTER-worker,$KIND_CLUSTER-worker2"
+      file=$TRAINER_KIND_ADDONS/$name.yaml
+    else
+      file=https://github.com/kubernetes-sigs/$name/releases/download/$version/manifests.yaml
+    fi
+    kubectl --context "kind-$KIND_CLUSTER" apply --server-side --filename "$file" >/dev/null
+  done
+  for name in jobset kueue; do
+    kubectl --context "kind-$KIND_CLUSTER" --namespace "$name-system" rollout status \
+      "deployment/$name-controller-manager" --timeout 180s
+  done
 }
 
 run() {

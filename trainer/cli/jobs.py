@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from trainer.cli.specs import load, open_target, warn
+from trainer.cli.specs import load, open_target, warn, warn_of
 from trainer.job.errors import Exit, TrainerError, UserError
 from trainer.job.load import load_file
 from trainer.job.names import DNS_LABEL
@@ -45,6 +45,7 @@ def submit(args: argparse.Namespace) -> int:
     warn(spec, target=target)
     command = command_line(["trainer", "submit", "--target", args.target, args.spec], args.set)
     done = target.submit(spec, command, args.dry_run)
+    warn_of(done.warnings)
     if args.dry_run:
         print("\n".join(f"{name}: would be applied" for name in done.objects))
     else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from trainer.job.errors import UserError
@@ -30,8 +30,12 @@ def warn(*specs: JobSpec, target: base.Target | None = None) -> None:
     from trainer.targets import outside
 
     for spec in specs:
-        for line in [*outside.warnings(spec), *(target.warnings(spec) if target else ())]:
-            print(f"trainer: warning: {line}", file=sys.stderr)
+        warn_of([*outside.warnings(spec), *(target.warnings(spec) if target else ())])
+
+
+def warn_of(lines: Iterable[str]) -> None:
+    for line in lines:
+        print(f"trainer: warning: {line}", file=sys.stderr)
 
 
 def open_target(args: argparse.Namespace) -> base.Target:

@@ -95,8 +95,12 @@ class Kubernetes(Pod):
     copy for each pod. Pod Security "baseline" and "restricted" forbid it."""
     gpu_resource: Annotated[str, Field(pattern=r"^[-.a-z0-9]{1,253}/[-._A-Za-z0-9]{1,63}$")] = "nvidia.com/gpu"
     """The resource that `gpus` of a task type counts."""
+    gang: Literal["none", "jobset", "volcano", "podgroup"] = "none"
+    """What starts all pods of the job or none: a JobSet, which Kueue admits as a whole, or a PodGroup for a scheduler:
+    Volcano's, or that of Kubernetes 1.37."""
     queue: LabelValue | None = None
-    """Kueue's local queue; the Jobs then start suspended."""
+    """Kueue's local queue; the job then starts suspended, and one of several types of tasks needs `gang: jobset`. With
+    `gang: volcano`: a queue of Volcano's."""
     suspend: bool = False
     """The Jobs wait until their field suspend is set to false."""
     egress: bool = False
@@ -107,3 +111,7 @@ class Kubernetes(Pod):
     """Default: trainer:tensorboard, in the same registry and folder as `image`."""
     ttl_seconds: Count = 604_800
     """Finished Jobs are removed after this time, by default a week; the volume stays."""
+
+    def job_of(self, task_type: str) -> str:
+        """What the name of this type's Job has after that of the job: a JobSet adds a number."""
+        return f"{task_type}-0" if self.gang == "jobset" else task_type

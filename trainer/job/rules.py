@@ -28,13 +28,14 @@ def _name_problems(spec: JobSpec) -> list[Problem]:
     if not DNS_LABEL.fullmatch(spec.name):
         rule = "must be lower-case letters, digits and '-', from a letter to a letter or digit (RFC 1035)"
         return [Problem("name", spec.name, rule)]
-    longest = max((host_name(spec.name, t, n - 1) for t, n in spec.tasks.counts().items()), key=len)
+    counts = spec.tasks.counts()
+    jobs = {t: spec.kubernetes.job_of(t) for t in counts}
+    longest = max((host_name(spec.name, jobs[t], n - 1) for t, n in counts.items()), key=len)
     if (over := len(longest) - MAX_DNS_LABEL) > 0:
         rule = f"{longest} would have {len(longest)} characters, DNS allows {MAX_DNS_LABEL}; shorten it by {over}"
         return [Problem("name", spec.name, rule)]
     # In JSON each address adds two quotes, a comma and a space; 200 bytes cover the types' names and the task.
-    counts = spec.tasks.counts()
-    size = sum(len(container_address(spec.name, t, i)) + 4 for t, n in counts.items() for i in range(n)) + 200
+    size = sum(len(container_address(spec.name, jobs[t], i)) + 4 for t, n in counts.items() for i in range(n)) + 200
     if size > LONGEST_VARIABLE:
         rule = (
             f"TF_CONFIG would take about {size:,} bytes, Linux allows {LONGEST_VARIABLE:,} for an environment "

@@ -38,6 +38,8 @@ class Submitted:
     """`done` or `failed`, for a job that already existed and has ended."""
     namespace: str | None = None
     """Namespace of the job, if the target has namespaces."""
+    warnings: Sequence[str] = ()
+    """What keeps the job waiting for now."""
 
 
 @dataclass(frozen=True)

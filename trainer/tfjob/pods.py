@@ -121,7 +121,10 @@ def _mapping(value: object) -> dict[str, object]:
 def _labels(found: Found, groups: Groups) -> Results:
     """Labels of the TFJob, which all objects get, and labels and annotations of the pods."""
     queue = ("metadata", "labels", _QUEUE_LABEL)
-    yield Setting(("kubernetes", "queue"), found.pop(queue, None), (queue,))
+    name = found.pop(queue, None)
+    # The operator's workload is one for Kueue, whatever its types of tasks.
+    yield Setting(("kubernetes", "gang"), "jobset" if name and len(groups) > 1 else None, (queue,))
+    yield Setting(("kubernetes", "queue"), name, (queue,))
     for origin in [path for path in found if path[-1] in _OUR_LABELS and path[-2] == "labels"]:
         yield Note(origin, found.pop(origin), f"{LEFT_OUT}trainer sets this label itself")
     every = {path[-1]: found.pop(path) for path in list(found) if path[:2] == ("metadata", "labels")}

@@ -224,10 +224,11 @@ def test_what_clusters_add() -> None:
         f"{run}.schedulingPolicy.minAvailable: 2: "
         f"{LEFT}all tasks are needed: a missing one ends the job after deadlines.start",
         f"{run}.schedulingPolicy.queue: 'gold': "
-        f"{LEFT}of a gang scheduler; if Kueue has a local queue of that name, set kubernetes.queue",
+        f"{LEFT}of a gang scheduler; if Kueue has such a local queue, set kubernetes.queue, and kubernetes.gang: "
+        "jobset",
         f"{run}.schedulingPolicy.priorityClass: 'high': {LEFT}pods have one of their own",
-        f"{WORKER}.schedulerName: 'volcano': {LEFT}the cluster's default scheduler places the pods; for gangs use "
-        "Kueue: kubernetes.queue",
+        f"{WORKER}.schedulerName: 'volcano': {LEFT}the cluster's default scheduler places the pods; for gangs set "
+        "kubernetes.gang",
         f'{WORKER}.securityContext: {{"runAsUser": 0}}: {LEFT}trainer sets it',
         f'{here}.ports: [{{"name": "metrics", "containerPort": 9090}}]: {LEFT}only the job\'s own tasks may '
         "connect; to look at a port use kubectl port-forward",

@@ -24,6 +24,7 @@ from kubernetes.aio.config import ConfigException
 from kubernetes.aio.stream import WsApiClient
 
 from trainer.job.errors import Exit, TrainerError
+from trainer.targets.kubernetes import gang
 from trainer.targets.kubernetes.objects import Manifest
 
 OLDEST = (1, 31)
@@ -40,6 +41,14 @@ _PATHS = {
     "Service": "/api/v1/namespaces/{}/services",
     "Job": "/apis/batch/v1/namespaces/{}/jobs",
     "NetworkPolicy": "/apis/networking.k8s.io/v1/namespaces/{}/networkpolicies",
+}
+# What a cluster has only with some extension; those of an extension that is missing count as an empty list.
+_EXTENSIONS = {
+    "JobSet": f"/apis/{gang.JOB_SET}/namespaces/{{}}/jobsets",
+    "PodGroup": f"/apis/{gang.POD_GROUP}/namespaces/{{}}/podgroups",
+    "VolcanoPodGroup": f"/apis/{gang.VOLCANO}/namespaces/{{}}/podgroups",
+    "LocalQueue": "/apis/kueue.x-k8s.io/v1beta2/namespaces/{}/localqueues",
+    "Workload": "/apis/kueue.x-k8s.io/v1beta2/namespaces/{}/workloads",
 }
 
 
@@ -67,11 +76,16 @@ class ApiServer:
 
     async def items(self, kind: str, **selectors: str) -> list[Any]:
         """All objects (objects.py) that labelSelector and fieldSelector pick."""
-        return list((await self._ask("GET", self._path(kind), selectors))["items"])
+        try:
+            return list((await self._ask("GET", self._path(kind), selectors))["items"])
+        except (_NotFound, _Forbidden):
+            if kind not in _EXTENSIONS:
+                raise
+            return []
 
     async def apply(self, manifest: Manifest, dry_run: bool) -> None:
         """Server-side apply; a field that another manager has changed since is an error, not overwritten."""
-        path = self._path(manifest["kind"], manifest["metadata"]["name"])
+        path = self._path(kind_of(manifest), manifest["metadata"]["name"])
         query = {"fieldManager": MANAGER, "fieldValidation": "Strict", **({"dryRun": "All"} if dry_run else {})}
         await self._ask("PATCH", path, query, manifest)
 
@@ -100,6 +114,21 @@ class ApiServer:
                 f"{OLDEST[0]}.{OLDEST[1]} or newer is needed"
             )
 
+    async def serves(self, api_version: str, resource: str) -> bool:
+        """Whether the cluster has an API, perhaps of an extension."""
+        try:
+            found = await self._ask("GET", f"/apis/{api_version}")
+        except _NotFound:
+            return False
+        return any(each["name"] == resource for each in found["resources"])
+
+    async def has(self, kind: str, name: str) -> bool:
+        """Whether there is an object of that name; True where the user may not read it."""
+        try:
+            return await self.read(kind, name) is not None
+        except _Forbidden:
+            return True
+
     async def log(self, pod: str, follow: bool = False, **more: str) -> AsyncIterator[str]:
         """Lines of a pod's container, each with its time in front; with `follow`, until the container ends.
 
@@ -124,7 +153,7 @@ class ApiServer:
         return ""
 
     def _path(self, kind: str, name: str = "") -> str:
-        path = _PATHS[kind].format(self.namespace)
+        path = {**_PATHS, **_EXTENSIONS}[kind].format(self.namespace)
         return f"{path}/{name}" if name else path
 
     async def _ask(self, method: str, path: str, query: dict[str, str] | None = None, body: object = None) -> Any:
@@ -151,6 +180,11 @@ class ApiServer:
         if response.status >= 400:
             raise _refusal(response.status, await response.read(), method, path, self.namespace)
         return response
+
+
+def kind_of(manifest: Manifest) -> str:
+    """The kind by which the methods of ApiServer know it: two APIs have a PodGroup."""
+    return f"Volcano{manifest['kind']}" if manifest["apiVersion"] == gang.VOLCANO else str(manifest["kind"])
 
 
 class _NotFound(TrainerError):

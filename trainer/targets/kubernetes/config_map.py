@@ -8,6 +8,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from trainer.job import code, workload_file
@@ -16,6 +17,7 @@ from trainer.job.errors import UserError
 from trainer.job.names import TaskType
 from trainer.job.spec import JobSpec
 from trainer.targets.container import files_of, job_of, modules_of
+from trainer.targets.kubernetes import names
 
 LARGEST_CONFIG_MAP = 1024 * 1024
 """Bytes of a ConfigMap's data (MaxSecretSize in Kubernetes' pkg/apis/core/types.go)."""
@@ -47,7 +49,7 @@ def of(spec: JobSpec, pods: Mapping[TaskType, int]) -> ConfigMap:
             raise UserError(f"{key}: {str(path)!r}: cannot be read: {error.strerror}") from None
     if spec.code:
         files[code.ARCHIVE] = code.pack(spec)
-    cluster = json.dumps(tasks_of(spec, counts=pods)[0].cluster)
+    cluster = json.dumps(tasks_of(spec, partial(names.address, spec), pods)[0].cluster)
     job = job_of(spec)
     _require_fits(spec, cluster, job, files)
     data = {"cluster": cluster, "job": job}
@@ -69,8 +71,8 @@ def _require_fits(spec: JobSpec, cluster: str, job: str, files: dict[str, bytes]
                 f"{LARGEST_CONFIG_MAP:,}; {code.largest(code.files(spec))}; put data into a volume (data:), or build "
                 "the files into an image (image:)"
             )
-        names = ", ".join(files)
         raise UserError(
-            f"{names}: the job's ConfigMap would have {size:,} bytes, Kubernetes allows {LARGEST_CONFIG_MAP:,}; "
-            "bake the data into an image of your own (image:), and name a dataset of your workload's instead"
+            f"{', '.join(files)}: the job's ConfigMap would have {size:,} bytes, Kubernetes allows "
+            f"{LARGEST_CONFIG_MAP:,}; bake the data into an image of your own (image:), and name a dataset of your "
+            "workload's instead"
         )

@@ -14,12 +14,13 @@ from trainer.job.errors import UserError
 from trainer.job.program_rules import sources
 from trainer.job.spec import JobSpec
 from trainer.targets.base import Deleted, Submitted
-from trainer.targets.kubernetes import names, pods, render
+from trainer.targets.kubernetes import gang, names, pods, render
 from trainer.targets.kubernetes.api_server import ApiServer, connect, problem
+from trainer.targets.kubernetes.job_set import jobs_of
 from trainer.targets.kubernetes.lookup import no_such_job, of
 from trainer.targets.kubernetes.objects import ConfigMap, Job, Manifest
 
-KINDS = ("Job", "Service", "NetworkPolicy", "ConfigMap")
+KINDS = ("JobSet", "Job", "PodGroup", "VolcanoPodGroup", "Service", "NetworkPolicy", "ConfigMap")
 """The kinds of a job's objects, besides its volume."""
 
 
@@ -33,10 +34,13 @@ async def submit(spec: JobSpec, namespace: str | None, command: str, dry_run: bo
     manifests = list(yaml.safe_load_all(render.render(spec, command)))
     async with connect(namespace) as server:
         await server.require_version()
+        await _require_gang(server, spec)
         await _require_values(server, spec)
         existing = await _existing(server, spec.name)
         if existing:
             await _require_same(server, spec, manifests[0], existing)
+            # A JobSet that runs may not be changed, and Kueue has rewritten it: without empty values, for one.
+            manifests = [each for each in manifests if each["kind"] != "JobSet"]
             for manifest in manifests:
                 await _keep_suspended(server, manifest)
         # Not if the job exists: its running tasks would not have the new secret.
@@ -58,7 +62,16 @@ async def submit(spec: JobSpec, namespace: str | None, command: str, dry_run: bo
             new=existing is None,
             ended=pods.ended(existing) if existing else None,
             namespace=server.namespace,
+            warnings=await _warnings(server, spec),
         )
+
+
+async def _warnings(server: ApiServer, spec: JobSpec) -> list[str]:
+    """What keeps the job waiting for now."""
+    queue = gang.queue_label(spec).get(gang.QUEUE)
+    if queue is None or await server.has("LocalQueue", queue):
+        return []
+    return [f"kubernetes.queue: {queue!r}: namespace {server.namespace} has no such LocalQueue of Kueue; the job waits"]
 
 
 async def delete(name: str, namespace: str | None, volumes: bool) -> Deleted:
@@ -88,11 +101,14 @@ async def delete(name: str, namespace: str | None, volumes: bool) -> Deleted:
 
 
 async def _existing(server: ApiServer, name: str) -> Job | None:
-    """The Job by the name of a chief's."""
+    """The Job of a chief by this name, alone or in a JobSet."""
+    if job_set := await server.read("JobSet", name):
+        found = pods.chief_of(jobs_of(job_set, {}))
+        return found[0] if found else None
     for task_type in names.CHIEFS:
-        found: Job | None = await server.read("Job", f"{name}-{task_type}")
-        if found:
-            return found
+        job: Job | None = await server.read("Job", f"{name}-{task_type}")
+        if job:
+            return job
     return None
 
 
@@ -114,6 +130,14 @@ async def _require_same(server: ApiServer, spec: JobSpec, config: Manifest, chie
             f"{taken} by another job ({'; '.join(differences)}); `trainer delete --namespace {server.namespace} "
             f"{spec.name}` first, or choose another name"
         )
+
+
+async def _require_gang(server: ApiServer, spec: JobSpec) -> None:
+    """Refuses a cluster that lacks what starts the job as a whole."""
+    chosen = spec.kubernetes.gang
+    if chosen in gang.APIS and not await server.serves(*gang.APIS[chosen][:2]):
+        api, resource, fix = gang.APIS[chosen]
+        raise problem(f"kubernetes.gang: {chosen!r}: this cluster does not serve {resource} of {api}; {fix}")
 
 
 async def _require_values(server: ApiServer, spec: JobSpec) -> None:

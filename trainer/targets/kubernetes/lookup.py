@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from trainer.targets.kubernetes import gang, job_set
 from trainer.targets.kubernetes.api_server import ApiServer, problem
 from trainer.targets.kubernetes.names import COMPONENT, INSTANCE, MANAGED_BY
-from trainer.targets.kubernetes.objects import Claim, Event, Job, Pod
+from trainer.targets.kubernetes.objects import Claim, Event, Job, Manifest, Pod
 from trainer.targets.kubernetes.pods import chief_of
 
 MANAGED = f"{MANAGED_BY}=trainer"
@@ -22,7 +23,16 @@ def tasks_of(name: str) -> str:
 
 
 async def jobs(server: ApiServer, selector: str) -> list[Job]:
-    return await server.items("Job", labelSelector=selector)
+    """The Jobs, and those of JobSets as their JobSet has them."""
+    found = await server.items("Job", labelSelector=selector)
+    sets = await server.items("JobSet", labelSelector=selector)
+    workloads = await server.items("Workload") if any(map(_queued, (*found, *sets))) else []
+    return job_set.with_sets(found, sets, workloads)
+
+
+def _queued(owner: Manifest) -> bool:
+    """Whether a Job or JobSet waits in a queue of Kueue's."""
+    return bool(owner["spec"].get("suspend") and gang.QUEUE in owner["metadata"]["labels"])
 
 
 async def pods(server: ApiServer, name: str) -> list[Pod]:

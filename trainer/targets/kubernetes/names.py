@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from trainer.job.kubernetes import Pod
-from trainer.job.names import TaskType
+from trainer.job.names import TaskType, container_address
 from trainer.job.spec import JobSpec
 
 # https://kubernetes.io/docs/concepts/overview/working-with-objects/common-labels/
@@ -23,6 +23,11 @@ def counts(spec: JobSpec) -> dict[TaskType, int]:
     if "chief" not in asked and not spec.program:
         asked = {"chief": 1, **asked, "worker": asked["worker"] - 1}
     return {task_type: count for task_type, count in asked.items() if count}
+
+
+def address(spec: JobSpec, task_type: str, index: int) -> str:
+    """`host:port` of a task in TF_CONFIG."""
+    return container_address(spec.name, spec.kubernetes.job_of(task_type), index)
 
 
 CHIEFS: tuple[TaskType, ...] = ("chief", "worker")

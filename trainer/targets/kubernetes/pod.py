@@ -8,7 +8,7 @@ from trainer.job.data import CACHE, copies, reads
 from trainer.job.names import TaskType
 from trainer.job.spec import JobSpec
 from trainer.targets import container
-from trainer.targets.kubernetes import config_map, names, settings, volumes
+from trainer.targets.kubernetes import config_map, gang, names, settings, volumes
 from trainer.targets.kubernetes.config_map import ConfigMap
 
 RESTARTS = 10
@@ -21,7 +21,6 @@ creates none, so it would never be removed (seen on Kubernetes 1.34)."""
 def of_type(spec: JobSpec, task_type: TaskType, pods: Mapping[TaskType, int], config: ConfigMap) -> dict[str, object]:
     """What the template needs of the pods of one type, and of the Job that makes them."""
     pod, count = spec.pod_of(task_type), pods[task_type]
-    queue = {"kueue.x-k8s.io/queue-name": spec.kubernetes.queue} if spec.kubernetes.queue else {}
     # Of a workload only the chief writes and the evaluator reads: others need neither the volume nor its node.
     has_volume = bool(spec.program) or task_type in ("chief", "evaluator")
     tensorboard = spec.kubernetes.tensorboard and task_type == "chief"
@@ -39,11 +38,12 @@ def of_type(spec: JobSpec, task_type: TaskType, pods: Mapping[TaskType, int], co
     return {
         "type": task_type,
         "count": count,
-        "restarts": RESTARTS * count,
+        "restarts": gang.restarts(spec, task_type, RESTARTS * count),
+        "final": gang.final_codes(spec, task_type, pods),
         "labels": {**names.labels(spec, pod), **names.component(spec, task_type)},
-        "annotations": pod.annotations,
-        "job_labels": {**names.labels(spec), **names.component(spec, task_type), **queue},
-        "pod": settings.of_pod(pod, _affinity(spec, task_type, pods)),
+        "annotations": {**pod.annotations, **gang.of_annotations(spec)},
+        "job_labels": {**names.labels(spec), **names.component(spec, task_type), **gang.queue_label(spec)},
+        "pod": {**settings.of_pod(pod, _affinity(spec, task_type, pods)), **gang.of_pod(spec)},
         "image": spec.image_of(task_type),
         "container": settings.of_container(spec, pod),
         "environment": settings.variables(spec, task_type),

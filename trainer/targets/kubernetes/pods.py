@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from trainer.job.names import task_name
 from trainer.targets.base import ContainerState
+from trainer.targets.kubernetes.job_set import QUOTA
 from trainer.targets.kubernetes.names import CHIEFS, COMPONENT
 from trainer.targets.kubernetes.objects import Claim, ContainerStatus, Event, Job, Pod, State
 
@@ -120,7 +121,8 @@ def _end(pod: Pod, state: State) -> str:
 
 def _no_pod(job: Job, messages: Mapping[str, str]) -> str:
     if job["spec"].get("suspend"):
-        return "the Job is suspended"
+        held = [each for each in job["status"].get("conditions", []) if each["type"] == QUOTA]
+        return f"the Job is suspended; {_line('Kueue', held[0].get('message'))}" if held else "the Job is suspended"
     return messages.get(f"Job/{job['metadata']['name']}", "its Job has not created a pod yet")
 
 

@@ -16,7 +16,7 @@ from trainer.job.names import TF_PORT, control_port, secret_name
 from trainer.job.spec import JobSpec
 from trainer.targets import container
 from trainer.targets.container import STOP_SECONDS
-from trainer.targets.kubernetes import config_map, deadlines, names, pod, settings, volumes
+from trainer.targets.kubernetes import config_map, deadlines, gang, names, pod, settings, volumes
 from trainer.targets.kubernetes.objects import Manifest
 
 
@@ -63,6 +63,7 @@ def _values(spec: JobSpec) -> dict[str, object]:
     if given.tensorboard and "chief" not in pods:
         raise UserError("kubernetes.tensorboard: True: is in the chief's pod, and this program has no chief; remove it")
     settings.require(spec, pods)
+    gang.require(spec, pods)
     if not given.egress:
         egress = "set kubernetes.egress: true, or name a proxy that another NetworkPolicy allows"
         variables = (spec.pod_of(task_type).env.keys() | spec.env_of(task_type) for task_type in pods)
@@ -86,11 +87,15 @@ def _values(spec: JobSpec) -> dict[str, object]:
         "egress": given.egress,
         "code": {"archive": f"{container.WORKSPACE}/{code.ARCHIVE}"} if spec.code else None,
         "tensorboard": pod.tensorboard_image(spec),
-        "suspend": given.suspend or given.queue is not None,
+        "suspend": given.suspend or bool(gang.queue_label(spec)),
+        "gang": given.gang,
+        "group": gang.group(spec, pods),
+        "chief": names.chief_type(pods),
+        "set_restarts": gang.JOB_SET_RESTARTS,
+        "set_labels": {**labels, **gang.queue_label(spec)},
         "ttl_seconds": given.ttl_seconds,
         "grace_seconds": math.ceil(spec.deadlines.stop) + STOP_SECONDS,
         "stopped": int(Exit.STOPPED),
-        "final": sorted(int(code) for code in Exit if code is not Exit.OK and not code.retryable),
         "variables": _variables(spec),
         "jobs": [pod.of_type(spec, task_type, pods, config) for task_type in pods],
     }

@@ -17,6 +17,7 @@ from trainer.job.load import build, load_environment
 from trainer.job.spec import JobSpec
 from trainer.targets.kubernetes import lifecycle
 from trainer.targets.kubernetes import render as kubernetes
+from trainer.targets.kubernetes.api_server import kind_of
 
 
 def spec(**more: Any) -> JobSpec:
@@ -234,7 +235,7 @@ def test_what_kubernetes_would_refuse_is_refused(tmp_path: Path) -> None:
 
 
 def test_jobs_start_suspended_where_asked() -> None:
-    for settings, suspended in (({}, False), ({"suspend": True}, True), ({"queue": "q"}, True)):
+    for settings, suspended in (({}, False), ({"suspend": True}, True)):
         assert {each["spec"]["suspend"] for each in jobs(spec(kubernetes=settings)).values()} == {suspended}
 
 
@@ -246,11 +247,6 @@ def test_nothing_but_peers_and_names_is_reached_unless_asked() -> None:
     assert [rule.get("to") for rule in policy["egress"]] == [[peers], None]
     assert {port["port"] for port in policy["egress"][1]["ports"]} == {53}
     assert manifests(spec(kubernetes={"egress": True}))["NetworkPolicy", "j"]["spec"]["policyTypes"] == ["Ingress"]
-
-
-def test_the_queue_is_passed_to_kueue() -> None:
-    labels = jobs(spec(kubernetes={"queue": "research"}))["j-worker"]["metadata"]["labels"]
-    assert labels["kueue.x-k8s.io/queue-name"] == "research"
 
 
 @pytest.mark.parametrize(
@@ -290,7 +286,9 @@ def test_a_pod_affinity_of_the_users_is_kept_beside_ours() -> None:
 
 
 def test_delete_removes_every_kind_that_is_rendered() -> None:
-    rendered = {kind for kind, _ in manifests(spec(kubernetes={"tensorboard": True}))}
+    gangs = ("none", "jobset", "volcano", "podgroup")
+    found = (spec(kubernetes={"tensorboard": True, "gang": gang}) for gang in gangs)
+    rendered = {kind_of(each) for job in found for each in manifests(job).values()}
     assert rendered == {*lifecycle.KINDS, "PersistentVolumeClaim"}
 
 
