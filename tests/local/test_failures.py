@@ -70,7 +70,7 @@ def test_a_task_that_never_comes_is_named_at_the_deadline_by_all(tmp_path: Path,
     made = environments(mirrored(workers=3, deadlines=SOON), tmp_path)
     begun = time.monotonic()
     ended = run_tasks([made["worker:0"][1], made["worker:1"][1]])
-    assert time.monotonic() - begun < 30
+    assert time.monotonic() - begun < 60, "and not at a longer deadline"
     for code, output in ended:
         assert code == Exit.MISSING, output
         (line,) = errors(output)
