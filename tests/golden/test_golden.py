@@ -133,6 +133,43 @@ ON_KUBERNETES: dict[str, dict[str, Any]] = {
             "sidecars": [{"name": "logs", "image": "fluent-bit:3", "args": ["--quiet"]}],
         },
     },
+    "patched": {
+        "name": "resnet",
+        "strategy": "parameter_server",
+        "tasks": {
+            "worker": {
+                "replicas": 2,
+                "gpus": 1,
+                "kubernetes": {
+                    "pod": {
+                        "spec": {
+                            "volumes": [{"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": "8Gi"}}],
+                            "containers": [
+                                {
+                                    "name": "task",
+                                    "securityContext": {"capabilities": {"add": ["IPC_LOCK"]}},
+                                    "resources": {"limits": {"rdma/hca": 1}, "requests": {"rdma/hca": 1}},
+                                }
+                            ],
+                        }
+                    }
+                },
+            },
+            "ps": 1,
+        },
+        "kubernetes": {
+            "topology": "rack",
+            "pod": {
+                "spec": {
+                    "runtimeClassName": "nvidia",
+                    "hostAliases": [{"ip": "10.0.0.9", "hostnames": ["files.example"]}],
+                    "dnsConfig": {"options": [{"name": "ndots", "value": "1"}]},
+                    "securityContext": {"fsGroupChangePolicy": "OnRootMismatch"},
+                }
+            },
+            "unsafe": ["spec.containers[task].securityContext.capabilities.add"],
+        },
+    },
     # Of the pods, mine-...-worker-0 has 63 characters.
     "longest-name": {
         "name": f"mine-{'x' * 49}",

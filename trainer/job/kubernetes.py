@@ -84,11 +84,20 @@ class Pod(Strict):
     """Containers that run before the task, as in a pod's spec."""
     sidecars: list[dict[str, object]] = []
     """Containers that run beside the task and end with it, as in a pod's spec."""
+    pod: dict[str, object] = {}
+    """A strategic merge patch of the pod template, for what has no setting here: {spec: {hostAliases: [...]}}. The
+    patch of a type of tasks is applied after that of the job."""
 
 
 class Kubernetes(Pod):
     """Settings for Kubernetes only."""
 
+    topology: LabelKey | None = None
+    """Prefers nodes of one domain for all tasks, while there is room: host, zone, region, or a key of node labels, such
+    as that of racks. Default: tasks spread over the nodes."""
+    unsafe: list[Text] = []
+    """Protections that patches in `pod` give up, by their paths: [spec.hostNetwork]. Without that such a patch is
+    refused."""
     volume: Volume = Volume()
     data_cache: Annotated[str, Field(pattern=r"^/[^\x00-\x1f\x7f]*$")] | None = None
     """A folder of every node, writable by user 1000, for copies of data (`copy: node`), which stay there. Default: a

@@ -29,7 +29,7 @@ def level(spec: JobSpec) -> tuple[str, list[str]]:
     if spec.kubernetes.data_cache and copies(spec.data):
         nodes.append("kubernetes.data_cache")
     others = [f"{path}: {kind}" for path, kind in kinds.items() if kind not in (None, "host_path", *_RESTRICTED)]
-    for setting, needed in dict(_of_pods(spec)).items():
+    for setting, needed in dict([*_of_pods(spec), *_of_patches(spec)]).items():
         {"privileged": nodes, "baseline": others}.get(needed, []).append(setting)
     return "privileged" if nodes else "baseline" if others else "restricted", [*nodes, *others]
 
@@ -57,6 +57,19 @@ def _of_pods(spec: JobSpec) -> Iterator[tuple[str, str]]:
         for key in ("init_containers", "sidecars"):
             for each in getattr(pod, key):
                 yield f"{place}.{key}: {each.get('name')}", _of_container(each)
+
+
+_OPEN = ("hostNetwork", "hostPID", "hostIPC", "privileged", "procMount", "add")
+_ANY = ("shareProcessNamespace", "automountServiceAccountToken", "readOnlyRootFilesystem")
+"""Protections that no level requires."""
+
+
+def _of_patches(spec: JobSpec) -> Iterator[tuple[str, str]]:
+    """The level of each protection that patches give up."""
+    for path in spec.kubernetes.unsafe:
+        last = path.rpartition(".")[2]
+        needed = "privileged" if last in _OPEN else "restricted" if last in _ANY else "baseline"
+        yield f"kubernetes.unsafe: {path}", needed
 
 
 def _of_container(container: Mapping[str, object]) -> str:

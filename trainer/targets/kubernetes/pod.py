@@ -64,16 +64,38 @@ def tensorboard_image(spec: JobSpec) -> str:
     return spec.kubernetes.tensorboard_image or f"{folder}{slash}trainer:tensorboard"
 
 
+TOPOLOGIES = {
+    "host": "kubernetes.io/hostname",
+    "zone": "topology.kubernetes.io/zone",
+    "region": "topology.kubernetes.io/region",
+}
+
+
+def topology_key(spec: JobSpec) -> str | None:
+    """The node label whose values are the domains of kubernetes.topology."""
+    given = spec.kubernetes.topology
+    return TOPOLOGIES.get(given, given) if given else None
+
+
 def _affinity(spec: JobSpec, task_type: TaskType, pods: Collection[TaskType]) -> dict[str, object]:
-    """The user's affinity, and the chief's node for the pods that mount a volume which only one node can."""
-    theirs, chief = spec.pod_of(task_type).affinity, names.chief_type(pods)
-    if task_type == "chief" or not (on_one_node(spec) if spec.program else task_type == "evaluator"):
-        return theirs
-    rule = "requiredDuringSchedulingIgnoredDuringExecution"
-    term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": names.component(spec, chief)}}
-    same = theirs.get("podAffinity")
+    """The user's affinity, the domain of the job's other pods, and the chief's node for the pods that mount a volume
+    which only one node can."""
+    affinity, chief = spec.pod_of(task_type).affinity, names.chief_type(pods)
+    if key := topology_key(spec):
+        term: volumes.Part = {"topologyKey": key, "labelSelector": {"matchLabels": {names.INSTANCE: spec.name}}}
+        preferred: volumes.Part = {"weight": 100, "podAffinityTerm": term}
+        affinity = _near(affinity, "preferredDuringSchedulingIgnoredDuringExecution", preferred)
+    if task_type != "chief" and (on_one_node(spec) if spec.program else task_type == "evaluator"):
+        term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": names.component(spec, chief)}}
+        affinity = _near(affinity, "requiredDuringSchedulingIgnoredDuringExecution", term)
+    return affinity
+
+
+def _near(affinity: volumes.Part, rule: str, term: volumes.Part) -> volumes.Part:
+    """The affinity with one more rule for pods."""
+    same = affinity.get("podAffinity")
     same = same if isinstance(same, dict) else {}
-    return {**theirs, "podAffinity": {**same, rule: [*(same.get(rule) or []), term]}}
+    return {**affinity, "podAffinity": {**same, rule: [*(same.get(rule) or []), term]}}
 
 
 def on_one_node(spec: JobSpec) -> bool:

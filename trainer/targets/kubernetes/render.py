@@ -16,8 +16,12 @@ from trainer.job.names import TF_PORT, control_port, secret_name
 from trainer.job.spec import JobSpec
 from trainer.targets import container
 from trainer.targets.container import STOP_SECONDS
-from trainer.targets.kubernetes import config_map, deadlines, gang, names, pod, settings, volumes
+from trainer.targets.kubernetes import config_map, deadlines, gang, names, patch, pod, settings, volumes
 from trainer.targets.kubernetes.objects import Manifest
+
+FAR = 100
+"""maxSkew with a topology: the scheduler scores an uneven spread so little that it only decides between nodes of one
+domain (podtopologyspread/scoring.go). Without any constraint it would apply the cluster's own."""
 
 
 def render(spec: JobSpec, command: str) -> str:
@@ -33,6 +37,7 @@ def render(spec: JobSpec, command: str) -> str:
     # JSON is YAML on one line, with all special characters escaped.
     environment.filters["json"] = json.dumps
     environment.filters["config_key"] = config_map.key_of
+    environment.filters["patched"] = lambda text, task_type: patch.patched(spec, task_type, text)
     return environment.get_template("kubernetes/kubernetes.yaml.j2").render(command=command, **_values(spec))
 
 
@@ -48,11 +53,13 @@ def secret(spec: JobSpec) -> Manifest:
 
 def warnings(spec: JobSpec) -> list[str]:
     """What may surprise on Kubernetes."""
-    if not pod.on_one_node(spec):
-        return []
-    return [
+    one_node = (
         "kubernetes.volume.access: ReadWriteOnce: every pod of a program mounts model_dir, so all run on one node; for "
         "several set ReadWriteMany, if the storage class has it, or name a claim"
+    )
+    return [
+        *([one_node] if pod.on_one_node(spec) else []),
+        *(f"kubernetes.unsafe: {path}: kubernetes.pod gives up this protection" for path in spec.kubernetes.unsafe),
     ]
 
 
@@ -64,6 +71,7 @@ def _values(spec: JobSpec) -> dict[str, object]:
         raise UserError("kubernetes.tensorboard: True: is in the chief's pod, and this program has no chief; remove it")
     settings.require(spec, pods)
     gang.require(spec, pods)
+    patch.require(spec, pods)
     if not given.egress:
         egress = "set kubernetes.egress: true, or name a proxy that another NetworkPolicy allows"
         variables = (spec.pod_of(task_type).env.keys() | spec.env_of(task_type) for task_type in pods)
@@ -85,6 +93,8 @@ def _values(spec: JobSpec) -> dict[str, object]:
         # NCCL takes any port, and a program may.
         "any_port": bool(spec.program) or any(pod.gpus(spec, task_type) for task_type in pods),
         "egress": given.egress,
+        "unsafe": given.unsafe,
+        "max_skew": FAR if given.topology else 1,
         "code": {"archive": f"{container.WORKSPACE}/{code.ARCHIVE}"} if spec.code else None,
         "tensorboard": pod.tensorboard_image(spec),
         "suspend": given.suspend or bool(gang.queue_label(spec)),

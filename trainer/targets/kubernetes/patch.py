@@ -1,0 +1,157 @@
+"""`kubernetes.pod`: the user's patches of the pod template, and what they may not change."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator
+
+import yaml
+
+from trainer.job.errors import UserError
+from trainer.job.kubernetes import OUR_VOLUMES
+from trainer.job.messages import show
+from trainer.job.names import TaskType
+from trainer.job.spec import JobSpec
+from trainer.targets.kubernetes.merge import PATCH, merged, mistakes, values
+
+_TASK = "spec.containers[task]"
+_NAME = "tasks find each other by this name; remove it"
+_OURS = {
+    "metadata.labels.app.kubernetes.io": "trainer finds the pods by this label; remove it",
+    "spec.subdomain": _NAME,
+    "spec.hostname": _NAME,
+    "spec.hostnameOverride": _NAME,
+    "spec.setHostnameAsFQDN": _NAME,
+    "spec.restartPolicy": "the Job replaces pods by their exit codes, which needs Never; remove it",
+    "spec.schedulingGroup": "use kubernetes.gang",
+    "spec.activeDeadlineSeconds": "use deadlines.job",
+    "spec.terminationGracePeriodSeconds": "use deadlines.stop",
+    "spec.nodeSelector": "use kubernetes.node_selector",
+    "spec.tolerations": "use kubernetes.tolerations",
+    "spec.affinity": "use kubernetes.affinity",
+    "spec.priorityClassName": "use kubernetes.priority_class",
+    "spec.serviceAccountName": "use kubernetes.service_account",
+    "spec.serviceAccount": "use kubernetes.service_account",
+    "spec.imagePullSecrets": "use kubernetes.image_pull_secrets",
+    "spec.ephemeralContainers": "use kubectl debug, once the pod runs",
+    f"{_TASK}.{PATCH}": "is the task itself; remove it",
+    f"{_TASK}.image": "use image",
+    f"{_TASK}.imagePullPolicy": "use kubernetes.image_pull_policy",
+    f"{_TASK}.command": "use program",
+    f"{_TASK}.args": "use program",
+    f"{_TASK}.workingDir": "use working_dir",
+    f"{_TASK}.env": "use env or kubernetes.env",
+    f"{_TASK}.envFrom": "use kubernetes.env_from",
+    f"{_TASK}.volumeMounts": "use kubernetes.mounts",
+    f"{_TASK}.ports": "only the job's own tasks may connect; remove it",
+    f"{_TASK}.restartPolicy": "the Job replaces the whole pod; remove it",
+}
+"""What a patch may not name, with the way out."""
+_SIZED = ("tmp", "shm", "cache")
+"""Our volumes that a patch may change: no task depends on their source."""
+
+_BOOLEANS = {
+    "spec.hostNetwork": False, "spec.hostPID": False, "spec.hostIPC": False, "spec.shareProcessNamespace": False,
+    "spec.automountServiceAccountToken": True,
+}  # fmt: skip
+"""Protections of a pod, with Kubernetes' default: true gives them up."""
+_CONTEXT = re.compile(
+    r"spec\.securityContext\.(?!(fsGroupChangePolicy|supplementalGroups|supplementalGroupsPolicy)$)"
+    r"|spec\.(containers|initContainers)\[[^]]*\]\.securityContext\."
+)
+
+
+def of(spec: JobSpec, task_type: TaskType) -> dict[str, object]:
+    """The patches of a type's pods in their order, by their places in the spec."""
+    both = {
+        "kubernetes.pod": spec.kubernetes.pod,
+        f"tasks.{task_type}.kubernetes.pod": spec.tasks.of(task_type).kubernetes.pod,
+    }
+    return {place: patch for place, patch in both.items() if patch}
+
+
+def require(spec: JobSpec, types: Collection[TaskType]) -> None:
+    """Checks the patches of all pods.
+
+    Raises:
+        UserError: Kubernetes has no such field, or the patch may not name it; all problems at once.
+    """
+    patches = {place: patch for task_type in types for place, patch in of(spec, task_type).items()}
+    if found := [problem for place, patch in patches.items() for problem in _problems(place, patch)]:
+        raise UserError(*found)
+    named = {path for patch in patches.values() for path, _ in values(patch)}
+    unused = [
+        f"kubernetes.unsafe: {path!r}: no patch in kubernetes.pod has this path; remove it"
+        for path in spec.kubernetes.unsafe
+        if not any(_within(path, each) or _within(each, path) for each in named)
+    ]
+    if unused:
+        raise UserError(*unused)
+
+
+def _problems(place: str, patch: object) -> Iterator[str]:
+    wrong = [f"{place}.{path}: {show(value)}: {rule}" for path, value, rule in mistakes(patch, "V1PodTemplateSpec")]
+    yield from wrong or _refused(place, patch)
+
+
+def _refused(place: str, patch: object) -> Iterator[str]:
+    for path, value in values(patch):
+        whole = value is None
+        rule = next(
+            (way for ours, way in _OURS.items() if _within(path, ours) or (whole and _within(ours, path))), None
+        )
+        if volume := re.match(r"spec\.volumes\[([^]]*)\]", path):
+            name = volume[1]
+            if name not in _SIZED and (name in OUR_VOLUMES or name.startswith("data-")):
+                rule = "trainer has a volume of that name; choose another"
+        elif container := re.match(r"spec\.containers\[([^]]*)\]", path):
+            rule = "use kubernetes.sidecars" if container[1] != "task" else rule
+        elif path.startswith("metadata.") and not re.match(r"metadata\.(labels|annotations)", path):
+            rule = "the Job gives pods their metadata, besides labels and annotations; remove it"
+        elif whole and path in ("spec.volumes", "metadata.labels", "spec.containers", "spec"):
+            rule = "removes what the tasks need; name single items"
+        if rule:
+            yield f"{place}.{path}: {show(value)}: {rule}"
+
+
+def _within(path: str, outer: str) -> bool:
+    return path == outer or path.startswith((f"{outer}.", f"{outer}[", f"{outer}/"))
+
+
+def patched(spec: JobSpec, task_type: TaskType, text: str) -> str:
+    """The template of a type's pods, in YAML, with the patches applied.
+
+    Raises:
+        UserError: a patch gives up a protection that `kubernetes.unsafe` does not name, or adds a container.
+    """
+    if not (patches := of(spec, task_type)):
+        return text
+    before = after = yaml.safe_load(text)
+    for patch in patches.values():
+        after = merged(after, patch)
+    was, now = dict(values(before)), dict(values(after))
+    place = list(patches)[-1]
+    problems = [
+        f"{place}: {path}: {show(now.get(path))}: gives up a protection of the pods, {show(was.get(path))} without the "
+        f"patch; if the job needs that, set kubernetes.unsafe: [{path}]"
+        for path in _weakened(was, now)
+        if path not in spec.kubernetes.unsafe
+    ]
+    added = _containers(after) - _containers(before)
+    problems += [f"{place}: spec.initContainers[{name}]: use kubernetes.init_containers" for name in sorted(added)]
+    if problems:
+        raise UserError(*problems)
+    header = f"# Changed by {' and '.join(patches)} of the job spec, so the comments of other manifests are left out.\n"
+    return header + yaml.safe_dump(after, sort_keys=False, width=10_000)
+
+
+def _weakened(was: dict[str, object], now: dict[str, object]) -> Iterator[str]:
+    yield from (path for path, default in _BOOLEANS.items() if now.get(path, default) and not was.get(path, default))
+    for path in dict.fromkeys((*was, *now)):
+        if _CONTEXT.match(path) and now.get(path) != was.get(path):
+            yield path
+
+
+def _containers(template: object) -> set[str]:
+    assert isinstance(template, dict)
+    return {each["name"] for each in template["spec"].get("initContainers") or []}
