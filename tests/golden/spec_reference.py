@@ -17,6 +17,7 @@ PATTERNS = {
     r"^[0-9]+(\.[0-9]+)?(Ki|Mi|Gi|Ti|k|M|G|T)?$": "quantity, as `2Gi`",
     r"^[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?$": "DNS name",
     r"^([A-Za-z0-9]([-._A-Za-z0-9]{0,61}[A-Za-z0-9])?)?$": "label value",
+    r"^([-.a-z0-9]{1,253}/)?[A-Za-z0-9]([-._A-Za-z0-9]{0,61}[A-Za-z0-9])?$": "label key",
     r"^[a-z]([-a-z0-9]{0,30}[a-z0-9])?$": "name",
     r"^/[^\x00-\x1f\x7f]*$": "absolute path",
 }
