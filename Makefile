@@ -69,8 +69,13 @@ support-table: setup ## run each feature under each API and strategy (40 minutes
 soak: setup ## run random jobs with random faults, judged by the files that they leave
 	TRAINER_SOAK_SEED=$${TRAINER_SOAK_SEED:-$$(date +%s)} $(BIN)/pytest -n 2 -m soak tests/soak
 
+.PHONY: prometheus
+prometheus: ## check that Prometheus is installed, without which the tests of the metrics are skipped
+	@command -v prometheus promtool >/dev/null || \
+	  { echo "make: prometheus and promtool are missing: apt install prometheus, or brew install prometheus" >&2; exit 1; }
+
 .PHONY: test-all
-test-all: lint docs test-locks test test-slow demo test-compose test-kind soak bench-smoke ## run all tests and checks
+test-all: prometheus lint docs test-locks test test-slow demo test-compose test-kind soak bench-smoke ## run all tests and checks
 
 .PHONY: bench
 bench: setup $(PEERS_STAMP) $(TF_KERAS_STAMP) ## measure throughput, costs and growth, also of torch, tf_keras and classic TensorFlow; writes docs/benchmarks.md
@@ -186,7 +191,7 @@ lock: setup ## renew all lock files from pyproject.toml (UPGRADE=--upgrade: the 
 	$(COMPILE) $(FOR_IMAGES) $(FOR_TRAINING) --extra cuda --output-file images/requirements-cuda.lock pyproject.toml
 	$(COMPILE) $(FOR_IMAGES) --output-file images/requirements-tensorboard.lock - <<< '$(TENSORBOARD)'
 	$(COMPILE) --python-version 3.10 $(addprefix --no-emit-package ,markdown-it-py mdurl pygments) -c requirements.lock \
-	  --output-file images/requirements-supervisor.lock pyproject.toml
+	  --extra nvml --output-file images/requirements-supervisor.lock pyproject.toml
 	$(COMPILE) --output-file images/requirements-uv.lock -c requirements.lock - <<< uv
 	$(COMPILE) --python-version 3.11 --output-file tests/bench/peers/requirements.lock - <<< $$'numpy\ntorch\nmatplotlib'
 	$(COMPILE) --no-deps --output-file tests/bench/peers/tf_keras.lock - <<< 'tf_keras==2.21.0'

@@ -16,6 +16,7 @@ PATTERNS = {
     r"^[^\x00]*$": "text",
     r"^[0-9]+(\.[0-9]+)?(Ki|Mi|Gi|Ti|k|M|G|T)?$": "quantity, as `2Gi`",
     r"^[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?$": "DNS name",
+    r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$": "DNS label",
     r"^([A-Za-z0-9]([-._A-Za-z0-9]{0,61}[A-Za-z0-9])?)?$": "label value",
     r"^([-.a-z0-9]{1,253}/)?[A-Za-z0-9]([-._A-Za-z0-9]{0,61}[A-Za-z0-9])?$": "label key",
     r"^[a-z]([-a-z0-9]{0,30}[a-z0-9])?$": "name",
@@ -40,6 +41,7 @@ SECTIONS = {
     "kubernetes": "Kubernetes",
     "tasks.TYPE.kubernetes": "Pod",
     "kubernetes.env.VARIABLE": "Source",
+    "kubernetes.metrics": "Metrics",
     "kubernetes.volume": "Volume",
 }
 """Of the page: the path in a spec, and the model that describes it."""

@@ -215,6 +215,7 @@ ON_KUBERNETES: dict[str, dict[str, Any]] = {
             "gpu_resource": "amd.com/gpu",
             "egress": True,
             "tensorboard": True,
+            "metrics": {"namespace": "monitoring", "pods": {"app.kubernetes.io/name": "prometheus"}},
             "ttl_seconds": 60,
         },
     },

@@ -36,3 +36,14 @@ def namespace(request: pytest.FixtureRequest) -> Iterator[Namespace]:
         space.save(folder)
         print(f"YAML, events and logs: {folder}\n{space.report()}")
     kubectl("delete", "namespace", name, "--wait=false")
+
+
+@pytest.fixture
+def elsewhere() -> Iterator[Namespace]:
+    """Another namespace, with a pod `stranger` that may go anywhere: what refuses it is the job's policy."""
+    space = Namespace(f"elsewhere-{uuid.uuid4().hex[:6]}")
+    kubectl("create", "namespace", space.name)
+    space.kubectl("run", "stranger", "--image=trainer:cpu", "--command", "--", "sleep", "600")
+    space.kubectl("wait", "--for=condition=Ready", "pod/stranger", "--timeout=60s", seconds=70)
+    yield space
+    kubectl("delete", "namespace", space.name, "--wait=false")

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import time
-import uuid
-from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
-from tests.kind.cluster import Namespace, kubectl, trainer
+from tests.kind.cluster import Namespace, trainer
 from tests.local import specs
 from trainer.supervisor import isolation
 
@@ -38,17 +34,6 @@ except OSError as error:
 
 def knock(namespace: Namespace, who: str, address: str, port: int) -> str:
     return namespace.kubectl("exec", who, "--", "python3", "-c", KNOCK, address, str(port)).split()[0]
-
-
-@pytest.fixture
-def elsewhere() -> Iterator[Namespace]:
-    """Another namespace, with a pod `stranger` that may go anywhere: what refuses it is the job's policy."""
-    space = Namespace(f"elsewhere-{uuid.uuid4().hex[:6]}")
-    kubectl("create", "namespace", space.name)
-    space.kubectl("run", "stranger", "--image=trainer:cpu", "--command", "--", "sleep", "600")
-    space.kubectl("wait", "--for=condition=Ready", "pod/stranger", "--timeout=60s", seconds=70)
-    yield space
-    kubectl("delete", "namespace", space.name, "--wait=false")
 
 
 def test_another_pod_is_refused_by_the_network_policy_and_not_without_it(

@@ -38,6 +38,7 @@ from trainer.supervisor.agent import Agent
 from trainer.supervisor.chief import Chief
 from trainer.supervisor.child import Child
 from trainer.supervisor.rendezvous import Rendezvous
+from trainer.supervisor.scrape import Scrape
 from trainer.targets import summary
 from trainer.targets.base import ContainerState, JobOverview
 from trainer.targets.local import table
@@ -152,7 +153,9 @@ def test_no_report_that_is_malformed_ends_a_job_well(
 
     async def run() -> None:
         good = {"report": asdict(form(chief)), "known": 0}
-        runner = await server.serve(0, HOST, IDENTITY, lambda: chief.status().document(), chief.answer, chief.refuse)
+        scrape = Scrape(chief._agent, chief.status)
+        answers = (chief.answer, chief.refuse, b"", scrape)
+        runner = await server.serve(0, HOST, IDENTITY, lambda: chief.status().document(), *answers)
         address = f"http://{HOST}:{runner.addresses[0][1]}"
         async with peers.client() as session:
             for number in range(2500 * TIMES):

@@ -82,9 +82,10 @@ def test_exit_codes_are_those_of_the_code() -> None:
     assert shown == {str(int(code)): code.meaning for code in Exit}
 
 
-def test_gauges_are_those_of_the_code() -> None:
-    shown = dict(re.findall(r"^\| `trainer_(\w+)` \| (.*) \|$", PAGES["docs/operating.md"], re.MULTILINE))
-    assert shown == metrics.GAUGES
+def test_metrics_are_those_of_the_code() -> None:
+    rows = re.findall(r"^\| `trainer_(\w+)(?:\{(.*)\})?` \| (.*) \|$", PAGES["docs/clusters.md"], re.MULTILINE)
+    shown = {name: (help_text, tuple(labels.split(", ")) if labels else ()) for name, labels, help_text in rows}
+    assert shown == {name: (family.help, family.labels) for name, family in metrics.METRICS.items()}
 
 
 def test_figures_in_the_readme_are_those_of_the_benchmarks() -> None:

@@ -12,6 +12,8 @@ CLUSTER = "TRAINER_CLUSTER"
 """On Kubernetes: the cluster part of TF_CONFIG, into which the kubelet inserts it."""
 CONTROL_PORT = "TRAINER_CONTROL_PORT"
 """An evaluator's control port: TF_CONFIG names no address for it."""
+METRICS_PORT = "TRAINER_METRICS_PORT"
+"""A further port, which serves /metrics alone."""
 SECRET = "TRAINER_SECRET"  # noqa: S105 (a name)
 """The job's secret, with which reports are signed."""
 SECRET_FILE = "TRAINER_SECRET_FILE"  # noqa: S105

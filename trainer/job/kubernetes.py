@@ -89,6 +89,18 @@ class Pod(Strict):
     patch of a type of tasks is applied after that of the job."""
 
 
+class Metrics(Strict):
+    """Who may read /metrics of the job's pods, on a port that serves nothing else."""
+
+    namespace: Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")]
+    """The namespace of Prometheus: the NetworkPolicy opens the port 4222 to it."""
+    pods: Labels = {}
+    """Labels of the pods there that may. Default: all of that namespace."""
+    kind: Literal["podmonitor", "annotations"] = "annotations"
+    """How Prometheus finds the pods: by a PodMonitor, which needs the Prometheus operator, or by the annotations
+    prometheus.io/scrape, port and path."""
+
+
 class Kubernetes(Pod):
     """Settings for Kubernetes only."""
 
@@ -114,6 +126,8 @@ class Kubernetes(Pod):
     """The Jobs wait until their field suspend is set to false."""
     egress: bool = False
     """Whether the pods may connect to anything but their peers and DNS."""
+    metrics: Metrics | None = None
+    """Lets Prometheus read the metrics of every task. Default: the job's pods alone reach them."""
     tensorboard: bool = False
     """A container in the chief's pod, for as long as the job runs: `kubectl port-forward job/NAME-chief 6006`."""
     tensorboard_image: Text | None = None

@@ -12,6 +12,7 @@ TASK_TYPES: tuple[TaskType, ...] = get_args(TaskType)
 TF_PORT = 2222
 # A supervisor's port is this far above the TensorFlow port of its task, so that any TF_CONFIG gives both.
 CONTROL_PORT_OFFSET = 1000
+METRICS_PORT_OFFSET = 2000
 MAX_TF_PORT = 65535 - CONTROL_PORT_OFFSET
 
 # RFC 1035 label, as Kubernetes requires of a Service and of a Job whose pods get DNS names.
@@ -44,6 +45,11 @@ def container_address(job: str, task_type: str, index: int) -> str:
 
 def control_port(tf_port: int) -> int:
     return tf_port + CONTROL_PORT_OFFSET
+
+
+def metrics_port(tf_port: int) -> int:
+    """Of the port for scrapers on Kubernetes."""
+    return tf_port + METRICS_PORT_OFFSET
 
 
 def is_loopback(host: str) -> bool:

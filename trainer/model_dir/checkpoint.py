@@ -49,6 +49,15 @@ def name(step: int) -> str:
     return f"step-{step:08d}"
 
 
+def written(model_dir: str | Path, step: int) -> tuple[float, int] | None:
+    """When the checkpoint of this step was complete, in seconds since 1970, and its bytes; None if it is gone."""
+    try:
+        files = [file.stat() for file in (folder(model_dir) / name(step)).iterdir()]
+    except OSError:
+        return None
+    return max(file.st_mtime for file in files), sum(file.st_size for file in files)
+
+
 def save(model_dir: str | Path, step: int, values: Mapping[str, Array], meta: Mapping[str, object]) -> Path:
     """Writes a checkpoint under a temporary name, syncs and renames it. An intact one of the same step is kept.
 

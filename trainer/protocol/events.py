@@ -70,6 +70,14 @@ class Step:
     workers: Mapping[str, Figures] | None = None
     """By ps-worker: measurements of its coordinator."""
     figures: Figures = field(default_factory=dict)
+    steps_made: int | None = None
+    """Steps of this child that the seconds below are of: all but those of its first call, which traces the graph."""
+    seconds_input: float | None = None
+    """Of these steps: for which they waited for their data."""
+    seconds_compute: float | None = None
+    """For all else of a step, such as gradients and their exchange."""
+    seconds_wait: float | None = None
+    """Between steps: checkpoints, validation, callbacks."""
 
 
 @dataclass
@@ -79,6 +87,10 @@ class Saved:
     step: int
     stalled: float
     """Seconds for which training has waited for checkpoints so far."""
+    written: float | None = None
+    """Seconds in which checkpoints were written so far, while training continued."""
+    checkpoints: int | None = None
+    """Number of checkpoints written so far."""
 
 
 @dataclass

@@ -68,6 +68,12 @@ class JobStatus(TaskStatus):
 
     last_checkpoint: int | None
     """Step of the newest complete checkpoint."""
+    checkpoint_time: float | None = None
+    """When it was written, in seconds since 1970."""
+    checkpoint_bytes: int | None = None
+    """Its size."""
+    restarts_by_cause: dict[str, int] = field(default_factory=dict)
+    """Restarts of the cluster and of tasks that restart alone, since the chief's supervisor started."""
     waiting_for: str | None
     """Tasks that prevent the cluster from forming, and why; null once it runs."""
     seconds: float

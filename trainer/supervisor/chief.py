@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from aiohttp import ClientSession
 
 from trainer.job.errors import Exit, TrainerError
-from trainer.model_dir import compatibility, result
+from trainer.model_dir import checkpoint, compatibility, result
 from trainer.model_dir.state import End
 from trainer.protocol.events import Done
 from trainer.protocol.log_lines import LOG_SECONDS, STOPPED_PREFIX, log_error, log_line
@@ -114,10 +114,17 @@ class Chief:
     def status(self) -> JobStatus:
         """The whole job's view, for /status."""
         last = earlier_run.newest_step(self._spec)
+        written = None if last is None else checkpoint.written(self._directory, last)
         own, child, now = self._agent.status(), self._agent.running, self._clock()
         workers = child.status.workers if child else {}
         found = status_view.job_status(
-            own, workers, self._rendezvous, now, last_checkpoint=last, seconds=self._record.seconds()
+            own,
+            workers,
+            self._rendezvous,
+            now,
+            last_checkpoint=last,
+            checkpoint=written,
+            seconds=self._record.seconds(),
         )
         return replace(found, warnings=self._security, refused_reports=dict(self._dialler.refusals))
 

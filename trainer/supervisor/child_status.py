@@ -30,6 +30,15 @@ class ChildStatus:
     last_checkpoint: int | None = None
     seconds_saving: float | None = None
     """Seconds for which training has waited for checkpoints."""
+    seconds_writing: float | None = None
+    """Seconds in which checkpoints were written, while training continued."""
+    checkpoints: int | None = None
+    """Checkpoints written."""
+    steps_made: int | None = None
+    seconds_input: float | None = None
+    seconds_compute: float | None = None
+    seconds_wait: float | None = None
+    """As in events.Step."""
     peer_lost: str | None = None
     """The error that it ended with, if a lost peer may have caused it."""
     trained: bool = False
@@ -50,10 +59,12 @@ class ChildStatus:
                 self.indexed = done
             case events.Indexed():
                 self.indexed, self.has_index = None, True
-            case events.Step(step, workers, figures):
-                self.step = self.step if step is None else step
-                self.workers = self.workers if workers is None else workers
-                self._keep(figures)
+            case events.Step():
+                self.step = self.step if event.step is None else event.step
+                self.workers = self.workers if event.workers is None else event.workers
+                for name in _OF_STEPS:
+                    setattr(self, name, own if (own := getattr(event, name)) is not None else getattr(self, name))
+                self._keep(event.figures)
             case events.EpochEnd(over):
                 self.evaluating = not over
             case events.Scored(step, figures):
@@ -61,8 +72,9 @@ class ChildStatus:
                 self._keep(figures)
             case events.Stopped(step):
                 self.step, self.stopped_well = self.step if step is None else step, True
-            case events.Saved(step, stalled):
+            case events.Saved(step, stalled, written, checkpoints):
                 self.last_checkpoint, self.seconds_saving = step, stalled
+                self.seconds_writing, self.checkpoints = written, checkpoints
             case events.PeerLost(text):
                 self.peer_lost = text
             case events.Finishing():
@@ -72,7 +84,7 @@ class ChildStatus:
 
     def document(self) -> dict[str, object]:
         """The figures and all other known fields except `workers`, by name."""
-        own = {name: getattr(self, name) for name in _OWN if name != "workers"}
+        own = {name: getattr(self, name) for name in OWN if name != "workers"}
         return {
             **self.figures,
             **{name: value for name, value in own.items() if value is not None and value is not False},
@@ -81,13 +93,14 @@ class ChildStatus:
     def _keep(self, figures: Figures) -> None:
         """Keeps the newest of the user's figures, but for those that have the name of ours. Of very many it keeps the
         main ones and the first ones."""
-        mine = {name: value for name, value in figures.items() if name not in (*_OWN, *_OF_THE_TASK)}
+        mine = {name: value for name, value in figures.items() if name not in (*OWN, *_OF_THE_TASK)}
         main = {name: mine.pop(name) for name in _MAIN_FIGURES if name in mine}
         room = _FIGURES_KEPT - len(self.figures.keys() - set(_MAIN_FIGURES))
         new = [name for name in mine if name not in self.figures][: max(0, room)]
         self.figures |= main | {name: mine[name] for name in mine if name in self.figures or name in new}
 
 
-_OWN = [each.name for each in fields(ChildStatus) if each.name != "figures"]
+OWN = [each.name for each in fields(ChildStatus) if each.name != "figures"]
+_OF_STEPS = ("steps_made", "seconds_input", "seconds_compute", "seconds_wait")
 _OF_THE_TASK = ("pid", "copying")
 """Added by its supervisor (agent.py)."""

@@ -98,7 +98,7 @@ async def _run(agent: Agent) -> Exit:
         loop.add_signal_handler(number, agent.leave)
     preflight.check_tensorflow_port(task)
     chief = Chief(agent) if task.is_chief else None
-    runner = await _serve(agent, chief)
+    runners = await _serve(agent, chief)
     checking = asyncio.create_task(_check_isolation(chief)) if chief else None
     try:
         async with peers.client() as session:
@@ -109,7 +109,8 @@ async def _run(agent: Agent) -> Exit:
             if each:
                 each.cancel()
         await agent.end_children()
-        await runner.cleanup()
+        for runner in runners:
+            await runner.cleanup()
     return code
 
 
@@ -136,23 +137,29 @@ async def _check_isolation(chief: Chief) -> None:
         chief.warn(text)
 
 
-async def _serve(agent: Agent, chief: Chief | None) -> web.AppRunner:
-    """Listens on the control port."""
+async def _serve(agent: Agent, chief: Chief | None) -> list[web.AppRunner]:
+    """Listens on the control port, and where it is wanted on a port for /metrics alone."""
     from trainer.protocol.reports import Identity
     from trainer.supervisor import server
+    from trainer.supervisor.scrape import Scrape
 
     interface, port = preflight.control_address(agent.task)
     identity = Identity(agent.spec.name, agent.task.name, agent.incarnation)
-    if chief is None:
-        return await server.serve(port, interface, identity, lambda: agent.status().document(), None)
+    scrape = Scrape(agent, chief.status if chief else agent.status)
 
     def status() -> dict[str, object]:
-        return chief.status().document()
+        return (chief or agent).status().document()
 
-    runner = await server.serve(port, interface, identity, status, chief.answer, chief.refuse, agent.secret)
-    if interface is None and not agent.secret:
+    if chief is None:
+        runners = [await server.serve(port, interface, identity, status, None, scrape=scrape)]
+    else:
+        answers = (chief.answer, chief.refuse, agent.secret)
+        runners = [await server.serve(port, interface, identity, status, *answers, scrape)]
+    if metrics_port := preflight.metrics_port():
+        runners.append(await server.serve_metrics(metrics_port, interface, identity, scrape))
+    if chief and interface is None and not agent.secret:
         chief.warn(
             f"the job has no secret: any program that reaches port {port} can end it; `trainer submit` makes one, with "
             f"kubectl make it first (the manifest's first lines), elsewhere set {environment.SECRET}"
         )
-    return runner
+    return runners

@@ -16,12 +16,27 @@ from trainer.job.spec import JobSpec
 from trainer.protocol.reports import Report, failure_code
 from trainer.supervisor.progress import Progress
 
+_CAUSES = {
+    "out of memory": "out_of_memory",
+    "killed by": "killed",
+    "no sign of life": "hang",
+    "no contact with the chief": "silent",
+    "silent for": "silent",
+    "its supervisor was restarted": "supervisor_restarted",
+}
+"""By how the reason of a loss begins."""
+_ENDED, _STOPPED, _STALLED = "child_ended", "asked_to_stop", "no_new_step"
+CAUSES = tuple(dict.fromkeys([*_CAUSES.values(), _ENDED, _STOPPED, _STALLED]))
+"""Of restarts, in /metrics."""
+
 
 @dataclass(frozen=True)
 class Decision:
     note: str = ""
     """An event for the job's log, or empty."""
     re_form: bool = False
+    cause: str = ""
+    """One of CAUSES, if something restarts."""
     end: tuple[Exit, str] | None = None
     """Exit code and message with which the job fails."""
 
@@ -44,21 +59,22 @@ class FailurePolicy:
     def lost(self, name: str, reason: str, *, ended: bool = True) -> Decision:
         """A task was lost; `ended` is False if it is only silent, so its child may still be alive."""
         self.last_loss = f"{name} lost ({reason})"
+        cause = next((cause for begin, cause in _CAUSES.items() if reason.startswith(begin)), _ENDED)
         if name in self.evaluators:
-            return Decision(f"{self.last_loss}; the job does not wait for it")
+            return Decision(f"{self.last_loss}; the job does not wait for it", cause=cause)
         if not self.restarts_alone(name):
             if self.spec.resume == "none":
                 return Decision(end=(Exit.GAVE_UP, f"{self.last_loss}, and the program does not resume (resume: none)"))
-            return Decision(f"{self.last_loss}, re-forming", re_form=True)
+            return Decision(f"{self.last_loss}, re-forming", re_form=True, cause=cause)
         note = f"{self.last_loss}; the others continue"
         if not ended:
-            return Decision(note)
+            return Decision(note, cause=cause)
         lives = self.lives_without_step.get(name, 1)
         self.lives_without_step[name] = lives + 1
         if lives > self.spec.max_restarts:
             times = f"{name} was lost {lives} times in a row without a step (max_restarts)"
             return Decision(note, end=(Exit.GAVE_UP, f"{times}; last: {reason}"))
-        return Decision(note)
+        return Decision(note, cause=cause)
 
     def stepped(self, names: Iterable[str]) -> None:
         """Records that these tasks made a step of their own."""
@@ -71,7 +87,7 @@ class FailurePolicy:
         agreed = bool(report.status.get("stopped_well"))
         if agreed or self.restarts_alone(report.task):
             return Decision()
-        return Decision(f"{report.task} was asked to stop, re-forming", re_form=True)
+        return Decision(f"{report.task} was asked to stop, re-forming", re_form=True, cause=_STOPPED)
 
     def failed(self, report: Report) -> Decision | None:
         """Ends the job if a task reports a failure that would repeat wherever it runs."""
@@ -85,7 +101,7 @@ class FailurePolicy:
         """The deadline for a new step passed, while the chief waited for that task's index, if any."""
         waited = f"; it waited for {waits_for}, which indexed its files" if waits_for else ""
         self.last_loss = f"no new step for {self.spec.deadlines.progress:g} s (deadlines.progress){waited}"
-        return Decision(self.last_loss, re_form=True)
+        return Decision(self.last_loss, re_form=True, cause=_STALLED)
 
     def evaluation_overdue(self, chief: str) -> Decision:
         seconds = self.spec.deadlines.evaluation

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import socket
 import sys
 import tarfile
@@ -25,6 +26,19 @@ def control_address(task: Task) -> tuple[str | None, int]:
     host, tf_port = task.address or (task.control_address(*task.chief)[0], TF_PORT)
     port = os.environ.get(environment.CONTROL_PORT) if task.type == "evaluator" else None
     return (host if is_loopback(host) else None), int(port) if port else control_port(tf_port)
+
+
+def metrics_port() -> int | None:
+    """A further port, which serves /metrics alone.
+
+    Raises:
+        UserError: it is no port.
+    """
+    if not (text := os.environ.get(environment.METRICS_PORT)):
+        return None
+    if not re.fullmatch(r"[0-9]{1,5}", text) or not 0 < int(text) < 2**16:
+        raise UserError(f"{environment.METRICS_PORT}: {text!r}: must be a port, 1 to 65535")
+    return int(text)
 
 
 def check_tensorflow() -> None:

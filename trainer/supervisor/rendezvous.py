@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections import Counter
 from collections.abc import Callable
 
 from trainer.job.cluster import Task
@@ -24,7 +25,7 @@ from trainer.model_dir.result import JobEvent
 from trainer.protocol.reports import Phase, Reply, Report
 from trainer.supervisor.deaths import Deaths
 from trainer.supervisor.membership import Member, Membership
-from trainer.supervisor.policy import Decision, FailurePolicy
+from trainer.supervisor.policy import CAUSES, Decision, FailurePolicy
 from trainer.supervisor.progress import Progress, ProgressWatch
 
 EVENTS_KEPT = 50
@@ -60,6 +61,7 @@ class Rendezvous:
         """The newest."""
         self.event_count = 0
         """The number of all events so far."""
+        self.restarts = Counter(dict.fromkeys(CAUSES, 0))
         self.stopping = False
         """Whether the chief itself was asked to stop: a task that leaves after that is not lost."""
         self.begun = self._forming_since = self._waiting_since = now
@@ -238,6 +240,8 @@ class Rendezvous:
             self.policy.lives_without_step.clear()
 
     def _apply(self, decision: Decision, now: float) -> None:
+        if decision.cause and not self.over:
+            self.restarts[decision.cause] += 1
         if decision.re_form:
             self._re_form(decision.note, now)
         elif decision.note:

@@ -1,4 +1,5 @@
-"""The control port: /healthz, /status and /metrics for any program, /report for the job's own supervisors.
+"""The control port: /healthz, /status and /metrics for any program, /report for the job's own supervisors. And, where
+it is wanted, a port that serves /metrics alone.
 
 A report changes only the chief's record of that task; no supervisor takes orders. If the job has a secret, reports and
 replies are signed with it; everything else on this port is public.
@@ -15,11 +16,13 @@ from dataclasses import asdict
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
+from trainer.job import environment
 from trainer.job.errors import UserError
 from trainer.protocol import reports
 from trainer.protocol.reports import LONGEST_BODY, Identity, Reply, Report
 from trainer.protocol.signature import HEADER, NOT_SIGNED, is_signed, sign
 
+Scrape = Callable[[], Awaitable[bytes]]
 Answer = Callable[[Report, int], Awaitable[Reply]]
 Refuse = Callable[[str, str, str], None]
 
@@ -37,6 +40,7 @@ async def serve(
     answer: Answer | None,
     refuse: Refuse = lambda *_: None,
     secret: bytes = b"",
+    scrape: Scrape | None = None,
 ) -> web.AppRunner:
     """Listens on the control port.
 
@@ -45,13 +49,33 @@ async def serve(
         answer: the chief's handler for /report; None on other tasks.
         refuse: called with peer, task and reason when a request to /report is not a report of this job. The task is
             the one that the sender claims to be, or empty.
+        scrape: returns the text for /metrics.
 
     Raises:
         UserError: the port is taken.
     """
     app = _app(identity, status)
+    if scrape is not None:
+        app.router.add_get("/metrics", _metrics(scrape))
     if answer is not None:
         app.router.add_post("/report", _report(answer, refuse, secret))
+    what = f"control port of {identity.task}"
+    return await _listen(app, port, host, what, "control port = TensorFlow port + 1000")
+
+
+async def serve_metrics(port: int, host: str | None, identity: Identity, scrape: Scrape) -> web.AppRunner:
+    """Listens on a port for scrapers, which finds nothing but /metrics there.
+
+    Raises:
+        UserError: the port is taken.
+    """
+    app = web.Application(client_max_size=LONGEST_BODY)
+    app.router.add_get("/metrics", _metrics(scrape))
+    what = f"port for metrics of {identity.task}"
+    return await _listen(app, port, host, what, f"or set {environment.METRICS_PORT}")
+
+
+async def _listen(app: web.Application, port: int, host: str | None, what: str, rule: str) -> web.AppRunner:
     # handler_cancellation: a report is dropped when its sender disconnects, so it does not count as answered.
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.5, logger=_logger, handler_cancellation=True)
     await runner.setup()
@@ -60,8 +84,8 @@ async def serve(
     except OSError as error:
         await runner.cleanup()
         raise UserError(
-            f"port {port} (control port of {identity.task}) cannot be used: {error.strerror}; "
-            "stop what holds it, or change this task's port in TF_CONFIG (control port = TensorFlow port + 1000)"
+            f"port {port} ({what}) cannot be used: {error.strerror}; "
+            f"stop what holds it, or change this task's port in TF_CONFIG ({rule})"
         ) from None
     return runner
 
@@ -75,17 +99,17 @@ def _app(identity: Identity, status: Callable[[], Mapping[str, object]]) -> web.
     async def get_status(_: web.Request) -> web.Response:
         return web.json_response(status(), dumps=_dumps)
 
-    async def get_metrics(_: web.Request) -> web.Response:
-        from trainer.supervisor import metrics  # its client for Prometheus takes 30 ms to import
-
-        headers = {"Content-Type": "text/plain; version=0.0.4"}
-        return web.Response(body=metrics.scrape(identity, status()), headers=headers)
-
     app = web.Application(client_max_size=LONGEST_BODY)
     app.router.add_get("/healthz", healthz)
     app.router.add_get("/status", get_status)
-    app.router.add_get("/metrics", get_metrics)
     return app
+
+
+def _metrics(scrape: Scrape) -> Callable[[web.Request], Awaitable[web.Response]]:
+    async def metrics(_: web.Request) -> web.Response:
+        return web.Response(body=await scrape(), headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"})
+
+    return metrics
 
 
 def _report(answer: Answer, refuse: Refuse, secret: bytes) -> Callable[[web.Request], Awaitable[web.Response]]:

@@ -17,13 +17,22 @@ def job_status(
     now: float,
     *,
     last_checkpoint: int | None,
+    checkpoint: tuple[float, int] | None = None,
     seconds: float,
 ) -> JobStatus:
-    """The status of the chief and of all tasks; `workers` as in task_rows."""
+    """The status of the chief and of all tasks; `workers` as in task_rows.
+
+    Args:
+        checkpoint: time and bytes of the last one.
+    """
+    written, size = checkpoint or (None, None)
     common = {field.name: getattr(own, field.name) for field in fields(TaskStatus)}
     return JobStatus(
         **{**common, "phase": rendezvous.phase, "generation": rendezvous.generation},
         last_checkpoint=last_checkpoint,
+        checkpoint_time=written,
+        checkpoint_bytes=size,
+        restarts_by_cause=dict(rendezvous.restarts),
         waiting_for=rendezvous.tasks.waiting_for(now) or None if rendezvous.phase == "forming" else None,
         seconds=seconds,
         events=rendezvous.events,

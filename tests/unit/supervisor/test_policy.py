@@ -9,7 +9,8 @@ from tests.unit.supervisor.jobs import LOSSES, LOST, PS, Job, fail_once_more, fa
 from trainer.job.errors import Exit
 from trainer.job.load import build
 from trainer.protocol.reports import Reply, Report
-from trainer.supervisor.policy import Decision, FailurePolicy
+from trainer.supervisor.child import Child
+from trainer.supervisor.policy import CAUSES, Decision, FailurePolicy
 from trainer.supervisor.progress import Progress
 
 WITH_EVALUATOR = {**PS, "evaluator": 1}
@@ -28,10 +29,14 @@ def report(name: str, **changes: Any) -> Report:
 @pytest.mark.parametrize(
     ("tasks", "name", "decision"),
     [
-        ({"worker": 2}, "worker:1", Decision("worker:1 lost (why), re-forming", re_form=True)),
-        (WITH_EVALUATOR, "ps:0", Decision("ps:0 lost (why), re-forming", re_form=True)),
-        (WITH_EVALUATOR, "worker:1", Decision("worker:1 lost (why); the others continue")),
-        (WITH_EVALUATOR, "evaluator:0", Decision("evaluator:0 lost (why); the job does not wait for it")),
+        ({"worker": 2}, "worker:1", Decision("worker:1 lost (why), re-forming", re_form=True, cause="child_ended")),
+        (WITH_EVALUATOR, "ps:0", Decision("ps:0 lost (why), re-forming", re_form=True, cause="child_ended")),
+        (WITH_EVALUATOR, "worker:1", Decision("worker:1 lost (why); the others continue", cause="child_ended")),
+        (
+            WITH_EVALUATOR,
+            "evaluator:0",
+            Decision("evaluator:0 lost (why); the job does not wait for it", cause="child_ended"),
+        ),
     ],
 )
 def test_a_loss_re_forms_or_leaves_the_others_alone(tasks: dict[str, int], name: str, decision: Decision) -> None:
@@ -283,3 +288,20 @@ def test_the_failure_of_a_task_ends_the_job_for_all(tasks: dict[str, int] | None
     for name in job.core.tasks.required:
         reply = job.report(name)
         assert (reply.phase, reply.code, reply.message) == ("failed", code, message)
+
+
+@pytest.mark.parametrize(
+    ("reason", "cause"),
+    [
+        ("killed by SIGKILL", "killed"),
+        ("out of memory at its limit of 5 MiB, killed by the kernel; raise tasks.ps.memory", "out_of_memory"),
+        (Child.silence.format(20), "hang"),
+        ("its supervisor was restarted", "supervisor_restarted"),
+        ("silent for 10 s", "silent"),
+        ("no contact with the chief for 12 s", "silent"),
+        ("anything that a program wrote", "child_ended"),
+    ],
+)
+def test_a_loss_has_a_cause_of_a_few(reason: str, cause: str) -> None:
+    assert policy({"worker": 2}).lost("worker:1", reason).cause == cause
+    assert cause in CAUSES

@@ -49,6 +49,7 @@ _EXTENSIONS = {
     "VolcanoPodGroup": f"/apis/{gang.VOLCANO}/namespaces/{{}}/podgroups",
     "LocalQueue": "/apis/kueue.x-k8s.io/v1beta2/namespaces/{}/localqueues",
     "Workload": "/apis/kueue.x-k8s.io/v1beta2/namespaces/{}/workloads",
+    "PodMonitor": "/apis/monitoring.coreos.com/v1/namespaces/{}/podmonitors",
 }
 
 
@@ -87,7 +88,15 @@ class ApiServer:
         """Server-side apply; a field that another manager has changed since is an error, not overwritten."""
         path = self._path(kind_of(manifest), manifest["metadata"]["name"])
         query = {"fieldManager": MANAGER, "fieldValidation": "Strict", **({"dryRun": "All"} if dry_run else {})}
-        await self._ask("PATCH", path, query, manifest)
+        try:
+            await self._ask("PATCH", path, query, manifest)
+        except _NotFound:
+            if manifest["kind"] != "PodMonitor":
+                raise
+            raise problem(
+                f"this cluster has no PodMonitor ({manifest['apiVersion']}): install the Prometheus operator, or set "
+                "kubernetes.metrics.kind: annotations"
+            ) from None
 
     async def create(self, manifest: Manifest, dry_run: bool) -> None:
         """Creates an object, or leaves it as it is if it exists; needs no permission to read it."""

@@ -20,7 +20,7 @@ from trainer.targets.kubernetes.job_set import jobs_of
 from trainer.targets.kubernetes.lookup import no_such_job, of
 from trainer.targets.kubernetes.objects import ConfigMap, Job, Manifest
 
-KINDS = ("JobSet", "Job", "PodGroup", "VolcanoPodGroup", "Service", "NetworkPolicy", "ConfigMap")
+KINDS = ("JobSet", "Job", "PodGroup", "VolcanoPodGroup", "Service", "NetworkPolicy", "ConfigMap", "PodMonitor")
 """The kinds of a job's objects, besides its volume."""
 
 

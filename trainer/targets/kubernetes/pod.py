@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from trainer.job.data import CACHE, copies, reads
-from trainer.job.names import TaskType
+from trainer.job.names import TF_PORT, TaskType, metrics_port
 from trainer.job.spec import JobSpec
 from trainer.targets import container
 from trainer.targets.kubernetes import config_map, gang, names, settings, volumes
@@ -41,7 +41,7 @@ def of_type(spec: JobSpec, task_type: TaskType, pods: Mapping[TaskType, int], co
         "restarts": gang.restarts(spec, task_type, RESTARTS * count),
         "final": gang.final_codes(spec, task_type, pods),
         "labels": {**names.labels(spec, pod), **names.component(spec, task_type)},
-        "annotations": {**pod.annotations, **gang.of_annotations(spec)},
+        "annotations": {**_scraped(spec), **pod.annotations, **gang.of_annotations(spec)},
         "job_labels": {**names.labels(spec), **names.component(spec, task_type), **gang.queue_label(spec)},
         "pod": {**settings.of_pod(pod, _affinity(spec, task_type, pods)), **gang.of_pod(spec)},
         "image": spec.image_of(task_type),
@@ -56,6 +56,14 @@ def of_type(spec: JobSpec, task_type: TaskType, pods: Mapping[TaskType, int], co
         "volumes": entries,
         "mounts": volumes.mounts_with_theirs(mounts, mapped(pod.mounts), settings.path(spec, task_type, "mounts")),
     }
+
+
+def _scraped(spec: JobSpec) -> dict[str, str]:
+    """Annotations by which Prometheus finds a pod."""
+    if spec.kubernetes.metrics is None or spec.kubernetes.metrics.kind != "annotations":
+        return {}
+    values = {"scrape": "true", "port": str(metrics_port(TF_PORT)), "path": "/metrics"}
+    return {f"prometheus.io/{name}": value for name, value in values.items()}
 
 
 def tensorboard_image(spec: JobSpec) -> str:

@@ -30,6 +30,7 @@ from trainer.training.divergence import raise_if_not_finite
 from trainer.training.input_time import InputTime
 from trainer.training.loops.closures import Counters, make_closure
 from trainer.training.loops.silent_workers import SilentWorkers
+from trainer.training.loops.spent import Spent
 from trainer.training.loss_scale import raise_if_stuck, skipped
 from trainer.training.model import check
 from trainer.training.outputs.curve import Curve
@@ -246,6 +247,7 @@ class _Watch:
         total: int,
     ) -> None:
         self._input_time, self._seconds = input_time, np.zeros(2)
+        self._spent = Spent(job.task.counts["worker"])
         self._worker_steps = 0
         self._figures = made.figures
         self._job, self._channel, self._counters, self._total = job, channel, counters, total
@@ -266,6 +268,7 @@ class _Watch:
         self._step, worker_steps = step, self._counters.worker_steps.numpy()
         now, (then, since, steps_then) = time.perf_counter(), self._logged
         rates = (worker_steps - steps_then) * self._job.batch / (now - then)
+        seconds = self._counters.seconds.numpy()
         workers = {
             f"worker:{i}": {
                 "step": int(worker_steps[i]),
@@ -275,9 +278,8 @@ class _Watch:
             for i, row in enumerate(rows)
             if worker_steps[i]
         }
-        seconds = self._counters.seconds.numpy().sum(axis=0)
-        waited, elapsed = seconds - self._seconds
-        self._seconds = seconds
+        waited, elapsed = seconds.sum(axis=0) - self._seconds
+        self._seconds = seconds.sum(axis=0)
         self._input_time.add(waited, elapsed, int(sum(worker_steps)) - self._worker_steps)
         self._worker_steps = int(sum(worker_steps))
         together = rows.sum(axis=0)
@@ -285,7 +287,9 @@ class _Watch:
         self._job.after_run(step, figures)
         figures["examples_per_second"] = (step - since) * self._job.batch / (now - then)
         share = {"input_share": self._input_time.share}
-        self._channel.send(events.Step(step=step, workers=workers, figures=figures | share))
+        spent = self._spent.look(now, worker_steps, seconds)
+        rows_sent = {name: row | spent[name] for name, row in workers.items()}
+        self._channel.send(events.Step(step=step, workers=rows_sent, figures=figures | share))
         every = self._job.spec.train.log_steps
         if step // every > since // every or step == self._total:
             self._logged = (now, step, worker_steps)

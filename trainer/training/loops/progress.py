@@ -53,13 +53,22 @@ class Progress:
         self._logged = (time.perf_counter(), step)
         self.figures, self._window = made.figures, np.zeros(made.width)
         self._report_at, self._warned = 0.0, False
+        self._now = 0.0
+        """The end of the last call."""
+        self._made, self._input, self._compute, self._wait = 0, 0.0, 0.0, 0.0
 
     def called(self, step: int, count: int, seconds: float, waited: float) -> float:
         """Records the end of a call of `count` steps; returns the seconds per step, 0 for the first call."""
         pace = seconds / count if self.begun else 0.0
+        now = time.perf_counter()
         if self.begun:
             self.input_time.add(waited, seconds, count)
-        self._now = time.perf_counter()
+            between, waited = now - seconds - self._now, min(waited, seconds)
+            self._made += count
+            self._input += waited
+            self._compute += seconds - waited
+            self._wait += max(0.0, between)
+        self._now = now
         self.begun = self.begun or (self._now, step)
         return pace
 
@@ -77,7 +86,9 @@ class Progress:
             own_rate = rate / len(job.task.members())
             own = self.figures(result.own, done * job.local_replicas)
             share = {"input_share": self.input_time.share}
-            self._channel.send(events.Step(step=step, figures={**own, "examples_per_second": own_rate, **share}))
+            figures = {**own, "examples_per_second": own_rate, **share}
+            event = events.Step(step, None, figures, self._made, self._input, self._compute, self._wait)
+            self._channel.send(event)
             self._report_at = self._now + REPORT_SECONDS
         if step % job.spec.train.log_steps and not last:
             return

@@ -35,6 +35,7 @@ class Saver:
                 require_scored(job, keep)
         self._stalled = 0.0
         """Seconds for which training was paused."""
+        self._written, self._count = 0.0, 0
 
     def save(
         self,
@@ -71,7 +72,7 @@ class Saver:
             self._pending = None
 
     def _write(self, step: int, values: checkpoint.Values, epochs: memory.Saved | None) -> None:
-        spec = self._job.spec
+        spec, begun = self._job.spec, time.perf_counter()
         description = self._state.description()
         meta: dict[str, object] = {
             "compatibility_key": self._key,
@@ -83,4 +84,7 @@ class Saver:
             values = values | epochs.arrays
         checkpoint.save(spec.directory, step, values, meta)
         checkpoint.prune(spec.directory, spec.train.keep_checkpoints)
-        self._channel.send(events.Saved(step=step, stalled=self._stalled))
+        self._written += time.perf_counter() - begun
+        self._count += 1
+        saved = events.Saved(step, self._stalled, written=self._written, checkpoints=self._count)
+        self._channel.send(saved)

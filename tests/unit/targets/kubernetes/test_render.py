@@ -286,8 +286,8 @@ def test_a_pod_affinity_of_the_users_is_kept_beside_ours() -> None:
 
 
 def test_delete_removes_every_kind_that_is_rendered() -> None:
-    gangs = ("none", "jobset", "volcano", "podgroup")
-    found = (spec(kubernetes={"tensorboard": True, "gang": gang}) for gang in gangs)
+    gangs, metrics = ("none", "jobset", "volcano", "podgroup"), {"namespace": "monitoring", "kind": "podmonitor"}
+    found = (spec(kubernetes={"tensorboard": True, "gang": gang, "metrics": metrics}) for gang in gangs)
     rendered = {kind_of(each) for job in found for each in manifests(job).values()}
     assert rendered == {*lifecycle.KINDS, "PersistentVolumeClaim"}
 
@@ -417,3 +417,48 @@ def test_copies_are_in_a_folder_of_the_node_or_of_the_pod() -> None:
         assert mounts[-1] == {"name": "cache", "mountPath": "/cache"}
         assert environment(job, "j-worker", 0)["TRAINER_CACHE_DIR"] == "/cache"
         assert data_of(job, "j-ps") == ([], [])
+
+
+def test_metrics_are_on_a_port_of_their_own_for_one_namespace_only() -> None:
+    found = manifests(ps(kubernetes={"metrics": {"namespace": "monitoring"}}))
+    peers, scrapers = found[("NetworkPolicy", "j")]["spec"]["ingress"]
+    assert {port["port"] for port in peers["ports"]} == {2222, 3222}
+    assert scrapers == {
+        "from": [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}],
+        "ports": [{"port": 4222}],
+    }
+    for name in ("j-chief", "j-worker", "j-ps"):
+        template = found[("Job", name)]["spec"]["template"]
+        annotations = template["metadata"]["annotations"]
+        assert annotations == {
+            "prometheus.io/scrape": "true",
+            "prometheus.io/port": "4222",
+            "prometheus.io/path": "/metrics",
+        }
+        (task,) = template["spec"]["containers"]
+        assert {"name": "metrics", "containerPort": 4222} in task["ports"]
+        assert {"name": "TRAINER_METRICS_PORT", "value": "4222"} in task["env"]
+    assert ("PodMonitor", "j") not in found
+
+
+def test_a_pod_monitor_selects_the_pods_of_the_job_alone() -> None:
+    metrics = {"namespace": "monitoring", "kind": "podmonitor", "pods": {"app": "prometheus"}}
+    found = manifests(ps(kubernetes={"metrics": metrics, "labels": {"release": "stack"}}))
+    monitor = found[("PodMonitor", "j")]
+    assert monitor["metadata"]["labels"]["release"] == "stack"
+    template = found[("Job", "j-ps")]["spec"]["template"]["metadata"]
+    assert monitor["spec"]["selector"]["matchLabels"].items() <= template["labels"].items()
+    assert monitor["spec"]["selector"]["matchLabels"]["app.kubernetes.io/instance"] == "j"
+    assert "annotations" not in template
+    (who,) = found[("NetworkPolicy", "j")]["spec"]["ingress"][1]["from"]
+    assert who["podSelector"] == {"matchLabels": {"app": "prometheus"}}
+
+
+def test_without_metrics_there_is_no_further_port() -> None:
+    assert "4222" not in kubernetes.render(ps(), "trainer render")
+
+
+@pytest.mark.parametrize("name", ["Monitoring", "a.b", "a" * 64, ""])
+def test_a_namespace_of_metrics_has_the_form_that_kubernetes_allows(name: str) -> None:
+    with pytest.raises(UserError, match=r"kubernetes\.metrics\.namespace"):
+        ps(kubernetes={"metrics": {"namespace": name}})
