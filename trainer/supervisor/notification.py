@@ -5,12 +5,16 @@ from __future__ import annotations
 from trainer.job.errors import Exit
 from trainer.supervisor.rendezvous import Rendezvous
 
+LONGEST_SECONDS = 120.0
+"""A chief that waits holds its node, and its Job shows no end: a task that returns later waits for its chief in vain."""
+
 
 def unnotified(rendezvous: Rendezvous, now: float, leaving: bool = False) -> list[str]:
     """Tasks that may still report and have not been notified that the job ended.
 
     A task that was lost or asked to stop may return, for example as a new pod: it is expected for as long as it
-    would wait for its chief. The same holds for a task that has never reported, if the job ended that early.
+    would wait for its chief, at most LONGEST_SECONDS. The same holds for a task that has never reported, if the job
+    ended that early.
 
     Args:
         leaving: the chief itself was asked to stop, and so were all tasks: wait only for those that are present.
@@ -19,7 +23,7 @@ def unnotified(rendezvous: Rendezvous, now: float, leaving: bool = False) -> lis
     tasks, members = rendezvous.tasks, rendezvous.tasks.members
     never = [name for name in tasks.required if name not in members and name != tasks.chief]
     return [
-        *(never if expected and now - rendezvous.begun <= rendezvous.spec.deadlines.start else []),
+        *(never if expected and now - rendezvous.begun <= min(rendezvous.spec.deadlines.start, LONGEST_SECONDS) else []),
         *(
             name
             for name, member in members.items()
@@ -31,7 +35,7 @@ def unnotified(rendezvous: Rendezvous, now: float, leaving: bool = False) -> lis
 def patience(rendezvous: Rendezvous, leaving: bool) -> float:
     """Seconds for which the chief waits for an unnotified task."""
     deadlines = rendezvous.spec.deadlines
-    return deadlines.chief_lost if _expected(rendezvous, leaving) else deadlines.task_lost
+    return min(deadlines.chief_lost, LONGEST_SECONDS) if _expected(rendezvous, leaving) else deadlines.task_lost
 
 
 def _expected(rendezvous: Rendezvous, leaving: bool) -> bool:

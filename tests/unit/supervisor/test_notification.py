@@ -4,7 +4,7 @@ import pytest
 
 from tests.unit.supervisor.jobs import LOST, START, Job
 from trainer.job.errors import Exit
-from trainer.supervisor.notification import unnotified
+from trainer.supervisor.notification import LONGEST_SECONDS, unnotified
 
 NO_CHECKPOINT = "; there is no checkpoint yet"
 
@@ -92,4 +92,23 @@ def test_a_stopping_job_waits_only_for_tasks_that_are_still_there() -> None:
     job.core.end(Exit.STOPPED, "stopped")
     assert unnotified(job.core, job.now) == ["worker:0", "worker:1"]
     job.now += LOST + 1
+    assert not unnotified(job.core, job.now)
+
+
+def test_a_job_that_has_ended_does_not_hold_its_node_for_deadlines_of_half_an_hour() -> None:
+    job = Job(deadlines={"start": 1800, "chief_lost": 1800})
+    job.core.end(Exit.USER, "refused")
+    assert unnotified(job.core, job.now) == ["worker:1", "worker:2"]
+    job.now += LONGEST_SECONDS + 1
+    assert not unnotified(job.core, job.now)
+
+
+def test_a_lost_task_does_not_hold_the_node_of_its_chief_either() -> None:
+    job = Job(deadlines={"start": 1800, "chief_lost": 1800})
+    job.run()
+    job.now += 2 * LOST
+    job.core.end(Exit.OK, "")
+    job.arrive("worker:0", "worker:1")
+    assert unnotified(job.core, job.now) == ["worker:2"]
+    job.now += LONGEST_SECONDS
     assert not unnotified(job.core, job.now)
