@@ -23,6 +23,8 @@ _KEYS: dict[str, tuple[Path, ...]] = {
     "init_containers": ((*POD, "initContainers"),),
 }
 """By setting of the spec: its places below a type, the first if there are several."""
+_PATCHED = ("dnsConfig", "dnsPolicy", "hostAliases", "preemptionPolicy", "runtimeClassName")
+"""Keys of a pod that a spec has only in `kubernetes.pod`."""
 _LABELS, _ANNOTATIONS = ("template", "metadata", "labels"), ("template", "metadata", "annotations")
 _OUR_LABELS = {f"app.kubernetes.io/{key}" for key in ("name", "instance", "component", "managed-by")}
 _QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
@@ -42,6 +44,7 @@ def pods(found: Found, groups: Groups) -> Results:
                 given[task_type] = ((place,), _renamed(name, found.pop(place)))
         yield from shared(given, groups, ("kubernetes", name))
     yield from _sidecars(found, groups)
+    yield from _patches(found, groups)
     yield from _labels(found, groups)
     _ports(found, groups)
 
@@ -111,6 +114,26 @@ def _sidecars(found: Found, groups: Groups) -> Results:
         if containers:
             given[task_type] = (tuple(named), _renamed("sidecars", containers))
     yield from shared(given, groups, ("kubernetes", "sidecars"))
+
+
+def _patches(found: Found, groups: Groups) -> Results:
+    """Settings that a spec has only as a patch of the pod template; resources but those that a task type has."""
+    for key in _PATCHED:
+        there = {t: path for t, base in groups.items() if (path := (*base, *POD, key)) in found}
+        alone: Given = {t: ((path,), found.pop(path)) for t, path in there.items()}
+        yield from shared(alone, groups, ("kubernetes", "pod", "spec", key))
+    given: Given = {}
+    for task_type, base in groups.items():
+        sections = [(*base, *CONTAINER, "resources", each) for each in ("limits", "requests")]
+        places = [
+            path for path, value in found.items() if path[:-1] in sections and isinstance(value, str | int | float)
+        ]
+        resources: dict[str, dict[str, object]] = {}
+        for path in places:
+            resources.setdefault(path[-2], {})[path[-1]] = found.pop(path)
+        if resources:
+            given[task_type] = (tuple(places), [{"name": "task", "resources": resources}])
+    yield from shared(given, groups, ("kubernetes", "pod", "spec", "containers"))
 
 
 def _mapping(value: object) -> dict[str, object]:

@@ -26,7 +26,6 @@ WORDS = (
     "them; give them, as in --entrypoint 'python /opt/train.py'"
 )
 RESTARTED = "exit codes 1 to 127 end the job here; a task that a signal ended is restarted"
-COUNTED = f"{LEFT}only cpu, memory and one kind of GPU count, and a task asks for its limit"
 OPEN = {"volume": {"empty_dir": True}, "egress": True}
 """What a program has on Kubernetes like the pods of a TFJob: a folder of its own, and the way out."""
 
@@ -175,6 +174,7 @@ def test_what_clusters_add() -> None:
                     "affinity": affinity,
                     "service_account": "training",
                     "labels": {"app": "everything"},
+                    "pod": {"spec": {"containers": [{"name": "task", "resources": {"requests": {"cpu": "1"}}}]}},
                     "volumes": [
                         {"name": "config", "configMap": {"name": "job"}},
                         {"name": "own-tmp", "persistentVolumeClaim": {"claimName": "models", "readOnly": False}},
@@ -232,7 +232,6 @@ def test_what_clusters_add() -> None:
         f'{WORKER}.securityContext: {{"runAsUser": 0}}: {LEFT}trainer sets it',
         f'{here}.ports: [{{"name": "metrics", "containerPort": 9090}}]: {LEFT}only the job\'s own tasks may '
         "connect; to look at a port use kubectl port-forward",
-        f"{here}.resources.requests.cpu: '1': {COUNTED}",
         f'status: {{"conditions": []}}: {LEFT}it is the state of the TFJob, not its specification',
     ]
 
@@ -624,3 +623,18 @@ def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
     path = str(tmp_path / "none.yaml")
     with pytest.raises(UserError, match="cannot be read: No such file"):
         tfjob.convert_file(path)
+
+
+def test_what_has_no_setting_is_a_patch_of_the_pods() -> None:
+    """For all tasks if it is the same for all, otherwise for its type."""
+    dns = {"options": [{"name": "ndots", "value": "1"}]}
+    worker = replica(resources={"limits": {"cpu": 2, "amd.com/gpu": 1, "rdma/hca": 1}})
+    ps = replica()
+    for each in (worker, ps):
+        each["template"]["spec"]["dnsConfig"] = dns
+    worker["template"]["spec"]["runtimeClassName"] = "nvidia"
+    raw, notes = convert(job(Worker=worker, PS=ps))
+    assert raw["kubernetes"]["pod"] == {"spec": {"dnsConfig": dns}}
+    extra = [{"name": "task", "resources": {"limits": {"rdma/hca": 1}}}]
+    assert raw["tasks"]["worker"]["kubernetes"]["pod"] == {"spec": {"runtimeClassName": "nvidia", "containers": extra}}
+    assert not [note for note in notes if "is left out" in note]

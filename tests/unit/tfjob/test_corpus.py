@@ -119,7 +119,7 @@ def quantity(value: object) -> float:
 
 def limits_of(container: dict[str, Any]) -> dict[str, float]:
     limits = container.get("resources", {}).get("limits", {})
-    return {key: quantity(value) for key, value in limits.items() if key != "ephemeral-storage"}
+    return {key: quantity(value) for key, value in limits.items()}
 
 
 SCHEDULING = ("nodeSelector", "tolerations", "affinity", "priorityClassName", "serviceAccountName", "imagePullSecrets")
