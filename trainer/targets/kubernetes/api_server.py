@@ -37,6 +37,7 @@ _PATHS = {
     "Event": "/api/v1/namespaces/{}/events",
     "Secret": "/api/v1/namespaces/{}/secrets",
     "PersistentVolumeClaim": "/api/v1/namespaces/{}/persistentvolumeclaims",
+    "Node": "/api/v1/nodes",
     "Pod": "/api/v1/namespaces/{}/pods",
     "Service": "/api/v1/namespaces/{}/services",
     "Job": "/apis/batch/v1/namespaces/{}/jobs",
@@ -72,6 +73,13 @@ class ApiServer:
         """Those of a Secret's or ConfigMap's data, none if it is not there; None where the user may not read it."""
         try:
             return {*((await self.read(kind, name) or {}).get("data") or {})}
+        except _Forbidden:
+            return None
+
+    async def readable(self, kind: str, **selectors: str) -> list[Manifest] | None:
+        """Like `items`; None where the user may not read them."""
+        try:
+            return await self.items(kind, **selectors)
         except _Forbidden:
             return None
 

@@ -14,7 +14,7 @@ from trainer.job.errors import UserError
 from trainer.job.program_rules import sources
 from trainer.job.spec import JobSpec
 from trainer.targets.base import Deleted, Submitted
-from trainer.targets.kubernetes import gang, names, pods, render
+from trainer.targets.kubernetes import advice, gang, names, pods, render
 from trainer.targets.kubernetes.api_server import ApiServer, connect, problem
 from trainer.targets.kubernetes.job_set import jobs_of
 from trainer.targets.kubernetes.lookup import no_such_job, of
@@ -62,16 +62,8 @@ async def submit(spec: JobSpec, namespace: str | None, command: str, dry_run: bo
             new=existing is None,
             ended=pods.ended(existing) if existing else None,
             namespace=server.namespace,
-            warnings=await _warnings(server, spec),
+            warnings=await advice.warnings(server, spec),
         )
-
-
-async def _warnings(server: ApiServer, spec: JobSpec) -> list[str]:
-    """What keeps the job waiting for now."""
-    queue = gang.queue_label(spec).get(gang.QUEUE)
-    if queue is None or await server.has("LocalQueue", queue):
-        return []
-    return [f"kubernetes.queue: {queue!r}: namespace {server.namespace} has no such LocalQueue of Kueue; the job waits"]
 
 
 async def delete(name: str, namespace: str | None, volumes: bool) -> Deleted:

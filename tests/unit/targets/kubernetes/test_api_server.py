@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import os
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -11,9 +13,14 @@ from typing import Any
 
 import pytest
 import yaml
+from kubernetes.aio.client import ApiClient, Configuration
 
 from tests.unit.cli.test_main import trainer
 from trainer.job.errors import Exit
+from trainer.job.load import build
+from trainer.job.spec import JobSpec
+from trainer.targets.kubernetes import advice
+from trainer.targets.kubernetes.api_server import ApiServer
 
 SPEC = {"name": "j", "strategy": "multi_worker_mirrored", "workload": "digits", "tasks": {"worker": 1}}
 
@@ -85,6 +92,55 @@ def test_values_that_are_not_there_are_refused_before_a_pod_waits_for_them(
         "trainer: kubernetes.env.ZONE: namespace default has no ConfigMap cloud with a key ZONE",
         "trainer: tasks.worker.kubernetes.env.DISK: namespace default has no ConfigMap none with a key d",
     ]
+
+
+PROGRAM = {"program": ["python", "train.py"], "code": []}
+
+
+@pytest.mark.parametrize(
+    ("modes", "more", "found"),
+    [
+        (["ReadWriteMany"], PROGRAM, ""),
+        (["ReadWriteOnce"], PROGRAM, "is ReadWriteOnce, and 2 pods write to it: those on other nodes"),
+        (["ReadWriteOnce"], {}, ""),
+        (["ReadWriteOncePod"], {}, ""),
+        (["ReadWriteOncePod"], PROGRAM, "is ReadWriteOncePod, and 2 pods mount it: only one starts"),
+        (["ReadOnlyMany"], {}, "is ReadOnlyMany, and the job writes to it; use ReadWriteMany"),
+        (None, {}, "namespace default has no such PersistentVolumeClaim; the pods wait for it"),
+    ],
+)
+def test_a_claim_that_does_not_fit_is_warned_of(
+    server: dict[str, str], modes: list[str] | None, more: dict[str, Any], found: str
+) -> None:
+    items = [] if modes is None else [{"spec": {"accessModes": modes}}]
+    path = "/api/v1/namespaces/default/persistentvolumeclaims?fieldSelector=metadata.name%3Dteam"
+    server[path] = json.dumps({"items": items})
+    # A program has no workload.
+    given = {key: value for key, value in SPEC.items() if key != "workload"}
+    section = {"volume": {"claim": "team"}}
+    spec = build({**given, **more, "tasks": {"worker": 2}, "kubernetes": section})
+    assert "".join(advise(spec)).startswith(f"kubernetes.volume.claim: 'team': {found}" if found else "")
+    assert len(advise(spec)) == bool(found)
+
+
+def test_a_topology_that_no_node_has_is_warned_of(server: dict[str, str]) -> None:
+    path = "/api/v1/nodes?labelSelector=rack&limit=1"
+    spec = build({**SPEC, "kubernetes": {"topology": "rack"}})
+    server[path] = json.dumps({"items": [{}]})
+    assert advise(spec) == []
+    server[path] = json.dumps({"items": []})
+    assert advise(spec) == ["kubernetes.topology: 'rack': no node has the label rack, so it has no effect"]
+
+
+def advise(spec: JobSpec) -> list[str]:
+    async def run() -> list[str]:
+        # The client looks for its files once, when it is imported.
+        known = yaml.safe_load(Path(os.environ["KUBECONFIG"]).read_text())["clusters"][0]["cluster"]["server"]
+        settings = Configuration(host=known)
+        async with ApiClient(settings) as api:
+            return await advice.warnings(ApiServer(settings, api, "default"), spec)
+
+    return asyncio.run(run())
 
 
 @pytest.mark.parametrize("text", ["", "{{", "[1]", "current-context: x"])
