@@ -157,7 +157,7 @@ kind-down: ## remove that cluster
 	scripts/kind.sh down
 
 .PHONY: test-kind
-test-kind: setup programs-setup image-cpu ## run the Kubernetes tests on a kind cluster
+test-kind: prometheus setup programs-setup image-cpu ## run the Kubernetes tests on a kind cluster
 	scripts/kind.sh run bash -ec '$(BIN)/pytest -n 2 --dist loadfile --timeout 600 --slow=$(TRAINER_SLOW) tests/kind --ignore tests/kind/test_nodes.py; \
 	  $(BIN)/pytest --timeout 600 tests/kind/test_nodes.py'
 

@@ -59,8 +59,8 @@ async def serve(
         app.router.add_get("/metrics", _metrics(scrape))
     if answer is not None:
         app.router.add_post("/report", _report(answer, refuse, secret))
-    what = f"control port of {identity.task}"
-    return await _listen(app, port, host, what, "control port = TensorFlow port + 1000")
+    fix = "change this task's port in TF_CONFIG (control port = TensorFlow port + 1000)"
+    return await _listen(app, port, host, f"control port of {identity.task}", fix)
 
 
 async def serve_metrics(port: int, host: str | None, identity: Identity, scrape: Scrape) -> web.AppRunner:
@@ -71,11 +71,11 @@ async def serve_metrics(port: int, host: str | None, identity: Identity, scrape:
     """
     app = web.Application(client_max_size=LONGEST_BODY)
     app.router.add_get("/metrics", _metrics(scrape))
-    what = f"port for metrics of {identity.task}"
-    return await _listen(app, port, host, what, f"or set {environment.METRICS_PORT}")
+    fix = f"set {environment.METRICS_PORT} to another port"
+    return await _listen(app, port, host, f"port for metrics of {identity.task}", fix)
 
 
-async def _listen(app: web.Application, port: int, host: str | None, what: str, rule: str) -> web.AppRunner:
+async def _listen(app: web.Application, port: int, host: str | None, what: str, fix: str) -> web.AppRunner:
     # handler_cancellation: a report is dropped when its sender disconnects, so it does not count as answered.
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.5, logger=_logger, handler_cancellation=True)
     await runner.setup()
@@ -84,8 +84,7 @@ async def _listen(app: web.Application, port: int, host: str | None, what: str, 
     except OSError as error:
         await runner.cleanup()
         raise UserError(
-            f"port {port} ({what}) cannot be used: {error.strerror}; "
-            f"stop what holds it, or change this task's port in TF_CONFIG ({rule})"
+            f"port {port} ({what}) cannot be used: {error.strerror}; stop what holds it, or {fix}"
         ) from None
     return runner
 

@@ -174,7 +174,10 @@ def test_a_port_for_scrapers_that_is_taken_is_named() -> None:
         async with serving() as (_, port):
             await server.serve_metrics(port, HOST, IDENTITY, lambda: asyncio.sleep(0, b""))
 
-    with pytest.raises(UserError, match=r"^port \d+ \(port for metrics of worker:1\) cannot be used: ") as refused:
+    with pytest.raises(
+        UserError,
+        match=r"^port \d+ \(port for metrics of worker:1\) cannot be used: .*TRAINER_METRICS_PORT to another port$",
+    ) as refused:
         asyncio.run(run())
     assert refused.value.code is Exit.USER
 
