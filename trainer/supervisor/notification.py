@@ -23,7 +23,11 @@ def unnotified(rendezvous: Rendezvous, now: float, leaving: bool = False) -> lis
     tasks, members = rendezvous.tasks, rendezvous.tasks.members
     never = [name for name in tasks.required if name not in members and name != tasks.chief]
     return [
-        *(never if expected and now - rendezvous.begun <= min(rendezvous.spec.deadlines.start, LONGEST_SECONDS) else []),
+        *(
+            never
+            if expected and now - rendezvous.begun <= min(rendezvous.spec.deadlines.start, LONGEST_SECONDS)
+            else []
+        ),
         *(
             name
             for name, member in members.items()
