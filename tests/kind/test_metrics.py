@@ -1,7 +1,8 @@
 """A real Prometheus on the cluster scrapes every task of a job, and reaches nothing else of it.
 
-Debian's Prometheus has no discovery of pods: the test reads them, with the rights of Prometheus' service account, and hands
-them over as targets with the labels that the discovery would give them. All else of k8s/monitoring/prometheus.yaml is used.
+Debian's Prometheus has no discovery of pods: the test reads them, with the rights of Prometheus' service account, and
+hands them over as targets with the labels that the discovery would give them. Everything else of
+k8s/monitoring/prometheus.yaml is used as it is.
 """
 
 from __future__ import annotations

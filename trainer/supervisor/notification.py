@@ -6,7 +6,7 @@ from trainer.job.errors import Exit
 from trainer.supervisor.rendezvous import Rendezvous
 
 LONGEST_SECONDS = 120.0
-"""A chief that waits holds its node, and its Job shows no end: a task that returns later waits for its chief in vain."""
+"""A chief that waits holds its node, and its Job shows no end; a task that returns later waits in vain."""
 
 
 def unnotified(rendezvous: Rendezvous, now: float, leaving: bool = False) -> list[str]:
