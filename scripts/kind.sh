@@ -32,11 +32,17 @@ main() {
 up() {
   local image=()
   if [[ -n ${KIND_NODE_IMAGE:-} ]]; then image=(--image "$KIND_NODE_IMAGE"); fi
+  # Of all nodes, as a network file system would be.
+  local shared=/tmp/kind-$KIND_CLUSTER-shared
+  mkdir -p "$shared"
   if ! kind get clusters 2>/dev/null | grep -qx "$KIND_CLUSTER"; then
-    kind create cluster --name "$KIND_CLUSTER" ${image[@]+"${image[@]}"} --wait 120s --config - <<'EOF'
+    kind create cluster --name "$KIND_CLUSTER" ${image[@]+"${image[@]}"} --wait 120s --config - <<EOF
 kind: Cluster
 apiVersion: kind.x-k8s.io/v1alpha4
-nodes: [{role: control-plane}, {role: worker}, {role: worker}]
+nodes:
+  - role: control-plane
+  - {role: worker, extraMounts: [{hostPath: $shared, containerPath: /shared}]}
+  - {role: worker, extraMounts: [{hostPath: $shared, containerPath: /shared}]}
 EOF
   fi
   kind export kubeconfig --quiet --name "$KIND_CLUSTER"

@@ -2,18 +2,95 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
+import os
 import subprocess
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
-from tests.kind.cluster import Namespace, kubectl
+import pytest
+
+from tests.kind.cluster import KubernetesJob, Namespace, kubectl
 from tests.local import specs
 
 STEPS = 2500
+PATIENT = {"start": 300, "rejoin": 300, "chief_lost": 300}
+LOST: dict[str, Any] = {"kubernetes": {"node_lost_seconds": 5}}
+"""Kubernetes itself takes 40 s or more to find that a node does not answer."""
+
+
+@contextlib.contextmanager
+def stopped(node: str) -> Iterator[None]:
+    """A node that is lost at once, with all that runs on it; it is started again when the test is over."""
+    try:
+        subprocess.run(["docker", "kill", node], check=True, capture_output=True, timeout=60)
+        yield
+    finally:
+        subprocess.run(["docker", "start", node], check=True, capture_output=True, timeout=60)
+        kubectl("wait", "--for=condition=Ready", f"node/{node}", "--timeout=90s", seconds=100)
+
+
+def until_replaced(job: KubernetesJob, task_type: str, seconds: float = 150) -> None:
+    """Waits until a lost pod has a successor that runs."""
+    before, deadline = len(job.pods(task_type)), time.monotonic() + seconds
+    while len(found := job.pods(task_type)) == before or found[-1]["status"]["phase"] != "Running":
+        assert time.monotonic() < deadline, f"no new {task_type}"
+        time.sleep(1)
+
+
+def shared_claim(space: Namespace) -> dict[str, Any]:
+    """A claim of a volume that both nodes have (scripts/kind.sh), and the settings of a job that uses it."""
+    folder = Path(f"/tmp/kind-{os.environ['KIND_CLUSTER']}-shared") / space.name
+    folder.mkdir()
+    folder.chmod(0o777)
+    size = {"storage": "1Gi"}
+    spec = {"accessModes": ["ReadWriteMany"], "storageClassName": ""}
+    volume = {**spec, "capacity": size, "hostPath": {"path": f"/shared/{space.name}"}}
+    claim = {**spec, "resources": {"requests": size}, "volumeName": space.name}
+    for kind, found, name in (("PersistentVolume", volume, space.name), ("PersistentVolumeClaim", claim, "shared")):
+        manifest = {"apiVersion": "v1", "kind": kind, "metadata": {"name": name}, "spec": found}
+        space.kubectl("apply", "--filename=-", text=json.dumps(manifest))
+    return {"claim": "shared", "access": "ReadWriteMany"}
+
+
+@pytest.mark.parametrize("kind", [specs.mirrored, pytest.param(specs.parameter_server, marks=pytest.mark.slow)])
+def test_a_chief_on_a_lost_node_moves_with_a_volume_of_several_nodes(
+    namespace: Namespace, tmp_path: Path, kind: Any
+) -> None:
+    lost = {"kubernetes": {**LOST["kubernetes"], "volume": shared_claim(namespace)}}
+    job = namespace.submit_spec(tmp_path, kind(steps=6000, workload=specs.PACED, deadlines=PATIENT, **lost))
+    generation = job.until("a checkpoint", lambda s: s["last_checkpoint"])["generation"]
+    with stopped(job.node("chief")):
+        begun = time.monotonic()
+        until_replaced(job, "chief")
+        job.until_formed_again(generation)
+        print(f"the chief's node lost: {time.monotonic() - begun:.0f} s until the next step")
+        job.wait("SuccessCriteriaMet")
+        assert "done: steps=6000 " in job.log()
+        assert "resume_step=0" not in job.log()
+        assert namespace.status(job.name)["phase"] == "done"
+    job.wait_for_the_others()
+
+
+@pytest.mark.parametrize("kind", [specs.parameter_server, pytest.param(specs.mirrored, marks=pytest.mark.slow)])
+def test_pods_of_a_lost_node_are_replaced(namespace: Namespace, tmp_path: Path, kind: Any) -> None:
+    job = namespace.submit_spec(tmp_path, kind(steps=6000, workload=specs.PACED, deadlines=PATIENT, **LOST))
+    job.until("a checkpoint", lambda s: s["last_checkpoint"])
+    node = next(pod["spec"]["nodeName"] for pod in job.pods() if pod["spec"]["nodeName"] != job.node("chief"))
+    lost = [pod["metadata"]["name"] for pod in job.pods() if pod["spec"]["nodeName"] == node]
+    with stopped(node):
+        job.wait()
+        assert "done: steps=6000 " in job.log()
+        stuck = {pod["metadata"]["name"] for pod in job.pods() if pod["metadata"].get("deletionTimestamp")}
+        assert stuck == {*lost}, "nobody confirmed their end, and the job did not wait for it"
+    job.wait_for_the_others()
 
 
 def test_a_drained_node_and_a_node_that_stops(namespace: Namespace, tmp_path: Path) -> None:
-    job = namespace.submit_spec(tmp_path, specs.mirrored(steps=STEPS, workload=specs.PACED))
+    job = namespace.submit_spec(tmp_path, specs.mirrored(steps=STEPS, workload=specs.PACED, deadlines=PATIENT, **LOST))
     generation = job.until_step(100)["generation"]
     node = job.node("worker")
     assert node != job.node("chief"), "the pods are spread"
@@ -26,11 +103,17 @@ def test_a_drained_node_and_a_node_that_stops(namespace: Namespace, tmp_path: Pa
     finally:
         kubectl("uncordon", node)
     # Now with both pods: the whole job loses its node.
+    node = job.node("chief")
+    with stopped(node):
+        deadline = time.monotonic() + 120
+        while (row := namespace.status(job.name)["tasks"]["chief:0"])["state"] != "lost":
+            assert time.monotonic() < deadline, row
+            time.sleep(2)
+        assert f"its node {node} does not answer" in row["reason"]
+        assert "kubernetes.volume.access: ReadWriteMany" in row["reason"]
     begun = time.monotonic()
-    subprocess.run(["docker", "stop", job.node("chief")], check=True, capture_output=True, timeout=60)
-    subprocess.run(["docker", "start", job.node("chief")], check=True, capture_output=True, timeout=60)
     job.until_formed_again(generation)
-    print(f"node stopped: {time.monotonic() - begun:.0f} s until the next step")
+    print(f"node started again: {time.monotonic() - begun:.0f} s until the next step")
     job.wait()
     assert f"done: steps={STEPS} " in job.log()
     job.wait_for_the_others()

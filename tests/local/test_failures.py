@@ -7,6 +7,7 @@ import json
 import os
 import re
 import resource
+import signal
 import socket
 import subprocess
 import time
@@ -19,7 +20,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.harness import TRAINER, Job, alive, processes
+from tests.harness import TRAINER, Job, alive, get_json, processes
 from tests.local.specs import EITHER, PACED, mirrored, parameter_server
 from trainer.job import load
 from trainer.job.cluster import Task, tasks_of
@@ -491,3 +492,43 @@ def test_a_tf_config_of_another_program_is_used_unchanged(tmp_path: Path) -> Non
     result = json.loads((tmp_path / "result.json").read_text())
     assert result["steps"] == 200
     assert all("workers=2 ps=2" in line for line in result["tasks"].values())
+
+
+def test_a_chief_that_was_replaced_while_it_could_not_run_writes_nothing_more_and_ends(
+    tmp_path: Path, environments: Environments
+) -> None:
+    """As after the loss of a node that comes back: both chiefs have the same model_dir."""
+    spec = mirrored(steps=100_000, workers=1, workload=PACED, train={"checkpoint_steps": 100})
+    both = [environments(spec, tmp_path)["worker:0"] for _ in range(2)]
+    commands = [(TASK, {**environ, "TRAINER_RUN": "the same"}) for _, environ in both]
+    first, second = ("http://{}:{}/status".format(*task.control_address("worker", 0)) for task, _ in both)
+    with processes(commands[:1]) as (old,):
+        pids = [old.pid, until(first, "last_checkpoint")["tasks"]["worker:0"]["child_pid"]]
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        written = layout.state(tmp_path).read_text()
+        with processes(commands[1:]) as (new,):
+            step = until(second, "step")["step"]
+            for pid in pids:
+                os.kill(pid, signal.SIGCONT)
+            output, _ = old.communicate(timeout=30)
+            assert old.returncode == Exit.REPLACED, output
+            assert "another chief has taken this one's place" in output
+            assert not alive(pids[1])
+            later = until(second, "step", step + 300)
+            assert later["generation"] == 2, "the new one was not disturbed"
+            assert json.loads(layout.state(tmp_path).read_text())["incarnation"] not in written
+            new.terminate()
+            output, _ = new.communicate(timeout=60)
+            assert new.returncode == Exit.STOPPED, output
+
+
+def until(url: str, figure: str, least: int = 1) -> dict[str, Any]:
+    """Waits until a figure of a chief's status is at least so high."""
+    deadline = time.monotonic() + 90
+    while time.monotonic() < deadline:
+        with contextlib.suppress(urllib.error.URLError, ConnectionError):
+            if ((status := get_json(url)).get(figure) or 0) >= least:
+                return status
+        time.sleep(0.1)
+    raise AssertionError(f"{figure} of {url} did not reach {least}")

@@ -72,7 +72,7 @@ TESTS = {
         "local/test_jobs.py::test_parameter_server_trains_digits_and_every_task_ends_by_itself",
         "local/test_failures.py::test_a_late_task_is_notified_by_a_chief_that_was_refused",
         "kind/test_late.py::test_a_pod_that_comes_after_the_chief_is_done_ends_well",
-        "kind/test_late.py::test_a_pod_that_comes_after_the_chief_has_failed_ends_with_its_code",
+        "kind/test_late.py::test_a_pod_that_comes_after_the_chief_has_failed_is_not_replaced",
     ],
     "the evaluator dies, fails or takes longer": [
         "local/test_evaluator.py::test_a_last_checkpoint_that_is_not_scored_is_a_warning_and_exporters_run",
@@ -100,6 +100,11 @@ TESTS = {
     ],
     "a standby, the spare child": [
         "unit/supervisor/test_agent.py::test_a_standby_that_fails_is_logged_and_not_restarted_forever"
+    ],
+    "a task that could not be reached comes back": [
+        "local/test_failures.py::test_a_chief_that_was_replaced_while_it_could_not_run_writes_nothing_more_and_ends",
+        "unit/supervisor/test_fencing.py::test_a_worker_that_was_replaced_does_not_come_back",
+        "kind/test_nodes.py::test_a_chief_on_a_lost_node_moves_with_a_volume_of_several_nodes",
     ],
     "a damaged checkpoint": ["local/test_failures.py::test_a_truncated_checkpoint_is_skipped_and_logged"],
     "float16: the sum of the gradients": [

@@ -26,6 +26,7 @@ class Exit(enum.IntEnum):
     EVALUATION = 17
     PROGRAM = 18
     OVERDUE = 19
+    REPLACED = 20
     STOPPED = 143
 
     @property
@@ -34,7 +35,7 @@ class Exit(enum.IntEnum):
 
     @property
     def retryable(self) -> bool:
-        return self in (Exit.CHIEF_LOST, Exit.STOPPED)
+        return self in (Exit.CHIEF_LOST, Exit.REPLACED, Exit.STOPPED)
 
 
 _MEANINGS = {
@@ -65,6 +66,7 @@ _MEANINGS = {
         "last error that it wrote"
     ),
     Exit.OVERDUE: "the job took longer than deadlines.job",
+    Exit.REPLACED: "another process took this task's place while this one could not be reached",
     Exit.STOPPED: "stopped by SIGTERM or Ctrl-C; the same command resumes from the newest checkpoint, if there is one",
 }
 

@@ -34,7 +34,9 @@ class Volume(Strict):
     empty_dir: bool = False
     """Storage of the chief's pod only: a new pod starts from step 0, and the model is lost with the pod."""
     access: Literal["ReadWriteOnce", "ReadWriteMany"] = "ReadWriteOnce"
-    """Access mode of the new claim. All tasks of a program use it: with ReadWriteOnce they run on one node."""
+    """How many nodes can mount the volume at once. With ReadWriteOnce a lost node's chief waits until its volume is
+    free, and all tasks of a program run on one node; with ReadWriteMany the chief moves. It is the access mode of a
+    new claim, and says what is true of a `claim` or `host_path`."""
 
 
 class Source(Strict):
@@ -132,6 +134,9 @@ class Kubernetes(Pod):
     """A container in the chief's pod, for as long as the job runs: `kubectl port-forward job/NAME-chief 6006`."""
     tensorboard_image: Text | None = None
     """Default: trainer:tensorboard, in the same registry and folder as `image`."""
+    node_lost_seconds: Count = 60
+    """How long a pod stays on a node that does not answer; then it is replaced on another node. A toleration of your
+    own for node.kubernetes.io/not-ready or unreachable takes precedence."""
     ttl_seconds: Count = 604_800
     """Finished Jobs are removed after this time, by default a week; the volume stays."""
 

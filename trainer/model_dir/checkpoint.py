@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
 
-from trainer.job.errors import UserError
-from trainer.model_dir import checkpoint_meta, compatibility, layout
+from trainer.job.errors import TrainerError, UserError
+from trainer.model_dir import checkpoint_meta, compatibility, layout, lease
 from trainer.model_dir.checkpoint_meta import Epochs, Meta
 
 if TYPE_CHECKING:
@@ -63,6 +63,7 @@ def save(model_dir: str | Path, step: int, values: Mapping[str, Array], meta: Ma
 
     Raises:
         UserError: the disk is full or the folder not writable; no partial file remains.
+        TrainerError: Exit.REPLACED, if another chief has taken this one's place.
     """
     import numpy as np
 
@@ -82,7 +83,11 @@ def save(model_dir: str | Path, step: int, values: Mapping[str, Array], meta: Ma
             json.dump(full, file, indent=1)
             file.flush()
             _sync(file.fileno())
+        lease.require(str(model_dir))
         temporary.rename(target)
+    except TrainerError:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
     except OSError as error:
         shutil.rmtree(temporary, ignore_errors=True)
         size = sum(v.nbytes for v in values.values()) / 1e6

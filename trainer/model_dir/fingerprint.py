@@ -43,7 +43,7 @@ def _ends(path: Path, size: int) -> bytes:
 
 
 def _files(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
-    ours = {layout.result(folder), layout.state(folder), layout.lock(folder), layout.logs(folder)}
+    ours = {layout.result(folder), layout.state(folder), layout.lock(folder), layout.lease(folder), layout.logs(folder)}
     for place, folders, names in os.walk(folder):
         folders[:] = sorted(each for each in folders if Path(place, each) not in ours)
         for name in sorted(names):

@@ -2,6 +2,7 @@
 
 result.json          results of the job, once it has succeeded
 state.json           the chief's state between restarts, until the job has succeeded
+lease.json           which chief may write: see lease.py
 checkpoints/         see checkpoint.py
 files/               indexes of the files of records that the workload names
 logs/                TensorFlow's output, one file per task
@@ -19,6 +20,7 @@ from pathlib import Path
 RESULT = "result.json"
 _STATE = "state.json"
 _LOCK = ".lock"
+_LEASE = "lease.json"
 
 
 def result(model_dir: str | Path) -> Path:
@@ -31,6 +33,10 @@ def state(model_dir: str | Path) -> Path:
 
 def lock(model_dir: str | Path) -> Path:
     return Path(model_dir) / _LOCK
+
+
+def lease(model_dir: str | Path) -> Path:
+    return Path(model_dir) / _LEASE
 
 
 def checkpoints(model_dir: str | Path) -> Path:

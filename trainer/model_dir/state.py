@@ -25,6 +25,8 @@ class End:
     job: str
     code: int
     message: str
+    run: str = ""
+    """The run that ended (TRAINER_RUN)."""
 
 
 @dataclass
@@ -57,6 +59,10 @@ class State:
     """None while the job runs."""
 
 
+class InUse(UserError):
+    """Another chief has the lock."""
+
+
 _OF_A_FAILURE = ("generation", "control_port", "incarnation", "end")
 
 
@@ -81,9 +87,7 @@ def lock(model_dir: str) -> TextIO:
         except BlockingIOError:
             if pause is None:
                 file.close()
-                raise UserError(
-                    f"model_dir: {model_dir}: another job is using it; wait, or choose another one"
-                ) from None
+                raise InUse(f"model_dir: {model_dir}: another job is using it; wait, or choose another one") from None
             time.sleep(pause)
         except OSError:
             # Some network file systems have no locks; the user must then ensure that a job has one chief.

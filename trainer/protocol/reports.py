@@ -72,6 +72,8 @@ class Report:
     workload: Word
     """Digests of TF_CONFIG's cluster, the job spec and the workload file."""
     versions: Annotated[dict[Word, Word], Field(max_length=20)]
+    started: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
+    """When the process started, in seconds since the epoch."""
     number: Number = 0
     """Increases with each report of a process: late or repeated reports have no effect."""
     generation: Number = 0
@@ -105,6 +107,10 @@ class Reply:
     code: Code = 0
     message: str = ""
     step: Number = 0
+    refused: bool = False
+    """Whether only this process must end; the job goes on."""
+    term: Number = 0
+    """Number of the chief's lease: the replies of a chief that has lost it have a lower one."""
 
 
 @dataclass

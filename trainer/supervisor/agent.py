@@ -44,6 +44,7 @@ class Agent:
     ) -> None:
         self.spec, self.task, self.log, self.secret = spec, task, log, secret
         self.incarnation, self._reports = uuid.uuid4().hex, 0
+        self._began = time.time() - host.process_age()
         self.versions = versions or host.versions()
         self.spec_digest = hashlib.sha256(spec.model_dump_json().encode()).hexdigest()[:12]
         self._workload = file_digests(spec)
@@ -79,6 +80,7 @@ class Agent:
             spec=self.spec_digest,
             workload=self.workload_digest,
             versions=self.versions,
+            started=self._began,
             number=self._reports,
             generation=child.generation if child and child.alive else 0,
             ended_early=self.ended_early,
@@ -190,6 +192,8 @@ class Agent:
                 more = {**self.places, **self.importable}
                 return await Program.run(spec, self.task, self.log, more, generation, self._on_child, self.clock)
             given = {**settings(spec, self.task), **self.places, environment.WORKLOAD: json.dumps(self._workload)}
+            if self.task.is_chief:
+                given[environment.LEASE] = self.incarnation
             return await Child.start(self.task, self.log, given, self._on_child, self.clock)
         except OSError as error:  # for example lack of memory, or a log volume that became read-only
             what = error.filename or "a new process"

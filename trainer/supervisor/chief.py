@@ -11,6 +11,7 @@ from aiohttp import ClientSession
 
 from trainer.job.errors import Exit, TrainerError
 from trainer.model_dir import checkpoint, compatibility, result
+from trainer.model_dir.lease import RENEW_SECONDS
 from trainer.model_dir.state import End
 from trainer.protocol.events import Done
 from trainer.protocol.log_lines import LOG_SECONDS, STOPPED_PREFIX, log_error, log_line
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from trainer.supervisor.child import Child
 
 BEAT_SECONDS = 0.5
+REPLACED = "another chief has taken this one's place in model_dir: this one writes nothing more and ends"
 LINGER_LOG_SECONDS = 2.0
 """Time after the end before the log names the tasks that have not been notified."""
 LAST_ANSWERS_SECONDS = 0.3
@@ -40,7 +42,7 @@ class Chief:
         self._spec, self._task = agent.spec, agent.task
         self._directory = self._spec.directory
         self._clock = agent.clock
-        self._record = Record(self._spec, self._clock)
+        self._record = Record(self._spec, self._clock, agent.incarnation)
         begun = self._clock()
         self._rendezvous = Rendezvous(
             self._spec,
@@ -51,6 +53,7 @@ class Chief:
             self._record.progress,
             self._record.wrote,
         )
+        self._rendezvous.term = self._record.lease.number
         self._news = asyncio.Event()
         self._announced = self._rendezvous.version
         self._events_logged = 0
@@ -71,17 +74,33 @@ class Chief:
             # In a thread: it takes seconds for a large dataset.
             digest = self._agent.workload_digest
             self._key = await asyncio.to_thread(compatibility.key, self._spec, self._task.counts, digest)
-            if found := await asyncio.to_thread(earlier_run.result_of_this_job, self._spec, self._key):
+            if (end := self._record.repeats) is not None:
+                self._rendezvous.end(Exit(end.code), end.message)
+            elif found := await asyncio.to_thread(earlier_run.result_of_this_job, self._spec, self._key):
                 self._rendezvous.end(Exit.OK, "", found.steps)
             elif self._record.continues and self._spec.resume == "none":
                 self._rendezvous.end(Exit.GAVE_UP, "the chief was lost, and the program does not resume (resume: none)")
             else:
                 self._warnings = earlier_run.check_checkpoint(self._spec, self._key)
                 self._record.accept(preflight.control_address(self._task)[1], self._agent.incarnation)
-                await self._lead(session)
+                guard = asyncio.create_task(self._keep_lease())
+                try:
+                    await self._lead(session)
+                finally:
+                    guard.cancel()
         except TrainerError as error:
             self._rendezvous.end(error.code, str(error))
         return await self._finish()
+
+    async def _keep_lease(self) -> None:
+        """Renews the lease, and ends this chief if another one has taken its place."""
+        while True:
+            # In a thread: the volume may be slow.
+            if not await asyncio.to_thread(self._record.renew):
+                self._rendezvous.end(Exit.REPLACED, REPLACED)
+                self._agent.changed.set()
+                return
+            await asyncio.sleep(RENEW_SECONDS)
 
     async def answer(self, report: Report, known: int) -> Reply:
         """Answers a supervisor's report; holds it while there is nothing new for it."""
@@ -93,10 +112,16 @@ class Chief:
         if member is not None and member.problem is not None:
             self._agent.changed.set()  # its address is tried now, not at the next beat
         self._announce()
+        if not self._rendezvous.tasks.counts(report):
+            if reply.phase == "forming":  # it waits for the one before it
+                await asyncio.sleep(peers.POLL_SECONDS)
+            return reply
         if reply.version == known:
             news = self._news
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(news.wait(), peers.POLL_SECONDS)
+            if not self._rendezvous.tasks.counts(report):
+                return self._rendezvous.report(report, self._clock())
             reply = self._rendezvous.reply()
         if reply.phase in ("done", "failed") and report.task in self._rendezvous.tasks.members:
             self._rendezvous.tasks.members[report.task].notified = True
@@ -189,6 +214,7 @@ class Chief:
             versions=self._agent.versions,
             key=self._key,
         )
+        self._record.require_lease()
         # In a thread: a graph's result may take seconds to write.
         await asyncio.to_thread(result.write, self._directory, found)
         log_line(outcome.line(figures, rendezvous.generation))
@@ -223,7 +249,9 @@ class Chief:
         rendezvous = self._rendezvous
         self._announce()
         await self._agent.end_children()
-        end = End(self._spec.name, int(rendezvous.code), rendezvous.message)
+        if rendezvous.code is Exit.REPLACED:
+            return rendezvous.code  # the other chief tells the tasks
+        end = End(self._spec.name, int(rendezvous.code), rendezvous.message, self._record.run)
         with contextlib.suppress(TrainerError):  # the checkpoint is saved; the state is only useful
             self._record.close(end, rendezvous.generation)
         await self._until_all_are_notified()

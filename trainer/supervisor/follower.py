@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from typing import TYPE_CHECKING
 
 from aiohttp import ClientSession
 
+from trainer.job import environment
 from trainer.job.cluster import Task
 from trainer.job.errors import Exit
 from trainer.model_dir import result
@@ -29,6 +31,7 @@ GONE_SECONDS = 3.0
 
 async def follow(agent: Agent, session: ClientSession) -> Exit:
     """Runs until the chief replies that the job is over, this task may leave, or the chief is lost."""
+    term = 0  # of the chief that replied last
     known, seen, logged, heard = 0, agent.clock(), agent.clock(), False
     asked: float | None = None  # time of the oldest unanswered report, including time in which this process was stopped
     while True:
@@ -36,6 +39,8 @@ async def follow(agent: Agent, session: ClientSession) -> Exit:
         report = agent.report()
         try:
             reply = await _exchange(agent, session, report, known)
+            if reply is not None and reply.term < term:
+                raise ConnectionError("a chief replies that has lost its place to another one")
         except ConnectionError as error:
             now = agent.clock()
             limit = _patience(agent, heard)
@@ -50,9 +55,10 @@ async def follow(agent: Agent, session: ClientSession) -> Exit:
         if reply is None:
             known = 0
             continue
-        seen, known, heard = agent.clock(), reply.version, True
+        seen, known, heard, term = agent.clock(), reply.version, True, reply.term
         if reply.phase in ("done", "failed"):
-            return await _end(agent, reply)
+            code = await _end(agent, reply)
+            return Exit.OK if environment.FOLLOWS in os.environ and not reply.refused else code
         if (waited := time.monotonic() - asked) > agent.spec.deadlines.task_lost:
             _end_child_without_tickets(agent, waited)
         asked = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 from trainer.job.cluster import Task
 from trainer.job.names import task_name
@@ -37,6 +38,12 @@ class Member:
     """Whether it has been notified that the job is over."""
 
 
+ALIVE_SECONDS = 3.0
+"""A task that reported so recently still runs: reports come each second."""
+
+Place = Literal["free", "taken", "lost"]
+
+
 class Membership:
     """Who is there. It decides nothing: that is the rendezvous' part."""
 
@@ -48,6 +55,8 @@ class Membership:
         self._known = {*self.required, *self.evaluators}
         self._awaited = self.required[-1]
         self.members: dict[str, Member] = {}
+        self._replaced: set[tuple[str, str]] = set()
+        """Tasks with incarnations whose place another one has taken."""
         self.mismatched: dict[str, str] = {}
         """By task: how it differs from the chief."""
         self._differs_since: dict[str, float] = {}
@@ -69,8 +78,32 @@ class Membership:
             self._differs_since.setdefault(report.task, now)
         return difference
 
+    def counts(self, report: Report) -> bool:
+        """Whether a report is of the process that has its task's place."""
+        member = self.members.get(report.task)
+        return member is not None and member.report.incarnation == report.incarnation
+
+    def place(self, report: Report, now: float) -> Place:
+        """Whether a process may have its task's place.
+
+        The last one has it. One that lost it, on a node that could not be reached, does not get it back; one that was
+        asked to stop keeps it until its child has ended. Times of start are compared only for a chief that was
+        started again, to which the one before may report first.
+        """
+        member = self.members.get(report.task)
+        if (report.task, report.incarnation) in self._replaced:
+            return "lost"
+        if member is None or self.counts(report) or now - member.seen > ALIVE_SECONDS:
+            return "free"
+        if report.started < member.report.started:
+            self._replaced.add((report.task, report.incarnation))
+            return "lost"
+        return "taken" if member.report.leaving and member.report.generation else "free"
+
     def add(self, report: Report, now: float) -> Member:
         """Adds a member, or replaces it by its next supervisor."""
+        if (last := self.members.get(report.task)) is not None:
+            self._replaced.add((last.report.task, last.report.incarnation))
         member = self.members[report.task] = Member(report, now, since=now)
         if report.task in self.evaluators:
             member.problem = None

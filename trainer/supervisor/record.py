@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
+from typing import TextIO
 
 from trainer import host
+from trainer.job import environment
 from trainer.job.errors import Exit, TrainerError
 from trainer.job.spec import JobSpec
-from trainer.model_dir import fingerprint
+from trainer.model_dir import fingerprint, layout, lease
 from trainer.model_dir import state as job_state
+from trainer.model_dir.lease import Lease
 from trainer.supervisor.progress import Progress
 
 SAVE_SECONDS = 5.0
@@ -17,15 +21,18 @@ SAVE_SECONDS = 5.0
 
 
 class Record:
-    """state.json, and the lock of model_dir."""
+    """state.json, and the lock and the lease of model_dir."""
 
-    def __init__(self, spec: JobSpec, clock: Callable[[], float]) -> None:
-        self._directory, self._clock = spec.directory, clock
+    def __init__(self, spec: JobSpec, clock: Callable[[], float], incarnation: str) -> None:
+        self._directory, self._clock, self._incarnation = spec.directory, clock, incarnation
+        self.run = os.environ.get(environment.RUN, "")
+        self.lease = Lease()
         age = host.process_age()
         self.refusal: TrainerError | None = None
         """Why model_dir cannot be used."""
         try:
-            self.lock = job_state.lock(self._directory)
+            self.lock = self._lock()
+            self.lease = lease.take(self._directory, incarnation, self.run, host.boot_id())
             self.state = job_state.load(self._directory, time.time() - age)
         except TrainerError as error:
             # The other tasks wait for their chief and must be notified of this end too.
@@ -35,6 +42,9 @@ class Record:
         # The wall clock, which may step, is used only to compare with other machines.
         before = max(age, up - self.state.up if same else time.time() - self.state.started)
         self.started = time.monotonic() - before
+        ended = self.state.end
+        self.repeats = ended if ended and ended.run and ended.run == self.run and not _may_change(ended.code) else None
+        """How this run ended before its chief was started again, if a restart changes nothing."""
         # A job that was stopped, and is started again later, has all its time again.
         self._begun = time.monotonic() if self.state.end else self.started
         self.continues = bool(self.state.generation) and self.state.end is None
@@ -46,6 +56,30 @@ class Record:
         self.accepted = False
         """Whether this start was accepted; a refused one must keep the state.json of the job that may be resumed."""
 
+    def _lock(self) -> TextIO:
+        """The lock of model_dir; without it if another chief of this run still has it: its pod was replaced."""
+        try:
+            return job_state.lock(self._directory)
+        except job_state.InUse:
+            if not lease.belongs_to(self._directory, self.run):
+                raise
+            return layout.lock(self._directory).open()
+
+    def renew(self) -> bool:
+        """Returns whether no other chief has taken this one's place."""
+        return lease.renew(self._directory, self._incarnation)
+
+    def require_lease(self) -> None:
+        """
+        Raises:
+            TrainerError: Exit.REPLACED, if another chief has taken this one's place.
+        """
+        lease.require(self._directory, self._incarnation)
+
+    def _save(self) -> None:
+        self.require_lease()
+        job_state.save(self._directory, self.state)
+
     def seconds(self) -> float:
         """Seconds since the job's start, including those before a restart of the chief."""
         return time.monotonic() - self.started
@@ -56,20 +90,20 @@ class Record:
 
     def accept(self, control_port: int, incarnation: str) -> None:
         self.state.control_port, self.state.incarnation = control_port, incarnation
-        job_state.save(self._directory, self.state)
+        self._save()
         self.accepted = True
 
     def made_first_step(self, phases: dict[str, float]) -> None:
         """Saves how long the job took to make its first step, by phase."""
         self.state.phases = phases
         self.state.seconds_to_first_step = round(sum(phases.values()), 3)
-        job_state.save(self._directory, self.state)
+        self._save()
 
     def save(self, generation: int) -> None:
         self.state.generation, self._saved = generation, self._clock()
         self.state.step = self.progress.step
         self.state.generations_without_progress = self.progress.generations_without_progress
-        job_state.save(self._directory, self.state)
+        self._save()
 
     def save_progress(self, generation: int, now: float) -> None:
         """Saves progress in case the chief is killed: at the first of a generation at once, then at intervals."""
@@ -86,6 +120,7 @@ class Record:
 
     def close(self, end: job_state.End, generation: int) -> None:
         """The job has ended: keeps what the next start, and `trainer status`, need."""
+        self.require_lease()
         self.state.end = end
         if end.code == Exit.STOPPED:
             self.progress.generations_without_progress = 0
@@ -95,3 +130,8 @@ class Record:
         elif self.accepted:
             self.state.generation = generation
             job_state.fail(self._directory, self.state)
+        lease.release(self._directory, self._incarnation)
+
+
+def _may_change(code: int) -> bool:
+    return next((each.retryable for each in Exit if each == code), True)

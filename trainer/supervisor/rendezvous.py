@@ -56,6 +56,8 @@ class Rendezvous:
         self.generation = generation
         self.resume_step = 0
         self.version = 1
+        self.term = 0
+        """Number of the chief's lease of model_dir."""
         self.code, self.message = Exit.OK, ""
         self.events: list[JobEvent] = []
         """The newest."""
@@ -76,7 +78,12 @@ class Rendezvous:
     def report(self, report: Report, now: float) -> Reply:
         """Handles one report; returns the reply to that task."""
         if difference := self.tasks.refuse(report, now):
-            return Reply("failed", 0, 0, self.version, Exit.MISMATCH, difference)
+            return Reply("failed", 0, 0, self.version, Exit.MISMATCH, difference, refused=True)
+        if (place := self.tasks.place(report, now)) == "lost":
+            text = f"{report.task}: another process has taken this one's place, so this one ends"
+            return Reply("failed", 0, 0, self.version, Exit.REPLACED, text, refused=True, term=self.term)
+        if place == "taken":
+            return Reply("forming", self.generation, 0, self.version, term=self.term)
         member = self.tasks.members.get(report.task)
         if member is not None and member.report.incarnation == report.incarnation:
             if report.number < member.report.number:
@@ -148,8 +155,17 @@ class Rendezvous:
 
     def reply(self) -> Reply:
         """The reply to every task."""
+        if self.code is Exit.REPLACED:  # the other chief knows how the job goes on
+            return Reply("forming", self.generation, 0, self.version, term=self.term)
         return Reply(
-            self.phase, self.generation, self.resume_step, self.version, self.code, self.message, self.watch.step
+            self.phase,
+            self.generation,
+            self.resume_step,
+            self.version,
+            self.code,
+            self.message,
+            self.watch.step,
+            term=self.term,
         )
 
     @property

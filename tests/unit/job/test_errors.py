@@ -20,12 +20,13 @@ def test_exit_codes_never_change() -> None:
         "EVALUATION": 17,
         "PROGRAM": 18,
         "OVERDUE": 19,
+        "REPLACED": 20,
         "STOPPED": 143,
     }
 
 
 def test_only_what_may_pass_by_itself_is_retryable() -> None:
-    assert {code for code in Exit if code.retryable} == {Exit.CHIEF_LOST, Exit.STOPPED}
+    assert {code for code in Exit if code.retryable} == {Exit.CHIEF_LOST, Exit.REPLACED, Exit.STOPPED}
 
 
 def test_an_error_without_a_code_is_a_bug() -> None:

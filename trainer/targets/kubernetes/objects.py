@@ -106,6 +106,7 @@ class PodTemplate(TypedDict):
 class JobSpec(TypedDict):
     completions: int
     suspend: NotRequired[bool]
+    podFailurePolicy: NotRequired[dict[str, object]]
     template: PodTemplate
 
 

@@ -12,10 +12,16 @@ from trainer.targets.kubernetes import config_map, gang, names, settings, volume
 from trainer.targets.kubernetes.config_map import ConfigMap
 
 RESTARTS = 10
-"""New pods per task, counted over all tasks of a Job. Disruptions and ends on SIGTERM do not count.
+"""New pods per task, counted over all tasks of a Job. Disruptions and ends on SIGTERM do not count where the Job has a
+podFailurePolicy.
 
 Not backoffLimitPerIndex: it keeps a failed pod's finalizer until there is a new pod. A namespace that is being deleted
 creates none, so it would never be removed (seen on Kubernetes 1.34)."""
+MOVES = 30
+"""New pods per task of a Job without a podFailurePolicy, where disruptions and ends on SIGTERM count too."""
+CHIEF_MOVES = 6
+"""The same of a Job with the chief: after a failure that a restart cannot cure, each new pod fails at once, and
+Kubernetes waits 10, 20, 40, ... seconds before it makes one: 10 minutes in all."""
 
 
 def of_type(spec: JobSpec, task_type: TaskType, pods: Mapping[TaskType, int], config: ConfigMap) -> dict[str, object]:
@@ -23,6 +29,10 @@ def of_type(spec: JobSpec, task_type: TaskType, pods: Mapping[TaskType, int], co
     pod, count = spec.pod_of(task_type), pods[task_type]
     # Of a workload only the chief writes and the evaluator reads: others need neither the volume nor its node.
     has_volume = bool(spec.program) or task_type in ("chief", "evaluator")
+    # Its volume is free, and its pod is confirmed to have ended, at the same moment: nothing is lost by waiting for it.
+    bound = has_volume and spec.kubernetes.volume.access == "ReadWriteOnce"
+    chief = task_type == names.chief_type(pods)
+    usual = RESTARTS * count if bound else CHIEF_MOVES + MOVES * (count - 1) if chief else MOVES * count
     tensorboard = spec.kubernetes.tensorboard and task_type == "chief"
     runs = {"name": "runs", **(volumes.of_model_dir(spec) if has_volume else {"emptyDir": {}})}
     parts: list[tuple[list[volumes.Part], list[volumes.Part]]] = [
@@ -38,12 +48,16 @@ def of_type(spec: JobSpec, task_type: TaskType, pods: Mapping[TaskType, int], co
     return {
         "type": task_type,
         "count": count,
-        "restarts": gang.restarts(spec, task_type, RESTARTS * count),
+        "bound": bound,
+        "restarts": gang.restarts(spec, task_type, usual),
         "final": gang.final_codes(spec, task_type, pods),
         "labels": {**names.labels(spec, pod), **names.component(spec, task_type)},
         "annotations": {**_scraped(spec), **pod.annotations, **gang.of_annotations(spec)},
         "job_labels": {**names.labels(spec), **names.component(spec, task_type), **gang.queue_label(spec)},
-        "pod": {**settings.of_pod(pod, _affinity(spec, task_type, pods)), **gang.of_pod(spec)},
+        "pod": {
+            **settings.of_pod(pod, _affinity(spec, task_type, pods), spec.kubernetes.node_lost_seconds),
+            **gang.of_pod(spec),
+        },
         "image": spec.image_of(task_type),
         "container": settings.of_container(spec, pod),
         "environment": settings.variables(spec, task_type),
@@ -93,7 +107,8 @@ def _affinity(spec: JobSpec, task_type: TaskType, pods: Collection[TaskType]) ->
         term: volumes.Part = {"topologyKey": key, "labelSelector": {"matchLabels": {names.INSTANCE: spec.name}}}
         preferred: volumes.Part = {"weight": 100, "podAffinityTerm": term}
         affinity = _near(affinity, "preferredDuringSchedulingIgnoredDuringExecution", preferred)
-    if task_type != "chief" and (on_one_node(spec) if spec.program else task_type == "evaluator"):
+    evaluator = task_type == "evaluator" and spec.kubernetes.volume.access == "ReadWriteOnce"
+    if task_type != "chief" and (on_one_node(spec) if spec.program else evaluator):
         term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": names.component(spec, chief)}}
         affinity = _near(affinity, "requiredDuringSchedulingIgnoredDuringExecution", term)
     return affinity

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from trainer.job.errors import Exit
 from trainer.job.names import task_name
 from trainer.targets.base import ContainerState
 from trainer.targets.kubernetes.job_set import QUOTA
@@ -51,14 +52,34 @@ def tasks(
 
 
 def ended(job: Job) -> str | None:
-    """`done` or `failed`, once a Job has ended."""
+    """`done` or `failed`, once a Job has ended. While a pod of it is on a lost node, it does not get the last
+    condition, only the one before."""
     conditions = {each["type"] for each in job["status"].get("conditions", []) if each["status"] == "True"}
-    return "done" if "Complete" in conditions else "failed" if "Failed" in conditions else None
+    if conditions & {"Complete", "SuccessCriteriaMet"}:
+        return "done"
+    return "failed" if conditions & {"Failed", "FailureTarget"} else None
+
+
+def failed_for_good(job: Job, pods: Iterable[Pod], task: str) -> int | None:
+    """The exit code of a chief that a restart cannot cure. A Job without a podFailurePolicy starts it again."""
+    codes = [state["terminated"]["exitCode"] for state in map(_state, pods_of(pods, task)) if "terminated" in state]
+    final = [code for code in codes if code in list(Exit) and code and not Exit(code).retryable]
+    return final[-1] if final and "podFailurePolicy" not in job["spec"] else None
 
 
 def newest(pods: Iterable[Pod], task: str) -> Pod | None:
-    own = sorted((pod for pod in pods if task_of(pod) == task), key=_age)
+    own = pods_of(pods, task)
     return own[-1] if own else None
+
+
+def pods_of(pods: Iterable[Pod], task: str) -> list[Pod]:
+    """The pods of a task, the oldest first."""
+    return sorted((pod for pod in pods if task_of(pod) == task), key=_age)
+
+
+def _state(pod: Pod) -> State:
+    states = [each.get("state", State()) for each in pod["status"].get("containerStatuses", [])]
+    return states[0] if states else State()
 
 
 def _age(pod: Pod) -> str:
@@ -67,8 +88,7 @@ def _age(pod: Pod) -> str:
 
 def _row(own: Sequence[Pod], messages: Mapping[str, str], claims: Iterable[Claim]) -> ContainerState:
     pod = own[-1]
-    states = [each.get("state", State()) for each in pod["status"].get("containerStatuses", [])]
-    state = states[0] if states else State()
+    state = _state(pod)
     code = state["terminated"]["exitCode"] if "terminated" in state else 0
     name = ""
     # A task waits until the containers before and beside it have started.
@@ -77,12 +97,26 @@ def _row(own: Sequence[Pod], messages: Mapping[str, str], claims: Iterable[Claim
     phase = pod["status"].get("phase", "Pending")
     if pod["metadata"].get("deletionTimestamp"):
         phase = "Stopping"
+    if lost := _lost_node(pod, state):
+        return ContainerState("lost", node=pod["spec"]["nodeName"], restarts=len(own) - 1, reason=lost)
     return ContainerState(
         state=phase.lower(),
         code=code,
         node=pod["spec"].get("nodeName", ""),
         restarts=len(own) - 1,
         reason=_line(name, _why_pending(pod, state, messages, claims) if phase == "Pending" else _end(pod, state)),
+    )
+
+
+def _lost_node(pod: Pod, state: State) -> str:
+    """Why a pod that was deleted waits for a node that does not answer; empty if it does not."""
+    evicted = any(each.get("reason") == "DeletionByTaintManager" for each in pod["status"].get("conditions", []))
+    if not (evicted and pod["metadata"].get("deletionTimestamp")) or "terminated" in state:
+        return ""
+    node = pod["spec"].get("nodeName", "")
+    return (
+        f"its node {node} does not answer, and the volume of model_dir may still be in use there: start the node, or "
+        f"`kubectl delete node {node}` if it is gone; with kubernetes.volume.access: ReadWriteMany the pod would move"
     )
 
 

@@ -64,11 +64,29 @@ def _problems(spec: JobSpec, task_type: TaskType) -> Iterator[str]:
             seen.add(name)
 
 
-def of_pod(pod: Pod, affinity: Part) -> Part:
+_LOST = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+"""Taints of a node that does not answer."""
+
+
+def _tolerations(pod: Pod, seconds: int) -> list[dict[str, object]]:
+    """The user's, and how long the pod stays on a lost node where the user's do not say it. Otherwise Kubernetes would
+    add 300 s."""
+    theirs = [each.get("key") for each in pod.tolerations]
+    if None in theirs:  # it tolerates all taints
+        return pod.tolerations
+    lost = [
+        {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": seconds}
+        for key in _LOST
+        if key not in theirs
+    ]
+    return [*pod.tolerations, *lost]
+
+
+def of_pod(pod: Pod, affinity: Part, node_lost_seconds: int) -> Part:
     """Optional keys of a pod's spec, only those that are set."""
     optional = {
         "nodeSelector": pod.node_selector,
-        "tolerations": pod.tolerations,
+        "tolerations": _tolerations(pod, node_lost_seconds),
         "affinity": affinity,
         "priorityClassName": pod.priority_class,
         "serviceAccountName": pod.service_account,

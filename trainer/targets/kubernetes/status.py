@@ -50,9 +50,11 @@ async def _status(server: ApiServer, name: str) -> JobOverview:
     chief_job, task = its_chief
     found = await lookup.pods(server, name)
     rows = pods.tasks(parts, found, await lookup.claims(server, name), await lookup.warnings(server))
-    over, chief, last_line = pods.ended(chief_job), pods.newest(found, task), ""
+    chief, last_line = pods.newest(found, task), ""
+    repeated = pods.failed_for_good(chief_job, found, task)
+    over = pods.ended(chief_job) or ("failed" if repeated else None)
     job, unreadable = None, None
-    if over and chief:
+    if over and chief and rows[task].state != "pending":
         async for line in server.log(chief["metadata"]["name"], tailLines="1"):
             last_line = line.partition(" ")[2]
     elif chief and rows[task].state == "running":
@@ -62,7 +64,7 @@ async def _status(server: ApiServer, name: str) -> JobOverview:
         namespace=server.namespace,
         phase=over or _phase(chief_job, rows[task].state, job),
         # A Job that Kubernetes has failed may have no pod with an exit code.
-        code=0 if over != "failed" else rows[task].code or int(Exit.TARGET),
+        code=0 if over != "failed" else rows[task].code or repeated or int(Exit.TARGET),
         last_line=last_line,
         tasks=rows,
         job=job,

@@ -11,6 +11,7 @@ import os
 import shlex
 import signal
 import sys
+import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -60,7 +61,7 @@ def run(
             tasks for one machine.
     """
     here.require(spec)
-    shared = {environment.SECRET: secret.new()}
+    shared = {environment.SECRET: secret.new(), environment.RUN: uuid.uuid4().hex}
     if spec.program:
         shared[environment.CODE_SHA256] = code_digest(spec)
         spec = _with_program(spec)

@@ -153,3 +153,43 @@ def test_the_condition_of_a_job_ends_it(kind: str, ended: str | None) -> None:
     assert pods.ended(job) == ended
     job["status"]["conditions"][0]["status"] = "False"
     assert pods.ended(job) is None
+
+
+def on_a_lost_node(**status: Any) -> Any:
+    conditions = [{"type": "DisruptionTarget", "status": "True", "reason": "DeletionByTaintManager"}]
+    found = pod(phase="Running", conditions=conditions, **status)
+    found["metadata"]["deletionTimestamp"] = "2026-01-01T00:01:00Z"
+    return found
+
+
+def test_a_pod_that_waits_for_a_lost_node_names_the_node_and_the_ways_out() -> None:
+    found = row(on_a_lost_node(**state(running={})))
+    assert (found.state, found.node) == ("lost", "n")
+    assert found.reason is not None
+    assert "its node n does not answer" in found.reason
+    assert "`kubectl delete node n`" in found.reason
+    assert "kubernetes.volume.access: ReadWriteMany" in found.reason
+
+
+def test_the_successor_of_a_pod_on_a_lost_node_is_the_task() -> None:
+    found = row(on_a_lost_node(**state(running={})), pod(created="2026-01-01T00:02:00Z", phase="Running"))
+    assert (found.state, found.restarts) == ("running", 1)
+
+
+@pytest.mark.parametrize(
+    ("condition", "ended"),
+    [("Complete", "done"), ("SuccessCriteriaMet", "done"), ("Failed", "failed"), ("FailureTarget", "failed")],
+)
+def test_a_job_has_ended_though_a_pod_of_it_is_on_a_lost_node(condition: str, ended: str) -> None:
+    for status, expected in (("True", ended), ("False", None)):
+        job: Any = {**JOB, "status": {"conditions": [{"type": condition, "status": status}]}}
+        assert pods.ended(job) == expected
+
+
+@pytest.mark.parametrize(("code", "final"), [(13, 13), (15, None), (143, None), (137, None), (0, None)])
+def test_a_chief_that_is_started_again_has_failed_if_that_changes_nothing(code: int, final: int | None) -> None:
+    ended = pod(phase="Failed", **state(terminated={"exitCode": code}))
+    found = [ended, pod(created="2026-01-01T00:00:10Z")]
+    assert pods.failed_for_good(JOB, found, "worker:0") == final
+    with_policy: Any = {**JOB, "spec": {**JOB["spec"], "podFailurePolicy": {}}}
+    assert pods.failed_for_good(with_policy, found, "worker:0") is None

@@ -191,7 +191,35 @@ def test_exit_codes_decide_about_another_pod() -> None:
     assert not any(Exit(code).retryable for code in by_action["FailJob"])
     # Whatever no rule names counts against backoffLimit.
     named = {Exit.OK, *by_action["Ignore"], *by_action["FailJob"]}
-    assert set(Exit) - named == {Exit.CHIEF_LOST}
+    assert set(Exit) - named == {Exit.CHIEF_LOST, Exit.REPLACED}
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_pod_on_a_lost_node_is_replaced_unless_its_volume_is_there(shared: bool) -> None:
+    access = {"volume": {"access": "ReadWriteMany"}} if shared else {}
+    job = ps(tasks={"worker": 2, "ps": 1, "evaluator": 1}, kubernetes=access)
+    for name, found in jobs(job).items():
+        waits = name in ("j-chief", "j-evaluator") and not shared
+        made = found["spec"]
+        assert made["podReplacementPolicy"] == ("Failed" if waits else "TerminatingOrFailed")
+        assert ("podFailurePolicy" in made) == waits
+        names = [each["name"] for each in pod(job, name)["containers"][0]["env"]]
+        assert ("TRAINER_FOLLOWS" in names) == (not waits)
+        assert ("affinity" in pod(job, name)) == (name == "j-evaluator" and not shared)
+    limits = {name: found["spec"]["backoffLimit"] for name, found in jobs(job).items()}
+    assert limits == {"j-chief": 6 if shared else 10, "j-evaluator": 30 if shared else 10, "j-worker": 60, "j-ps": 30}
+
+
+def test_a_pod_leaves_a_lost_node_after_the_seconds_of_the_spec() -> None:
+    keys = ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"]
+    common = {"operator": "Exists", "effect": "NoExecute"}
+    found = pod(spec(kubernetes={"node_lost_seconds": 7}), "j-worker")["tolerations"]
+    assert found == [{"key": key, **common, "tolerationSeconds": 7} for key in keys]
+    theirs = {"key": keys[1], "operator": "Exists"}
+    found = pod(spec(kubernetes={"tolerations": [theirs]}), "j-worker")["tolerations"]
+    assert found == [theirs, {"key": keys[0], **common, "tolerationSeconds": 60}]
+    everything = [{"operator": "Exists"}]
+    assert pod(spec(kubernetes={"tolerations": everything}), "j-worker")["tolerations"] == everything
 
 
 def test_limits_requests_and_gpus_come_from_the_spec() -> None:
