@@ -67,7 +67,9 @@ def test_only_the_chiefs_end_is_that_of_a_job_set() -> None:
     policy, found = job_set()["spec"], templates(job_set())
     assert policy["successPolicy"]["targetReplicatedJobs"] == ["chief"]
     assert policy["failurePolicy"]["rules"][0]["targetReplicatedJobs"] == ["chief"]
-    policies = {name: each["spec"]["podFailurePolicy"] for name, each in found.items() if "podFailurePolicy" in each["spec"]}
+    policies = {
+        name: each["spec"]["podFailurePolicy"] for name, each in found.items() if "podFailurePolicy" in each["spec"]
+    }
     final = {name: [rule["action"] for rule in each["rules"]] for name, each in policies.items()}
     assert final == {"chief": ["Ignore", "Ignore", "FailJob"], "evaluator": ["Ignore", "Ignore"]}
     assert found["evaluator"]["spec"]["backoffLimit"] == 2**31 - 1
