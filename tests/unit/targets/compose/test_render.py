@@ -68,7 +68,7 @@ def test_limits_and_gpus_come_from_the_spec() -> None:
     worker = services(job)["j-worker-0"]
     assert worker["image"] == "trainer:cuda"
     assert worker["deploy"]["resources"] == {
-        "limits": {"cpus": "1.5", "memory": 1610612736},
+        "limits": {"cpus": "1.5", "memory": "1610612736"},
         "reservations": {"devices": [{"driver": "nvidia", "count": 2, "capabilities": ["gpu"]}]},
     }
     assert "deploy" not in services(spec())["j-worker-0"]
