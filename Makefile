@@ -158,7 +158,8 @@ kind-down: ## remove that cluster
 
 .PHONY: test-kind
 test-kind: prometheus setup programs-setup image-cpu ## run the Kubernetes tests on a kind cluster
-	scripts/kind.sh run bash -ec '$(BIN)/pytest -n 2 --dist loadfile --timeout 600 --slow=$(TRAINER_SLOW) tests/kind --ignore tests/kind/test_nodes.py; \
+	scripts/kind.sh run bash -ec 'scripts/kind.sh controllers; \
+	  $(BIN)/pytest -n 2 --dist loadfile --timeout 600 --slow=$(TRAINER_SLOW) tests/kind --ignore tests/kind/test_nodes.py; \
 	  $(BIN)/pytest --timeout 600 tests/kind/test_nodes.py'
 
 .PHONY: lint

@@ -8,4 +8,5 @@ endif
 ifneq ($(wildcard ../shared/ci/setup),)
 export BUILD_FLAGS ?= --network=host --secret id=ca,src=/etc/ssl/certs/ca-certificates.crt
 export KIND_NODE_IMAGE ?= kindest/node:v1.34.4
+export TRAINER_KIND_ADDONS ?= /var/cache/kind-node
 endif
