@@ -58,7 +58,8 @@ async def follow(agent: Agent, session: ClientSession) -> Exit:
         seen, known, heard, term = agent.clock(), reply.version, True, reply.term
         if reply.phase in ("done", "failed"):
             code = await _end(agent, reply)
-            return Exit.OK if environment.FOLLOWS in os.environ and not reply.refused else code
+            replaced = reply.refused and reply.code == Exit.REPLACED  # the job goes on without this process
+            return Exit.OK if environment.FOLLOWS in os.environ and not replaced else code
         if (waited := time.monotonic() - asked) > agent.spec.deadlines.task_lost:
             _end_child_without_tickets(agent, waited)
         asked = None

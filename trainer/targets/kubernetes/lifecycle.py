@@ -94,7 +94,8 @@ async def delete(name: str, namespace: str | None, volumes: bool) -> Deleted:
 
 async def _existing(server: ApiServer, name: str) -> Job | None:
     """The Job of a chief by this name, alone or in a JobSet."""
-    if job_set := await server.read("JobSet", name):
+    # Listed, not read: a user without JobSets may have no permission to read them.
+    for job_set in await server.items("JobSet", fieldSelector=f"metadata.name={name}"):
         found = pods.chief_of(jobs_of(job_set, {}))
         return found[0] if found else None
     for task_type in names.CHIEFS:
