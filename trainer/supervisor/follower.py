@@ -57,9 +57,7 @@ async def follow(agent: Agent, session: ClientSession) -> Exit:
             continue
         seen, known, heard, term = agent.clock(), reply.version, True, reply.term
         if reply.phase in ("done", "failed"):
-            code = await _end(agent, reply)
-            replaced = reply.refused and reply.code == Exit.REPLACED  # the job goes on without this process
-            return Exit.OK if environment.FOLLOWS in os.environ and not replaced else code
+            return _exit_code(await _end(agent, reply))
         if (waited := time.monotonic() - asked) > agent.spec.deadlines.task_lost:
             _end_child_without_tickets(agent, waited)
         asked = None
@@ -69,6 +67,12 @@ async def follow(agent: Agent, session: ClientSession) -> Exit:
             return Exit.STOPPED
         if agent.leaving_since is not None and not report.leaving:
             known = 0  # makes the chief answer at once: it must be notified before this task leaves
+
+
+def _exit_code(code: Exit) -> Exit:
+    """Of a task whose end is not the job's: the Job that runs it would start it again after a failure. It has to after
+    a stop, for which all tasks come back, and for a task whose place another process has."""
+    return Exit.OK if environment.FOLLOWS in os.environ and not code.retryable else code
 
 
 async def _exchange(agent: Agent, session: ClientSession, report: Report, known: int) -> Reply | None:

@@ -31,6 +31,24 @@ def test_a_stop_is_printed_as_no_error(
     assert tuple(text.rstrip("\n") for text in capsys.readouterr()) == (out, err)
 
 
+@pytest.mark.parametrize(
+    ("code", "alone", "follows"),
+    [
+        (Exit.OK, Exit.OK, Exit.OK),
+        (Exit.DIVERGED, Exit.DIVERGED, Exit.OK),
+        (Exit.MISMATCH, Exit.MISMATCH, Exit.OK),
+        (Exit.STOPPED, Exit.STOPPED, Exit.STOPPED),
+        (Exit.REPLACED, Exit.REPLACED, Exit.REPLACED),
+    ],
+)
+def test_a_task_that_follows_comes_back_only_if_the_job_does(
+    monkeypatch: pytest.MonkeyPatch, code: Exit, alone: Exit, follows: Exit
+) -> None:
+    assert follower._exit_code(code) == alone
+    monkeypatch.setenv("TRAINER_FOLLOWS", "1")
+    assert follower._exit_code(code) == follows
+
+
 def test_the_chief_learns_of_a_stop_before_a_task_leaves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where the stop comes while the task does what the reply to an earlier report asks for."""
     spec = build({"name": "j", "strategy": "parameter_server", "tasks": {"ps": 1, "worker": 1, "evaluator": 1}})

@@ -123,6 +123,7 @@ def limits_of(container: dict[str, Any]) -> dict[str, float]:
 
 
 SCHEDULING = ("nodeSelector", "tolerations", "affinity", "priorityClassName", "serviceAccountName", "imagePullSecrets")
+LOST_NODE = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 TYPES = {"Master": "chief", "Chief": "chief", "CHIEF": "chief", "worker": "worker", "Ps": "ps"}
 
 
@@ -183,7 +184,9 @@ def ours(text: str, expected: dict[str, Pod]) -> dict[str, Pod]:
         texts = {key: each for key, each in env.items() if isinstance(each, str)}
         volumes = volumes_of(pod)
         mounts = [each for each in mounts_of(container, volumes) if each[0] in [mount[0] for mount in want.mounts]]
-        scheduling = {key: pod[key] for key in SCHEDULING if key in pod}
+        # Kubernetes gives every pod a toleration of a lost node, of 300 s; ours has kubernetes.node_lost_seconds.
+        pod["tolerations"] = [each for each in pod["tolerations"] if each["key"] not in LOST_NODE]
+        scheduling = {key: pod[key] for key in SCHEDULING if pod.get(key)}
         labels = {key: each for key, each in metadata["labels"].items() if key in want.scheduling["labels"]}
         found[name] = Pod(
             replicas=job["spec"]["completions"],
