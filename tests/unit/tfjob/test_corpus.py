@@ -185,7 +185,8 @@ def ours(text: str, expected: dict[str, Pod]) -> dict[str, Pod]:
         volumes = volumes_of(pod)
         mounts = [each for each in mounts_of(container, volumes) if each[0] in [mount[0] for mount in want.mounts]]
         # Kubernetes gives every pod a toleration of a lost node, of 300 s; ours has kubernetes.node_lost_seconds.
-        pod["tolerations"] = [each for each in pod["tolerations"] if each["key"] not in LOST_NODE]
+        asked = want.scheduling.get("tolerations", [])
+        pod["tolerations"] = [each for each in pod["tolerations"] if each in asked or each["key"] not in LOST_NODE]
         scheduling = {key: pod[key] for key in SCHEDULING if pod.get(key)}
         labels = {key: each for key, each in metadata["labels"].items() if key in want.scheduling["labels"]}
         found[name] = Pod(
