@@ -57,12 +57,15 @@ controllers() {
     version=${name#*:}
     name=${name%:*}
     if [[ -n ${TRAINER_KIND_ADDONS:-} ]]; then
-      kind load docker-image "$name:$version" --name "$KIND_CLUSTER" --nodes "$KIND_CLUSTER-worker,$KIND_CLUSTER-worker2"
+      kind load docker-image "$name:$version" --name "$KIND_CLUSTER" --nodes "$KIND_CLUSTER-control-plane"
       file=$TRAINER_KIND_ADDONS/$name.yaml
     else
       file=https://github.com/kubernetes-sigs/$name/releases/download/$version/manifests.yaml
     fi
     kubectl --context "kind-$KIND_CLUSTER" apply --server-side --filename "$file" >/dev/null
+    # Tests stop the other nodes, and without Kueue's webhook nobody can create a pod.
+    kubectl --context "kind-$KIND_CLUSTER" --namespace "$name-system" patch deployment "$name-controller-manager" --patch \
+      '{"spec": {"template": {"spec": {"nodeSelector": {"node-role.kubernetes.io/control-plane": ""}, "tolerations": [{"operator": "Exists"}]}}}}'
   done
   for name in jobset kueue; do
     kubectl --context "kind-$KIND_CLUSTER" --namespace "$name-system" rollout status \

@@ -6,14 +6,13 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TypeVar, cast
+from typing import TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
 from trainer.job.errors import UserError
 
 _T = TypeVar("_T")
-_ADAPTERS: dict[object, TypeAdapter[object]] = {}
 
 
 def read_json(path: Path) -> dict[str, object]:
@@ -33,21 +32,12 @@ def json_object(text: str | bytes) -> dict[str, object]:
     return value if isinstance(value, dict) else {}
 
 
-def validate(kind: type[_T], text: bytes, strict: bool | None = None) -> _T:
-    """Converts JSON to a dataclass. Its validator, which takes milliseconds to build, is built at the first use: the
-    start of a task needs few.
-
-    Raises:
-        ValidationError: a field is missing or wrong.
-    """
-    adapter = _ADAPTERS.get(kind) or _ADAPTERS.setdefault(kind, TypeAdapter[object](kind))
-    return cast("_T", adapter.validate_json(text, strict=strict))
-
-
-def typed(kind: type[_T], found: Mapping[str, object], newest: int) -> _T:
+def typed(adapter: TypeAdapter[_T], found: Mapping[str, object], newest: int) -> _T:
     """Converts a JSON object to a dataclass. Unknown fields are ignored.
 
     Args:
+        adapter: made at its first use, for that takes milliseconds of a task's start, and in the module of its class,
+            where an older pydantic looks for the names in annotations.
         newest: the newest supported version of the format.
 
     Raises:
@@ -59,7 +49,7 @@ def typed(kind: type[_T], found: Mapping[str, object], newest: int) -> _T:
     try:
         # pydantic refuses a lone surrogate, as in a message that quotes a file name that is not UTF-8.
         text = json.dumps(found, ensure_ascii=False).encode(errors="replace")
-        return validate(kind, text, strict=True)
+        return adapter.validate_json(text, strict=True)
     except ValidationError as error:
         raise ValueError(first_mistake(error)) from None
 

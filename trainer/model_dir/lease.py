@@ -11,6 +11,9 @@ import contextlib
 import os
 import time
 from dataclasses import asdict, dataclass
+from functools import cache
+
+from pydantic import TypeAdapter
 
 from trainer.job import environment
 from trainer.job.errors import Exit, TrainerError, UserError
@@ -33,9 +36,14 @@ class Lease:
     """Identifies the machine, and its start."""
 
 
+@cache
+def _adapter() -> TypeAdapter[Lease]:
+    return TypeAdapter(Lease)
+
+
 def read(model_dir: str) -> Lease:
     try:
-        return typed(Lease, read_json(layout.lease(model_dir)), newest=0)
+        return typed(_adapter(), read_json(layout.lease(model_dir)), newest=0)
     except ValueError:
         return Lease()
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from functools import cache
 from typing import Literal
+
+from pydantic import TypeAdapter
 
 from trainer.job.errors import UserError
 from trainer.job.names import TaskType
@@ -162,6 +165,11 @@ def read(model_dir: str) -> Result | None:
         ) from None
 
 
+@cache
+def _adapter() -> TypeAdapter[Result]:
+    return TypeAdapter(Result)
+
+
 def parse(found: Mapping[str, object]) -> Result:
     """Parses a result.json, also one of an earlier version.
 
@@ -173,7 +181,7 @@ def parse(found: Mapping[str, object]) -> Result:
     figures = {"result": found["result"]} if "result" in found else {**found, "test": tests}
     if "reported" in found:
         figures = {name: found.get(name) for name in ("reported", "steps", "seconds_to_first_step")}
-    return typed(Result, {**found, "figures": figures}, VERSION)
+    return typed(_adapter(), {**found, "figures": figures}, VERSION)
 
 
 def finished(model_dir: str) -> Finished | None:

@@ -7,10 +7,11 @@ import fcntl
 import os
 import time
 from dataclasses import asdict, dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Annotated, TextIO
 
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict, Field, TypeAdapter
 
 from trainer.job import environment
 from trainer.job.errors import UserError
@@ -107,12 +108,17 @@ def in_use(model_dir: str) -> bool:
     return False
 
 
+@cache
+def _adapter() -> TypeAdapter[State]:
+    return TypeAdapter(State)
+
+
 def load(model_dir: str, started: float) -> State:
     """The state that an earlier chief of this job saved; a new one if there is none, or it is not valid."""
     found = read_json(layout.state(model_dir))
     known = {key: value for key, value in found.items() if key in State.__dataclass_fields__}
     try:
-        return typed(State, {"started": started, **known}, newest=0) if known else State(started=started)
+        return typed(_adapter(), {"started": started, **known}, newest=0) if known else State(started=started)
     except ValueError:
         return State(started=started)
 

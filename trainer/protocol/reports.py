@@ -11,10 +11,10 @@ import re
 from dataclasses import asdict, dataclass, field
 from typing import Annotated, Literal, TypeVar
 
-from pydantic import AfterValidator, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationError
 
 from trainer.job.errors import Exit
-from trainer.model_dir.files import first_mistake, validate
+from trainer.model_dir.files import first_mistake
 
 LONGEST_BODY = 1 << 20
 """Maximum bytes of a request or an answer on the control port."""
@@ -133,6 +133,9 @@ class Identity:
     incarnation: Word
 
 
+_ASKED, _REPLY, _IDENTITY = TypeAdapter(Asked), TypeAdapter(Reply), TypeAdapter(Identity)
+
+
 def failure_code(code: object) -> Exit:
     """The exit code of a failure, never 0: what a child reports is not validated before."""
     return next((each for each in Exit if each == code and each is not Exit.OK), Exit.BUG)
@@ -154,7 +157,7 @@ def read_question(body: bytes) -> Asked:
     Raises:
         ValueError: it is none; with the reason in one line.
     """
-    return _read(Asked, body)
+    return _read(_ASKED, body)
 
 
 def answer(reply: Reply) -> bytes:
@@ -166,7 +169,7 @@ def read_answer(body: bytes) -> Reply:
     Raises:
         ValueError: it is none; with the reason in one line.
     """
-    reply = _read(Reply, body)
+    reply = _read(_REPLY, body)
     if (reply.phase == "failed") != (reply.code != Exit.OK):
         raise ValueError(f"phase: {reply.phase} with exit code {reply.code}")
     return reply
@@ -177,12 +180,12 @@ def read_identity(body: bytes) -> Identity:
     Raises:
         ValueError: it is none; with the reason in one line.
     """
-    return _read(Identity, body)
+    return _read(_IDENTITY, body)
 
 
-def _read(kind: type[_T], body: bytes) -> _T:
+def _read(adapter: TypeAdapter[_T], body: bytes) -> _T:
     try:
-        return validate(kind, body)
+        return adapter.validate_json(body)
     except ValidationError as error:
         raise ValueError(_plain(first_mistake(error))[:200]) from None
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
+from functools import cache
 from typing import Any, Literal
+
+from pydantic import TypeAdapter
 
 from trainer.model_dir.files import json_object, typed
 from trainer.model_dir.result import JobEvent
@@ -93,6 +96,11 @@ class JobStatus(TaskStatus):
         return {**_flat(whole), "tasks": {name: _flat(row) for name, row in whole["tasks"].items()}}
 
 
+@cache
+def _adapter() -> TypeAdapter[JobStatus]:
+    return TypeAdapter(JobStatus)
+
+
 def read(body: str | bytes) -> JobStatus:
     """A chief's answer to GET /status, also one of an earlier version.
 
@@ -102,7 +110,7 @@ def read(body: str | bytes) -> JobStatus:
     found = _nested(json_object(body), JobStatus)
     if isinstance(rows := found.get("tasks"), dict):
         found["tasks"] = {name: _nested(row, TaskRow) if isinstance(row, dict) else row for name, row in rows.items()}
-    return typed(JobStatus, found, VERSION)
+    return typed(_adapter(), found, VERSION)
 
 
 def _flat(row: dict[str, Any]) -> dict[str, object]:

@@ -1,6 +1,7 @@
 """JSON files written by other programs."""
 
 import pytest
+from pydantic import TypeAdapter
 
 from trainer.model_dir.files import json_object, typed
 from trainer.model_dir.result import JobEvent
@@ -17,5 +18,5 @@ def test_a_json_object_is_read() -> None:
 
 def test_a_text_that_is_not_unicode_is_read() -> None:
     """A message may quote the name of a file: os.fsdecode returns lone surrogates for bytes that are not UTF-8."""
-    found = typed(JobEvent, {"time": 1.5, "text": "é: caf\udce9.npz"}, newest=1)
+    found = typed(TypeAdapter(JobEvent), {"time": 1.5, "text": "é: caf\udce9.npz"}, newest=1)
     assert found == JobEvent(1.5, "é: caf?.npz")
