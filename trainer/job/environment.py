@@ -60,7 +60,8 @@ EVENTS = "TRAINER_EVENTS_FD"
 CHILD = "TRAINER_CHILD"
 """A mark shared by a child and all processes that it starts."""
 LEASE = "TRAINER_LEASE"
-"""For the chief's child: the incarnation that must have the lease of model_dir when it writes a checkpoint."""
+"""For the chief's child: the incarnation that must have the lease when it writes a checkpoint, and of which model_dir:
+the best checkpoint is in a folder below it."""
 WORKLOAD = "TRAINER_WORKLOAD_SHA256"
 """Digests of the workload's files at the start of the task, as JSON."""
 

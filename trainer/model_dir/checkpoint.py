@@ -83,7 +83,7 @@ def save(model_dir: str | Path, step: int, values: Mapping[str, Array], meta: Ma
             json.dump(full, file, indent=1)
             file.flush()
             _sync(file.fileno())
-        lease.require(str(model_dir))
+        lease.require_own()
         temporary.rename(target)
     except TrainerError:
         shutil.rmtree(temporary, ignore_errors=True)

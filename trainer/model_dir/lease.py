@@ -102,14 +102,25 @@ def renew(model_dir: str, incarnation: str) -> bool:
     return True
 
 
-def require(model_dir: str, incarnation: str | None = None) -> None:
-    """To be called before a write: by the chief, or by its child, which has its number in the environment.
+def holder(model_dir: str, incarnation: str) -> str:
+    """For the environment of the chief's child."""
+    return f"{incarnation} {model_dir}"
+
+
+def require_own() -> None:
+    """Calls `require` for the chief of this child, if it has one."""
+    incarnation, _, model_dir = os.environ.get(environment.LEASE, "").partition(" ")
+    if incarnation:
+        require(model_dir, incarnation)
+
+
+def require(model_dir: str, incarnation: str) -> None:
+    """To be called before a write.
 
     Raises:
         TrainerError: Exit.REPLACED.
     """
-    mine = incarnation or os.environ.get(environment.LEASE)
-    if mine and not is_held(model_dir, mine):
+    if not is_held(model_dir, incarnation):
         raise TrainerError(
             f"model_dir: {model_dir}: another chief has taken this one's place: this one writes nothing more and ends",
             Exit.REPLACED,

@@ -20,6 +20,7 @@ from trainer.job.derived import is_server, restarts_alone
 from trainer.job.errors import TrainerError, UserError
 from trainer.job.names import task_name
 from trainer.job.spec import JobSpec
+from trainer.model_dir import lease
 from trainer.protocol import events
 from trainer.protocol.events import Event, Figures
 from trainer.protocol.log_lines import log_line
@@ -193,7 +194,7 @@ class Agent:
                 return await Program.run(spec, self.task, self.log, more, generation, self._on_child, self.clock)
             given = {**settings(spec, self.task), **self.places, environment.WORKLOAD: json.dumps(self._workload)}
             if self.task.is_chief:
-                given[environment.LEASE] = self.incarnation
+                given[environment.LEASE] = lease.holder(self.spec.directory, self.incarnation)
             return await Child.start(self.task, self.log, given, self._on_child, self.clock)
         except OSError as error:  # for example lack of memory, or a log volume that became read-only
             what = error.filename or "a new process"

@@ -92,9 +92,11 @@ def test_the_child_of_a_chief_that_was_replaced_completes_no_checkpoint(
 ) -> None:
     values = {"w": np.zeros(3)}
     lease.take(str(tmp_path), "old", "", HERE)
-    monkeypatch.setenv(environment.LEASE, "old")
-    checkpoint.save(tmp_path, 1, values, {})
+    monkeypatch.setenv(environment.LEASE, lease.holder(str(tmp_path), "old"))
+    for folder in (tmp_path, layout.best(tmp_path)):
+        checkpoint.save(folder, 1, values, {})
     lease.take(str(tmp_path), "new", "", HERE)
     with pytest.raises(TrainerError, match="another chief has taken this one's place"):
         checkpoint.save(tmp_path, 2, values, {})
-    assert [path.name for path in layout.checkpoints(tmp_path).iterdir()] == ["step-00000001"]
+    for folder in (tmp_path, layout.best(tmp_path)):
+        assert [path.name for path in layout.checkpoints(folder).iterdir()] == ["step-00000001"]
