@@ -75,7 +75,8 @@ def test_a_chief_on_a_lost_node_moves_with_a_volume_of_several_nodes(
     job.wait_for_the_others()
 
 
-@pytest.mark.parametrize("kind", [specs.parameter_server, pytest.param(specs.mirrored, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", [specs.parameter_server, specs.mirrored])
 def test_pods_of_a_lost_node_are_replaced(namespace: Namespace, tmp_path: Path, kind: Any) -> None:
     job = namespace.submit_spec(tmp_path, kind(steps=6000, workload=specs.PACED, deadlines=PATIENT, **LOST))
     job.until("a checkpoint", lambda s: s["last_checkpoint"])
