@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
+import shlex
 import subprocess
 import time
 from collections.abc import Iterator
@@ -31,6 +33,42 @@ def stopped(node: str) -> Iterator[None]:
     finally:
         subprocess.run(["docker", "start", node], check=True, capture_output=True, timeout=60)
         kubectl("wait", "--for=condition=Ready", f"node/{node}", "--timeout=90s", seconds=100)
+
+
+@contextlib.contextmanager
+def partitioned(node: str) -> Iterator[None]:
+    """A node that runs on, with all its pods, but reaches no other one and is reached by none."""
+    rules = [f"{chain} {way} eth0 --jump DROP" for chain, way in FIREWALL]
+    try:
+        for rule in rules:
+            on(node, f"iptables --insert {rule}")
+        yield
+    finally:
+        for rule in rules:
+            on(node, f"iptables --delete {rule}")
+        kubectl("wait", "--for=condition=Ready", f"node/{node}", "--timeout=90s", seconds=100)
+
+
+FIREWALL = (
+    ("INPUT", "--in-interface"),
+    ("OUTPUT", "--out-interface"),
+    ("FORWARD", "--in-interface"),
+    ("FORWARD", "--out-interface"),
+)
+
+
+def on(node: str, command: str) -> str:
+    """Runs a command on a node, past its network; returns its stdout."""
+    words = ["docker", "exec", node, *shlex.split(command)]
+    return subprocess.run(words, check=True, capture_output=True, text=True, timeout=60).stdout
+
+
+def until_printed(node: str, job: KubernetesJob, pod: str, text: str, seconds: float = 60) -> None:
+    """Waits until a pod on a node that cannot be reached has printed a text."""
+    deadline = time.monotonic() + seconds
+    while text not in (log := on(node, f"sh -c 'cat /var/log/pods/{job.space.name}_{pod}_*/task/*.log'")):
+        assert time.monotonic() < deadline, log
+        time.sleep(0.5)
 
 
 def until_replaced(job: KubernetesJob, task_type: str, seconds: float = 150) -> None:
@@ -72,6 +110,38 @@ def test_a_chief_on_a_lost_node_moves_with_a_volume_of_several_nodes(
         assert "done: steps=6000 " in job.log()
         assert "resume_step=0" not in job.log()
         assert namespace.status(job.name)["phase"] == "done"
+    job.wait_for_the_others()
+
+
+@pytest.mark.slow
+def test_a_chief_that_nobody_reaches_writes_nothing_once_another_has_its_place(
+    namespace: Namespace, tmp_path: Path
+) -> None:
+    """The whole job runs on a node that is cut off: it trains on there until its chief finds the lease of the new one
+    on the volume, which both nodes still have."""
+    lost = {"kubernetes": {**LOST["kubernetes"], "volume": shared_claim(namespace)}}
+    spec = specs.parameter_server(steps=(steps := 12_000), workers=1, workload=specs.PACED, deadlines=PATIENT, **lost)
+    other = f"{os.environ['KIND_CLUSTER']}-worker"
+    kubectl("cordon", other)
+    try:
+        job = namespace.submit_spec(tmp_path, spec)
+        status = job.until("a checkpoint", lambda s: s["last_checkpoint"])
+    finally:
+        kubectl("uncordon", other)
+    generation, step = status["generation"], status["step"]
+    node, old = job.node("chief"), job.newest("chief")
+    assert {pod["spec"]["nodeName"] for pod in job.pods()} == {node} != {other}
+    with partitioned(node):
+        begun = time.monotonic()
+        until_replaced(job, "chief")
+        job.until_formed_again(generation)
+        print(f"the chief's node cut off: {time.monotonic() - begun:.0f} s until the next step")
+        until_printed(node, job, old, "another chief has taken this one's place")
+        job.wait("SuccessCriteriaMet")
+        log = job.log()
+        assert f"done: steps={steps} " in log
+        # It had gone on without its node, so that its successor begins far from where it was cut off.
+        assert int(*re.findall(r"resume_step=(\d+)", log)) > step + 1000
     job.wait_for_the_others()
 
 
