@@ -9,13 +9,14 @@ import re
 import shlex
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
-from tests.kind.cluster import KubernetesJob, Namespace, kubectl
+from tests.kind.cluster import JOB_SECONDS, KubernetesJob, Namespace, kubectl, trainer
 from tests.local import specs
 
 STEPS = 2500
@@ -76,6 +77,13 @@ def until_replaced(job: KubernetesJob, task_type: str, seconds: float = 150) -> 
     before, deadline = len(job.pods(task_type)), time.monotonic() + seconds
     while len(found := job.pods(task_type)) == before or found[-1]["status"]["phase"] != "Running":
         assert time.monotonic() < deadline, f"no new {task_type}"
+        time.sleep(1)
+
+
+def until_status(space: Namespace, name: str, what: str, reached: Callable[[dict[str, Any]], object]) -> None:
+    deadline = time.monotonic() + JOB_SECONDS
+    while not reached(found := space.status(name)):
+        assert time.monotonic() < deadline, f"not within {JOB_SECONDS} s: {what}: {found}"
         time.sleep(1)
 
 
@@ -143,6 +151,26 @@ def test_a_chief_that_nobody_reaches_writes_nothing_once_another_has_its_place(
         # It had gone on without its node, so that its successor begins far from where it was cut off.
         assert int(*re.findall(r"resume_step=(\d+)", log)) > step + 1000
     job.wait_for_the_others()
+
+
+@pytest.mark.slow
+def test_the_chief_of_a_job_set_moves_from_a_lost_node(namespace: Namespace, tmp_path: Path) -> None:
+    settings = {**LOST["kubernetes"], "gang": "jobset", "volume": shared_claim(namespace)}
+    (path := tmp_path / "spec.yaml").write_text(
+        yaml.safe_dump(specs.mirrored(steps=6000, workload=specs.PACED, deadlines=PATIENT, kubernetes=settings))
+    )
+    trainer("submit", "--namespace", namespace.name, str(path))
+    until_status(namespace, "digits", "a checkpoint", lambda found: (found["job"] or {}).get("last_checkpoint"))
+    (chief,) = (pod for pod in namespace.get("pods") if "digits-worker-0-0-" in pod["metadata"]["name"])
+    with stopped(chief["spec"]["nodeName"]):
+        until_status(namespace, "digits", "the end", lambda found: found["phase"] in ("done", "failed"))
+        found = namespace.status("digits")
+        assert (found["phase"], "done: steps=6000 " in found["last_line"]) == ("done", True), found
+        log = trainer("logs", "--namespace", namespace.name, "digits", "--task", "chief:0")
+        assert "resume_step=0" not in log
+        (job_set,) = namespace.get("jobsets")
+        assert job_set["status"].get("restarts", 0) == 0, "only its pods were replaced"
+    assert {job["metadata"]["name"] for job in namespace.get("jobs")} == {"digits-worker-0"}
 
 
 @pytest.mark.slow
