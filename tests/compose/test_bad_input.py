@@ -81,6 +81,26 @@ def test_submit_status_logs_delete(spec_file: Any) -> None:
     assert left_of("submitted") == []
 
 
+def test_status_has_the_reason_of_each_task_that_does_not_run(tmp_path: Path) -> None:
+    """Of two tasks one needs more memory than it may have, and the container of the other is removed."""
+    words = ["python3", "-c", "import json, os\nif '\"index\": 0' in os.environ['TF_CONFIG']: bytearray(1 << 30)"]
+    tasks = {"worker": {"replicas": 2, "memory": "300Mi"}}
+    spec = {"name": "reasons", "strategy": "multi_worker_mirrored", "program": words, "code": [], "tasks": tasks}
+    with Project(tmp_path, {**spec, "resume": "none"}) as project:
+        assert project.wait() == 1, project.output
+        project.container("worker:1").remove(force=True)
+        status = trainer("status", "--target", "compose", str(tmp_path / "job.yaml"))
+    assert [" ".join(line.split()) for line in status.stdout.splitlines()] == [
+        "phase failed",
+        "last line trainer: worker:0 lost (out of memory at its limit of 300 MiB, killed by the kernel; raise "
+        "tasks.worker.memory), and the program does not resume (resume: none)",
+        "",
+        "task state code restarts reason",
+        "worker:0 exited 14 4",
+        "worker:1 missing it has no container; submit the job again to create it",
+    ]
+
+
 def test_a_taken_port_of_tensorboard_is_named() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])

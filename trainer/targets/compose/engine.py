@@ -69,7 +69,7 @@ def status(spec: JobSpec) -> JobOverview:
     containers = _containers(_connect(), spec)
     tasks: dict[str, ContainerState] = {}
     job: JobStatus | Result | None = None
-    unreadable = None
+    unreadable, last_line = None, ""
     chief = ContainerState("missing")
     for task in tasks_of(spec):
         container = containers.get(host_name(spec.name, task.type, task.index))
@@ -77,9 +77,13 @@ def status(spec: JobSpec) -> JobOverview:
         if task.is_chief and container:
             chief = row
             job, unreadable = _ask(container, spec) if row.state == "running" else _result(container, spec)
+            if row.state == "exited" and row.code not in (Exit.OK, Exit.STOPPED):
+                last_line = _verdict(container)
     if chief.state == "exited":
         phase = "done" if chief.code == Exit.OK else "failed"
-        return JobOverview(spec.name, phase, chief.code, tasks=tasks, job=job, unreadable=unreadable)
+        return JobOverview(
+            spec.name, phase, chief.code, last_line=last_line, tasks=tasks, job=job, unreadable=unreadable
+        )
     phase = job.phase if isinstance(job, JobStatus) else chief.state
     return JobOverview(spec.name, phase, tasks=tasks, job=job, unreadable=unreadable)
 
@@ -129,6 +133,13 @@ def _row(container: Container | None) -> ContainerState:
     return ContainerState(
         state["Status"], state["ExitCode"], restarts=container.attrs["RestartCount"], reason=_reason(state)
     )
+
+
+def _verdict(container: Container) -> str:
+    """The last line of stderr. The engine may store lines of stdout and stderr in another order, and `tail` counts
+    both."""
+    lines = container.logs(stdout=False, tail=50).decode(errors="replace").splitlines()
+    return lines[-1].strip() if lines else ""
 
 
 def _reason(state: Mapping[str, object]) -> str | None:
