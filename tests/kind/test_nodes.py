@@ -161,7 +161,7 @@ def test_the_chief_of_a_job_set_moves_from_a_lost_node(namespace: Namespace, tmp
     )
     trainer("submit", "--namespace", namespace.name, str(path))
     until_status(namespace, "digits", "a checkpoint", lambda found: (found["job"] or {}).get("last_checkpoint"))
-    (chief,) = (pod for pod in namespace.get("pods") if "digits-worker-0-0-" in pod["metadata"]["name"])
+    (chief,) = (pod for pod in namespace.get("pods") if "digits-chief-0-0-" in pod["metadata"]["name"])
     with stopped(chief["spec"]["nodeName"]):
         until_status(namespace, "digits", "the end", lambda found: found["phase"] in ("done", "failed"))
         found = namespace.status("digits")
@@ -170,7 +170,6 @@ def test_the_chief_of_a_job_set_moves_from_a_lost_node(namespace: Namespace, tmp
         assert "resume_step=0" not in log
         (job_set,) = namespace.get("jobsets")
         assert job_set["status"].get("restarts", 0) == 0, "only its pods were replaced"
-    assert {job["metadata"]["name"] for job in namespace.get("jobs")} == {"digits-worker-0"}
 
 
 @pytest.mark.slow
