@@ -4,14 +4,16 @@
 
 Two workers under MultiWorkerMirroredStrategy train a small CNN with a loop of their own, without reports and with one
 for each step. All supervisors and the launcher are stopped by SIGSTOP in every second window of time: neighbours differ
-in nothing else. Then a program that imports nothing is started, by hand and as a job of one task.
+in nothing else. Then a program that imports nothing is started: by hand, by a task, and by a job of one task.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import signal
+import socket
 import statistics
 import subprocess
 import sys
@@ -24,6 +26,9 @@ import numpy as np
 import yaml
 
 from tests.harness import TRAINER
+from trainer.job import environment
+from trainer.job.load import load_file
+from trainer.targets.local.run import TASK_COMMAND
 
 WORKERS, BATCH = 2, 64
 SETTLE_SECONDS, WINDOW_SECONDS = 0.3, 2.5
@@ -101,14 +106,21 @@ def rates(folder: Path, windows: int, report: str) -> tuple[list[float], list[fl
     return found_rates[True], found_rates[False]
 
 
-def first_step(folder: Path, number: int) -> tuple[float, float]:
-    """Seconds from the command to the first line of a program: by hand, and as a job."""
+def first_step(folder: Path, number: int) -> list[float]:
+    """Seconds from the command to the first line of a program: by hand, in a task as a container runs it, and in a job
+    on this machine, which has a launcher too."""
     program, seconds = [sys.executable, "-c", FIRST], []
-    for command in (program, _job(folder, f"first{number}", program, 1, {})):
-        environ = {**os.environ, "BEGUN": str(time.time())}
+    job = _job(folder, f"first{number}", program, 1, {})
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    cluster = {"cluster": {"worker": [address]}, "task": {"type": "worker", "index": 0}}
+    spec = load_file(folder / f"first{number}.yaml").model_copy(update={"model_dir": str(folder / f"task{number}")})
+    task = {"TF_CONFIG": json.dumps(cluster), environment.JOB: spec.model_dump_json(exclude_defaults=True)}
+    for command, more in ((program, {}), (TASK_COMMAND, task), (job, {})):
+        environ = {**os.environ, **more, "BEGUN": str(time.time())}
         output = subprocess.run(command, env=environ, capture_output=True, text=True, check=True).stdout
         seconds.append(float(output.partition("FIRST ")[2].split()[0]))
-    return seconds[0], seconds[1]
+    return seconds
 
 
 def _job(folder: Path, name: str, words: list[str], workers: int, environ: dict[str, str]) -> list[str]:
@@ -131,9 +143,10 @@ def main() -> None:
             ratio = statistics.median(one / other for one, other in zip(run, stopped, strict=True))
             medians = f"{statistics.median(run):.1f} steps/s, {statistics.median(stopped):.1f} with supervisors stopped"
             print(f"{title}: {medians}; median ratio of {arguments.windows} pairs {ratio:.3f}", flush=True)
-        pairs = [first_step(folder, number) for number in range(arguments.starts)]
-        later = sorted(job - hand for hand, job in pairs)
-        print(f"first step: {statistics.median(later):.2f} s later ({later[0]:.2f} to {later[-1]:.2f})")
+        starts = [first_step(folder, number) for number in range(arguments.starts)]
+        for way, title in ((1, "a task"), (2, "a job on one machine")):
+            later = sorted(each[way] - each[0] for each in starts)
+            print(f"first step of {title}: {statistics.median(later):.2f} s later ({later[0]:.2f} to {later[-1]:.2f})")
 
 
 if __name__ == "__main__":
