@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from typing import Annotated, Literal
 
@@ -264,3 +265,7 @@ class JobSpec(Strict):
     @property
     def directory(self) -> str:
         return self.model_dir or f"runs/{self.name}"
+
+    def digest(self) -> str:
+        """By which the tasks of a job compare their specs."""
+        return hashlib.sha256(self.model_dump_json().encode()).hexdigest()[:12]

@@ -29,6 +29,8 @@ def mismatch(
     own = chief or report
     if report.spec != own.spec:
         return f"{report.task} has a different job spec than the chief; give all tasks the same"
+    if report.failure is not None:
+        return None  # it cannot start, and reports why; it may know none of what follows
     if report.workload != own.workload:
         return (
             f"{report.task} has a different workload file ({workload}) than the chief; give all tasks the same file, "

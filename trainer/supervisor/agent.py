@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import hashlib
 import json
 import os
 import time
@@ -47,7 +46,7 @@ class Agent:
         self.incarnation, self._reports = uuid.uuid4().hex, 0
         self._began = time.time() - host.process_age()
         self.versions = versions or host.versions()
-        self.spec_digest = hashlib.sha256(spec.model_dump_json().encode()).hexdigest()[:12]
+        self.spec_digest = spec.digest()
         self._workload = file_digests(spec)
         self.workload_digest = workload_file.combined(self._workload) if self._workload else "none"
         self.copying = ""

@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import os
 import time
+import uuid
 from typing import TYPE_CHECKING
 
 from aiohttp import ClientSession
 
+from trainer import host
 from trainer.job import environment
 from trainer.job.cluster import Task
-from trainer.job.errors import Exit
+from trainer.job.errors import Exit, TrainerError
+from trainer.job.spec import JobSpec
 from trainer.model_dir import result
 from trainer.protocol.log_lines import LOG_SECONDS, log_error, log_line
 from trainer.protocol.reports import Reply, Report
@@ -25,6 +28,8 @@ SLOWEST_RETRY_SECONDS = 2.0
 EVALUATOR_SECONDS = 120.0
 """An evaluator waits no longer for a chief that was lost: it mounts the chief's volume, which the chief may need on
 another node. The evaluator's own replacement follows the chief."""
+UNSTARTED_SECONDS = 10.0
+"""For a task that cannot start to report that: its chief may have ended for the same reason."""
 GONE_SECONDS = 3.0
 """Chief silence after which an existing result.json means that it left because the job is complete."""
 
@@ -67,6 +72,33 @@ async def follow(agent: Agent, session: ClientSession) -> Exit:
             return Exit.STOPPED
         if agent.leaving_since is not None and not report.leaving:
             known = 0  # makes the chief answer at once: it must be notified before this task leaves
+
+
+async def report_failure(spec: JobSpec, task: Task, secret: bytes, error: TrainerError) -> Exit:
+    """Reports why this task cannot start, so that the job ends with that reason, and the chief does not wait for a task
+    that Kubernetes starts again and again; returns this task's exit code."""
+    report = Report(
+        task=task.name,
+        incarnation=uuid.uuid4().hex,
+        cluster=task.digest,
+        spec=spec.digest(),
+        workload="none",
+        versions={},
+        started=time.time() - host.process_age(),
+        failure=(int(error.code), str(error)),
+    )
+    end = time.monotonic() + UNSTARTED_SECONDS
+    async with peers.client() as session:
+        while time.monotonic() < end:
+            try:
+                reply = await peers.send_report(session, task.control_address(*task.chief), report, 0, secret)
+            except ConnectionError:
+                await asyncio.sleep(RETRY_SECONDS)
+                continue
+            except TrainerError:
+                break  # its secret is not the chief's
+            return _exit_code(error.code) if reply.phase == "failed" else error.code
+    return error.code
 
 
 def _exit_code(code: Exit) -> Exit:

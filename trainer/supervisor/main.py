@@ -54,9 +54,16 @@ def main() -> int:
         code = asyncio.run(_run(agent))
     except TrainerError as error:
         log_error(str(error))
-        code = error.code
+        code = error.code if task.is_chief else _tell_chief(spec, task, job_secret, error)
     restart_guard.remember(log, code)
     return int(code)
+
+
+def _tell_chief(spec: JobSpec, task: Task, job_secret: bytes, error: TrainerError) -> Exit:
+    _import_rest()
+    from trainer.supervisor.follower import report_failure
+
+    return asyncio.run(report_failure(spec, task, job_secret, error))
 
 
 def _agent(spec: JobSpec, task: Task, log: Path, job_secret: bytes) -> Agent:
