@@ -21,7 +21,7 @@ import numpy as np
 import pytest
 
 from tests.harness import TRAINER, Job, alive, get_json, processes
-from tests.local.specs import EITHER, PACED, mirrored, parameter_server
+from tests.local.specs import EITHER, KEY, KEYED, PACED, mirrored, parameter_server
 from trainer.job import load
 from trainer.job.cluster import Task, tasks_of
 from trainer.job.errors import Exit
@@ -187,6 +187,35 @@ def test_another_workload_file_is_refused_with_its_name(tmp_path: Path, environm
         assert process.returncode == Exit.MISMATCH, output
         (line,) = errors(output)
         assert "worker:1 has a different workload file (mine.py) than the chief; give all tasks the same file" in line
+
+
+@pytest.mark.parametrize(
+    ("spec", "without", "why"),
+    [
+        (
+            mirrored(workload=KEYED, secrets={"API_KEY": {"secret": "s"}}),
+            "API_KEY",
+            "secrets.API_KEY: the variable is not set in this task, or is empty",
+        ),
+        (
+            {"strategy": "multi_worker_mirrored", "tasks": {"worker": 2}, "program": ["sleep", "60"], "code": []},
+            "PATH",
+            "program: 'sleep': no such command in PATH",
+        ),
+    ],
+    ids=["secret", "program"],
+)
+def test_a_task_that_cannot_start_ends_the_job_with_its_reason(
+    tmp_path: Path, environments: Environments, spec: dict[str, Any], without: str, why: str
+) -> None:
+    """As on Kubernetes, where its pod would start again and again, and the chief wait for half an hour."""
+    made = environments({"name": "j", "deadlines": {"start": 600}, **spec}, tmp_path)
+    (_, chief), (_, other) = made.values()
+    ended = run_tasks([{"API_KEY": KEY, **chief}, {**other, without: ""}])
+    assert [code for code, _ in ended] == [Exit.USER, Exit.USER], ended
+    (first,), (second,) = (errors(output) for _, output in ended)
+    assert first.startswith(f"trainer: worker:1: {why}")
+    assert second.startswith(f"trainer: {why}")
 
 
 @pytest.mark.slow

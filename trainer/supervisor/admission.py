@@ -6,6 +6,10 @@ from collections.abc import Container, Sequence
 
 from trainer.protocol.reports import Report
 
+UNSTARTED = "unstarted"
+"""In place of the workload's digest: a task that cannot start, and reports why. It may know neither that nor its
+versions."""
+
 
 def mismatch(
     report: Report, chief: Report | None, digest: str, required: Sequence[str], known: Container[str], workload: str
@@ -29,8 +33,8 @@ def mismatch(
     own = chief or report
     if report.spec != own.spec:
         return f"{report.task} has a different job spec than the chief; give all tasks the same"
-    if report.failure is not None:
-        return None  # it cannot start, and reports why; it may know none of what follows
+    if report.failure is not None and report.workload == UNSTARTED:
+        return None
     if report.workload != own.workload:
         return (
             f"{report.task} has a different workload file ({workload}) than the chief; give all tasks the same file, "

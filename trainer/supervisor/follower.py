@@ -19,6 +19,7 @@ from trainer.model_dir import result
 from trainer.protocol.log_lines import LOG_SECONDS, log_error, log_line
 from trainer.protocol.reports import Reply, Report
 from trainer.supervisor import peers, program_end, scoring
+from trainer.supervisor.admission import UNSTARTED
 
 if TYPE_CHECKING:
     from trainer.supervisor.agent import Agent
@@ -82,7 +83,7 @@ async def report_failure(spec: JobSpec, task: Task, secret: bytes, error: Traine
         incarnation=uuid.uuid4().hex,
         cluster=task.digest,
         spec=spec.digest(),
-        workload="none",
+        workload=UNSTARTED,
         versions={},
         started=time.time() - host.process_age(),
         failure=(int(error.code), str(error)),

@@ -7,6 +7,7 @@ import pytest
 
 from tests.unit.supervisor.jobs import LOST, START, VERSIONS, Job
 from trainer.job.errors import Exit
+from trainer.supervisor.admission import UNSTARTED
 from trainer.supervisor.membership import DIFFERS_SECONDS
 
 STRANGERS: list[tuple[str, dict[str, Any], str]] = [
@@ -50,6 +51,23 @@ def test_a_mismatched_task_ends_the_job_long_before_the_deadline(changes: dict[s
     job.wait(1)
     assert job.outcome == ("failed", Exit.MISMATCH)
     assert job.core.message == f"the cluster cannot form: worker:1: {difference}"
+
+
+UNABLE: dict[str, Any] = {"workload": UNSTARTED, "versions": {}, "failure": (int(Exit.USER), "no such command")}
+
+
+def test_a_task_that_cannot_start_ends_the_job_though_it_knows_no_digest_and_no_version() -> None:
+    job = Job()
+    job.arrive("worker:0", "worker:2")
+    assert job.report("worker:1", **UNABLE).code == Exit.USER
+    assert (job.outcome, job.core.message) == (("failed", Exit.USER), "worker:1: no such command")
+
+
+def test_a_task_of_another_job_that_cannot_start_does_not_end_this_one() -> None:
+    job = Job()
+    job.arrive("worker:0", "worker:2")
+    assert job.report("worker:1", spec="0ther", **UNABLE).code == Exit.MISMATCH
+    assert job.core.phase == "forming"
 
 
 def test_a_task_of_an_earlier_job_that_is_on_its_way_out_does_not_end_this_one() -> None:
