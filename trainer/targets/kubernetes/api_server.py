@@ -13,6 +13,7 @@ import os
 import re
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -147,7 +148,8 @@ class ApiServer:
             return True
 
     async def log(self, pod: str, follow: bool = False, **more: str) -> AsyncIterator[str]:
-        """Lines of a pod's container, each with its time in front; with `follow`, until the container ends.
+        """Lines of a pod's container, each with its time in front; with `follow`, until the container ends. If the node
+        does not answer, or the pod has just been removed, one line with that reason.
 
         Args:
             more: parameters of the API, such as tailLines.
@@ -155,10 +157,14 @@ class ApiServer:
         query = {"timestamps": "true", "container": "task", "follow": json.dumps(follow), **more}
         # A pod may be silent for any length of time.
         total = None if follow else ANSWER_SECONDS
-        with _translated_errors(self):
-            response = await self._send(self.api, "GET", f"{self._path('Pod', pod)}/log", query, total=total)
-            async for line in response.response.content:
-                yield line.decode(errors="replace").rstrip("\n")
+        try:
+            with _translated_errors(self):
+                response = await self._send(self.api, "GET", f"{self._path('Pod', pod)}/log", query, total=total)
+                async for line in response.response.content:
+                    yield line.decode(errors="replace").rstrip("\n")
+        except (_NotFound, _Unanswered) as error:
+            now = datetime.now(timezone.utc).isoformat().replace("+00:00", "Z")
+            yield f"{now} trainer: the log of {pod} cannot be read: {error}"
 
     async def execute(self, pod: str, *command: str) -> str:
         """Runs a command in a pod's container; returns its output, empty if it cannot run there now."""
@@ -206,6 +212,10 @@ def kind_of(manifest: Manifest) -> str:
 
 class _NotFound(TrainerError):
     pass
+
+
+class _Unanswered(TrainerError):
+    """The server itself had no answer, as of a node that is lost."""
 
 
 class _AlreadyThere(TrainerError):
@@ -279,4 +289,6 @@ def _refusal(status: int, body: bytes, method: str, path: str, namespace: str) -
     text = f"{kind}/{name}: Kubernetes refuses this ({status}): {message}"
     if status == 409 and method == "POST":
         return _AlreadyThere(text, Exit.TARGET)
+    if status >= 500:
+        return _Unanswered(text, Exit.TARGET)
     return {403: _Forbidden, 404: _NotFound}.get(status, TrainerError)(text, Exit.TARGET)

@@ -12,6 +12,9 @@ from trainer.targets.kubernetes.api_server import ApiServer, connect, problem
 from trainer.targets.kubernetes.lookup import chief, of
 from trainer.targets.kubernetes.objects import Pod, State
 
+LAST_LINES_SECONDS = 10.0
+"""Without a line, after the job's end."""
+
 
 async def logs(name: str, namespace: str | None, task: str | None, follow: bool) -> AsyncIterator[LogLine]:
     """Lines in the order of time; with `follow` as they arrive, including those of new pods, until the job is over.
@@ -66,9 +69,23 @@ async def _follow(
 ) -> None:
     """Puts every line of every pod into the queue, and None after the last."""
 
+    lines = 0
+
     async def read(pod: Pod) -> None:
+        nonlocal lines
         async for each in _lines(server, pod, True):
             await queue.put(each)
+            lines += 1
+
+    async def read_the_rest() -> None:
+        """Until all logs have ended, or no line has come for some time: that of a pod on a lost node has no end."""
+        seen, following = -1, set(readers.values())
+        while following and lines > seen:
+            seen = lines
+            _, following = await asyncio.wait(following, timeout=LAST_LINES_SECONDS)
+        for reader in readers.values():
+            if reader.done():
+                reader.result()
 
     readers: dict[str, asyncio.Task[None]] = {}
     try:
@@ -79,7 +96,7 @@ async def _follow(
                 if key not in readers:
                     readers[key] = asyncio.create_task(read(pod))
             if over:
-                await asyncio.gather(*readers.values())
+                await read_the_rest()
                 return
             await asyncio.sleep(1)
     finally:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
@@ -33,7 +34,8 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             body = answers.get(self.path, "{}").encode()
-            self.send_response(200)
+            code = json.loads(body).get("code", 200) if body.startswith(b"{") else 200
+            self.send_response(code)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)
@@ -132,13 +134,33 @@ def test_a_topology_that_no_node_has_is_warned_of(server: dict[str, str]) -> Non
     assert advise(spec) == ["kubernetes.topology: 'rack': no node has the label rack, so it has no effect"]
 
 
+@pytest.mark.parametrize("code", [404, 500])
+def test_a_log_that_cannot_be_read_is_one_line_and_no_failure(server: dict[str, str], code: int) -> None:
+    """A node that does not answer, or a pod that has just been removed, of several whose logs are read."""
+    server["/api/v1/namespaces/default/pods/lost/log?timestamps=true&container=task&follow=false"] = json.dumps(
+        {"code": code, "message": "dial tcp 172.18.0.4:10250: no route to host"}
+    )
+
+    async def read(api: ApiServer) -> list[str]:
+        return [line async for line in api.log("lost")]
+
+    (line,) = on_server(read)
+    assert re.fullmatch(
+        rf"20\S+Z trainer: the log of lost cannot be read: .*\({code}\): dial tcp .*: no route to host", line
+    )
+
+
 def advise(spec: JobSpec) -> list[str]:
+    return on_server(lambda server: advice.warnings(server, spec))
+
+
+def on_server(ask: Callable[[ApiServer], Coroutine[Any, Any, list[str]]]) -> list[str]:
     async def run() -> list[str]:
         # The client looks for its files once, when it is imported.
         known = yaml.safe_load(Path(os.environ["KUBECONFIG"]).read_text())["clusters"][0]["cluster"]["server"]
         settings = Configuration(host=known)
         async with ApiClient(settings) as api:
-            return await advice.warnings(ApiServer(settings, api, "default"), spec)
+            return await ask(ApiServer(settings, api, "default"))
 
     return asyncio.run(run())
 
