@@ -10,10 +10,8 @@ in nothing else. Then a program that imports nothing is started: by hand, by a t
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import signal
-import socket
 import statistics
 import subprocess
 import sys
@@ -27,7 +25,9 @@ import yaml
 
 from tests.harness import TRAINER
 from trainer.job import environment
+from trainer.job.cluster import tasks_of
 from trainer.job.load import load_file
+from trainer.targets.local import ports
 from trainer.targets.local.run import TASK_COMMAND
 
 WORKERS, BATCH = 2, 64
@@ -111,15 +111,14 @@ def first_step(folder: Path, number: int) -> list[float]:
     on this machine, which has a launcher too."""
     program, seconds = [sys.executable, "-c", FIRST], []
     job = _job(folder, f"first{number}", program, 1, {})
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        address = f"127.0.0.1:{free.getsockname()[1]}"
-    cluster = {"cluster": {"worker": [address]}, "task": {"type": "worker", "index": 0}}
     spec = load_file(folder / f"first{number}.yaml").model_copy(update={"model_dir": str(folder / f"task{number}")})
-    task = {"TF_CONFIG": json.dumps(cluster), environment.JOB: spec.model_dump_json(exclude_defaults=True)}
-    for command, more in ((program, {}), (TASK_COMMAND, task), (job, {})):
-        environ = {**os.environ, **more, "BEGUN": str(time.time())}
-        output = subprocess.run(command, env=environ, capture_output=True, text=True, check=True).stdout
-        seconds.append(float(output.partition("FIRST ")[2].split()[0]))
+    with ports.reserve(["worker:0"]) as taken:
+        (alone,) = tasks_of(spec, lambda *_: f"127.0.0.1:{taken['worker:0']}")
+        task = {"TF_CONFIG": alone.tf_config(), environment.JOB: spec.model_dump_json(exclude_defaults=True)}
+        for command, more in ((program, {}), (TASK_COMMAND, task), (job, {})):
+            environ = {**os.environ, **more, "BEGUN": str(time.time())}
+            output = subprocess.run(command, env=environ, capture_output=True, text=True, check=True).stdout
+            seconds.append(float(output.partition("FIRST ")[2].split()[0]))
     return seconds
 
 

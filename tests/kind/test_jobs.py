@@ -18,7 +18,7 @@ from trainer.job.errors import Exit
 SHORT = "train.steps=600 train.learning_rate=1e-3 train.checkpoint_steps=200 "
 SHORT += "train.batch_size=null train.global_batch_size=50"
 REPLICAS = {"mnist-ps": 1, "mnist-mwms": 2}
-# Kubernetes has PodGroups of its own from 1.36 on; tests/unit checks that manifest by its schema.
+# Kubernetes has PodGroups of its own from 1.36 on; tests/golden checks that manifest by its schema.
 NEWER = "kubernetes-podgroup"
 FOUND = sorted([*(ROOT / "tests/golden").glob("kubernetes-*.yaml"), *(ROOT / "k8s").glob("*.yaml")])
 MANIFESTS = [path for path in FOUND if path.stem != NEWER]

@@ -6,23 +6,32 @@ import contextlib
 import json
 import os
 import re
-import shlex
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
-from tests.kind.cluster import JOB_SECONDS, KubernetesJob, Namespace, kubectl, trainer
+from tests.kind.cluster import KubernetesJob, Namespace, kubectl, trainer
+from tests.kind.test_gang import ended, submit, until
 from tests.local import specs
 
 STEPS = 2500
 PATIENT = {"start": 300, "rejoin": 300, "chief_lost": 300}
 LOST: dict[str, Any] = {"kubernetes": {"node_lost_seconds": 5}}
 """Kubernetes itself takes 40 s or more to find that a node does not answer."""
+FIREWALL = [
+    (chain, way, "eth0", "--jump", "DROP")
+    for chain, way in (
+        ("INPUT", "--in-interface"),
+        ("OUTPUT", "--out-interface"),
+        ("FORWARD", "--in-interface"),
+        ("FORWARD", "--out-interface"),
+    )
+]
+"""Rules that cut a node off from all others."""
 
 
 @contextlib.contextmanager
@@ -39,35 +48,26 @@ def stopped(node: str) -> Iterator[None]:
 @contextlib.contextmanager
 def partitioned(node: str) -> Iterator[None]:
     """A node that runs on, with all its pods, but reaches no other one and is reached by none."""
-    rules = [f"{chain} {way} eth0 --jump DROP" for chain, way in FIREWALL]
     try:
-        for rule in rules:
-            on(node, f"iptables --insert {rule}")
+        for rule in FIREWALL:
+            on(node, "iptables", "--insert", *rule)
         yield
     finally:
-        for rule in rules:
-            on(node, f"iptables --delete {rule}")
+        for rule in FIREWALL:
+            on(node, "iptables", "--delete", *rule)
         kubectl("wait", "--for=condition=Ready", f"node/{node}", "--timeout=90s", seconds=100)
 
 
-FIREWALL = (
-    ("INPUT", "--in-interface"),
-    ("OUTPUT", "--out-interface"),
-    ("FORWARD", "--in-interface"),
-    ("FORWARD", "--out-interface"),
-)
-
-
-def on(node: str, command: str) -> str:
+def on(node: str, *command: str) -> str:
     """Runs a command on a node, past its network; returns its stdout."""
-    words = ["docker", "exec", node, *shlex.split(command)]
+    words = ["docker", "exec", node, *command]
     return subprocess.run(words, check=True, capture_output=True, text=True, timeout=60).stdout
 
 
 def until_printed(node: str, job: KubernetesJob, pod: str, text: str, seconds: float = 60) -> None:
     """Waits until a pod on a node that cannot be reached has printed a text."""
     deadline = time.monotonic() + seconds
-    while text not in (log := on(node, f"sh -c 'cat /var/log/pods/{job.space.name}_{pod}_*/task/*.log'")):
+    while text not in (log := on(node, "sh", "-c", f"cat /var/log/pods/{job.space.name}_{pod}_*/task/*.log")):
         assert time.monotonic() < deadline, log
         time.sleep(0.5)
 
@@ -77,13 +77,6 @@ def until_replaced(job: KubernetesJob, task_type: str, seconds: float = 150) -> 
     before, deadline = len(job.pods(task_type)), time.monotonic() + seconds
     while len(found := job.pods(task_type)) == before or found[-1]["status"]["phase"] != "Running":
         assert time.monotonic() < deadline, f"no new {task_type}"
-        time.sleep(1)
-
-
-def until_status(space: Namespace, name: str, what: str, reached: Callable[[dict[str, Any]], object]) -> None:
-    deadline = time.monotonic() + JOB_SECONDS
-    while not reached(found := space.status(name)):
-        assert time.monotonic() < deadline, f"not within {JOB_SECONDS} s: {what}: {found}"
         time.sleep(1)
 
 
@@ -156,14 +149,12 @@ def test_a_chief_that_nobody_reaches_writes_nothing_once_another_has_its_place(
 @pytest.mark.slow
 def test_the_chief_of_a_job_set_moves_from_a_lost_node(namespace: Namespace, tmp_path: Path) -> None:
     settings = {**LOST["kubernetes"], "gang": "jobset", "volume": shared_claim(namespace)}
-    (path := tmp_path / "spec.yaml").write_text(
-        yaml.safe_dump(specs.mirrored(steps=6000, workload=specs.PACED, deadlines=PATIENT, kubernetes=settings))
-    )
-    trainer("submit", "--namespace", namespace.name, str(path))
-    until_status(namespace, "digits", "a checkpoint", lambda found: (found["job"] or {}).get("last_checkpoint"))
+    spec = specs.mirrored(steps=6000, workload=specs.PACED, deadlines=PATIENT, kubernetes=settings)
+    submit(namespace, tmp_path, spec)
+    until("a checkpoint", lambda: bool((namespace.status("digits")["job"] or {}).get("last_checkpoint")))
     (chief,) = (pod for pod in namespace.get("pods") if "digits-chief-0-0-" in pod["metadata"]["name"])
     with stopped(chief["spec"]["nodeName"]):
-        until_status(namespace, "digits", "the end", lambda found: found["phase"] in ("done", "failed"))
+        until("the end", lambda: ended(namespace, "digits"))
         found = namespace.status("digits")
         assert (found["phase"], "done: steps=6000 " in found["last_line"]) == ("done", True), found
         log = trainer("logs", "--namespace", namespace.name, "digits", "--task", "chief:0")

@@ -68,7 +68,7 @@ async def _follow(
     server: ApiServer, name: str, task: str | None, queue: asyncio.Queue[tuple[str, str, str] | None]
 ) -> None:
     """Puts every line of every pod into the queue, and None after the last."""
-
+    readers: dict[str, asyncio.Task[None]] = {}
     lines = 0
 
     async def read(pod: Pod) -> None:
@@ -87,7 +87,6 @@ async def _follow(
             if reader.done():
                 reader.result()
 
-    readers: dict[str, asyncio.Task[None]] = {}
     try:
         while True:
             over = pods.ended(await chief(server, name))
