@@ -58,7 +58,7 @@ test: setup ## run unit and golden tests, and the quick tests on local clusters 
 # TRAINER_SLOW=all make test-slow: all of them, the whole support table too.
 TRAINER_SLOW ?= part
 .PHONY: test-slow
-test-slow: setup programs-setup ## run the third of the slow tests on local clusters whose turn it is (TRAINER_SLOW=all: all)
+test-slow: setup programs-setup ## run the sixth of the slow tests on local clusters whose turn it is (TRAINER_SLOW=all: all)
 	$(BIN)/pytest -n 2 -m slow --slow=$(TRAINER_SLOW) tests/local
 
 .PHONY: support-table

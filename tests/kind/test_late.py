@@ -65,7 +65,6 @@ WAITS = 5
 
 
 @pytest.mark.slow
-@pytest.mark.slow
 def test_a_worker_that_comes_minutes_after_its_chief_and_a_chief_after_its_worker_train(
     namespace: Namespace, tmp_path: Path
 ) -> None:

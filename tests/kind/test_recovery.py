@@ -35,7 +35,7 @@ def chief_child(job: KubernetesJob) -> int:
     )
 
 
-@pytest.mark.parametrize("force", [False, True], ids=["stopped", "killed"])
+@pytest.mark.parametrize("force", [pytest.param(False, marks=pytest.mark.slow), True], ids=["stopped", "killed"])
 def test_deleted_pods_come_back_and_the_job_ends_at_its_step(namespace: Namespace, tmp_path: Path, force: bool) -> None:
     steps = 3000
     job = namespace.submit_spec(tmp_path, specs.parameter_server(steps=steps, workload=specs.PACED))
