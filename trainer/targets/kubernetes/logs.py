@@ -10,7 +10,7 @@ from trainer.targets.base import LogLine
 from trainer.targets.kubernetes import lookup, pods
 from trainer.targets.kubernetes.api_server import ApiServer, connect, problem
 from trainer.targets.kubernetes.lookup import chief, of
-from trainer.targets.kubernetes.objects import Pod, State
+from trainer.targets.kubernetes.objects import Pod
 
 LAST_LINES_SECONDS = 10.0
 """Without a line, after the job's end."""
@@ -48,8 +48,8 @@ async def _pods(server: ApiServer, name: str, task: str | None) -> list[Pod]:
 
 
 def _started(pod: Pod) -> bool:
-    states = [each.get("state", State()) for each in pod["status"].get("containerStatuses", [])]
-    return any("running" in state or "terminated" in state for state in states)
+    state = pods.state_of(pod)
+    return "running" in state or "terminated" in state
 
 
 async def _lines(server: ApiServer, pod: Pod, follow: bool) -> AsyncIterator[tuple[str, str, str]]:

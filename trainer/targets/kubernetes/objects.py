@@ -16,6 +16,7 @@ class Metadata(TypedDict):
     labels: dict[str, str]
     creationTimestamp: str
     deletionTimestamp: NotRequired[str]
+    ownerReferences: NotRequired[list[Reference]]
 
 
 class Condition(TypedDict):
@@ -82,6 +83,7 @@ class Variable(TypedDict):
 
 
 class Container(TypedDict):
+    name: str
     env: NotRequired[list[Variable]]
     command: NotRequired[list[str]]
 

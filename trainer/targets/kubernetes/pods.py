@@ -9,8 +9,10 @@ from trainer.job.names import task_name
 from trainer.targets.base import ContainerState
 from trainer.targets.kubernetes.job_set import QUOTA
 from trainer.targets.kubernetes.names import CHIEFS, COMPONENT
-from trainer.targets.kubernetes.objects import Claim, ContainerStatus, Event, Job, Pod, State
+from trainer.targets.kubernetes.objects import Claim, Container, ContainerStatus, Event, Job, Pod, PodSpec, State
 
+TASK = "task"
+"""The container of the task. Others may stand before it in a pod, as the proxy of a service mesh."""
 _INDEX = "batch.kubernetes.io/job-completion-index"
 _STARTING = ("ContainerCreating", "PodInitializing")
 """Reasons of a container that is about to start."""
@@ -62,7 +64,7 @@ def ended(job: Job) -> str | None:
 
 def failed_for_good(job: Job, pods: Iterable[Pod], task: str) -> int | None:
     """The exit code of a chief that a restart cannot cure. A Job without a podFailurePolicy starts it again."""
-    codes = [state["terminated"]["exitCode"] for state in map(_state, pods_of(pods, task)) if "terminated" in state]
+    codes = [state["terminated"]["exitCode"] for state in map(state_of, pods_of(pods, task)) if "terminated" in state]
     final = [code for code in codes if code in list(Exit) and code and not Exit(code).retryable]
     return final[-1] if final and "podFailurePolicy" not in job["spec"] else None
 
@@ -77,9 +79,15 @@ def pods_of(pods: Iterable[Pod], task: str) -> list[Pod]:
     return sorted((pod for pod in pods if task_of(pod) == task), key=_age)
 
 
-def _state(pod: Pod) -> State:
-    states = [each.get("state", State()) for each in pod["status"].get("containerStatuses", [])]
-    return states[0] if states else State()
+def state_of(pod: Pod) -> State:
+    """The state of the task's container; empty before the kubelet reports one."""
+    statuses = pod["status"].get("containerStatuses", [])
+    return next((each.get("state", State()) for each in statuses if each.get("name") == TASK), State())
+
+
+def container_of(spec: PodSpec) -> Container:
+    """The container of the task; empty in a pod of another program."""
+    return next((each for each in spec["containers"] if each["name"] == TASK), Container(name=TASK))
 
 
 def _age(pod: Pod) -> str:
@@ -88,7 +96,7 @@ def _age(pod: Pod) -> str:
 
 def _row(own: Sequence[Pod], messages: Mapping[str, str], claims: Iterable[Claim]) -> ContainerState:
     pod = own[-1]
-    state = _state(pod)
+    state = state_of(pod)
     code = state["terminated"]["exitCode"] if "terminated" in state else 0
     name = ""
     # A task waits until the containers before and beside it have started.

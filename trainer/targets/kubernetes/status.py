@@ -74,7 +74,7 @@ async def _status(server: ApiServer, name: str) -> JobOverview:
 
 def _ask(chief: Pod) -> tuple[str, ...]:
     """The command that prints the chief's /status: a program's image may have no python3."""
-    return ASK_PROGRAM if chief["spec"]["containers"][0].get("command") else ASK_STATUS
+    return ASK_PROGRAM if pods.container_of(chief["spec"]).get("command") else ASK_STATUS
 
 
 def _phase(chief_job: Job, state: str, job: JobStatus | None) -> str:

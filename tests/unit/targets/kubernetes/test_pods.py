@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 
 from trainer.targets.base import ContainerState
-from trainer.targets.kubernetes import pods
+from trainer.targets.container import ASK_PROGRAM
+from trainer.targets.kubernetes import logs, pods
 from trainer.targets.kubernetes.names import COMPONENT, INSTANCE
+from trainer.targets.kubernetes.status import _ask
 
 JOB: Any = {
     "metadata": {"name": "j-worker", "labels": {COMPONENT: "worker", INSTANCE: "j"}},
@@ -27,7 +29,7 @@ def pod(index: int = 0, created: str = "2026-01-01T00:00:00Z", **status: Any) ->
 
 
 def state(**state: Any) -> dict[str, Any]:
-    return {"containerStatuses": [{"state": state}]}
+    return {"containerStatuses": [{"name": "task", "state": state}]}
 
 
 def event(kind: str, name: str, reason: str, message: str, time: str = "2026-01-01T00:00:01Z") -> dict[str, Any]:
@@ -108,6 +110,25 @@ def test_the_end_of_a_sidecar_is_not_the_tasks() -> None:
     }
     found = row(pod(phase="Failed", **state(terminated={"exitCode": 18, "message": "ValueError: x"}), **beside))
     assert (found.code, found.reason) == (18, "ValueError: x")
+
+
+def test_a_container_that_a_mesh_puts_before_the_task_is_not_the_task() -> None:
+    proxy = {"name": "istio-proxy", "state": {"running": {}}}
+
+    def beside_a_proxy(task: dict[str, Any], **more: Any) -> Any:
+        found = pod(containerStatuses=[proxy, *state(**task)["containerStatuses"]], **more)
+        found["spec"]["containers"] = [{"name": "istio-proxy"}, {"name": "task", "command": ["trainer", "task"]}]
+        return found
+
+    missing, failed = {"reason": "ErrImagePull", "message": "no"}, {"exitCode": 13, "message": "ValueError: x"}
+    waits = beside_a_proxy({"waiting": missing})
+    ended = beside_a_proxy({"terminated": failed}, phase="Failed")
+    assert row(waits).reason == "ErrImagePull: no"
+    assert (row(ended).code, row(ended).reason) == (13, "ValueError: x")
+    assert pods.failed_for_good(JOB, [ended], "worker:0") == 13
+    assert [logs._started(each) for each in (waits, ended)] == [False, True]
+    # Only the image of a program may lack python3.
+    assert _ask(ended) == ASK_PROGRAM
 
 
 def test_the_chiefs_job_is_that_of_worker_0_if_there_is_no_other() -> None:
