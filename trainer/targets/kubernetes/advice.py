@@ -39,6 +39,12 @@ async def _unsuitable(server: ApiServer, spec: JobSpec, name: str) -> str | None
     pods = sum(counts.values()) if spec.program else 1 + counts.get("evaluator", 0)
     if "ReadWriteMany" in modes:
         return None
+    if spec.kubernetes.volume.access == "ReadWriteMany" and any(mode.startswith("ReadWrite") for mode in modes):
+        so = "the chief cannot move from a lost node" + (", and pods on other nodes cannot start" if pods > 1 else "")
+        return (
+            f"is {' and '.join(modes)}, but kubernetes.volume.access is ReadWriteMany: {so}; name a claim with "
+            "ReadWriteMany, or leave out access"
+        )
     if "ReadWriteOnce" in modes:
         many = f"is ReadWriteOnce, and {pods} pods write to it: those on other nodes than the first cannot start"
         return (

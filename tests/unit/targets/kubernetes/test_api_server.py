@@ -96,13 +96,24 @@ def test_values_that_are_not_there_are_refused_before_a_pod_waits_for_them(
     ]
 
 
-PROGRAM = {"program": ["python", "train.py"], "code": []}
+PROGRAM: dict[str, Any] = {"program": ["python", "train.py"], "code": []}
+MOVES: dict[str, Any] = {"volume": {"access": "ReadWriteMany"}}
+SAYS = "but kubernetes.volume.access is ReadWriteMany: the chief cannot move"
 
 
 @pytest.mark.parametrize(
     ("modes", "more", "found"),
     [
         (["ReadWriteMany"], PROGRAM, ""),
+        (["ReadWriteMany"], MOVES, ""),
+        (["ReadWriteOnce"], MOVES, f"is ReadWriteOnce, {SAYS} from a lost node; name a claim with ReadWriteMany"),
+        (
+            ["ReadWriteOnce"],
+            {**PROGRAM, **MOVES},
+            f"is ReadWriteOnce, {SAYS} from a lost node, and pods on other nodes",
+        ),
+        (["ReadWriteOncePod"], MOVES, f"is ReadWriteOncePod, {SAYS} from a lost node; name a claim"),
+        (["ReadOnlyMany"], MOVES, "is ReadOnlyMany, and the job writes to it; use ReadWriteMany"),
         (["ReadWriteOnce"], PROGRAM, "is ReadWriteOnce, and 2 pods write to it: those on other nodes"),
         (["ReadWriteOnce"], {}, ""),
         (["ReadWriteOncePod"], {}, ""),
@@ -119,7 +130,8 @@ def test_a_claim_that_does_not_fit_is_warned_of(
     server[path] = json.dumps({"items": items})
     # A program has no workload.
     given = {key: value for key, value in SPEC.items() if key != "workload"}
-    section = {"volume": {"claim": "team"}}
+    section = {"volume": {"claim": "team", **more.get("volume", {})}}
+    more = {key: value for key, value in more.items() if key != "volume"}
     spec = build({**given, **more, "tasks": {"worker": 2}, "kubernetes": section})
     assert "".join(advise(spec)).startswith(f"kubernetes.volume.claim: 'team': {found}" if found else "")
     assert len(advise(spec)) == bool(found)
