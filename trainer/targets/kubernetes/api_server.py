@@ -44,8 +44,7 @@ _PATHS = {
     "Job": "/apis/batch/v1/namespaces/{}/jobs",
     "NetworkPolicy": "/apis/networking.k8s.io/v1/namespaces/{}/networkpolicies",
 }
-# What a cluster has only with some extension; those of an extension that is missing count as an empty list.
-_EXTENSIONS = {
+EXTENSIONS = {
     "JobSet": f"/apis/{gang.JOB_SET}/namespaces/{{}}/jobsets",
     "PodGroup": f"/apis/{gang.POD_GROUP}/namespaces/{{}}/podgroups",
     "VolcanoPodGroup": f"/apis/{gang.VOLCANO}/namespaces/{{}}/podgroups",
@@ -53,6 +52,7 @@ _EXTENSIONS = {
     "Workload": "/apis/kueue.x-k8s.io/v1beta2/namespaces/{}/workloads",
     "PodMonitor": "/apis/monitoring.coreos.com/v1/namespaces/{}/podmonitors",
 }
+"""What a cluster has only with some extension; those of an extension that is missing count as an empty list."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +70,13 @@ class ApiServer:
         except _NotFound:
             return None
 
+    async def look(self, kind: str, name: str) -> Any:
+        """Like `read`; None too where the user may not read it."""
+        try:
+            return await self.read(kind, name)
+        except _Forbidden:
+            return None
+
     async def keys(self, kind: str, name: str) -> set[str] | None:
         """Those of a Secret's or ConfigMap's data, none if it is not there; None where the user may not read it."""
         try:
@@ -77,19 +84,28 @@ class ApiServer:
         except _Forbidden:
             return None
 
-    async def readable(self, kind: str, **selectors: str) -> list[Manifest] | None:
-        """Like `items`; None where the user may not read them."""
+    async def readable(self, kind: str, **selectors: str) -> list[Any] | None:
+        """Like `items`; None where the user may not list them."""
         try:
-            return await self.items(kind, **selectors)
+            return await self._list(kind, selectors)
         except _Forbidden:
             return None
 
     async def items(self, kind: str, **selectors: str) -> list[Any]:
-        """All objects (objects.py) that labelSelector and fieldSelector pick."""
+        """All objects (objects.py) that labelSelector and fieldSelector pick; none of an extension's that the user may
+        not list."""
+        try:
+            return await self._list(kind, selectors)
+        except _Forbidden:
+            if kind not in EXTENSIONS:
+                raise
+            return []
+
+    async def _list(self, kind: str, selectors: dict[str, str]) -> list[Any]:
         try:
             return list((await self._ask("GET", self._path(kind), selectors))["items"])
-        except (_NotFound, _Forbidden):
-            if kind not in _EXTENSIONS:
+        except _NotFound:
+            if kind not in EXTENSIONS:
                 raise
             return []
 
@@ -107,6 +123,11 @@ class ApiServer:
                 "kubernetes.metrics.kind: annotations"
             ) from None
 
+    async def check(self, manifest: Manifest) -> None:
+        """Refuses what the server would refuse to create; nothing where the user may not create it."""
+        with contextlib.suppress(_Forbidden):
+            await self.create(manifest, dry_run=True)
+
     async def create(self, manifest: Manifest, dry_run: bool) -> None:
         """Creates an object, or leaves it as it is if it exists; needs no permission to read it."""
         query = {"fieldManager": MANAGER, "fieldValidation": "Strict", **({"dryRun": "All"} if dry_run else {})}
@@ -121,6 +142,14 @@ class ApiServer:
         """Deletes an object and its dependents, such as a Job's pods; no error if it does not exist."""
         with contextlib.suppress(_NotFound):
             await self._ask("DELETE", self._path(kind, name), {"propagationPolicy": "Background"})
+
+    async def may_delete(self, kind: str, name: str) -> bool:
+        """Like `delete`; whether the user may."""
+        try:
+            await self.delete(kind, name)
+        except _Forbidden:
+            return False
+        return True
 
     async def require_version(self) -> None:
         """Refuses a server that would silently drop fields of the manifests."""
@@ -176,7 +205,7 @@ class ApiServer:
         return ""
 
     def _path(self, kind: str, name: str = "") -> str:
-        path = {**_PATHS, **_EXTENSIONS}[kind].format(self.namespace)
+        path = {**_PATHS, **EXTENSIONS}[kind].format(self.namespace)
         return f"{path}/{name}" if name else path
 
     async def _ask(self, method: str, path: str, query: dict[str, str] | None = None, body: object = None) -> Any:
@@ -201,7 +230,8 @@ class ApiServer:
         timeout = ClientTimeout(total=total, sock_connect=CONNECT_SECONDS)
         response = await api.call_api(*request, _request_timeout=timeout)
         if response.status >= 400:
-            raise _refusal(response.status, await response.read(), method, path, self.namespace)
+            about = f"{path}/{body['metadata']['name']}" if method == "POST" and isinstance(body, dict) else path
+            raise _refusal(response.status, await response.read(), method, about, self.namespace)
         return response
 
 

@@ -35,6 +35,13 @@ def jobs_of(job_set: Manifest, live: Mapping[str, Job]) -> list[Job]:
     return [_job(job_set, each, live, each["name"] == chief) for each in replicated]
 
 
+def plain(job_set: Manifest) -> list[Manifest]:
+    """The Jobs that a JobSet makes, as manifests."""
+    jobs = jobs_of(job_set, {})
+    kind = {"apiVersion": "batch/v1", "kind": "Job"}
+    return [{**kind, "metadata": each["metadata"], "spec": each["spec"]} for each in jobs]
+
+
 def _job(job_set: Manifest, replicated: Manifest, live: Mapping[str, Job], is_chief: bool) -> Job:
     metadata, template = job_set["metadata"], replicated["template"]
     name = f"{metadata['name']}-{replicated['name']}-0"

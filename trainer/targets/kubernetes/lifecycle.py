@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 import yaml
 
@@ -15,9 +16,9 @@ from trainer.job.program_rules import sources
 from trainer.job.spec import JobSpec
 from trainer.targets.base import Deleted, Submitted
 from trainer.targets.kubernetes import advice, gang, names, pods, render
-from trainer.targets.kubernetes.api_server import ApiServer, connect, problem
-from trainer.targets.kubernetes.job_set import jobs_of
-from trainer.targets.kubernetes.lookup import no_such_job, of
+from trainer.targets.kubernetes.api_server import EXTENSIONS, ApiServer, connect, problem
+from trainer.targets.kubernetes.job_set import jobs_of, plain
+from trainer.targets.kubernetes.lookup import no_such_job, of, ours
 from trainer.targets.kubernetes.objects import ConfigMap, Job, Manifest
 
 KINDS = ("JobSet", "Job", "PodGroup", "VolcanoPodGroup", "Service", "NetworkPolicy", "ConfigMap", "PodMonitor")
@@ -36,7 +37,7 @@ async def submit(spec: JobSpec, namespace: str | None, command: str, dry_run: bo
         await server.require_version()
         await _require_gang(server, spec)
         await _require_values(server, spec)
-        existing = await _existing(server, spec.name)
+        existing = await _existing(server, spec)
         if existing:
             await _require_same(server, spec, manifests[0], existing)
             # A JobSet that runs may not be changed, and Kueue has rewritten it: without empty values, for one.
@@ -47,6 +48,9 @@ async def submit(spec: JobSpec, namespace: str | None, command: str, dry_run: bo
         secret = None if existing else render.secret(spec)
         for manifest in manifests:
             await server.apply(manifest, dry_run=True)
+            # JobSet does not check its pods: with a wrong one it would be accepted, and have no pods.
+            for part in plain(manifest) if manifest["kind"] == "JobSet" else []:
+                await server.check(part)
         if secret:
             await server.create(secret, dry_run=True)
         objects = [*manifests, secret] if secret else manifests
@@ -70,15 +74,18 @@ async def delete(name: str, namespace: str | None, volumes: bool) -> Deleted:
     """Removes a job, and waits until its pods are gone.
 
     Raises:
-        TrainerError: Exit.TARGET, if there is no cluster or no such job, or if a pod does not end.
+        TrainerError: Exit.TARGET, if there is no cluster or no such job, if the user may not delete its JobSet, or if
+            a pod does not end.
     """
     async with connect(namespace) as server:
         kinds = (*KINDS, "PersistentVolumeClaim") if volumes else KINDS
-        found = [(kind, each) for kind in kinds for each in await server.items(kind, labelSelector=of(name))]
+        listed = {kind: await _listed(server, kind, name) for kind in kinds}
+        found = [(kind, each) for kind, some in listed.items() for each in some or []]
         if not found:
             raise no_such_job(server, name)
-        templates = [each["spec"]["template"]["spec"] for kind, each in found if kind == "Job"]
-        grace = max((template["terminationGracePeriodSeconds"] for template in templates), default=0)
+        jobs: list[Job] = listed["Job"] or []
+        grace = max((each["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] for each in jobs), default=0)
+        await _delete_unlisted(server, name, [kind for kind in kinds if listed[kind] is None], jobs)
         for kind, each in found:
             await server.delete(kind, each["metadata"]["name"])
         await server.delete_all("Secret", labelSelector=of(name))
@@ -92,23 +99,61 @@ async def delete(name: str, namespace: str | None, volumes: bool) -> Deleted:
         return Deleted(name, volume_stays=bool(claims) and not volumes)
 
 
-async def _existing(server: ApiServer, name: str) -> Job | None:
-    """The Job of a chief by this name, alone or in a JobSet."""
+async def _listed(server: ApiServer, kind: str, name: str) -> list[Any] | None:
+    """A job's objects of a kind; None for an extension's that the user may not list."""
+    return await (server.readable if kind in EXTENSIONS else server.items)(kind, labelSelector=of(name))
+
+
+async def _delete_unlisted(server: ApiServer, name: str, kinds: Iterable[str], jobs: Iterable[Job]) -> None:
+    """Deletes a job's objects of kinds that the user may not list: they have its name. Most users without the right to
+    delete them either have none.
+
+    Args:
+        jobs: those of the job.
+
+    Raises:
+        TrainerError: Exit.TARGET, if the user may not delete their JobSet.
+    """
+    for kind in kinds:
+        live = await server.look(kind, name)
+        if (live and not ours(live)) or await server.may_delete(kind, name):
+            continue
+        owners = [owner["kind"] for job in jobs for owner in job["metadata"].get("ownerReferences", [])]
+        if kind in owners:
+            raise problem(
+                f"{name}: its JobSet would make the Jobs again, and you may not delete it, so all stays; you need the "
+                f"right to delete jobsets.jobset.x-k8s.io in namespace {server.namespace}"
+            )
+
+
+async def _existing(server: ApiServer, spec: JobSpec) -> Job | None:
+    """The Job of a chief by this name, alone or in a JobSet.
+
+    Raises:
+        UserError: the job is to be a JobSet, and another program has one of this name.
+    """
     # Listed, not read: a user without JobSets may have no permission to read them.
-    for job_set in await server.items("JobSet", fieldSelector=f"metadata.name={name}"):
-        found = pods.chief_of(jobs_of(job_set, {}))
-        return found[0] if found else None
+    for job_set in await server.items("JobSet", fieldSelector=f"metadata.name={spec.name}"):
+        if ours(job_set):
+            found = pods.chief_of(jobs_of(job_set, {}))
+            return found[0] if found else None
+        if spec.kubernetes.gang == "jobset":
+            raise UserError(f"{_taken(server, spec)} by a JobSet that trainer did not create; choose another name")
     for task_type in names.CHIEFS:
-        job: Job | None = await server.read("Job", f"{name}-{task_type}")
+        job: Job | None = await server.read("Job", f"{spec.name}-{task_type}")
         if job:
             return job
     return None
 
 
+def _taken(server: ApiServer, spec: JobSpec) -> str:
+    return f"name: {spec.name!r}: is taken in namespace {server.namespace}"
+
+
 async def _require_same(server: ApiServer, spec: JobSpec, config: Manifest, chief: Job) -> None:
     """Refuses a name that another job has; Kubernetes would only report that a field is immutable."""
-    taken = f"name: {spec.name!r}: is taken in namespace {server.namespace}"
-    environment = chief["spec"]["template"]["spec"]["containers"][0].get("env", [])
+    taken = _taken(server, spec)
+    environment = pods.container_of(chief["spec"]["template"]["spec"]).get("env", [])
     names = [each["valueFrom"]["configMapKeyRef"]["name"] for each in environment if each["name"] == JOB]
     existing: ConfigMap | None = await server.read("ConfigMap", names[0]) if names else None
     if existing is None:

@@ -12,6 +12,11 @@ MANAGED = f"{MANAGED_BY}=trainer"
 """The label selector of everything that trainer has created."""
 
 
+def ours(manifest: Manifest) -> bool:
+    """Whether trainer has created an object."""
+    return bool(manifest["metadata"].get("labels", {}).get(MANAGED_BY) == "trainer")
+
+
 def of(name: str) -> str:
     """The label selector of a job's objects."""
     return f"{MANAGED},{INSTANCE}={name}"
