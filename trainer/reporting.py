@@ -17,7 +17,8 @@ from trainer.job.environment import REPORTS
 INTERVAL = 0.1
 """Seconds from one datagram to the next."""
 DATAGRAM_BYTES = 60_000
-TEXT_CHARACTERS = 1000
+TEXT_BYTES = 1000
+"""Of a text. In JSON it has at most three times as many, so that a task's report to the chief has room for all."""
 _MOST_FIGURES = 1000
 """That wait to be sent, while no datagram can be."""
 _LARGEST = 1 << 63
@@ -143,7 +144,7 @@ def plain(name: str, value: object) -> bool | int | float | str:
     if isinstance(value, bool):
         return value
     if isinstance(value, str):
-        return printable(value[:TEXT_CHARACTERS])
+        return printable(value[:TEXT_BYTES]).encode()[:TEXT_BYTES].decode(errors="ignore")
     if isinstance(value, int):
         if not -_LARGEST <= value < _LARGEST:
             raise ValueError(f"{name} must fit into 64 bits")

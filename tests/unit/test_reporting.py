@@ -19,6 +19,10 @@ import trainer
 from tests.unit import reports
 from trainer import reporting
 from trainer.job.environment import REPORTS
+from trainer.protocol import reports as protocol
+from trainer.protocol.events import Step
+from trainer.protocol.reports import Report
+from trainer.supervisor.child_status import ChildStatus
 
 ROOT = Path(__file__).parents[2]
 PYTHONS = [sys.executable, *filter(None, os.environ.get("TRAINER_TEST_PYTHONS", "").split(os.pathsep))]
@@ -183,14 +187,25 @@ def test_a_socket_that_is_not_there_is_no_failure(tmp_path: Path, monkeypatch: p
 
 def test_a_datagram_is_bounded(reader: reports.Reader) -> None:
     trainer.report(note="x" * 100_000)
-    assert reader.all() == [{"note": "x" * reporting.TEXT_CHARACTERS}]
-    trainer.report(**{f"figure_{i}": "\N{SNOWMAN}" * 1000 for i in range(900)}, last=1.0)  # each takes 6000 bytes
+    assert reader.all() == [{"note": "x" * reporting.TEXT_BYTES}]
+    trainer.report(**{f"figure_{i}": "\N{SNOWMAN}" * 1000 for i in range(900)}, last=1.0)  # each takes 2000 bytes
     trainer.report(step=7, total=7)
     [figures] = reader.all()
     assert reader.sizes[-1] <= reporting.DATAGRAM_BYTES
     assert list(figures)[:2] == ["step", "total"]
-    assert len(figures) == 2 + 9 + 1
+    assert len(figures) == 2 + 29 + 1
     assert figures["last"] == 1.0
+
+
+@pytest.mark.parametrize("text", ["\N{GRINNING FACE}", "\N{SNOWMAN}", "\u00e9", "\\", "\ud800"])
+def test_texts_have_room_in_a_report_to_the_chief(text: str) -> None:
+    status = ChildStatus()
+    for number in range(200):
+        status.take(Step(figures={f"a{number}": reporting.plain("a", text * 5000)}))
+    report = Report("worker:1", "x", "c", "s", "w", {}, status=status.document())
+    body = protocol.question(report, 0)
+    assert len(body) < protocol.LONGEST_BODY / 2
+    assert len(protocol.read_question(body).report.status) == 100
 
 
 def test_figures_that_cannot_be_sent_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ TAIL_BYTES = 1 << 16
 LONGEST = 300
 """Characters of a line in a message."""
 
-_FRAME = re.compile(r'^\s*File "(?P<file>[^"\n]+)", line (?P<line>\d+), in (?P<function>[^\n]+)$', re.MULTILINE)
+_FRAME = re.compile(r'^[ \t]*File "(?P<file>[^"\n]+)", line (?P<line>\d+), in (?P<function>[^\n]+)$', re.MULTILINE)
 _TRACEBACK = "Traceback (most recent call last):"
 _LOST_PEER = re.compile(r"^(?:[\w.]+\.)?(?:Unavailable|Aborted|Cancelled|DeadlineExceeded)Error\b", re.MULTILINE)
 """Exceptions of TensorFlow (training/user_code.py), alone or behind another one."""
@@ -46,6 +46,11 @@ class Stderr:
         """Starts to copy; the program has its end of the pipe by now."""
         os.close(self.theirs)
         self._thread.start()
+
+    def close(self) -> None:
+        """The program could not be started."""
+        os.close(self.theirs)
+        os.close(self._pipe)
 
     def wait(self, seconds: float) -> None:
         """Waits until all was copied. A process that the program left behind may keep the pipe open."""

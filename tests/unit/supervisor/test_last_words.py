@@ -2,6 +2,7 @@
 
 import os
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -136,6 +137,12 @@ def test_the_reason_is_the_last_exception_at_the_program_s_own_line(tail: str, t
 )
 def test_errors_that_a_lost_peer_causes_are_recognised(tail: str, blames: bool) -> None:
     assert blames_peer(tail) is blames
+
+
+def test_blank_lines_are_no_work_to_speak_of() -> None:
+    began = time.process_time()
+    reason(VALUE_ERROR + "\n" * TAIL_BYTES, FOLDER)
+    assert time.process_time() - began < 1, "a square of their number takes a minute"
 
 
 def test_all_of_stderr_is_copied_and_its_end_is_kept(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
