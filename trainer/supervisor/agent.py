@@ -62,7 +62,9 @@ class Agent:
         self.blames_peer = False
         self.restarts, self._retry_at = 0, 0.0
         self.stillborn = 0
-        """Consecutive children of an evaluator that ended without a score."""
+        """Consecutive children of an evaluator that ended without a score, or could not be started."""
+        self.not_started = ""
+        """Why an evaluator's program could not be started the last time."""
         self.first_step_at: float | None = None
         self.phase: Phase = "forming"
         self.importable: dict[str, str] = {}
@@ -130,9 +132,9 @@ class Agent:
         if self.copying:
             return
         child = self.running
-        if self.task.type == "evaluator" and not self.spec.runs.checkpoints and child is not None:
+        if self.task.type == "evaluator" and not self.spec.runs.checkpoints and (child or self.not_started):
             # It has no part in generations: it reads what the others write.
-            if not child.alive and child.result is None and reply.phase == "running" and self.leaving_since is None:
+            if self.has_failed and reply.phase == "running" and self.leaving_since is None:
                 await self.go_again(reply.generation, 0)
         elif reply.phase == "forming" and child is not None:
             if child.alive and not self._stopping_well(child):
@@ -171,6 +173,12 @@ class Agent:
         self.changed.clear()
 
     @property
+    def has_failed(self) -> bool:
+        """Whether an evaluator's program has ended with an error, or could not be started."""
+        child = self.running
+        return bool(self.not_started) if child is None else not child.alive and child.result is None
+
+    @property
     def restarts_alone(self) -> bool:
         return restarts_alone(self.spec, self.task.name, task_name(*self.task.chief))
 
@@ -206,9 +214,12 @@ class Agent:
             except TrainerError as error:
                 if not self.spec.program:
                     raise
-                self.fail(error)  # the chief ends the job, and names it
+                if self.task.type == "evaluator":
+                    self._could_not_start(str(error))
+                else:
+                    self.fail(error)  # the chief ends the job, and names it
                 return
-        self.first_step_at, self.ended_early = None, 0
+        self.first_step_at, self.ended_early, self.not_started = None, 0, ""
         self.failure, self.blames_peer = None, False
         if self.running is not None and self.running.alive:
             await self.running.dismiss()
@@ -216,12 +227,18 @@ class Agent:
         child.last_sign = self.clock()
         child.go(generation, resume_step)
 
+    def _could_not_start(self, why: str) -> None:
+        """An evaluator's program could not be started: as one that failed, it is tried again, and ends no job."""
+        self.stillborn += 1
+        self.reason = self.not_started = f"could not be started: {why}"
+        log_line(f"{self.task.name}: its program {self.not_started}")
+
     async def look_after_children(self) -> None:
         child = self.running
         if child is not None and child.alive:
             limit = child.silence_limit(self.spec.deadlines)
             if limit is not None and self.clock() - child.last_sign > limit:
-                child.kill(child.silence.format(limit))
+                child.kill(child.silence(limit))
         if self.standby.due(self.first_step_at) and self.leaving_since is None and not self._is_finishing():
             self.standby.child = await self.start_child()
 

@@ -170,9 +170,6 @@ class Child:
         self.let_go()
         await self.ended()
 
-    silence = "no sign of life for {:g} s"
-    """Why a child that hangs is killed."""
-
     @property
     def failed(self) -> bool:
         """Whether it ended with an error of its own, which would repeat."""
@@ -182,6 +179,10 @@ class Child:
         """Seconds of silence after which it hangs; None if its silence means nothing."""
         # The import of TensorFlow holds the GIL while its libraries load: until then silence does not mean a hang.
         return deadlines.hang if self.warm else deadlines.start
+
+    def silence(self, seconds: float) -> str:
+        """Why a child that hangs is killed, after that many seconds without a sign of life."""
+        return f"no sign of life for {seconds:g} s"
 
     async def ended(self) -> None:
         await asyncio.shield(self._watcher)

@@ -177,7 +177,7 @@ async def _end(agent: Agent, reply: Reply) -> Exit:
     if reply.phase == "failed":
         (log_line if reply.code == Exit.STOPPED else log_error)(reply.message)
     elif agent.spec.program:
-        return await program_end.end(agent)
+        return await program_end.end(agent, reply.generation)
     elif agent.task.type == "evaluator":
         return await scoring.score_last(agent, reply)
     return Exit(reply.code)

@@ -20,6 +20,7 @@ _CAUSES = {
     "out of memory": "out_of_memory",
     "killed by": "killed",
     "no sign of life": "hang",
+    "no report for": "hang",
     "no contact with the chief": "silent",
     "silent for": "silent",
     "its supervisor was restarted": "supervisor_restarted",

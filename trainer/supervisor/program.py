@@ -79,6 +79,7 @@ class Program(Child):
                     cwd=child._folder, start_new_session=True,
                 )  # fmt: skip
             except OSError as error:
+                child._stderr.close()
                 raise program.not_started(words[0], error) from None
         except BaseException:
             child._close()
@@ -92,10 +93,15 @@ class Program(Child):
     def silence_limit(self, deadlines: Deadlines) -> float | None:
         if not self.reported:
             return None
-        finished = self.status.steps is not None and self.status.step == self.status.steps
-        return deadlines.evaluation if finished else deadlines.progress
+        return deadlines.evaluation if self._made_all_steps else deadlines.progress
 
-    silence = "no report for {:g} s (deadlines.progress)"
+    def silence(self, seconds: float) -> str:
+        deadline = "evaluation" if self._made_all_steps else "progress"
+        return f"no report for {seconds:g} s (deadlines.{deadline})"
+
+    @property
+    def _made_all_steps(self) -> bool:
+        return self.status.steps is not None and self.status.step == self.status.steps
 
     @property
     def failed(self) -> bool:

@@ -17,7 +17,7 @@ BY_ITSELF_SECONDS = 3.0
 LOOK_SECONDS = 0.5
 
 
-async def end(agent: Agent) -> Exit:
+async def end(agent: Agent, generation: int) -> Exit:
     """Waits for the program to end by itself, then stops it. Returns the exit code of a job that has succeeded."""
     name, begun, said = agent.task.name, time.monotonic(), False
     evaluates = agent.task.type == "evaluator"
@@ -29,8 +29,8 @@ async def end(agent: Agent) -> Exit:
         if waited > LOG_SECONDS and not said:
             said = True
             log_line(f"{name}: the job is done; its program may run for {seconds:g} s more (deadlines.evaluation)")
-        if not _runs(agent) and agent.running is not None:
-            await agent.go_again(agent.running.generation, 0)
+        if not _runs(agent):
+            await agent.go_again(generation, 0)
         await agent.look_after_children()
         await agent.wait_for_change(LOOK_SECONDS)
     child = agent.running
@@ -38,8 +38,9 @@ async def end(agent: Agent) -> Exit:
         if agent.task.type != "ps":
             log_line(f"{name}: the job is done, and its program still runs: it is stopped")
         await child.dismiss()
-    elif evaluates and child is not None and child.result is None and agent.leaving_since is None:
-        warning = f"{name}: its program {child.why_it_ended()}"
+    elif evaluates and agent.has_failed and agent.leaving_since is None:
+        why = agent.not_started or (child.why_it_ended() if child else "")
+        warning = f"{name}: its program {why}"
         result.set_warning(agent.spec.directory, name, warning)
         log_error(f"{warning}; the result of the training is valid")
         return Exit.EVALUATION
@@ -52,6 +53,4 @@ def _runs(agent: Agent) -> bool:
 
 def _may_run_again(agent: Agent) -> bool:
     """Whether an evaluator's program has failed and is started again: the last checkpoint may still be scored."""
-    child = agent.running
-    failed = agent.task.type == "evaluator" and child is not None and child.result is None
-    return failed and agent.stillborn <= agent.spec.max_restarts
+    return agent.task.type == "evaluator" and agent.has_failed and agent.stillborn <= agent.spec.max_restarts

@@ -11,8 +11,12 @@ from trainer.job import environment
 from trainer.job.cluster import tasks_of
 from trainer.job.errors import Exit, UserError
 from trainer.job.load import build
+from trainer.model_dir import layout
+from trainer.model_dir.files import read_json, write_json
 from trainer.protocol.events import Step
-from trainer.supervisor import standby
+from trainer.protocol.reports import Reply
+from trainer.supervisor import agent as agent_module
+from trainer.supervisor import program_end, standby
 from trainer.supervisor.agent import Agent
 from trainer.supervisor.child import Child
 
@@ -71,6 +75,41 @@ def test_a_child_that_cannot_be_started_is_one_line(tmp_path: Path, monkeypatch:
     with pytest.raises(UserError, match=r"worker:0: .*gone/worker-0.log: No such file or directory; look at"):
         asyncio.run(agent.go(1, 0))
     assert list(tmp_path.iterdir()) == [], "nor is its temporary folder left"
+
+
+def test_an_evaluator_s_program_that_cannot_be_started_is_tried_a_few_times_and_warned_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(agent_module, "BACKOFF_SECONDS", (0.0, 60.0))
+    monkeypatch.setattr(program_end, "LOOK_SECONDS", 0.01)
+    (tmp_path / "score").write_text("no script\n")
+    (tmp_path / "score").chmod(0o755)
+    tasks = {"worker": 1, "evaluator": {"replicas": 1, "program": [str(tmp_path / "score")]}}
+    spec = build({"name": "j", "strategy": "multi_worker_mirrored", "program": ["true"], "tasks": tasks, "code": [],
+                  "max_restarts": 3, "working_dir": str(tmp_path), "model_dir": str(tmp_path)})  # fmt: skip
+    write_json(layout.result(spec.directory), {"status": "succeeded", "warnings": []})
+
+    async def run() -> Exit:
+        agent = Agent(spec, tasks_of(spec)[-1], tmp_path / "log")
+        for _ in range(10):
+            await agent.act(Reply("running", 1, 0, 1))
+        assert (agent.restarts, agent.failure) == (1, None), "the second attempt is at once, the third is not"
+        assert agent.report().reason.startswith("could not be started: program: ")
+        assert not agent.changed.is_set(), "it would report again at once"
+        monkeypatch.setattr(agent_module, "BACKOFF_SECONDS", (0.0,))
+        agent._retry_at = 0.0
+        return await program_end.end(agent, 1)
+
+    files = len(list(Path("/proc/self/fd").iterdir()))
+    assert asyncio.run(asyncio.wait_for(run(), 30)) == Exit.EVALUATION
+    assert len(list(Path("/proc/self/fd").iterdir())) == files
+    out, err = capsys.readouterr()
+    assert len(out.splitlines()) == 4
+    warnings = read_json(layout.result(spec.directory))["warnings"]
+    assert isinstance(warnings, list)
+    (warning,) = warnings
+    assert warning.startswith("evaluator:0: its program could not be started: program: ")
+    assert err == f"trainer: {warning}; the result of the training is valid\n"
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,6 @@ from tests.unit.supervisor.jobs import LOSSES, LOST, PS, Job, fail_once_more, fa
 from trainer.job.errors import Exit
 from trainer.job.load import build
 from trainer.protocol.reports import Reply, Report
-from trainer.supervisor.child import Child
 from trainer.supervisor.policy import CAUSES, Decision, FailurePolicy
 from trainer.supervisor.progress import Progress
 
@@ -295,7 +294,8 @@ def test_the_failure_of_a_task_ends_the_job_for_all(tasks: dict[str, int] | None
     [
         ("killed by SIGKILL", "killed"),
         ("out of memory at its limit of 5 MiB, killed by the kernel; raise tasks.ps.memory", "out_of_memory"),
-        (Child.silence.format(20), "hang"),
+        ("no sign of life for 20 s", "hang"),
+        ("no report for 600 s (deadlines.progress)", "hang"),
         ("its supervisor was restarted", "supervisor_restarted"),
         ("silent for 10 s", "silent"),
         ("no contact with the chief for 12 s", "silent"),

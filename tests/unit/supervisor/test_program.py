@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import sys
 import tempfile
 import time
@@ -153,6 +154,18 @@ def test_figures_that_no_report_sends_are_left_out(folder: Path) -> None:
         await child.ended()
         assert child.status.step == 7
         assert child.status.figures == {"loss": "nan", "big": "inf", "text": "a?[2J?b"}
+
+    run(test)
+
+
+def test_a_hang_names_the_deadline_that_has_passed(folder: Path) -> None:
+    async def test() -> None:
+        child = await start(folder, "true")
+        for step, deadline in ((9, "progress"), (10, "evaluation")):
+            child._take_report(json.dumps({"step": step, "total": 10}).encode())
+            assert child.silence_limit(child._spec.deadlines) == getattr(child._spec.deadlines, deadline)
+            assert child.silence(7) == f"no report for 7 s (deadlines.{deadline})"
+        await child.ended()
 
     run(test)
 
