@@ -190,7 +190,7 @@ def finished(model_dir: str) -> Finished | None:
     key, steps = found.get("compatibility_key", found.get("fits")), found.get("steps", 0)  # fits: until version 0.2
     if found.get("status") != "succeeded" or not isinstance(key, dict):
         return None
-    return Finished(key, steps) if isinstance(steps, int) and 0 <= steps < 2**31 else None
+    return Finished(key, steps) if isinstance(steps, int) and 0 <= steps < 2**63 else None
 
 
 def completed(spec: JobSpec, counts: dict[TaskType, int], digest: str) -> Finished | None:

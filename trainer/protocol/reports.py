@@ -51,6 +51,8 @@ def _figure(value: object) -> object:
 
 Phase = Literal["forming", "running", "done", "failed"]
 Number = Annotated[int, Field(ge=0, lt=2**31)]
+Step = Annotated[int, Field(ge=0, le=2**63 - 1)]
+"""As far as trainer.report takes it."""
 Word = Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f]+$", max_length=200)]
 Text = Annotated[str, Field(pattern=r"^[^\x00-\x09\x0b-\x1f\x7f]*$", max_length=LONGEST_TEXT)]
 Code = Annotated[int, AfterValidator(_known)]
@@ -101,15 +103,15 @@ class Reply:
 
     phase: Phase
     generation: Number
-    resume_step: Number
+    resume_step: Step
     version: Number
     """Increases with every change; a report with the version that it knows is answered once there is a newer one."""
     code: Code = 0
     message: str = ""
-    step: Number = 0
+    step: Step = 0
     refused: bool = False
     """Whether only this process must end; the job goes on."""
-    term: Number = 0
+    term: Annotated[int, Field(ge=0, lt=2**63)] = 0
     """Number of the chief's lease: the replies of a chief that has lost it have a lower one."""
 
 
@@ -144,9 +146,9 @@ def failure_code(code: object) -> Exit:
 def question(report: Report, known: int) -> bytes:
     """A report as bytes. Values from the user's code are cut to the allowed length."""
     body = asdict(report)
-    body["reason"] = _plain(report.reason)
+    body["reason"] = plain_text(report.reason)
     if report.failure is not None:
-        body["failure"] = [int(failure_code(report.failure[0])), _plain(report.failure[1])]
+        body["failure"] = [int(failure_code(report.failure[0])), plain_text(report.failure[1])]
     figures = {name: value for name, value in body["status"].items() if _may_be_sent(name, value)}
     body["status"] = dict(list(figures.items())[:_MOST_FIGURES])
     return json.dumps({"report": body, "known": known}).encode()
@@ -187,7 +189,7 @@ def _read(adapter: TypeAdapter[_T], body: bytes) -> _T:
     try:
         return adapter.validate_json(body)
     except ValidationError as error:
-        raise ValueError(_plain(first_mistake(error))[:200]) from None
+        raise ValueError(plain_text(first_mistake(error))[:200]) from None
 
 
 def _may_be_sent(name: str, value: object) -> bool:
@@ -198,6 +200,7 @@ def _may_be_sent(name: str, value: object) -> bool:
     return 0 < len(name) <= 200 and not _CONTROL.search(name) and "\n" not in name
 
 
-def _plain(text: str) -> str:
+def plain_text(text: str) -> str:
+    """A text of any length and content as reports and replies may have it."""
     text = _CONTROL.sub(" ", text)
     return text if len(text) <= LONGEST_TEXT else f"{text[: LONGEST_TEXT - 3]}..."

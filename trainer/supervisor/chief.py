@@ -155,6 +155,7 @@ class Chief:
 
     async def _lead(self, session: ClientSession) -> None:
         agent, rendezvous, logged = self._agent, self._rendezvous, self._clock()
+        rendezvous.begin(logged)
         while not rendezvous.over:
             now = self._clock()
             self._dialler.dial(session)

@@ -37,7 +37,7 @@ GONE_SECONDS = 3.0
 
 async def follow(agent: Agent, session: ClientSession) -> Exit:
     """Runs until the chief replies that the job is over, this task may leave, or the chief is lost."""
-    term = 0  # of the chief that replied last
+    term = 0  # the highest that a chief has replied with
     known, seen, logged, heard = 0, agent.clock(), agent.clock(), False
     asked: float | None = None  # time of the oldest unanswered report, including time in which this process was stopped
     while True:
@@ -45,12 +45,11 @@ async def follow(agent: Agent, session: ClientSession) -> Exit:
         report = agent.report()
         try:
             reply = await _exchange(agent, session, report, known)
-            if reply is not None and reply.term < term:
+            if reply is not None and reply.term and reply.term < term:  # without a term: it cannot use model_dir
                 raise ConnectionError("a chief replies that has lost its place to another one")
         except ConnectionError as error:
             now = agent.clock()
-            limit = _patience(agent, heard)
-            if (code := await _without_chief(agent, now - seen, known, limit, error)) is not None:
+            if (code := await _without_chief(agent, now - seen, known, heard, error)) is not None:
                 return code
             if now - logged > LOG_SECONDS:
                 log_line(f"{agent.task.name} is waiting for the chief ({error}), {now - seen:.0f} s so far")
@@ -61,7 +60,7 @@ async def follow(agent: Agent, session: ClientSession) -> Exit:
         if reply is None:
             known = 0
             continue
-        seen, known, heard, term = agent.clock(), reply.version, True, reply.term
+        seen, known, heard, term = agent.clock(), reply.version, True, max(term, reply.term)
         if reply.phase in ("done", "failed"):
             return _exit_code(await _end(agent, reply))
         if (waited := time.monotonic() - asked) > agent.spec.deadlines.task_lost:
@@ -137,9 +136,7 @@ def _patience(agent: Agent, heard: bool) -> tuple[float, str]:
     return deadlines.chief_lost, "deadlines.chief_lost"
 
 
-async def _without_chief(
-    agent: Agent, seconds: float, known: int, limit: tuple[float, str], error: ConnectionError
-) -> Exit | None:
+async def _without_chief(agent: Agent, seconds: float, known: int, heard: bool, error: ConnectionError) -> Exit | None:
     """After this many seconds without a reply: this task's exit code, or None if it is to try again."""
     if agent.leaving_since is not None:
         return Exit.STOPPED
@@ -151,9 +148,11 @@ async def _without_chief(
     if seconds > GONE_SECONDS and (found := await asyncio.to_thread(result.completed, *job)):
         log_line(f"{task.name}: the chief is gone, and the job is complete")
         return await _end(agent, Reply("done", 1, 0, known, step=found.steps))
-    if seconds > limit[0]:
-        log_error(_chief_lost(task, *limit, str(error)))
-        return Exit.CHIEF_LOST
+    limit, deadline = _patience(agent, heard)
+    if seconds > limit:
+        log_error(_chief_lost(task, limit, deadline, str(error)))
+        # A pod that came after the job's end would be replaced and wait as long: the chief's Job has the outcome.
+        return Exit.OK if not heard and environment.FOLLOWS in os.environ else Exit.CHIEF_LOST
     return None
 
 

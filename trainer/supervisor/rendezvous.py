@@ -22,7 +22,7 @@ from trainer.job.cluster import Task
 from trainer.job.errors import Exit
 from trainer.job.spec import JobSpec
 from trainer.model_dir.result import JobEvent
-from trainer.protocol.reports import Phase, Reply, Report
+from trainer.protocol.reports import Phase, Reply, Report, plain_text
 from trainer.supervisor.deaths import Deaths
 from trainer.supervisor.membership import Member, Membership
 from trainer.supervisor.policy import CAUSES, Decision, FailurePolicy
@@ -74,11 +74,17 @@ class Rendezvous:
         self.policy = FailurePolicy(spec, self.tasks.evaluators, self.tasks.chief)
         self._wrote = wrote
         self._deaths = Deaths()
+        self._wrong: set[str] = set()
+        """Tasks that have come back to a running job, and cannot take part."""
+
+    def begin(self, now: float) -> None:
+        """The chief is ready, which may have taken longer than any deadline: from now on it waits for the others."""
+        self.begun = self._forming_since = self._waiting_since = now
 
     def report(self, report: Report, now: float) -> Reply:
         """Handles one report; returns the reply to that task."""
         if difference := self.tasks.refuse(report, now):
-            return Reply("failed", 0, 0, self.version, Exit.MISMATCH, difference, refused=True)
+            return Reply("failed", 0, 0, self.version, Exit.MISMATCH, difference, refused=True, term=self.term)
         if (place := self.tasks.place(report, now)) == "lost":
             text = f"{report.task}: another process has taken this one's place, so this one ends"
             return Reply("failed", 0, 0, self.version, Exit.REPLACED, text, refused=True, term=self.term)
@@ -187,6 +193,8 @@ class Rendezvous:
                     self._lost(name, f"silent for {seconds:g} s", now, ended=False)
             if self.phase == "running":
                 self._judge(now)
+                self._name_wrong(now)
+                self._give_up_success(now)
             # The supervisor of each task notices a program that has stopped to report.
             if self.spec.runs.chief_watches and self.watch.overdue(self.spec.deadlines, now):
                 if self.watch.finishing:
@@ -215,6 +223,28 @@ class Rendezvous:
             code = Exit.MISMATCH if self.tasks.any_wrong(now) else Exit.MISSING
             waited = f"after {seconds:g} s (deadlines.{name})"
             self.end(code, f"the cluster did not form {waited}: {self.tasks.waiting_for(now)}")
+
+    def _name_wrong(self, now: float) -> None:
+        """Names a worker that came back and cannot take part. It ends no job that trains well without it: one that does
+        not makes no steps, forms again, and ends then."""
+        wrong = self.tasks.wrong(self.begun, now)
+        for name in sorted(wrong.keys() - self._wrong):
+            self.note(f"{name}: {wrong[name]}; the others continue without it")
+        self._wrong = set(wrong)
+
+    def _give_up_success(self, now: float) -> None:
+        """Ends a job whose chief's program is done, if a worker whose program has to be done too does not come back."""
+        if self.spec.success != "all_workers" or self.tasks.chief in (waits_for := self.waits_for()):
+            return
+        seconds = self.spec.deadlines.rejoin
+        for name in waits_for:
+            if self.tasks.members[name].silent and now - self.tasks.members[name].seen > seconds:
+                self.end(
+                    Exit.MISSING,
+                    f"{name} did not come back within {seconds:g} s (deadlines.rejoin), and its program has to exit "
+                    f"with 0 (success: all_workers): {self.tasks.missing(now)[name]}",
+                )
+                return
 
     def _form(self, now: float) -> None:
         reports = [self.tasks.members[name].report for name in self.tasks.required]
@@ -285,7 +315,9 @@ class Rendezvous:
         if not self.over:
             self.watch.step = self.watch.step if step is None else step
             self.phase = "done" if code is Exit.OK else "failed"
-            self.code, self.message = code, message + (self._good_checkpoints() if code is Exit.DIVERGED else "")
+            self.code = code
+            # For the replies: a file name that is not UTF-8 would make them unreadable.
+            self.message = plain_text(message + (self._good_checkpoints() if code is Exit.DIVERGED else ""))
             self.version += 1
 
     def _good_checkpoints(self) -> str:
@@ -297,5 +329,5 @@ class Rendezvous:
         return ""
 
     def note(self, text: str) -> None:
-        self.events = [*self.events[1 - EVENTS_KEPT :], JobEvent(time.time(), text)]
+        self.events = [*self.events[1 - EVENTS_KEPT :], JobEvent(time.time(), plain_text(text))]
         self.event_count += 1

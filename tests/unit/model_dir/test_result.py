@@ -68,3 +68,10 @@ def test_a_job_that_version_0_2_finished_is_finished(tmp_path: Path) -> None:
     found = result.finished(str(tmp_path))
     assert found is not None
     assert (found.key, found.steps) == ({"train.seed": 7}, 5)
+
+
+def test_a_result_may_have_as_many_steps_as_a_program_may_report(tmp_path: Path) -> None:
+    (tmp_path / "result.json").write_text(f'{{"status": "succeeded", "steps": {2**31}, "compatibility_key": {{}}}}')
+    found = result.finished(str(tmp_path))
+    assert found is not None
+    assert found.steps == 2**31

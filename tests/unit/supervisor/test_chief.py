@@ -16,7 +16,7 @@ from tests.unit.supervisor.ports import HOST, get, serving
 from trainer.job.cluster import tasks_of
 from trainer.job.errors import Exit, UserError
 from trainer.job.load import build
-from trainer.model_dir import checkpoint, layout
+from trainer.model_dir import checkpoint, compatibility, layout
 from trainer.model_dir import state as job_state
 from trainer.model_dir.files import write_json
 from trainer.protocol.reports import Reply, Report
@@ -136,6 +136,35 @@ def test_the_chief_reports_the_failure_before_it_answers(chief: Chief, capsys: p
     chief._agent.leave()
     asyncio.run(asyncio.wait_for(chief._finish(), 30))
     assert capsys.readouterr().err == "", "once"
+
+
+def test_a_chief_that_reads_its_data_for_longer_than_the_deadline_waits_from_then_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read_slowly(*_: object) -> dict[str, object]:
+        time.sleep(0.5)
+        return {}
+
+    monkeypatch.setattr(compatibility, "key", read_slowly)
+    deadlines = {"start": 0.4}
+    spec = build({"name": "j", "strategy": "multi_worker_mirrored", "tasks": {"worker": 2}, "deadlines": deadlines,
+                  "program": ["true"], "code": [], "model_dir": str(tmp_path)})  # fmt: skip
+    chief = Chief(Agent(spec, tasks_of(spec)[0], Path(os.devnull)))
+    begun = chief._clock()
+
+    async def run() -> float:
+        async with peers.client() as session:
+            lead = asyncio.create_task(chief.run(session))
+            while not chief._rendezvous.over:
+                await asyncio.sleep(0.01)
+            waited = chief._clock() - begun
+            lead.cancel()
+            return waited
+
+    # Half a second, and the deadline.
+    assert asyncio.run(asyncio.wait_for(run(), 30)) > 0.85
+    assert chief._rendezvous.code in (Exit.MISSING, Exit.MISMATCH)  # of itself: nobody answers at its port
+    chief._record.lock.close()
 
 
 def bytes_read() -> int:

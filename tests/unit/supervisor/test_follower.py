@@ -80,17 +80,27 @@ def test_the_chief_learns_of_a_stop_before_a_task_leaves(tmp_path: Path, monkeyp
 
 
 @pytest.mark.parametrize(
-    ("name", "heard", "waits"),
+    ("name", "heard", "waits", "code"),
     [
-        ("worker:0", False, "1800 s (deadlines.start)"),
-        ("worker:0", True, "900 s (deadlines.chief_lost)"),
-        ("evaluator:0", True, "120 s (an evaluator does not wait longer)"),
+        ("worker:0", False, "1800 s (deadlines.start)", Exit.OK),
+        ("worker:0", True, "900 s (deadlines.chief_lost)", Exit.CHIEF_LOST),
+        ("evaluator:0", True, "120 s (an evaluator does not wait longer)", Exit.CHIEF_LOST),
+        ("evaluator:0", False, "1800 s (deadlines.start)", Exit.CHIEF_LOST),
     ],
 )
 def test_a_task_waits_for_its_first_word_longer_than_for_the_next(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, heard: bool, waits: str
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    heard: bool,
+    waits: str,
+    code: Exit,
 ) -> None:
-    """With a clock that goes on by a step of 250 s at each look."""
+    """With a clock that goes on by a step of 250 s at each look. A task that follows does not come back to a job whose
+    chief it has never heard: that may have ended long ago."""
+    if name != "evaluator:0":
+        monkeypatch.setenv("TRAINER_FOLLOWS", "1")
     tasks = {"ps": 1, "worker": 1, "evaluator": 1}
     deadlines = {"start": 1800, "chief_lost": 900}
     more = {"tasks": tasks, "deadlines": deadlines, "model_dir": str(tmp_path)}
@@ -121,5 +131,33 @@ def test_a_task_waits_for_its_first_word_longer_than_for_the_next(
                 await runner.cleanup()
             return await asyncio.wait_for(following, 60)
 
-    assert asyncio.run(run()) == Exit.CHIEF_LOST
+    assert asyncio.run(run()) == code
     assert f"has had no reply from its chief (chief:0) for {waits}: " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("term", "believed"), [(0, True), (4, True), (2, False)])
+def test_an_end_is_believed_but_for_that_of_a_chief_that_has_lost_its_place(
+    tmp_path: Path, term: int, believed: bool
+) -> None:
+    """A chief that was started again and cannot use model_dir has no term."""
+    spec = build({"name": "j", "strategy": "multi_worker_mirrored", "tasks": {"worker": 2},
+                  "deadlines": {"chief_lost": 1}, "model_dir": str(tmp_path)})  # fmt: skip
+    end = Reply("failed", 0, 0, 2, code=int(Exit.USER), message="model_dir: no space", term=term)
+    replies = itertools.chain([Reply("forming", 0, 0, 1, term=3)], itertools.repeat(end))
+
+    async def answer(report: Report, known: int) -> Reply:
+        return next(replies)
+
+    async def run() -> Exit:
+        runner = await server.serve(0, "127.0.0.1", Identity("j", "worker:0", "x"), dict, answer)
+        address = f"127.0.0.1:{runner.addresses[0][1] - 1000}"
+        task = dataclasses.replace(tasks_of(spec)[1], cluster={"worker": [address, "127.0.0.1:9"]})
+        agent = Agent(spec, task, tmp_path / "log")
+        beat = asyncio.create_task(agent.clock.run())
+        async with peers.client() as session:
+            code = await asyncio.wait_for(follower.follow(agent, session), 30)
+        beat.cancel()
+        await runner.cleanup()
+        return code
+
+    assert asyncio.run(run()) == (Exit.USER if believed else Exit.CHIEF_LOST)

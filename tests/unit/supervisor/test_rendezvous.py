@@ -11,7 +11,7 @@ import pytest
 import trainer
 from tests.unit.supervisor.jobs import LOST, PROGRESS, PS, REJOIN, START, Job, lose_child
 from trainer.job.errors import Exit
-from trainer.protocol.reports import Reply
+from trainer.protocol.reports import Reply, answer, read_answer
 from trainer.supervisor import status_view
 from trainer.supervisor.membership import UNREACHABLE_SECONDS
 from trainer.supervisor.rendezvous import EVENTS_KEPT
@@ -126,6 +126,8 @@ def test_after_a_loss_a_task_that_does_not_answer_has_the_same_time() -> None:
     job.reach("worker:1", "10.0.0.1:3222 refused")
     job.wait(2 * UNREACHABLE_SECONDS)
     assert job.outcome == ("running", Exit.OK), "the other worker trains"
+    assert job.logged[-1] == "worker:1: 10.0.0.1:3222 refused; the others continue without it"
+    assert job.logged.count(job.logged[-1]) == 1
     job.restart("ps:0")
     job.stop_children()
     job.reach("ps:0")
@@ -133,6 +135,40 @@ def test_after_a_loss_a_task_that_does_not_answer_has_the_same_time() -> None:
     assert job.outcome == ("forming", Exit.OK)
     job.wait(1)
     assert job.outcome == ("failed", Exit.MISMATCH)
+
+
+def test_time_in_which_the_chief_was_not_ready_is_no_wait_for_others() -> None:
+    job = Job()
+    for name in job.core.tasks.required:
+        job.report(name)
+    job.now = START + 50  # it has read its data, and has connected to none
+    job.core.begin(job.now)
+    job.core.tick(job.now)
+    assert job.outcome == ("forming", Exit.OK)
+    job.wait(START + 1)
+    assert job.outcome == ("failed", Exit.MISSING)
+
+
+def test_a_refusal_has_the_chief_s_term() -> None:
+    job = Job()
+    job.core.term = 4
+    job.report("worker:0")
+    assert job.report("worker:1", spec="other").term == 4
+
+
+@pytest.mark.parametrize("step", [2**31, 2**63 - 1])
+def test_a_step_is_sent_as_far_as_a_program_may_report_it(step: int) -> None:
+    job = Job()
+    job.run()
+    job.report(job.chief, status={"step": step})
+    assert read_answer(answer(job.report("worker:1"))).step == step
+
+
+def test_a_file_name_that_is_not_utf8_leaves_replies_readable() -> None:
+    job = Job()
+    job.run()
+    job.report(job.chief, failure=(int(Exit.USER), "/data/caf\udce9.csv: cannot be read"))
+    assert read_answer(answer(job.report("worker:1"))).message == "worker:0: /data/caf .csv: cannot be read"
 
 
 def test_a_task_that_was_unreachable_and_went_away_is_waited_for() -> None:
