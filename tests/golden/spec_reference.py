@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from trainer.job.kubernetes import LABEL_KEY
 from trainer.job.schema import schema
 
 PAGE = Path(__file__).parents[2] / "docs" / "spec.md"
@@ -18,7 +19,7 @@ PATTERNS = {
     r"^[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?$": "DNS name",
     r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$": "DNS label",
     r"^([A-Za-z0-9]([-._A-Za-z0-9]{0,61}[A-Za-z0-9])?)?$": "label value",
-    r"^([-.a-z0-9]{1,253}/)?[A-Za-z0-9]([-._A-Za-z0-9]{0,61}[A-Za-z0-9])?$": "label key",
+    LABEL_KEY: "label key",
     r"^[a-z]([-a-z0-9]{0,30}[a-z0-9])?$": "name",
     r"^/[^\x00-\x1f\x7f]*$": "absolute path",
 }

@@ -6,12 +6,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 
-from tests.kind.cluster import Namespace, kubectl
+from tests.kind.cluster import Namespace, kubectl, render
 from tests.local import specs
 
 LABEL = "example.com/rack"
 ALIAS = {"ip": "192.0.2.9", "hostnames": ["files.example"]}
+TEXTS = {"RATE": "1e-3", "ANSWER": "y", "MODE": "0o17", "TITLE": "\U0001f680 \u2028"}
+"""Of these kubectl's reader of YAML and Python's make different values, if they are not quoted or escaped."""
 
 
 @pytest.fixture
@@ -35,7 +38,9 @@ def test_all_tasks_are_in_one_rack_and_pods_are_as_the_patch_has_them(namespace:
         }
     }
     spec = specs.mirrored(steps=100_000, workers=4, workload=specs.PACED)
-    job = namespace.submit_spec(tmp_path, {**spec, "kubernetes": {"topology": LABEL, "pod": patch}})
+    path = tmp_path / "digits.yaml"
+    path.write_text(yaml.safe_dump({**spec, "kubernetes": {"topology": LABEL, "pod": patch, "env": TEXTS}}))
+    job = namespace.apply(render(path))
     job.until_step(1)
     pods = job.pods()
     assert len(pods) == 4
@@ -43,4 +48,6 @@ def test_all_tasks_are_in_one_rack_and_pods_are_as_the_patch_has_them(namespace:
     assert all(pod["spec"]["hostAliases"] == [ALIAS] for pod in pods)
     limits = [pod["spec"]["containers"][0]["resources"]["limits"] for pod in pods]
     assert limits == [{"ephemeral-storage": "2Gi"}] * 4
+    env = {each["name"]: each.get("value") for each in pods[0]["spec"]["containers"][0]["env"]}
+    assert TEXTS.items() <= env.items()
     assert "files.example" in namespace.kubectl("exec", "job/digits-worker", "--", "cat", "/etc/hosts")

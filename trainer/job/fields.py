@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+import re
 import warnings
 from collections.abc import Callable
 from typing import Annotated
 
-from pydantic import VERSION, AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, JsonValue
+from pydantic import VERSION, BaseModel, BeforeValidator, ConfigDict, Field, JsonValue
 
 SCHEMAS = [int(part) for part in VERSION.split(".")[:2]] >= [2, 10]
 """Whether this pydantic can write the JSON Schema of a field with a shorter notation."""
@@ -37,17 +38,35 @@ Word = Annotated[str, Field(pattern=r"^[^\x00]*$")]
 Quantity = Annotated[str, Field(pattern=r"^[0-9]+(\.[0-9]+)?(Ki|Mi|Gi|Ti|k|M|G|T)?$")]
 
 
-def _finite(value: object) -> object:
-    if isinstance(value, (list, dict)):
-        for each in value.values() if isinstance(value, dict) else value:
-            _finite(each)
+_HALF = re.compile("[\ud800-\udfff]")
+
+
+def _plain(value: object, place: str = "") -> object:
+    """Refuses what YAML has and JSON has not, with its place in the value."""
+    if isinstance(value, dict):
+        for key, each in value.items():
+            if not isinstance(key, str):
+                raise ValueError(f"the name {key!r}{place and f' in {place}'} must be text: write it in quotes")
+            _plain(key, place)
+            _plain(each, f"{place}.{key}" if place else key)
+    elif isinstance(value, list):
+        for index, each in enumerate(value):
+            _plain(each, f"{place}[{index}]")
     elif isinstance(value, float) and not math.isfinite(value):
         raise ValueError("JSON has no such number")
+    elif isinstance(value, str):
+        if _HALF.search(value):
+            raise ValueError(f"{place} has half a surrogate pair, which is no character; remove it".lstrip())
+    elif not isinstance(value, (int, float)) and value is not None:
+        kind = {"bytes": "binary data", "datetime": "a time"}.get(type(value).__name__, f"a {type(value).__name__}")
+        raise ValueError(f"{place} is {kind}, which JSON has not; write it in quotes".lstrip())
     return value
 
 
-Value = Annotated[JsonValue, AfterValidator(_finite)]
+Value = Annotated[JsonValue, BeforeValidator(_plain)]
 """Plain data that survives a round trip through JSON."""
+Part = Annotated[object, BeforeValidator(_plain)]
+"""The same, where its shape is that of another program's documents."""
 
 
 def short(convert: Callable[[object], object], notation: object) -> BeforeValidator:

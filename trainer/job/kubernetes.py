@@ -6,12 +6,15 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from trainer.job.fields import Count, Quantity, Strict, Text, Word
+from trainer.job.fields import Count, Part, Quantity, Strict, Text, Word
 
 Name = Annotated[str, Field(pattern=r"^[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?$")]
 Variable = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
-LabelValue = Annotated[str, Field(pattern=r"^([A-Za-z0-9]([-._A-Za-z0-9]{0,61}[A-Za-z0-9])?)?$")]
-LabelKey = Annotated[str, Field(pattern=r"^([-.a-z0-9]{1,253}/)?[A-Za-z0-9]([-._A-Za-z0-9]{0,61}[A-Za-z0-9])?$")]
+LABEL_VALUE = r"^([A-Za-z0-9]([-._A-Za-z0-9]{0,61}[A-Za-z0-9])?)?$"
+_LABEL = r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
+LABEL_KEY = rf"^({_LABEL}(\.{_LABEL})*/)?[A-Za-z0-9]([-._A-Za-z0-9]{{0,61}}[A-Za-z0-9])?$"
+LabelValue = Annotated[str, Field(pattern=LABEL_VALUE)]
+LabelKey = Annotated[str, Field(pattern=LABEL_KEY)]
 Labels = dict[LabelKey, LabelValue]
 
 OUR_VOLUMES = ("runs", "tmp", "code", "files", "shm", "cache", "tensorboard", "report-secret")
@@ -57,9 +60,9 @@ class Pod(Strict):
 
     node_selector: Labels = {}
     """As in a pod's spec."""
-    tolerations: list[dict[str, object]] = []
+    tolerations: list[dict[str, Part]] = []
     """As in a pod's spec."""
-    affinity: dict[str, object] = {}
+    affinity: dict[str, Part] = {}
     """As in a pod's spec."""
     priority_class: Name | None = None
     """The pods' priorityClassName."""
@@ -76,17 +79,17 @@ class Pod(Strict):
     env: dict[Variable, Word | Source] = {}
     """Further environment variables on Kubernetes: texts, or sources as in {REGION: {config_map: NAME}}. For all
     targets use `env`, for confidential values `secrets`."""
-    env_from: list[dict[str, object]] = []
+    env_from: list[dict[str, Part]] = []
     """envFrom, as in a container: all keys of a ConfigMap or Secret."""
-    volumes: list[dict[str, object]] = []
+    volumes: list[dict[str, Part]] = []
     """Further volumes, as in a pod's spec."""
-    mounts: list[dict[str, object]] = []
+    mounts: list[dict[str, Part]] = []
     """Where the container has those volumes: volumeMounts, as in a container."""
-    init_containers: list[dict[str, object]] = []
+    init_containers: list[dict[str, Part]] = []
     """Containers that run before the task, as in a pod's spec."""
-    sidecars: list[dict[str, object]] = []
+    sidecars: list[dict[str, Part]] = []
     """Containers that run beside the task and end with it, as in a pod's spec."""
-    pod: dict[str, object] = {}
+    pod: dict[str, Part] = {}
     """A strategic merge patch of the pod template, for what has no setting here: {spec: {hostAliases: [...]}}. The
     patch of a type of tasks is applied after that of the job."""
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from trainer.job.data import SOURCES, copies, mounted
+from trainer.job.kubernetes import Pod
 from trainer.job.spec import JobSpec
 
 _RESTRICTED = ("claim", "csi", "configMap", "downwardAPI", "ephemeral", "image", "projected", "secret")
@@ -17,7 +18,14 @@ _BASELINE = {
     "AUDIT_WRITE", "CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "MKNOD", "NET_BIND_SERVICE", "SETFCAP",
     "SETGID", "SETPCAP", "SETUID", "SYS_CHROOT",
 }  # fmt: skip
-"""Capabilities that it lets a container add."""
+"""Capabilities that "baseline" lets a container add."""
+_SYSCTLS = {
+    "kernel.shm_rmid_forced", "net.ipv4.ip_local_port_range", "net.ipv4.ip_unprivileged_port_start",
+    "net.ipv4.tcp_syncookies", "net.ipv4.ping_group_range", "net.ipv4.ip_local_reserved_ports",
+    "net.ipv4.tcp_keepalive_time", "net.ipv4.tcp_fin_timeout", "net.ipv4.tcp_keepalive_intvl",
+    "net.ipv4.tcp_keepalive_probes", "net.ipv4.tcp_rmem", "net.ipv4.tcp_wmem",
+}  # fmt: skip
+"""Kernel settings that it admits (check_sysctls.go)."""
 
 
 def level(spec: JobSpec) -> tuple[str, list[str]]:
@@ -45,51 +53,80 @@ def _kind(spec: JobSpec, name: str) -> str | None:
     )
 
 
+def _sections(spec: JobSpec) -> Iterator[tuple[str, Pod]]:
+    """The settings of pods, with their places in the spec."""
+    yield "kubernetes", spec.kubernetes
+    for task_type in spec.tasks.counts():
+        yield f"tasks.{task_type}.kubernetes", spec.tasks.of(task_type).kubernetes
+
+
 def _of_pods(spec: JobSpec) -> Iterator[tuple[str, str]]:
     """The level of each volume and container that the user adds to pods."""
-    groups = {task_type: spec.tasks.group(task_type) for task_type in spec.tasks.counts()}
-    pods = {f"tasks.{task_type}.kubernetes": group.kubernetes for task_type, group in groups.items() if group}
-    for place, pod in {"kubernetes": spec.kubernetes, **pods}.items():
+    for place, pod in _sections(spec):
         for volume in pod.volumes:
             kind = next((key for key in volume if key != "name"), "emptyDir")
-            needed = "privileged" if kind == "hostPath" else "restricted" if kind in _OF_PODS else "baseline"
-            yield f"{place}.volumes: {kind}", needed
+            yield f"{place}.volumes: {kind}", _level_of(("volumes", kind), None)
         for key in ("init_containers", "sidecars"):
             for each in getattr(pod, key):
                 yield f"{place}.{key}: {each.get('name')}", _of_container(each)
 
 
-_OPEN = ("hostNetwork", "hostPID", "hostIPC", "privileged", "procMount", "add")
-_ANY = ("shareProcessNamespace", "automountServiceAccountToken", "readOnlyRootFilesystem")
-"""Protections that no level requires."""
-
-
 def _of_patches(spec: JobSpec) -> Iterator[tuple[str, str]]:
-    """The level of each protection that patches give up."""
-    for path in spec.kubernetes.unsafe:
-        last = path.rpartition(".")[2]
-        needed = "privileged" if last in _OPEN else "restricted" if last in _ANY else "baseline"
-        yield f"kubernetes.unsafe: {path}", needed
+    """The level of each patch of a pod template."""
+    for place, pod in _sections(spec):
+        for names, value in _values(pod.pod):
+            yield f"{place}.pod: {'.'.join(names)}", _level_of(names, value)
 
 
 def _of_container(container: Mapping[str, object]) -> str:
     """The level of a container: ours is "restricted", which it has unless it has a securityContext of its own."""
-    context = _mapping(container.get("securityContext"))
-    capabilities = _mapping(context.get("capabilities"))
-    added, dropped = _texts(capabilities.get("add")), _texts(capabilities.get("drop"))
-    unconfined = _mapping(context.get("seccompProfile")).get("type") == "Unconfined"
-    ports = container.get("ports")
-    host_port = any(_mapping(port).get("hostPort") for port in (ports if isinstance(ports, list) else []))
-    if host_port or context.get("privileged") or unconfined or "procMount" in context or added - _BASELINE:
+    needed = {_level_of(("containers", *names), value) for names, value in _values(container)}
+    context = container.get("securityContext")
+    if isinstance(context, dict) and context:
+        capabilities = context.get("capabilities")
+        dropped = capabilities.get("drop") if isinstance(capabilities, dict) else None
+        if context.get("allowPrivilegeEscalation") is not False or "ALL" not in (dropped or []):
+            needed.add("baseline")
+    return next((level for level in ("privileged", "baseline") if level in needed), "restricted")
+
+
+def _values(value: object, names: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], object]]:
+    """Each value in nested mappings and lists, with the names on the way to it; lists of plain values are one."""
+    if isinstance(value, dict) and value:
+        for name, each in value.items():
+            yield from _values(each, (*names, name))
+    elif isinstance(value, list) and any(isinstance(each, dict) for each in value):
+        for each in value:
+            yield from _values(each, names)
+    else:
+        yield names, value
+
+
+def _level_of(names: tuple[str, ...], value: object) -> str:
+    """The level that admits one value of a pod, given by the names on the way to it."""
+    of, last = ("", "", *names)[-2:]
+    if "volumes" in names:
+        source = (*names, "")[names.index("volumes") + 1]
+        return "privileged" if source == "hostPath" else "restricted" if source in ("name", *_OF_PODS) else "baseline"
+    listed = {each for each in value if isinstance(each, str)} if isinstance(value, list) else set()
+    if (
+        (last in ("hostNetwork", "hostPID", "hostIPC", "hostProcess", "privileged", "hostPort") and value)
+        or (last == "procMount" and value not in (None, "Default"))
+        or (of in ("seccompProfile", "appArmorProfile") and value == "Unconfined")
+        or (of == "seLinuxOptions" and last in ("user", "role"))
+        or ("sysctls" in names and last == "name" and value not in _SYSCTLS)
+        or (of == "capabilities" and last == "add" and listed - _BASELINE)
+    ):
         return "privileged"
-    as_root = context.get("runAsNonRoot") is False or context.get("runAsUser") == 0
-    locked = context.get("allowPrivilegeEscalation") is False and "ALL" in dropped and added <= {"NET_BIND_SERVICE"}
-    return "restricted" if not context or (locked and not as_root) else "baseline"
-
-
-def _mapping(value: object) -> dict[str, object]:
-    return value if isinstance(value, dict) else {}
-
-
-def _texts(value: object) -> set[str]:
-    return {each for each in value if isinstance(each, str)} if isinstance(value, list) else set()
+    if "securityContext" not in names:
+        return "restricted"
+    weaker = (
+        (last == "allowPrivilegeEscalation" and value is not False)
+        or (last == "runAsNonRoot" and value is not True)
+        or (last == "runAsUser" and value == 0)
+        or (last in ("securityContext", "seccompProfile", "capabilities") and value is None)
+        or (last == "drop" and "ALL" not in listed)
+        or (last == "add" and listed - {"NET_BIND_SERVICE"})
+        or (of == "seccompProfile" and last == "type" and value not in ("RuntimeDefault", "Localhost"))
+    )
+    return "baseline" if weaker else "restricted"

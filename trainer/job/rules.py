@@ -15,13 +15,38 @@ from trainer.job.strategies import names
 
 LONGEST_VARIABLE = 128 * 1024
 """Maximum bytes of an environment variable with its name: Linux' MAX_ARG_STRLEN, with 4 KiB pages (execve(2))."""
+_POD_SUFFIX = len("-abcde")
+"""Of a pod's name: JobSet's webhook refuses one of more than 63 characters (jobset_webhook.go, v0.12)."""
+_CHANGES = 4096
+"""For what targets change in the spec that tasks get, such as paths."""
 
 
 def problems(spec: JobSpec) -> list[Problem]:
     """Lists every broken rule."""
-    found = (_name_problems, _volume_problems, _task_problems, _device_problems, _train_problems, _api_problems)
+    found = (
+        _size_problems,
+        _name_problems,
+        _volume_problems,
+        _task_problems,
+        _device_problems,
+        _train_problems,
+        _api_problems,
+    )
     others = (_data_problems, _code_problems, _init_problems, _best_problems, _secret_problems)
     return [problem for look in (*found, *others, program_rules.problems) for problem in look(spec)]
+
+
+def _size_problems(spec: JobSpec) -> list[Problem]:
+    size = len(spec.model_dump_json(exclude_defaults=True).encode()) + _CHANGES
+    if size <= LONGEST_VARIABLE:
+        return []
+    parts = spec.model_dump(mode="json", exclude_defaults=True)
+    largest = max(parts, key=lambda key: len(str(parts[key])))
+    rule = (
+        f"the spec would take about {size:,} bytes, Linux allows {LONGEST_VARIABLE:,} for the environment variable by "
+        "which tasks get it; move scripts and data into files, into the image, or into a ConfigMap of your own"
+    )
+    return [Problem(largest, parts[largest], rule)]
 
 
 def _name_problems(spec: JobSpec) -> list[Problem]:
@@ -31,9 +56,12 @@ def _name_problems(spec: JobSpec) -> list[Problem]:
     counts = spec.tasks.counts()
     jobs = {t: spec.kubernetes.job_of(t) for t in counts}
     longest = max((host_name(spec.name, jobs[t], n - 1) for t, n in counts.items()), key=len)
-    if (over := len(longest) - MAX_DNS_LABEL) > 0:
-        rule = f"{longest} would have {len(longest)} characters, DNS allows {MAX_DNS_LABEL}; shorten it by {over}"
-        return [Problem("name", spec.name, rule)]
+    allowed, whose = MAX_DNS_LABEL, "DNS allows"
+    if spec.kubernetes.gang == "jobset":
+        allowed, whose = MAX_DNS_LABEL - _POD_SUFFIX, "a JobSet, which counts the suffix of its pods, allows"
+    if (over := len(longest) - allowed) > 0:
+        rule = f"{longest} would have {len(longest)} characters, {whose} {allowed}; shorten it by {over}"
+        return [Problem("name", spec.name, rule, ("kubernetes.gang",))]
     # In JSON each address adds two quotes, a comma and a space; 200 bytes cover the types' names and the task.
     size = sum(len(container_address(spec.name, jobs[t], i)) + 4 for t, n in counts.items() for i in range(n)) + 200
     if size > LONGEST_VARIABLE:
@@ -158,6 +186,9 @@ def _api_problems(spec: JobSpec) -> list[Problem]:
 
 def _volume_problems(spec: JobSpec) -> list[Problem]:
     volume = spec.kubernetes.volume
+    if volume.empty_dir and volume.access != "ReadWriteOnce":
+        rule = "empty_dir is storage of one pod; remove one of them"
+        return [Problem("kubernetes.volume.access", volume.access, rule)]
     if (volume.claim is not None) + (volume.host_path is not None) + volume.empty_dir <= 1:
         return []
     rule = "give at most one of claim, host_path and empty_dir"

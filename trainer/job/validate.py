@@ -102,7 +102,8 @@ def _translate(detail: ErrorDetails) -> Problem:
         return Problem(".".join(map(str, place[:-2])), value, "a name must be text: write it in quotes")
     if kind == "string_type" and isinstance(value, (bool, int, float)):
         return Problem(path, value, f'must be text: write it in quotes, as in "{show(value)}"')
-    return Problem(path, value, detail["msg"][0].lower() + detail["msg"][1:])
+    message = detail["msg"].removeprefix("Value error, ")
+    return Problem(path, value, message[0].lower() + message[1:] if message == detail["msg"] else message)
 
 
 def _did_you_mean(place: tuple[int | str, ...]) -> str:

@@ -69,7 +69,7 @@ BAD_FIELDS: list[tuple[dict[str, Any], str]] = [
         {"api": "keras-fit"},
         "api: 'keras-fit': must be one of loop, keras_fit, train_and_evaluate; did you mean keras_fit?",
     ),
-    ({"settings": {"x": float("nan")}}, "settings.x: NaN: value error, JSON has no such number"),
+    ({"settings": {"x": float("nan")}}, "settings.x: NaN: JSON has no such number"),
     ({"devices": []}, "devices: []: list should have at least 1 item after validation, not 0"),
     ({"devices": ["TPU:0"]}, "devices.0: 'TPU:0': string should match pattern '^(CPU|GPU):[0-9]{1,3}$'"),
     ({"job_name": "a-b"}, "job_name: 'a-b': string should match pattern '^[a-z][a-z0-9_]*$'"),

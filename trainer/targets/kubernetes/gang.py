@@ -28,13 +28,18 @@ _UNLIMITED = 2**31 - 1
 
 
 def require(spec: JobSpec, types: Collection[TaskType]) -> None:
-    """Refuses a queue that would admit the job in parts.
+    """Refuses a queue that would admit the job in parts, or that the gang does not know.
 
     Raises:
-        UserError: it would.
+        UserError: it would, or does not.
     """
     given = spec.kubernetes
-    if given.queue and given.gang in ("none", "podgroup") and len(types) > 1:
+    if given.queue and given.gang == "podgroup":
+        raise UserError(
+            f"kubernetes.queue: {given.queue!r}: the scheduler of Kubernetes knows no queues; remove it, or set "
+            "kubernetes.gang: jobset, which Kueue admits, or volcano"
+        )
+    if given.queue and given.gang == "none" and len(types) > 1:
         raise UserError(
             f"kubernetes.queue: {given.queue!r}: Kueue would admit the {len(types)} Jobs of this job one by one, so "
             "two jobs can wait for each other for ever; set kubernetes.gang: jobset"
@@ -56,6 +61,13 @@ def final_codes(spec: JobSpec, task_type: TaskType, types: Collection[TaskType])
     if spec.kubernetes.gang == "jobset" and task_type != names.chief_type(types):
         return []
     return sorted(int(code) for code in Exit if code is not Exit.OK and not code.retryable)
+
+
+def final_reasons(spec: JobSpec) -> list[str]:
+    """Reasons for which the chief's Job fails that a new start of a JobSet would not cure. A chief that moves has no
+    podFailurePolicy: its Job tries each failure again, as often as its backoffLimit allows."""
+    moves = spec.kubernetes.volume.access == "ReadWriteMany"
+    return ["PodFailurePolicy", *(["BackoffLimitExceeded"] if moves else [])]
 
 
 def restarts(spec: JobSpec, task_type: TaskType, usual: int) -> int:

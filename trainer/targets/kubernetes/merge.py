@@ -20,7 +20,9 @@ _WHOLE = ("volumes", "resourceClaims")
 PATCH = "$patch"
 """In an item of a list: `$patch: delete` removes it."""
 _QUANTITIES = ("limits", "requests", "sizeLimit", "divisor", "storage", "overhead")
-"""Fields that are texts or numbers, which the client's classes have as texts."""
+"""Fields that hold quantities, or mappings of them, which the client's classes have as texts."""
+_QUANTITY = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+|[KMGTPE]i|[numkMGTPE]?)")
+"""k8s.io/apimachinery/pkg/api/resource/quantity.go."""
 
 
 def mistakes(patch: object, kind: str, path: str = "") -> Iterator[tuple[str, object, str]]:
@@ -39,9 +41,12 @@ def mistakes(patch: object, kind: str, path: str = "") -> Iterator[tuple[str, ob
             return
         name = path.rpartition(".")[2]
         for index, item in enumerate(patch):
+            if item is None:
+                yield f"{path}[{index}]", item, "is no item of a list; remove it"
+                continue
             key = MERGED_BY.get(name)
             named = item.get(key) if key and isinstance(item, dict) else None
-            if key and named is None:
+            if key and not isinstance(named, (str, int)):
                 yield f"{path}[{index}]", item, f"needs {key}, by which Kubernetes merges {name}"
             else:
                 yield from mistakes(item, of_items[1], f"{path}[{index if named is None else named}]")
@@ -50,19 +55,23 @@ def mistakes(patch: object, kind: str, path: str = "") -> Iterator[tuple[str, ob
             yield path, patch, "must be a mapping"
             return
         for name, value in patch.items():
-            yield from () if _is_quantity(path, value) else mistakes(value, of_values[1], f"{path}.{name}")
+            if name.startswith("$"):
+                yield f"{path}.{name}", value, "no mapping of names has this; name single ones, null removes one"
+            else:
+                yield from mistakes(value, "quantity" if _has_quantities(path) else of_values[1], f"{path}.{name}")
+    elif kind == "quantity" or _has_quantities(path):
+        if isinstance(patch, bool) or not _QUANTITY.fullmatch(str(patch)):
+            yield path, patch, "must be a quantity: 500m, 2, 1.5Gi"
     elif kind in _SCALARS:
         expected, words = _SCALARS[kind]
-        fits = isinstance(patch, expected) and not (isinstance(patch, bool) and kind != "bool")
-        if not fits and not _is_quantity(path, patch):
+        if not isinstance(patch, expected) or (isinstance(patch, bool) and kind != "bool"):
             yield path, patch, f"must be {words}"
     else:
         yield from _of_model(patch, kind, path)
 
 
-def _is_quantity(path: str, value: object) -> bool:
-    number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return number and path.rpartition(".")[2] in _QUANTITIES
+def _has_quantities(path: str) -> bool:
+    return path.rpartition(".")[2] in _QUANTITIES
 
 
 _SCALARS: dict[str, tuple[type | tuple[type, ...], str]] = {
@@ -82,7 +91,8 @@ def _of_model(patch: object, kind: str, path: str) -> Iterator[tuple[str, object
     for name, value in patch.items():
         place = f"{path}.{name}" if path else str(name)
         if name == PATCH:
-            if value != "delete" or not path.endswith("]"):
+            in_list = re.search(r"(\w+)\[[^]]*\]$", path)
+            if value != "delete" or in_list is None or in_list[1] not in MERGED_BY:
                 yield place, value, "must be delete, in an item of a list that Kubernetes merges"
         elif name not in fields:
             yield place, value, f"{kind.removeprefix('V1')} in Kubernetes has no such field{nearest(name, fields)}"

@@ -4,20 +4,29 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator
+from typing import Any
 
 import yaml
 
 from trainer.job.errors import UserError
-from trainer.job.kubernetes import OUR_VOLUMES
+from trainer.job.kubernetes import LABEL_KEY, LABEL_VALUE, OUR_VOLUMES
 from trainer.job.messages import show
 from trainer.job.names import TaskType
 from trainer.job.spec import JobSpec
+from trainer.targets.kubernetes import settings, volumes, yaml_text
 from trainer.targets.kubernetes.merge import PATCH, merged, mistakes, values
 
 _TASK = "spec.containers[task]"
 _NAME = "tasks find each other by this name; remove it"
+_JOBS = "the Job's controller sets this label; remove it"
 _OURS = {
     "metadata.labels.app.kubernetes.io": "trainer finds the pods by this label; remove it",
+    "metadata.labels.batch.kubernetes.io": _JOBS,
+    "metadata.labels.controller-uid": _JOBS,
+    "metadata.labels.job-name": _JOBS,
+    "metadata.labels.jobset.sigs.k8s.io": _JOBS,
+    "metadata.labels.kueue.x-k8s.io": "use kubernetes.queue",
+    "spec.nodeName": "passes the scheduler over; use kubernetes.node_selector",
     "spec.subdomain": _NAME,
     "spec.hostname": _NAME,
     "spec.hostnameOverride": _NAME,
@@ -49,23 +58,31 @@ _OURS = {
 """What a patch may not name, with the way out."""
 _SIZED = ("tmp", "shm", "cache")
 """Our volumes that a patch may change: no task depends on their source."""
+_OF_GANGS = ("spec.schedulerName", "metadata.annotations.scheduling.k8s.io/group-name")
+"""What a gang sets, where it sets it."""
+
+_ANNOTATIONS = tuple(f"metadata.annotations.{each}" for each in settings.GUARDED)
 
 _BOOLEANS = {
     "spec.hostNetwork": False, "spec.hostPID": False, "spec.hostIPC": False, "spec.shareProcessNamespace": False,
     "spec.automountServiceAccountToken": True,
 }  # fmt: skip
 """Protections of a pod, with Kubernetes' default: true gives them up."""
-_CONTEXT = re.compile(
+_CONTAINER = r"spec\.(containers|initContainers)\[[^]]*\]"
+_GUARDED = re.compile(
     r"spec\.securityContext\.(?!(fsGroupChangePolicy|supplementalGroups|supplementalGroupsPolicy)$)"
-    r"|spec\.(containers|initContainers)\[[^]]*\]\.securityContext\."
+    rf"|{_CONTAINER}\.securityContext\.|{_CONTAINER}\.ports\[[^]]*\]\.hostPort$"
+    r"|spec\.volumes\[[^]]*\]\.hostPath\.path$"
 )
+"""Protections of a pod: any change gives them up."""
+_SOURCES = re.compile(r"spec\.volumes\[[^]]*\]\.projected\.sources$")
 
 
 def of(spec: JobSpec, task_type: TaskType) -> dict[str, object]:
     """The patches of a type's pods in their order, by their places in the spec."""
     both = {
         "kubernetes.pod": spec.kubernetes.pod,
-        f"tasks.{task_type}.kubernetes.pod": spec.tasks.of(task_type).kubernetes.pod,
+        f"{settings.of_type(spec, task_type)}.pod": spec.tasks.of(task_type).kubernetes.pod,
     }
     return {place: patch for place, patch in both.items() if patch}
 
@@ -104,6 +121,15 @@ def _refused(place: str, patch: object) -> Iterator[str]:
             name = volume[1]
             if name not in _SIZED and (name in OUR_VOLUMES or name.startswith("data-")):
                 rule = "trainer has a volume of that name; choose another"
+        elif path.endswith("].name") and value == volumes.SECRET_VOLUME:
+            rule = "holds the secret of the job's tasks, which they alone mount; remove it"
+        elif label := re.match(r"metadata\.labels\.(.*)", path):
+            valid = re.fullmatch(LABEL_KEY, label[1]) and re.fullmatch(LABEL_VALUE, str(value or ""))
+            rule = rule if valid else "is no label of Kubernetes"
+        elif path.startswith(_ANNOTATIONS):
+            rule = "changes a protection of a container; set its securityContext, which kubernetes.unsafe must name"
+        elif (path, value) == ("spec.dnsPolicy", "Default"):
+            rule = "tasks find each other by the DNS of the cluster, which the nodes' does not know; remove it"
         elif container := re.match(r"spec\.containers\[([^]]*)\]", path):
             rule = "use kubernetes.sidecars" if container[1] != "task" else rule
         elif path.startswith("metadata.") and not re.match(r"metadata\.(labels|annotations)", path):
@@ -129,29 +155,54 @@ def patched(spec: JobSpec, task_type: TaskType, text: str) -> str:
     before = after = yaml.safe_load(text)
     for patch in patches.values():
         after = merged(after, patch)
-    was, now = dict(values(before)), dict(values(after))
+    _resolve_peers(after)
     place = list(patches)[-1]
-    problems = [
-        f"{place}: {path}: {show(now.get(path))}: gives up a protection of the pods, {show(was.get(path))} without the "
-        f"patch; if the job needs that, set kubernetes.unsafe: [{path}]"
-        for path in _weakened(was, now)
-        if path not in spec.kubernetes.unsafe
-    ]
-    added = _containers(after) - _containers(before)
-    problems += [f"{place}: spec.initContainers[{name}]: use kubernetes.init_containers" for name in sorted(added)]
-    if problems:
-        raise UserError(*problems)
+    if found := list(_given_up(spec, before, after)):
+        raise UserError(*(f"{place}: {problem}" for problem in found))
     header = f"# Changed by {' and '.join(patches)} of the job spec, so the comments of other manifests are left out.\n"
-    return header + yaml.safe_dump(after, sort_keys=False, width=10_000)
+    return header + yaml_text.block(after)
+
+
+def _resolve_peers(template: dict[str, Any]) -> None:
+    """On the node's network Kubernetes would use the node's DNS, which does not know the tasks."""
+    if template["spec"].get("hostNetwork"):
+        template["spec"].setdefault("dnsPolicy", "ClusterFirstWithHostNet")
+
+
+def _given_up(spec: JobSpec, before: dict[str, Any], after: dict[str, Any]) -> Iterator[str]:
+    """What the patches take from a template."""
+    was, now = dict(values(before)), dict(values(after))
+    for path in _weakened(was, now):
+        if path not in spec.kubernetes.unsafe:
+            yield (
+                f"{path}: {show(now.get(path))}: gives up a protection of the pods, {show(was.get(path))} without the "
+                f"patch; if the job needs that, set kubernetes.unsafe: [{path}]"
+            )
+    for path in _OF_GANGS:
+        if path in was and now.get(path) != was[path]:
+            yield f"{path}: {show(now.get(path))}: kubernetes.gang needs {show(was[path])}; remove it"
+    for name in sorted(_containers(after) - _containers(before)):
+        yield f"spec.initContainers[{name}]: use kubernetes.init_containers"
+    there = {each["name"] for each in after["spec"]["volumes"]}
+    for path, volume in now.items():
+        if re.search(r"\.volumeMounts\[[^]]*\]\.name$", path) and volume not in there:
+            yield f"spec.volumes[{volume}]: {path.rpartition('.')[0]} mounts it; keep it"
 
 
 def _weakened(was: dict[str, object], now: dict[str, object]) -> Iterator[str]:
     yield from (path for path, default in _BOOLEANS.items() if now.get(path, default) and not was.get(path, default))
     for path in dict.fromkeys((*was, *now)):
-        if _CONTEXT.match(path) and now.get(path) != was.get(path):
+        if now.get(path) != was.get(path) and _gives_up(path, now.get(path)):
             yield path
 
 
-def _containers(template: object) -> set[str]:
-    assert isinstance(template, dict)
+def _gives_up(path: str, value: object) -> bool:
+    """Whether a changed value gives up a protection; None if the patch removes it."""
+    if path.endswith((".hostPort", ".hostPath.path")) and value is None:
+        return False
+    has_token = _SOURCES.match(path) and "serviceAccountToken" in str(value)
+    return bool(_GUARDED.match(path) or has_token)
+
+
+def _containers(template: dict[str, Any]) -> set[str]:
     return {each["name"] for each in template["spec"].get("initContainers") or []}

@@ -6,7 +6,6 @@ outcome: it completes or fails as the training does.
 
 from __future__ import annotations
 
-import json
 import math
 
 from trainer.job import code, pod_security
@@ -16,7 +15,7 @@ from trainer.job.names import TF_PORT, control_port, metrics_port, secret_name
 from trainer.job.spec import JobSpec
 from trainer.targets import container
 from trainer.targets.container import STOP_SECONDS
-from trainer.targets.kubernetes import config_map, deadlines, gang, names, patch, pod, settings, volumes
+from trainer.targets.kubernetes import config_map, deadlines, gang, names, patch, pod, settings, volumes, yaml_text
 from trainer.targets.kubernetes.objects import Manifest
 
 FAR = 100
@@ -34,8 +33,7 @@ def render(spec: JobSpec, command: str) -> str:
         UserError: Kubernetes would refuse it; the message names the value, the limit and the fix.
     """
     environment = container.templates()
-    # JSON is YAML on one line, with all special characters escaped.
-    environment.filters["json"] = json.dumps
+    environment.filters["json"] = yaml_text.one_line
     environment.filters["config_key"] = config_map.key_of
     environment.filters["patched"] = lambda text, task_type: patch.patched(spec, task_type, text)
     return environment.get_template("kubernetes/kubernetes.yaml.j2").render(command=command, **_values(spec))
@@ -103,6 +101,7 @@ def _values(spec: JobSpec) -> dict[str, object]:
         "group": gang.group(spec, pods),
         "chief": names.chief_type(pods),
         "set_restarts": gang.JOB_SET_RESTARTS,
+        "final_reasons": gang.final_reasons(spec),
         "set_labels": {**labels, **gang.queue_label(spec)},
         "ttl_seconds": given.ttl_seconds,
         "grace_seconds": math.ceil(spec.deadlines.stop) + STOP_SECONDS,

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping
 
 from trainer.job.errors import UserError
 from trainer.job.kubernetes import OUR_CONTAINERS, OUR_VOLUMES, Pod, Source
+from trainer.job.messages import show
 from trainer.job.names import TaskType
 from trainer.job.spec import JobSpec
 from trainer.targets import container
-from trainer.targets.kubernetes.volumes import Part
+from trainer.targets.kubernetes import gang
+from trainer.targets.kubernetes.merge import mistakes
+from trainer.targets.kubernetes.volumes import SECRET_VOLUME, Part
 
 _DEFAULTS: Part = {
     # `kubectl describe pod` and `trainer status` show why one failed.
@@ -33,19 +37,49 @@ def require(spec: JobSpec, types: Collection[TaskType]) -> None:
 
 def path(spec: JobSpec, task_type: TaskType, key: str) -> str:
     """Where the spec has a setting of these pods."""
-    group = spec.tasks.group(task_type)
-    own = group is not None and key in group.kubernetes.model_fields_set
-    return f"tasks.{task_type}.kubernetes.{key}" if own else f"kubernetes.{key}"
+    own = key in spec.tasks.of(task_type).kubernetes.model_fields_set
+    return f"{of_type(spec, task_type)}.{key}" if own else f"kubernetes.{key}"
+
+
+def of_type(spec: JobSpec, task_type: TaskType) -> str:
+    """The section that has a type's own settings: the workers' for a chief that the spec does not name."""
+    return f"tasks.{task_type if spec.tasks.group(task_type) else 'worker'}.kubernetes"
+
+
+_TYPES = {
+    "tolerations": "List[V1Toleration]",
+    "affinity": "V1Affinity",
+    "env_from": "List[V1EnvFromSource]",
+    "volumes": "List[V1Volume]",
+    "mounts": "List[V1VolumeMount]",
+    "init_containers": "List[V1Container]",
+    "sidecars": "List[V1Container]",
+}
+"""Settings that are as Kubernetes' API has them, with their types there."""
+GUARDED = ("container.apparmor.security.beta.kubernetes.io/", "container.seccomp.security.alpha.kubernetes.io/")
+"""Beginnings of annotations that change a container's protection."""
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
 def _problems(spec: JobSpec, task_type: TaskType) -> Iterator[str]:
     pod = spec.pod_of(task_type)
+    wrong = [
+        f"{place}: {show(value)}: {rule}"
+        for key, kind in _TYPES.items()
+        if (given := getattr(pod, key))
+        for place, value, rule in mistakes(given, kind, path(spec, task_type, key))
+    ]
+    # The names below are texts only if the shapes are right.
+    yield from wrong or _wrong_names(spec, task_type, pod)
+
+
+def _wrong_names(spec: JobSpec, task_type: TaskType, pod: Pod) -> Iterator[str]:
     volumes = [each.get("name") for each in pod.volumes]
     for name in volumes:
         place = f"{path(spec, task_type, 'volumes')}: {name!r}"
-        if not isinstance(name, str):
-            yield f"{place}: each needs a name"
-        elif name in OUR_VOLUMES or name.startswith("data-"):
+        if not _is_name(name):
+            yield f"{place}: each needs a name of lower-case letters, digits and '-'"
+        elif name in OUR_VOLUMES or str(name).startswith("data-"):
             yield f"{place}: trainer has a volume of that name; choose another"
     for mount in pod.mounts:
         place = f"{path(spec, task_type, 'mounts')}: {mount.get('name')!r}"
@@ -57,11 +91,31 @@ def _problems(spec: JobSpec, task_type: TaskType) -> Iterator[str]:
     for key in ("init_containers", "sidecars"):
         for each in getattr(pod, key):
             place, name = f"{path(spec, task_type, key)}: {each.get('name')!r}", each.get("name")
-            if not isinstance(name, str):
-                yield f"{place}: each needs a name"
+            if not _is_name(name):
+                yield f"{place}: each needs a name of lower-case letters, digits and '-'"
             elif name in OUR_CONTAINERS or name in seen:
                 yield f"{place}: the pod has another container of that name; choose another"
             seen.add(name)
+            yield from (f"{place}: {problem}" for problem in _wrong_mounts(each, volumes))
+    for name in pod.annotations:
+        if name.startswith(GUARDED):
+            fix = "set securityContext in kubernetes.pod, which kubernetes.unsafe must name"
+            yield f"{path(spec, task_type, 'annotations')}: {name!r}: changes a protection of a container; {fix}"
+    if gang.QUEUE in pod.labels:
+        yield f"{path(spec, task_type, 'labels')}: {gang.QUEUE!r}: use kubernetes.queue"
+
+
+def _wrong_mounts(user_container: Mapping[str, object], volumes: Collection[object]) -> Iterator[str]:
+    mounts = user_container.get("volumeMounts")
+    for name in (each.get("name") for each in mounts) if isinstance(mounts, list) else ():
+        if name == SECRET_VOLUME:
+            yield f"volumeMounts: {name!r}: holds the secret of the job's tasks, which they alone mount; remove it"
+        elif name not in volumes and name not in OUR_VOLUMES and not str(name).startswith("data-"):
+            yield f"volumeMounts: {name!r}: no volume has that name; add it to `volumes`"
+
+
+def _is_name(value: object) -> bool:
+    return isinstance(value, str) and _NAME.fullmatch(value) is not None
 
 
 _LOST = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
@@ -71,7 +125,8 @@ _LOST = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 def _tolerations(pod: Pod, seconds: int) -> list[dict[str, object]]:
     """The user's, and how long the pod stays on a lost node where the user's do not say it. Otherwise Kubernetes would
     add 300 s."""
-    theirs = [each.get("key") for each in pod.tolerations]
+    # Other effects do not evict pods.
+    theirs = [each.get("key") for each in pod.tolerations if each.get("effect") in (None, "", "NoExecute")]
     if None in theirs:  # it tolerates all taints
         return pod.tolerations
     lost = [
@@ -130,9 +185,14 @@ def init_containers(pod: Pod, mapped: Callable[[list[Part]], list[Part]]) -> lis
     Args:
         mapped: maps mounts to the pod's volumes (volumes.with_theirs).
     """
-    made = [{**_DEFAULTS, **each} for each in pod.init_containers]
-    made += [{**_DEFAULTS, **each, "restartPolicy": "Always"} for each in pod.sidecars]
+    made = [{**_DEFAULTS, **_given(each)} for each in pod.init_containers]
+    made += [{**_DEFAULTS, **_given(each), "restartPolicy": "Always"} for each in pod.sidecars]
     for each in made:
         if isinstance(mounts := each.get("volumeMounts"), list):
             each["volumeMounts"] = mapped(mounts)
     return made
+
+
+def _given(user_container: Part) -> Part:
+    """Without an empty securityContext, which sets nothing."""
+    return {key: value for key, value in user_container.items() if value or key not in _DEFAULTS}

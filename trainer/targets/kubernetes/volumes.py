@@ -105,15 +105,15 @@ def of_task(spec: JobSpec, task_type: str) -> tuple[list[Part], list[Part]]:
     return volumes, mounts
 
 
-SECRET_FOLDER = "/run/trainer"  # noqa: S105 (a name)
+SECRET_FOLDER, SECRET_VOLUME = "/run/trainer", "report-secret"
 
 
 def of_secret(spec: JobSpec) -> tuple[list[Part], list[Part]]:
     """The Secret with which tasks sign their reports. A pod also starts without it: the folder is empty then."""
     # 0440: the pod's group, 1000, may read it.
     source: Part = {"secretName": secret_name(spec.name), "optional": True, "defaultMode": 0o440}
-    mount: Part = {"name": "report-secret", "mountPath": SECRET_FOLDER, "readOnly": True}
-    return [{"name": "report-secret", "secret": source}], [mount]
+    mount: Part = {"name": SECRET_VOLUME, "mountPath": SECRET_FOLDER, "readOnly": True}
+    return [{"name": SECRET_VOLUME, "secret": source}], [mount]
 
 
 def of_files(config: str, keys: Mapping[str, str]) -> tuple[list[Part], list[Part]]:

@@ -15,6 +15,8 @@ from trainer.targets.kubernetes import pods
 from trainer.targets.kubernetes import render as kubernetes
 from trainer.targets.kubernetes.job_set import jobs_of, with_sets
 
+ACCESS = ("ReadWriteOnce", "ReadWriteMany")
+
 
 def gang(name: str, **more: Any) -> JobSpec:
     tasks = {"worker": 2, "ps": 1, "evaluator": 1}
@@ -56,10 +58,10 @@ def test_the_cluster_has_the_names_of_a_job_sets_pods() -> None:
     assert service["spec"]["clusterIP"] == "None"
 
 
-def test_the_names_of_a_job_set_are_two_characters_longer() -> None:
+def test_the_names_of_a_job_set_are_longer_and_its_webhook_counts_a_suffix() -> None:
     name = "a" * (63 - len("-worker-2"))
     spec(name=name)
-    with pytest.raises(UserError, match="DNS allows 63; shorten it by 2"):
+    with pytest.raises(UserError, match="a JobSet, which counts the suffix of its pods, allows 57; shorten it by 8"):
         spec(name=name, kubernetes={"gang": "jobset"})
 
 
@@ -86,10 +88,24 @@ def test_a_queue_labels_what_kueue_admits() -> None:
     assert alone["j-chief"]["metadata"]["labels"][label] == "research"
 
 
-@pytest.mark.parametrize("name", ["none", "podgroup"])
-def test_a_queue_that_would_admit_parts_is_refused(name: str) -> None:
+def test_kubernetes_own_group_has_no_queue() -> None:
+    job = spec(strategy="one_device", tasks={"worker": 1}, kubernetes={"gang": "podgroup", "queue": "research"})
+    with pytest.raises(UserError, match="the scheduler of Kubernetes knows no queues"):
+        kubernetes.render(job, "x")
+
+
+def test_a_chief_that_moves_fails_its_job_set_by_its_last_pod() -> None:
+    """Its Job has no podFailurePolicy, and tries each failure again by itself."""
+    rules = [job_set(volume={"access": each})["spec"]["failurePolicy"]["rules"][0] for each in ACCESS]
+    assert [each["onJobFailureReasons"] for each in rules] == [
+        ["PodFailurePolicy"],
+        ["PodFailurePolicy", "BackoffLimitExceeded"],
+    ]
+
+
+def test_a_queue_that_would_admit_parts_is_refused() -> None:
     with pytest.raises(UserError, match=r"would admit the 4 Jobs of this job one by one.*set kubernetes.gang: jobset"):
-        kubernetes.render(gang(name, queue="research"), "x")
+        kubernetes.render(gang("none", queue="research"), "x")
 
 
 def test_volcano_gets_a_group_of_all_pods_and_its_own_queue() -> None:

@@ -60,12 +60,12 @@ def without_spec(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any
 
 def test_a_type_has_a_patch_of_its_own_after_that_of_the_job() -> None:
     job = spec(
-        {"spec": {"schedulerName": "one", "dnsPolicy": "Default"}},
+        {"spec": {"schedulerName": "one", "dnsPolicy": "None"}},
         tasks={"worker": {"replicas": 2, "kubernetes": {"pod": {"spec": {"schedulerName": "two"}}}}, "ps": 1},
     )
     found = {name: (t["spec"]["schedulerName"], t["spec"]["dnsPolicy"]) for name, t in templates(job).items()}
-    assert found["j-worker"] == ("two", "Default")
-    assert found["j-ps"] == ("one", "Default")
+    assert found["j-worker"] == ("two", "None")
+    assert found["j-ps"] == ("one", "None")
 
 
 def test_items_of_lists_are_merged_by_kubernetes_keys() -> None:
@@ -146,6 +146,22 @@ def test_the_keys_of_lists_are_those_of_the_published_api() -> None:
         ({"spec": None}, "spec: null: "),
         ({"metadata": {"labels": None}}, "metadata.labels: null: removes what the tasks need; name single items"),
         ({"metadata": {"labels": {"app.kubernetes.io/instance": "k"}}}, "metadata.labels.app.kubernetes.io/instance: "),
+        ({"metadata": {"labels": {"$patch": "replace"}}}, "metadata.labels.$patch: 'replace': no mapping of names has"),
+        ({"metadata": {"labels": {"a b": "x"}}}, "metadata.labels.a b: 'x': is no label of Kubernetes"),
+        ({"metadata": {"labels": {"a": "x y!"}}}, "metadata.labels.a: 'x y!': is no label of Kubernetes"),
+        ({"metadata": {"labels": {"batch.kubernetes.io/job-name": "k"}}}, "metadata.labels.batch.kubernetes.io/job-n"),
+        ({"metadata": {"annotations": {"container.apparmor.security.beta.kubernetes.io/task": "unconfined"}}},
+         "metadata.annotations.container.apparmor.security.beta.kubernetes.io/task: 'unconfined': changes a protectio"),
+        ({"spec": {"dnsConfig": {"options": [{"name": "ndots", "$patch": "delete"}]}}},
+         "spec.dnsConfig.options[0].$patch: 'delete': must be delete, in an item of a list that Kubernetes merges"),
+        ({"spec": {"dnsPolicy": "Default"}}, "spec.dnsPolicy: 'Default': tasks find each other by the DNS of the"),
+        ({"spec": {"nodeName": "n"}}, "spec.nodeName: 'n': passes the scheduler over; use kubernetes.node_selector"),
+        ({"spec": {"volumes": [{"name": "tmp", "$patch": "delete"}]}},
+         "spec.volumes[tmp]: spec.containers[task].volumeMounts[/tmp] mounts it; keep it"),
+        (of_task(resources={"limits": {"memory": "lots"}}),
+         "spec.containers[task].resources.limits.memory: 'lots': must be a quantity: 500m, 2, 1.5Gi"),
+        (of_task(lifecycle={"preStop": {"exec": {"command": ["a", None]}}}),
+         "spec.containers[task].lifecycle.preStop.exec.command[1]: null: is no item of a list; remove it"),
         ({"metadata": {"name": "k"}}, "metadata.name: 'k': the Job gives pods their metadata, besides la"),
     ],
 )  # fmt: skip
@@ -165,6 +181,9 @@ def test_what_a_patch_may_not_name(patch: dict[str, Any], problem: str) -> None:
         (of_task(securityContext={"readOnlyRootFilesystem": False}),
          "spec.containers[task].securityContext.readOnlyRootFilesystem"),
         (of_task(securityContext={"privileged": True}), "spec.containers[task].securityContext.privileged"),
+        ({"spec": {"volumes": [{"name": "tmp", "hostPath": {"path": "/"}}]}}, "spec.volumes[tmp].hostPath.path"),
+        ({"spec": {"volumes": [{"name": "tmp", "projected": {"sources": [{"serviceAccountToken": {"path": "t"}}]}}]}},
+         "spec.volumes[tmp].projected.sources"),
     ],
 )  # fmt: skip
 def test_a_protection_is_given_up_only_if_the_spec_names_it(patch: dict[str, Any], path: str) -> None:
@@ -200,6 +219,45 @@ def test_leave_for_nothing_is_refused() -> None:
 
 def test_the_level_of_pod_security_is_that_of_the_patch() -> None:
     job = spec({"spec": {"hostNetwork": True}}, kubernetes={"unsafe": ["spec.hostNetwork"]})
-    assert 'must admit Pod Security "privileged", for kubernetes.unsafe: spec.hostNetwork.' in kubernetes.render(
-        job, "x"
+    assert 'must admit Pod Security "privileged", for kubernetes.pod: spec.hostNetwork.' in kubernetes.render(job, "x")
+
+
+FETCH = {"name": "fetch", "image": "i"}
+
+
+def test_a_patch_of_an_init_container_opens_no_port_of_the_node_and_reads_no_secret() -> None:
+    theirs: dict[str, Any] = {"kubernetes": {"init_containers": [FETCH]}}
+    port, mount = {"containerPort": 80, "hostPort": 80}, {"mountPath": "/x", "name": "report-secret"}
+    (found,) = problems(spec({"spec": {"initContainers": [{"name": "fetch", "ports": [port]}]}}, **theirs))
+    assert "set kubernetes.unsafe: [spec.initContainers[fetch].ports[80].hostPort]" in found
+    (found,) = problems(spec({"spec": {"initContainers": [{"name": "fetch", "volumeMounts": [mount]}]}}, **theirs))
+    assert "spec.initContainers[fetch].volumeMounts[/x].name: 'report-secret': holds the secret of the job's" in found
+
+
+@pytest.mark.parametrize(
+    "patch",
+    [
+        {"spec": {"schedulerName": "default-scheduler"}},
+        {"metadata": {"annotations": {"scheduling.k8s.io/group-name": "other"}}},
+    ],
+)
+def test_a_patch_takes_no_pod_out_of_its_gang(patch: dict[str, Any]) -> None:
+    (found,) = problems(spec(patch, kubernetes={"gang": "volcano"}))
+    assert "kubernetes.gang needs " in found
+    kubernetes.render(spec(patch), "trainer render")
+
+
+def test_on_the_nodes_network_tasks_find_each_other_by_the_clusters_dns() -> None:
+    more = {"kubernetes": {"unsafe": ["spec.hostNetwork"]}}
+    assert templates(spec({"spec": {"hostNetwork": True}}, **more))["j-ps"]["spec"]["dnsPolicy"] == (
+        "ClusterFirstWithHostNet"
     )
+    own = {"hostNetwork": True, "dnsPolicy": "None"}
+    assert templates(spec({"spec": own}, **more))["j-ps"]["spec"]["dnsPolicy"] == "None"
+
+
+def test_a_message_names_the_section_that_the_spec_has() -> None:
+    bad = {"worker": {"replicas": 2, "kubernetes": {"pod": {"sepc": {}}}}}
+    job = build({"name": "j", "strategy": "multi_worker_mirrored", "tasks": bad})
+    (found,) = problems(job)
+    assert found.startswith("tasks.worker.kubernetes.pod.sepc: ")

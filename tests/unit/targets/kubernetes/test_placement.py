@@ -41,10 +41,10 @@ def test_without_a_topology_tasks_spread_over_the_nodes() -> None:
 
 
 def test_a_topology_is_beside_the_users_affinity_and_the_evaluators_node() -> None:
-    mine = {"podAffinity": {SOFT: [{"weight": 1, "podAffinityTerm": {"topologyKey": "x"}}]}, "nodeAffinity": {"a": 1}}
+    mine = {"podAffinity": {SOFT: [{"weight": 1, "podAffinityTerm": {"topologyKey": "x"}}]}, "nodeAffinity": {SOFT: []}}
     tasks = {"worker": 2, "ps": 1, "evaluator": 1}
     found = affinity(templates(spec(tasks=tasks, kubernetes={"topology": "zone", "affinity": mine}))["j-evaluator"])
-    assert found["nodeAffinity"] == {"a": 1}
+    assert found["nodeAffinity"] == {SOFT: []}
     assert [each["weight"] for each in found["podAffinity"][SOFT]] == [1, 100]
     (chief,) = found["podAffinity"][HARD]
     assert chief["labelSelector"]["matchLabels"]["app.kubernetes.io/component"] == "chief"
@@ -54,7 +54,7 @@ def test_types_of_tasks_have_selectors_tolerations_and_affinity_of_their_own() -
     own = {
         "node_selector": {"pool": "spot"},
         "tolerations": [{"key": "spot", "operator": "Exists"}],
-        "affinity": {"nodeAffinity": {"b": 2}},
+        "affinity": {"nodeAffinity": {SOFT: []}},
     }
     job = spec(
         tasks={
@@ -65,7 +65,7 @@ def test_types_of_tasks_have_selectors_tolerations_and_affinity_of_their_own() -
     )
     found = {name: each["spec"] for name, each in templates(job).items()}
     worker = found["j-worker"]
-    assert (worker["nodeSelector"], worker["affinity"]) == ({"pool": "spot"}, {"nodeAffinity": {"b": 2}})
+    assert (worker["nodeSelector"], worker["affinity"]) == ({"pool": "spot"}, {"nodeAffinity": {SOFT: []}})
     assert {"key": "spot", "operator": "Exists"} in worker["tolerations"]
     assert "nodeSelector" not in found["j-ps"]
     assert found["j-chief"]["nodeSelector"] == {"pool": "cpu"}

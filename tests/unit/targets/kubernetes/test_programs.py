@@ -238,7 +238,10 @@ EMPTY = {"name": "v", "emptyDir": {}}
          "volumes: 'runs': trainer has a volume of that name; choose another"),
         ({"volumes": [{"name": "data-mine", "emptyDir": {}}]},
          "volumes: 'data-mine': trainer has a volume of that name; choose another"),
-        ({"volumes": [{"emptyDir": {}}]}, "volumes: None: each needs a name"),
+        ({"volumes": [{"emptyDir": {}}]},
+         'volumes[0]: {"emptyDir": {}}: needs name, by which Kubernetes merges volumes'),
+        ({"volumes": [{"name": "My Volume", "emptyDir": {}}]},
+         "volumes: 'My Volume': each needs a name of lower-case letters, digits and '-'"),
         ({"mounts": [{"name": "v", "mountPath": "/x"}]},
          "mounts: 'v': no volume of that name under kubernetes.volumes; each mount names one"),
         ({"volumes": [EMPTY], "mounts": [{"name": "v"}]}, "mounts: 'v': each needs a mountPath"),
@@ -248,7 +251,30 @@ EMPTY = {"name": "v", "emptyDir": {}}
          "sidecars: 'task': the pod has another container of that name; choose another"),
         ({"init_containers": [{"name": "a"}], "sidecars": [{"name": "a"}]},
          "sidecars: 'a': the pod has another container of that name; choose another"),
-        ({"init_containers": [{"image": "a"}]}, "init_containers: None: each needs a name"),
+        ({"init_containers": [{"image": "a"}]},
+         "init_containers: None: each needs a name of lower-case letters, digits and '-'"),
+        ({"sidecars": [{"name": "a\n---\nkind: Evil"}]},
+         "sidecars: 'a\\n---\\nkind: Evil': each needs a name of lower-case letters, digits and '-'"),
+        ({"init_containers": [{"name": "a", "env": [{"value": "x"}]}]},
+         'init_containers[0].env[0]: {"value": "x"}: needs name, by which Kubernetes merges env'),
+        ({"sidecars": [{"name": "a", "ports": [8080]}]},
+         "sidecars[0].ports[0]: 8080: needs containerPort, by which Kubernetes merges ports"),
+        ({"sidecars": [{"name": "a", "imagee": "x"}]},
+         "sidecars[0].imagee: 'x': Container in Kubernetes has no such field; did you mean image?"),
+        ({"init_containers": [{"name": "a", "volumeMounts": [{"name": "lost", "mountPath": "/x"}]}]},
+         "init_containers: 'a': volumeMounts: 'lost': no volume has that name; add it to `volumes`"),
+        ({"sidecars": [{"name": "a", "volumeMounts": [{"name": "report-secret", "mountPath": "/x"}]}]},
+         "sidecars: 'a': volumeMounts: 'report-secret': holds the secret of the job's tasks, which they alone mount; "
+         "remove it"),
+        ({"tolerations": [{"kee": "x"}]}, "tolerations[0].kee: 'x': Toleration in Kubernetes has no such field; did "
+         "you mean key?"),
+        ({"affinity": {"nodeAfinity": {}}}, "affinity.nodeAfinity: {}: Affinity in Kubernetes has no such field; did "
+         "you mean nodeAffinity?"),
+        ({"labels": {"kueue.x-k8s.io/queue-name": "q"}},
+         "labels: 'kueue.x-k8s.io/queue-name': use kubernetes.queue"),
+        ({"annotations": {"container.apparmor.security.beta.kubernetes.io/task": "unconfined"}},
+         "annotations: 'container.apparmor.security.beta.kubernetes.io/task': changes a protection of a container; set "
+         "securityContext in kubernetes.pod, which kubernetes.unsafe must name"),
     ],
 )  # fmt: skip
 def test_names_and_paths_that_are_ours_are_refused(settings: Any, problem: str) -> None:

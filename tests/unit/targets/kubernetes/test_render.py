@@ -302,11 +302,11 @@ def test_a_pod_affinity_of_the_users_is_kept_beside_ours() -> None:
         "preferredDuringSchedulingIgnoredDuringExecution",
     )
     theirs = {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "cache"}}}
-    affinity = {"podAffinity": {rule: [theirs], preferred: []}, "nodeAffinity": {"x": "y"}}
+    affinity = {"podAffinity": {rule: [theirs], preferred: []}, "nodeAffinity": {preferred: []}}
     job = ps(tasks={"worker": 1, "ps": 1, "evaluator": 1}, kubernetes={"affinity": affinity})
     assert pod(job, "j-worker")["affinity"] == affinity
     found = pod(job, "j-evaluator")["affinity"]
-    assert found["nodeAffinity"] == {"x": "y"}
+    assert found["nodeAffinity"] == {preferred: []}
     assert found["podAffinity"][preferred] == []
     assert found["podAffinity"][rule][0] == theirs
     (ours,) = found["podAffinity"][rule][1:]
