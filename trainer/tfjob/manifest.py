@@ -17,6 +17,8 @@ POD: Path = ("template", "spec")
 """Below a type, as the next."""
 CONTAINER: Path = (*POD, "containers[tensorflow]")
 """The container that trains: the operator finds it by this name."""
+LABELS: Path = ("template", "metadata", "labels")
+ANNOTATIONS: Path = ("template", "metadata", "annotations")
 
 # Mappings that are opened; any other value is one setting, however deep it is.
 _OPEN = {"metadata", "labels", "annotations", "spec", "runPolicy", "schedulingPolicy", "tfReplicaSpecs", "template"}

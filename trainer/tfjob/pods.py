@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from trainer.job.kubernetes import OUR_CONTAINERS, OUR_VOLUMES
-from trainer.tfjob.manifest import CONTAINER, POD, TYPES, Found, Path
+from trainer.tfjob.manifest import ANNOTATIONS, CONTAINER, LABELS, POD, TYPES, Found, Path
+from trainer.tfjob.queues import queues
 from trainer.tfjob.rules import Given, Groups, Results, shared
 from trainer.tfjob.spec import LEFT_OUT, Note, Setting
 
@@ -25,9 +26,7 @@ _KEYS: dict[str, tuple[Path, ...]] = {
 """By setting of the spec: its places below a type, the first if there are several."""
 _PATCHED = ("dnsConfig", "dnsPolicy", "hostAliases", "preemptionPolicy", "runtimeClassName")
 """Keys of a pod that a spec has only in `kubernetes.pod`."""
-_LABELS, _ANNOTATIONS = ("template", "metadata", "labels"), ("template", "metadata", "annotations")
 _OUR_LABELS = {f"app.kubernetes.io/{key}" for key in ("name", "instance", "component", "managed-by")}
-_QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 _PORT = {"name": "tfjob-port", "containerPort": 2222, "protocol": "TCP"}
 
 
@@ -45,6 +44,7 @@ def pods(found: Found, groups: Groups) -> Results:
         yield from shared(given, groups, ("kubernetes", name))
     yield from _sidecars(found, groups)
     yield from _patches(found, groups)
+    yield from queues(found, groups)
     yield from _labels(found, groups)
     _ports(found, groups)
 
@@ -143,21 +143,16 @@ def _mapping(value: object) -> dict[str, object]:
 
 def _labels(found: Found, groups: Groups) -> Results:
     """Labels of the TFJob, which all objects get, and labels and annotations of the pods."""
-    queue = ("metadata", "labels", _QUEUE_LABEL)
-    name = found.pop(queue, None)
-    # The operator's workload is one for Kueue, whatever its types of tasks.
-    yield Setting(("kubernetes", "gang"), "jobset" if name and len(groups) > 1 else None, (queue,))
-    yield Setting(("kubernetes", "queue"), name, (queue,))
     for origin in [path for path in found if path[-1] in _OUR_LABELS and path[-2] == "labels"]:
         yield Note(origin, found.pop(origin), f"{LEFT_OUT}trainer sets this label itself")
     every = {path[-1]: found.pop(path) for path in list(found) if path[:2] == ("metadata", "labels")}
     for name, value in every.items():
         yield Setting(("kubernetes", "labels", name), value, (("metadata", "labels", name),))
-    for key in (_LABELS, _ANNOTATIONS):
+    for key in (LABELS, ANNOTATIONS):
         for name in dict.fromkeys(path[-1] for path in found if path[3:-1] == key):
             there = {t: path for t, base in groups.items() if (path := (*base, *key, name)) in found}
             given: Given = {t: ((path,), found.pop(path)) for t, path in there.items()}
-            if alone := key == _LABELS and name in every:
+            if alone := key == LABELS and name in every:
                 given = {t: own for t, own in given.items() if own[1] != every[name]}
             yield from shared(given, groups, ("kubernetes", key[-1], name), alone)
 

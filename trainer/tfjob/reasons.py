@@ -19,7 +19,8 @@ _REASONS = {
     "successPolicy": "must be AllWorkers or Default",
     "minAvailable": "all tasks are needed: a missing one ends the job after deadlines.start",
     "minResources": "nothing reserves a whole job; for that use Kueue: kubernetes.gang: jobset with kubernetes.queue",
-    "queue": "of a gang scheduler; if Kueue has such a local queue, set kubernetes.queue, and kubernetes.gang: jobset",
+    "queue": "of a gang scheduler; set kubernetes.queue with kubernetes.gang: volcano if Volcano has such a queue, or "
+    "with kubernetes.gang: jobset if Kueue has such a local queue",
     "priorityClass": "pods have one of their own",
     "managedBy": "there is no operator that could delegate the job",
     # The pods.

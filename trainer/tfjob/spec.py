@@ -38,6 +38,8 @@ class Setting(NamedTuple):
     """Reported if the spec accepts the value."""
     required: bool = False
     """Whether a refused value is an error. Otherwise the setting is left out, with a note."""
+    also: tuple[tuple[Path, object], ...] = ()
+    """Further values, without which this one is wrong: the spec has all of them or none."""
 
 
 _MODELS: dict[str, type[BaseModel]] = {"tasks": Tasks, "kubernetes": Kubernetes, **dict.fromkeys(TASK_TYPES, TaskGroup)}
@@ -87,19 +89,22 @@ def _ordered(raw: dict[str, object], model: type[BaseModel] = JobSpec) -> dict[s
 def _nested(settings: Iterable[Setting]) -> dict[str, object]:
     raw: dict[str, object] = {}
     for each in settings:
-        if each.value is not None:
+        for path, value in ((each.path, each.value), *each.also) if each.value is not None else ():
             node = raw
-            for key in each.path[:-1]:
+            for key in path[:-1]:
                 inner = node.setdefault(key, {})
                 assert isinstance(inner, dict)
                 node = inner
-            node[each.path[-1]] = each.value
+            node[path[-1]] = value
     return raw
 
 
 def _rule(problem: str, setting: Setting) -> str:
-    """The rule that a setting breaks; with its path, if that is within the setting."""
-    return problem.removeprefix("spec: ").removeprefix(f"{'.'.join(setting.path)}: {show_value(setting.value)}: ")
+    """The rule that a setting breaks; with its path, if that is another or within the setting."""
+    text = problem.removeprefix("spec: ")
+    own = text.removeprefix(f"{'.'.join(setting.path)}: {show_value(setting.value)}: ")
+    needs = " and ".join(f"{'.'.join(path)}: {value}" for path, value in setting.also)
+    return f"it needs {needs}; {text}" if needs and own == text else own
 
 
 def _at_origin(problem: str, settings: Iterable[Setting]) -> str:

@@ -130,18 +130,23 @@ pod = st.fixed_dictionaries(
         "affinity": some({}, {"nodeAffinity": {}}),
         "priorityClassName": names,
         "imagePullSecrets": mostly(st.lists(section(name=names), max_size=2)),
-        "schedulerName": leaf,
+        "schedulerName": leaf | st.just("volcano"),
         "serviceAccountName": names,
         "initContainers": mostly(st.lists(section(name=names, volumeMounts=junk), max_size=2)),
         "terminationGracePeriodSeconds": number,
     },
 )
-templates = st.fixed_dictionaries({"spec": mostly(pod)}, optional={"metadata": section(labels=junk, annotations=junk)})
+labels = st.dictionaries(
+    some("team", "kueue.x-k8s.io/queue-name").filter(lambda key: isinstance(key, str)), word, max_size=2
+)
+templates = st.fixed_dictionaries(
+    {"spec": mostly(pod)}, optional={"metadata": section(labels=labels | junk, annotations=junk)}
+)
 replicas = st.fixed_dictionaries(
     {"template": mostly(templates)}, optional={"replicas": some(0, 1, 1, 2), "restartPolicy": leaf}
 )
-labels = st.dictionaries(
-    some("team", "kueue.x-k8s.io/queue-name").filter(lambda key: isinstance(key, str)), word, max_size=2
+run_policy = section(
+    suspend=st.booleans(), ttlSecondsAfterFinished=number, schedulingPolicy=section(queue=word, minAvailable=number)
 )
 tfjobs = st.fixed_dictionaries(
     {
@@ -158,7 +163,7 @@ tfjobs = st.fixed_dictionaries(
                         optional=dict.fromkeys(("Chief", "PS", "evaluator", "MASTER"), mostly(replicas)),
                     )
                 )},
-                optional={"runPolicy": section(suspend=st.booleans(), ttlSecondsAfterFinished=number), "x": junk},
+                optional={"runPolicy": run_policy, "x": junk},
             )
         ),
     },
