@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 import traceback
 from typing import TextIO
@@ -13,6 +14,9 @@ from trainer.job.derived import batch_sizes, computing_tasks
 from trainer.job.messages import digits
 from trainer.job.spec import JobSpec
 
+FAILURE_MARK = "TRAINER_FAILURE_MARK"
+"""The variable with which `trainer local` gives its tasks the mark of a line that reports a failure. A program, which
+does not get it, may print any other line."""
 STOPPED_PREFIX = "stopped by a signal; "
 """Prefix of the chief's line about a requested stop, which the other tasks repeat."""
 LOG_SECONDS = 30.0
@@ -59,8 +63,9 @@ def log_traceback(error: BaseException) -> None:
 
 
 def log_error(text: str) -> None:
+    mark = os.environ.get(FAILURE_MARK, "")
     for line in text.split("\n"):
-        _print(f"trainer: {line}", sys.stderr)
+        _print(f"{mark}trainer: {line}", sys.stderr)
 
 
 def _print(text: str, stream: TextIO) -> None:

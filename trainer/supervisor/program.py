@@ -20,6 +20,7 @@ from trainer.job.derived import hidden_gpus
 from trainer.job.errors import Exit
 from trainer.job.spec import Deadlines, JobSpec
 from trainer.protocol import events
+from trainer.protocol.log_lines import FAILURE_MARK
 from trainer.supervisor import orphans
 from trainer.supervisor.child import LAST_WORDS_SECONDS, Child, OnChange, no_proxy
 from trainer.supervisor.last_words import Stderr, blames_peer, reason
@@ -34,6 +35,7 @@ _FROM_OUTSIDE = {-signal.SIGHUP, -signal.SIGINT, -signal.SIGKILL, -signal.SIGTER
 _OURS = {
     environment.JOB, environment.SET, environment.CLUSTER, environment.PARENT, environment.CPUS, environment.RESTARTS,
     environment.CODE, environment.LOGS, environment.CONTROL_PORT, environment.HOST_PATH, environment.CODE_SHA256,
+    FAILURE_MARK,
 }  # fmt: skip
 """Variables of the supervisor, which a program does not get."""
 

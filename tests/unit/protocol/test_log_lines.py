@@ -5,7 +5,7 @@ import pytest
 from trainer.job.cluster import tasks_of
 from trainer.job.derived import replicas_in_sync
 from trainer.job.load import build
-from trainer.protocol.log_lines import first_line, progress_line, start_line
+from trainer.protocol.log_lines import FAILURE_MARK, first_line, log_error, progress_line, start_line
 
 MIRRORED, SERVED = "multi_worker_mirrored", "parameter_server"
 
@@ -64,3 +64,12 @@ def test_the_first_line_names_the_task_its_versions_and_its_devices() -> None:
     spec = build({"name": "j", "strategy": "multi_worker_mirrored", "tasks": {"worker": {"cpu": 2, "gpus": 1}}})
     line = first_line(spec, tasks_of(spec)[0], {"tensorflow": "2.21.0", "keras": "3.15.1"})
     assert line == "worker:0 of j has started: tensorflow=2.21.0 keras=3.15.1 cpus=2 gpus=1"
+
+
+def test_each_line_of_a_failure_has_the_launcher_s_mark(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log_error("one")
+    monkeypatch.setenv(FAILURE_MARK, "mark:")
+    log_error("two\nthree")
+    assert capsys.readouterr().err == "trainer: one\nmark:trainer: two\nmark:trainer: three\n"

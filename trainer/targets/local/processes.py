@@ -8,6 +8,7 @@ import functools
 import os
 import signal
 import time
+import uuid
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -47,6 +48,8 @@ class LocalJob:
     chief: str
     names: list[str]
     show: view.Show = view.show_nothing
+    mark: str = field(default_factory=lambda: uuid.uuid4().hex)
+    """Comes before what a task's supervisor reports as its failure (FAILURE_MARK)."""
     stopped: bool = False
     """Set by SIGTERM, Ctrl-C, or when the reader of our output exits."""
     stop_report: str = ""
@@ -182,13 +185,15 @@ def _show_line(job: LocalJob, name: str, text: str) -> None:
 
 def _show_error(job: LocalJob, name: str, text: str) -> None:
     """Shows a line of stderr, except a failure that another task has reported already: each task reports why the job
-    ended, for the logs of containers."""
-    if text.startswith(ERROR_PREFIX):
-        known = any(text in lines for lines in job.errors.values())
-        job.errors[name].append(text)
-        if known:
-            return
-    job.show(name, text, error=True)
+    ended, for the logs of containers. A program may have left the line that it comes in unfinished."""
+    own, mark, failure = text.partition(job.mark)
+    if own or not mark:
+        job.show(name, own, error=True)
+    if mark:
+        known = any(failure in lines for lines in job.errors.values())
+        job.errors[name].append(failure)
+        if not known:
+            job.show(name, failure, error=True)
 
 
 async def _forward(pipe: int, show: Callable[[str], None]) -> None:

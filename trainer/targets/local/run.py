@@ -24,6 +24,7 @@ from trainer.job.errors import Exit, UserError
 from trainer.job.names import control_port, task_name
 from trainer.job.spec import JobSpec
 from trainer.model_dir import layout
+from trainer.protocol.log_lines import FAILURE_MARK
 from trainer.targets import here, outside, summary
 from trainer.targets.local import ports, view
 from trainer.targets.local.processes import LocalJob, is_evaluator, keep_running, send
@@ -143,6 +144,7 @@ async def _run(
     async with view.open_view(spec, job.names, status_port, job.restarts, job.stop, plain) as job.show:
         words = [summary.program("trainer") or "trainer", "status", spec.directory]
         job.show("local", f"status: {shlex.join(words)}, or http://127.0.0.1:{status_port}/status")
+        shared = {**shared, FAILURE_MARK: job.mark}
         environs = {task.name: {**environment_of(spec, task, taken), **shared} for task in tasks}
         runs = [asyncio.create_task(keep_running(job, name, command, environ)) for name, environ in environs.items()]
         try:

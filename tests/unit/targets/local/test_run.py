@@ -32,6 +32,7 @@ import json, os, signal, sys, time
 task = json.loads(os.environ["TF_CONFIG"])["task"]
 name = f"{task['type']}:{task['index']}"
 def say(text): print(text, flush=True)
+def report(text): print(os.environ["TRAINER_FAILURE_MARK"] + "trainer: " + text, file=sys.stderr, flush=True)
 def once(what):  # whether it is the first time, over all processes
     try: os.mkdir(what)
     except FileExistsError: return False
@@ -142,7 +143,7 @@ def test_a_permanent_failure_ends_the_job_with_its_code(
 ) -> None:
     monkeypatch.setattr(local, "FAILED_SECONDS", 0.0)
     fifo("ready")
-    failing = f"open('ready').read(); print('trainer: no such thing', file=sys.stderr); sys.exit({int(code)})"
+    failing = f"open('ready').read(); report('no such thing'); sys.exit({int(code)})"
     chief = "leave_at_sigterm(143); open('ready', 'w').close(); forever()"
     assert local.run(spec, command=stand_in(worker_0=failing, chief_0=chief)) == code
     out, err = capfd.readouterr()
@@ -164,8 +165,8 @@ def test_an_exit_code_that_no_line_explains_comes_with_its_meaning(
 
 
 def test_a_failure_that_each_task_reports_is_printed_once(spec: JobSpec, capfd: pytest.CaptureFixture[str]) -> None:
-    report = "print('trainer: worker:1: a', 'trainer: worker:1: b', sep='\\n', file=sys.stderr); sys.exit(2)"
-    own = "print('trainer: no memory', file=sys.stderr); " + report
+    report = "report('worker:1: a'); report('worker:1: b'); sys.exit(2)"
+    own = "report('no memory'); " + report
     assert local.run(spec, command=stand_in(chief_0=report, worker_0=report, worker_1=report, ps_0=own)) == 2
     *lines, last = sorted(line.partition(" | ")[2] or line for line in capfd.readouterr().err.splitlines())
     assert lines == ["trainer: j failed: worker:1 ended with exit code 2; TensorFlow's output: runs/j/logs",
@@ -173,11 +174,29 @@ def test_a_failure_that_each_task_reports_is_printed_once(spec: JobSpec, capfd: 
     assert last == "trainer: worker:1: b"
 
 
+def test_a_program_s_lines_are_no_failures_of_its_task(spec: JobSpec, capfd: pytest.CaptureFixture[str]) -> None:
+    """A logger of the user may be named trainer. A line may be unfinished when the task reports its failure."""
+    fifo("logged")
+    logs = "print('trainer: worker:0: epoch 1', 'trainer: worker:0: epoch 1', sep='\\n', file=sys.stderr)"
+    tasks = {
+        "chief_0": f"{logs}; open('logged', 'w').close(); report('worker:1: no rows'); sys.exit(18)",
+        "worker_0": "open('logged').read(); sys.exit(18)",
+        "worker_1": f"{logs}; sys.stderr.write('50%'); report('worker:1: no rows'); sys.exit(18)",
+    }
+    assert local.run(spec, command=stand_in(**tasks)) == 18
+    *lines, last = capfd.readouterr().err.splitlines()
+    assert lines.count("chief:0 | trainer: worker:0: epoch 1") == 2
+    assert lines.count("worker:1 | trainer: worker:0: epoch 1") == 2
+    assert "worker:1 | 50%" in lines
+    assert sum(line.endswith(" | trainer: worker:1: no rows") for line in lines) == 1
+    assert last.startswith("trainer: j failed: worker:1 ended with exit code 18; ")
+
+
 def test_a_verdict_without_a_task_names_the_chief(spec: JobSpec, capfd: pytest.CaptureFixture[str]) -> None:
     fifo("over")
     tasks = {
         "worker_0": "os.open('over', os.O_WRONLY); sys.exit(14)",
-        "chief_0": "open('over').read(); print('trainer: 4 generations without a step', file=sys.stderr); sys.exit(14)",
+        "chief_0": "open('over').read(); report('4 generations without a step'); sys.exit(14)",
     }
     assert local.run(spec, command=stand_in(**tasks)) == 14
     assert "trainer: j failed: chief:0 ended with exit code 14; " in capfd.readouterr().err.splitlines()[-1]
@@ -200,9 +219,8 @@ def test_the_first_failure_is_the_one_that_the_chief_names_whichever_task_ends_f
     fifo("second")
     tasks = {
         "ps_0": "open('first', 'w').close(); sys.exit(2)",
-        "worker_0": "open('first').read(); open('second', 'w').close(); "
-        "print('trainer: worker:0: x', file=sys.stderr); sys.exit(2)",
-        "chief_0": "open('second').read(); print('trainer: worker:0: x', file=sys.stderr); sys.exit(2)",
+        "worker_0": "open('first').read(); open('second', 'w').close(); report('worker:0: x'); sys.exit(2)",
+        "chief_0": "open('second').read(); report('worker:0: x'); sys.exit(2)",
     }
     assert local.run(spec, command=stand_in(**tasks)) == 2
     assert "trainer: j failed: worker:0 ended with exit code 2; " in capfd.readouterr().err.splitlines()[-1]
