@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
 from trainer.job.errors import TrainerError, UserError
 from trainer.model_dir import checkpoint_meta, compatibility, layout, lease
 from trainer.model_dir.checkpoint_meta import Epochs, Meta
+from trainer.model_dir.files import OWN
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -67,10 +68,11 @@ def save(model_dir: str | Path, step: int, values: Mapping[str, Array], meta: Ma
     """
     import numpy as np
 
+    lease.require_own()
     target = folder(model_dir) / name(step)
     if verify(target) is not None:
         return target
-    temporary = folder(model_dir) / f".tmp-{target.name}-{os.getpid()}"
+    temporary = folder(model_dir) / f".tmp-{target.name}-{OWN}"
     try:
         shutil.rmtree(target, ignore_errors=True)
         temporary.mkdir(parents=True, exist_ok=True)
@@ -90,6 +92,7 @@ def save(model_dir: str | Path, step: int, values: Mapping[str, Array], meta: Ma
         raise
     except OSError as error:
         shutil.rmtree(temporary, ignore_errors=True)
+        lease.require_own()  # another chief has perhaps removed the files
         size = sum(v.nbytes for v in values.values()) / 1e6
         raise UserError(
             f"model_dir: {target}: the checkpoint of step {step} ({size:.1f} MB) cannot be written: {error.strerror}; "
@@ -100,7 +103,12 @@ def save(model_dir: str | Path, step: int, values: Mapping[str, Array], meta: Ma
 
 
 def prune(model_dir: str | Path, keep: int) -> None:
-    """Deletes all but the newest `keep` checkpoints and the newest damaged one, and files of interrupted saves."""
+    """Deletes all but the newest `keep` checkpoints and the newest damaged one, and files of interrupted saves.
+
+    Raises:
+        TrainerError: Exit.REPLACED, if another chief has taken this one's place: the files are perhaps its own.
+    """
+    lease.require_own()
     for path in _complete(model_dir)[:-keep]:
         shutil.rmtree(path, ignore_errors=True)
     for path in sorted(folder(model_dir).glob(".damaged-*"), key=lambda path: (len(path.name), path.name))[:-1]:
@@ -111,7 +119,7 @@ def prune(model_dir: str | Path, keep: int) -> None:
 def remove_interrupted(model_dir: str | Path) -> None:
     """Deletes what tasks have left that were killed while they wrote a checkpoint."""
     for path in folder(model_dir).glob(".tmp-*"):
-        if not path.name.endswith(f"-{os.getpid()}"):
+        if not path.name.endswith(OWN):
             shutil.rmtree(path, ignore_errors=True)
 
 

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TypeVar
+from uuid import uuid4
 
 from pydantic import TypeAdapter, ValidationError
 
 from trainer.job.errors import UserError
 
 _T = TypeVar("_T")
+OWN = uuid4().hex
+"""Ends the names of this process's temporary files: processes in two containers may have the same id."""
 
 
 def read_json(path: Path) -> dict[str, object]:
@@ -67,10 +70,11 @@ def write_json(path: Path, value: Mapping[str, object]) -> None:
     Raises:
         UserError: the disk is full or not writable.
     """
-    temporary = path.with_name(f".tmp-{path.name}-{os.getpid()}")
+    temporary = path.with_name(f".tmp-{path.name}-{uuid4().hex}")  # not OWN: threads write the same file
     try:
         temporary.write_text(json.dumps(value, indent=2) + "\n")
         temporary.replace(path)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
         raise UserError(f"model_dir: {path}: cannot be written: {error.strerror}") from None

@@ -3,26 +3,34 @@
 The lock of model_dir (state.py) shows that a chief's process exists, on this machine or, where the file system has
 locks, on any. It cannot tell a chief that works from one on a node that nobody reaches, whose place another has to
 take. The lease belongs to the last chief that took it: the one before finds that out before it writes, and ends.
+
+A chief that takes the lease replaces the file, later it only writes into its own: so it cannot overwrite the lease of a
+successor. A file that is missing is nobody's lease, for a program may empty its model_dir: its chief writes it again.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import time
 from dataclasses import asdict, dataclass
 from functools import cache
+from pathlib import Path
 
 from pydantic import TypeAdapter
 
 from trainer.job import environment
 from trainer.job.errors import Exit, TrainerError, UserError
 from trainer.model_dir import layout
-from trainer.model_dir.files import read_json, typed, write_json
+from trainer.model_dir.files import json_object, read_json, typed, write_json
 
 RENEW_SECONDS = 2.0
 FREE_SECONDS = 3 * RENEW_SECONDS
-"""A chief of another run, on another machine, that has not renewed its lease for so long no longer runs."""
+"""A chief that has not renewed its lease for so long no longer runs."""
+RELEASE_SECONDS = 5.0
+"""Time for a chief that was asked to stop to release its lease, after deadlines.stop."""
+LOOK_SECONDS = 0.2
 
 
 @dataclass
@@ -34,6 +42,9 @@ class Lease:
     """The run of the job (TRAINER_RUN)."""
     boot: str = ""
     """Identifies the machine, and its start."""
+    leaving: bool = False
+    """Whether the chief was asked to stop: until the lease is released, it may still save."""
+    released: bool = False
 
 
 @cache
@@ -42,8 +53,13 @@ def _adapter() -> TypeAdapter[Lease]:
 
 
 def read(model_dir: str) -> Lease:
+    """The lease; that of nobody if it is missing or damaged, or cannot be read now."""
+    return _lease(read_json(layout.lease(model_dir)))
+
+
+def _lease(found: dict[str, object]) -> Lease:
     try:
-        return typed(_adapter(), read_json(layout.lease(model_dir)), newest=0)
+        return typed(_adapter(), found, newest=0)
     except ValueError:
         return Lease()
 
@@ -58,48 +74,100 @@ def take(model_dir: str, incarnation: str, run: str, boot: str) -> Lease:
 
     Raises:
         UserError: a chief of another run, on another machine, renews it; or model_dir is not writable.
+        TrainerError: Exit.REPLACED, if another chief has taken it at the same time.
     """
     last = read(model_dir)
-    if last.incarnation and last.boot != boot and not belongs_to(model_dir, run):
+    held = last.incarnation and not last.released
+    if held and last.boot != boot and not belongs_to(model_dir, run):
         _wait_until_free(model_dir)
-    mine = Lease(last.number + 1, incarnation, run, boot)
+    # The time, so that the number increases after a program has emptied model_dir too.
+    mine = Lease(max(last.number + 1, time.time_ns() // 1000), incarnation, run, boot)
     write_json(layout.lease(model_dir), asdict(mine))
+    require(model_dir, incarnation)
     return mine
 
 
 def _wait_until_free(model_dir: str) -> None:
-    path, end = layout.lease(model_dir), time.monotonic() + FREE_SECONDS
-    with contextlib.suppress(FileNotFoundError):
-        renewed = path.stat().st_mtime_ns
-        while time.monotonic() < end:
-            time.sleep(0.2)
-            if path.stat().st_mtime_ns != renewed:
-                raise UserError(
-                    f"model_dir: {model_dir}: another job is using it, on another machine; wait, or choose another one"
-                )
+    renewals = _Renewals(model_dir)
+    while renewals.silence() < FREE_SECONDS:
+        time.sleep(LOOK_SECONDS)
+        if renewals.new():
+            raise UserError(
+                f"model_dir: {model_dir}: another job is using it, on another machine; wait, or choose another one"
+            )
+
+
+class _Renewals:
+    """Those of another chief's lease, by the clock of this machine: the clocks of two may differ."""
+
+    def __init__(self, model_dir: str) -> None:
+        self._path = layout.lease(model_dir)
+        self._last, self._seen = self._time(), time.monotonic()
+
+    def _time(self) -> int:
+        # A network file system shows a change to those who open the file anew.
+        with contextlib.suppress(OSError), self._path.open("rb") as file:
+            return os.fstat(file.fileno()).st_mtime_ns
+        return 0
+
+    def new(self) -> bool:
+        """Whether it was renewed since the last look."""
+        before, self._last = self._last, self._time()
+        if self._last == before:
+            return False
+        self._seen = time.monotonic()
+        return True
+
+    def silence(self) -> float:
+        return time.monotonic() - self._seen
+
+
+class Predecessor:
+    """The chief of the same run that has the lease, and was perhaps asked to stop and still saves."""
+
+    def __init__(self, model_dir: str, run: str) -> None:
+        self._model_dir, self._run, self._renewals = model_dir, run, _Renewals(model_dir)
+
+    def saves(self) -> bool:
+        """Whether it was asked to stop, and still works."""
+        self._renewals.new()
+        last = read(self._model_dir)
+        leaving = bool(self._run) and last.run == self._run and last.leaving and not last.released
+        return leaving and self._renewals.silence() < FREE_SECONDS
 
 
 def is_held(model_dir: str, incarnation: str) -> bool:
-    """Whether this is still the last chief. The file is read anew, which a network file system needs to show a change.
-    If it cannot be read now, neither can it be written."""
-    path = layout.lease(model_dir)
-    try:
-        path.open("rb").close()
-    except FileNotFoundError:
-        return False
-    except OSError:
-        return True
-    return read(model_dir).incarnation == incarnation
+    """Whether no other chief has taken the lease. The file is read anew, which a network file system needs to show a
+    change. If it cannot be read now, neither can it be written."""
+    return read(model_dir).incarnation in ("", incarnation)
 
 
-def renew(model_dir: str, incarnation: str) -> bool:
-    """Shows other machines that this chief works; returns whether it still has the lease. It changes no contents, so
-    it cannot take the lease back."""
-    if not is_held(model_dir, incarnation):
+def renew(model_dir: str, mine: Lease) -> bool:
+    """Shows other machines that this chief works, and whether it is leaving; writes the file again if it is missing.
+    Returns whether this chief still has the lease."""
+    if not is_held(model_dir, mine.incarnation):
         return False
     with contextlib.suppress(OSError):
-        os.utime(layout.lease(model_dir))
+        _write(layout.lease(model_dir), mine)
     return True
+
+
+def _write(path: Path, mine: Lease) -> None:
+    """Writes into the file of this chief, or into a new one."""
+    text = json.dumps(asdict(mine), indent=2).encode()
+    try:
+        with path.open("r+b") as file:
+            before = file.read()
+            found = _lease(json_object(before))
+            if found == mine:
+                os.utime(file.fileno())
+            elif found.incarnation in ("", mine.incarnation):
+                file.seek(0)
+                file.write(text.ljust(len(before) - 1) + b"\n")
+    except FileNotFoundError:
+        if path.parent.is_dir():  # otherwise the program is about to make it
+            with path.open("xb") as file:
+                file.write(text + b"\n")
 
 
 def holder(model_dir: str, incarnation: str) -> str:
@@ -127,8 +195,7 @@ def require(model_dir: str, incarnation: str) -> None:
         )
 
 
-def release(model_dir: str, incarnation: str) -> None:
+def release(model_dir: str, mine: Lease) -> None:
     """Gives the lease back at the end of the job. Its number is kept."""
-    with contextlib.suppress(OSError, UserError):
-        if is_held(model_dir, incarnation):
-            write_json(layout.lease(model_dir), asdict(Lease(read(model_dir).number)))
+    mine.released = True
+    renew(model_dir, mine)

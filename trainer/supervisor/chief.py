@@ -11,13 +11,13 @@ from aiohttp import ClientSession
 
 from trainer.job.errors import Exit, TrainerError
 from trainer.model_dir import checkpoint, compatibility, result
-from trainer.model_dir.lease import RENEW_SECONDS
+from trainer.model_dir.lease import RELEASE_SECONDS, RENEW_SECONDS
 from trainer.model_dir.state import End
 from trainer.protocol.events import Done
 from trainer.protocol.log_lines import LOG_SECONDS, STOPPED_PREFIX, log_error, log_line
 from trainer.protocol.reports import Reply, Report
 from trainer.protocol.status import JobStatus
-from trainer.supervisor import earlier_run, outcome, peers, preflight, status_view
+from trainer.supervisor import earlier_run, fence, outcome, peers, preflight, status_view
 from trainer.supervisor.dialler import Dialler
 from trainer.supervisor.notification import patience, unnotified
 from trainer.supervisor.record import Record
@@ -42,7 +42,18 @@ class Chief:
         self._spec, self._task = agent.spec, agent.task
         self._directory = self._spec.directory
         self._clock = agent.clock
-        self._record = Record(self._spec, self._clock, agent.incarnation)
+        self._asked_to_stop = 0
+        self._key: dict[str, object] = {}
+        self._warnings: list[str] = []
+        self._security: list[str] = []
+        """Warnings for /status."""
+        self._ready = asyncio.Event()
+        """Set once this is the chief; it answers no reports while it waits for the one before."""
+        self._take_place(waits=True)
+
+    def _take_place(self, *, waits: bool) -> None:
+        """Takes the lease, and begins with what the chief before has kept."""
+        self._record = Record(self._spec, self._clock, self._agent.incarnation, waits=waits)
         begun = self._clock()
         self._rendezvous = Rendezvous(
             self._spec,
@@ -58,16 +69,38 @@ class Chief:
         self._announced = self._rendezvous.version
         self._events_logged = 0
         self._dialler = Dialler(self._spec.name, self._task, self._rendezvous, self._clock, self._announce)
-        self._asked_to_stop = 0
-        self._key: dict[str, object] = {}
-        self._warnings: list[str] = []
-        self._security: list[str] = []
-        """Warnings for /status."""
         # Before any other task reports: the others are compared with the chief.
-        self._rendezvous.report(agent.report(), begun)
+        self._rendezvous.report(self._agent.report(), begun)
+        if not self._record.waits:
+            self._ready.set()
 
     async def run(self, session: ClientSession) -> Exit:
         """Runs until the job is over."""
+        if self._record.waits:
+            await self._wait_for_predecessor()
+            if self._agent.leaving_since is not None:
+                log_line(f"{STOPPED_PREFIX}the chief before this one still saves")
+                return Exit.STOPPED
+            self._take_place(waits=False)
+        guard = asyncio.create_task(self._keep_lease())
+        try:
+            await self._begin(session)
+            return await self._finish()
+        finally:
+            guard.cancel()
+
+    async def _wait_for_predecessor(self) -> None:
+        """Waits until the chief before this one, which was asked to stop, has saved."""
+        begun, seconds = self._clock(), self._spec.deadlines.stop + RELEASE_SECONDS
+        log_line(f"waiting: the chief before this one was asked to stop, and saves; at most {seconds:g} s")
+        while self._agent.leaving_since is None and self._clock() - begun < seconds:
+            # In a thread: the volume may be slow.
+            if not await asyncio.to_thread(self._record.predecessor.saves):
+                return
+            await self._agent.wait_for_change(BEAT_SECONDS)
+
+    async def _begin(self, session: ClientSession) -> None:
+        """Leads the job, unless its end is known already."""
         try:
             if self._record.refusal is not None:
                 raise self._record.refusal
@@ -83,35 +116,53 @@ class Chief:
             else:
                 self._warnings = earlier_run.check_checkpoint(self._spec, self._key)
                 self._record.accept(preflight.control_address(self._task)[1], self._agent.incarnation)
-                guard = asyncio.create_task(self._keep_lease())
-                try:
-                    await self._lead(session)
-                finally:
-                    guard.cancel()
+                await self._lead(session)
         except TrainerError as error:
-            self._rendezvous.end(error.code, str(error))
-        return await self._finish()
+            self._end(error)
 
     async def _keep_lease(self) -> None:
-        """Renews the lease, and ends this chief if another one has taken its place."""
-        while True:
+        """Renews the lease until it is released, and ends this chief if another one has taken its place."""
+        record, agent = self._record, self._agent
+        while record.refusal is None:
+            leaving = agent.leaving_since is not None
             # In a thread: the volume may be slow.
-            if not await asyncio.to_thread(self._record.renew):
-                self._rendezvous.end(Exit.REPLACED, REPLACED)
-                self._agent.changed.set()
+            held = await asyncio.to_thread(record.renew, leaving)
+            if record.lease.released:
                 return
-            await asyncio.sleep(RENEW_SECONDS)
+            if not held:
+                self._lose()
+                return
+            next_at = self._clock() + RENEW_SECONDS
+            while self._clock() < next_at and leaving == (agent.leaving_since is not None):
+                await asyncio.sleep(BEAT_SECONDS)
+
+    def _end(self, error: TrainerError) -> None:
+        if error.code is Exit.REPLACED:
+            self._lose()
+        else:
+            self._rendezvous.end(error.code, str(error))
+
+    def _lose(self) -> None:
+        """Another chief has taken this one's place: it tells the tasks how the job ends, whatever this one knows."""
+        rendezvous = self._rendezvous
+        rendezvous.phase, rendezvous.code, rendezvous.message = "failed", Exit.REPLACED, REPLACED
+        rendezvous.version += 1
+        fence.kill_children(self._agent)
+        self._agent.changed.set()
 
     async def answer(self, report: Report, known: int) -> Reply:
         """Answers a supervisor's report; holds it while there is nothing new for it."""
         if report.task == self._task.name:
             return Reply("failed", 0, 0, self._rendezvous.version, Exit.MISMATCH, f"{report.task} is the chief itself")
+        await self._ready.wait()
         self._rendezvous.stopping = self._agent.leaving_since is not None
         reply = self._rendezvous.report(report, self._clock())
         member = self._rendezvous.tasks.members.get(report.task)
         if member is not None and member.problem is not None:
             self._agent.changed.set()  # its address is tried now, not at the next beat
         self._announce()
+        if self._rendezvous.code is Exit.REPLACED and not reply.refused:
+            reply = self._rendezvous.reply()
         if not self._rendezvous.tasks.counts(report):
             if reply.phase == "forming":  # it waits for the one before it
                 await asyncio.sleep(peers.POLL_SECONDS)
@@ -164,7 +215,7 @@ class Chief:
             rendezvous.tick(now)
             self._announce()
             reply = rendezvous.reply()
-            if reply.phase in ("done", "failed"):
+            if reply.phase in ("done", "failed") or rendezvous.code is Exit.REPLACED:
                 return
             await agent.act(reply)
             await self._look_at_child(agent.running)
@@ -249,13 +300,18 @@ class Chief:
         """Notifies all tasks, including those that are restarting, then returns."""
         rendezvous = self._rendezvous
         self._announce()
-        await self._agent.end_children()
         if rendezvous.code is Exit.REPLACED:
-            return rendezvous.code  # the other chief tells the tasks
+            fence.kill_children(self._agent)
+        await self._agent.end_children()
         end = End(self._spec.name, int(rendezvous.code), rendezvous.message, self._record.run)
-        with contextlib.suppress(TrainerError):  # the checkpoint is saved; the state is only useful
-            self._record.close(end, rendezvous.generation)
-        await self._until_all_are_notified()
+        try:
+            if rendezvous.code is not Exit.REPLACED:
+                self._record.close(end, rendezvous.generation)
+        except TrainerError as error:  # another one: the checkpoint is saved; the state is only useful
+            if error.code is Exit.REPLACED:
+                self._lose()
+        if rendezvous.code is not Exit.REPLACED:  # otherwise the other chief tells the tasks
+            await self._until_all_are_notified()
         return rendezvous.code
 
     async def _until_all_are_notified(self) -> None:
@@ -278,14 +334,23 @@ class Chief:
         for event in rendezvous.events[max(0, len(rendezvous.events) - new) :]:
             log_line(event.text)
         if rendezvous.version != self._announced:
+            self._look_at_lease()
             if rendezvous.generation != self._record.state.generation:
                 try:
                     self._record.save(rendezvous.generation)
                 except TrainerError as error:  # for example a full disk; the caller may handle another task's report
-                    rendezvous.end(error.code, str(error))
+                    self._end(error)
             if rendezvous.over and rendezvous.code is not Exit.OK:  # before any task that it answers repeats it
                 (log_line if rendezvous.code is Exit.STOPPED else log_error)(rendezvous.message)
             self._announced = rendezvous.version
             self._news.set()
             self._news = asyncio.Event()
             self._agent.changed.set()
+
+    def _look_at_lease(self) -> None:
+        """Before an end is announced: without the lease it is not this chief's to announce."""
+        if self._rendezvous.over and self._rendezvous.code is not Exit.REPLACED:
+            try:
+                self._record.require_lease()
+            except TrainerError:
+                self._lose()

@@ -18,7 +18,7 @@ from trainer.job.spec import JobSpec
 from trainer.model_dir import result
 from trainer.protocol.log_lines import LOG_SECONDS, log_error, log_line
 from trainer.protocol.reports import Reply, Report
-from trainer.supervisor import peers, program_end, scoring
+from trainer.supervisor import fence, peers, program_end, scoring
 from trainer.supervisor.admission import UNSTARTED
 
 if TYPE_CHECKING:
@@ -175,6 +175,8 @@ async def _end(agent: Agent, reply: Reply) -> Exit:
     agent.phase = reply.phase
     if reply.phase == "failed":
         (log_line if reply.code == Exit.STOPPED else log_error)(reply.message)
+        if reply.code == Exit.REPLACED:
+            fence.kill_children(agent)
     elif agent.spec.program:
         return await program_end.end(agent, reply.generation)
     elif agent.task.type == "evaluator":

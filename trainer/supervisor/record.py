@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import TextIO
 
 from trainer import host
@@ -13,7 +15,7 @@ from trainer.job.errors import Exit, TrainerError
 from trainer.job.spec import JobSpec
 from trainer.model_dir import fingerprint, layout, lease
 from trainer.model_dir import state as job_state
-from trainer.model_dir.lease import Lease
+from trainer.model_dir.lease import Lease, Predecessor
 from trainer.supervisor.progress import Progress
 
 SAVE_SECONDS = 5.0
@@ -23,20 +25,29 @@ SAVE_SECONDS = 5.0
 class Record:
     """state.json, and the lock and the lease of model_dir."""
 
-    def __init__(self, spec: JobSpec, clock: Callable[[], float], incarnation: str) -> None:
+    def __init__(self, spec: JobSpec, clock: Callable[[], float], incarnation: str, *, waits: bool = False) -> None:
+        """
+        Args:
+            waits: takes no lease if the chief before this one still saves.
+        """
         self._directory, self._clock, self._incarnation = spec.directory, clock, incarnation
         self.run = os.environ.get(environment.RUN, "")
         self.lease = Lease()
         age = host.process_age()
         self.refusal: TrainerError | None = None
         """Why model_dir cannot be used."""
+        self.predecessor = Predecessor(self._directory, self.run)
+        self.waits = waits and self.predecessor.saves()
+        """Whether this is nothing yet but the wait for the chief before."""
+        self.state = job_state.State(started=time.time() - age)
         try:
-            self.lock = self._lock()
-            self.lease = lease.take(self._directory, incarnation, self.run, host.boot_id())
-            self.state = job_state.load(self._directory, time.time() - age)
+            if not self.waits:
+                self.lock = self._lock()
+                self.lease = lease.take(self._directory, incarnation, self.run, host.boot_id())
+                self.state = job_state.load(self._directory, time.time() - age)
         except TrainerError as error:
             # The other tasks wait for their chief and must be notified of this end too.
-            self.refusal, self.state = error, job_state.State(started=time.time() - age)
+            self.refusal = error
         boot, up = host.boot_id(), host.uptime()
         same = boot and boot == self.state.boot
         # The wall clock, which may step, is used only to compare with other machines.
@@ -65,16 +76,37 @@ class Record:
                 raise
             return layout.lock(self._directory).open()
 
-    def renew(self) -> bool:
-        """Returns whether no other chief has taken this one's place."""
-        return lease.renew(self._directory, self._incarnation)
+    def renew(self, leaving: bool) -> bool:
+        """Returns whether no other chief has taken this one's place.
+
+        Args:
+            leaving: whether this chief was asked to stop: one that comes then waits until this one has saved.
+        """
+        self.lease.leaving |= leaving
+        if not lease.renew(self._directory, self.lease):
+            return False
+        if not self.lease.released and Path(self._directory).is_dir() and not layout.lock(self._directory).exists():
+            self._write_again()
+        return True
+
+    def _write_again(self) -> None:
+        """After a program has emptied model_dir, as some do to begin anew."""
+        with contextlib.suppress(TrainerError):  # it is tried again
+            before, self.lock = self.lock, self._lock()
+            before.close()
+            if self.accepted:
+                job_state.save(self._directory, self.state)
 
     def require_lease(self) -> None:
-        """
+        """To be called before a write. Makes model_dir again if a program has removed it.
+
         Raises:
             TrainerError: Exit.REPLACED, if another chief has taken this one's place.
         """
-        lease.require(self._directory, self._incarnation)
+        if self.refusal is None:
+            with contextlib.suppress(OSError):
+                Path(self._directory).mkdir(parents=True, exist_ok=True)
+            lease.require(self._directory, self._incarnation)
 
     def _save(self) -> None:
         self.require_lease()
@@ -120,6 +152,8 @@ class Record:
 
     def close(self, end: job_state.End, generation: int) -> None:
         """The job has ended: keeps what the next start, and `trainer status`, need."""
+        if self.refusal is not None:
+            return
         self.require_lease()
         self.state.end = end
         if end.code == Exit.STOPPED:
@@ -130,7 +164,7 @@ class Record:
         elif self.accepted:
             self.state.generation = generation
             job_state.fail(self._directory, self.state)
-        lease.release(self._directory, self._incarnation)
+        lease.release(self._directory, self.lease)
 
 
 def _may_change(code: int) -> bool:

@@ -1,9 +1,9 @@
 """The lease of model_dir: the last chief that took it may write, and the one before notices."""
 
-from __future__ import annotations
-
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -12,79 +12,190 @@ import pytest
 from trainer.job import environment
 from trainer.job.errors import Exit, TrainerError, UserError
 from trainer.model_dir import checkpoint, layout, lease
+from trainer.model_dir.files import write_json
+from trainer.model_dir.lease import Lease, Predecessor
 
 HERE, ELSEWHERE = "boot 1", "boot 2"
 
 
 def test_the_last_chief_that_took_it_has_it(tmp_path: Path) -> None:
     folder = str(tmp_path)
-    numbers = [lease.take(folder, name, "a run", HERE).number for name in ("old", "new")]
-    assert numbers == [1, 2]
+    old, new = (lease.take(folder, name, "a run", HERE) for name in ("old", "new"))
+    assert old.number < new.number
     assert lease.is_held(folder, "new")
-    assert not lease.renew(folder, "old")
-    with pytest.raises(TrainerError) as caught:
+    assert not lease.renew(folder, old)
+    with pytest.raises(TrainerError, match="another chief has taken this one's place") as caught:
         lease.require(folder, "old")
     assert caught.value.code == Exit.REPLACED
     lease.require(folder, "new")
 
 
-def test_the_number_increases_over_the_end_of_a_job(tmp_path: Path) -> None:
+def test_a_lease_given_back_keeps_its_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time, "sleep", lambda _: pytest.fail("it waits"))
     folder = str(tmp_path)
-    lease.take(folder, "first", "a run", HERE)
-    lease.release(folder, "first")
+    first = lease.take(folder, "first", "a run", HERE)
+    lease.release(folder, first)
+    assert lease.read(folder) == Lease(first.number, "first", "a run", HERE, released=True)
+    monkeypatch.setattr(time, "time_ns", lambda: 0)
+    assert lease.take(folder, "second", "another run", ELSEWHERE).number == first.number + 1
     assert not lease.is_held(folder, "first")
-    assert lease.take(folder, "second", "another run", ELSEWHERE).number == 2
 
 
 def test_a_chief_that_was_replaced_does_not_release_the_lease_of_its_successor(tmp_path: Path) -> None:
     folder = str(tmp_path)
-    lease.take(folder, "old", "a run", HERE)
-    lease.take(folder, "new", "a run", ELSEWHERE)
-    lease.release(folder, "old")
-    assert lease.is_held(folder, "new")
+    old = lease.take(folder, "old", "a run", HERE)
+    new = lease.take(folder, "new", "a run", ELSEWHERE)
+    lease.release(folder, old)
+    assert lease.read(folder) == new
 
 
-def test_a_lease_whose_folder_was_deleted_is_held_by_nobody(tmp_path: Path) -> None:
-    lease.take(str(tmp_path), "old", "", HERE)
-    layout.lease(tmp_path).unlink()
-    assert not lease.is_held(str(tmp_path), "old")
-
-
-@pytest.mark.parametrize("content", ["", "{", '{"number": "x"}', "[1]"])
-def test_a_damaged_lease_is_taken(tmp_path: Path, content: str) -> None:
-    layout.lease(tmp_path).write_text(content)
-    assert lease.take(str(tmp_path), "new", "", HERE).number == 1
-
-
-@pytest.mark.parametrize("works", [True, False])
-def test_a_chief_of_another_run_on_another_machine_is_replaced_only_if_it_does_not_work(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, works: bool
+@pytest.mark.parametrize("emptied", [False, True])
+def test_a_write_does_not_overwrite_the_lease_of_a_successor_that_takes_it_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, emptied: bool
 ) -> None:
-    monkeypatch.setattr(lease, "FREE_SECONDS", 2.0)
-    folder, over = str(tmp_path), threading.Event()
-    lease.take(folder, "old", "a run", HERE)
+    """The successor comes between the look at the lease and the write."""
+    folder = str(tmp_path)
+    old = lease.take(folder, "old", "a run", HERE)
+    if emptied:
+        layout.lease(tmp_path).unlink()
+    held, taken = lease.is_held, list[str]()
+
+    def look(model_dir: str, incarnation: str) -> bool:
+        found = held(model_dir, incarnation)
+        if not taken:
+            taken.append("")
+            taken.append(lease.take(folder, "new", "a run", ELSEWHERE).incarnation)
+        return found
+
+    monkeypatch.setattr(lease, "is_held", look)
+    lease.release(folder, old)
+    assert lease.read(folder).incarnation == "new"
+    assert not lease.read(folder).released
+
+
+def test_a_lease_that_a_program_deleted_is_written_again(tmp_path: Path) -> None:
+    mine = lease.take(str(tmp_path), "mine", "", HERE)
+    layout.lease(tmp_path).unlink()
+    assert lease.is_held(str(tmp_path), "mine")
+    assert not layout.lease(tmp_path).exists()
+    assert lease.renew(str(tmp_path), mine)
+    assert lease.read(str(tmp_path)) == mine
+
+
+def test_a_folder_that_a_program_deleted_is_left_for_it_to_make(tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    folder.mkdir()
+    mine = lease.take(str(folder), "mine", "", HERE)
+    layout.lease(folder).unlink()
+    folder.rmdir()
+    assert lease.renew(str(folder), mine)
+    assert not folder.exists()
+
+
+def test_the_number_increases_after_a_program_has_emptied_the_folder(tmp_path: Path) -> None:
+    before = lease.take(str(tmp_path), "before", "a run", HERE)
+    layout.lease(tmp_path).unlink()
+    assert lease.take(str(tmp_path), "after", "a run", HERE).number > before.number
+
+
+def test_a_lease_that_cannot_be_read_is_not_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mine = lease.take(str(tmp_path), "mine", "", HERE)
+
+    def fails(path: Path) -> bytes:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(Path, "read_bytes", fails)
+    assert lease.is_held(str(tmp_path), "mine")
+    assert lease.renew(str(tmp_path), mine)
+
+
+@pytest.mark.parametrize("content", ["", "{", '{"number": "x"}', "[1]", "x" * 1000])
+def test_a_damaged_lease_is_taken_and_written_again(tmp_path: Path, content: str) -> None:
+    mine = lease.take(str(tmp_path), "mine", "", HERE)
+    layout.lease(tmp_path).write_text(content)
+    assert lease.renew(str(tmp_path), mine)
+    assert lease.read(str(tmp_path)) == mine
+    layout.lease(tmp_path).write_text(content)
+    assert lease.take(str(tmp_path), "new", "", HERE).number > mine.number
+
+
+def test_of_two_chiefs_that_take_it_at_the_same_time_one_has_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = str(tmp_path)
+    write, second = write_json, list[str]()
+
+    def both(path: Path, value: dict[str, object]) -> None:
+        write(path, value)
+        if not second:
+            second.append("")
+            second.append(lease.take(folder, "second", "a run", HERE).incarnation)
+
+    monkeypatch.setattr(lease, "write_json", both)
+    with pytest.raises(TrainerError) as caught:
+        lease.take(folder, "first", "a run", HERE)
+    assert caught.value.code == Exit.REPLACED
+    assert lease.is_held(folder, "second")
+
+
+@contextmanager
+def renewed(folder: str, mine: Lease) -> Iterator[None]:
+    over = threading.Event()
 
     def renew() -> None:
-        while works and not over.wait(0.1):
-            lease.renew(folder, "old")
+        while not over.wait(0.1):
+            lease.renew(folder, mine)
 
     thread = threading.Thread(target=renew)
     thread.start()
     try:
-        if works:
-            with pytest.raises(UserError, match="another job is using it, on another machine"):
-                lease.take(folder, "new", "another run", ELSEWHERE)
-        else:
-            assert lease.take(folder, "new", "another run", ELSEWHERE).number == 2
+        yield
     finally:
         over.set()
         thread.join()
 
 
+def test_a_chief_of_another_run_on_another_machine_is_replaced_only_if_it_does_not_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lease, "FREE_SECONDS", 2.0)
+    folder = str(tmp_path)
+    old = lease.take(folder, "old", "a run", HERE)
+    with renewed(folder, old), pytest.raises(UserError, match="another job is using it, on another machine"):
+        lease.take(folder, "new", "another run", ELSEWHERE)
+    assert lease.take(folder, "new", "another run", ELSEWHERE).number > old.number
+
+
 def test_a_chief_of_the_same_run_does_not_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(time, "sleep", lambda _: pytest.fail("it waits"))
     lease.take(str(tmp_path), "old", "a run", HERE)
-    assert lease.take(str(tmp_path), "new", "a run", ELSEWHERE).number == 2
+    assert not Predecessor(str(tmp_path), "a run").saves()
+    lease.take(str(tmp_path), "new", "a run", ELSEWHERE)
+
+
+def test_a_chief_that_was_asked_to_stop_saves_until_it_releases_its_lease_or_no_longer_works(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lease, "FREE_SECONDS", 1.0)
+    folder = str(tmp_path)
+    old = lease.take(folder, "old", "a run", HERE)
+    predecessor = Predecessor(folder, "a run")
+    with renewed(folder, old):
+        assert not predecessor.saves(), "it was not asked to stop"
+        old.leaving = True
+        time.sleep(1.2)
+        assert predecessor.saves()
+        assert not Predecessor(folder, "another run").saves()
+    begun = time.monotonic()
+    while predecessor.saves():
+        time.sleep(0.05)
+    assert 0.5 < time.monotonic() - begun < 5, "it no longer works"
+    with renewed(folder, old):
+        time.sleep(0.2)
+        assert predecessor.saves()
+        old.released = True
+        lease.release(folder, old)
+        assert not predecessor.saves()
 
 
 def test_the_child_of_a_chief_that_was_replaced_completes_no_checkpoint(
@@ -100,3 +211,42 @@ def test_the_child_of_a_chief_that_was_replaced_completes_no_checkpoint(
         checkpoint.save(tmp_path, 2, values, {})
     for folder in (tmp_path, layout.best(tmp_path)):
         assert [path.name for path in layout.checkpoints(folder).iterdir()] == ["step-00000001"]
+
+
+def test_the_child_of_a_chief_that_was_replaced_removes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lease.take(str(tmp_path), "new", "", HERE)
+    checkpoint.save(tmp_path, 500, {"w": np.zeros(3)}, {})
+    unfinished = layout.checkpoints(tmp_path) / ".tmp-step-00000600-99999"
+    unfinished.mkdir()
+    monkeypatch.setenv(environment.LEASE, lease.holder(str(tmp_path), "old"))
+    for write in (
+        lambda: checkpoint.prune(tmp_path, 3),
+        lambda: checkpoint.save(tmp_path, 500, {"w": np.zeros(3)}, {}),
+    ):
+        with pytest.raises(TrainerError) as caught:
+            write()
+        assert caught.value.code == Exit.REPLACED
+    assert unfinished.is_dir()
+
+
+def test_a_write_that_fails_because_another_chief_has_removed_the_files_is_no_fault_of_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lease.take(str(tmp_path), "old", "a run", HERE)
+    monkeypatch.setenv(environment.LEASE, lease.holder(str(tmp_path), "old"))
+    write = np.savez
+
+    def slow(file: object, **values: object) -> None:
+        write(file, **values)  # type: ignore[arg-type]
+        lease.take(str(tmp_path), "new", "a run", ELSEWHERE)
+        for path in layout.checkpoints(tmp_path).glob(".tmp-*"):
+            for each in path.iterdir():
+                each.unlink()
+            path.rmdir()
+
+    monkeypatch.setattr(np, "savez", slow)
+    with pytest.raises(TrainerError) as caught:
+        checkpoint.save(tmp_path, 500, {"w": np.zeros(3)}, {})
+    assert caught.value.code == Exit.REPLACED
