@@ -12,7 +12,7 @@ from functools import cached_property
 
 from trainer.job.errors import UserError
 from trainer.job.train import KeepBest
-from trainer.model_dir import checkpoint, layout
+from trainer.model_dir import checkpoint, layout, lease
 from trainer.model_dir.best import BestCheckpoint, known
 from trainer.protocol import events
 from trainer.training.channel import Channel
@@ -27,6 +27,7 @@ class Best:
     """Keeps the best of the checkpoints that it is offered; a restart continues with the one that is there."""
 
     def __init__(self, job: TrainingTask, keep: KeepBest) -> None:
+        lease.require_own()
         self._job, self._keep = job, keep
         self._folder = layout.best(job.spec.directory)
         self.newest = known(job.spec, job.compatibility_key)
@@ -46,6 +47,7 @@ class Best:
         figure, best = figures[self._keep.metric], self.newest
         if not math.isfinite(figure) or (best is not None and not self._keep.better(figure, best.value)):
             return None
+        lease.require_own()
         path = checkpoint.folder(self._folder) / checkpoint.name(step)
         shutil.rmtree(path, ignore_errors=True)  # of the same step, trained before a restart
         self.newest = BestCheckpoint(self._keep.metric, step, figure)

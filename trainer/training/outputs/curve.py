@@ -9,7 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from trainer.model_dir import layout
+from trainer.model_dir import layout, lease
 
 # This lookup imports tensorboard, which takes 0.13 s: at the start of a process, not at its first step.
 _scalar = tf.summary.scalar
@@ -22,6 +22,7 @@ class Curve:
     """Appends figures by step to <model_dir>/<name>.jsonl and <model_dir>/tensorboard/<name>."""
 
     def __init__(self, model_dir: str, name: str, resume_step: int) -> None:
+        lease.require_own()  # the file of another chief's child would be replaced
         self._path = Path(model_dir) / f"{name}.jsonl"
         self._path.parent.mkdir(parents=True, exist_ok=True)
         _forget_after(self._path, resume_step)

@@ -8,8 +8,8 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from trainer.model_dir import layout
-from trainer.model_dir.files import read_json
+from trainer.model_dir import layout, lease
+from trainer.model_dir.files import OWN, read_json
 from trainer.training import keras_private
 from trainer.training.task import TrainingTask
 from trainer.workloads.estimator import Exporter
@@ -99,10 +99,13 @@ def _remove(path: Path) -> None:
 
 
 def _replace(target: Path, write: Callable[[Path], None]) -> None:
-    temporary = target.with_name(f".tmp-{target.name}")
-    shutil.rmtree(temporary, ignore_errors=True)
+    lease.require_own()
+    for left in target.parent.glob(f".tmp-{target.name}*"):  # by a task that was killed
+        shutil.rmtree(left, ignore_errors=True)
+    temporary = target.with_name(f".tmp-{target.name}-{OWN}")
     temporary.mkdir(parents=True)
     write(temporary)
+    lease.require_own()
     old = target.with_name(f".old-{target.name}")
     shutil.rmtree(old, ignore_errors=True)
     if target.exists():

@@ -23,6 +23,7 @@ import numpy as np
 
 from trainer.job.errors import UserError
 from trainer.model_dir import checkpoint, layout
+from trainer.model_dir.files import OWN
 from trainer.training.records import index as indexes
 from trainer.training.records import parquet, storage
 from trainer.training.records.index import File, Index, Work
@@ -157,7 +158,7 @@ def _write(path: Path, found: Index) -> None:
         name: np.concatenate([np.zeros(0, np.int64), *(getattr(file, name) for file in found.files)])
         for name in _ARRAYS
     }
-    temporary = path.with_name(f".tmp-{path.name}-{os.getpid()}")
+    temporary = path.with_name(f".tmp-{path.name}-{OWN}")
     try:
         with temporary.open("wb") as file:
             np.savez(file, allow_pickle=False, meta=json.dumps(meta), **arrays)
