@@ -63,10 +63,14 @@ def ended(job: Job) -> str | None:
 
 
 def failed_for_good(job: Job, pods: Iterable[Pod], task: str) -> int | None:
-    """The exit code of a chief that a restart cannot cure. A Job without a podFailurePolicy starts it again."""
-    codes = [state["terminated"]["exitCode"] for state in map(state_of, pods_of(pods, task)) if "terminated" in state]
-    final = [code for code in codes if code in list(Exit) and code and not Exit(code).retryable]
-    return final[-1] if final and "podFailurePolicy" not in job["spec"] else None
+    """The exit code of a chief that a restart cannot cure. A Job without a podFailurePolicy starts it again.
+
+    The newest that has started knows how the job goes: one before may have lost its node, and with it the others."""
+    started = [state for state in map(state_of, pods_of(pods, task)) if "terminated" in state or "running" in state]
+    if "podFailurePolicy" in job["spec"] or not started or "terminated" not in started[-1]:
+        return None
+    code = started[-1]["terminated"]["exitCode"]
+    return code if code and code in list(Exit) and not Exit(code).retryable else None
 
 
 def newest(pods: Iterable[Pod], task: str) -> Pod | None:

@@ -214,3 +214,10 @@ def test_a_chief_that_is_started_again_has_failed_if_that_changes_nothing(code: 
     assert pods.failed_for_good(JOB, found, "worker:0") == final
     with_policy: Any = {**JOB, "spec": {**JOB["spec"], "podFailurePolicy": {}}}
     assert pods.failed_for_good(with_policy, found, "worker:0") is None
+
+
+def test_a_job_whose_newest_chief_runs_has_not_failed() -> None:
+    """The one before was cut off with its node, and took the silence of the others for their end."""
+    before = pod(phase="Failed", **state(terminated={"exitCode": 18}))
+    now = pod(created="2026-01-01T00:02:00Z", phase="Running", **state(running={}))
+    assert pods.failed_for_good(JOB, [before, now], "worker:0") is None
