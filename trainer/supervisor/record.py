@@ -85,17 +85,19 @@ class Record:
         self.lease.leaving |= leaving
         if not lease.renew(self._directory, self.lease):
             return False
-        if not self.lease.released and Path(self._directory).is_dir() and not layout.lock(self._directory).exists():
+        with contextlib.suppress(OSError, TrainerError):  # it is tried again
             self._write_again()
         return True
 
     def _write_again(self) -> None:
-        """After a program has emptied model_dir, as some do to begin anew."""
-        with contextlib.suppress(TrainerError):  # it is tried again
-            before, self.lock = self.lock, self._lock()
-            before.close()
-            if self.accepted:
-                job_state.save(self._directory, self.state)
+        """Locks model_dir again after a program has emptied it, as some do to begin anew, and saves the state."""
+        emptied = Path(self._directory).is_dir() and not layout.lock(self._directory).exists()
+        if not emptied or self.lease.released:
+            return
+        before, self.lock = self.lock, self._lock()
+        before.close()
+        if self.accepted:
+            job_state.save(self._directory, self.state)
 
     def require_lease(self) -> None:
         """To be called before a write. Makes model_dir again if a program has removed it.

@@ -176,9 +176,11 @@ def test_prune_keeps_the_newest(tmp_path: Path, keep: int) -> None:
     assert found.step == 100_000_000
 
 
-def test_what_an_interrupted_save_left_is_no_checkpoint_and_goes(tmp_path: Path) -> None:
+@pytest.mark.parametrize("process", [1, os.getpid()])
+def test_what_an_interrupted_save_left_is_no_checkpoint_and_goes(tmp_path: Path, process: int) -> None:
+    """Also that of a process in another container, which had the same id."""
     save(tmp_path, 100)
-    left = tmp_path / "checkpoints" / ".tmp-step-00000200-1"
+    left = tmp_path / "checkpoints" / f".tmp-step-00000200-{process}"
     shutil.copytree(tmp_path / "checkpoints" / "step-00000100", left)
     assert checkpoint.steps(tmp_path) == [100]
     checkpoint.prune(tmp_path, 3)

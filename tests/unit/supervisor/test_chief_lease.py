@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import shutil
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -192,8 +193,10 @@ def test_it_does_not_wait_for_a_chief_that_was_not_asked_to_stop(
 
 
 def test_a_chief_that_was_asked_to_stop_says_so_in_its_lease_until_it_has_ended_its_program(
-    tmp_path: Path, free: int
+    tmp_path: Path, free: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(chief_module, "RENEW_SECONDS", 60.0)  # at once, not at the next renewal
+
     async def run() -> Exit:
         chief = chief_of(tmp_path, free, program=["sh", "-c", "trap 'sleep 2; exit' TERM; while :; do sleep 0.1; done"])
         model_dir = str(tmp_path / "model")
@@ -202,7 +205,7 @@ def test_a_chief_that_was_asked_to_stop_says_so_in_its_lease_until_it_has_ended_
             await asyncio.sleep(0.5)
             assert not lease.read(model_dir).leaving
             chief._agent.leave()
-            await until(lambda: lease.read(model_dir).leaving, 1.5)
+            await until(lambda: lease.read(model_dir).leaving)
             assert chief._agent.running is not None
             assert chief._agent.running.alive
             assert not lease.read(model_dir).released
@@ -322,6 +325,16 @@ def test_a_program_may_empty_its_model_dir(tmp_path: Path, makes_it_again: bool)
         chief._record.lock.close()
 
     finish(run())
+
+
+def test_an_error_of_the_volume_does_not_end_the_renewals(
+    chief: Chief, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stale(path: Path) -> bool:
+        raise OSError(errno.ESTALE, "Stale file handle")
+
+    monkeypatch.setattr(Path, "exists", stale)
+    assert chief._record.renew(leaving=False)
 
 
 def test_a_chief_that_has_no_lease_closes_nothing(tmp_path: Path) -> None:
