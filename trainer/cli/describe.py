@@ -9,6 +9,7 @@ from trainer.job.cluster import tasks_of
 from trainer.job.data import places
 from trainer.job.derived import DEFAULT_STEPS, batch_sizes, learning_rate, replicas_in_sync
 from trainer.job.errors import UserError
+from trainer.job.messages import counted
 from trainer.job.spec import JobSpec
 from trainer.targets.text import aligned
 from trainer.workloads.check import own_optimizer
@@ -60,7 +61,7 @@ def _code(spec: JobSpec) -> list[tuple[str, str]]:
         if not spec.program:
             raise
         return [("code", f"{top}, on local alone: {error}")]  # a program runs there where it is
-    count = "1 file" if len(files) == 1 else f"{len(files):,} files"
+    count = counted(len(files), "file")
     rows = [("code", f"{count}, {code.size(files):,} bytes, of {top}")]
     if others:
         more = f" and {len(others) - MOST_NAMES} more" if others[MOST_NAMES:] else ""

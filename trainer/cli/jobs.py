@@ -12,6 +12,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from trainer.cli.specs import load, open_target, warn, warn_of
+from trainer.job import program
 from trainer.job.errors import Exit, TrainerError, UserError
 from trainer.job.load import load_file
 from trainer.job.names import DNS_LABEL
@@ -33,7 +34,10 @@ def render(args: argparse.Namespace) -> int:
         if profiles and ((len(args.specs) > 1 and not equals) or profile in seen):
             raise UserError(f"{each!r}: several jobs in one file need one profile each: PROFILE=SPEC")
         seen.add(profile)
-        jobs.append((profile, load_file(path, args.set)))
+        spec = load_file(path, args.set)
+        if spec.program:
+            program.require_scripts(spec)
+        jobs.append((profile, spec))
     warn(*(spec for _, spec in jobs), target=target)
     print(target.render(jobs, command_line(["trainer", "render", args.target, *args.specs], args.set)), end="")
     return int(Exit.OK)

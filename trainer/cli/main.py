@@ -186,7 +186,6 @@ def _exit_codes() -> str:
 def _check(args: argparse.Namespace) -> int:
     _without_plugins()
     from trainer.cli.describe import describe
-    from trainer.job import program
 
     spec = specs.load(args.spec, args.set)
     if args.target is None:
@@ -197,8 +196,6 @@ def _check(args: argparse.Namespace) -> int:
         from trainer.workloads.check import check_imports
 
         check_imports(spec)
-    if spec.program:
-        program.require_scripts(spec)
     target = specs.open_target(args) if args.target else None
     specs.warn(spec, target=target)
     if target:

@@ -15,12 +15,15 @@ if TYPE_CHECKING:
 
 
 def load(path: str, overrides: Sequence[str]) -> JobSpec:
-    """Loads a spec and checks its workload."""
+    """Loads a spec and checks its workload, or that its programs are there."""
+    from trainer.job import program
     from trainer.job.load import load_file
     from trainer.workloads.check import check_workload
 
     spec = load_file(path, overrides)
-    if not spec.program:
+    if spec.program:
+        program.require_scripts(spec)
+    else:
         check_workload(spec)
     return spec
 

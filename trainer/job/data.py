@@ -11,7 +11,7 @@ from pydantic import Field
 
 from trainer.job import environment
 from trainer.job.errors import UserError
-from trainer.job.fields import Part, Strict, Text
+from trainer.job.fields import Document, Strict, Text
 from trainer.job.kubernetes import Name
 from trainer.job.messages import RELATIVE
 
@@ -39,11 +39,11 @@ class DataVolume(Strict):
     """A PersistentVolumeClaim, which the nodes of all tasks must be able to mount."""
     host_path: Annotated[str, Field(pattern=r"^/[^\x00-\x1f\x7f]*$")] | None = None
     """A folder of every node. Pod Security "baseline" and "restricted" forbid it."""
-    nfs: dict[str, Part] | None = None
+    nfs: Document | None = None
     """As in a pod's volume: {server: files.example, path: /imagenet}. Pod Security "restricted" forbids it."""
-    csi: dict[str, Part] | None = None
+    csi: Document | None = None
     """As in a pod's volume: {driver: NAME, volumeAttributes: {...}}."""
-    volume: dict[str, Part] | None = None
+    volume: Document | None = None
     """Any other source of a pod's volume, as in {image: {reference: registry.example/imagenet:1}}. Pod Security
     "restricted" allows configMap, downwardAPI, ephemeral, image (from Kubernetes 1.33 on), projected and secret."""
     sub_path: Text | None = None

@@ -47,8 +47,10 @@ def _plain(value: object, place: str = "") -> object:
         for key, each in value.items():
             if not isinstance(key, str):
                 raise ValueError(f"the name {key!r}{place and f' in {place}'} must be text: write it in quotes")
-            _plain(key, place)
-            _plain(each, f"{place}.{key}" if place else key)
+            shown = key if key.isprintable() else repr(key)
+            below = f"{place}.{shown}" if place else shown
+            _plain(key, below)
+            _plain(each, below)
     elif isinstance(value, list):
         for index, each in enumerate(value):
             _plain(each, f"{place}[{index}]")
@@ -65,8 +67,8 @@ def _plain(value: object, place: str = "") -> object:
 
 Value = Annotated[JsonValue, BeforeValidator(_plain)]
 """Plain data that survives a round trip through JSON."""
-Part = Annotated[object, BeforeValidator(_plain)]
-"""The same, where its shape is that of another program's documents."""
+Document = Annotated[dict[str, object], BeforeValidator(_plain)]
+"""The same: a part of another program's document, which has its shape from there."""
 
 
 def short(convert: Callable[[object], object], notation: object) -> BeforeValidator:

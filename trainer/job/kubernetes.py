@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from trainer.job.fields import Count, Part, Quantity, Strict, Text, Word
+from trainer.job.fields import Count, Document, Quantity, Strict, Text, Word
 
 Name = Annotated[str, Field(pattern=r"^[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?$")]
 Variable = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
@@ -38,8 +38,8 @@ class Volume(Strict):
     """Storage of the chief's pod only: a new pod starts from step 0, and the model is lost with the pod."""
     access: Literal["ReadWriteOnce", "ReadWriteMany"] = "ReadWriteOnce"
     """How many nodes can mount the volume at once. With ReadWriteOnce a lost node's chief waits until its volume is
-    free, and all tasks of a program run on one node; with ReadWriteMany the chief moves. It is the access mode of a
-    new claim, and says what is true of a `claim` or `host_path`."""
+    free, and all tasks of a program that share a new claim run on one node; with ReadWriteMany the chief moves. It is
+    the access mode of a new claim, and says what is true of a `claim` or `host_path`."""
 
 
 class Source(Strict):
@@ -60,9 +60,9 @@ class Pod(Strict):
 
     node_selector: Labels = {}
     """As in a pod's spec."""
-    tolerations: list[dict[str, Part]] = []
+    tolerations: list[Document] = []
     """As in a pod's spec."""
-    affinity: dict[str, Part] = {}
+    affinity: Document = {}
     """As in a pod's spec."""
     priority_class: Name | None = None
     """The pods' priorityClassName."""
@@ -74,22 +74,22 @@ class Pod(Strict):
     """As in a container. Default: the cluster's for the image's tag."""
     labels: Labels = {}
     """Further labels of every object, or for a type of tasks of its pods."""
-    annotations: dict[LabelKey, str] = {}
+    annotations: dict[LabelKey, Word] = {}
     """Annotations of the pods."""
     env: dict[Variable, Word | Source] = {}
     """Further environment variables on Kubernetes: texts, or sources as in {REGION: {config_map: NAME}}. For all
     targets use `env`, for confidential values `secrets`."""
-    env_from: list[dict[str, Part]] = []
+    env_from: list[Document] = []
     """envFrom, as in a container: all keys of a ConfigMap or Secret."""
-    volumes: list[dict[str, Part]] = []
+    volumes: list[Document] = []
     """Further volumes, as in a pod's spec."""
-    mounts: list[dict[str, Part]] = []
+    mounts: list[Document] = []
     """Where the container has those volumes: volumeMounts, as in a container."""
-    init_containers: list[dict[str, Part]] = []
+    init_containers: list[Document] = []
     """Containers that run before the task, as in a pod's spec."""
-    sidecars: list[dict[str, Part]] = []
+    sidecars: list[Document] = []
     """Containers that run beside the task and end with it, as in a pod's spec."""
-    pod: dict[str, Part] = {}
+    pod: Document = {}
     """A strategic merge patch of the pod template, for what has no setting here: {spec: {hostAliases: [...]}}. The
     patch of a type of tasks is applied after that of the job."""
 

@@ -31,6 +31,11 @@ def digits(value: float, thousands: str = "") -> str:
     return f"{value:{thousands}.0f}" if 1000 <= abs(value) < 1e15 else f"{value:.4g}"
 
 
+def counted(number: int, noun: str) -> str:
+    """`1 task`, `2 tasks`, `3,000 tasks`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 def nearest(value: object, known: Iterable[str]) -> str:
     """`; did you mean ...?` if a known word is close, otherwise empty."""
     from difflib import get_close_matches  # imported here: saves 4 ms if there are no mistakes

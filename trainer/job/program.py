@@ -17,6 +17,8 @@ from trainer.job.spec import JobSpec
 
 _VARIABLE = re.compile(r"\$(\$|\(([^()]*)\))")
 _PYTHON = re.compile(r"python(3(\.\d+)?)?")
+_ANY_PYTHON = ("python", "python3")
+"""Names of an interpreter that may have any version."""
 
 
 def expand(text: str, environ: Mapping[str, str]) -> str:
@@ -27,6 +29,12 @@ def expand(text: str, environ: Mapping[str, str]) -> str:
         return "$" if found[1] == "$" else environ.get(found[2], found[0])
 
     return _VARIABLE.sub(value, text)
+
+
+def unknown(words: list[str], environ: Mapping[str, str]) -> list[str]:
+    """The names that `expand` leaves as they are."""
+    names = [found[2] for word in words for found in _VARIABLE.finditer(word) if found[1] != "$"]
+    return [name for name in dict.fromkeys(names) if name not in environ]
 
 
 def variables(spec: JobSpec, task_type: str, environ: Mapping[str, str]) -> dict[str, str]:
@@ -56,16 +64,15 @@ def folder(spec: JobSpec) -> Path:
     return (code.root(spec) or Path()).joinpath(spec.working_dir or "").absolute()
 
 
-def is_python(word: str) -> bool:
-    """Whether a word means the interpreter that `python` in the spec may replace."""
+def _is_python(word: str) -> bool:
     return _PYTHON.fullmatch(word) is not None
 
 
 def interpreter(spec: JobSpec, words: list[str], environ: Mapping[str, str]) -> str | None:
     """The Python whose packages the program uses, as far as its first word shows; None if there is none."""
-    if spec.python:
+    if spec.python and (words[0] in _ANY_PYTHON or not _is_python(Path(words[0]).name)):
         return spec.python
-    own = words[0] if is_python(Path(words[0]).name) else "python3"
+    own = words[0] if _is_python(Path(words[0]).name) else "python3"
     return shutil.which(own, path=environ.get("PATH")) or shutil.which("python", path=environ.get("PATH"))
 
 
@@ -80,7 +87,7 @@ def command(spec: JobSpec, words: list[str], environ: Mapping[str, str]) -> list
         rule = "no such folder; name one in `code`, or an absolute path in the image"
         raise UserError(f"working_dir: {str(place)!r}: {rule}")
     first, *rest = [expand(word, environ) for word in words]
-    if spec.python and is_python(first):
+    if spec.python and first in _ANY_PYTHON:
         first = spec.python
     found = _executable(first, place, environ)
     _require_script(place, [first, *rest])
@@ -103,7 +110,7 @@ def require_scripts(spec: JobSpec) -> None:
 
 def _require_script(place: Path, words: list[str]) -> None:
     first, script = [*words, ""][:2]
-    if is_python(Path(first).name) and script.endswith(".py") and not (place / script).is_file():
+    if _is_python(Path(first).name) and script.endswith(".py") and not (place / script).is_file():
         known = [path.name for path in place.glob("*.py")]
         raise UserError(f"program: {script!r}: no such file in {place}{nearest(Path(script).name, known)}")
 
@@ -112,9 +119,12 @@ def _executable(first: str, place: Path, environ: Mapping[str, str]) -> str:
     path = environ.get("PATH", os.defpath)
     if "/" not in first:
         if (found := shutil.which(first, path=path)) is None:
-            raise UserError(f"program: {first!r}: no such command in PATH ({path})")
+            apart = f"; write its words apart: [{', '.join(first.split())}]" if " " in first else ""
+            raise UserError(f"program: {first!r}: no such command in PATH ({path}){apart}")
         return found
     found = str(place / first)
+    if Path(found).is_dir():
+        raise UserError(f"program: {first!r}: is a folder; name a file in it")
     if not Path(found).is_file():
         raise UserError(f"program: {first!r}: no such file{'' if Path(first).is_absolute() else f' in {place}'}")
     if not os.access(found, os.X_OK):

@@ -23,17 +23,10 @@ _CHANGES = 4096
 
 def problems(spec: JobSpec) -> list[Problem]:
     """Lists every broken rule."""
-    found = (
-        _size_problems,
-        _name_problems,
-        _volume_problems,
-        _task_problems,
-        _device_problems,
-        _train_problems,
-        _api_problems,
-    )
+    found = (_name_problems, _volume_problems, _task_problems, _device_problems, _train_problems, _api_problems)
     others = (_data_problems, _code_problems, _init_problems, _best_problems, _secret_problems)
-    return [problem for look in (*found, *others, program_rules.problems) for problem in look(spec)]
+    broken = [problem for look in (*found, *others, program_rules.problems) for problem in look(spec)]
+    return broken or _size_problems(spec)
 
 
 def _size_problems(spec: JobSpec) -> list[Problem]:
@@ -239,7 +232,7 @@ def _code_problems(spec: JobSpec) -> list[Problem]:
     if not spec.code or spec.program or spec.workload.endswith(".py"):
         return []
     rule = "is for a workload file of your own, or a program; set workload: FILE.py"
-    return [Problem("code", spec.code, rule, ("workload",))]
+    return [Problem("code", spec.code, rule, ("workload", "program"))]
 
 
 def _init_problems(spec: JobSpec) -> list[Problem]:

@@ -98,6 +98,8 @@ def _translate(detail: ErrorDetails) -> Problem:
     if kind == "model_type":
         example = f": {{path: {value}}}" if place[0] == "data" and isinstance(value, str) else ""
         return Problem(path, value, f"must be a mapping of settings{example}")
+    if kind == "list_type" and place[-1] == "program" and isinstance(value, str):
+        return Problem(path, value, f"must be a list of words: [{', '.join(value.split())}]")
     if kind == "string_type" and place[-1] == "[key]":
         return Problem(".".join(map(str, place[:-2])), value, "a name must be text: write it in quotes")
     if kind == "string_type" and isinstance(value, (bool, int, float)):

@@ -15,7 +15,12 @@ TAIL_BYTES = 1 << 16
 LONGEST = 300
 """Characters of a line in a message."""
 
-_FRAME = re.compile(r'^[ \t]*File "(?P<file>[^"\n]+)", line (?P<line>\d+), in (?P<function>[^\n]+)$', re.MULTILINE)
+_FRAME = re.compile(r'^[ \t]*File "(?P<file>[^"\n]+)", line (?P<line>\d+)(?:, in (?P<function>[^\n]+))?$', re.MULTILINE)
+"""A syntax error's own place has no function."""
+_SYNTAX = re.compile(r"(?:SyntaxError|IndentationError|TabError)\b")
+_GROUP = "Exception Group Traceback (most recent call last):"
+_OF_A_GROUP = re.compile(r"^ *(?:\| ?|\+ (?=Exception Group)|\+(?:-\+)?-[-+ \d]*$)", re.MULTILINE)
+"""What Python puts before the lines of a group of exceptions, and its lines between them (traceback.py)."""
 _TRACEBACK = "Traceback (most recent call last):"
 _LOST_PEER = re.compile(r"^(?:[\w.]+\.)?(?:Unavailable|Aborted|Cancelled|DeadlineExceeded)Error\b", re.MULTILINE)
 """Exceptions of TensorFlow (training/user_code.py), alone or behind another one."""
@@ -82,28 +87,40 @@ def _write(chunk: bytes, log: int) -> None:
             os.write(output, chunk)
 
 
-def reason(tail: str, folder: Path) -> str:
+def reason(tail: str, folder: Path, code: int = 1) -> str:
     """A fatal error, the exception of the last traceback with its last frame, or the last line; empty if there is none.
 
     Args:
         folder: the program's; a frame in it is preferred, because those of libraries do not name the mistake.
+        code: the exit code. An exception that was not handled makes it 1.
     """
+    if _GROUP in tail:
+        tail = _OF_A_GROUP.sub("", tail)
     block = _last_traceback(tail)
     fatal = [line for line in (block or tail).splitlines() if _FATAL.match(line)]
     if fatal:  # a trace of the stack comes after it
         return _short(fatal[-1])
+    last = next((line.strip() for line in reversed(tail.splitlines()) if line.strip()), "")
     if block is None:
-        lines = [line.strip() for line in tail.splitlines() if line.strip()]
-        return _short(lines[-1]) if lines else ""
+        return _with_place(_short(last), tail, folder) if _SYNTAX.match(last) else _short(last)
+    text = _with_place(_short(_with_message(block)), block, folder)
+    handled = code != 1 and last != _exception(block) and not _LOG.match(last)
+    return f"{_short(last)}; before it {text}" if handled else text
+
+
+def _with_place(text: str, block: str, folder: Path) -> str:
+    """The text of an exception with the place that it is from."""
     frames = list(_FRAME.finditer(block))
     own = [frame for frame in frames if Path(folder, frame["file"]).is_relative_to(folder)]
-    text = _short(_with_message(block))
+    if _SYNTAX.match(text):
+        own = [frame for frame in frames if not frame["function"]][-1:]
     if not frames:
         return text
     frame = (own or frames)[-1]
     file = Path(frame["file"])
     name = file.relative_to(folder) if file.is_relative_to(folder) else file
-    return f"{text} ({name}:{frame['line']} in {frame['function']})"
+    function = f" in {frame['function']}" if frame["function"] else ""
+    return f"{text} ({name}:{frame['line']}{function})"
 
 
 def blames_peer(tail: str) -> bool:

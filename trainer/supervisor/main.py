@@ -86,6 +86,8 @@ def _agent_of_program(spec: JobSpec, task: Task, log: Path, job_secret: bytes) -
 async def _run(agent: Agent) -> Exit:
     spec, task = agent.spec, agent.task
     log_line(first_line(spec, task, agent.versions))
+    for name in _unknown_variables(spec, task) if spec.program else []:
+        log_line(f"warning: program: $({name}): there is no such variable, so the text stays as it is")
     await orphans.end_left_over()
     copying: asyncio.Task[None] | None = None
     if folders := copies.wanted(spec, task.type):
@@ -103,7 +105,7 @@ async def _run(agent: Agent) -> Exit:
     beat = asyncio.create_task(agent.clock.run())
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, agent.leave)
-    preflight.check_tensorflow_port(task)
+    await preflight.until_port_is_free(task)
     chief = Chief(agent) if task.is_chief else None
     runners = await _serve(agent, chief)
     checking = asyncio.create_task(_check_isolation(chief)) if chief else None
@@ -119,6 +121,11 @@ async def _run(agent: Agent) -> Exit:
         for runner in runners:
             await runner.cleanup()
     return code
+
+
+def _unknown_variables(spec: JobSpec, task: Task) -> list[str]:
+    environ = {**environ_of(spec, task), environment.GENERATION: ""}
+    return program.unknown(spec.program_of(task.type), environ)
 
 
 def _import_rest() -> None:

@@ -69,8 +69,7 @@ def kill_group(leader: int) -> None:
 async def _end(chosen: Callable[[host.Process], bool]) -> None:
     """Sends SIGKILL to all chosen processes until none is left, or for GONE_SECONDS.
 
-    A dying process releases its memory first, and the mark with it, and its ports last: they are free once it is a
-    zombie.
+    A dying process releases its memory first, and the mark with it, and its ports last: for those preflight.py waits.
     """
     deadline, dying = time.monotonic() + GONE_SECONDS, set[tuple[int, str]]()
     while time.monotonic() < deadline:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from trainer.job.derived import restarts_alone
 from trainer.job.errors import Exit
+from trainer.job.messages import counted
 from trainer.job.spec import JobSpec
 from trainer.protocol.reports import Report, failure_code
 from trainer.supervisor.progress import Progress
@@ -141,7 +142,7 @@ class FailurePolicy:
         """
         without = progress.generations_without_progress
         if without > self.spec.max_restarts:
-            gave_up = f"{without} generations without a new step (max_restarts)"
+            gave_up = f"{counted(without, 'generation')} without a new step (max_restarts)"
             return Decision(end=(Exit.GAVE_UP, f"{gave_up}; last: {self.last_loss}"))
         if repeated := self._repeated_failure(reports, generation, without):
             return repeated

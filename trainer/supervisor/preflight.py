@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import errno
 import importlib.util
 import os
 import re
@@ -9,6 +11,7 @@ import socket
 import sys
 import tarfile
 import tempfile
+import time
 from pathlib import Path
 
 from trainer.host import port_in_use
@@ -19,6 +22,10 @@ from trainer.job.messages import how_to_install
 from trainer.job.names import TF_PORT, control_port, is_loopback
 from trainer.job.spec import JobSpec
 from trainer.model_dir import layout
+
+PORT_SECONDS = 3.0
+"""For the kernel to close the port of a process that was killed."""
+_POLL_SECONDS = 0.02
 
 
 def control_address(task: Task) -> tuple[str | None, int]:
@@ -56,22 +63,33 @@ def check_tensorflow() -> None:
         raise UserError(f"tensorflow: is not installed; {how_to_install('cpu')}")
 
 
-def check_tensorflow_port(task: Task) -> None:
-    """Checks this task's TensorFlow port: TensorFlow would report later, and only that the server cannot start.
+async def until_port_is_free(task: Task) -> None:
+    """Waits for this task's TensorFlow port: TensorFlow would report later, and only that the server cannot start.
+
+    The kernel closes the sockets of a killed process last, with TensorFlow's threads up to 0.3 s after it has become a
+    zombie, and the child of an earlier supervisor has just been killed.
 
     Raises:
-        UserError: the port is taken.
+        UserError: the port is still taken after PORT_SECONDS.
     """
     if task.address is None:
         return
-    port = task.address[1]
+    deadline = time.monotonic() + PORT_SECONDS
+    while (error := _not_free(task.address[1])) is not None:
+        if error.errno != errno.EADDRINUSE or time.monotonic() > deadline:
+            raise port_in_use(task, error.strerror)
+        await asyncio.sleep(_POLL_SECONDS)
+
+
+def _not_free(port: int) -> OSError | None:
     with socket.socket(socket.AF_INET) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             # TensorFlow listens on all interfaces, whatever host TF_CONFIG names.
             probe.bind(("", port))
         except OSError as error:
-            raise port_in_use(task, error.strerror) from None
+            return error
+    return None
 
 
 def unpack_code() -> None:

@@ -131,7 +131,7 @@ class Program(Child):
         if self.killed_for or self.out_of_memory:
             return super().why_it_ended()
         assert self.exit is not None
-        why = "" if self.exit in _FROM_OUTSIDE else reason(self._stderr.tail, self._folder)
+        why = "" if self.exit in _FROM_OUTSIDE else reason(self._stderr.tail, self._folder, self.exit)
         return f"{ending(self.exit)}: {why}" if why else ending(self.exit)
 
     def _listen(self) -> str:

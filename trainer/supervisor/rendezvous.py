@@ -20,6 +20,7 @@ from collections.abc import Callable
 
 from trainer.job.cluster import Task
 from trainer.job.errors import Exit
+from trainer.job.messages import counted
 from trainer.job.spec import JobSpec
 from trainer.model_dir.result import JobEvent
 from trainer.protocol.reports import Phase, Reply, Report, plain_text
@@ -261,7 +262,7 @@ class Rendezvous:
         self._formed = True
         self.tasks.formed()
         self._deaths.clear()
-        self.note(f"generation {self.generation} formed: {len(self.tasks.required)} tasks")
+        self.note(f"generation {self.generation} formed: {counted(len(self.tasks.required), 'task')}")
 
     def reachable(self, name: str, incarnation: str, problem: str | None, now: float) -> None:
         """Records the result of connecting to a member at its address in TF_CONFIG."""

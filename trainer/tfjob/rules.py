@@ -25,6 +25,8 @@ _NO_COMMAND = (
     "them; give them, as in --entrypoint 'python /opt/train.py'"
 )
 _TOO_LITTLE = "is left out: a request is the limit too here, and TensorFlow needs more; set cpu if the nodes are shared"
+_NEVER = "is Never where a TFJob leaves it out, so resume is none; remove that if the program finds its checkpoint"
+"""training-operator, pkg/apis/kubeflow.org/v1/tensorflow_defaults.go."""
 _RESTARTED = "exit codes 1 to 127 end the job here; a task that a signal ended is restarted"
 
 
@@ -158,9 +160,11 @@ def run(found: Found, groups: Groups) -> Results:
 
 
 def _restarts(found: Found, groups: Groups) -> Results:
-    given = {path: found[path] for base in groups.values() if (path := (*base, "restartPolicy")) in found}
-    if given and set(map(str, given.values())) == {"Never"}:
-        yield Setting(("resume",), "none", tuple(given))
+    paths = [(*base, "restartPolicy") for base in groups.values()]
+    given = {path: found[path] for path in paths if path in found}
+    if {str(found.get(path, "Never")) for path in paths} == {"Never"}:
+        notes = tuple(Note(path, None, _NEVER) for path in paths[:1] if not given)
+        yield Setting(("resume",), "none", tuple(given) or tuple(paths[:1]), notes)
     for path, value in given.items():
         if value in ("Never", "OnFailure", "Always", "ExitCode"):
             del found[path]

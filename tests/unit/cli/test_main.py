@@ -210,6 +210,9 @@ def test_check_names_a_script_that_is_not_in_the_code(
     assert cli.main(["check", str(path)]) == (Exit.OK if known else Exit.USER)
     said = f"program: 'trian.py': no such file in {tmp_path}; did you mean train.py?"
     assert (said in capsys.readouterr().err) is not known
+    if not known:
+        assert cli.main(["render", "compose", str(path)]) == Exit.USER
+        assert said in capsys.readouterr().err
 
 
 def test_check_prints_epochs_where_steps_depend_on_the_data(spec: str, capsys: pytest.CaptureFixture[str]) -> None:

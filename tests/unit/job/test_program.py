@@ -68,10 +68,22 @@ def test_python_is_the_interpreter_of_the_spec(project: Path) -> None:
     assert program.interpreter(spec, ["sh"], environ) == sys.executable
 
 
+def test_a_python_of_another_version_is_not_that_of_the_spec(project: Path) -> None:
+    (project / "python3.7").write_text("#!/bin/sh\n")
+    (project / "python3.7").chmod(0o755)
+    spec, environ = load(project, f"python={sys.executable}"), {"PATH": f"{project}:/bin"}
+    assert program.command(spec, ["python3.7", "train.py"], environ)[0] == f"{project}/python3.7"
+    assert program.interpreter(spec, ["python3.7"], environ) == f"{project}/python3.7"
+    with pytest.raises(UserError, match=r"program: 'python3\.99': no such command in PATH"):
+        program.command(spec, ["python3.99", "train.py"], environ)
+
+
 @pytest.mark.parametrize(
     ("words", "sets", "line"),
     [
         (["pithon", "train.py"], [], "program: 'pithon': no such command in PATH (/usr/bin:/bin)"),
+        (["python3 train.py"], [], "in PATH (/usr/bin:/bin); write its words apart: [python3, train.py]"),
+        (["./src"], [], "program: './src': is a folder; name a file in it"),
         (["python3", "trian.py"], [], "program: 'trian.py': no such file in {project}; did you mean train.py?"),
         (["./start"], [], "program: './start': no such file in {project}"),
         (["/no/start"], [], "program: '/no/start': no such file"),
@@ -82,6 +94,18 @@ def test_python_is_the_interpreter_of_the_spec(project: Path) -> None:
 def test_what_cannot_be_started_is_named(project: Path, words: list[str], sets: list[str], line: str) -> None:
     with pytest.raises(UserError, match=re.escape(line.format(project=project))):
         program.command(load(project, *sets), words, {"PATH": "/usr/bin:/bin"})
+
+
+def test_variables_that_there_are_not_are_found() -> None:
+    words = ["$(A)", "$(B)/x$(C)", "$$(D)", "$(B)", "$E"]
+    assert program.unknown(words, {"A": "1"}) == ["B", "C"]
+
+
+def test_a_program_as_one_text_is_one_problem(project: Path) -> None:
+    with pytest.raises(UserError) as caught:
+        load(project, "program=python train.py")
+    (problem,) = caught.value.problems
+    assert problem.endswith("program: 'python train.py': must be a list of words: [python, train.py]")
 
 
 @pytest.mark.parametrize(

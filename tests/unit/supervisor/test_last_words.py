@@ -1,7 +1,9 @@
 """The reason of a program's end, from what it wrote to stderr: texts of real programs (TensorFlow 2.15 and 2.21)."""
 
 import os
+import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -81,6 +83,15 @@ RuntimeError: training failed
 )
 
 
+def run(program: str, **modules: str) -> str:
+    """What Python writes to stderr when it runs a program in FOLDER with these modules."""
+    with tempfile.TemporaryDirectory() as folder:
+        for name, text in {"main": program, **modules}.items():
+            Path(folder, f"{name}.py").write_text(text)
+        done = subprocess.run([sys.executable, f"{folder}/main.py"], capture_output=True, text=True)
+        return done.stderr.replace(folder, str(FOLDER))
+
+
 @pytest.mark.parametrize(
     ("tail", "text"),
     [
@@ -110,11 +121,52 @@ RuntimeError: training failed
             '  File "p.py", line 3 in f\n\nExtension modules: numpy (total: 1)\n',
             "Fatal Python error: Segmentation fault",
         ),
-        ('  File "a.py", line 1\n    x =\nSyntaxError: invalid syntax\n', "SyntaxError: invalid syntax"),
+        ('  File "a.py", line 1\n    x =\nSyntaxError: invalid syntax\n', "SyntaxError: invalid syntax (a.py:1)"),
+        (run("import lib", lib="def f(:"), "SyntaxError: invalid syntax (lib.py:1)"),
+        (
+            run("def f():\n  x = 1\n y = 2"),
+            "IndentationError: unindent does not match any outer indentation level (main.py:3)",
+        ),
+        (
+            "  + Exception Group Traceback (most recent call last):\n"
+            '  |   File "/code/p.py", line 5, in <module>\n'
+            '  |     raise ExceptionGroup("several", [ValueError("a"), KeyError("b")])\n'
+            "  | ExceptionGroup: several (2 sub-exceptions)\n"
+            "  +-+---------------- 1 ----------------\n"
+            "    | ValueError: a\n"
+            "    +---------------- 2 ----------------\n"
+            "    | KeyError: 'b'\n"
+            "    +------------------------------------\n",
+            "ExceptionGroup: several (2 sub-exceptions) (p.py:5 in <module>)",
+        ),
+        (
+            "  + Exception Group Traceback (most recent call last):\n"
+            '  |   File "/code/p.py", line 11, in <module>\n'
+            "  |     asyncio.run(main())\n"
+            "  | ExceptionGroup: unhandled errors in a TaskGroup (1 sub-exception)\n"
+            "  +-+---------------- 1 ----------------\n"
+            "    | Traceback (most recent call last):\n"
+            '    |   File "/code/p.py", line 4, in load\n'
+            '    |     raise ValueError("3 columns, not 4")\n'
+            "    | ValueError: 3 columns, not 4\n"
+            "    +------------------------------------\n",
+            "ValueError: 3 columns, not 4 (p.py:4 in load)",
+        ),
     ],
 )
 def test_the_reason_is_the_last_exception_at_the_program_s_own_line(tail: str, text: str) -> None:
     assert reason(tail, FOLDER) == text
+
+
+HANDLED = run("import traceback\ntry: int('a')\nexcept ValueError: traceback.print_exc()")
+
+
+def test_an_exception_that_the_program_handled_is_named_after_its_last_line() -> None:
+    of_it = "ValueError: invalid literal for int() with base 10: 'a' (main.py:2 in <module>)"
+    assert reason(f"{HANDLED}fatal: no quota\n", FOLDER, 2) == f"fatal: no quota; before it {of_it}"
+    assert reason(HANDLED, FOLDER, 2) == of_it
+    assert reason(HANDLED + FATAL.splitlines()[0], FOLDER, 2) == of_it, "TensorFlow's log is no last word"
+    assert reason(f"{HANDLED}a second line of its message\n", FOLDER, 1) == of_it
 
 
 @pytest.mark.parametrize(

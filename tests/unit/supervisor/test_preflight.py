@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import socket
+import time
 from pathlib import Path
 
 import pytest
 
 from trainer.job import code
+from trainer.job.cluster import Task, tasks_of
 from trainer.job.errors import UserError
 from trainer.job.load import build
 from trainer.supervisor import preflight
@@ -48,3 +52,29 @@ def test_without_an_archive_nothing_is_unpacked(place: Path, monkeypatch: pytest
     monkeypatch.delenv("TRAINER_CODE")
     preflight.unpack_code()
     assert not place.exists()
+
+
+def task_of(port: int) -> Task:
+    return tasks_of(build({"name": "j", "strategy": "one_device"}), lambda *_: f"127.0.0.1:{port}")[0]
+
+
+def test_a_port_that_a_killed_process_still_holds_is_waited_for() -> None:
+    with socket.create_server(("", 0)) as held:
+        port = held.getsockname()[1]
+
+        async def wait() -> None:
+            asyncio.get_running_loop().call_later(0.3, held.close)
+            await preflight.until_port_is_free(task_of(port))
+
+        asyncio.run(wait())
+        assert held.fileno() == -1
+
+
+def test_a_port_that_another_program_holds_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(preflight, "PORT_SECONDS", 0.1)
+    began = time.monotonic()
+    with socket.create_server(("", 0)) as held:
+        port = held.getsockname()[1]
+        with pytest.raises(UserError, match=rf"port {port} \(TensorFlow port of worker:0\) cannot be used: Address"):
+            asyncio.run(preflight.until_port_is_free(task_of(port)))
+    assert time.monotonic() - began >= 0.1

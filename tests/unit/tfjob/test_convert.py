@@ -354,13 +354,17 @@ def test_types_may_have_programs_images_and_folders_of_their_own() -> None:
     assert f"{here}: '/a': {LEFT}all tasks have that of Worker: '/b'" in notes
 
 
+NEVER = "is Never where a TFJob leaves it out, so resume is none; remove that if the program finds its checkpoint"
+
+
 @pytest.mark.parametrize(
     ("policies", "resume", "noted"),
     [
         (["Never", "Never"], "none", None),
         (["Never", None], "none", None),
         (["ExitCode", "ExitCode"], None, None),
-        ([None, None], None, None),
+        ([None, None], "none", f"Worker.restartPolicy: null: {NEVER}"),
+        ([None, "ExitCode"], None, None),
         (["OnFailure", "Always"], None, f"Worker.restartPolicy: 'Always': {RESTARTED}"),
         (["Never", "ExitCode"], None, f"PS.restartPolicy: 'Never': {LEFT}resume is for all tasks, and other types are "
          "restarted"),
