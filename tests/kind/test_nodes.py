@@ -167,10 +167,16 @@ def test_the_chief_of_a_job_set_moves_from_a_lost_node(namespace: Namespace, tmp
 @pytest.mark.parametrize("kind", [specs.parameter_server, specs.mirrored])
 def test_pods_of_a_lost_node_are_replaced(namespace: Namespace, tmp_path: Path, kind: Any) -> None:
     job = namespace.submit_spec(tmp_path, kind(steps=6000, workload=specs.PACED, deadlines=PATIENT, **LOST))
-    job.until("a checkpoint", lambda s: s["last_checkpoint"])
+    generation = job.until("a checkpoint", lambda s: s["last_checkpoint"])["generation"]
     node = next(pod["spec"]["nodeName"] for pod in job.pods() if pod["spec"]["nodeName"] != job.node("chief"))
     lost = [pod["metadata"]["name"] for pod in job.pods() if pod["spec"]["nodeName"] == node]
     with stopped(node):
+        begun = time.monotonic()
+        if kind is specs.parameter_server and not any("-ps-" in name for name in lost):
+            until_replaced(job, "worker")  # the others train on meanwhile
+        else:
+            job.until_formed_again(generation)
+        print(f"the node of {', '.join(lost)} lost: {time.monotonic() - begun:.0f} s until they are back")
         job.wait()
         assert "done: steps=6000 " in job.log()
         stuck = {pod["metadata"]["name"] for pod in job.pods() if pod["metadata"].get("deletionTimestamp")}

@@ -177,7 +177,7 @@ def test_prune_keeps_the_newest(tmp_path: Path, keep: int) -> None:
     assert found.step == 100_000_000
 
 
-@pytest.mark.parametrize("process", [1, os.getpid()])
+@pytest.mark.parametrize("process", [1, os.getpid()], ids=["other", "own"])
 def test_what_an_interrupted_save_left_is_no_checkpoint_and_goes(tmp_path: Path, process: int) -> None:
     """Also that of a process in another container, which had the same id."""
     save(tmp_path, 100)
