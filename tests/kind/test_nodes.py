@@ -56,6 +56,11 @@ def partitioned(node: str) -> Iterator[None]:
         for rule in FIREWALL:
             on(node, "iptables", "--delete", *rule)
         kubectl("wait", "--for=condition=Ready", f"node/{node}", "--timeout=90s", seconds=100)
+        # The network plugin does not notice for minutes that its connection to the API server was cut, and drops what
+        # new pods send.
+        its = ("pods", "--namespace=kube-system", f"--field-selector=spec.nodeName={node}")
+        kubectl("delete", *its, "--timeout=60s", seconds=70)
+        kubectl("wait", "--for=condition=Ready", *its, "--timeout=60s", seconds=70)
 
 
 def on(node: str, *command: str) -> str:

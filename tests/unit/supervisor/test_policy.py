@@ -8,6 +8,7 @@ import pytest
 from tests.unit.supervisor.jobs import LOSSES, LOST, PS, Job, fail_once_more, fall_silent, lose_child, step
 from trainer.job.errors import Exit
 from trainer.job.load import build
+from trainer.job.messages import counted
 from trainer.protocol.reports import Reply, Report
 from trainer.supervisor.policy import CAUSES, Decision, FailurePolicy
 from trainer.supervisor.progress import Progress
@@ -121,7 +122,7 @@ def test_it_gives_up_after_max_restarts_generations_without_a_step(allowed: int,
     fail_once_more(job)
     assert job.outcome == ("failed", Exit.GAVE_UP)
     last = "worker:1 lost (killed by SIGKILL)"
-    assert job.core.message == f"{allowed + 1} generations without a new step (max_restarts); last: {last}"
+    assert job.core.message == f"{counted(allowed + 1, 'generation')} without a new step (max_restarts); last: {last}"
 
 
 def test_a_generation_that_stopped_as_it_was_asked_to_is_no_crash() -> None:

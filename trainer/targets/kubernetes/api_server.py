@@ -84,7 +84,7 @@ class ApiServer:
         except _Forbidden:
             return None
 
-    async def readable(self, kind: str, **selectors: str) -> list[Any] | None:
+    async def readable(self, kind: str, **selectors: str) -> list[Manifest] | None:
         """Like `items`; None where the user may not list them."""
         try:
             return await self._list(kind, selectors)
@@ -101,7 +101,7 @@ class ApiServer:
                 raise
             return []
 
-    async def _list(self, kind: str, selectors: dict[str, str]) -> list[Any]:
+    async def _list(self, kind: str, selectors: dict[str, str]) -> list[Manifest]:
         try:
             return list((await self._ask("GET", self._path(kind), selectors))["items"])
         except _NotFound:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator
-from typing import Any
 
 import yaml
 
@@ -15,6 +14,7 @@ from trainer.job.names import TaskType
 from trainer.job.spec import JobSpec
 from trainer.targets.kubernetes import settings, volumes, yaml_text
 from trainer.targets.kubernetes.merge import PATCH, merged, mistakes, values
+from trainer.targets.kubernetes.objects import Manifest
 
 _TASK = "spec.containers[task]"
 _NAME = "tasks find each other by this name; remove it"
@@ -163,13 +163,13 @@ def patched(spec: JobSpec, task_type: TaskType, text: str) -> str:
     return header + yaml_text.block(after)
 
 
-def _resolve_peers(template: dict[str, Any]) -> None:
+def _resolve_peers(template: Manifest) -> None:
     """On the node's network Kubernetes would use the node's DNS, which does not know the tasks."""
     if template["spec"].get("hostNetwork"):
         template["spec"].setdefault("dnsPolicy", "ClusterFirstWithHostNet")
 
 
-def _given_up(spec: JobSpec, before: dict[str, Any], after: dict[str, Any]) -> Iterator[str]:
+def _given_up(spec: JobSpec, before: Manifest, after: Manifest) -> Iterator[str]:
     """What the patches take from a template."""
     was, now = dict(values(before)), dict(values(after))
     for path in _weakened(was, now):
@@ -204,5 +204,5 @@ def _gives_up(path: str, value: object) -> bool:
     return bool(_GUARDED.match(path) or has_token)
 
 
-def _containers(template: dict[str, Any]) -> set[str]:
+def _containers(template: Manifest) -> set[str]:
     return {each["name"] for each in template["spec"].get("initContainers") or []}
