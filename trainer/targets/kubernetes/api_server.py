@@ -70,12 +70,13 @@ class ApiServer:
         except _NotFound:
             return None
 
-    async def look(self, kind: str, name: str) -> Any:
+    async def look(self, kind: str, name: str) -> Manifest | None:
         """Like `read`; None too where the user may not read it."""
         try:
-            return await self.read(kind, name)
+            found: Manifest | None = await self.read(kind, name)
         except _Forbidden:
             return None
+        return found
 
     async def keys(self, kind: str, name: str) -> set[str] | None:
         """Those of a Secret's or ConfigMap's data, none if it is not there; None where the user may not read it."""

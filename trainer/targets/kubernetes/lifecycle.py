@@ -6,7 +6,7 @@ import asyncio
 import json
 import time
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import cast
 
 import yaml
 
@@ -83,7 +83,7 @@ async def delete(name: str, namespace: str | None, volumes: bool) -> Deleted:
         found = [(kind, each) for kind, some in listed.items() for each in some or []]
         if not found:
             raise no_such_job(server, name)
-        jobs: list[Job] = listed["Job"] or []
+        jobs = cast("list[Job]", listed["Job"] or [])
         grace = max((each["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] for each in jobs), default=0)
         await _delete_unlisted(server, name, [kind for kind in kinds if listed[kind] is None], jobs)
         for kind, each in found:
@@ -99,7 +99,7 @@ async def delete(name: str, namespace: str | None, volumes: bool) -> Deleted:
         return Deleted(name, volume_stays=bool(claims) and not volumes)
 
 
-async def _listed(server: ApiServer, kind: str, name: str) -> list[Any] | None:
+async def _listed(server: ApiServer, kind: str, name: str) -> list[Manifest] | None:
     """A job's objects of a kind; None for an extension's that the user may not list."""
     return await (server.readable if kind in EXTENSIONS else server.items)(kind, labelSelector=of(name))
 
