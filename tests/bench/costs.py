@@ -212,16 +212,16 @@ def supervisor(seconds: float) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as folder, Job(Path(folder), spec) as job:
         job.until_step(5)
         pid = job.pid("worker:1", "pid")
-        before, begun = _cpu_seconds(pid), time.perf_counter()
+        before, begun = cpu_seconds(pid), time.perf_counter()
         time.sleep(seconds)
-        used = (_cpu_seconds(pid) - before) / (time.perf_counter() - begun)
+        used = (cpu_seconds(pid) - before) / (time.perf_counter() - begun)
         memory = dict(
             re.findall(r"^(Rss|Pss):\s+(\d+) kB", Path(f"/proc/{pid}/smaps_rollup").read_text(), re.MULTILINE)
         )
         return {"resident": int(memory["Rss"]) / 1024, "proportional": int(memory["Pss"]) / 1024, "cpu": used}
 
 
-def _cpu_seconds(pid: int) -> float:
+def cpu_seconds(pid: int) -> float:
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 

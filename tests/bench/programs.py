@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 import yaml
 
+from tests.bench.costs import cpu_seconds
 from tests.harness import TRAINER
 from trainer.job import environment
 from trainer.job.cluster import tasks_of
@@ -76,8 +77,9 @@ def train() -> None:
                 print(time.time(), file=lines, flush=True)
 
 
-def rates(folder: Path, windows: int, report: str) -> tuple[list[float], list[float]]:
-    """Steps per second of windows in which the supervisors run, and of those in which they are stopped."""
+def rates(folder: Path, windows: int, report: str) -> tuple[list[float], list[float], float]:
+    """Steps per second of windows in which the supervisors run, and of those in which they are stopped; and the cores
+    that supervisors and launcher use while they run."""
     lines = folder / f"lines{report}"
     environ = {"LINES": str(lines), "REPORT": report}
     words = [sys.executable, str(Path(__file__).absolute()), "train"]
@@ -88,13 +90,16 @@ def rates(folder: Path, windows: int, report: str) -> tuple[list[float], list[fl
         found = subprocess.run(["pgrep", "-P", str(job.pid)], capture_output=True, text=True, check=True)
         ours = [job.pid, *map(int, found.stdout.split())]
         times: list[tuple[bool, float]] = []
+        used = 0.0
         for window in range(windows):
             for runs in (True, False) if window % 2 else (False, True):
                 for pid in ours:
                     os.kill(pid, signal.SIGCONT if runs else signal.SIGSTOP)
                 time.sleep(SETTLE_SECONDS)
                 times.append((runs, time.time()))
+                before = sum(map(cpu_seconds, ours))
                 time.sleep(WINDOW_SECONDS)
+                used += sum(map(cpu_seconds, ours)) - before
         for pid in ours:
             os.kill(pid, signal.SIGCONT)
         job.terminate()
@@ -103,7 +108,7 @@ def rates(folder: Path, windows: int, report: str) -> tuple[list[float], list[fl
     for runs, begun in times:
         own = [each for each in done if begun <= each <= begun + WINDOW_SECONDS]
         found_rates[runs].append(STEPS_A_LINE * (len(own) - 1) / (own[-1] - own[0]))
-    return found_rates[True], found_rates[False]
+    return found_rates[True], found_rates[False], used / (windows * WINDOW_SECONDS)
 
 
 def first_step(folder: Path, number: int) -> list[float]:
@@ -138,10 +143,10 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         for report, title in (("", "without reports"), ("1", "a report for each step")):
-            run, stopped = rates(folder, arguments.windows, report)
+            run, stopped, cores = rates(folder, arguments.windows, report)
             ratio = statistics.median(one / other for one, other in zip(run, stopped, strict=True))
             medians = f"{statistics.median(run):.1f} steps/s, {statistics.median(stopped):.1f} with supervisors stopped"
-            print(f"{title}: {medians}; median ratio of {arguments.windows} pairs {ratio:.3f}", flush=True)
+            print(f"{title}: {medians}; median ratio of {arguments.windows} pairs {ratio:.3f}; {cores:.2%} of a core")
         starts = [first_step(folder, number) for number in range(arguments.starts)]
         for way, title in ((1, "a task"), (2, "a job on one machine")):
             later = sorted(each[way] - each[0] for each in starts)
