@@ -11,7 +11,6 @@ from aiohttp import ClientSession
 
 from trainer.job.errors import Exit, TrainerError
 from trainer.model_dir import checkpoint, compatibility, result
-from trainer.model_dir.lease import RELEASE_SECONDS, RENEW_SECONDS
 from trainer.model_dir.state import End
 from trainer.protocol.events import Done
 from trainer.protocol.log_lines import LOG_SECONDS, STOPPED_PREFIX, log_error, log_line
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
     from trainer.supervisor.child import Child
 
 BEAT_SECONDS = 0.5
-REPLACED = "another chief has taken this one's place in model_dir: this one writes nothing more and ends"
 LINGER_LOG_SECONDS = 2.0
 """Time after the end before the log names the tasks that have not been notified."""
 LAST_ANSWERS_SECONDS = 0.3
@@ -77,27 +75,17 @@ class Chief:
     async def run(self, session: ClientSession) -> Exit:
         """Runs until the job is over."""
         if self._record.waits:
-            await self._wait_for_predecessor()
+            await fence.wait_for(self._record.predecessor, self._agent)
             if self._agent.leaving_since is not None:
                 log_line(f"{STOPPED_PREFIX}the chief before this one still saves")
                 return Exit.STOPPED
             self._take_place(waits=False)
-        guard = asyncio.create_task(self._keep_lease())
+        guard = asyncio.create_task(fence.keep(self._record, self._agent, self._lose))
         try:
             await self._begin(session)
             return await self._finish()
         finally:
             guard.cancel()
-
-    async def _wait_for_predecessor(self) -> None:
-        """Waits until the chief before this one, which was asked to stop, has saved."""
-        begun, seconds = self._clock(), self._spec.deadlines.stop + RELEASE_SECONDS
-        log_line(f"waiting: the chief before this one was asked to stop, and saves; at most {seconds:g} s")
-        while self._agent.leaving_since is None and self._clock() - begun < seconds:
-            # In a thread: the volume may be slow.
-            if not await asyncio.to_thread(self._record.predecessor.saves):
-                return
-            await self._agent.wait_for_change(BEAT_SECONDS)
 
     async def _begin(self, session: ClientSession) -> None:
         """Leads the job, unless its end is known already."""
@@ -120,22 +108,6 @@ class Chief:
         except TrainerError as error:
             self._end(error)
 
-    async def _keep_lease(self) -> None:
-        """Renews the lease until it is released, and ends this chief if another one has taken its place."""
-        record, agent = self._record, self._agent
-        while record.refusal is None:
-            leaving = agent.leaving_since is not None
-            # In a thread: the volume may be slow.
-            held = await asyncio.to_thread(record.renew, leaving)
-            if record.lease.released:
-                return
-            if not held:
-                self._lose()
-                return
-            next_at = self._clock() + RENEW_SECONDS
-            while self._clock() < next_at and leaving == (agent.leaving_since is not None):
-                await asyncio.sleep(BEAT_SECONDS)
-
     def _end(self, error: TrainerError) -> None:
         if error.code is Exit.REPLACED:
             self._lose()
@@ -144,9 +116,7 @@ class Chief:
 
     def _lose(self) -> None:
         """Another chief has taken this one's place: it tells the tasks how the job ends, whatever this one knows."""
-        rendezvous = self._rendezvous
-        rendezvous.phase, rendezvous.code, rendezvous.message = "failed", Exit.REPLACED, REPLACED
-        rendezvous.version += 1
+        self._rendezvous.lose_place()
         fence.kill_children(self._agent)
         self._agent.changed.set()
 

@@ -321,6 +321,12 @@ class Rendezvous:
             self.message = plain_text(message + (self._good_checkpoints() if code is Exit.DIVERGED else ""))
             self.version += 1
 
+    def lose_place(self) -> None:
+        """Another chief has taken this one's place: whatever end this one has found, the other decides."""
+        self.phase, self.code = "failed", Exit.REPLACED
+        self.message = "another chief has taken this one's place in model_dir: this one writes nothing more and ends"
+        self.version += 1
+
     def _good_checkpoints(self) -> str:
         """The checkpoints of a job that diverged: none holds a value that is not finite (saver.py). Only the chief
         surely has access to them."""

@@ -24,10 +24,9 @@ from trainer.model_dir import state as job_state
 from trainer.model_dir.files import write_json
 from trainer.model_dir.lease import Lease
 from trainer.protocol.reports import Identity, Reply, Report
-from trainer.supervisor import chief as chief_module
-from trainer.supervisor import follower, peers, server
+from trainer.supervisor import fence, follower, peers, server
 from trainer.supervisor.agent import Agent
-from trainer.supervisor.chief import REPLACED, Chief
+from trainer.supervisor.chief import Chief
 
 RUN = "a run"
 
@@ -83,7 +82,7 @@ async def running(chief: Chief) -> AsyncIterator[None]:
     """Runs the chief's program and the guard of its lease, not the chief's loop."""
     beat = asyncio.create_task(chief._agent.clock.run())
     await chief._agent.act(Reply("running", 1, 0, 1))
-    guard = asyncio.create_task(chief._keep_lease())
+    guard = asyncio.create_task(fence.keep(chief._record, chief._agent, chief._lose))
     try:
         yield
     finally:
@@ -146,14 +145,14 @@ def test_a_new_chief_waits_until_the_one_before_has_saved_and_begins_with_what_i
 
 def test_it_does_not_wait_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(environment.RUN, RUN)
-    monkeypatch.setattr(chief_module, "RELEASE_SECONDS", 0.5)
+    monkeypatch.setattr(fence, "RELEASE_SECONDS", 0.5)
     before = write_lease(tmp_path / "model", leaving=True)
 
     async def run() -> None:
         chief = chief_of(tmp_path, deadlines={"stop": 1})
         beat = asyncio.create_task(chief._agent.clock.run())
         begun = time.monotonic()
-        waiting = asyncio.create_task(chief._wait_for_predecessor())
+        waiting = asyncio.create_task(fence.wait_for(chief._record.predecessor, chief._agent))
         while not waiting.done():
             lease.renew(str(tmp_path / "model"), before)
             await asyncio.sleep(0.1)
@@ -195,7 +194,7 @@ def test_it_does_not_wait_for_a_chief_that_was_not_asked_to_stop(
 def test_a_chief_that_was_asked_to_stop_says_so_in_its_lease_until_it_has_ended_its_program(
     tmp_path: Path, free: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(chief_module, "RENEW_SECONDS", 60.0)  # at once, not at the next renewal
+    monkeypatch.setattr(fence, "RENEW_SECONDS", 60.0)  # at once, not at the next renewal
 
     async def run() -> Exit:
         chief = chief_of(tmp_path, free, program=["sh", "-c", "trap 'sleep 2; exit' TERM; while :; do sleep 0.1; done"])
@@ -278,7 +277,7 @@ def test_a_chief_that_was_replaced_announces_no_end_of_its_own(
     reply = asyncio.run(chief.answer(report_of(chief, "worker:1", failure=(18, "my peers are gone")), 0))
     assert (reply.phase, reply.code) == ("forming", Exit.OK)
     assert chief._rendezvous.code is Exit.REPLACED
-    assert capsys.readouterr().err == f"trainer: {REPLACED}\n"
+    assert capsys.readouterr().err.startswith("trainer: another chief has taken this one's place in model_dir")
     assert asyncio.run(asyncio.wait_for(chief._finish(), 30)) is Exit.REPLACED
 
 
