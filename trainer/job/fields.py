@@ -41,19 +41,26 @@ Quantity = Annotated[str, Field(pattern=r"^[0-9]+(\.[0-9]+)?(Ki|Mi|Gi|Ti|k|M|G|T
 _HALF = re.compile("[\ud800-\udfff]")
 
 
-def _plain(value: object, place: str = "") -> object:
+def _plain(value: object) -> object:
     """Refuses what YAML has and JSON has not, with its place in the value."""
+    try:
+        return _require_plain(value)
+    except RecursionError:
+        raise ValueError("refers to itself, or is nested too deeply") from None
+
+
+def _require_plain(value: object, place: str = "") -> object:
     if isinstance(value, dict):
         for key, each in value.items():
             if not isinstance(key, str):
                 raise ValueError(f"the name {key!r}{place and f' in {place}'} must be text: write it in quotes")
             shown = key if key.isprintable() else repr(key)
             below = f"{place}.{shown}" if place else shown
-            _plain(key, below)
-            _plain(each, below)
+            _require_plain(key, below)
+            _require_plain(each, below)
     elif isinstance(value, list):
         for index, each in enumerate(value):
-            _plain(each, f"{place}[{index}]")
+            _require_plain(each, f"{place}[{index}]")
     elif isinstance(value, float) and not math.isfinite(value):
         raise ValueError("JSON has no such number")
     elif isinstance(value, str):

@@ -85,7 +85,8 @@ def _of_container(container: Mapping[str, object]) -> str:
     if isinstance(context, dict) and context:
         capabilities = context.get("capabilities")
         dropped = capabilities.get("drop") if isinstance(capabilities, dict) else None
-        if context.get("allowPrivilegeEscalation") is not False or "ALL" not in (dropped or []):
+        all_dropped = isinstance(dropped, list) and "ALL" in dropped
+        if context.get("allowPrivilegeEscalation") is not False or not all_dropped:
             needed.add("baseline")
     return next((level for level in ("privileged", "baseline") if level in needed), "restricted")
 
@@ -114,7 +115,7 @@ def _level_of(names: tuple[str, ...], value: object) -> str:
         or (last == "procMount" and value not in (None, "Default"))
         or (of in ("seccompProfile", "appArmorProfile") and value == "Unconfined")
         or (of == "seLinuxOptions" and last in ("user", "role"))
-        or ("sysctls" in names and last == "name" and value not in _SYSCTLS)
+        or ("sysctls" in names and last == "name" and str(value) not in _SYSCTLS)
         or (of == "capabilities" and last == "add" and listed - _BASELINE)
     ):
         return "privileged"

@@ -104,7 +104,8 @@ def require_scripts(spec: JobSpec) -> None:
         return  # an image may have it
     for task_type in spec.tasks.counts():
         words = spec.program_of(task_type)
-        if "$" not in "".join(words[:2]):
+        in_image = any(word.startswith("/") for word in words[1:2])
+        if not in_image and "$" not in "".join(words[:2]):
             _require_script(folder(spec), words)
 
 

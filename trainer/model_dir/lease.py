@@ -136,16 +136,22 @@ class Predecessor:
         return leaving and self._renewals.silence() < FREE_SECONDS
 
 
-def is_held(model_dir: str, incarnation: str) -> bool:
+def is_held(model_dir: str, incarnation: str, number: int = 0) -> bool:
     """Whether no other chief has taken the lease. The file is read anew, which a network file system needs to show a
-    change. If it cannot be read now, neither can it be written."""
-    return read(model_dir).incarnation in ("", incarnation)
+    change. If it cannot be read now, neither can it be written.
+
+    Args:
+        number: of this chief's lease. An earlier chief that has not noticed its successor may have written the file
+            again after a program had emptied model_dir: the higher number decides.
+    """
+    found = read(model_dir)
+    return found.incarnation in ("", incarnation) or found.number < number
 
 
 def renew(model_dir: str, mine: Lease) -> bool:
     """Shows other machines that this chief works, and whether it is leaving; writes the file again if it is missing.
     Returns whether this chief still has the lease."""
-    if not is_held(model_dir, mine.incarnation):
+    if not is_held(model_dir, mine.incarnation, mine.number):
         return False
     with contextlib.suppress(OSError):
         _write(layout.lease(model_dir), mine)
@@ -161,7 +167,7 @@ def _write(path: Path, mine: Lease) -> None:
             found = _lease(json_object(before))
             if found == mine:
                 os.utime(file.fileno())
-            elif found.incarnation in ("", mine.incarnation):
+            elif found.incarnation in ("", mine.incarnation) or found.number < mine.number:
                 file.seek(0)
                 file.write(text.ljust(len(before) - 1) + b"\n")
     except FileNotFoundError:
@@ -182,13 +188,13 @@ def require_own() -> None:
         require(model_dir, incarnation)
 
 
-def require(model_dir: str, incarnation: str) -> None:
+def require(model_dir: str, incarnation: str, number: int = 0) -> None:
     """To be called before a write.
 
     Raises:
         TrainerError: Exit.REPLACED.
     """
-    if not is_held(model_dir, incarnation):
+    if not is_held(model_dir, incarnation, number):
         raise TrainerError(
             f"model_dir: {model_dir}: another chief has taken this one's place: this one writes nothing more and ends",
             Exit.REPLACED,

@@ -152,8 +152,10 @@ class Membership:
         """
         return {
             name: why
-            for name, why in self.missing(now).items()
-            if (seconds := self._wrong_seconds(name, since, now)) is not None and seconds > self._limit(name)
+            for name in self.required
+            if (seconds := self._wrong_seconds(name, since, now)) is not None
+            and seconds > self._limit(name)
+            and (why := self._why_missing(name, now))
         }
 
     def any_wrong(self, now: float) -> bool:

@@ -108,7 +108,7 @@ class Record:
         if self.refusal is None:
             with contextlib.suppress(OSError):
                 Path(self._directory).mkdir(parents=True, exist_ok=True)
-            lease.require(self._directory, self._incarnation)
+            lease.require(self._directory, self._incarnation, self.lease.number)
 
     def _save(self) -> None:
         self.require_lease()

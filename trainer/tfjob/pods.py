@@ -26,6 +26,8 @@ _KEYS: dict[str, tuple[Path, ...]] = {
 """By setting of the spec: its places below a type, the first if there are several."""
 _PATCHED = ("dnsConfig", "dnsPolicy", "hostAliases", "preemptionPolicy", "runtimeClassName")
 """Keys of a pod that a spec has only in `kubernetes.pod`."""
+_OF_NODES = ("Default",)
+"""A dnsPolicy by which tasks do not find each other."""
 _OUR_LABELS = {f"app.kubernetes.io/{key}" for key in ("name", "instance", "component", "managed-by")}
 _PORT = {"name": "tfjob-port", "containerPort": 2222, "protocol": "TCP"}
 
@@ -120,7 +122,7 @@ def _patches(found: Found, groups: Groups) -> Results:
     """Settings that a spec has only as a patch of the pod template; resources but those that a task type has."""
     for key in _PATCHED:
         there = {t: path for t, base in groups.items() if (path := (*base, *POD, key)) in found}
-        alone: Given = {t: ((path,), found.pop(path)) for t, path in there.items()}
+        alone: Given = {t: ((path,), found.pop(path)) for t, path in there.items() if found[path] not in _OF_NODES}
         yield from shared(alone, groups, ("kubernetes", "pod", "spec", key))
     given: Given = {}
     for task_type, base in groups.items():

@@ -29,6 +29,7 @@ _REASONS = {
     "ports": "only the job's own tasks may connect; to look at a port use kubectl port-forward",
     "securityContext": "trainer sets it",
     "automountServiceAccountToken": "the pods get no token of the cluster",
+    "dnsPolicy": "tasks find each other by the DNS of the cluster",
     "hostNetwork": "the pods have names of their own, by a headless Service",
     "topologySpreadConstraints": "trainer spreads the tasks over nodes; for more use kubernetes.affinity",
     "livenessProbe": "trainer has one, of the task's supervisor",

@@ -35,6 +35,7 @@ def of_task(**context: Any) -> dict[str, Any]:
         ({"spec": {"securityContext": {"seccompProfile": None}}}, "baseline"),
         ({"spec": {"securityContext": {"sysctls": [{"name": "kernel.msgmax", "value": "1"}]}}}, "privileged"),
         ({"spec": {"securityContext": {"sysctls": [{"name": "net.ipv4.tcp_rmem", "value": "1"}]}}}, "restricted"),
+        ({"spec": {"securityContext": {"sysctls": [{"name": ["x"]}]}}}, "privileged"),
         ({"spec": {"securityContext": {"runAsUser": 0}}}, "baseline"),
         ({"spec": {"securityContext": {"runAsUser": 2000, "fsGroupChangePolicy": "OnRootMismatch"}}}, "restricted"),
         (of_task(capabilities={"add": ["IPC_LOCK"]}), "privileged"),
@@ -60,6 +61,7 @@ LOCKED = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
         ({**LOCKED, "appArmorProfile": {"type": "Unconfined"}}, "privileged"),
         ({**LOCKED, "runAsNonRoot": False}, "baseline"),
         ({"readOnlyRootFilesystem": True}, "baseline"),
+        ({"allowPrivilegeEscalation": False, "capabilities": {"drop": 5}}, "baseline"),
     ],
 )
 def test_the_level_of_a_users_container(context: dict[str, Any], needed: str) -> None:

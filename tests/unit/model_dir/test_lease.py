@@ -68,7 +68,7 @@ def test_a_write_does_not_overwrite_the_lease_of_a_successor_that_takes_it_meanw
         layout.lease(tmp_path).unlink()
         monkeypatch.setattr(Path, "is_dir", lambda _: takes())
     else:
-        monkeypatch.setattr(lease, "is_held", lambda _, incarnation: incarnation == "new" or takes())
+        monkeypatch.setattr(lease, "is_held", lambda _, incarnation, *_more: incarnation == "new" or takes())
     lease.release(folder, old)
     assert lease.read(folder) == taken[0]
 
@@ -251,3 +251,15 @@ def test_a_write_that_fails_because_another_chief_has_removed_the_files_is_no_fa
     with pytest.raises(TrainerError) as caught:
         checkpoint.save(tmp_path, 500, {"w": np.zeros(3)}, {})
     assert caught.value.code == Exit.REPLACED
+
+
+def test_an_earlier_chief_that_writes_an_emptied_model_dir_again_does_not_replace_its_successor(tmp_path: Path) -> None:
+    """A program of the new chief has emptied model_dir before the old chief, on a lost node, has looked."""
+    folder = str(tmp_path)
+    old, new = (lease.take(folder, name, "a run", HERE) for name in ("old", "new"))
+    (tmp_path / "lease.json").unlink()
+    assert lease.renew(folder, old)
+    assert lease.renew(folder, new)
+    lease.require(folder, "new", new.number)
+    assert not lease.renew(folder, old)
+    assert lease.read(folder) == new

@@ -19,7 +19,7 @@ _WHOLE = ("volumes", "resourceClaims")
 """Lists whose items keep only the keys of the patch (retainKeys): a volume has one source."""
 PATCH = "$patch"
 """In an item of a list: `$patch: delete` removes it."""
-_QUANTITIES = ("limits", "requests", "sizeLimit", "divisor", "storage", "overhead")
+_QUANTITIES = ("limits", "requests", "sizeLimit", "divisor", "overhead")
 """Fields that hold quantities, or mappings of them, which the client's classes have as texts."""
 _QUANTITY = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+|[KMGTPE]i|[numkMGTPE]?)")
 """k8s.io/apimachinery/pkg/api/resource/quantity.go."""
@@ -58,8 +58,9 @@ def mistakes(patch: object, kind: str, path: str = "") -> Iterator[tuple[str, ob
             if name.startswith("$"):
                 yield f"{path}.{name}", value, "no mapping of names has this; name single ones, null removes one"
             else:
-                yield from mistakes(value, "quantity" if _has_quantities(path) else of_values[1], f"{path}.{name}")
-    elif kind == "quantity" or _has_quantities(path):
+                of_each = "quantity" if path.rpartition(".")[2] in _QUANTITIES else of_values[1]
+                yield from mistakes(value, of_each, f"{path}.{name}")
+    elif kind == "quantity":
         if isinstance(patch, bool) or not _QUANTITY.fullmatch(str(patch)):
             yield path, patch, "must be a quantity: 500m, 2, 1.5Gi"
     elif kind in _SCALARS:
@@ -68,10 +69,6 @@ def mistakes(patch: object, kind: str, path: str = "") -> Iterator[tuple[str, ob
             yield path, patch, f"must be {words}"
     else:
         yield from _of_model(patch, kind, path)
-
-
-def _has_quantities(path: str) -> bool:
-    return path.rpartition(".")[2] in _QUANTITIES
 
 
 _SCALARS: dict[str, tuple[type | tuple[type, ...], str]] = {
@@ -97,7 +94,8 @@ def _of_model(patch: object, kind: str, path: str) -> Iterator[tuple[str, object
         elif name not in fields:
             yield place, value, f"{kind.removeprefix('V1')} in Kubernetes has no such field{nearest(name, fields)}"
         else:
-            yield from mistakes(value, fields[name], place)
+            one = fields[name] == "str" and name in _QUANTITIES
+            yield from mistakes(value, "quantity" if one else fields[name], place)
 
 
 def merged(old: object, patch: object, name: str = "") -> object:

@@ -25,7 +25,7 @@ _OURS = {
     "metadata.labels.controller-uid": _JOBS,
     "metadata.labels.job-name": _JOBS,
     "metadata.labels.jobset.sigs.k8s.io": _JOBS,
-    "metadata.labels.kueue.x-k8s.io": "use kubernetes.queue",
+    "metadata.labels.kueue.x-k8s.io/queue-name": "use kubernetes.queue",
     "spec.nodeName": "passes the scheduler over; use kubernetes.node_selector",
     "spec.subdomain": _NAME,
     "spec.hostname": _NAME,
@@ -126,7 +126,7 @@ def _refused(place: str, patch: object) -> Iterator[str]:
         elif label := re.match(r"metadata\.labels\.(.*)", path):
             valid = re.fullmatch(LABEL_KEY, label[1]) and re.fullmatch(LABEL_VALUE, str(value or ""))
             rule = rule if valid else "is no label of Kubernetes"
-        elif path.startswith(_ANNOTATIONS):
+        elif path.startswith(_ANNOTATIONS) and value == settings.UNGUARDED:
             rule = "changes a protection of a container; set its securityContext, which kubernetes.unsafe must name"
         elif (path, value) == ("spec.dnsPolicy", "Default"):
             rule = "tasks find each other by the DNS of the cluster, which the nodes' does not know; remove it"

@@ -56,8 +56,9 @@ _TYPES = {
     "sidecars": "List[V1Container]",
 }
 """Settings that are as Kubernetes' API has them, with their types there."""
+UNGUARDED = "unconfined"
 GUARDED = ("container.apparmor.security.beta.kubernetes.io/", "container.seccomp.security.alpha.kubernetes.io/")
-"""Beginnings of annotations that change a container's protection."""
+"""Beginnings of annotations that are a container's protection, and the value that gives it up."""
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
@@ -96,9 +97,9 @@ def _wrong_names(spec: JobSpec, task_type: TaskType, pod: Pod) -> Iterator[str]:
             elif name in OUR_CONTAINERS or name in seen:
                 yield f"{place}: the pod has another container of that name; choose another"
             seen.add(name)
-            yield from (f"{place}: {problem}" for problem in _wrong_mounts(each, volumes))
-    for name in pod.annotations:
-        if name.startswith(GUARDED):
+            yield from (f"{place}: {problem}" for problem in _wrong_mounts(each, {*volumes, *_of_patches(spec, pod)}))
+    for name, value in pod.annotations.items():
+        if name.startswith(GUARDED) and value == UNGUARDED:
             fix = "set securityContext in kubernetes.pod, which kubernetes.unsafe must name"
             yield f"{path(spec, task_type, 'annotations')}: {name!r}: changes a protection of a container; {fix}"
     if gang.QUEUE in pod.labels:
@@ -112,6 +113,15 @@ def _wrong_mounts(user_container: Mapping[str, object], volumes: Collection[obje
             yield f"volumeMounts: {name!r}: holds the secret of the job's tasks, which they alone mount; remove it"
         elif name not in volumes and name not in OUR_VOLUMES and not str(name).startswith("data-"):
             yield f"volumeMounts: {name!r}: no volume has that name; add it to `volumes`"
+
+
+def _of_patches(spec: JobSpec, pod: Pod) -> Iterator[object]:
+    """Names of the volumes in patches, which patch.py checks."""
+    for each in (spec.kubernetes.pod, pod.pod):
+        section = each.get("spec")
+        volumes = section.get("volumes") if isinstance(section, dict) else None
+        if isinstance(volumes, list):
+            yield from (volume.get("name") for volume in volumes if isinstance(volume, dict))
 
 
 def _is_name(value: object) -> bool:

@@ -261,3 +261,22 @@ def test_a_message_names_the_section_that_the_spec_has() -> None:
     job = build({"name": "j", "strategy": "multi_worker_mirrored", "tasks": bad})
     (found,) = problems(job)
     assert found.startswith("tasks.worker.kubernetes.pod.sepc: ")
+
+
+VALID: list[dict[str, Any]] = [
+    {"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
+        {"topologyKey": "x", "labelSelector": {"matchLabels": {"storage": "ssd", "limits": "no"}}}]}}},
+    {"volumes": [{"name": "v", "csi": {"driver": "d", "volumeAttributes": {"storage": "fast"}}}]},
+    {"annotations": {"container.apparmor.security.beta.kubernetes.io/task": "runtime/default"}},
+    {"labels": {"kueue.x-k8s.io/priority-class": "high"}},
+    {"pod": {"metadata": {"labels": {"kueue.x-k8s.io/priority-class": "high", "storage": "ssd"}}}},
+    {"pod": {"spec": {"volumes": [{"name": "extra", "emptyDir": {"sizeLimit": "1Gi"}}]}},
+     "sidecars": [{"name": "s", "image": "i", "volumeMounts": [{"name": "extra", "mountPath": "/x"}]}]},
+    {"sidecars": [{"name": "s", "image": "i", "resources": {"limits": {"memory": "1Gi", "cpu": 2, "a.b/c": 1}},
+                   "livenessProbe": {"httpGet": {"path": "/", "port": "http"}}}]},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("section", VALID)
+def test_what_kubernetes_admits_is_not_refused(section: dict[str, Any]) -> None:
+    templates(spec(kubernetes=section))
