@@ -1,4 +1,5 @@
 import json
+from datetime import date
 from typing import Any
 
 import pytest
@@ -14,6 +15,9 @@ MWMS = {"name": "j", "strategy": "multi_worker_mirrored"}
 PS = {"name": "j", "strategy": "parameter_server", "tasks": {"worker": 2, "ps": 1}}
 LABEL = "must be lower-case letters, digits and '-', from a letter to a letter or digit (RFC 1035)"
 NO_CONTROL = r"string should match pattern '^[^\x00-\x1f\x7f]+$'"
+
+ITSELF: list[Any] = []
+ITSELF.append(ITSELF)
 
 
 def problems(raw: dict[str, Any]) -> list[str]:
@@ -70,6 +74,22 @@ BAD_FIELDS: list[tuple[dict[str, Any], str]] = [
         "api: 'keras-fit': must be one of loop, keras_fit, train_and_evaluate; did you mean keras_fit?",
     ),
     ({"settings": {"x": float("nan")}}, "settings.x: NaN: JSON has no such number"),
+    (
+        {"settings": {"x": {"a": [date(2026, 5, 1)]}}},
+        'settings.x: {"a": ["2026-05-01"]}: a[0] is a date, which JSON has not; write it in quotes',
+    ),
+    (
+        {"kubernetes": {"affinity": {"a": b"x"}}},
+        'kubernetes.affinity: {"a": "b\'x\'"}: a is binary data, which JSON has not; write it in quotes',
+    ),
+    (
+        {"kubernetes": {"pod": {"spec": {1: 2}}}},
+        'kubernetes.pod: {"spec": {"1": 2}}: the name 1 in spec must be text: write it in quotes',
+    ),
+    (
+        {"kubernetes": {"affinity": {"a": ITSELF}}},
+        "kubernetes.affinity: (dict): refers to itself, or is nested too deeply",
+    ),
     ({"devices": []}, "devices: []: list should have at least 1 item after validation, not 0"),
     ({"devices": ["TPU:0"]}, "devices.0: 'TPU:0': string should match pattern '^(CPU|GPU):[0-9]{1,3}$'"),
     ({"job_name": "a-b"}, "job_name: 'a-b': string should match pattern '^[a-z][a-z0-9_]*$'"),

@@ -380,6 +380,14 @@ def test_what_follows_when_a_task_ends(policies: list[Any], resume: Any, noted: 
     assert (f"{TYPES}.{noted}" in policy_notes) if noted else policy_notes == []
 
 
+def test_the_dns_of_the_nodes_is_left_out() -> None:
+    raw, notes = convert(job(Worker=replica(pod={"dnsPolicy": "Default"})))
+    assert f"{WORKER}.dnsPolicy: 'Default': {LEFT}tasks find each other by the DNS of the cluster" in notes
+    assert "pod" not in raw.get("kubernetes", {})
+    raw, _ = convert(job(Worker=replica(pod={"dnsPolicy": "None"})))
+    assert raw["kubernetes"]["pod"] == {"spec": {"dnsPolicy": "None"}}
+
+
 def test_a_pods_own_restart_policy_is_not_that_of_its_type() -> None:
     _, notes = convert(job(Worker=replica(pod={"restartPolicy": "Always"})))
     assert f"{WORKER}.restartPolicy: 'Always': {LEFT}the type's own counts, as the operator has it" in notes
