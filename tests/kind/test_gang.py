@@ -119,7 +119,8 @@ def of(pod: dict[str, Any]) -> str:
 def test_a_preempted_or_restarted_job_resumes_at_its_checkpoint(
     namespace: Namespace, queue: str, tmp_path: Path
 ) -> None:
-    job = specs.mirrored(steps=600, workload=specs.PACED, kubernetes={"gang": "jobset", "queue": queue})
+    # A minute of steps: on a busy machine it takes a while until the urgent job is there.
+    job = specs.mirrored(steps=3000, workload=specs.PACED, kubernetes={"gang": "jobset", "queue": queue})
     submit(namespace, tmp_path, job)
     reaches(namespace, 1)
     high = program("urgent", queue)
@@ -136,7 +137,7 @@ def test_a_preempted_or_restarted_job_resumes_at_its_checkpoint(
     until("the job is over", lambda: ended(namespace, "digits"))
     found = namespace.status("digits")
     assert found["phase"] == "done", found
-    assert "done: steps=600 " in found["last_line"]
+    assert "done: steps=3000 " in found["last_line"]
     log = trainer("logs", "--namespace", namespace.name, "digits", "--task", "chief:0")
     (resumed,) = re.findall(r"resume_step=(\d+)", log)
     assert int(resumed) >= kept
