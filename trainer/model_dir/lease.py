@@ -5,7 +5,7 @@ locks, on any. It cannot tell a chief that works from one on a node that nobody 
 take. The lease belongs to the last chief that took it: the one before finds that out before it writes, and ends.
 
 A chief that takes the lease replaces the file, later it only writes into its own: so it cannot overwrite the lease of a
-successor. A file that is missing is nobody's lease, for a program may empty its model_dir: its chief writes it again.
+successor. If the file is missing, its chief writes it again: a program may empty its model_dir.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def _adapter() -> TypeAdapter[Lease]:
 
 
 def read(model_dir: str) -> Lease:
-    """The lease; that of nobody if it is missing or damaged, or cannot be read now."""
+    """The lease; an empty one if it is missing or damaged, or cannot be read now."""
     return _lease(read_json(layout.lease(model_dir)))
 
 
@@ -105,7 +105,7 @@ class _Renewals:
         self._last, self._seen = self._time(), time.monotonic()
 
     def _time(self) -> int:
-        # A network file system shows a change to those who open the file anew.
+        # A network file system shows a change only to a process that opens the file anew.
         with contextlib.suppress(OSError), self._path.open("rb") as file:
             return os.fstat(file.fileno()).st_mtime_ns
         return 0

@@ -51,7 +51,7 @@ def _volcano(found: Found, groups: Groups) -> Results:
 
 
 def _others(found: Found, places: Sequence[Path]) -> Results:
-    """Removes all places of a queue, and reports those that name another than the first."""
+    """Removes all places of a queue, and reports each whose name differs from the first."""
     first = places[0]
     name = found[first]
     for path in places:
