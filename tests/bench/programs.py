@@ -146,7 +146,8 @@ def main() -> None:
             run, stopped, cores = rates(folder, arguments.windows, report)
             ratio = statistics.median(one / other for one, other in zip(run, stopped, strict=True))
             medians = f"{statistics.median(run):.1f} steps/s, {statistics.median(stopped):.1f} with supervisors stopped"
-            print(f"{title}: {medians}; median ratio of {arguments.windows} pairs {ratio:.3f}; {cores:.2%} of a core")
+            pairs = f"median ratio of {arguments.windows} pairs {ratio:.3f}"
+            print(f"{title}: {medians}; {pairs}; supervisors and launcher {cores:.2%} of a core", flush=True)
         starts = [first_step(folder, number) for number in range(arguments.starts)]
         for way, title in ((1, "a task"), (2, "a job on one machine")):
             later = sorted(each[way] - each[0] for each in starts)

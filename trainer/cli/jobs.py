@@ -35,8 +35,7 @@ def render(args: argparse.Namespace) -> int:
             raise UserError(f"{each!r}: several jobs in one file need one profile each: PROFILE=SPEC")
         seen.add(profile)
         spec = load_file(path, args.set)
-        if spec.program:
-            program.require_scripts(spec)
+        program.require_scripts(spec)
         jobs.append((profile, spec))
     warn(*(spec for _, spec in jobs), target=target)
     print(target.render(jobs, command_line(["trainer", "render", args.target, *args.specs], args.set)), end="")

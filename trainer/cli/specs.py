@@ -21,9 +21,8 @@ def load(path: str, overrides: Sequence[str]) -> JobSpec:
     from trainer.workloads.check import check_workload
 
     spec = load_file(path, overrides)
-    if spec.program:
-        program.require_scripts(spec)
-    else:
+    program.require_scripts(spec)
+    if not spec.program:
         check_workload(spec)
     return spec
 

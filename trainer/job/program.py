@@ -95,12 +95,13 @@ def command(spec: JobSpec, words: list[str], environ: Mapping[str, str]) -> list
 
 
 def require_scripts(spec: JobSpec) -> None:
-    """Checks that the code has the script of each task's program, as far as its words show.
+    """Checks that the code has the script of each task's program, if the job has programs and as far as their words
+    show.
 
     Raises:
         UserError: names a script that is not there.
     """
-    if not spec.code or Path(spec.working_dir or "").is_absolute():
+    if not spec.program or not spec.code or Path(spec.working_dir or "").is_absolute():
         return  # an image may have it
     for task_type in spec.tasks.counts():
         words = spec.program_of(task_type)

@@ -66,7 +66,11 @@ def _lease(found: dict[str, object]) -> Lease:
 
 def belongs_to(model_dir: str, run: str) -> bool:
     """Whether the last chief was one of this run."""
-    return bool(run) and read(model_dir).run == run
+    return _is_of(read(model_dir), run)
+
+
+def _is_of(found: Lease, run: str) -> bool:
+    return bool(run) and found.run == run
 
 
 def take(model_dir: str, incarnation: str, run: str, boot: str) -> Lease:
@@ -78,7 +82,7 @@ def take(model_dir: str, incarnation: str, run: str, boot: str) -> Lease:
     """
     last = read(model_dir)
     held = last.incarnation and not last.released
-    if held and last.boot != boot and not belongs_to(model_dir, run):
+    if held and last.boot != boot and not _is_of(last, run):
         _wait_until_free(model_dir)
     # The time, so that the number increases after a program has emptied model_dir too.
     mine = Lease(max(last.number + 1, time.time_ns() // 1000), incarnation, run, boot)
@@ -132,7 +136,7 @@ class Predecessor:
         """Whether it was asked to stop, and still works."""
         self._renewals.new()
         last = read(self._model_dir)
-        leaving = bool(self._run) and last.run == self._run and last.leaving and not last.released
+        leaving = _is_of(last, self._run) and last.leaving and not last.released
         return leaving and self._renewals.silence() < FREE_SECONDS
 
 

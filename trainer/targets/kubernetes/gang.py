@@ -10,7 +10,8 @@ from trainer.job.spec import JobSpec
 from trainer.targets.kubernetes import names
 from trainer.targets.kubernetes.objects import Manifest
 
-QUEUE = "kueue.x-k8s.io/queue-name"
+QUEUE, GROUP = "kueue.x-k8s.io/queue-name", "scheduling.k8s.io/group-name"
+"""The label with Kueue's queue, and the annotation with Volcano's group."""
 JOB_SET, VOLCANO, POD_GROUP = "jobset.x-k8s.io/v1alpha2", "scheduling.volcano.sh/v1beta1", "scheduling.k8s.io/v1beta1"
 APIS = {
     "jobset": (JOB_SET, "jobsets", "install JobSet (https://jobset.sigs.k8s.io)"),
@@ -77,7 +78,7 @@ def restarts(spec: JobSpec, task_type: TaskType, usual: int) -> int:
 
 def of_annotations(spec: JobSpec) -> dict[str, str]:
     """Of the pods."""
-    return {"scheduling.k8s.io/group-name": spec.name} if spec.kubernetes.gang == "volcano" else {}
+    return {GROUP: spec.name} if spec.kubernetes.gang == "volcano" else {}
 
 
 def of_pod(spec: JobSpec) -> dict[str, object]:

@@ -12,7 +12,7 @@ from trainer.job.kubernetes import LABEL_KEY, LABEL_VALUE, OUR_VOLUMES
 from trainer.job.messages import show
 from trainer.job.names import TaskType
 from trainer.job.spec import JobSpec
-from trainer.targets.kubernetes import settings, volumes, yaml_text
+from trainer.targets.kubernetes import gang, settings, volumes, yaml_text
 from trainer.targets.kubernetes.merge import PATCH, merged, mistakes, values
 from trainer.targets.kubernetes.objects import Manifest
 
@@ -25,7 +25,7 @@ _OURS = {
     "metadata.labels.controller-uid": _JOBS,
     "metadata.labels.job-name": _JOBS,
     "metadata.labels.jobset.sigs.k8s.io": _JOBS,
-    "metadata.labels.kueue.x-k8s.io/queue-name": "use kubernetes.queue",
+    f"metadata.labels.{gang.QUEUE}": "use kubernetes.queue",
     "spec.nodeName": "passes the scheduler over; use kubernetes.node_selector",
     "spec.subdomain": _NAME,
     "spec.hostname": _NAME,
@@ -58,10 +58,8 @@ _OURS = {
 """What a patch may not name, with the way out."""
 _SIZED = ("tmp", "shm", "cache")
 """Our volumes that a patch may change: no task depends on their source."""
-_OF_GANGS = ("spec.schedulerName", "metadata.annotations.scheduling.k8s.io/group-name")
+_OF_GANGS = ("spec.schedulerName", f"metadata.annotations.{gang.GROUP}")
 """What a gang sets, where it sets it."""
-
-_ANNOTATIONS = tuple(f"metadata.annotations.{each}" for each in settings.GUARDED)
 
 _BOOLEANS = {
     "spec.hostNetwork": False, "spec.hostPID": False, "spec.hostIPC": False, "spec.shareProcessNamespace": False,
@@ -122,11 +120,11 @@ def _refused(place: str, patch: object) -> Iterator[str]:
             if name not in _SIZED and (name in OUR_VOLUMES or name.startswith("data-")):
                 rule = "trainer has a volume of that name; choose another"
         elif path.endswith("].name") and value == volumes.SECRET_VOLUME:
-            rule = "holds the secret of the job's tasks, which they alone mount; remove it"
+            rule = volumes.MOUNT_RULE
         elif label := re.match(r"metadata\.labels\.(.*)", path):
             valid = re.fullmatch(LABEL_KEY, label[1]) and re.fullmatch(LABEL_VALUE, str(value or ""))
             rule = rule if valid else "is no label of Kubernetes"
-        elif path.startswith(_ANNOTATIONS) and value == settings.UNGUARDED:
+        elif settings.is_unguarded(path.removeprefix("metadata.annotations."), value):
             rule = "changes a protection of a container; set its securityContext, which kubernetes.unsafe must name"
         elif (path, value) == ("spec.dnsPolicy", "Default"):
             rule = "tasks find each other by the DNS of the cluster, which the nodes' does not know; remove it"

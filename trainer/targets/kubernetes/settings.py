@@ -13,7 +13,7 @@ from trainer.job.spec import JobSpec
 from trainer.targets import container
 from trainer.targets.kubernetes import gang
 from trainer.targets.kubernetes.merge import mistakes
-from trainer.targets.kubernetes.volumes import SECRET_VOLUME, Part
+from trainer.targets.kubernetes.volumes import MOUNT_RULE, SECRET_VOLUME, Part
 
 _DEFAULTS: Part = {
     # `kubectl describe pod` and `trainer status` show why one failed.
@@ -56,9 +56,8 @@ _TYPES = {
     "sidecars": "List[V1Container]",
 }
 """Settings that are as Kubernetes' API has them, with their types there."""
-UNGUARDED = "unconfined"
-GUARDED = ("container.apparmor.security.beta.kubernetes.io/", "container.seccomp.security.alpha.kubernetes.io/")
-"""Beginnings of annotations that are a container's protection, and the value that gives it up."""
+_GUARDED = ("container.apparmor.security.beta.kubernetes.io/", "container.seccomp.security.alpha.kubernetes.io/")
+"""Beginnings of annotations that are a container's protection."""
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
@@ -99,18 +98,23 @@ def _wrong_names(spec: JobSpec, task_type: TaskType, pod: Pod) -> Iterator[str]:
             seen.add(name)
             yield from (f"{place}: {problem}" for problem in _wrong_mounts(each, {*volumes, *_of_patches(spec, pod)}))
     for name, value in pod.annotations.items():
-        if name.startswith(GUARDED) and value == UNGUARDED:
+        if is_unguarded(name, value):
             fix = "set securityContext in kubernetes.pod, which kubernetes.unsafe must name"
             yield f"{path(spec, task_type, 'annotations')}: {name!r}: changes a protection of a container; {fix}"
     if gang.QUEUE in pod.labels:
         yield f"{path(spec, task_type, 'labels')}: {gang.QUEUE!r}: use kubernetes.queue"
 
 
+def is_unguarded(annotation: str, value: object) -> bool:
+    """Whether an annotation gives up a container's protection."""
+    return annotation.startswith(_GUARDED) and value == "unconfined"
+
+
 def _wrong_mounts(user_container: Mapping[str, object], volumes: Collection[object]) -> Iterator[str]:
     mounts = user_container.get("volumeMounts")
     for name in (each.get("name") for each in mounts) if isinstance(mounts, list) else ():
         if name == SECRET_VOLUME:
-            yield f"volumeMounts: {name!r}: holds the secret of the job's tasks, which they alone mount; remove it"
+            yield f"volumeMounts: {name!r}: {MOUNT_RULE}"
         elif name not in volumes and name not in OUR_VOLUMES and not str(name).startswith("data-"):
             yield f"volumeMounts: {name!r}: no volume has that name; add it to `volumes`"
 

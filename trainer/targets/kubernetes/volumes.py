@@ -106,6 +106,8 @@ def of_task(spec: JobSpec, task_type: str) -> tuple[list[Part], list[Part]]:
 
 
 SECRET_FOLDER, SECRET_VOLUME = "/run/trainer", "report-secret"
+MOUNT_RULE = "holds the secret of the job's tasks, which they alone mount; remove it"
+"""For a container of the user's that mounts it."""
 
 
 def of_secret(spec: JobSpec) -> tuple[list[Part], list[Part]]:
