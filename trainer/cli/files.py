@@ -1,0 +1,105 @@
+"""Commands that need no target: they check, run or convert files, or print what a model_dir holds."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+from pathlib import Path
+
+from trainer.cli import specs
+from trainer.cli.startup import print_errors, without_plugins
+from trainer.job import environment
+from trainer.job.errors import Exit, UserError
+
+
+def check(args: argparse.Namespace) -> int:
+    without_plugins()
+    from trainer.cli.describe import describe
+
+    spec = specs.load(args.spec, args.set)
+    if args.target is None:
+        from trainer.targets import here
+
+        here.require_named(spec)
+    if args.target is None and spec.image is None and not spec.program:  # other images have other modules
+        from trainer.workloads.check import check_imports
+
+        check_imports(spec)
+    target = specs.open_target(args) if args.target else None
+    specs.warn(spec, target=target)
+    if target:
+        target.check(spec)
+    print("\n".join(describe(spec)))
+    return int(Exit.OK)
+
+
+def local(args: argparse.Namespace) -> int:
+    without_plugins()
+    from trainer.targets.local import run as local
+    from trainer.workloads.check import check_imports
+
+    spec = specs.load(args.spec, args.set)
+    if not spec.program:
+        check_imports(spec)
+    specs.warn(spec)
+    return local.run(spec, base_port=args.port, plain=args.plain)
+
+
+def result(args: argparse.Namespace) -> int:
+    from trainer.job.errors import UserError
+    from trainer.targets import summary
+
+    model_dir = _model_dir(args)
+    if summary.read_result(model_dir) is None:
+        raise UserError(
+            f"model_dir: {model_dir}: it has no result.json that can be read: the job has not completed there; "
+            f"run or resume it, or choose the model_dir where it ran; `trainer status {model_dir}` shows one that runs"
+        )
+    print(summary.summary(model_dir))
+    return int(Exit.OK)
+
+
+def _model_dir(args: argparse.Namespace) -> str:
+    """The folder that SPEC is or names; without SPEC that of this container's job."""
+    from trainer.job.errors import UserError
+    from trainer.job.load import load_environment, load_file
+
+    if args.spec and Path(args.spec).is_dir():
+        if args.set:
+            raise UserError(f"--set: {args.spec!r} is a folder, and --set changes the values of a spec; give its file")
+        return str(args.spec)
+    if args.set and not args.spec:
+        raise UserError("SPEC: is missing: --set changes the values of a spec")
+    if not args.spec and environment.JOB not in os.environ:
+        container = f"{environment.JOB} is set in a task's container only"
+        raise UserError(f"SPEC: is missing: give a job spec or a model_dir; {container}")
+    return (load_file(args.spec, args.set) if args.spec else load_environment()).directory
+
+
+def import_(args: argparse.Namespace) -> int:
+    from trainer.tfjob import convert
+
+    try:
+        entrypoint = shlex.split(args.entrypoint)
+    except ValueError as error:
+        raise UserError(f"--entrypoint: {args.entrypoint!r}: {error}; quote its words as in a shell") from None
+    raw, notes = convert.convert_file(args.file, entrypoint)
+    print(convert.to_yaml(raw), end="")
+    print_errors(notes)
+    return int(Exit.OK)
+
+
+def schema(_: argparse.Namespace) -> int:
+    without_plugins()
+    from trainer.job.schema import schema
+
+    print(schema())
+    return int(Exit.OK)
+
+
+def secret(args: argparse.Namespace) -> int:
+    from trainer.job import secret
+
+    secret.keep(Path(args.file), args.owner, map(Path, args.folders))
+    return int(Exit.OK)
