@@ -11,12 +11,22 @@ if TYPE_CHECKING:
 __version__ = "0.2.0"
 
 _LAZY = {
+    "Exit": "trainer.job.errors",
+    "Job": "trainer.api.job",
+    "JobFailed": "trainer.api.run",
+    "Run": "trainer.api.run",
+    "TrainerError": "trainer.job.errors",
+    "UserError": "trainer.job.errors",
+    "attach": "trainer.api.run",
     "batched": "trainer.workloads.batched",
     "data": "trainer.workloads.places",
     "files": "trainer.workloads.files",
+    "jobs": "trainer.api.run",
+    "load": "trainer.api.job",
     "report": "trainer.reporting",
 }
-"""What workload files and programs use as trainer.NAME, and its module: importing trainer imports nothing heavy."""
+"""What users have as trainer.NAME, and its module: importing trainer imports nothing heavy. The types are in the file
+__init__.pyi."""
 
 
 def __getattr__(name: str) -> Any:
@@ -26,3 +36,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     found = globals()[name] = getattr(importlib.import_module(_LAZY[name]), name)
     return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LAZY, "keras"})

@@ -20,7 +20,7 @@ from trainer.job.cluster import tasks_of
 from trainer.job.names import task_name
 from trainer.model_dir import state as job_state
 from trainer.protocol.status import read
-from trainer.targets.local import table
+from trainer.targets import table
 
 ROOT = Path(__file__).parents[2]
 PICTURE = ROOT / "docs" / "table.svg"
@@ -44,7 +44,7 @@ def main() -> None:
         now = time.monotonic()
     left = table.seconds_left([(since, first["step"]), (now, status["step"])], status["steps"])
     console = Console(record=True, width=COLUMNS, file=io.StringIO(), force_terminal=True)
-    console.print(table.render(spec, names, read(json.dumps(status)), now - begun, left, port=port))
+    console.print(table.render(spec.name, spec.strategy, names, read(json.dumps(status)), now - begun, left, port=port))
     PICTURE.write_text(console.export_svg(title=f"trainer local {EXAMPLE.relative_to(ROOT)}", unique_id="table"))
 
 

@@ -18,7 +18,8 @@ ROOT = Path(__file__).parents[2]
 
 # Each layer, and the layers below it. targets, supervisor and training are side by side.
 BELOW: dict[str, set[str]] = {
-    "cli": {"targets", "supervisor", "protocol", "tfjob", "workloads", "job"},
+    "cli": {"api", "targets", "supervisor", "protocol", "tfjob", "workloads", "job"},
+    "api": {"targets", "protocol", "model_dir", "workloads", "job"},
     "targets": {"protocol", "model_dir", "job", "host"},
     "supervisor": {"protocol", "model_dir", "workloads", "job", "host", "reporting"},
     "training": {"protocol", "model_dir", "workloads", "job", "host", "keras"},
@@ -37,6 +38,7 @@ TENSORFLOW, RENDERERS = {"tensorflow", "keras", "h5py"}, {"jinja2", "docker", "k
 # What no file of a layer imports, not even within a function.
 NEVER = {
     "cli": TENSORFLOW,
+    "api": TENSORFLOW | {"aiohttp"},
     "targets": TENSORFLOW,
     "supervisor": TENSORFLOW | RENDERERS,
     "training": RENDERERS | {"aiohttp"},
@@ -59,6 +61,7 @@ ABSENT = {
     "trainer.model_dir": NEVER["model_dir"] | {"numpy"},
     "trainer.tfjob": NEVER["tfjob"] | {"numpy"},
     "trainer.targets": TENSORFLOW | {"numpy"},
+    "trainer.api": TENSORFLOW | RENDERERS | {"numpy", "rich", "aiohttp", "IPython", "asyncio"},
     "trainer.cli": TENSORFLOW | {"numpy"},
     "trainer.workloads.check": NEVER["workloads"] | TENSORFLOW | {"numpy"},
     "trainer.supervisor": TENSORFLOW | RENDERERS | {"numpy"},
@@ -150,6 +153,7 @@ def parts(name: str) -> tuple[str, str]:
         ("trainer.training.x", "import aiohttp", "aiohttp"),
         ("trainer.protocol.x", "import jinja2", "jinja2"),
         ("trainer.targets.x", "import trainer.supervisor", "trainer.supervisor"),
+        ("trainer.targets.x", "from trainer.api import run", "trainer.api.run"),
         ("trainer.targets.x", "from trainer.workloads import mnist", "trainer.workloads.mnist"),
         ("trainer.targets.x", "def f():\n    import tensorflow as tf", "tensorflow"),
         ("trainer.__init__", "from .training import main", "trainer.training.main"),
@@ -165,6 +169,7 @@ def test_an_import_that_points_up_is_found(module: str, source: str, message: st
     [
         ("trainer.job.x", "from trainer import __version__\nfrom trainer.job import names\nfrom .names import x"),
         ("trainer.training.x", "import tensorflow\nfrom trainer.workloads import mnist\nfrom trainer.job import names"),
+        ("trainer.api.x", "from trainer.targets import x\nfrom trainer.model_dir import result"),
         ("trainer.cli.x", "from trainer.targets import x\nfrom trainer.supervisor import y\nimport rich"),
     ],
 )

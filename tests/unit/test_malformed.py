@@ -20,7 +20,6 @@ from typing import Any
 import pytest
 import yaml
 
-from trainer.cli.jobs import describe
 from trainer.job import environment, load, secret, tf_config
 from trainer.job.cluster import tasks_of
 from trainer.job.errors import Exit, UserError
@@ -39,9 +38,9 @@ from trainer.supervisor.chief import Chief
 from trainer.supervisor.child import Child
 from trainer.supervisor.rendezvous import Rendezvous
 from trainer.supervisor.scrape import Scrape
-from trainer.targets import summary
+from trainer.targets import summary, table
 from trainer.targets.base import ContainerState, JobOverview
-from trainer.targets.local import table
+from trainer.targets.overview import describe
 from trainer.training import channel
 from trainer.workloads.check import check_workload
 from trainer.workloads.digests import digest
@@ -374,7 +373,7 @@ def test_no_status_that_is_malformed_leaves_a_traceback(dice: Dice) -> None:
         except ValueError:
             continue
         read_well += 1
-        table.render(SPECS[0], ["worker:1"], status, 1.0)
+        table.render("j", "parameter_server", ["worker:1"], status, 1.0)
         describe(JobOverview("j", "running", tasks={"worker:1": ContainerState("running")}, job=status))
     assert read_well > 20
 

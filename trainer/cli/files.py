@@ -7,7 +7,7 @@ import os
 import shlex
 from pathlib import Path
 
-from trainer.cli import specs
+from trainer.cli.specs import warn
 from trainer.cli.startup import print_errors, without_plugins
 from trainer.job import environment
 from trainer.job.errors import Exit, UserError
@@ -15,35 +15,27 @@ from trainer.job.errors import Exit, UserError
 
 def check(args: argparse.Namespace) -> int:
     without_plugins()
+    from trainer.api.job import load
     from trainer.cli.describe import describe
 
-    spec = specs.load(args.spec, args.set)
-    if args.target is None:
-        from trainer.targets import here
-
-        here.require_named(spec)
-    if args.target is None and spec.image is None and not spec.program:  # other images have other modules
-        from trainer.workloads.check import check_imports
-
-        check_imports(spec)
-    target = specs.open_target(args) if args.target else None
-    specs.warn(spec, target=target)
-    if target:
-        target.check(spec)
-    print("\n".join(describe(spec)))
+    job = load(args.spec, args.set)
+    warn(job.warnings(args.target))
+    job.check(args.target)
+    print("\n".join(describe(job.spec)))
     return int(Exit.OK)
 
 
 def local(args: argparse.Namespace) -> int:
     without_plugins()
+    from trainer.api.job import load
     from trainer.targets.local import run as local
     from trainer.workloads.check import check_imports
 
-    spec = specs.load(args.spec, args.set)
-    if not spec.program:
-        check_imports(spec)
-    specs.warn(spec)
-    return local.run(spec, base_port=args.port, plain=args.plain)
+    job = load(args.spec, args.set)
+    if not job.spec.program:
+        check_imports(job.spec)
+    warn(job.warnings())
+    return local.run(job.spec, base_port=args.port, plain=args.plain)
 
 
 def result(args: argparse.Namespace) -> int:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from trainer.job.errors import UserError
-from trainer.job.messages import how_to_install
+from trainer.job.messages import how_to_install, nearest
 
 if TYPE_CHECKING:
     from trainer.job.spec import JobSpec
@@ -84,12 +84,20 @@ class JobOverview:
     unreadable: str | None = None
     """Why `job` is None although there was an answer."""
 
+    @property
+    def over(self) -> bool:
+        """Whether the job has succeeded or failed."""
+        return self.phase in ("done", "failed")
+
 
 class LogLine(NamedTuple):
     """One line that a task has printed."""
 
     task: str
     text: str
+
+    def __str__(self) -> str:
+        return f"{self.task:<11} | {self.text}"
 
 
 @dataclass(frozen=True)
@@ -143,10 +151,10 @@ class Entry(NamedTuple):
     """Its options, from OPTIONS."""
 
 
-OPTIONS = ("profile", "namespace", "dry_run", "task")
-"""Options that only some targets have: a profile for each of several rendered jobs; a namespace, which the constructor
-takes; arguments of methods."""
-TARGETS = {
+OPTIONS = ("profile", "namespace", "keep", "dry_run", "task")
+"""Options that only some targets have: a profile for each of several rendered jobs; a namespace, and whether jobs
+outlive this process, which the constructor takes; arguments of methods."""
+TARGETS: dict[str, Entry] = {
     "kubernetes": Entry(
         "trainer.targets.kubernetes.target:Kubernetes",
         frozenset({"jinja2", "kubernetes"}),
@@ -157,19 +165,40 @@ TARGETS = {
 """By name; the first is the default."""
 
 LOCAL = "local"
-"""Jobs of this machine, of which only the status can be asked (decision 39)."""
+"""This machine: a target of the Python API. On the command line `trainer local` has its place."""
+_LOCAL = Entry("trainer.targets.local.target:Local", options=frozenset({"keep", "task"}))
 
 
-def load(name: str, **settings: str) -> Target:
+def entry(name: str) -> Entry:
+    """
+    Raises:
+        UserError: there is no target of this name.
+    """
+    if name == LOCAL:
+        return _LOCAL
+    if name not in TARGETS:
+        raise UserError(f"target: {name!r}: must be one of {', '.join([*TARGETS, LOCAL])}{nearest(name, TARGETS)}")
+    return TARGETS[name]
+
+
+def lacking(name: str, asked: Collection[str]) -> Iterator[tuple[str, list[str]]]:
+    """The options among those asked for that a target does not have, each with the targets that have it."""
+    for option in OPTIONS:
+        if option in asked and option not in entry(name).options:
+            known = {**TARGETS, LOCAL: _LOCAL}
+            yield option, [other for other in known if option in known[other].options]
+
+
+def load(name: str, **settings: str | bool) -> Target:
     """Imports a target of the registry and creates it with its own settings.
 
     Raises:
-        UserError: a package is missing.
+        UserError: there is no such target, or a package is missing.
     """
-    entry = TARGETS[name]
-    for package in sorted(entry.packages):
+    found = entry(name)
+    for package in sorted(found.packages):
         if importlib.util.find_spec(package) is None:
             raise UserError(f"{package}: is not installed; {how_to_install('deploy')}")
-    module, _, attribute = entry.path.partition(":")
+    module, _, attribute = found.path.partition(":")
     target: Target = getattr(importlib.import_module(module), attribute)(**settings)
     return target

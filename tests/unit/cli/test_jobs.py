@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.unit.cli import fake
+from trainer.api import run
 from trainer.cli import jobs
 from trainer.cli import main as cli
 from trainer.job.errors import Exit
@@ -24,6 +25,7 @@ from trainer.model_dir.state import End, State
 from trainer.protocol.status import TaskRow
 from trainer.targets import base
 from trainer.targets.base import ContainerState, Job, JobOverview, Submitted
+from trainer.targets.overview import describe
 
 ROOT = Path(__file__).parents[3]
 SPEC = """
@@ -42,7 +44,7 @@ def spec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setitem(base.TARGETS, "fake", base.Entry("tests.unit.cli.fake:Fake", options=frozenset(base.OPTIONS)))
     monkeypatch.setattr(fake, "ASKED", [])
     monkeypatch.setattr(fake, "PHASES", [])
-    monkeypatch.setattr(jobs, "WATCH_SECONDS", 0.0)
+    monkeypatch.setattr(run, "POLL_SECONDS", 0.0)
     Path("job.yaml").write_text(SPEC)
     return "job.yaml"
 
@@ -198,7 +200,7 @@ def test_a_target_whose_package_is_missing_is_one_line(
 def test_a_task_that_was_started_again_by_target_and_supervisor_shows_both() -> None:
     known = replace(fake.STATUS, tasks={"ps:0": TaskRow(state="running", restarts=2, figures={})})
     found = JobOverview("j", "running", tasks={"ps:0": ContainerState("running", 0, "n1", 1)}, job=known)
-    assert jobs.describe(found).splitlines()[-2:] == ["task  state    node  restarts", "ps:0  running  n1    3"]
+    assert describe(found).splitlines()[-2:] == ["task  state    node  restarts", "ps:0  running  n1    3"]
 
 
 # Of this machine. -------------------------------------------------------------------------------------
@@ -254,7 +256,10 @@ def test_a_job_of_this_machine_that_failed_is_described(capsys: pytest.CaptureFi
     [
         ([], "JOB: is missing: the path of a job spec, or a model_dir"),
         (["digits"], "digits: cannot be read: No such file or directory"),
-        (["job.yaml", "--namespace", "n"], "--namespace: is not an option of --target local"),
+        (
+            ["job.yaml", "--namespace", "n"],
+            "--namespace: is not an option of --target local; it is for --target kubernetes or --target fake",
+        ),
     ],
 )
 def test_invalid_status_requests_for_this_machine_are_refused(

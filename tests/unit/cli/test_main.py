@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from trainer import __version__
+from trainer.api import job
 from trainer.cli import main as cli
-from trainer.cli import specs
 from trainer.job import environment
 from trainer.job.cluster import tasks_of
 from trainer.job.errors import Exit, TrainerError
@@ -494,7 +494,7 @@ def fail_with(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> int:
     def load(*_: object) -> None:
         raise error
 
-    monkeypatch.setattr(specs, "load", load)
+    monkeypatch.setattr(job, "load", load)
     return cli.main(["check", "x.yaml"])
 
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from tests.unit.cli.fake import STATUS
-from trainer.cli.jobs import describe
 from trainer.targets.base import ContainerState, JobOverview
 from trainer.targets.container import ASK_STATUS, read_status
+from trainer.targets.overview import describe
 
 ROOT = Path(__file__).parents[3]
 

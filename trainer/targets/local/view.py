@@ -1,4 +1,4 @@
-"""The output of a local job: prefixed lines and, on a terminal, a live table (table.py) below them.
+"""The output of a local job: prefixed lines and, on a terminal, a live table (../table.py) below them.
 
 Rich and aiohttp are imported only for the live table, and after the tasks were started.
 """
@@ -10,7 +10,6 @@ import contextlib
 import os
 import sys
 import time
-from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
@@ -23,8 +22,6 @@ if TYPE_CHECKING:
 REFRESH_SECONDS = 0.5
 STATUS_SECONDS = 1.0
 """For the chief's answer to /status."""
-RATE_SECONDS = 30.0
-"""Seconds of past steps from which the remaining time is estimated."""
 
 
 class Show(Protocol):
@@ -104,16 +101,14 @@ async def _watch(
     spec: JobSpec, names: Sequence[str], port: int, restarts: Mapping[str, int], begun: float, live: Live
 ) -> None:
     """Polls the chief and draws its status."""
-    from trainer.targets.local import table
+    from trainer.targets import table
 
-    live.update(table.render(spec, names, None, 0.0, port=port), refresh=True)
+    live.update(table.render(spec.name, spec.strategy, names, None, 0.0, port=port), refresh=True)
     import aiohttp
 
     from trainer.protocol.status import read
 
-    status, silent = None, False
-    steps: deque[tuple[float, int]] = deque()
-    generation = None
+    status, silent, pace = None, False, table.Pace()
     async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(STATUS_SECONDS)) as session:
         while True:
             try:
@@ -122,13 +117,7 @@ async def _watch(
             except (aiohttp.ClientError, asyncio.TimeoutError, ValueError, OSError):
                 silent = True
             now = time.monotonic()
-            if status and status.generation != generation:
-                generation = status.generation
-                steps.clear()
-            if status and isinstance(step := status.figures.get("step"), int):
-                steps.append((now, step))
-            while steps and now - steps[0][0] > RATE_SECONDS:
-                steps.popleft()
-            left = table.seconds_left(steps, status.figures.get("steps") if status else None)
-            live.update(table.render(spec, names, status, now - begun, left, restarts, silent, port), refresh=True)
+            left = pace.seconds_left(status, now)
+            drawn = table.render(spec.name, spec.strategy, names, status, now - begun, left, restarts, silent, port)
+            live.update(drawn, refresh=True)
             await asyncio.sleep(REFRESH_SECONDS)

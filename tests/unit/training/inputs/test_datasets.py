@@ -158,4 +158,4 @@ def test_batches_of_another_size_than_a_replicas_are_refused(value: Any, rule: s
 def test_the_name_that_workloads_use() -> None:
     assert trainer.batched is batched
     with pytest.raises(AttributeError, match="module 'trainer' has no attribute 'batch'"):
-        _ = trainer.batch
+        _ = trainer.batch  # type: ignore[attr-defined]

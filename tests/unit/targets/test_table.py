@@ -11,7 +11,7 @@ from rich.console import Console
 
 from trainer.job.load import build
 from trainer.protocol.status import read
-from trainer.targets.local import table
+from trainer.targets import table
 
 SPEC = build({"name": "mnist-ps", "strategy": "parameter_server", "tasks": {"ps": 1, "worker": 2}})
 NAMES = ["chief:0", "worker:0", "worker:1", "ps:0"]
@@ -44,7 +44,7 @@ def draw(status: dict[str, Any] | None, width: int = 80, **more: Any) -> list[st
     """The lines on a terminal of this width, without colours."""
     received = status and read(json.dumps(status))
     console = Console(width=width, record=True, force_terminal=True, file=io.StringIO())
-    console.print(table.render(SPEC, NAMES, received or None, 65.0, **more))
+    console.print(table.render(SPEC.name, SPEC.strategy, NAMES, received or None, 65.0, **more))
     return [line.rstrip() for line in console.export_text().splitlines()]
 
 

@@ -1,8 +1,9 @@
-"""The live table of a local job, drawn from the chief's /status. It imports Rich: only where there is a terminal."""
+"""The live table of a job, drawn from the chief's /status. It imports Rich: only where there is a terminal."""
 
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Mapping, Sequence
 
 from rich import box
@@ -11,15 +12,35 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from trainer.job.spec import JobSpec
 from trainer.model_dir.result import JobEvent
 from trainer.protocol.status import JobStatus, TaskRow
 
 EVENTS_SHOWN = 3
 LARGEST = 1e300
+RATE_SECONDS = 30.0
+"""Seconds of past steps from which the remaining time is estimated."""
 
 _PHASE_STYLES = {"running": "green", "done": "green", "failed": "red"}
 _STATE_STYLES = {"done": "green", "lost": "red", "absent": "yellow", "waiting": "yellow"}
+
+
+class Pace:
+    """The steps of the last RATE_SECONDS, from which the remaining time is estimated."""
+
+    def __init__(self) -> None:
+        self._steps: deque[tuple[float, int]] = deque()
+        self._generation = 0
+
+    def seconds_left(self, status: JobStatus | None, now: float) -> float | None:
+        """The time to the last step, by a status of that time on the monotonic clock; None while it is unknown."""
+        if status and status.generation != self._generation:
+            self._generation = status.generation
+            self._steps.clear()
+        if status and isinstance(step := status.figures.get("step"), int):
+            self._steps.append((now, step))
+        while self._steps and now - self._steps[0][0] > RATE_SECONDS:
+            self._steps.popleft()
+        return seconds_left(self._steps, status.figures.get("steps") if status else None)
 
 
 def seconds_left(steps: Sequence[tuple[float, int]], total: object) -> float | None:
@@ -31,7 +52,8 @@ def seconds_left(steps: Sequence[tuple[float, int]], total: object) -> float | N
 
 
 def render(
-    spec: JobSpec,
+    name: str,
+    strategy: str,
     names: Sequence[str],
     status: JobStatus | None,
     elapsed: float,
@@ -53,7 +75,7 @@ def render(
     """
     phase = "no reply from the chief" if status and silent else status.phase if status else "starting"
     head = Text.assemble(
-        (spec.name, "bold"), f"  {spec.strategy}  ", (phase, _PHASE_STYLES.get(phase, "yellow")),
+        (name, "bold"), f"  {strategy}  ", (phase, _PHASE_STYLES.get(phase, "yellow")),
         f"  generation {_number(status and status.generation, 'd')}", no_wrap=True, overflow="ellipsis",
     )  # fmt: skip
     checkpoint = _number(status and status.last_checkpoint, "d")

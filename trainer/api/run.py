@@ -1,0 +1,209 @@
+"""Jobs that were submitted: their status, result and logs."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import cast
+
+from trainer.api.overrides import Overrides, lines
+from trainer.api.places import DEFAULT, open_target
+from trainer.job.errors import Exit, TrainerError, UserError
+from trainer.job.load import load_file
+from trainer.job.names import DNS_LABEL
+from trainer.model_dir.result import Result
+from trainer.targets import base
+from trainer.targets.base import Deleted, JobOverview, Listed, LogLine, Submitted, Target
+
+POLL_SECONDS = 2.0
+"""Between two questions for the status: on containers each starts a process in that of the chief."""
+
+
+class JobFailed(TrainerError):
+    """A job has failed or was stopped. Its message has the reason, `code` the job's exit code."""
+
+    def __init__(self, status: JobOverview) -> None:
+        reason = (status.last_line or "").removeprefix("trainer: ") or "its logs have the reason"
+        more = f"; {status.next}" if status.next else ""
+        # The code of a container that the system has killed, such as 137, has no name.
+        super().__init__(f"{status.name}: exit code {status.code}: {reason}{more}", cast(Exit, status.code))
+        self.status = status
+        """The status after the job's end."""
+
+
+@dataclass(frozen=True)
+class Logs:
+    """What the tasks of a job have printed. Each `for line in logs` reads it from the first line on.
+
+    A line has `task` and `text`; `print(logs)` prints them all.
+    """
+
+    _on: Target = field(repr=False)
+    _job: base.Job = field(repr=False)
+    task: str | None
+    """The only task whose lines these are, if one was named."""
+    follow: bool
+    """Whether the lines continue until the job is over."""
+
+    def __iter__(self) -> Iterator[LogLine]:
+        named = {} if self.task is None else {"task": self.task}
+        return self._on.logs(self._job, follow=self.follow, **named)
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self))
+
+
+@dataclass(frozen=True)
+class Run:
+    """A job that was submitted, wherever it runs. `Job.submit` and `attach` make one."""
+
+    job: base.Job = field(repr=False)
+    target: str
+    """Where it runs: the name of a target."""
+    namespace: str | None
+    """Its namespace, if it was named."""
+    submitted: Submitted | None = field(repr=False)
+    """What the submission has done; None for a job that was found."""
+    on: Target = field(repr=False)
+
+    @property
+    def name(self) -> str:
+        """The job's name; of a folder that was attached to, its path."""
+        return self.job.name
+
+    def status(self) -> JobOverview:
+        """The current status: phase, tasks, and the chief's own status while it runs.
+
+        Raises:
+            UserError: there is no such job on this machine.
+            TrainerError: code 16, if the target does not answer or has no such job.
+        """
+        return self.on.status(self.job)
+
+    def statuses(self, timeout: float | None = None) -> Iterator[JobOverview]:
+        """The status every POLL_SECONDS; the last is that after the job's end, or after the time.
+
+        Raises:
+            UserError, TrainerError: as `status`.
+        """
+        end = math.inf if timeout is None else time.monotonic() + timeout
+        while not (found := self.status()).over and (left := end - time.monotonic()) > 0:
+            yield found
+            time.sleep(min(POLL_SECONDS, left))
+        yield found
+
+    def wait(self, timeout: float | None = None) -> None:
+        """Waits until the job has succeeded. Ctrl-C, or the interruption of a cell, ends the wait and not the job.
+
+        Args:
+            timeout: seconds; default: as long as the job takes.
+
+        Raises:
+            JobFailed: the job has failed, or was stopped.
+            TimeoutError: it is not over after that time, and continues.
+            UserError, TrainerError: as `status`.
+        """
+        for found in self.statuses(timeout):
+            last = found
+        if not last.over:
+            raise TimeoutError(f"{self.name}: is {last.phase}, not over after {timeout:g} s; wait again, or longer")
+        if last.phase == "failed":
+            raise JobFailed(last)
+
+    @cached_property
+    def result(self) -> Result:
+        """The result of a job that has succeeded: `run.result.test_accuracy`.
+
+        Raises:
+            JobFailed: it has failed, or was stopped.
+            UserError: it is not over, or its result cannot be read.
+        """
+        found = self.status()
+        if isinstance(found.job, Result):
+            return found.job
+        if found.phase == "failed":
+            raise JobFailed(found)
+        if not found.over:
+            raise UserError(f"{self.name}: has no result yet: it is {found.phase}; Run.wait() waits for its end")
+        raise UserError(f"{self.name}: {found.unreadable or f'its result is in its volume only; {found.last_line}'}")
+
+    def logs(self, task: str | None = None, *, follow: bool = False) -> Logs:
+        """What the tasks have printed, in the order of time.
+
+        Args:
+            task: only this one, as in `worker:1`.
+            follow: continue until the job is over.
+
+        Raises:
+            UserError, TrainerError: as `status`, or there is no such task, when the first line is read.
+        """
+        open_target(self.target, task=task)
+        return Logs(self.on, self.job, task, follow)
+
+    def delete(self, *, volumes: bool = False) -> Deleted:
+        """Stops the job, waits until its tasks have ended, and removes what the target has of it.
+
+        A folder of this machine stays, so that the same job resumes there.
+
+        Args:
+            volumes: remove the job's volume too, with checkpoints and model.
+
+        Raises:
+            UserError, TrainerError: as `status`.
+        """
+        return self.on.delete(self.job, volumes)
+
+
+def attach(job: str | Path, target: str | None = None, *, namespace: str | None = None, set: Overrides = ()) -> Run:
+    """Finds a job that was submitted, or started with `trainer local`.
+
+    Args:
+        job: the path of its spec; its name, where the target keeps names; or its model_dir, on this machine.
+        target: where it runs. Default: this machine, if a job of this spec or folder runs here, otherwise the cluster
+            of your kubectl context.
+        namespace: of Kubernetes; default: that of the context.
+        set: values of the spec to change, as in `load`.
+
+    Raises:
+        UserError: the spec cannot be read, or `set` has no spec to change.
+    """
+    given, overrides = str(job), lines(set)
+    from trainer.targets.local import status as local
+
+    unnamed = target is None and namespace is None
+    if Path(given).is_dir() and (target == base.LOCAL or (unnamed and local.is_model_dir(given))):
+        if overrides:
+            raise UserError(f"--set: {given!r} is a folder, and --set changes the values of a spec")
+        return _found(base.Job(given), base.LOCAL, None)
+    named = _named(given, overrides, target)
+    if unnamed and named.spec and local.hint(named.spec.directory):
+        target = base.LOCAL
+    return _found(named, target or DEFAULT, namespace)
+
+
+def jobs(target: str = DEFAULT, *, namespace: str | None = None) -> Sequence[Listed]:
+    """All jobs of a target, the oldest first.
+
+    Raises:
+        UserError: the target knows a job by its spec only.
+        TrainerError: code 16, if the target does not answer.
+    """
+    return open_target(target, namespace=namespace).jobs()
+
+
+def _found(job: base.Job, target: str, namespace: str | None) -> Run:
+    return Run(job, target, namespace, None, open_target(target, namespace=namespace))
+
+
+def _named(given: str, overrides: list[str], target: str | None) -> base.Job:
+    """The job that is given as a name, or as a spec that has one."""
+    if target == base.LOCAL or Path(given).is_file() or not DNS_LABEL.fullmatch(given):
+        spec = load_file(given, overrides)
+        return base.Job(spec.name, spec)
+    if overrides:
+        raise UserError(f"--set: {given!r} is a job's name, and --set changes the values of a spec; give its file")
+    return base.Job(given)
