@@ -12,6 +12,7 @@ import os
 import threading
 import time
 
+from trainer import stack_dump
 from trainer.job.environment import REPORTS
 
 INTERVAL = 0.1
@@ -188,4 +189,5 @@ def _after_fork() -> None:
 
 
 os.register_at_fork(after_in_child=_after_fork)
+stack_dump.register()
 atexit.register(flush)

@@ -28,6 +28,7 @@ from trainer.job.cluster import tasks_of
 from trainer.job.load import build
 from trainer.training import batches
 from trainer.training.loops import sync
+from trainer.training.loops.position import Position
 from trainer.training.state import build_state, prepare
 from trainer.training.step import make_step
 from trainer.training.task import TrainingTask
@@ -96,7 +97,7 @@ def loop(name: str) -> Callable[[int], object]:
         made = make_step(strategy, job, state, batches.replica_spec(job, job.training))
     iterator = iter(batches.synchronous(strategy, job, job.training, 0))
     channel: Any = SimpleNamespace(send=lambda event: None, stopping=threading.Event())
-    call = sync._make_call(strategy, job, state, made, channel, iterator)
+    call = sync._make_call(strategy, job, state, made, channel, iterator, Position(channel, 0))
     per_call = spec.train.steps_per_call
 
     def run(steps: int) -> object:

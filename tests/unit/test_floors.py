@@ -21,8 +21,8 @@ BELOW: dict[str, set[str]] = {
     "cli": {"api", "targets", "supervisor", "protocol", "tfjob", "workloads", "job"},
     "api": {"targets", "protocol", "model_dir", "workloads", "job"},
     "targets": {"protocol", "model_dir", "job", "host"},
-    "supervisor": {"protocol", "model_dir", "workloads", "job", "host", "reporting"},
-    "training": {"protocol", "model_dir", "workloads", "job", "host", "keras"},
+    "supervisor": {"protocol", "model_dir", "workloads", "job", "host", "reporting", "stack_dump"},
+    "training": {"protocol", "model_dir", "workloads", "job", "host", "keras", "stack_dump"},
     "protocol": {"model_dir", "job", "host"},
     "model_dir": {"workloads", "job"},
     "tfjob": {"job"},
@@ -32,7 +32,8 @@ BELOW: dict[str, set[str]] = {
     "runtime": {"supervisor"},
     # For the user's own program, in an environment that may have no other package.
     "keras": {"reporting"},
-    "reporting": {"job"},
+    "reporting": {"stack_dump", "job"},
+    "stack_dump": {"job"},
 }
 TENSORFLOW, RENDERERS = {"tensorflow", "keras", "h5py"}, {"jinja2", "docker", "kubernetes"}
 # What no file of a layer imports, not even within a function.
@@ -51,6 +52,7 @@ NEVER = {
     "runtime": TENSORFLOW | RENDERERS | {"aiohttp"},
     "keras": TENSORFLOW | RENDERERS | {"aiohttp", "rich", "pydantic", "yaml", "numpy"},
     "reporting": TENSORFLOW | RENDERERS | {"aiohttp", "rich", "pydantic", "yaml", "numpy"},
+    "stack_dump": TENSORFLOW | RENDERERS | {"aiohttp", "rich", "pydantic", "yaml", "numpy"},
 }
 # What is not there after a module and all it imports were imported, in a fresh interpreter. Only training and what it
 # alone imports needs numpy: the supervisor runs beside TensorFlows that need another numpy than trainer's own, or none.

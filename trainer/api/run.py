@@ -16,6 +16,7 @@ from trainer.job.errors import Exit, TrainerError, UserError
 from trainer.job.load import load_file
 from trainer.job.names import DNS_LABEL
 from trainer.model_dir.result import Result
+from trainer.model_dir.stacks import Stacks
 from trainer.targets import base
 from trainer.targets.base import Deleted, JobOverview, Listed, LogLine, Submitted, Target
 
@@ -130,6 +131,14 @@ class Run:
         if not found.over:
             raise UserError(f"{self.name}: has no result yet: it is {found.phase}; Run.wait() waits for its end")
         raise UserError(f"{self.name}: {found.unreadable or f'its result is in its volume only; {found.last_line}'}")
+
+    def stacks(self) -> Stacks:
+        """Where each task is now, and which one the others wait for; takes some seconds.
+
+        Raises:
+            UserError, TrainerError: as `status`, or the job's chief does not run.
+        """
+        return self.on.stacks(self.job)
 
     def logs(self, task: str | None = None, *, follow: bool = False) -> Logs:
         """What the tasks have printed, in the order of time.

@@ -58,7 +58,7 @@ def status(args: argparse.Namespace) -> int:
     if args.spec is None:
         return _list(args)
     try:
-        run = _attached(args)
+        run = attached(args)
         return _watch(run.statuses(), args.output) if args.watch else _show(run.status(), args.output)
     except TrainerError as error:
         if not (hint := _local_hint(args)):
@@ -68,20 +68,20 @@ def status(args: argparse.Namespace) -> int:
 
 def logs(args: argparse.Namespace) -> int:
     require_options(args)
-    for line in _attached(args).logs(args.task, follow=args.follow):
+    for line in attached(args).logs(args.task, follow=args.follow):
         print(line, flush=args.follow)
     return int(Exit.OK)
 
 
 def delete(args: argparse.Namespace) -> int:
     require_options(args)
-    done = _attached(args).delete(volumes=args.volumes)
+    done = attached(args).delete(volumes=args.volumes)
     stays = "; its volume stays, with checkpoints and model; --volumes removes it too" if done.volume_stays else ""
     print(f"{done.job}: deleted{stays}")
     return int(Exit.OK)
 
 
-def _attached(args: argparse.Namespace) -> Run:
+def attached(args: argparse.Namespace) -> Run:
     """The job in JOB. Without --target it is of the first target, but for a folder, which may be a model_dir here."""
     folder = args.target is None and args.namespace is None and Path(args.spec).is_dir()
     target = args.target or (None if folder else _first())

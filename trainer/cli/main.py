@@ -21,6 +21,7 @@ READER_GONE = 141
 _COMMANDS = {
     "files": ("check", "local", "result", "import", "schema", "secret"),
     "jobs": ("render", "submit", "status", "logs", "delete"),
+    "stacks": ("stacks",),
     "container": ("task", "probe"),
 }
 """By module the commands that it has a function for."""

@@ -57,9 +57,15 @@ def parser() -> argparse.ArgumentParser:
     task.set_defaults(command="task")
 
     probe = commands.add_parser("probe", help="print what the supervisor of this container's task answers")
-    probe.add_argument("path", choices=["healthz", "status", "metrics"], help="exit code 1 if it does not answer")
+    probe.add_argument(
+        "path", choices=["healthz", "status", "metrics", "stacks"], help="exit code 1 if it does not answer"
+    )
     probe.set_defaults(command="probe")
     return made
+
+
+_ALSO_LOCAL = ("status", "stacks")
+"""Commands that know jobs on this machine too."""
 
 
 def _add_deployed(commands: Commands) -> None:
@@ -67,13 +73,14 @@ def _add_deployed(commands: Commands) -> None:
         ("submit", "start a job on a cluster and return"),
         ("status", "show the phase and the tasks of a job; exit code 0, or that of a failed job"),
         ("logs", "print the output of a job's tasks, in order of time"),
+        ("stacks", "show where each task of a job is, and which one the others wait for"),
         ("delete", "stop and remove a job; its volume is kept"),
     ):
         command = commands.add_parser(name, help=text)
         command.set_defaults(command=name)
-        choices = [*TARGETS, LOCAL] if name == "status" else [*TARGETS]
+        choices = [*TARGETS, LOCAL] if name in _ALSO_LOCAL else [*TARGETS]
         command.add_argument(
-            "--target", choices=choices, default=None if name == "status" else choices[0], help="where it runs"
+            "--target", choices=choices, default=None if name in _ALSO_LOCAL else choices[0], help="where it runs"
         )
         command.add_argument(
             "--namespace", metavar="NS", help="for a target with namespaces; default: that of its context"
@@ -87,6 +94,8 @@ def _add_deployed(commands: Commands) -> None:
         if name == "status":
             command.add_argument("--watch", action="store_true", help="repeat until the job is over")
             command.add_argument("-o", "--output", choices=["text", "json"], default="text", help="json: for programs")
+        elif name == "stacks":
+            command.add_argument("of", metavar="TASK", nargs="?", help="only of this task, such as worker:1")
         elif name == "logs":
             command.add_argument("--task", metavar="TYPE:INDEX", help="only this task, such as worker:1")
             command.add_argument("--follow", action="store_true", help="continue until the job ends")
@@ -95,7 +104,7 @@ def _add_deployed(commands: Commands) -> None:
 
 
 def _job_help(command: str) -> str:
-    local = "; or the model_dir of a job on this machine" if command == "status" else ""
+    local = "; or the model_dir of a job on this machine" if command in _ALSO_LOCAL else ""
     return f"a job spec (YAML), or a name where the target keeps names{local}"
 
 

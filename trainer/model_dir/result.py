@@ -15,6 +15,7 @@ from trainer.job.spec import JobSpec
 from trainer.model_dir import compatibility, layout
 from trainer.model_dir.best import BestCheckpoint
 from trainer.model_dir.files import read_json, typed, write_json
+from trainer.model_dir.stacks import Stacks
 
 EQUAL = "equal"
 VERSION = 1
@@ -107,6 +108,8 @@ class Result:
     """Settings that affect the result: a start with other values is another job."""
     spec: dict[str, object]
     """The job spec, with defaults."""
+    hangs: list[Stacks] = field(default_factory=list)
+    """The stacks of all tasks when the job hung, the newest."""
     status: Literal["succeeded"] = "succeeded"
     version: int = VERSION
     """Version of this format."""

@@ -24,6 +24,13 @@ class Alive:
 
 
 @dataclass
+class Doing:
+    """What the loop does, as far as its counters show."""
+
+    text: str
+
+
+@dataclass
 class Warm:
     """All imports are done: the child waits for its order to start."""
 
@@ -170,6 +177,7 @@ class Done:
 
 Event: TypeAlias = (
     Alive
+    | Doing
     | Warm
     | Line
     | Indexing
@@ -189,6 +197,7 @@ Event: TypeAlias = (
 )
 _NAMES: dict[str, type[Event]] = {
     "alive": Alive,
+    "doing": Doing,
     "warm": Warm,
     "line": Line,
     "indexing": Indexing,

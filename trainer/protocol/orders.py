@@ -4,6 +4,7 @@
 {"stop": true}
 {"final": 1000, "score": true}
 {"silent": ["worker:1"]}
+{"where": true}
 """
 
 from __future__ import annotations
@@ -42,7 +43,12 @@ class Silent:
     tasks: frozenset[str]
 
 
-Order: TypeAlias = Go | Stop | Final | Silent
+@dataclass
+class Where:
+    """Report what the loop does."""
+
+
+Order: TypeAlias = Go | Stop | Final | Silent | Where
 
 
 def write_order(order: Order) -> bytes:
@@ -55,6 +61,8 @@ def write_order(order: Order) -> bytes:
             body = {"final": step, "score": score}
         case Silent(tasks):
             body = {"silent": sorted(tasks)}
+        case Where():
+            body = {"where": True}
     return (json.dumps(body) + "\n").encode()
 
 
@@ -67,6 +75,8 @@ def read_order(line: str) -> Order | None:
     match found:
         case {"stop": _}:
             return Stop()
+        case {"where": _}:
+            return Where()
         case {"silent": [*tasks]} if all(isinstance(name, str) for name in tasks):
             return Silent(frozenset(tasks))
         case {"final": int(step), **others}:

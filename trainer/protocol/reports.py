@@ -15,6 +15,7 @@ from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationE
 
 from trainer.job.errors import Exit
 from trainer.model_dir.files import first_mistake
+from trainer.protocol.stacks import TaskStacks
 
 LONGEST_BODY = 1 << 20
 """Maximum bytes of a request or an answer on the control port."""
@@ -91,6 +92,10 @@ class Report:
     leaving: bool = False
     restarts: Number = 0
     standby: bool = False
+    hangs: bool = False
+    """Whether its child gives no sign of life, and will be killed."""
+    stacks: TaskStacks | None = None
+    """The answer to the chief's last question."""
     status: Figures = field(default_factory=dict)
     """Status of the running child. The chief's own holds more than figures, and is never sent."""
 
@@ -111,6 +116,8 @@ class Reply:
     step: Step = 0
     refused: bool = False
     """Whether only this process must end; the job goes on."""
+    stacks: Number = 0
+    """Number of the chief's question for the stacks of all tasks, or 0."""
     term: Annotated[int, Field(ge=0, lt=2**63)] = 0
     """Number of the chief's lease: the replies of a chief that has lost it have a lower one."""
 

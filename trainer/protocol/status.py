@@ -11,6 +11,7 @@ from pydantic import TypeAdapter
 
 from trainer.model_dir.files import json_object, typed
 from trainer.model_dir.result import JobEvent
+from trainer.model_dir.stacks import Stacks
 from trainer.protocol.reports import Phase
 
 VERSION = 1
@@ -86,6 +87,8 @@ class JobStatus(TaskStatus):
     tasks: dict[str, TaskRow]
     end: End | None
     """Null while the job runs."""
+    hangs: list[Stacks] = field(default_factory=list)
+    """The stacks of all tasks when the job hung, the newest."""
     warnings: list[str] = field(default_factory=list)
     """Dangers: reports are not signed, or the cluster does not enforce the job's NetworkPolicy."""
     refused_reports: dict[str, int] = field(default_factory=dict)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trainer import host
-from trainer.job import environment, workload_file
+from trainer.job import environment, program, workload_file
 from trainer.job.cluster import Task
 from trainer.job.data import variables
 from trainer.job.derived import is_server, restarts_alone
@@ -26,6 +26,7 @@ from trainer.protocol.log_lines import log_line
 from trainer.protocol.reports import Phase, Reply, Report
 from trainer.supervisor.child import Child, Exited, settings
 from trainer.supervisor.clock import ListeningClock
+from trainer.supervisor.own_stacks import OwnStacks
 from trainer.supervisor.program import Program
 from trainer.supervisor.standby import Standby
 from trainer.workloads.digests import file_digests, require_unchanged
@@ -70,6 +71,8 @@ class Agent:
         self.importable: dict[str, str] = {}
         """PYTHONPATH, with which a program can import trainer where it could not."""
         self.clock = ListeningClock()
+        folder = program.folder(spec) if spec.program else Path.cwd()
+        self.stacks = OwnStacks(folder, lambda: self.clock(), self.changed.set)
 
     def report(self) -> Report:
         child = self.running
@@ -93,6 +96,8 @@ class Agent:
             leaving=self.leaving_since is not None,
             restarts=self.restarts,
             standby=self.standby.warm,
+            hangs=self.stacks.hangs,
+            stacks=self.stacks.taken,
             status={"pid": os.getpid(), **self._figures(), **({"workers": workers} if workers else {})},
         )
 
@@ -237,8 +242,9 @@ class Agent:
         child = self.running
         if child is not None and child.alive:
             limit = child.silence_limit(self.spec.deadlines)
-            if limit is not None and self.clock() - child.last_sign > limit:
-                child.kill(child.silence(limit))
+            silent = limit is not None and self.clock() - child.last_sign > limit
+            if why := await self.stacks.look(child, child.silence(limit) if limit and silent else None):
+                child.kill(why)
         if self.standby.due(self.first_step_at) and self.leaving_since is None and not self._is_finishing():
             self.standby.child = await self.start_child()
 

@@ -11,6 +11,7 @@ from aiohttp import ClientSession
 
 from trainer.job.errors import Exit, TrainerError
 from trainer.model_dir import checkpoint, compatibility, result
+from trainer.model_dir.stacks import Stacks
 from trainer.model_dir.state import End
 from trainer.protocol.events import Done
 from trainer.protocol.log_lines import LOG_SECONDS, STOPPED_PREFIX, log_error, log_line
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from trainer.supervisor.child import Child
 
 BEAT_SECONDS = 0.5
+STACKS_POLL_SECONDS = 0.05
 LINGER_LOG_SECONDS = 2.0
 """Time after the end before the log names the tasks that have not been notified."""
 LAST_ANSWERS_SECONDS = 0.3
@@ -174,6 +176,15 @@ class Chief:
         )
         return replace(found, warnings=self._security, refused_reports=dict(self._dialler.refusals))
 
+    async def stacks(self) -> Stacks:
+        """Asks all tasks for their stacks; at most for a few seconds."""
+        gathering = self._rendezvous.gathering
+        self._rendezvous.ask_for_stacks(self._clock())
+        self._announce()
+        while gathering.number and not self._rendezvous.over:
+            await asyncio.sleep(STACKS_POLL_SECONDS)
+        return gathering.last
+
     async def _lead(self, session: ClientSession) -> None:
         agent, rendezvous, logged = self._agent, self._rendezvous, self._clock()
         rendezvous.begin(logged)
@@ -187,6 +198,7 @@ class Chief:
             reply = rendezvous.reply()
             if reply.phase in ("done", "failed") or rendezvous.code is Exit.REPLACED:
                 return
+            agent.stacks.ask(reply.stacks, agent.running)
             await agent.act(reply)
             await self._look_at_child(agent.running)
             self._record.save_progress(rendezvous.generation, now)

@@ -20,9 +20,10 @@ from trainer.job.derived import hidden_gpus
 from trainer.job.spec import Deadlines, JobSpec
 from trainer.protocol import events
 from trainer.protocol.events import Event
-from trainer.protocol.orders import Final, Go, Order, Silent, Stop, write_order
+from trainer.protocol.orders import Final, Go, Order, Silent, Stop, Where, write_order
 from trainer.supervisor import orphans
 from trainer.supervisor.child_status import ChildStatus
+from trainer.supervisor.stack_pipe import StackPipe
 
 LAST_WORDS_SECONDS = 0.5
 """Wait for what a child wrote, after its end."""
@@ -95,6 +96,9 @@ class Child:
         """Whether it ended with an error that a lost peer may have caused; `failure` is the error otherwise."""
         self.killed_for: str | None = None
         self._silent: list[str] = []
+        self.stacks = StackPipe()
+        self.doing: str | None = None
+        """Its answer to the last order Where."""
         self.dismissed = False
         """Whether it was killed because its generation is over."""
 
@@ -110,19 +114,22 @@ class Child:
         """Starts the process. It inherits stdout; its stderr, where TensorFlow logs, goes to the log file."""
         child = cls(task, on_change, clock)
         ours, theirs = os.pipe()
-        environ = {**_environ(task, theirs), environment.CHILD: child._mark, **more_environ}
+        own = {environment.CHILD: child._mark, **child.stacks.environ}
+        environ = {**_environ(task, theirs), **own, **more_environ}
         try:
             with log.open("ab") as stderr:
                 child._process = await asyncio.create_subprocess_exec(
                     *host.command("trainer.training.main"),
-                    stdin=asyncio.subprocess.PIPE, stderr=stderr, pass_fds=[theirs], env=environ,
+                    stdin=asyncio.subprocess.PIPE, stderr=stderr, pass_fds=[theirs, child.stacks.theirs], env=environ,
                     start_new_session=True,
                 )  # fmt: skip
         except OSError:
             os.close(ours)
+            child.stacks.close()
             raise
         finally:
             os.close(theirs)
+        child.stacks.started()
         child.status.child_pid = child._process.pid
         reader = asyncio.StreamReader(limit=events.EVENT_BYTES)
         await asyncio.get_running_loop().connect_read_pipe(
@@ -153,6 +160,25 @@ class Child:
         if silent != self._silent:
             self._silent = silent
             self._order(Silent(frozenset(silent)))
+
+    def ask_what_it_does(self) -> None:
+        self.doing = None
+        self._order(Where())
+
+    @property
+    def answers_orders(self) -> bool:
+        return self.warm
+
+    def activity(self) -> str:
+        """What it does, in a few words that follow "in"."""
+        status = self.status
+        if not self.warm:
+            return "its imports"
+        if status.line is None and status.step is None:
+            return "its preparation: data(), model(), the checkpoint"
+        if status.evaluating or status.finishing or status.trained:
+            return f"the evaluation after step {status.step}" if status.step else "the evaluation"
+        return self.doing or (f"what follows step {status.step}" if status.step else "")
 
     def kill(self, why: str | None = None) -> None:
         if self.alive:
@@ -235,6 +261,7 @@ class Child:
 
     def _ended(self, code: int) -> None:
         self.exit = code
+        self.stacks.close()
         self._on_change(self, Exited())
 
     async def _read(self, reader: asyncio.StreamReader) -> None:
@@ -254,6 +281,8 @@ class Child:
         match event:
             case events.Warm():
                 self.warm = True
+            case events.Doing(text):
+                self.doing = text
             case events.PeerLost(_, code, message):
                 self.blames_peer = True
                 self.failure = (code, message) if code is not None and message is not None else None

@@ -168,7 +168,7 @@ async def _serve(agent: Agent, chief: Chief | None) -> list[web.AppRunner]:
         runners = [await server.serve(port, interface, identity, status, None, scrape=scrape)]
     else:
         answers = (chief.answer, chief.refuse, agent.secret)
-        runners = [await server.serve(port, interface, identity, status, *answers, scrape)]
+        runners = [await server.serve(port, interface, identity, status, *answers, scrape, chief.stacks)]
     if metrics_port := preflight.metrics_port():
         runners.append(await server.serve_metrics(metrics_port, interface, identity, scrape))
     if chief and interface is None and not agent.secret:

@@ -101,6 +101,7 @@ def result_of(
         warnings=[*warnings, *no_numbers, *not_scored],
         tasks=dict(sorted(rendezvous.tasks.start_lines.items())),
         events=rendezvous.events,
+        hangs=rendezvous.gathering.hangs,
         versions=versions,
         compatibility_key={**key, **result.steps_asked(spec)},
         spec=spec.model_dump(mode="json"),

@@ -15,7 +15,7 @@ from trainer.job.errors import Exit
 from trainer.job.messages import counted
 from trainer.job.spec import JobSpec
 from trainer.protocol.reports import Report, failure_code
-from trainer.supervisor.progress import Progress
+from trainer.supervisor.progress import Progress, ProgressWatch
 
 _CAUSES = {
     "out of memory": "out_of_memory",
@@ -99,39 +99,34 @@ class FailurePolicy:
             return None  # another task may be the cause: see deaths.py
         return _failure(report.task, *report.failure)
 
-    def stalled(self, waits_for: str = "") -> Decision:
-        """The deadline for a new step passed, while the chief waited for that task's index, if any."""
-        waited = f"; it waited for {waits_for}, which indexed its files" if waits_for else ""
-        self.last_loss = f"no new step for {self.spec.deadlines.progress:g} s (deadlines.progress){waited}"
-        return Decision(self.last_loss, re_form=True, cause=_STALLED)
+    def overdue(self, watch: ProgressWatch, where: str) -> Decision:
+        """The chief's child has made no progress until its deadline.
 
-    def evaluation_overdue(self, chief: str) -> Decision:
-        seconds = self.spec.deadlines.evaluation
-        return Decision(
-            end=(
-                Exit.EVALUATION,
-                f"{chief}: the final evaluation and export took longer than {seconds:g} s (deadlines.evaluation); the "
-                "trained checkpoint is kept: fix data('test') or evaluate(), or raise the deadline, and the same "
-                "command evaluates it",
-            )
-        )
-
-    def validation_overdue(self, chief: str, step: int) -> Decision:
-        seconds = self.spec.deadlines.evaluation
-        if step == 0:
+        Args:
+            where: which task the others waited for, and where it was; empty if that is not known.
+        """
+        place = f"; {where}" if where else ""
+        if not (watch.finishing or watch.evaluating):
+            waited = f"; it waited for {watch.waits_for}, which indexed its files" if watch.waits_for else ""
+            self.last_loss = f"no new step for {self.spec.deadlines.progress:g} s (deadlines.progress){waited}{place}"
+            return Decision(self.last_loss, re_form=True, cause=_STALLED)
+        longer = f"took longer than {self.spec.deadlines.evaluation:g} s (deadlines.evaluation)"
+        if watch.finishing:
             text = (
-                f"{chief}: reading the test data before the first step took longer than {seconds:g} s "
-                "(deadlines.evaluation); make data('test') quicker, or raise the deadline"
+                f"the final evaluation and export {longer}; the trained checkpoint is kept: fix data('test') or "
+                "evaluate(), or raise the deadline, and the same command evaluates it"
             )
-            return Decision(end=(Exit.EVALUATION, text))
-        return Decision(
-            end=(
-                Exit.EVALUATION,
-                f"{chief}: validation and callbacks at the end of an epoch took longer than {seconds:g} s "
-                "(deadlines.evaluation); checkpoints are kept: make validation() smaller, or raise the deadline, and "
-                "the same command continues",
+        elif watch.step == 0:
+            text = (
+                f"reading the test data before the first step {longer}; make data('test') quicker, or raise the "
+                "deadline"
             )
-        )
+        else:
+            text = (
+                f"validation and callbacks at the end of an epoch {longer}; checkpoints are kept: make validation() "
+                "smaller, or raise the deadline, and the same command continues"
+            )
+        return Decision(end=(Exit.EVALUATION, f"{self.chief}: {text}{place}"))
 
     def before_forming(self, reports: Iterable[Report], generation: int, progress: Progress) -> Decision | None:
         """The reason why no further generation is formed; None if one is.

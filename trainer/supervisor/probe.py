@@ -13,7 +13,8 @@ import sys
 from trainer.job import environment
 from trainer.job.names import TF_PORT, control_port, split_address
 
-SECONDS = 5.0
+SECONDS = 10.0
+"""The stacks of all tasks take some seconds."""
 
 
 def main(path: str) -> int:

@@ -74,18 +74,21 @@ class Program(Child):
             own = {environment.GENERATION: str(generation), environment.CHILD: child._mark}
             environ = {**environ_of(spec, task), **own, **more_environ, environment.REPORTS: child._listen()}
             words = program.command(spec, spec.program_of(task.type), environ)
+            environ |= child.stacks.environ
             child._stderr = Stderr(log)
             try:
                 child._process = await asyncio.create_subprocess_exec(
                     *words, stdin=asyncio.subprocess.DEVNULL, stderr=child._stderr.theirs, env=environ,
-                    cwd=child._folder, start_new_session=True,
+                    cwd=child._folder, start_new_session=True, pass_fds=[child.stacks.theirs],
                 )  # fmt: skip
             except OSError as error:
                 child._stderr.close()
                 raise program.not_started(words[0], error) from None
         except BaseException:
             child._close()
+            child.stacks.close()
             raise
+        child.stacks.started()
         child._stderr.start()
         child.status.child_pid = child._process.pid
         child.times["go"] = time.monotonic()
@@ -104,6 +107,13 @@ class Program(Child):
     @property
     def _made_all_steps(self) -> bool:
         return self.status.steps is not None and self.status.step == self.status.steps
+
+    @property
+    def answers_orders(self) -> bool:
+        return False
+
+    def activity(self) -> str:
+        return "" if self.status.step is None else f"what follows step {self.status.step}"
 
     @property
     def failed(self) -> bool:

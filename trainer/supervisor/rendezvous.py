@@ -25,6 +25,7 @@ from trainer.job.spec import JobSpec
 from trainer.model_dir.result import JobEvent
 from trainer.protocol.reports import Phase, Reply, Report, plain_text
 from trainer.supervisor.deaths import Deaths
+from trainer.supervisor.gathering import Gathering, Why
 from trainer.supervisor.membership import Member, Membership
 from trainer.supervisor.policy import CAUSES, Decision, FailurePolicy
 from trainer.supervisor.progress import Progress, ProgressWatch
@@ -64,6 +65,7 @@ class Rendezvous:
         """The newest."""
         self.event_count = 0
         """The number of all events so far."""
+        self.gathering = Gathering()
         self.restarts = Counter(dict.fromkeys(CAUSES, 0))
         self.stopping = False
         """Whether the chief itself was asked to stop: a task that leaves after that is not lost."""
@@ -102,6 +104,9 @@ class Rendezvous:
         if report.status.get("copying") != member.report.status.get("copying"):
             self._waiting_since = now
         self.tasks.heard(member, report, now)
+        self.gathering.take(report)
+        if report.hangs and report.generation == self.generation and report.task not in self.tasks.evaluators:
+            self.ask_for_stacks(now, "silence")
         if failure := self.policy.failed(report):
             self._apply(failure, now)
         elif self._program_ended(report):
@@ -172,6 +177,7 @@ class Rendezvous:
             self.code,
             self.message,
             self.watch.step,
+            stacks=self.gathering.number,
             term=self.term,
         )
 
@@ -182,6 +188,7 @@ class Rendezvous:
 
     def tick(self, now: float) -> None:
         """Checks the clock: forms the cluster when all tasks are ready, or handles a deadline that has passed."""
+        self._look_at_stacks(now)
         if self.phase == "forming":
             self._form_if_ready(now)
             self._give_up(now)
@@ -198,13 +205,23 @@ class Rendezvous:
                 self._give_up_success(now)
             # The supervisor of each task notices a program that has stopped to report.
             if self.spec.runs.chief_watches and self.watch.overdue(self.spec.deadlines, now):
-                if self.watch.finishing:
-                    decision = self.policy.evaluation_overdue(self.tasks.chief)
-                elif self.watch.evaluating:
-                    decision = self.policy.validation_overdue(self.tasks.chief, self.watch.step)
-                else:
-                    decision = self.policy.stalled(self.watch.waits_for)
-                self._apply(decision, now)
+                self.ask_for_stacks(now, "stall")
+
+    def ask_for_stacks(self, now: float, why: Why = "asked") -> None:
+        """Asks all tasks for their stacks; the answer is `gathering.last`."""
+        if self.gathering.begin(now, why):
+            self.version += 1
+
+    def _look_at_stacks(self, now: float) -> None:
+        """Takes the answers to the question for stacks: logs which task hangs, and acts on a stall."""
+        if (why := self.gathering.close(self.tasks.members, now)) is None:
+            return
+        self.version += 1
+        where = self.gathering.last.text
+        if why == "silence" and where:
+            self.note(f"the job hangs: {where}")
+        if why == "stall" and self.phase == "running" and self.watch.overdue(self.spec.deadlines, now):
+            self._apply(self.policy.overdue(self.watch, where), now)
 
     def _form_if_ready(self, now: float) -> None:
         if self.phase == "forming" and self.tasks.all_ready(now):

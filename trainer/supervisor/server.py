@@ -18,6 +18,7 @@ from aiohttp.http_exceptions import HttpProcessingError
 
 from trainer.job import environment
 from trainer.job.errors import UserError
+from trainer.model_dir.stacks import Stacks
 from trainer.protocol import reports
 from trainer.protocol.reports import LONGEST_BODY, Identity, Reply, Report
 from trainer.protocol.signature import HEADER, NOT_SIGNED, is_signed, sign
@@ -25,6 +26,9 @@ from trainer.protocol.signature import HEADER, NOT_SIGNED, is_signed, sign
 Scrape = Callable[[], Awaitable[bytes]]
 Answer = Callable[[Report, int], Awaitable[Reply]]
 Refuse = Callable[[str, str, str], None]
+Ask = Callable[[], Awaitable[Stacks]]
+_LOOPBACK = ("127.0.0.1", "::1")
+"""Not all of 127.0.0.0/8: the proxy of a service mesh passes on what others send from an address of its own there."""
 
 _PEERS_FAULTS = (HttpProcessingError, web.RequestPayloadError, ConnectionError)
 _logger = logging.getLogger("trainer.control")
@@ -41,6 +45,7 @@ async def serve(
     refuse: Refuse = lambda *_: None,
     secret: bytes = b"",
     scrape: Scrape | None = None,
+    stacks: Ask | None = None,
 ) -> web.AppRunner:
     """Listens on the control port.
 
@@ -50,6 +55,7 @@ async def serve(
         refuse: called with peer, task and reason when a request to /report is not a report of this job. The task is
             the one that the sender claims to be, or empty.
         scrape: returns the text for /metrics.
+        stacks: asks all tasks for their stacks; for this machine's programs, or this container's, alone.
 
     Raises:
         UserError: the port is taken.
@@ -57,6 +63,8 @@ async def serve(
     app = _app(identity, status)
     if scrape is not None:
         app.router.add_get("/metrics", _metrics(scrape))
+    if stacks is not None:
+        app.router.add_get("/stacks", _stacks(stacks))
     if answer is not None:
         app.router.add_post("/report", _report(answer, refuse, secret))
     fix = "change this task's port in TF_CONFIG (control port = TensorFlow port + 1000)"
@@ -109,6 +117,15 @@ def _metrics(scrape: Scrape) -> Callable[[web.Request], Awaitable[web.Response]]
         return web.Response(body=await scrape(), headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"})
 
     return metrics
+
+
+def _stacks(ask: Ask) -> Callable[[web.Request], Awaitable[web.Response]]:
+    async def stacks(request: web.Request) -> web.Response:
+        if request.remote not in _LOOPBACK:
+            raise web.HTTPForbidden(text="only from this machine, or this container")
+        return web.json_response(asdict(await ask()))
+
+    return stacks
 
 
 def _report(answer: Answer, refuse: Refuse, secret: bytes) -> Callable[[web.Request], Awaitable[web.Response]]:

@@ -36,6 +36,7 @@ def job_status(
         waiting_for=rendezvous.tasks.waiting_for(now) or None if rendezvous.phase == "forming" else None,
         seconds=seconds,
         events=rendezvous.events,
+        hangs=rendezvous.gathering.hangs,
         tasks=task_rows(rendezvous, now, workers),
         end=End(int(rendezvous.code), rendezvous.message) if rendezvous.over else None,
     )

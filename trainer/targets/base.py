@@ -14,6 +14,7 @@ from trainer.job.messages import how_to_install, nearest
 if TYPE_CHECKING:
     from trainer.job.spec import JobSpec
     from trainer.model_dir.result import Result
+    from trainer.model_dir.stacks import Stacks
     from trainer.protocol.status import JobStatus
 
 
@@ -132,6 +133,9 @@ class Target(Protocol):
 
     def status(self, job: Job) -> JobOverview:
         """The current status of a job."""
+
+    def stacks(self, job: Job) -> Stacks:
+        """The stacks of all tasks now, from the chief; takes seconds."""
 
     def logs(self, job: Job, task: str | None = None, follow: bool = False) -> Iterator[LogLine]:
         """The output of all tasks, or of one; with `follow` until the job is over."""

@@ -12,9 +12,6 @@ from trainer.job import code, workload_file
 from trainer.job.data import mounted, scheme
 from trainer.job.errors import UserError
 from trainer.job.spec import JobSpec
-from trainer.model_dir.files import json_object
-from trainer.protocol import status
-from trainer.protocol.status import JobStatus
 
 WORKSPACE = "/workspace"
 """The working directory in our images; model_dir is `runs/<name>` below it."""
@@ -23,21 +20,10 @@ STOP_SECONDS = 4
 TASK = ("trainer", "task")
 """The command of a program's containers, whose images may have any entrypoint."""
 HEALTHY = ("trainer", "probe", "healthz")
-ASK_PROGRAM = ("trainer", "probe", "status")
-"""Command that prints a task's /status in such a container."""
-ASK_STATUS = ("python3", "-m", "trainer.runtime.ask", "status")
+ASK_PROGRAM = ("trainer", "probe")
+"""Command that prints an answer of a task's control port in such a container; its next word is status or stacks."""
+ASK_OURS = ("python3", "-m", "trainer.runtime.ask")
 """The same in our images. Uses the module's first name, which images of 0.1 have too."""
-
-
-def read_status(answer: str | bytes) -> tuple[JobStatus | None, str | None]:
-    """Parses the chief's /status, as printed by ASK_STATUS, or returns why it cannot be read; neither while the chief
-    does not answer, at its start and end. Its image may have another version of trainer."""
-    if not json_object(answer):
-        return None, None
-    try:
-        return status.read(answer), None
-    except ValueError as error:
-        return None, f"the chief's /status cannot be read: {error}; use the version of trainer in its image"
 
 
 def templates() -> jinja2.Environment:

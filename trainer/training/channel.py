@@ -9,11 +9,12 @@ import os
 import queue
 import sys
 import threading
+from collections.abc import Callable
 
 from trainer.job import environment
 from trainer.job.errors import UserError
-from trainer.protocol.events import EVENT_BYTES, Alive, Done, Event, Line, name_of, write_event
-from trainer.protocol.orders import Final, Go, Silent, Stop, read_order
+from trainer.protocol.events import EVENT_BYTES, Alive, Doing, Done, Event, Line, name_of, write_event
+from trainer.protocol.orders import Final, Go, Silent, Stop, Where, read_order
 
 SIGN_OF_LIFE_SECONDS = 1.0
 _CARRIES: dict[type[Event], str] = {Done: "result", Line: "line of output"}
@@ -28,6 +29,8 @@ class Channel:
         self.silent: frozenset[str] = frozenset()
         self.go: queue.Queue[Go] = queue.Queue()
         self.final: queue.Queue[Final] = queue.Queue()
+        self.doing: Callable[[], str] = lambda: ""
+        """Returns what the loop does; the loop sets it. It may read TensorFlow's variables."""
         self._lock = threading.Lock()
         self._events = os.fdopen(int(os.environ.pop(environment.EVENTS)), "w", buffering=1)
         threading.Thread(target=self._listen, daemon=True).start()
@@ -59,6 +62,9 @@ class Channel:
                     self.stopping.set()
                 case Silent(tasks):
                     self.silent = tasks
+                case Where():
+                    # In a thread of its own: where the process hangs, this may too.
+                    threading.Thread(target=lambda: self.send(Doing(self.doing())), daemon=True).start()
                 case Go() as order:
                     self.go.put(order)
                 case Final() as order:

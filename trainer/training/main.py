@@ -18,7 +18,7 @@ import threading
 from collections.abc import Callable
 from typing import TypeVar
 
-from trainer import host
+from trainer import host, stack_dump
 from trainer.job import environment, load, tf_config
 from trainer.job.cluster import Task
 from trainer.job.derived import is_server, replicas_in_sync
@@ -38,6 +38,7 @@ Loaded = TypeVar("Loaded")
 def main() -> None:
     gc.disable()  # until all is imported: collections find nothing, and take a fifth of the time of TensorFlow's import
     host.die_with_parent(signal.SIGKILL)
+    stack_dump.register()
     search_working_directory()
     channel = Channel()
     spec, code = None, Exit.OK

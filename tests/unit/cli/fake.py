@@ -8,6 +8,7 @@ from typing import Any
 
 from trainer.job.errors import Exit, TrainerError
 from trainer.job.spec import JobSpec
+from trainer.model_dir.stacks import Frame, Group, Stacks
 from trainer.protocol.status import JobStatus, TaskRow
 from trainer.targets.base import ContainerState, Deleted, Job, JobOverview, Listed, LogLine, Submitted, Target
 
@@ -21,6 +22,14 @@ STATUS = JobStatus(
     tasks={"worker:0": TaskRow(state="running", restarts=1, figures={"step": 4})}, end=None,
 )  # fmt: skip
 """The chief's, at any time."""
+
+
+_HERE = [Frame("mine.py", 7, "read", True), Frame("threading.py", 982, "run", False)]
+STACKS = Stacks(
+    1.5e9, "worker:1 is at mine.py:7 read(); the others wait for it in step 12",
+    [Group(["worker:1"], "", "step 12", [_HERE]), Group(["chief:0", "worker:0"], "", "step 12", [])],
+)  # fmt: skip
+"""Of all tasks, at any time."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +64,10 @@ class Fake:
         }
         code = int(Exit.DIVERGED) if phase == "failed" else 0
         return JobOverview(job.name, phase, code, last_line="done: steps=5", tasks=tasks, job=STATUS)
+
+    def stacks(self, job: Job) -> Stacks:
+        ASKED.append(("stacks", job))
+        return STACKS
 
     def logs(self, job: Job, task: str | None = None, follow: bool = False) -> Iterator[LogLine]:
         ASKED.append(("logs", job, task, follow))

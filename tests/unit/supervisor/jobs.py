@@ -7,9 +7,12 @@ from trainer.job.cluster import tasks_of
 from trainer.job.errors import Exit
 from trainer.job.load import build
 from trainer.protocol.reports import Reply, Report
+from trainer.protocol.stacks import TaskStacks
 from trainer.supervisor.rendezvous import Rendezvous
 
 START, REJOIN, LOST, PROGRESS = 100.0, 80.0, 10.0, 300.0
+ASKED = 1.0
+"""Until all tasks have answered the chief's question for their stacks."""
 DEADLINES = {"start": START, "rejoin": REJOIN, "task_lost": LOST, "progress": PROGRESS}
 PS = {"worker": 2, "ps": 1}
 VERSIONS = {"tensorflow": "2.21.0", "keras": "3.15.1", "trainer": "0.1.0"}
@@ -32,7 +35,9 @@ class Job:
         }
 
     def report(self, name: str, **changes: Any) -> Reply:
-        """That task reports as it did before, but for these changes."""
+        """That task reports as it did before, but for these changes; it answers the chief's question for stacks."""
+        if number := self.core.gathering.number:
+            changes.setdefault("stacks", TaskStacks(number))
         self.reports[name] = replace(self.reports[name], **changes)
         return self.core.report(self.reports[name], self.now)
 

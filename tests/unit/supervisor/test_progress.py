@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.unit.supervisor.jobs import PROGRESS, Job, fail_once_more, lose_child, step
+from tests.unit.supervisor.jobs import ASKED, PROGRESS, Job, fail_once_more, lose_child, step
 from trainer.job.errors import Exit
 from trainer.supervisor.progress import Progress, ProgressWatch
 
@@ -14,7 +14,7 @@ def test_no_new_step_for_too_long_starts_a_new_generation() -> None:
     step(job, 10)
     job.wait(PROGRESS)
     assert job.outcome == ("running", Exit.OK)
-    job.wait(1)
+    job.wait(1 + ASKED)
     assert job.outcome == ("forming", Exit.OK)
     assert job.logged[-1] == "no new step for 300 s (deadlines.progress)"
 
@@ -26,7 +26,7 @@ def test_a_child_that_indexes_files_may_take_longer_than_its_deadline() -> None:
         job.report("worker:0", status={"indexed": 1000 + done})
         job.wait(PROGRESS)
     assert job.outcome == ("running", Exit.OK)
-    job.wait(1)
+    job.wait(1 + ASKED)
     assert job.outcome == ("forming", Exit.OK)
 
 
@@ -39,7 +39,7 @@ def test_all_tasks_wait_for_one_that_indexes_files_and_the_log_names_it() -> Non
         job.wait(PROGRESS)
     assert job.outcome == ("running", Exit.OK)
     assert job.logged[1:] == ["the job waits for worker:2, which indexes its files"], "once"
-    job.wait(1)
+    job.wait(1 + ASKED)
     assert job.outcome == ("forming", Exit.OK)
     assert job.logged[-1] == (
         "no new step for 300 s (deadlines.progress); it waited for worker:2, which indexed its files"
@@ -54,7 +54,7 @@ def test_a_task_that_has_indexed_its_files_is_not_waited_for() -> None:
         job.wait(20)
         job.report("worker:1", status=status)
     step(job, 0, has_index=True)
-    job.wait(PROGRESS + 1)
+    job.wait(PROGRESS + 1 + ASKED)
     assert job.logged[1:] == [
         "the job waits for worker:1, which indexes its files", "no new step for 300 s (deadlines.progress)"
     ]  # fmt: skip
@@ -69,7 +69,7 @@ def test_of_several_tasks_the_one_that_still_indexes_is_waited_for() -> None:
     job.wait(20)
     job.report("worker:1", status={"has_index": True})
     job.report("worker:2", status={"indexed": 2})
-    job.wait(PROGRESS + 1)
+    job.wait(PROGRESS + 1 + ASKED)
     assert job.logged[1:] == [
         "the job waits for worker:2, which indexes its files",
         "no new step for 300 s (deadlines.progress); it waited for worker:2, which indexed its files",
@@ -82,7 +82,7 @@ def test_a_chief_without_its_own_index_waits_for_no_other() -> None:
     for done in range(3):
         job.wait(20)
         job.report("worker:1", status={"indexed": done})
-    job.wait(PROGRESS + 1)
+    job.wait(PROGRESS + 1 + ASKED)
     assert job.logged[1:] == ["no new step for 300 s (deadlines.progress)"]
 
 
@@ -94,7 +94,7 @@ def test_tasks_that_index_files_together_are_not_waited_for() -> None:
             job.report(name, status={"indexed": 1000 + done})
         job.wait(5)
     step(job, 1)
-    job.wait(PROGRESS + 1)
+    job.wait(PROGRESS + 1 + ASKED)
     assert job.logged[1:] == ["no new step for 300 s (deadlines.progress)"]
 
 
@@ -104,7 +104,7 @@ def test_a_task_that_indexes_files_is_no_life_of_another_generation_or_of_an_eva
     job.wait(PROGRESS)
     job.report("evaluator:0", generation=1, status={"indexed": 5})
     job.report("worker:1", generation=0, status={"indexed": 6})
-    job.wait(1)
+    job.wait(1 + ASKED)
     assert job.outcome == ("forming", Exit.OK)
 
 
@@ -142,7 +142,7 @@ def test_an_evaluation_that_does_not_end_ends_the_job_at_its_own_deadline() -> N
     step(job, 10, finishing=True)
     job.wait(20)
     assert job.outcome == ("running", Exit.OK), "not counted from the last step"
-    job.wait(1)
+    job.wait(1 + ASKED)
     assert job.outcome == ("failed", Exit.EVALUATION)
     assert job.report("worker:2").message == (
         "worker:0: the final evaluation and export took longer than 20 s (deadlines.evaluation); the trained "
@@ -160,7 +160,7 @@ def test_a_validation_at_the_end_of_an_epoch_has_the_deadline_of_an_evaluation()
     job.wait(PROGRESS)
     assert job.outcome == ("running", Exit.OK)
     step(job, 11, evaluating=True)
-    job.wait(2 * PROGRESS + 1)
+    job.wait(2 * PROGRESS + 1 + ASKED)
     assert job.outcome == ("failed", Exit.EVALUATION)
     assert "validation and callbacks at the end of an epoch took longer than 600 s" in job.core.message
 
@@ -172,7 +172,7 @@ def test_reading_test_data_before_the_first_step_has_the_deadline_of_an_evaluati
     job.report("worker:0", status={"evaluating": True})
     job.wait(2 * PROGRESS)
     assert job.outcome == ("running", Exit.OK)
-    job.wait(1)
+    job.wait(1 + ASKED)
     assert job.outcome == ("failed", Exit.EVALUATION)
     assert job.core.message == (
         "worker:0: reading the test data before the first step took longer than 600 s (deadlines.evaluation); make "
@@ -192,7 +192,7 @@ def test_an_evaluation_that_restarts_has_the_whole_deadline_again() -> None:
     step(job, 10, finishing=True)
     job.wait(20)
     assert job.core.phase == "running"
-    job.wait(1)
+    job.wait(1 + ASKED)
     assert job.core.code is Exit.EVALUATION
 
 

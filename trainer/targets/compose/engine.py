@@ -26,11 +26,13 @@ from trainer.job.spec import OUR_IMAGES, JobSpec
 from trainer.model_dir import layout, result
 from trainer.model_dir.files import json_object
 from trainer.model_dir.result import Result
+from trainer.model_dir.stacks import Stacks
 from trainer.protocol.status import JobStatus
 from trainer.targets import outside
+from trainer.targets.asked import read_stacks, read_status
 from trainer.targets.base import ContainerState, Deleted, JobOverview, LogLine, Submitted
 from trainer.targets.compose import render as compose
-from trainer.targets.container import ASK_PROGRAM, ASK_STATUS, model_dir, read_status
+from trainer.targets.container import ASK_OURS, ASK_PROGRAM, model_dir
 
 OLDEST_ENGINE = (24, 0)
 """The oldest tested version; it supports everything that the compose file uses."""
@@ -76,7 +78,8 @@ def status(spec: JobSpec) -> JobOverview:
         tasks[task.name] = row = _row(container)
         if task.is_chief and container:
             chief = row
-            job, unreadable = _ask(container, spec) if row.state == "running" else _result(container, spec)
+            running = row.state == "running"
+            job, unreadable = read_status(_ask(container, spec, "status")) if running else _result(container, spec)
             if row.state == "exited" and row.code not in (Exit.OK, Exit.STOPPED):
                 last_line = _verdict(container)
     if chief.state == "exited":
@@ -86,6 +89,18 @@ def status(spec: JobSpec) -> JobOverview:
         )
     phase = job.phase if isinstance(job, JobStatus) else chief.state
     return JobOverview(spec.name, phase, tasks=tasks, job=job, unreadable=unreadable)
+
+
+def stacks(spec: JobSpec) -> Stacks:
+    """The stacks of all tasks, from the chief.
+
+    Raises:
+        TrainerError: as `status`, and if the chief does not run.
+    """
+    containers = _containers(_connect(), spec)
+    chief = next(task for task in tasks_of(spec) if task.is_chief)
+    container = containers.get(host_name(spec.name, chief.type, chief.index))
+    return read_stacks(_ask(container, spec, "stacks") if container else "", spec.name)
 
 
 def logs(spec: JobSpec, follow: bool) -> Generator[LogLine]:
@@ -260,12 +275,13 @@ def _containers(client: docker.DockerClient, spec: JobSpec) -> dict[str, Contain
     return {container.labels[_SERVICE]: container for container in found}
 
 
-def _ask(chief: Container, spec: JobSpec) -> tuple[JobStatus | None, str | None]:
+def _ask(chief: Container, spec: JobSpec, path: str) -> bytes:
+    """What the chief's control port answers; nothing if it does not."""
     try:
-        code, output = chief.exec_run([*(ASK_PROGRAM if spec.program else ASK_STATUS)])
+        code, output = chief.exec_run([*(ASK_PROGRAM if spec.program else ASK_OURS), path])
     except APIError:
-        return None, None
-    return read_status(output) if code == 0 and isinstance(output, bytes) else (None, None)
+        return b""
+    return output if code == 0 and isinstance(output, bytes) else b""
 
 
 def _result(chief: Container, spec: JobSpec) -> tuple[Result | None, str | None]:

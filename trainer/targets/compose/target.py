@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from trainer.job.errors import UserError
 from trainer.job.spec import JobSpec
+from trainer.model_dir.stacks import Stacks
 from trainer.targets import outside
 from trainer.targets.base import Deleted, Job, JobOverview, Listed, LogLine, Submitted
 from trainer.targets.compose import render
@@ -35,6 +36,11 @@ class Compose:
         from trainer.targets.compose import engine
 
         return engine.status(_spec(job))
+
+    def stacks(self, job: Job) -> Stacks:
+        from trainer.targets.compose import engine
+
+        return engine.stacks(_spec(job))
 
     def logs(self, job: Job, task: str | None = None, follow: bool = False) -> Iterator[LogLine]:
         from trainer.targets.compose import engine

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from trainer.job.errors import Exit
+from trainer.model_dir.stacks import Stacks
 from trainer.protocol.status import JobStatus
+from trainer.targets.asked import read_stacks, read_status
 from trainer.targets.base import JobOverview, Listed
-from trainer.targets.container import ASK_PROGRAM, ASK_STATUS, read_status
+from trainer.targets.container import ASK_OURS, ASK_PROGRAM
 from trainer.targets.kubernetes import lookup, pods
 from trainer.targets.kubernetes.api_server import ApiServer, connect
 from trainer.targets.kubernetes.lookup import MANAGED, no_such_job, of
@@ -58,7 +60,7 @@ async def _status(server: ApiServer, name: str) -> JobOverview:
         async for line in server.log(chief["metadata"]["name"], tailLines="1"):
             last_line = line.partition(" ")[2]
     elif chief and rows[task].state == "running":
-        job, unreadable = read_status(await server.execute(chief["metadata"]["name"], *_ask(chief)))
+        job, unreadable = read_status(await _ask(server, chief, "status"))
     return JobOverview(
         name=name,
         namespace=server.namespace,
@@ -72,9 +74,27 @@ async def _status(server: ApiServer, name: str) -> JobOverview:
     )
 
 
-def _ask(chief: Pod) -> tuple[str, ...]:
-    """The command that prints the chief's /status: a program's image may have no python3."""
-    return ASK_PROGRAM if pods.container_of(chief["spec"]).get("command") else ASK_STATUS
+async def stacks(name: str, namespace: str | None) -> Stacks:
+    """The stacks of all tasks, from the chief.
+
+    Raises:
+        TrainerError: Exit.TARGET, if there is no cluster or no such job, or its chief does not run.
+    """
+    async with connect(namespace) as server:
+        if (its_chief := pods.chief_of(await lookup.jobs(server, of(name)))) is None:
+            raise no_such_job(server, name)
+        chief = pods.newest(await lookup.pods(server, name), its_chief[1])
+        return read_stacks(await _ask(server, chief, "stacks") if chief else "", name)
+
+
+async def _ask(server: ApiServer, chief: Pod, path: str) -> str:
+    """What the chief's control port answers; nothing if it does not."""
+    return await server.execute(chief["metadata"]["name"], *_words(chief), path)
+
+
+def _words(chief: Pod) -> tuple[str, ...]:
+    """The command that asks it: a program's image may have no python3."""
+    return ASK_PROGRAM if pods.container_of(chief["spec"]).get("command") else ASK_OURS
 
 
 def _phase(chief_job: Job, state: str, job: JobStatus | None) -> str:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from trainer.job.spec import JobSpec
+from trainer.model_dir.stacks import Stacks
 from trainer.targets.base import Deleted, Job, JobOverview, Listed, LogLine, Submitted
 from trainer.targets.kubernetes import render
 
@@ -44,6 +45,11 @@ class Kubernetes:
         from trainer.targets.kubernetes import status
 
         return asyncio.run(status.status(job.name, self.namespace))
+
+    def stacks(self, job: Job) -> Stacks:
+        from trainer.targets.kubernetes import status
+
+        return asyncio.run(status.stacks(job.name, self.namespace))
 
     def logs(self, job: Job, task: str | None = None, follow: bool = False) -> Iterator[LogLine]:
         from trainer.targets.kubernetes import logs

@@ -15,14 +15,18 @@ from trainer.model_dir import state as job_state
 from trainer.model_dir.files import json_object
 from trainer.protocol.status import read
 from trainer.targets import summary
+from trainer.targets.asked import read_stacks
 from trainer.targets.base import ContainerState, JobOverview
 from trainer.targets.text import command_line
 
 if TYPE_CHECKING:
     from trainer.job.spec import JobSpec
+    from trainer.model_dir.stacks import Stacks
 
 SECONDS = 5.0
 """Timeout for the chief's answer, and for a chief that is starting or exiting."""
+STACKS_SECONDS = 10.0
+"""For the stacks of all tasks."""
 POLL_SECONDS = 0.1
 MOST_BYTES = 64 << 20
 """Longest answer of a chief."""
@@ -57,6 +61,16 @@ def status(model_dir: str, spec: JobSpec | None = None) -> JobOverview:
                 "suspended, or runs in a container or on another machine; try again, or ask there"
             )
         time.sleep(POLL_SECONDS)
+
+
+def stacks(model_dir: str) -> Stacks:
+    """The stacks of all tasks of a job that runs on this machine, from its chief.
+
+    Raises:
+        TrainerError: Exit.TARGET, if none runs there, or its chief does not answer.
+    """
+    port = _chief_port(model_dir)
+    return read_stacks(b"" if port is None else _get(port, "/stacks", STACKS_SECONDS), model_dir)
 
 
 def hint(model_dir: str) -> str:
@@ -130,14 +144,14 @@ def _chief_port(model_dir: str) -> int | None:
     return state.control_port if answer.get("incarnation") == state.incarnation != "" else None
 
 
-def _get(port: int, path: str) -> bytes:
+def _get(port: int, path: str, seconds: float = SECONDS) -> bytes:
     """What a control port of this machine answers; nothing if it does not. Another program may have the port."""
     if not 0 < port < 2**16:
         return b""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=SECONDS)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=seconds)
     try:
         connection.connect()
-        deadline, limit = time.monotonic() + SECONDS, threading.Timer(SECONDS, _cut, [connection.sock])
+        deadline, limit = time.monotonic() + seconds, threading.Timer(seconds, _cut, [connection.sock])
         limit.start()  # the connection's timeout is that of each packet
         try:
             connection.request("GET", path)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from trainer.job.errors import UserError
 from trainer.job.spec import JobSpec
+from trainer.model_dir.stacks import Stacks
 from trainer.targets import here
 from trainer.targets.base import Deleted, Job, JobOverview, Listed, LogLine, Submitted
 from trainer.targets.local import status
@@ -36,6 +37,9 @@ class Local:
 
     def status(self, job: Job) -> JobOverview:
         return status.status(job.spec.directory if job.spec else job.name, job.spec)
+
+    def stacks(self, job: Job) -> Stacks:
+        return status.stacks(job.spec.directory if job.spec else job.name)
 
     def logs(self, job: Job, task: str | None = None, follow: bool = False) -> Iterator[LogLine]:
         raise NotImplementedError

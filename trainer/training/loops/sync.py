@@ -25,6 +25,7 @@ from trainer.training.channel import Channel
 from trainer.training.divergence import raise_if_not_finite
 from trainer.training.gradients import rows_vary
 from trainer.training.input_time import InputTime
+from trainer.training.loops.position import Position
 from trainer.training.loops.progress import Progress, Result
 from trainer.training.loss_scale import raise_if_stuck, skipped
 from trainer.training.model import check
@@ -78,7 +79,7 @@ def _run(strategy: Strategy, job: TrainingTask, state: TrainState, resume_step: 
     with strategy.scope():
         batch = batches.replica_spec(job, source)
         made = make_step(strategy, job, state, batch)
-    call = _make_call(strategy, job, state, made, channel, iterator)
+    call = _make_call(strategy, job, state, made, channel, iterator, Position(channel, step))
     saver = Saver(job, state, channel) if task.is_chief else None
     progress = Progress(job, made, channel, InputTime(source), step, total)
     average = layer_state.make_average(strategy, state.model)
@@ -166,9 +167,15 @@ _Call = Callable[[int, float], Result]
 
 
 def _make_call(
-    strategy: Strategy, job: TrainingTask, state: TrainState, step: Step, channel: Channel, iterator: Iterator[Dataset]
+    strategy: Strategy,
+    job: TrainingTask,
+    state: TrainState,
+    step: Step,
+    channel: Channel,
+    iterator: Iterator[Dataset],
+    position: Position,
 ) -> _Call:
-    graph = _make_graph(strategy, job, state, step, channel)
+    graph = _make_graph(strategy, job, state, step, channel, position)
 
     def call(count: int, own_pace: float) -> Result:
         tensors = graph(iterator, tf.constant(count), tf.constant(own_pace, tf.float32))
@@ -179,7 +186,7 @@ def _make_call(
 
 
 def _make_graph(
-    strategy: Strategy, job: TrainingTask, state: TrainState, step: Step, channel: Channel
+    strategy: Strategy, job: TrainingTask, state: TrainState, step: Step, channel: Channel, position: Position
 ) -> Callable[..., Tensor]:
     """A graph that attempts `count` steps. It returns the global loss of each step and whether it was applied, the
     sums over the applied steps, this task's own, the number of replicas to stop, all workers' mean `pace`, and the
@@ -196,8 +203,10 @@ def _make_graph(
         ) -> tuple[Tensor, ...]:
             batch = next(iterator)
             there = input_time.arrived(batch)
+            position.arrived(batch)
             with input_time.completed() as end:
                 ran, loss, vector = map(strategy.experimental_local_results, strategy.run(step.run, (batch,)))
+            position.ended(end[0])
             kept = ran[0]  # the same on all replicas
             losses = tf.tensor_scatter_nd_update(losses, [[i]], [tf.add_n(loss) / local])
             applied = tf.tensor_scatter_nd_update(applied, [[i]], [kept])

@@ -10,7 +10,7 @@ from trainer.targets.base import ContainerState
 from trainer.targets.container import ASK_PROGRAM
 from trainer.targets.kubernetes import logs, pods
 from trainer.targets.kubernetes.names import COMPONENT, INSTANCE
-from trainer.targets.kubernetes.status import _ask
+from trainer.targets.kubernetes.status import _words
 
 JOB: Any = {
     "metadata": {"name": "j-worker", "labels": {COMPONENT: "worker", INSTANCE: "j"}},
@@ -128,7 +128,7 @@ def test_a_container_that_a_mesh_puts_before_the_task_is_not_the_task() -> None:
     assert pods.failed_for_good(JOB, [ended], "worker:0") == 13
     assert [logs._started(each) for each in (waits, ended)] == [False, True]
     # Only the image of a program may lack python3.
-    assert _ask(ended) == ASK_PROGRAM
+    assert _words(ended) == ASK_PROGRAM
 
 
 def test_the_chiefs_job_is_that_of_worker_0_if_there_is_no_other() -> None:

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from tests.unit.cli.fake import STATUS
+from trainer.targets.asked import read_status
 from trainer.targets.base import ContainerState, JobOverview
-from trainer.targets.container import ASK_STATUS, read_status
+from trainer.targets.container import ASK_OURS
 from trainer.targets.overview import describe
 
 ROOT = Path(__file__).parents[3]
@@ -42,7 +43,9 @@ def image_of_0_1(tmp_path: Path) -> Path:
 
 def ask(folder: Path) -> subprocess.CompletedProcess[str]:
     environ = {**os.environ, "PYTHONPATH": str(folder), "TF_CONFIG": '{"cluster": {"worker": ["w:9"]}, "task": {}}'}
-    return subprocess.run([sys.executable, *ASK_STATUS[1:]], env=environ, cwd=folder, capture_output=True, text=True)
+    return subprocess.run(
+        [sys.executable, *ASK_OURS[1:], "status"], env=environ, cwd=folder, capture_output=True, text=True
+    )
 
 
 def test_a_chief_of_version_0_1_can_be_asked(image_of_0_1: Path) -> None:

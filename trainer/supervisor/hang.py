@@ -1,0 +1,152 @@
+"""Finds which task the others wait for, and where it is, from the stacks of all tasks at one moment."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from trainer.model_dir.stacks import Frame, Group, Stacks
+from trainer.protocol.stacks import STATES, STEP, WAITS_FOR_DATA, TaskStacks
+
+NAMED = 3
+"""Tasks that the line names; it counts the rest."""
+_RUNTIME = ("tensorflow/", "keras/", "tf_keras/", "trainer/", "jax/", "torch/")
+"""Packages in which a call waits for other tasks, or for its own data."""
+_STUCK = ("stopped", "no answer")
+"""States of a process that by themselves explain a hang."""
+
+
+class Place(NamedTuple):
+    """Where a thread is in the user's code."""
+
+    frame: Frame
+    """The innermost call there."""
+    entry: str
+    """The outermost function there."""
+    waits: bool
+    """Whether it has called TensorFlow from there, which may wait for the other tasks."""
+
+    def __str__(self) -> str:
+        function = self.frame.function
+        inside = "" if self.entry in (function, "<module>") else f"in {self.entry}(), "
+        return f"{inside}at {self.frame}"
+
+
+def stacks(answers: Mapping[str, TaskStacks], time: float) -> Stacks:
+    """
+    Args:
+        answers: by task.
+        time: of the question, in seconds since the epoch.
+    """
+    in_the_cluster = {name: each for name, each in answers.items() if not name.startswith("evaluator:")}
+    return Stacks(time, verdict(in_the_cluster), _groups(answers))
+
+
+def where(own: TaskStacks) -> str:
+    """What a single task does, as a predicate; empty if that is not known."""
+    if own.state:
+        return f"is {STATES[own.state]}" if own.state in _STUCK else ""
+    found = sorted(_places(own), key=lambda place: place.waits)
+    return f"is {found[0]}" if found else ""
+
+
+def verdict(answers: Mapping[str, TaskStacks]) -> str:
+    """Which task differs from the others, and where it is; empty if no stack shows that."""
+    for state in _STUCK:
+        if found := {name: f"is {STATES[state]}" for name, each in answers.items() if each.state == state}:
+            return _line(found, answers)
+    places = {name: _places(each) for name, each in answers.items() if each.threads}
+    return (
+        _line(_alone(places, waits=False), answers)
+        or _line(_without_data(answers), answers)
+        or _line(_alone(places, waits=True), answers)
+        or _alike(answers)
+    )
+
+
+def _places(own: TaskStacks) -> list[Place]:
+    """Of each thread that runs code of the user's, the main thread first."""
+    found = []
+    for frames in reversed(own.threads):
+        theirs = [index for index, frame in enumerate(frames) if frame.theirs]
+        if theirs:
+            inner = frames[: theirs[0]]
+            waits = any(frame.file.startswith(_RUNTIME) for frame in inner)
+            found.append(Place(frames[theirs[0]], frames[theirs[-1]].function, waits))
+    return found
+
+
+def _alone(places: Mapping[str, list[Place]], *, waits: bool) -> dict[str, str]:
+    """The tasks that are at a place where few others are, with that place."""
+    several = len(places) > 1
+    count = Counter(frame for own in places.values() for frame in {place.frame for place in own})
+    # Of two tasks, each may be at a place of its own: where both wait for TensorFlow, that says nothing.
+    most = len(places) / 2 - (1 if waits and len(places) == 2 else 0)
+    found = {}
+    for name, own in places.items():
+        rare = [place for place in own if place.waits is waits and (count[place.frame] <= most or not several)]
+        if rare:
+            found[name] = f"is {min(rare, key=lambda place: count[place.frame])}"
+    return found if not several or len(found) <= most or not waits else {}
+
+
+def _without_data(answers: Mapping[str, TaskStacks]) -> dict[str, str]:
+    """The tasks that wait for a batch while others are in the step."""
+    waiting = {name: f"is in {each.doing}" for name, each in answers.items() if each.doing.startswith(WAITS_FOR_DATA)}
+    steps = [name for name, each in answers.items() if each.doing and name not in waiting]
+    return waiting if steps else {}
+
+
+def _line(found: Mapping[str, str], answers: Mapping[str, TaskStacks]) -> str:
+    if not found:
+        return ""
+    by_text: dict[str, list[str]] = {}
+    for name, text in found.items():
+        by_text.setdefault(text, []).append(name)
+    named = [f"{_names(names)} {text}" for text, names in list(by_text.items())[:NAMED]]
+    rest = len(by_text) - len(named)
+    others = {name: each for name, each in answers.items() if name not in found}
+    return "; ".join([*named, *([f"and {rest} more"] if rest else []), *_waiting(others)])
+
+
+def _names(names: list[str]) -> str:
+    shown = ", ".join(names[:NAMED])
+    return shown if len(names) <= NAMED else f"{shown} and {len(names) - NAMED} more"
+
+
+def _waiting(others: Mapping[str, TaskStacks]) -> list[str]:
+    """Where most of the other tasks are."""
+    if not (known := _known(others)):
+        return []
+    text, _ = Counter(known.values()).most_common(1)[0]
+    return [f"the others {'wait for it' if text.startswith(f'in {STEP} ') else 'are'} {text}"]
+
+
+def _known(answers: Mapping[str, TaskStacks]) -> dict[str, str]:
+    """Where each task is: what its loop does or, without one of ours, its place in the user's code."""
+    doing = {name: f"in {each.doing}" for name, each in answers.items() if each.doing}
+    return doing or {name: str(own[0]) for name, each in answers.items() if (own := _places(each))}
+
+
+def _alike(answers: Mapping[str, TaskStacks]) -> str:
+    """No task differs, or each does."""
+    known = _known(answers)
+    if not known:
+        return ""
+    if len(set(known.values())) == 1:
+        who = next(iter(known)) + " is" if len(known) == 1 else f"{len(known)} tasks are"
+        return f"{who} {next(iter(known.values()))}"
+    return "; ".join(f"{name} is {text}" for name, text in list(known.items())[:NAMED])
+
+
+def _groups(answers: Mapping[str, TaskStacks]) -> list[Group]:
+    """Tasks whose threads are at the same places, the smallest group first."""
+    found: dict[tuple[object, ...], Group] = {}
+    for name, own in sorted(answers.items()):
+        notable = [frames for frames in own.threads[:-1] if any(frame.theirs for frame in frames)]
+        threads = [*notable, *own.threads[-1:]]
+        key = (own.state, own.doing, *sorted(tuple(frames) for frames in threads))
+        group = found.setdefault(key, Group([], own.state, own.doing, threads))
+        group.tasks.append(name)
+    return sorted(found.values(), key=lambda group: len(group.tasks))
