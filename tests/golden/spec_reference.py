@@ -37,6 +37,8 @@ SECTIONS = {
     "train": "Train",
     "communication": "Communication",
     "deadlines": "Deadlines",
+    "tracking": "Tracking",
+    "notify": "Notify",
     "tpu": "Tpu",
     "secrets.VARIABLE": "Outside",
     "kubernetes": "Kubernetes",

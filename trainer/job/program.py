@@ -89,7 +89,7 @@ def command(spec: JobSpec, words: list[str], environ: Mapping[str, str]) -> list
     first, *rest = [expand(word, environ) for word in words]
     if spec.python and first in _ANY_PYTHON:
         first = spec.python
-    found = _executable(first, place, environ)
+    found = executable(first, place, environ)
     _require_script(place, [first, *rest])
     return [found, *rest]
 
@@ -117,20 +117,27 @@ def _require_script(place: Path, words: list[str]) -> None:
         raise UserError(f"program: {script!r}: no such file in {place}{nearest(Path(script).name, known)}")
 
 
-def _executable(first: str, place: Path, environ: Mapping[str, str]) -> str:
+def executable(first: str, place: Path, environ: Mapping[str, str], setting: str = "program") -> str:
+    """The path of the program that a command's first word names: in PATH, or relative to `place`.
+
+    Raises:
+        UserError: it is not there, or cannot be executed; the message begins with the setting.
+    """
     path = environ.get("PATH", os.defpath)
     if "/" not in first:
         if (found := shutil.which(first, path=path)) is None:
             apart = f"; write its words apart: [{', '.join(first.split())}]" if " " in first else ""
-            raise UserError(f"program: {first!r}: no such command in PATH ({path}){apart}")
+            raise UserError(f"{setting}: {first!r}: no such command in PATH ({path}){apart}")
         return found
     found = str(place / first)
     if Path(found).is_dir():
-        raise UserError(f"program: {first!r}: is a folder; name a file in it")
+        raise UserError(f"{setting}: {first!r}: is a folder; name a file in it")
     if not Path(found).is_file():
-        raise UserError(f"program: {first!r}: no such file{'' if Path(first).is_absolute() else f' in {place}'}")
+        raise UserError(f"{setting}: {first!r}: no such file{'' if Path(first).is_absolute() else f' in {place}'}")
     if not os.access(found, os.X_OK):
-        raise UserError(f"program: {first!r}: is not executable: run `chmod +x {found}`, or name its interpreter first")
+        raise UserError(
+            f"{setting}: {first!r}: is not executable: run `chmod +x {found}`, or name its interpreter first"
+        )
     return found
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 
-from trainer.job import environment, program_rules
+from trainer.job import environment, program_rules, tracking_rules
 from trainer.job.data import OTHER_SOURCES, READABLE, SOURCES, Data, scheme, variable
 from trainer.job.derived import batch_rule, rate_rule
 from trainer.job.fields import Strict
@@ -25,7 +25,8 @@ def problems(spec: JobSpec) -> list[Problem]:
     """Lists every broken rule."""
     found = (_name_problems, _volume_problems, _task_problems, _device_problems, _train_problems, _api_problems)
     others = (_data_problems, _code_problems, _init_problems, _best_problems, _secret_problems)
-    broken = [problem for look in (*found, *others, program_rules.problems) for problem in look(spec)]
+    elsewhere = (program_rules.problems, tracking_rules.problems)
+    broken = [problem for look in (*found, *others, *elsewhere) for problem in look(spec)]
     return broken or _size_problems(spec)
 
 

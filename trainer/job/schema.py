@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 from pydantic import VERSION
 
-from trainer.job import data, kubernetes, spec, train
+from trainer.job import data, kubernetes, spec, tracking, train
 from trainer.job.errors import UserError
 from trainer.job.fields import SCHEMAS
 from trainer.job.spec import JobSpec
@@ -30,7 +30,7 @@ def schema() -> str:
     if not SCHEMAS:
         raise UserError(f"pydantic: {VERSION} is installed, and `trainer schema` needs 2.10 or newer; upgrade it")
     whole = JobSpec.model_json_schema()
-    for home in (spec, data, kubernetes, train):
+    for home in (spec, data, kubernetes, tracking, train):
         describe({"JobSpec": whole, **whole["$defs"]}, home)
     return json.dumps(whole, indent=2)
 

@@ -14,6 +14,7 @@ from trainer.job.fields import Count, Positive, Quantity, Replicas, Strict, Text
 from trainer.job.kubernetes import Kubernetes, Name, Pod, Variable
 from trainer.job.names import TASK_TYPES, TaskType
 from trainer.job.strategies import APIS, PROGRAM, STRATEGIES, WORKLOAD, Api, Runs, Strategy
+from trainer.job.tracking import Notify, Tracking
 from trainer.job.train import Begin, KeepBest, Train
 
 OUR_IMAGES = {"trainer:cpu": "cpu", "trainer:cuda": "cuda"}
@@ -127,6 +128,9 @@ class Deadlines(Strict):
     """Time for the final evaluation, and for the evaluator to score the last checkpoint."""
     stop: Positive = 8
     """Time from SIGTERM to the exit, including the checkpoint."""
+    notify: Positive = 10
+    """Time for `notify`, and for the last figures to reach `tracking`, after the end of the job; after SIGTERM at most
+    what is left of `stop`."""
     job: Positive | None = None
     """Time for the whole job, including restarts. Default: no limit."""
 
@@ -225,6 +229,10 @@ class JobSpec(Strict):
     """How many times in a row the cluster is re-formed, or a ps-worker restarted, without a new step. The next failure
     ends the job with exit code 14."""
     deadlines: Deadlines = Deadlines()
+    tracking: Tracking | None = None
+    """Sends the job's figures to an experiment tracker."""
+    notify: Notify | None = None
+    """Reports the end of the job."""
     kubernetes: Kubernetes = Kubernetes()
 
     @property

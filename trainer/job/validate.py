@@ -83,6 +83,10 @@ _RENAMED = {
 """Keys of earlier versions, and what replaces them."""
 
 
+_MAIN_KEYS = {"data": "path", "tracking": "mlflow", "notify": "webhook"}
+"""Of sections, the key that a text in place of the mapping may be meant for."""
+
+
 def _translate(detail: ErrorDetails) -> Problem:
     kind, place, value = detail["type"], detail["loc"], detail["input"]
     path = ".".join(part if part and part.isprintable() else repr(part) for part in map(str, place)) or "top level"
@@ -96,10 +100,13 @@ def _translate(detail: ErrorDetails) -> Problem:
         known = re.findall(r"'([^']*)'", detail["ctx"]["expected"])
         return Problem(path, value, f"must be one of {', '.join(known)}{nearest(value, known)}")
     if kind == "model_type":
-        example = f": {{path: {value}}}" if place[0] == "data" and isinstance(value, str) else ""
+        key = _MAIN_KEYS.get(str(place[0])) if isinstance(value, str) else None
+        example = f": {{{key}: {value}}}" if key else ""
         return Problem(path, value, f"must be a mapping of settings{example}")
-    if kind == "list_type" and place[-1] == "program" and isinstance(value, str):
-        return Problem(path, value, f"must be a list of words: [{', '.join(value.split())}]")
+    if kind == "list_type" and isinstance(value, str):
+        of_words = place[-1] in ("program", "command")
+        rule = f"of words: [{', '.join(value.split())}]" if of_words else f"as in [{value}]"
+        return Problem(path, value, f"must be a list {rule}")
     if kind == "string_type" and place[-1] == "[key]":
         return Problem(".".join(map(str, place[:-2])), value, "a name must be text: write it in quotes")
     if kind == "string_type" and isinstance(value, (bool, int, float)):

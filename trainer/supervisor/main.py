@@ -54,7 +54,7 @@ def main() -> int:
         code = asyncio.run(_run(agent))
     except TrainerError as error:
         log_error(str(error))
-        code = error.code if task.is_chief else _tell_chief(spec, task, job_secret, error)
+        code = _tell_end(spec, task, error) if task.is_chief else _tell_chief(spec, task, job_secret, error)
     restart_guard.remember(log, code)
     return int(code)
 
@@ -64,6 +64,15 @@ def _tell_chief(spec: JobSpec, task: Task, job_secret: bytes, error: TrainerErro
     from trainer.supervisor.follower import report_failure
 
     return asyncio.run(report_failure(spec, task, job_secret, error))
+
+
+def _tell_end(spec: JobSpec, task: Task, error: TrainerError) -> Exit:
+    """The chief cannot lead the job: that is how it ends."""
+    _import_rest()
+    from trainer.supervisor import notify
+
+    asyncio.run(notify.tell(spec, task, notify.Ending(error.code, str(error)), spec.deadlines.notify))
+    return error.code
 
 
 def _agent(spec: JobSpec, task: Task, log: Path, job_secret: bytes) -> Agent:
@@ -97,10 +106,12 @@ async def _run(agent: Agent) -> Exit:
         # The child's import takes longest: it starts first, and the imports below run at the same time.
         await agent.prepare_child()
     _import_rest()
-    from trainer.supervisor import peers
+    from trainer.supervisor import notify, peers
     from trainer.supervisor.chief import Chief
     from trainer.supervisor.follower import follow
 
+    if task.is_chief:
+        notify.check(spec, task)
     loop = asyncio.get_running_loop()
     beat = asyncio.create_task(agent.clock.run())
     for number in (signal.SIGTERM, signal.SIGINT):

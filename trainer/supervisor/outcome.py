@@ -64,17 +64,24 @@ def _numbers(figures: Figures) -> dict[str, float] | None:
     return found if len(found) == len(figures) else None
 
 
+def main_figures(figures: Training | Computed | Ran) -> dict[str, object]:
+    """The figures that are worth a line, by name."""
+    if isinstance(figures, Training):
+        return {"steps": figures.steps, **{f"test_{name}": figure for name, figure in figures.test.items()}}
+    if isinstance(figures, Ran):
+        return {**({"steps": figures.steps} if figures.steps else {}), **figures.reported}
+    return {name: value for name, value in figures.result.items() if not isinstance(value, (dict, list))}
+
+
+def in_words(values: Mapping[str, object]) -> str:
+    """Figures as `name=value`, for one line."""
+    words = [f"{name}={digits(value) if isinstance(value, float) else value}" for name, value in values.items()]
+    return " ".join(words)[:_LONGEST]
+
+
 def line(figures: Training | Computed | Ran, generations: int) -> str:
     """The main figures in one line, for the log."""
-    values: dict[str, object]
-    if isinstance(figures, Training):
-        values = {"steps": figures.steps, **{f"test_{name}": figure for name, figure in figures.test.items()}}
-    elif isinstance(figures, Ran):
-        values = {**({"steps": figures.steps} if figures.steps else {}), **figures.reported}
-    else:
-        values = {name: value for name, value in figures.result.items() if not isinstance(value, (dict, list))}
-    words = [f"{name}={digits(value) if isinstance(value, float) else value}" for name, value in values.items()]
-    return " ".join(filter(None, ["done:", " ".join(words)[:_LONGEST], f"generations={generations}"]))
+    return " ".join(filter(None, ["done:", in_words(main_figures(figures)), f"generations={generations}"]))
 
 
 def result_of(

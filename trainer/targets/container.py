@@ -74,6 +74,27 @@ def require_way_out(spec: JobSpec, variables: Container[str], egress: str) -> No
         )
 
 
+def unreachable(spec: JobSpec, variables: Container[str], egress: str) -> list[str]:
+    """A warning for each server of `tracking` and `notify`, which the job's network keeps out by default.
+
+    Args:
+        variables: those that the chief's task gets.
+        egress: what to do about it.
+    """
+    servers = {
+        "tracking.mlflow": spec.tracking and spec.tracking.mlflow,
+        "notify.webhook": spec.notify and spec.notify.webhook,
+        "notify.webhook_from": spec.notify and spec.notify.webhook_from,
+    }
+    if "HTTPS_PROXY" in variables or "HTTP_PROXY" in variables:
+        return []
+    return [
+        f"{path}: {address}: the job's network has no way out, so it will not be reached; {egress}"
+        for path, address in servers.items()
+        if address
+    ]
+
+
 def model_dir(spec: JobSpec) -> str:
     """Of every job in a container, whatever its place outside is."""
     return f"{WORKSPACE}/runs/{spec.name}"

@@ -11,6 +11,7 @@ from pathlib import Path
 from trainer.job import code, workload_file
 from trainer.job.errors import UserError
 from trainer.job.spec import JobSpec
+from trainer.job.tracking_rules import looks_secret
 
 _SECRET = re.compile(r"TOKEN|PASSWORD|PASSWD|PASSPHRASE|SECRET|CREDENTIAL|API_?KEY|(^|_)KEY$", re.IGNORECASE)
 
@@ -48,6 +49,17 @@ def warnings(spec: JobSpec) -> list[str]:
     return [
         *(workload_file.left_behind(Path(name), name, code.root(spec)) if name.endswith(".py") else ()),
         *_plain_secrets(spec),
+        *_plain_webhook(spec),
+    ]
+
+
+def _plain_webhook(spec: JobSpec) -> list[str]:
+    address = (spec.notify and spec.notify.webhook) or ""
+    if not looks_secret(address):
+        return []
+    return [
+        "notify.webhook: whoever has this address can write to the chat, and it stands in manifests and result.json; "
+        "put it under secrets, and name its variable in notify.webhook_from"
     ]
 
 

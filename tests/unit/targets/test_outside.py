@@ -17,6 +17,7 @@ from trainer.targets import outside
 from trainer.targets.compose import render as compose
 from trainer.targets.compose.target import Compose
 from trainer.targets.kubernetes import render as kubernetes
+from trainer.targets.kubernetes.target import Kubernetes
 
 VALUE = "very-secret-value"
 
@@ -148,3 +149,27 @@ def test_what_only_pods_have_is_a_warning_for_a_program_on_compose() -> None:
     (line,) = Compose().warnings(build({**raw, "tasks": types}))
     assert line.startswith("kubernetes.env: only pods have them")
     assert Compose().warnings(build({**raw, "kubernetes": {"labels": {"team": "growth"}}})) == []
+
+
+def test_the_address_of_a_chat_in_the_spec_is_a_warning_without_the_address() -> None:
+    raw = {"name": "j", "strategy": "one_device"}
+    (warning,) = outside.warnings(build({**raw, "notify": {"webhook": "https://hooks.slack.com/services/T0/B0/x"}}))
+    assert "notify.webhook_from" in warning
+    assert "T0" not in warning
+    assert outside.warnings(build({**raw, "notify": {"webhook": "http://alerts:8080"}})) == []
+
+
+@pytest.mark.parametrize("target", [Compose(), Kubernetes()])
+def test_servers_that_the_network_keeps_out_are_warned_of(target: Compose | Kubernetes) -> None:
+    told = {"tracking": {"mlflow": "http://mlflow:5000"}, "notify": {"webhook_from": "CHAT"}}
+    raw = {"name": "j", "strategy": "one_device", "secrets": {"CHAT": {"secret": "s"}}, **told}
+    found = target.warnings(build(raw))
+    assert [line.split(": the job's network has no way out")[0] for line in found] == [
+        "tracking.mlflow: http://mlflow:5000", "notify.webhook_from: CHAT",
+    ]  # fmt: skip
+    assert target.warnings(build({**raw, "env": {"HTTPS_PROXY": "http://proxy"}})) == []
+
+
+def test_pods_that_may_connect_to_anything_reach_them() -> None:
+    raw = {"name": "j", "strategy": "one_device", "tracking": {"mlflow": "http://mlflow"}}
+    assert Kubernetes().warnings(build({**raw, "kubernetes": {"egress": True}})) == []

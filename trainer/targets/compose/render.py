@@ -19,6 +19,7 @@ from trainer.targets.container import HEALTHY, STOP_SECONDS, TASK, WORKSPACE, fi
 
 RESTARTS = 4
 """Restarts of a failed container. Docker restarts permanent failures too: it distinguishes only zero and non-zero."""
+_PROXY = "secrets: {HTTPS_PROXY: {}}"
 SECRET_FOLDER = "/run/trainer"  # noqa: S105 (images/Dockerfile makes it, for the owner of a new volume is its folder's)
 
 
@@ -50,6 +51,13 @@ def render(jobs: Mapping[str, JobSpec], command: str) -> str:
     )
 
 
+def warnings(spec: JobSpec) -> list[str]:
+    """What may surprise on compose."""
+    chief = next(task.type for task in tasks_of(spec) if task.is_chief)
+    variables = {**spec.env_of(chief), **spec.secrets}
+    return container.unreachable(spec, variables, f"connect its container to that network, or a proxy: {_PROXY}")
+
+
 def _job(profile: str, spec: JobSpec) -> dict[str, object]:
     mounts = [f"{_volume(spec)}:{WORKSPACE}/runs{'' if _volume(spec) == spec.name else f'/{spec.name}'}"]
     for path in files_of(spec).values():
@@ -61,9 +69,7 @@ def _job(profile: str, spec: JobSpec) -> dict[str, object]:
         given = spec.code[0] if spec.program else spec.workload
         mounts += [_read_only(_near(path, given), f"{code.PLACE}/{name}") for name, path in found.items()]
     here.require(spec)
-    container.require_way_out(
-        spec, {*spec.env, *spec.secrets}, "connect a proxy to it, and name the proxy: secrets: {HTTPS_PROXY: {}}"
-    )
+    container.require_way_out(spec, {*spec.env, *spec.secrets}, f"connect a proxy to it, and name the proxy: {_PROXY}")
     new_volumes = [] if spec.model_dir else mounts[:1]
     folders = [_read_only(spec.data[name].path or "", place) for name, place in mounted(spec.data).items()]
     cache = f"{spec.name}-cache" if copies(spec.data) else None

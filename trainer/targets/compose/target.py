@@ -19,7 +19,7 @@ class Compose:
         render.render({"": spec}, "trainer check")
 
     def warnings(self, spec: JobSpec) -> list[str]:
-        return outside.only_for_pods(spec)
+        return [*outside.only_for_pods(spec), *render.warnings(spec)]
 
     def render(self, jobs: Sequence[tuple[str, JobSpec]], command: str) -> str:
         return render.render(dict(jobs), command)

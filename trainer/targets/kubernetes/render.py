@@ -55,8 +55,12 @@ def warnings(spec: JobSpec) -> list[str]:
         "kubernetes.volume.access: ReadWriteOnce: every pod of a program mounts model_dir, so all run on one node; for "
         "several set ReadWriteMany, if the storage class has it, or name a claim"
     )
+    chief = names.chief_type(names.counts(spec))
+    variables = {**spec.pod_of(chief).env, **spec.env_of(chief), **spec.secrets}
+    egress = "set kubernetes.egress: true, or let it out by a NetworkPolicy of your own"
     return [
         *([one_node] if pod.on_one_node(spec) else []),
+        *([] if spec.kubernetes.egress else container.unreachable(spec, variables, egress)),
         *(f"kubernetes.unsafe: {path}: kubernetes.pod gives up this protection" for path in spec.kubernetes.unsafe),
     ]
 

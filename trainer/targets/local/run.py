@@ -162,6 +162,8 @@ async def _until_the_end(job: LocalJob, spec: JobSpec) -> None:
     job.no_more_restarts()
     # A program may take until deadlines.stop to end.
     stopping = spec.deadlines.stop + KILL_SECONDS if spec.program else 0.0
+    if spec.notify or spec.tracking:  # the chief reports the end
+        stopping += spec.deadlines.notify
     if job.chief in job.ends and job.ends[job.chief].code == Exit.OK:
         evaluators = [name for name in job.names if is_evaluator(name)]
         await job.until_ended(set(job.names) - set(evaluators), SUCCEEDED_SECONDS + stopping)
