@@ -54,7 +54,7 @@ def where(own: TaskStacks) -> str:
 def verdict(answers: Mapping[str, TaskStacks]) -> str:
     """Which task differs from the others, and where it is; empty if no stack shows that."""
     for state in _STUCK:
-        if found := {name: f"is {STATES[state]}" for name, each in answers.items() if each.state == state}:
+        if found := {name: STATES[state] for name, each in answers.items() if each.state == state}:
             return _line(found, answers)
     places = {name: _places(each) for name, each in answers.items() if each.threads}
     return (
@@ -78,22 +78,24 @@ def _places(own: TaskStacks) -> list[Place]:
 
 
 def _alone(places: Mapping[str, list[Place]], *, waits: bool) -> dict[str, str]:
-    """The tasks that are at a place where few others are, with that place."""
-    several = len(places) > 1
+    """The tasks that are at a place where few others are, with that place.
+
+    Args:
+        waits: of the places in which a call of TensorFlow waits. Several of those say nothing: of two tasks that wait
+            for each other, each is at one of its own.
+    """
     count = Counter(frame for own in places.values() for frame in {place.frame for place in own})
-    # Of two tasks, each may be at a place of its own: where both wait for TensorFlow, that says nothing.
-    most = len(places) / 2 - (1 if waits and len(places) == 2 else 0)
+    few = max(1, len(places) // 2)
     found = {}
     for name, own in places.items():
-        rare = [place for place in own if place.waits is waits and (count[place.frame] <= most or not several)]
-        if rare:
-            found[name] = f"is {min(rare, key=lambda place: count[place.frame])}"
-    return found if not several or len(found) <= most or not waits else {}
+        if rare := [place for place in own if place.waits is waits and count[place.frame] <= few]:
+            found[name] = str(min(rare, key=lambda place: count[place.frame]))
+    return {} if waits and 2 * len(found) >= len(places) else found
 
 
 def _without_data(answers: Mapping[str, TaskStacks]) -> dict[str, str]:
     """The tasks that wait for a batch while others are in the step."""
-    waiting = {name: f"is in {each.doing}" for name, each in answers.items() if each.doing.startswith(WAITS_FOR_DATA)}
+    waiting = {name: f"in {each.doing}" for name, each in answers.items() if each.doing.startswith(WAITS_FOR_DATA)}
     steps = [name for name, each in answers.items() if each.doing and name not in waiting]
     return waiting if steps else {}
 
@@ -111,8 +113,10 @@ def _line(found: Mapping[str, str], answers: Mapping[str, TaskStacks]) -> str:
 
 
 def _names(names: list[str]) -> str:
-    shown = ", ".join(names[:NAMED])
-    return shown if len(names) <= NAMED else f"{shown} and {len(names) - NAMED} more"
+    if len(names) == 1:
+        return f"{names[0]} is"
+    rest = len(names) - NAMED
+    return f"{', '.join(names[:NAMED])}{f' and {rest} more' if rest > 0 else ''} are"
 
 
 def _waiting(others: Mapping[str, TaskStacks]) -> list[str]:

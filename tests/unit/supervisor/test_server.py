@@ -10,10 +10,11 @@ from dataclasses import asdict
 from typing import Any
 
 import pytest
-from aiohttp import ClientSession
+from aiohttp import ClientSession, TCPConnector
 
 from tests.unit.supervisor.ports import HOST, IDENTITY, REPORT, STATUS, get, never, serving
 from trainer.job.errors import Exit, UserError
+from trainer.model_dir.stacks import Stacks
 from trainer.supervisor import peers, server
 
 # What any program may read. -----------------------------------------------------------------------
@@ -47,6 +48,24 @@ def test_a_port_that_is_taken_is_named_with_the_fix(taken: int) -> None:
     assert caught.value.code is Exit.USER
     assert str(caught.value).startswith(f"port {taken} (control port of worker:1) cannot be used: ")
     assert str(caught.value).endswith("or change this task's port in TF_CONFIG (control port = TensorFlow port + 1000)")
+
+
+@pytest.mark.parametrize(("peer", "code"), [("127.0.0.1", 200), ("127.0.0.6", 403)], ids=["here", "a mesh's proxy"])
+def test_stacks_are_for_programs_of_this_machine_or_container(peer: str, code: int) -> None:
+    found = Stacks(5.0, "worker:1 is at mine.py:7 read()")
+
+    async def ask() -> Stacks:
+        return found
+
+    async def run() -> tuple[int, str]:
+        async with serving(stacks=ask) as (_, port):
+            connector = TCPConnector(local_addr=(peer, 0))
+            async with ClientSession(connector=connector) as session:
+                return await get(session, port, "/stacks")
+
+    answer, text = asyncio.run(run())
+    assert answer == code
+    assert (code == 200) == (text == json.dumps(asdict(found)))
 
 
 # What is no report. -------------------------------------------------------------------------------

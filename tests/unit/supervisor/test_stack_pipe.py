@@ -1,0 +1,171 @@
+"""Stacks of real processes, taken by a signal."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from trainer.protocol.stacks import MOST_FRAMES, MOST_THREADS
+from trainer.stack_dump import SIGNAL
+from trainer.supervisor.stack_pipe import StackPipe, threads
+
+READS = "import os\ndef wait():\n    os.read(0, 1)\n"
+
+
+@contextlib.contextmanager
+def running(pipe: StackPipe, folder: Path, text: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A program, once it has printed a line."""
+    (folder / "mine.py").write_text(textwrap.dedent(text))
+    process = subprocess.Popen(
+        [sys.executable, str(folder / "mine.py")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={**os.environ, **pipe.environ},
+        pass_fds=[pipe.theirs],
+    )
+    assert process.stdout is not None
+    assert process.stdin is not None
+    try:
+        assert process.stdout.readline()
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+        process.stdin.close()
+        pipe.close()
+
+
+def test_the_threads_of_a_process_and_it_goes_on(tmp_path: Path) -> None:
+    program = f"""
+        import sys, threading
+        from trainer import stack_dump
+        stack_dump.register()
+        {READS.replace(chr(10), chr(10) + " " * 8)}
+        def sleeps():
+            threading.Event().wait()
+        threading.Thread(target=sleeps, daemon=True).start()
+        print("begun", flush=True)
+        wait()
+        print("ended", flush=True)
+        """
+    pipe = StackPipe()
+    with running(pipe, tmp_path, program) as process:
+        for _ in range(3):
+            state, text = asyncio.run(pipe.take())
+            assert state == ""
+        other, main = threads(text, tmp_path)
+        assert [str(frame) for frame in main if frame.theirs] == ["mine.py:7 wait()", "mine.py:13 <module>"]
+        assert [str(frame) for frame in other if frame.theirs] == ["mine.py:10 sleeps()"]
+        assert other[0].file == "threading.py"
+        assert not other[0].theirs
+        assert process.stdin is not None
+        process.stdin.write(b"x")
+        process.stdin.close()
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ended\n"
+
+
+def test_a_process_that_has_not_registered_is_not_signalled(tmp_path: Path) -> None:
+    pipe = StackPipe()
+    with running(pipe, tmp_path, "import time; print('begun', flush=True); time.sleep(60)") as process:
+        assert asyncio.run(pipe.take()) == ("not asked", "")
+        assert process.poll() is None
+
+
+def test_a_program_with_its_own_action_keeps_it(tmp_path: Path) -> None:
+    program = """
+        import signal, time
+        from trainer import stack_dump
+        signal.signal(stack_dump.SIGNAL, lambda *_: None)
+        stack_dump.register()
+        print("begun", flush=True); time.sleep(60)
+        """
+    pipe = StackPipe()
+    with running(pipe, tmp_path, program):
+        assert asyncio.run(pipe.take())[0] == "not asked"
+
+
+def test_a_process_of_the_program_with_another_file_of_that_number_writes_nothing_there(tmp_path: Path) -> None:
+    pipe = StackPipe()
+    pipe.environ["TRAINER_STACKS"] = f"{pipe.theirs}:1"
+    program = "from trainer import stack_dump; stack_dump.register(); print('begun', flush=True); input()"
+    with running(pipe, tmp_path, program):
+        assert asyncio.run(pipe.take())[0] == "not asked"
+
+
+def test_a_stopped_process_is_known(tmp_path: Path) -> None:
+    pipe = StackPipe()
+    program = "from trainer import stack_dump; stack_dump.register(); print('begun', flush=True); input()"
+    with running(pipe, tmp_path, program) as process:
+        assert asyncio.run(pipe.take())[0] == ""
+        process.send_signal(signal.SIGSTOP)
+        os.waitpid(process.pid, os.WUNTRACED)
+        assert asyncio.run(pipe.take())[0] == "stopped"
+
+
+def test_a_process_that_has_ended_is_not_asked_again(tmp_path: Path) -> None:
+    pipe = StackPipe()
+    program = "from trainer import stack_dump; stack_dump.register(); print('begun', flush=True)"
+    with running(pipe, tmp_path, program) as process:
+        process.wait(10)
+        assert asyncio.run(pipe.take())[0] == "not asked"
+
+
+def test_a_process_that_a_shell_started_is_asked(tmp_path: Path) -> None:
+    inner = tmp_path / "inner.py"
+    inner.write_text("from trainer import stack_dump; stack_dump.register(); print('begun', flush=True); input()")
+    pipe = StackPipe()
+    program = f"import os; os.execvp('sh', ['sh', '-c', '{sys.executable} {inner}; true'])"
+    with running(pipe, tmp_path, program):
+        (main,) = threads(asyncio.run(pipe.take())[1], tmp_path)
+        assert str(main[-1]) == "inner.py:1 <module>"
+
+
+def test_the_signal_is_nobodys() -> None:
+    assert SIGNAL not in (signal.SIGUSR1, signal.SIGTERM, signal.SIGALRM)
+    assert signal.getsignal(SIGNAL) is signal.SIG_DFL
+
+
+FAULTHANDLER = """Thread 0x00007f01 (most recent call first):
+  File "/usr/lib/python3.11/queue.py", line 171 in get
+  File "/app/code/mine.py", line 9 in prefetch
+
+Current thread 0x00007f02 (most recent call first):
+  <no Python frame>
+
+Thread 0x00007f03 [main] (most recent call first):
+  File "/opt/venv/lib/python3.11/site-packages/keras/src/fit.py", line 3 in fit
+  File "<frozen runpy>", line 88 in _run_code
+  File "/app/code/deep/other.py", line 12 in <module>
+  File "/elsewhere/tool.py", line 4 in main
+"""
+
+
+def test_files_are_named_as_their_reader_knows_them() -> None:
+    first, last = threads(FAULTHANDLER, Path("/app/code"))
+    assert [(frame.file, frame.theirs) for frame in first] == [("queue.py", False), ("mine.py", True)]
+    assert [(frame.file, frame.theirs) for frame in last] == [
+        ("keras/src/fit.py", False),
+        ("<frozen runpy>", False),
+        ("deep/other.py", True),
+        ("tool.py", True),
+    ]
+
+
+@pytest.mark.parametrize("depth", [10, MOST_FRAMES + 500])
+def test_a_text_of_any_length_fits_into_a_report(depth: int) -> None:
+    block = "Thread 0x1 (most recent call first):\n" + '  File "/code/a.py", line 7 in \x1b[31mred\n' * depth
+    found = threads(block * 500, Path("/code"))
+    assert len(found) == MOST_THREADS
+    assert {len(each) for each in found} == {min(depth, MOST_FRAMES)}
+    assert found[0][0].function == "?[31mred"
