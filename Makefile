@@ -60,10 +60,23 @@ TRAINER_SLOW ?= part
 .PHONY: test-slow
 test-slow: setup programs-setup ## run the sixth of the slow tests on local clusters whose turn it is (TRAINER_SLOW=all: all)
 	$(BIN)/pytest -n 2 -m slow --slow=$(TRAINER_SLOW) tests/local
+	$(BIN)/pytest -n 2 --slow=$(TRAINER_SLOW) tests/failures -k "not compose and not kind"
 
 .PHONY: support-table
 support-table: setup ## run each feature under each API and strategy (40 minutes); writes the table in docs/models.md
 	$(BIN)/python -m tests.local.support
+
+# TARGET=kind PART=3/40 make failures: a part of the cells of one target. A result of this commit is kept; AGAIN=--again.
+TARGET ?= local compose kind
+PART ?= 1/1
+AGAIN ?=
+.PHONY: failures
+failures: setup image-cpu ## try each fault at each moment of jobs (hours; needs root for some); writes docs/failures.md
+	failed=0; for target in $(TARGET); do \
+	  command=($(BIN)/python -m tests.failures $$target --part $(PART) $(AGAIN)); \
+	  if [[ $$target == kind ]]; then command=(scripts/kind.sh run "$${command[@]}"); fi; \
+	  "$${command[@]}" || failed=1; \
+	done; exit $$failed
 
 .PHONY: soak
 soak: setup ## run random jobs with random faults, judged by the files that they leave

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import json
 import os
 import time
 from dataclasses import asdict, dataclass, field
@@ -137,10 +138,14 @@ def forget(model_dir: str) -> None:
 def fail(model_dir: str, state: State) -> None:
     """Keeps only what a failed job needs: its generation number for the next start, and the rest for its status."""
     path, known = layout.state(model_dir), asdict(state)
+    kept = {name: known[name] for name in _OF_A_FAILURE}
     try:
-        write_json(path, {name: known[name] for name in _OF_A_FAILURE})
+        write_json(path, kept)
     except (OSError, UserError):
-        # On a full disk: with the state before the failure the next start would count on from it. An empty file still
-        # shows that a run followed the result.
-        with contextlib.suppress(OSError):
-            os.truncate(path, 0)
+        # On a full disk: the blocks of the state before the failure, with which the next start would count on from it,
+        # have room for this one. An empty file still shows that a run followed the result.
+        text, written = json.dumps(kept).encode(), 0
+        with contextlib.suppress(OSError), path.open("r+b", buffering=0) as file:
+            with contextlib.suppress(OSError):
+                written = file.write(text)
+            file.truncate(written if written == len(text) else 0)

@@ -62,6 +62,18 @@ fail({str(tmp_path)!r}, State(3, end=End("j", 2, "the disk is full")))
     assert list(tmp_path.iterdir()) == [layout.state(tmp_path)], "a sign that a run followed a result"
 
 
+@pytest.mark.usefixtures("unprivileged")
+def test_a_failure_takes_the_room_of_the_state_before_it_where_no_file_can_be_made(tmp_path: Path) -> None:
+    """As on a full disk."""
+    job_state.save(str(tmp_path), State(3, 4001, 100.5, step=40, generations_without_progress=2))
+    tmp_path.chmod(0o555)
+    job_state.fail(str(tmp_path), FAILED)
+    assert job_state.load(str(tmp_path), 999) == State(
+        3, 4001, 999, incarnation="this one", end=End("j", 13, "?: the loss is nan")
+    )
+    tmp_path.chmod(0o755)
+
+
 @pytest.mark.parametrize("text", ["", "{", "[1]", "\xff", '{"generation": 1'])
 def test_a_state_that_cannot_be_read_is_none(tmp_path: Path, text: str) -> None:
     (tmp_path / "state.json").write_text(text, encoding="latin-1")

@@ -1,0 +1,72 @@
+"""The jobs of the cells: small, the same for each fault of a strategy, with the moments that a fault waits for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from tests.failures.cells import Cell
+from tests.failures.files import Files
+from tests.local import specs
+
+WORKLOADS = Path(__file__).parent / "workloads"
+STEPS = {"parameter_server": 800, "multi_worker_mirrored": 800, "graph": 100}
+"""Some eight seconds of training, and four of a graph job."""
+CHECKPOINT_STEPS = 150
+EARLY, MIDDLE, SLOW_CHECKPOINT = 10, {"parameter_server": 400, "multi_worker_mirrored": 400, "graph": 50}, 450
+"""The steps of the moments."""
+STEPS_PER_CALL = 10
+SLOW_SECONDS = 1.5
+"""For so long the disk writes the checkpoint of the moment."""
+DEADLINES = {
+    "local": {"start": 60, "rejoin": 60, "chief_lost": 40, "hang": 6, "task_lost": 3},
+    "compose": {"start": 60, "rejoin": 60, "chief_lost": 60, "task_lost": 5},
+    "kind": {"start": 300, "rejoin": 300, "chief_lost": 300},
+}
+MISSED_SECONDS = {"local": 6.0, "compose": 10.0, "kind": 20.0}
+"""How long a task is frozen or cut off: twice deadlines.task_lost."""
+
+
+def spec_of(target: str, strategy: str, counts: str, cell: Cell | None = None) -> dict[str, Any]:
+    """The spec of a cell's job, or of the unbroken one.
+
+    Args:
+        counts: the folder, as the tasks see it, to which the job writes its steps.
+    """
+    more: dict[str, Any] = {"deadlines": DEADLINES[target], "settings": {"counts": counts}}
+    if cell and cell.task == "evaluator":
+        more["tasks"] = {"evaluator": 1}
+    if strategy == "graph":
+        more |= {"workload": str(WORKLOADS / "graph.py"), "tasks": {"worker": 2}}
+        more["settings"]["steps"] = STEPS["graph"]
+        return {"name": "failures", "strategy": "graph", "warm_standby": False, **more}
+    make = {"parameter_server": specs.parameter_server, "multi_worker_mirrored": specs.mirrored}[strategy]
+    train = {
+        "checkpoint_steps": CHECKPOINT_STEPS,
+        "steps_per_call": STEPS_PER_CALL,
+        "learning_rate": 3e-3,
+        "seed": 7,
+    }
+    if cell and cell.moment == "checkpoint":
+        more["settings"] |= {"slow_checkpoint": SLOW_CHECKPOINT, "slow_seconds": SLOW_SECONDS}
+    workload = str(WORKLOADS / "training.py")
+    return {**make(steps=STEPS[strategy], workload=workload, train=train, **more), "name": "failures"}
+
+
+def is_moment(cell: Cell, files: Files) -> bool:
+    """Whether it is time for the fault."""
+    steps = files.steps(cell.strategy)
+    if cell.moment == "early":
+        return steps >= EARLY and not files.checkpoints()
+    if cell.moment == "middle":
+        return steps >= MIDDLE[cell.strategy]
+    if cell.moment == "checkpoint":
+        return files.is_writing(SLOW_CHECKPOINT)
+    if cell.strategy == "graph":
+        return steps >= STEPS["graph"] - 1 and not files.result()
+    return STEPS[cell.strategy] in files.checkpoints() and not files.result()
+
+
+def was_moment(cell: Cell, files: Files) -> bool:
+    """Whether it is still that moment, right after the fault."""
+    return files.steps(cell.strategy) < STEPS[cell.strategy] if cell.moment == "middle" else is_moment(cell, files)

@@ -1,0 +1,64 @@
+"""Makes the kernel kill a process at the memory limit of its cgroup: `python memory.py PID`.
+
+As a program it fills the memory of the cgroup that it runs in, without holding any of it as its own, so that the kernel
+finds another process to kill; it ends when one was killed. It runs in containers too, so it imports nothing of ours.
+"""
+
+import contextlib
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+LIMIT = 64 << 20
+SECONDS = 60
+ROOTS = {Path("/sys/fs/cgroup/memory"): "memory.limit_in_bytes", Path("/sys/fs/cgroup"): "memory.max"}
+"""Of cgroup version 1 and 2: where cgroups are made, and the file of the limit."""
+
+
+def fill(pid: int) -> None:
+    """Takes memory that belongs to no process until there is no process `pid` any more."""
+    deadline, file = time.monotonic() + SECONDS, os.memfd_create("fill")
+    while _alive(pid) and time.monotonic() < deadline:
+        # Waits in the kernel at the limit, until it has killed somebody.
+        with contextlib.suppress(OSError):
+            os.write(file, bytes(1 << 20))
+
+
+def starve(pid: int) -> None:
+    """Moves a process into a cgroup with a limit, and fills that. Needs root; returns once the process was killed.
+
+    What a process already has is not counted in its new cgroup.
+    """
+    root, limit = next((root, file) for root, file in ROOTS.items() if any(root.glob("memory.*")))
+    group = root / f"trainer-failures-{pid}"
+    group.mkdir()
+    try:
+        (group / limit).write_text(str(LIMIT))
+        (group / "cgroup.procs").write_text(str(pid))
+        own = f"import os; open({str(group / 'cgroup.procs')!r}, 'w').write(str(os.getpid()))"
+        subprocess.run([sys.executable, "-c", f"{own}; {PROGRAM}", str(pid)], timeout=SECONDS, check=True)
+    finally:
+        _remove(group)
+
+
+def _remove(group: Path) -> None:
+    deadline = time.monotonic() + SECONDS
+    while group.exists() and time.monotonic() < deadline:
+        with contextlib.suppress(OSError):  # its processes are still on their way out
+            group.rmdir()
+        time.sleep(0.01)
+
+
+def _alive(pid: int) -> bool:
+    try:
+        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return False
+
+
+PROGRAM = f"import runpy; runpy.run_path({__file__!r}, run_name='__main__')"
+
+if __name__ == "__main__":
+    fill(int(sys.argv[1]))

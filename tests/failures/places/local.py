@@ -1,0 +1,107 @@
+"""A cell's job under `trainer local`: its tasks are processes, and their disk is a file system of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from tests.failures import memory
+from tests.failures.cells import Cell
+from tests.failures.files import Files
+from tests.failures.jobs import spec_of
+from tests.harness import Job
+
+DISK = "32m"
+
+
+class LocalJob:
+    """One job, which may be started again."""
+
+    def __init__(self, folder: Path, strategy: str, cell: Cell | None) -> None:
+        self._folder, self._disk = folder, folder / "disk"
+        self.files = Files(folder / "counts", self._disk / "run")
+        self.files.counts.mkdir(parents=True)
+        self._disk.mkdir()
+        spec = spec_of("local", strategy, str(self.files.counts), cell)
+        self._spec = {**spec, "model_dir": str(self.files.model_dir)}
+        self._outputs: list[str] = []
+        self._small = cell is not None and cell.fault == "disk"
+        self._stack = contextlib.ExitStack()
+
+    def __enter__(self) -> LocalJob:
+        if self._small:
+            self._stack.enter_context(_small_disk(self._disk))
+        self._job = self._stack.enter_context(Job(self._folder, self._spec))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    @property
+    def output(self) -> str:
+        return "\n".join([*self._outputs, self._job.output])
+
+    def over(self) -> bool:
+        return self._job.over()
+
+    def wait(self, timeout: float) -> int:
+        return self._job.wait(timeout)
+
+    def again(self) -> None:
+        self._outputs.append(self._job.output)
+        self._job = self._stack.enter_context(Job(self._folder, self._spec))
+
+    def harm(self, cell: Cell) -> Callable[[], object]:
+        if cell.fault == "stop all":
+            self._job.process.send_signal(signal.SIGTERM)
+            return _nothing
+        if cell.fault == "disk":
+            return self._fill()
+        supervisor, child = (self._job.pid(cell.victim, which) for which in ("pid", "child_pid"))
+        if cell.fault == "memory":
+            memory.starve(child)
+            return _nothing
+        number, pids = {
+            "kill": (signal.SIGKILL, [supervisor]),
+            "crash": (signal.SIGKILL, [child]),
+            "stop": (signal.SIGTERM, [supervisor]),
+            "freeze": (signal.SIGSTOP, [supervisor, child]),
+            "hang": (signal.SIGSTOP, [child]),
+        }[cell.fault]
+        for pid in pids:
+            os.kill(pid, number)
+        return lambda: _go_on(pids)
+
+    def _fill(self) -> Callable[[], object]:
+        filler = self._disk / "filler"
+        with contextlib.suppress(OSError), filler.open("wb", buffering=0) as file:
+            while True:
+                file.write(bytes(1 << 16))
+        return filler.unlink
+
+
+start = LocalJob
+
+
+def _go_on(pids: list[int]) -> None:
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGCONT)
+
+
+def _nothing() -> None:
+    """What lifts a fault that does not last."""
+
+
+@contextlib.contextmanager
+def _small_disk(folder: Path) -> Iterator[None]:
+    """A file system of its own, which can be filled. Needs root."""
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={DISK}", "tmpfs", str(folder)], check=True)
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)

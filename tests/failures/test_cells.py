@@ -1,0 +1,52 @@
+"""Cells of the table of failures whose turn it is; all others are run by the next commits, or by `make failures`."""
+
+from __future__ import annotations
+
+import functools
+import os
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from tests.bench.run import machine
+from tests.failures import table
+from tests.failures.cells import Cell, cells, combinations, left_out
+from tests.failures.records import Results
+from tests.failures.run import run_cell, unbroken
+
+PARTS = {"local": 20, "compose": 20, "kind": 40}
+"""So that a commit's turn takes 4, 2 and 3 minutes."""
+NEED_ROOT = ("disk", "memory")
+"""They mount a small file system, and make a cgroup."""
+EVERY = [pytest.param(cell, id=cell.name, marks=pytest.mark.slow(parts=PARTS[cell.target])) for cell in cells()]
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("cell", EVERY)
+def test_a_promise_holds(tmp_path: Path, cell: Cell) -> None:
+    if cell.target == "local" and cell.fault in NEED_ROOT and os.geteuid() != 0:
+        pytest.skip(f"{cell.fault}: needs root")
+    _, verdict, output = run_cell(cell, tmp_path, expected(cell.target, cell.strategy))
+    assert not verdict.broken, f"{verdict.broken}\n{output}"
+
+
+@functools.cache
+def expected(target: str, strategy: str) -> float:
+    """The figure of the unbroken job: that of the table if this is its kind of processor, whose sums it has."""
+    results, here = Results.read(target), machine()
+    if all(results.machine.get(key) == here[key] for key in ("cpu", "instructions")) and strategy in results.unbroken:
+        return results.unbroken[strategy]
+    with tempfile.TemporaryDirectory() as folder:
+        return unbroken(target, strategy, Path(folder) / strategy)
+
+
+def test_the_page_is_what_the_results_make() -> None:
+    page = table.PAGE.read_text()
+    written = page[page.index(table.BEGIN) + len(table.BEGIN) : page.index(table.END)]
+    assert written.strip().splitlines() == table.lines()
+
+
+def test_each_combination_is_tried_or_has_a_reason() -> None:
+    assert {cell for cell in combinations() if not left_out(cell)} == {*cells()}
+    assert all(any(cell.target == target for cell in cells()) for target in PARTS)
