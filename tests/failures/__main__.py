@@ -10,6 +10,7 @@ broken.
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 import tempfile
 import time
@@ -31,6 +32,7 @@ def main() -> int:
     parser.add_argument("--part", metavar="I/N", default="1/1", help="the Ith of N parts, such as 3/40")
     parser.add_argument("--again", action="store_true", help="also those that this commit has run")
     arguments = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the job of the cell is ended
     number, _, count = arguments.part.partition("/")
     wanted = [
         cell for cell in cells(arguments.target) if not arguments.names or any(n in cell.name for n in arguments.names)

@@ -18,12 +18,14 @@ EARLY, MIDDLE, SLOW_CHECKPOINT = 10, {"parameter_server": 400, "multi_worker_mir
 STEPS_PER_CALL = 10
 SLOW_SECONDS = 1.5
 """For so long the disk writes the checkpoint of the moment."""
+MEMORY = "1Gi"
+"""The limit of a container that is to reach it."""
 DEADLINES = {
-    "local": {"start": 60, "rejoin": 60, "chief_lost": 40, "hang": 6, "task_lost": 3},
+    "local": {"start": 60, "rejoin": 60, "chief_lost": 40, "hang": 12, "task_lost": 4},
     "compose": {"start": 60, "rejoin": 60, "chief_lost": 60, "task_lost": 5},
     "kind": {"start": 300, "rejoin": 300, "chief_lost": 300},
 }
-MISSED_SECONDS = {"local": 6.0, "compose": 10.0, "kind": 20.0}
+MISSED_SECONDS = {"local": 8.0, "compose": 10.0, "kind": 20.0}
 """How long a task is frozen or cut off: twice deadlines.task_lost."""
 
 
@@ -33,11 +35,14 @@ def spec_of(target: str, strategy: str, counts: str, cell: Cell | None = None) -
     Args:
         counts: the folder, as the tasks see it, to which the job writes its steps.
     """
-    more: dict[str, Any] = {"deadlines": DEADLINES[target], "settings": {"counts": counts}}
+    more: dict[str, Any] = {"deadlines": DEADLINES[target], "settings": {"counts": counts}, "tasks": {}}
     if cell and cell.task == "evaluator":
-        more["tasks"] = {"evaluator": 1}
+        more["tasks"] = {"evaluator": {"replicas": 1}}
+    if cell and cell.fault == "memory" and target != "local":
+        victim, _, _ = cell.victim.partition(":")
+        more["tasks"][victim] = {"replicas": 2 if victim == "worker" else 1, "memory": MEMORY}
     if strategy == "graph":
-        more |= {"workload": str(WORKLOADS / "graph.py"), "tasks": {"worker": 2}}
+        more |= {"workload": str(WORKLOADS / "graph.py"), "tasks": {"worker": 2, **more["tasks"]}}
         more["settings"]["steps"] = STEPS["graph"]
         return {"name": "failures", "strategy": "graph", "warm_standby": False, **more}
     make = {"parameter_server": specs.parameter_server, "multi_worker_mirrored": specs.mirrored}[strategy]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import time
 from dataclasses import asdict, dataclass, field
@@ -27,6 +28,8 @@ class Record:
     accuracy: float | None
     codes: list[int]
     broken: list[str]
+    load: float
+    """The processes that wanted the machine's processors, on average over the last minute."""
     date: str
     commit: str
 
@@ -64,9 +67,10 @@ class Results:
         """Keeps the result of a cell."""
         outcome = "started again" if len(codes) > 1 else "new generation" if verdict.generations > 1 else "goes on"
         seconds = None if verdict.next_step is None else round(verdict.next_step, 1)
+        load = round(os.getloadavg()[0], 1)
         found = Record(
-            outcome, seconds, verdict.repeated, verdict.accuracy, codes, verdict.broken, _today(), commit()
-        )  # fmt: skip
+            outcome, seconds, verdict.repeated, verdict.accuracy, codes, verdict.broken, load, _today(), commit()
+        )
         self.machine = machine()
         self.cells[cell.name] = found
         return found

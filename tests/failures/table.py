@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Iterator
 from itertools import groupby
 
@@ -34,7 +35,7 @@ def _of_target(results: Results) -> Iterator[str]:
         f"{len(results.cells)} of {len(tried)} cells were run, on {results.machine['cpu']}, "
         f"{results.machine['cores']} cores, until {results.machine['date']}; {broken or 'no'} promises are broken. "
         f"`deadlines.task_lost` is {deadlines.get('task_lost', 10)} s, `hang` {deadlines.get('hang', 20)} s; a task is "
-        f"frozen or cut off for {MISSED_SECONDS[target]:g} s. {_accuracy(results)}"
+        f"frozen or cut off for {MISSED_SECONDS[target]:g} s. The load was {_load(results)}. {_accuracy(results)}"
     )
     for strategy, rows in groupby(tried, key=lambda cell: cell.strategy):
         own = list(rows)
@@ -59,6 +60,11 @@ def text(record: Record) -> str:
     seconds = "no step" if record.next_step is None else f"{record.next_step:.1f} s"
     found = f"{record.outcome}, {seconds}, {record.repeated}"
     return f"{found}; **broken: {'; '.join(record.broken)}**" if record.broken else found
+
+
+def _load(results: Results) -> str:
+    loads = [record.load for record in results.cells.values()]
+    return f"{min(loads):.0f} to {max(loads):.0f}, in the median {statistics.median(loads):.0f}"
 
 
 def _accuracy(results: Results) -> str:

@@ -5,17 +5,15 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 from tests.failures import memory
 from tests.failures.cells import Cell
+from tests.failures.disk import fill, small
 from tests.failures.files import Files
 from tests.failures.jobs import spec_of
 from tests.harness import Job
-
-DISK = "32m"
 
 
 class LocalJob:
@@ -34,7 +32,7 @@ class LocalJob:
 
     def __enter__(self) -> LocalJob:
         if self._small:
-            self._stack.enter_context(_small_disk(self._disk))
+            self._stack.enter_context(small(self._disk))
         self._job = self._stack.enter_context(Job(self._folder, self._spec))
         return self
 
@@ -60,7 +58,7 @@ class LocalJob:
             self._job.process.send_signal(signal.SIGTERM)
             return _nothing
         if cell.fault == "disk":
-            return self._fill()
+            return fill(self._disk)
         supervisor, child = (self._job.pid(cell.victim, which) for which in ("pid", "child_pid"))
         if cell.fault == "memory":
             memory.starve(child)
@@ -76,13 +74,6 @@ class LocalJob:
             os.kill(pid, number)
         return lambda: _go_on(pids)
 
-    def _fill(self) -> Callable[[], object]:
-        filler = self._disk / "filler"
-        with contextlib.suppress(OSError), filler.open("wb", buffering=0) as file:
-            while True:
-                file.write(bytes(1 << 16))
-        return filler.unlink
-
 
 start = LocalJob
 
@@ -95,13 +86,3 @@ def _go_on(pids: list[int]) -> None:
 
 def _nothing() -> None:
     """What lifts a fault that does not last."""
-
-
-@contextlib.contextmanager
-def _small_disk(folder: Path) -> Iterator[None]:
-    """A file system of its own, which can be filled. Needs root."""
-    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={DISK}", "tmpfs", str(folder)], check=True)
-    try:
-        yield
-    finally:
-        subprocess.run(["umount", "--lazy", str(folder)], check=True)

@@ -1,0 +1,103 @@
+"""A cell's job in containers: `docker compose up`, observed through folders of this machine that they mount."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from docker.errors import APIError
+
+from tests.compose.project import CLIENT, Project
+from tests.failures import memory
+from tests.failures.cells import Cell
+from tests.failures.disk import fill, small
+from tests.failures.files import Files
+from tests.failures.jobs import spec_of
+from trainer.job.cluster import tasks_of
+from trainer.job.load import build
+from trainer.job.names import host_name
+
+COUNTS = "/counts"
+
+
+class ComposeJob:
+    """One job, which may be started again."""
+
+    def __init__(self, folder: Path, strategy: str, cell: Cell | None) -> None:
+        self._folder, self._runs = folder, folder / "runs"
+        self.files = Files(folder / "counts", self._runs / "failures")
+        for path in (self.files.counts, self._runs):
+            path.mkdir(parents=True)
+            path.chmod(0o777)  # of the containers' user too
+        spec = spec_of("compose", strategy, COUNTS, cell)
+        mounts = {"volumes": [f"{self.files.counts}:{COUNTS}", f"{self._runs}:/workspace/runs"]}
+        hosts = [host_name(spec["name"], task.type, task.index) for task in tasks_of(build(spec))]
+        self._project = Project(folder, spec, {"services": dict.fromkeys([*hosts, spec["name"]], mounts)})
+        self._small = cell is not None and cell.fault == "disk"
+        self._stack = contextlib.ExitStack()
+
+    def __enter__(self) -> ComposeJob:
+        if self._small:
+            self._stack.enter_context(small(self._runs))
+        self._stack.enter_context(self._project)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    @property
+    def output(self) -> str:
+        return self._project.output
+
+    def over(self) -> bool:
+        return self._project.over()
+
+    def wait(self, timeout: float) -> int:
+        """The exit code of the chief's container, which is the job's."""
+        self._project.wait(timeout)
+        return self._project.exit_codes()[self._project.chief]
+
+    def again(self) -> None:
+        self._project.up()
+
+    def harm(self, cell: Cell) -> Callable[[], object]:
+        if cell.fault == "stop all":
+            return self._project.compose("stop").check_returncode
+        if cell.fault == "disk":
+            return fill(self._runs)
+        container = self._project.container(cell.victim)
+        if cell.fault == "freeze":
+            container.pause()
+            return lambda: _if_it_is_there(container.unpause)
+        if cell.fault == "cut":
+            return _cut(container)
+        if cell.fault == "memory":
+            child = self._project.status()["tasks"][cell.victim]["child_pid"]
+            program = Path(memory.__file__).read_text()
+            container.exec_run(["python3", "-c", program, str(child)])
+        else:
+            number = {"kill": signal.SIGKILL, "stop": signal.SIGTERM}[cell.fault]
+            os.kill(container.attrs["State"]["Pid"], number)
+        return lambda: None
+
+
+start = ComposeJob
+
+
+def _cut(container: Any) -> Callable[[], object]:
+    """Takes a container from its job's network; returns what brings it back, by the same names."""
+    container.reload()
+    ((name, network),) = container.attrs["NetworkSettings"]["Networks"].items()
+    found = CLIENT.networks.get(name)
+    found.disconnect(container)
+    return lambda: _if_it_is_there(lambda: found.connect(container, aliases=network["Aliases"]))
+
+
+def _if_it_is_there(act: Callable[[], object]) -> None:
+    """The job may have ended without it."""
+    with contextlib.suppress(APIError):
+        act()
