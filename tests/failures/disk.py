@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 SIZE = "32m"
@@ -21,10 +21,13 @@ def small(folder: Path) -> Iterator[None]:
         subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
-def fill(folder: Path) -> Callable[[], object]:
-    """Leaves no room in the file system of a folder; returns what makes room again."""
-    filler = folder / "filler"
-    with contextlib.suppress(OSError), filler.open("wb", buffering=0) as file:
+def fill(folder: Path) -> None:
+    """Leaves no room in the file system of a folder."""
+    with contextlib.suppress(OSError), (folder / "filler").open("wb", buffering=0) as file:
         while True:
             file.write(bytes(1 << 16))
-    return filler.unlink
+
+
+def empty(folder: Path) -> None:
+    """Makes room again."""
+    (folder / "filler").unlink()

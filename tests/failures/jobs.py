@@ -16,8 +16,9 @@ CHECKPOINT_STEPS = 150
 EARLY, MIDDLE, SLOW_CHECKPOINT = 10, {"parameter_server": 400, "multi_worker_mirrored": 400, "graph": 50}, 450
 """The steps of the moments."""
 STEPS_PER_CALL = 10
-SLOW_SECONDS = 1.5
-"""For so long the disk writes the checkpoint of the moment."""
+WINDOW = {"local": 1.5, "compose": 2.5, "kind": 5.0}
+"""How many seconds the last two moments last: the disk writes the checkpoint, and the test data are evaluated."""
+TEST_BATCHES = 12
 MEMORY = "1Gi"
 """The limit of a container that is to reach it."""
 DEADLINES = {
@@ -35,7 +36,8 @@ def spec_of(target: str, strategy: str, counts: str, cell: Cell | None = None) -
     Args:
         counts: the folder, as the tasks see it, to which the job writes its steps.
     """
-    more: dict[str, Any] = {"deadlines": DEADLINES[target], "settings": {"counts": counts}, "tasks": {}}
+    settings: dict[str, Any] = {"counts": counts}
+    more: dict[str, Any] = {"deadlines": DEADLINES[target], "settings": settings, "tasks": {}}
     if cell and cell.task == "evaluator":
         more["tasks"] = {"evaluator": {"replicas": 1}}
     if cell and cell.fault == "memory" and target != "local":
@@ -43,7 +45,7 @@ def spec_of(target: str, strategy: str, counts: str, cell: Cell | None = None) -
         more["tasks"][victim] = {"replicas": 2 if victim == "worker" else 1, "memory": MEMORY}
     if strategy == "graph":
         more |= {"workload": str(WORKLOADS / "graph.py"), "tasks": {"worker": 2, **more["tasks"]}}
-        more["settings"]["steps"] = STEPS["graph"]
+        settings |= {"steps": STEPS["graph"], "last_seconds": WINDOW[target]}
         return {"name": "failures", "strategy": "graph", "warm_standby": False, **more}
     make = {"parameter_server": specs.parameter_server, "multi_worker_mirrored": specs.mirrored}[strategy]
     train = {
@@ -52,8 +54,9 @@ def spec_of(target: str, strategy: str, counts: str, cell: Cell | None = None) -
         "learning_rate": 3e-3,
         "seed": 7,
     }
+    settings["evaluation_seconds"] = WINDOW[target] / TEST_BATCHES
     if cell and cell.moment == "checkpoint":
-        more["settings"] |= {"slow_checkpoint": SLOW_CHECKPOINT, "slow_seconds": SLOW_SECONDS}
+        settings |= {"slow_checkpoint": SLOW_CHECKPOINT, "slow_seconds": WINDOW[target]}
     workload = str(WORKLOADS / "training.py")
     return {**make(steps=STEPS[strategy], workload=workload, train=train, **more), "name": "failures"}
 

@@ -7,7 +7,7 @@ import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from tests.failures.cells import OF_THE_JOB, Cell, promise
 from tests.failures.files import Files
@@ -20,6 +20,13 @@ RUN_SECONDS = {"local": 200.0, "compose": 240.0, "kind": 500.0}
 POLL_SECONDS = 0.005
 LASTING = ("freeze", "cut")
 """Faults that are lifted while the job goes on."""
+
+
+class Fault(NamedTuple):
+    """What happens to a task, and how it is lifted."""
+
+    strike: Callable[[], object]
+    lift: Callable[[], object] = lambda: None
 
 
 class Place(Protocol):
@@ -38,8 +45,8 @@ class Place(Protocol):
     def over(self) -> bool:
         """Whether the job has ended."""
 
-    def harm(self, cell: Cell) -> Callable[[], object]:
-        """Does the fault; returns what lifts it."""
+    def aim(self, cell: Cell) -> Fault:
+        """Prepares the fault, once the job makes steps."""
 
     def wait(self, timeout: float) -> int:
         """The exit code, once the job has ended."""
@@ -92,26 +99,32 @@ def run_cell(cell: Cell, folder: Path, expected: float) -> tuple[Run, Verdict, s
 
 
 def _run(cell: Cell, place: Place) -> Run:
-    deadline = time.monotonic() + START_SECONDS
-    while not is_moment(cell, place.files):
-        if place.over():
-            raise Missed
-        assert time.monotonic() < deadline, f"{cell.name}: the moment did not come\n{place.output}"
-        time.sleep(POLL_SECONDS)
+    _until(lambda: place.files.steps(cell.strategy) > 0, cell, place)
+    fault = place.aim(cell)
+    _until(lambda: is_moment(cell, place.files), cell, place)
     kept, at = max(place.files.checkpoints(), default=0), time.time()
-    lift = place.harm(cell)
+    fault.strike()
     if cell.fault not in OF_THE_JOB and not was_moment(cell, place.files):
         raise Missed
     if cell.fault in LASTING:
         _until_missed(cell, place)
-        lift()
+        fault.lift()
     codes = [_wait(cell, place)]
     if cell.fault not in LASTING:
-        lift()
+        fault.lift()
     if cell.fault in OF_THE_JOB and codes[0] == promise(cell).codes[0]:
         place.again()
         codes.append(_wait(cell, place))
     return Run(codes, at, kept)
+
+
+def _until(reached: Callable[[], bool], cell: Cell, place: Place) -> None:
+    deadline = time.monotonic() + START_SECONDS
+    while not reached():
+        if place.over():
+            raise Missed
+        assert time.monotonic() < deadline, f"{cell.name}: the moment did not come\n{place.output}"
+        time.sleep(POLL_SECONDS)
 
 
 def _wait(cell: Cell, place: Place) -> int:

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
 import os
 import re
-import subprocess
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.kind.cluster import KubernetesJob, Namespace, kubectl, trainer
+from tests.kind.nodes import on, partitioned, shared_claim, stopped
 from tests.kind.test_gang import ended, submit, until
 from tests.local import specs
 
@@ -22,51 +19,6 @@ STEPS = 2500
 PATIENT = {"start": 300, "rejoin": 300, "chief_lost": 300}
 LOST: dict[str, Any] = {"kubernetes": {"node_lost_seconds": 5}}
 """Kubernetes itself takes 40 s or more to find that a node does not answer."""
-FIREWALL = [
-    (chain, way, "eth0", "--jump", "DROP")
-    for chain, way in (
-        ("INPUT", "--in-interface"),
-        ("OUTPUT", "--out-interface"),
-        ("FORWARD", "--in-interface"),
-        ("FORWARD", "--out-interface"),
-    )
-]
-"""Rules that cut a node off from all others."""
-
-
-@contextlib.contextmanager
-def stopped(node: str) -> Iterator[None]:
-    """A node that is lost at once, with all that runs on it; it is started again when the test is over."""
-    try:
-        subprocess.run(["docker", "kill", node], check=True, capture_output=True, timeout=60)
-        yield
-    finally:
-        subprocess.run(["docker", "start", node], check=True, capture_output=True, timeout=60)
-        kubectl("wait", "--for=condition=Ready", f"node/{node}", "--timeout=90s", seconds=100)
-
-
-@contextlib.contextmanager
-def partitioned(node: str) -> Iterator[None]:
-    """A node that runs on, with all its pods, but reaches no other one and is reached by none."""
-    try:
-        for rule in FIREWALL:
-            on(node, "iptables", "--insert", *rule)
-        yield
-    finally:
-        for rule in FIREWALL:
-            on(node, "iptables", "--delete", *rule)
-        kubectl("wait", "--for=condition=Ready", f"node/{node}", "--timeout=90s", seconds=100)
-        # The network plugin does not notice for minutes that its connection to the API server was cut, and drops what
-        # new pods send.
-        its = ("pods", "--namespace=kube-system", f"--field-selector=spec.nodeName={node}")
-        kubectl("delete", *its, "--timeout=60s", seconds=70)
-        kubectl("wait", "--for=condition=Ready", *its, "--timeout=60s", seconds=70)
-
-
-def on(node: str, *command: str) -> str:
-    """Runs a command on a node, past its network; returns its stdout."""
-    words = ["docker", "exec", node, *command]
-    return subprocess.run(words, check=True, capture_output=True, text=True, timeout=60).stdout
 
 
 def until_printed(node: str, job: KubernetesJob, pod: str, text: str, seconds: float = 60) -> None:
@@ -83,21 +35,6 @@ def until_replaced(job: KubernetesJob, task_type: str, seconds: float = 150) -> 
     while len(found := job.pods(task_type)) == before or found[-1]["status"]["phase"] != "Running":
         assert time.monotonic() < deadline, f"no new {task_type}"
         time.sleep(1)
-
-
-def shared_claim(space: Namespace) -> dict[str, Any]:
-    """A claim of a volume that both nodes have (scripts/kind.sh), and the settings of a job that uses it."""
-    folder = Path(f"/tmp/kind-{os.environ['KIND_CLUSTER']}-shared") / space.name
-    folder.mkdir()
-    folder.chmod(0o777)
-    size = {"storage": "1Gi"}
-    spec = {"accessModes": ["ReadWriteMany"], "storageClassName": ""}
-    volume = {**spec, "capacity": size, "hostPath": {"path": f"/shared/{space.name}"}}
-    claim = {**spec, "resources": {"requests": size}, "volumeName": space.name}
-    for kind, found, name in (("PersistentVolume", volume, space.name), ("PersistentVolumeClaim", claim, "shared")):
-        manifest = {"apiVersion": "v1", "kind": kind, "metadata": {"name": name}, "spec": found}
-        space.kubectl("apply", "--filename=-", text=json.dumps(manifest))
-    return {"claim": "shared", "access": "ReadWriteMany"}
 
 
 @pytest.mark.parametrize("kind", [specs.mirrored, pytest.param(specs.parameter_server, marks=pytest.mark.slow)])

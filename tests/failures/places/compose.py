@@ -14,9 +14,10 @@ from docker.errors import APIError
 from tests.compose.project import CLIENT, Project
 from tests.failures import memory
 from tests.failures.cells import Cell
-from tests.failures.disk import fill, small
+from tests.failures.disk import empty, fill, small
 from tests.failures.files import Files
 from tests.failures.jobs import spec_of
+from tests.failures.run import Fault
 from trainer.job.cluster import tasks_of
 from trainer.job.load import build
 from trainer.job.names import host_name
@@ -64,37 +65,37 @@ class ComposeJob:
     def again(self) -> None:
         self._project.up()
 
-    def harm(self, cell: Cell) -> Callable[[], object]:
+    def aim(self, cell: Cell) -> Fault:
         if cell.fault == "stop all":
-            return self._project.compose("stop").check_returncode
+            return Fault(lambda: self._project.compose("stop"))
         if cell.fault == "disk":
-            return fill(self._runs)
+            return Fault(lambda: fill(self._runs), lambda: empty(self._runs))
         container = self._project.container(cell.victim)
         if cell.fault == "freeze":
-            container.pause()
-            return lambda: _if_it_is_there(container.unpause)
+            return Fault(container.pause, lambda: _if_it_is_there(container.unpause))
         if cell.fault == "cut":
             return _cut(container)
         if cell.fault == "memory":
             child = self._project.status()["tasks"][cell.victim]["child_pid"]
-            program = Path(memory.__file__).read_text()
-            container.exec_run(["python3", "-c", program, str(child)])
-        else:
-            number = {"kill": signal.SIGKILL, "stop": signal.SIGTERM}[cell.fault]
-            os.kill(container.attrs["State"]["Pid"], number)
-        return lambda: None
+            command = ["python3", "-c", Path(memory.__file__).read_text(), str(child)]
+            return Fault(lambda: container.exec_run(command))
+        number = {"kill": signal.SIGKILL, "stop": signal.SIGTERM}[cell.fault]
+        pid = container.attrs["State"]["Pid"]
+        return Fault(lambda: os.kill(pid, number))
 
 
 start = ComposeJob
 
 
-def _cut(container: Any) -> Callable[[], object]:
-    """Takes a container from its job's network; returns what brings it back, by the same names."""
-    container.reload()
+def _cut(container: Any) -> Fault:
+    """Takes a container from its job's network, and brings it back with the same names."""
     ((name, network),) = container.attrs["NetworkSettings"]["Networks"].items()
     found = CLIENT.networks.get(name)
-    found.disconnect(container)
-    return lambda: _if_it_is_there(lambda: found.connect(container, aliases=network["Aliases"]))
+
+    def connect() -> None:
+        _if_it_is_there(lambda: found.connect(container, aliases=network["Aliases"]))
+
+    return Fault(lambda: found.disconnect(container), connect)
 
 
 def _if_it_is_there(act: Callable[[], object]) -> None:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-from collections.abc import Callable
 from pathlib import Path
 
 from tests.failures import memory
 from tests.failures.cells import Cell
-from tests.failures.disk import fill, small
+from tests.failures.disk import empty, fill, small
 from tests.failures.files import Files
 from tests.failures.jobs import spec_of
+from tests.failures.run import Fault
 from tests.harness import Job
 
 
@@ -53,16 +53,14 @@ class LocalJob:
         self._outputs.append(self._job.output)
         self._job = self._stack.enter_context(Job(self._folder, self._spec))
 
-    def harm(self, cell: Cell) -> Callable[[], object]:
+    def aim(self, cell: Cell) -> Fault:
         if cell.fault == "stop all":
-            self._job.process.send_signal(signal.SIGTERM)
-            return _nothing
+            return Fault(lambda: self._job.process.send_signal(signal.SIGTERM))
         if cell.fault == "disk":
-            return fill(self._disk)
+            return Fault(lambda: fill(self._disk), lambda: empty(self._disk))
         supervisor, child = (self._job.pid(cell.victim, which) for which in ("pid", "child_pid"))
         if cell.fault == "memory":
-            memory.starve(child)
-            return _nothing
+            return Fault(lambda: memory.starve(child))
         number, pids = {
             "kill": (signal.SIGKILL, [supervisor]),
             "crash": (signal.SIGKILL, [child]),
@@ -70,19 +68,13 @@ class LocalJob:
             "freeze": (signal.SIGSTOP, [supervisor, child]),
             "hang": (signal.SIGSTOP, [child]),
         }[cell.fault]
-        for pid in pids:
-            os.kill(pid, number)
-        return lambda: _go_on(pids)
+        return Fault(lambda: _send(number, pids), lambda: _send(signal.SIGCONT, pids))
 
 
 start = LocalJob
 
 
-def _go_on(pids: list[int]) -> None:
+def _send(number: signal.Signals, pids: list[int]) -> None:
     for pid in pids:
         with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGCONT)
-
-
-def _nothing() -> None:
-    """What lifts a fault that does not last."""
+            os.kill(pid, number)
