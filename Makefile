@@ -60,7 +60,7 @@ TRAINER_SLOW ?= part
 .PHONY: test-slow
 test-slow: setup programs-setup ## run the sixth of the slow tests on local clusters whose turn it is (TRAINER_SLOW=all: all)
 	$(BIN)/pytest -n 2 -m slow --slow=$(TRAINER_SLOW) tests/local
-	$(BIN)/pytest -n 2 --slow=$(TRAINER_SLOW) tests/failures -k "not compose and not kind"
+	$(BIN)/pytest -n 2 --slow=part tests/failures -k "not compose and not kind"
 
 .PHONY: support-table
 support-table: setup ## run each feature under each API and strategy (40 minutes); writes the table in docs/models.md
@@ -71,7 +71,7 @@ TARGET ?= local compose kind
 PART ?= 1/1
 AGAIN ?=
 .PHONY: failures
-failures: setup image-cpu ## try each fault at each moment of jobs (hours; needs root for some); writes docs/failures.md
+failures: setup $(if $(filter-out local,$(TARGET)),image-cpu) ## try each fault at each moment of jobs (hours; needs root for some); writes docs/failures.md
 	failed=0; for target in $(TARGET); do \
 	  command=($(BIN)/python -m tests.failures $$target --part $(PART) $(AGAIN)); \
 	  if [[ $$target == kind ]]; then command=(scripts/kind.sh run "$${command[@]}"); fi; \
@@ -161,6 +161,7 @@ manifests: setup ## write k8s/*.yaml from examples/
 .PHONY: test-compose
 test-compose: setup programs-setup image-cpu image-tensorboard image-supervisor ## run the container tests on a real Docker Engine
 	$(BIN)/pytest --timeout 600 --slow=$(TRAINER_SLOW) tests/compose
+	$(BIN)/pytest --slow=part tests/failures -k compose
 
 .PHONY: kind-up kind-down
 kind-up: setup image-cpu ## create a kind cluster of three nodes, with trainer:cpu and a demo job
@@ -173,7 +174,8 @@ kind-down: ## remove that cluster
 test-kind: prometheus setup programs-setup image-cpu ## run the Kubernetes tests on a kind cluster
 	scripts/kind.sh run bash -ec 'scripts/kind.sh controllers; \
 	  $(BIN)/pytest -n 2 --dist loadfile --timeout 600 --slow=$(TRAINER_SLOW) tests/kind --ignore tests/kind/test_nodes.py; \
-	  $(BIN)/pytest --timeout 600 --slow=$(TRAINER_SLOW) tests/kind/test_nodes.py'
+	  $(BIN)/pytest --timeout 600 --slow=$(TRAINER_SLOW) tests/kind/test_nodes.py; \
+	  $(BIN)/pytest --slow=part tests/failures -k kind'
 
 .PHONY: lint
 lint: setup ## ruff, mypy, shellcheck, hadolint
