@@ -23,7 +23,7 @@ BELOW: dict[str, set[str]] = {
     "targets": {"protocol", "model_dir", "job", "host"},
     "supervisor": {"protocol", "model_dir", "workloads", "job", "host", "reporting", "stack_dump"},
     "training": {"protocol", "model_dir", "workloads", "job", "host", "keras", "stack_dump"},
-    "protocol": {"model_dir", "job", "host"},
+    "protocol": {"model_dir", "job", "host", "reporting"},
     "model_dir": {"workloads", "job"},
     "tfjob": {"job"},
     "workloads": {"job"},

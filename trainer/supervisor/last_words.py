@@ -1,40 +1,14 @@
-"""What a program wrote to stderr before it ended: copied as it comes, and searched for the reason of its end."""
+"""What a program writes to stderr: copied as it comes, and its end kept, in which the reason of its end is found."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-import re
 import threading
 from pathlib import Path
 
-from trainer.reporting import printable
-
 TAIL_BYTES = 1 << 16
 """The end of stderr that is kept."""
-LONGEST = 300
-"""Characters of a line in a message."""
-
-_FRAME = re.compile(r'^[ \t]*File "(?P<file>[^"\n]+)", line (?P<line>\d+)(?:, in (?P<function>[^\n]+))?$', re.MULTILINE)
-"""A syntax error's own place has no function."""
-_SYNTAX = re.compile(r"(?:SyntaxError|IndentationError|TabError)\b")
-_GROUP = "Exception Group Traceback (most recent call last):"
-_OF_A_GROUP = re.compile(r"^ *(?:\| ?|\+ (?=Exception Group)|\+(?:-\+)?-[-+ \d]*$)", re.MULTILINE)
-"""What Python puts before the lines of a group of exceptions, and its lines between them (traceback.py)."""
-_TRACEBACK = "Traceback (most recent call last):"
-_LOST_PEER = re.compile(r"^(?:[\w.]+\.)?(?:Unavailable|Aborted|Cancelled|DeadlineExceeded)Error\b", re.MULTILINE)
-"""Exceptions of TensorFlow (training/user_code.py), alone or behind another one."""
-_CONNECTION = re.compile(
-    r"Collective ops is aborted|CoordinationService|coordination service|connect to all addresses|Connection refused"
-    r"|Connection reset|Socket closed|heartbeat|UNAVAILABLE|Unable to find the context_id"
-)
-"""Messages of its other exceptions, and of the fatal errors with which it aborts a process, when a peer is lost."""
-_LOG = re.compile(r"^(?:[IWEF]\d{4} \d\d:|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+: )", re.MULTILINE)
-"""The beginning of a line that TensorFlow logs."""
-_FUNCTION_NODE = re.compile(r"\{\{function_node [^}]*\}\} ?")
-"""What TensorFlow writes before the message of an operation."""
-_FATAL = re.compile(r"^(?:F\d{4} |\d{4}-\d\d-\d\d \S+: F |Fatal Python error: )")
-"""Errors that are followed by a trace of the stack: those of TensorFlow, and those of Python and its faulthandler."""
 
 
 class Stderr:
@@ -85,86 +59,3 @@ def _write(chunk: bytes, log: int) -> None:
     for output in (2, log):
         with contextlib.suppress(OSError):
             os.write(output, chunk)
-
-
-def reason(tail: str, folder: Path, code: int = 1) -> str:
-    """A fatal error, the exception of the last traceback with its last frame, or the last line; empty if there is none.
-
-    Args:
-        folder: the program's; a frame in it is preferred, because those of libraries do not name the mistake.
-        code: the exit code. An exception that was not handled makes it 1.
-    """
-    if _GROUP in tail:
-        tail = _OF_A_GROUP.sub("", tail)
-    block = _last_traceback(tail)
-    fatal = [line for line in (block or tail).splitlines() if _FATAL.match(line)]
-    if fatal:  # a trace of the stack comes after it
-        return _short(fatal[-1])
-    last = next((line.strip() for line in reversed(tail.splitlines()) if line.strip()), "")
-    if block is None:
-        return _with_place(_short(last), tail, folder) if _SYNTAX.match(last) else _short(last)
-    text = _with_place(_short(_with_message(block)), block, folder)
-    handled = code != 1 and last != _exception(block) and not _LOG.match(last)
-    return f"{_short(last)}; before it {text}" if handled else text
-
-
-def _with_place(text: str, block: str, folder: Path) -> str:
-    """The text of an exception with the place that it is from."""
-    frames = list(_FRAME.finditer(block))
-    own = [frame for frame in frames if Path(folder, frame["file"]).is_relative_to(folder)]
-    if _SYNTAX.match(text):
-        own = [frame for frame in frames if not frame["function"]][-1:]
-    if not frames:
-        return text
-    frame = (own or frames)[-1]
-    file = Path(frame["file"])
-    name = file.relative_to(folder) if file.is_relative_to(folder) else file
-    function = f" in {frame['function']}" if frame["function"] else ""
-    return f"{text} ({name}:{frame['line']}{function})"
-
-
-def blames_peer(tail: str) -> bool:
-    """Whether a program may have ended because a peer was lost: by its last exception, an exception behind that, or
-    what TensorFlow logged when it aborted the process."""
-    fatal = [line for line in tail.splitlines() if _FATAL.match(line)]
-    if fatal and _CONNECTION.search(fatal[-1]):
-        return True
-    block = _last_traceback(tail)
-    if block is None:
-        return False
-    exceptions = tail[tail.find(_TRACEBACK) :]
-    return bool(_LOST_PEER.search(exceptions) or _CONNECTION.search(_message(block)))
-
-
-def _last_traceback(tail: str) -> str | None:
-    start = tail.rfind(_TRACEBACK)
-    return tail[start:] if start >= 0 else None
-
-
-def _message(block: str) -> str:
-    """The text of a traceback's exception, without what was logged after it."""
-    exception = _exception(block)
-    text = block[block.find(exception) :] if exception else ""
-    logged = _LOG.search(text)
-    return text[: logged.start()] if logged else text
-
-
-def _with_message(block: str) -> str:
-    """The line of the exception. Where TensorFlow writes where the graph's nodes come from first, the message too."""
-    exception = _exception(block)
-    if exception.endswith("Graph execution error:"):
-        lines = block[block.find(exception) + len(exception) :].splitlines()
-        begins = (line for line in lines if line[:1].strip() and not line.startswith(("Detected at ", "Node:")))
-        exception = f"{exception} {next(begins, '')}".strip()
-    return _FUNCTION_NODE.sub("", exception)
-
-
-def _exception(block: str) -> str:
-    """The line of the exception: the first without indentation after the frames."""
-    lines = block.splitlines()[1:]
-    return next((line.strip() for line in lines if line.strip() and not line[0].isspace()), "")
-
-
-def _short(line: str) -> str:
-    line = printable(line)
-    return line if len(line) <= LONGEST else f"{line[: LONGEST - 3]}..."

@@ -21,9 +21,10 @@ from trainer.job.errors import Exit
 from trainer.job.spec import Deadlines, JobSpec
 from trainer.protocol import events
 from trainer.protocol.log_lines import FAILURE_MARK
+from trainer.protocol.tracebacks import blames_peer, reason
 from trainer.supervisor import orphans
 from trainer.supervisor.child import LAST_WORDS_SECONDS, Child, OnChange, no_proxy
-from trainer.supervisor.last_words import Stderr, blames_peer, reason
+from trainer.supervisor.last_words import Stderr
 
 MOST_REPORTS = 100
 """That are taken in one turn of the event loop."""
