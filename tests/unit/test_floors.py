@@ -18,9 +18,10 @@ ROOT = Path(__file__).parents[2]
 
 # Each layer, and the layers below it. targets, supervisor and training are side by side.
 BELOW: dict[str, set[str]] = {
-    "cli": {"api", "targets", "supervisor", "protocol", "tfjob", "workloads", "job"},
-    "api": {"targets", "protocol", "model_dir", "workloads", "job"},
-    "targets": {"protocol", "model_dir", "job", "host"},
+    "cli": {"api", "targets", "supervisor", "debug", "protocol", "tfjob", "workloads", "job"},
+    "api": {"targets", "debug", "protocol", "model_dir", "workloads", "job"},
+    "targets": {"debug", "protocol", "model_dir", "job", "host"},
+    "debug": {"protocol", "model_dir", "job", "host"},
     "supervisor": {"protocol", "model_dir", "workloads", "job", "host", "reporting", "stack_dump"},
     "training": {"protocol", "model_dir", "workloads", "job", "host", "keras", "stack_dump"},
     "protocol": {"model_dir", "job", "host", "reporting"},
@@ -41,6 +42,7 @@ NEVER = {
     "cli": TENSORFLOW,
     "api": TENSORFLOW | {"aiohttp"},
     "targets": TENSORFLOW,
+    "debug": TENSORFLOW | RENDERERS | {"aiohttp"},
     "supervisor": TENSORFLOW | RENDERERS,
     "training": RENDERERS | {"aiohttp"},
     "protocol": TENSORFLOW | RENDERERS | {"aiohttp"},
@@ -62,6 +64,7 @@ ABSENT = {
     "trainer.protocol": NEVER["protocol"] | {"numpy"},
     "trainer.model_dir": NEVER["model_dir"] | {"numpy"},
     "trainer.tfjob": NEVER["tfjob"] | {"numpy"},
+    "trainer.debug": NEVER["debug"] | {"numpy"},
     "trainer.targets": TENSORFLOW | {"numpy"},
     "trainer.api": TENSORFLOW | RENDERERS | {"numpy", "rich", "aiohttp", "IPython", "asyncio"},
     "trainer.cli": TENSORFLOW | {"numpy"},

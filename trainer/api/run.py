@@ -8,10 +8,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from trainer.api.overrides import Overrides, lines
 from trainer.api.places import DEFAULT, open_target
+from trainer.job import program
 from trainer.job.errors import Exit, TrainerError, UserError
 from trainer.job.load import load_file
 from trainer.job.names import DNS_LABEL
@@ -19,6 +20,11 @@ from trainer.model_dir.result import Result
 from trainer.model_dir.stacks import Stacks
 from trainer.targets import base
 from trainer.targets.base import Deleted, JobOverview, Listed, LogLine, Submitted, Target
+from trainer.workloads.check import check_workload
+
+if TYPE_CHECKING:
+    from trainer.job.spec import JobSpec
+    from trainer.targets.debug import Debugged
 
 POLL_SECONDS = 2.0
 """Between two questions for the status: on containers each starts a process in that of the chief."""
@@ -166,6 +172,23 @@ class Run:
         """
         return self.on.delete(self.job, volumes)
 
+    def debug(self, path: str | Path | None = None) -> Debugged:
+        """Writes an archive of all that there is of the job, without secrets, that opens with what failed first.
+
+        Args:
+            path: of the archive. Default: NAME-debug-TIME.zip in the working directory.
+
+        Returns:
+            Its `path` and `size` in bytes, and the `verdict`.
+
+        Raises:
+            UserError: the archive cannot be written.
+            UserError, TrainerError: as `status`, if only the job's name or folder is known.
+        """
+        from trainer.targets import debug
+
+        return debug.write(self.on, self.job, Path(path) if path is not None else None, _why_refused)
+
 
 def attach(job: str | Path, target: str | None = None, *, namespace: str | None = None, set: Overrides = ()) -> Run:
     """Finds a job that was submitted, or started with `trainer local`.
@@ -216,3 +239,10 @@ def _named(given: str, overrides: list[str], target: str | None) -> base.Job:
     if overrides:
         raise UserError(f"--set: {given!r} is a job's name, and --set changes the values of a spec; give its file")
     return base.Job(given)
+
+
+def _why_refused(spec: JobSpec) -> None:
+    """Raises what `Job.submit` would, of a job that never started."""
+    program.require_scripts(spec)
+    if not spec.program:
+        check_workload(spec)

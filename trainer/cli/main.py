@@ -22,6 +22,7 @@ _COMMANDS = {
     "files": ("check", "local", "result", "import", "schema", "secret"),
     "jobs": ("render", "submit", "status", "logs", "delete"),
     "stacks": ("stacks",),
+    "debug": ("debug",),
     "container": ("task", "probe"),
 }
 """By module the commands that it has a function for."""

@@ -64,7 +64,7 @@ def parser() -> argparse.ArgumentParser:
     return made
 
 
-_ALSO_LOCAL = ("status", "stacks")
+_ALSO_LOCAL = ("status", "stacks", "debug")
 """Commands that know jobs on this machine too."""
 
 
@@ -75,6 +75,7 @@ def _add_deployed(commands: Commands) -> None:
         ("logs", "print the output of a job's tasks, in order of time"),
         ("stacks", "show where each task of a job is, and which one the others wait for"),
         ("delete", "stop and remove a job; its volume is kept"),
+        ("debug", "write an archive of a job, without secrets, that names what failed first and what to try"),
     ):
         command = commands.add_parser(name, help=text)
         command.set_defaults(command=name)
@@ -99,6 +100,8 @@ def _add_deployed(commands: Commands) -> None:
         elif name == "logs":
             command.add_argument("--task", metavar="TYPE:INDEX", help="only this task, such as worker:1")
             command.add_argument("--follow", action="store_true", help="continue until the job ends")
+        elif name == "debug":
+            command.add_argument("-o", "--output", metavar="FILE", help="the archive; default: NAME-debug-TIME.zip")
         elif name == "delete":
             command.add_argument("--volumes", action="store_true", help="delete the volume too")
 

@@ -3,6 +3,7 @@
 result.json          results of the job, once it has succeeded
 state.json           the chief's state between restarts, until the job has succeeded
 lease.json           which chief may write: see lease.py
+history.json         figures over time, and what happened: see history.py
 checkpoints/         see checkpoint.py
 files/               indexes of the files of records that the workload names
 logs/                TensorFlow's output, one file per task
@@ -21,6 +22,7 @@ RESULT = "result.json"
 _STATE = "state.json"
 _LOCK = ".lock"
 _LEASE = "lease.json"
+HISTORY = "history.json"
 
 
 def result(model_dir: str | Path) -> Path:

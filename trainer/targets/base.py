@@ -12,6 +12,8 @@ from trainer.job.errors import UserError
 from trainer.job.messages import how_to_install, nearest
 
 if TYPE_CHECKING:
+    from trainer.debug.archive import Archive
+    from trainer.debug.facts import Facts
     from trainer.job.spec import JobSpec
     from trainer.model_dir.result import Result
     from trainer.model_dir.stacks import Stacks
@@ -142,6 +144,9 @@ class Target(Protocol):
 
     def delete(self, job: Job, volumes: bool = False) -> Deleted:
         """Stops a job and removes it, its volume only with `volumes`."""
+
+    def debug(self, job: Job, archive: Archive) -> Facts:
+        """Adds all that there is of a job to an archive; a part that cannot be had is noted there."""
 
 
 class Entry(NamedTuple):

@@ -4,16 +4,14 @@ working directory."""
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping
 from pathlib import Path
 
 from trainer.job import code, workload_file
 from trainer.job.errors import UserError
-from trainer.job.spec import JobSpec
+from trainer.job.names import SECRET_LIKE
+from trainer.job.spec import JobSpec, Outside
 from trainer.job.tracking_rules import looks_secret
-
-_SECRET = re.compile(r"TOKEN|PASSWORD|PASSWD|PASSPHRASE|SECRET|CREDENTIAL|API_?KEY|(^|_)KEY$", re.IGNORECASE)
 
 
 def values(spec: JobSpec, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
@@ -22,25 +20,35 @@ def values(spec: JobSpec, environ: Mapping[str, str] = os.environ) -> dict[str, 
     Raises:
         UserError: one is missing or empty; all problems at once.
     """
-    found, problems = {}, []
-    for name, source in spec.secrets.items():
-        path = f"secrets.{name}"
-        if source.file is None:
-            found[name] = environ.get(name, "")
-            rule = f"the variable {name} is not set here, or is empty; export it, or name a file: {{file: PATH}}"
-        else:
-            path, rule = f"{path}.file: {source.file!r}", "is empty"
-            try:
-                found[name] = Path(source.file).expanduser().read_text(encoding="utf-8").rstrip("\r\n")
-            except (OSError, ValueError) as error:
-                found[name], rule = "", f"cannot be read: {getattr(error, 'strerror', None) or 'is no text'}"
-        if not found[name]:
-            problems.append(f"{path}: {rule}")
-        elif "\0" in found[name]:
-            problems.append(f"{path}: holds a zero byte, which no environment variable can")
-    if problems:
+    found = {name: _value(name, source, environ) for name, source in spec.secrets.items()}
+    if problems := [problem for _, problem in found.values() if problem]:
         raise UserError(*problems)
-    return found
+    return {name: value for name, (value, _) in found.items()}
+
+
+def known(spec: JobSpec | None, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Values that must never be shown, by name: those of a spec's secrets that can be had here, and those of our
+    environment that look like secrets."""
+    own = {name: value for name, value in environ.items() if SECRET_LIKE.search(name)}
+    given = {name: _value(name, source, environ)[0] for name, source in spec.secrets.items()} if spec else {}
+    return {**own, **{name: value for name, value in given.items() if value}}
+
+
+def _value(name: str, source: Outside, environ: Mapping[str, str]) -> tuple[str, str]:
+    """The value of a secret, and what is wrong with it."""
+    path = f"secrets.{name}"
+    if source.file is None:
+        value = environ.get(name, "")
+        rule = f"the variable {name} is not set here, or is empty; export it, or name a file: {{file: PATH}}"
+    else:
+        path, rule = f"{path}.file: {source.file!r}", "is empty"
+        try:
+            value = Path(source.file).expanduser().read_text(encoding="utf-8").rstrip("\r\n")
+        except (OSError, ValueError) as error:
+            value, rule = "", f"cannot be read: {getattr(error, 'strerror', None) or 'is no text'}"
+    if not value:
+        return "", f"{path}: {rule}"
+    return value, f"{path}: holds a zero byte, which no environment variable can" if "\0" in value else ""
 
 
 def warnings(spec: JobSpec) -> list[str]:
@@ -87,5 +95,5 @@ def _plain_secrets(spec: JobSpec) -> list[str]:
         f"{place}.{name}: looks like a secret, and stands in manifests and result.json; put it under secrets"
         for place, variables in {**places, **plain}.items()
         for name in variables
-        if _SECRET.search(name)
+        if SECRET_LIKE.search(name)
     ]

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from trainer.debug.archive import Archive
+from trainer.debug.facts import Facts
 from trainer.job.errors import Exit, TrainerError
 from trainer.job.spec import JobSpec
 from trainer.model_dir.stacks import Frame, Group, Stacks
@@ -77,6 +79,10 @@ class Fake:
     def delete(self, job: Job, volumes: bool = False) -> Deleted:
         ASKED.append(("delete", job, volumes))
         return Deleted(job.name, volume_stays=not volumes)
+
+    def debug(self, job: Job, archive: Archive) -> Facts:
+        ASKED.append(("debug", job))
+        return Facts(job.name, "nowhere", "failed", int(Exit.DIVERGED), "trainer: worker:0: the loss is nan at step 5")
 
 
 KEPT: type[Target] = Fake

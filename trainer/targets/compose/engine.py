@@ -41,7 +41,7 @@ ENGINE_SECONDS = 20
 LOOK_SECONDS = 0.5
 LAST_LINES_SECONDS = 2.0
 """Time for compose to print the last lines after the end of all containers."""
-_PROJECT, _SERVICE, _VOLUME = (f"com.docker.compose.{each}" for each in ("project", "service", "volume"))
+PROJECT, SERVICE, _VOLUME = (f"com.docker.compose.{each}" for each in ("project", "service", "volume"))
 _INSTALL = "see https://docs.docker.com/engine/install"
 
 
@@ -53,10 +53,8 @@ def submit(spec: JobSpec, command: str) -> Submitted:
         UserError: one of the spec's secrets is missing.
     """
     given = outside.values(spec)
-    client = _connect()
-    _require_compose()
-    _require_image(client, spec)
-    _require_gpus(client, spec)
+    client = connect()
+    require(client, spec)
     text = compose.render({"": spec}, command)
     _compose(spec, ["--file", "-", "up", "--detach", "--no-build", *_hosts(spec)], text, given)
     return Submitted(spec.name)
@@ -68,13 +66,13 @@ def status(spec: JobSpec) -> JobOverview:
     Raises:
         TrainerError: Exit.TARGET, if there is no engine or no such job.
     """
-    containers = _containers(_connect(), spec)
+    found = containers(connect(), spec)
     tasks: dict[str, ContainerState] = {}
     job: JobStatus | Result | None = None
     unreadable, last_line = None, ""
     chief = ContainerState("missing")
     for task in tasks_of(spec):
-        container = containers.get(host_name(spec.name, task.type, task.index))
+        container = found.get(host_name(spec.name, task.type, task.index))
         tasks[task.name] = row = _row(container)
         if task.is_chief and container:
             chief = row
@@ -97,9 +95,9 @@ def stacks(spec: JobSpec) -> Stacks:
     Raises:
         TrainerError: as `status`, and if the chief does not run.
     """
-    containers = _containers(_connect(), spec)
+    found = containers(connect(), spec)
     chief = next(task for task in tasks_of(spec) if task.is_chief)
-    container = containers.get(host_name(spec.name, chief.type, chief.index))
+    container = found.get(host_name(spec.name, chief.type, chief.index))
     return read_stacks(_ask(container, spec, "stacks") if container else "", spec.name)
 
 
@@ -109,7 +107,7 @@ def logs(spec: JobSpec, follow: bool) -> Generator[LogLine]:
     Raises:
         TrainerError: as `status`.
     """
-    client = _connect()
+    client = connect()
     follow = not _all_ended(client, spec) and follow
     command = _command(spec, ["logs", "--no-color", *(["--follow"] if follow else []), *_hosts(spec)])
     # Compose gives each service one container, number 1.
@@ -135,9 +133,9 @@ def delete(spec: JobSpec, volumes: bool) -> Deleted:
     Raises:
         TrainerError: Exit.TARGET, if there is no engine.
     """
-    client = _connect()
+    client = connect()
     _compose(spec, ["down", "--remove-orphans", *(["--volumes"] if volumes else [])])
-    left = client.volumes.list(filters={"label": [f"{_PROJECT}={spec.name}", f"{_VOLUME}={spec.name}"]})
+    left = client.volumes.list(filters={"label": [f"{PROJECT}={spec.name}", f"{_VOLUME}={spec.name}"]})
     return Deleted(spec.name, volume_stays=bool(left))
 
 
@@ -197,11 +195,11 @@ def _all_ended(client: docker.DockerClient, spec: JobSpec) -> bool:
     Raises:
         TrainerError: Exit.TARGET, if there is no such job.
     """
-    containers, hosts = _containers(client, spec), _hosts(spec)
-    return all(containers[host].status in ("exited", "dead") for host in hosts if host in containers)
+    found, hosts = containers(client, spec), _hosts(spec)
+    return all(found[host].status in ("exited", "dead") for host in hosts if host in found)
 
 
-def _connect() -> docker.DockerClient:
+def connect() -> docker.DockerClient:
     try:
         client = docker.from_env(timeout=ENGINE_SECONDS)
         version = client.version()["Version"]
@@ -212,6 +210,17 @@ def _connect() -> docker.DockerClient:
         raise _problem(f"no Docker Engine answers ({text[:150]}); start it, or {_INSTALL}") from None
     _require(f"Docker Engine {version}", version, OLDEST_ENGINE)
     return client
+
+
+def require(client: docker.DockerClient, spec: JobSpec) -> None:
+    """Checks that this engine can run a job.
+
+    Raises:
+        TrainerError: Exit.TARGET, if it cannot.
+    """
+    _require_compose()
+    _require_image(client, spec)
+    _require_gpus(client, spec)
 
 
 def _require_compose() -> None:
@@ -268,11 +277,11 @@ def _command(spec: JobSpec, words: Sequence[str]) -> list[str]:
     return ["docker", "compose", "--project-name", spec.name, *words]
 
 
-def _containers(client: docker.DockerClient, spec: JobSpec) -> dict[str, Container]:
-    found = client.containers.list(all=True, filters={"label": f"{_PROJECT}={spec.name}"})
+def containers(client: docker.DockerClient, spec: JobSpec) -> dict[str, Container]:
+    found = client.containers.list(all=True, filters={"label": f"{PROJECT}={spec.name}"})
     if not found:
         raise _problem(f"{spec.name}: no such job on this Docker Engine; `trainer submit --target compose` starts it")
-    return {container.labels[_SERVICE]: container for container in found}
+    return {container.labels[SERVICE]: container for container in found}
 
 
 def _ask(chief: Container, spec: JobSpec, path: str) -> bytes:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from trainer.debug.archive import Archive
+from trainer.debug.facts import Facts
 from trainer.job.errors import UserError
 from trainer.job.spec import JobSpec
 from trainer.model_dir.stacks import Stacks
@@ -51,6 +53,11 @@ class Compose:
         from trainer.targets.compose import engine
 
         return engine.delete(_spec(job), volumes)
+
+    def debug(self, job: Job, archive: Archive) -> Facts:
+        from trainer.targets.compose import debug
+
+        return debug.collect(archive, _spec(job))
 
 
 def _spec(job: Job) -> JobSpec:

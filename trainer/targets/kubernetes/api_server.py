@@ -154,7 +154,7 @@ class ApiServer:
 
     async def require_version(self) -> None:
         """Refuses a server that would silently drop fields of the manifests."""
-        version = await self._ask("GET", "/version")
+        version = await self.version()
         found = tuple(int(re.sub(r"\D", "", str(version.get(key))) or 0) for key in ("major", "minor"))
         if found < OLDEST:
             raise problem(
@@ -195,6 +195,22 @@ class ApiServer:
         except (_NotFound, _Unanswered) as error:
             now = datetime.now(timezone.utc).isoformat().replace("+00:00", "Z")
             yield f"{now} trainer: the log of {pod} cannot be read: {error}"
+
+    async def raw_log(self, pod: str, container: str, **more: str) -> AsyncIterator[bytes]:
+        """The log of a container in pieces, each line with its time in front.
+
+        Args:
+            more: parameters of the API, such as tailLines.
+        """
+        query = {"timestamps": "true", "container": container, **more}
+        with _translated_errors(self):
+            response = await self._send(self.api, "GET", f"{self._path('Pod', pod)}/log", query)
+            async for chunk in response.response.content.iter_chunked(1 << 16):
+                yield chunk
+
+    async def version(self) -> Manifest:
+        found: Manifest = await self._ask("GET", "/version")
+        return found
 
     async def execute(self, pod: str, *command: str) -> str:
         """Runs a command in a pod's container; returns its output, empty if it cannot run there now."""

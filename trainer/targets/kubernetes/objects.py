@@ -35,6 +35,8 @@ class Terminated(TypedDict):
     exitCode: int
     reason: NotRequired[str]
     message: NotRequired[str]
+    startedAt: NotRequired[str]
+    finishedAt: NotRequired[str]
 
 
 class State(TypedDict, total=False):
@@ -48,6 +50,7 @@ class State(TypedDict, total=False):
 class ContainerStatus(TypedDict):
     name: NotRequired[str]
     state: NotRequired[State]
+    restartCount: NotRequired[int]
 
 
 class PodStatus(TypedDict, total=False):

@@ -22,7 +22,7 @@ async def status(name: str, namespace: str | None) -> JobOverview:
         TrainerError: Exit.TARGET, if there is no cluster or no such job.
     """
     async with connect(namespace) as server:
-        return await _status(server, name)
+        return await of_job(server, name)
 
 
 async def jobs(namespace: str | None) -> list[Listed]:
@@ -45,7 +45,11 @@ async def jobs(namespace: str | None) -> list[Listed]:
     return sorted(rows, key=lambda row: row.submitted)
 
 
-async def _status(server: ApiServer, name: str) -> JobOverview:
+async def of_job(server: ApiServer, name: str) -> JobOverview:
+    """
+    Raises:
+        TrainerError: as `status`.
+    """
     parts = await lookup.jobs(server, of(name))
     if (its_chief := pods.chief_of(parts)) is None:
         raise no_such_job(server, name)

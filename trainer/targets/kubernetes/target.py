@@ -7,6 +7,8 @@ from collections.abc import AsyncIterator, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+from trainer.debug.archive import Archive
+from trainer.debug.facts import Facts
 from trainer.job.spec import JobSpec
 from trainer.model_dir.stacks import Stacks
 from trainer.targets.base import Deleted, Job, JobOverview, Listed, LogLine, Submitted
@@ -60,6 +62,11 @@ class Kubernetes:
         from trainer.targets.kubernetes import lifecycle
 
         return asyncio.run(lifecycle.delete(job.name, self.namespace, volumes))
+
+    def debug(self, job: Job, archive: Archive) -> Facts:
+        from trainer.targets.kubernetes import debug
+
+        return asyncio.run(debug.collect(archive, job.name, self.namespace))
 
 
 def each(values: AsyncIterator[T]) -> Generator[T]:

@@ -26,7 +26,8 @@ from trainer.job.spec import JobSpec
 from trainer.model_dir import layout
 from trainer.protocol.log_lines import FAILURE_MARK
 from trainer.targets import here, outside, summary
-from trainer.targets.local import ports, view
+from trainer.targets.local import output, ports, view
+from trainer.targets.local.output import Output
 from trainer.targets.local.processes import LocalJob, is_evaluator, keep_running, send
 
 TASK_COMMAND = host.command("trainer.cli.main", "task")
@@ -69,9 +70,12 @@ def run(
     else:
         job_code.require_no_output(spec)
     outside.values(spec)  # raises if a secret is missing, before any task starts
-    with ports.reserve([task.name for task in tasks_of(spec)], base_port) as taken:
-        job = asyncio.run(_run(spec, taken, shared, plain, command))
-    code, text = _verdict(job, spec)
+    kept = Output(spec.directory)
+    with ports.reserve([task.name for task in tasks_of(spec)], base_port) as taken, contextlib.closing(kept):
+        kept.line("local", output.started())
+        job = asyncio.run(_run(spec, taken, shared, plain, command, kept))
+        code, text = _verdict(job, spec)
+        kept.line("local", output.ended(code, text))
     if code == Exit.OK:
         text = summary.summary(spec.directory)
     elif code != Exit.STOPPED:
@@ -132,7 +136,12 @@ def environment_of(spec: JobSpec, task: Task, taken: Mapping[str, int]) -> dict[
 
 
 async def _run(
-    spec: JobSpec, taken: Mapping[str, int], shared: Mapping[str, str], plain: bool, command: Sequence[str]
+    spec: JobSpec,
+    taken: Mapping[str, int],
+    shared: Mapping[str, str],
+    plain: bool,
+    command: Sequence[str],
+    kept: Output,
 ) -> LocalJob:
     tasks = tasks_of(spec, lambda task_type, index: f"127.0.0.1:{taken[task_name(task_type, index)]}")
     tasks.sort(key=lambda task: not task.is_chief)  # it imports TensorFlow, which takes longest: it starts first
@@ -141,7 +150,8 @@ async def _run(
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, job.stop)
     status_port = control_port(taken[job.chief])
-    async with view.open_view(spec, job.names, status_port, job.restarts, job.stop, plain) as job.show:
+    async with view.open_view(spec, job.names, status_port, job.restarts, job.stop, plain) as show:
+        job.show = kept.also(show)
         words = [summary.program("trainer") or "trainer", "status", spec.directory]
         job.show("local", f"status: {shlex.join(words)}, or http://127.0.0.1:{status_port}/status")
         shared = {**shared, FAILURE_MARK: job.mark}

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from trainer.debug.archive import Archive
+from trainer.debug.facts import Facts
 from trainer.job.errors import UserError
 from trainer.job.spec import JobSpec
 from trainer.model_dir.stacks import Stacks
@@ -46,3 +48,8 @@ class Local:
 
     def delete(self, job: Job, volumes: bool = False) -> Deleted:
         raise NotImplementedError
+
+    def debug(self, job: Job, archive: Archive) -> Facts:
+        from trainer.targets.local import debug
+
+        return debug.collect(archive, job.name, job.spec.directory if job.spec else job.name, job.spec)

@@ -50,7 +50,7 @@ def docker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "docker").chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     looks = itertools.count(1)
-    monkeypatch.setattr(engine, "_connect", lambda: None)
+    monkeypatch.setattr(engine, "connect", lambda: None)
     monkeypatch.setattr(engine, "_all_ended", lambda *_: next(looks) > 2)
     monkeypatch.setattr(engine, "LOOK_SECONDS", 0.01)
 

@@ -1,0 +1,98 @@
+"""The beginning and the end of a log that may be of any length."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+MOST_BYTES = 2 << 20
+"""Of one log."""
+ALL_BYTES = 48 << 20
+"""Of all logs of a job."""
+LEAST_BYTES = 32 << 10
+"""Of one log, however many there are."""
+
+
+class Ends(NamedTuple):
+    head: bytes
+    tail: bytes = b""
+    left_out: str = ""
+    """What is missing between them; empty if nothing is."""
+
+
+def share(logs: int) -> int:
+    """Bytes that each of so many logs may have."""
+    return max(LEAST_BYTES, min(MOST_BYTES, ALL_BYTES // max(logs, 1)))
+
+
+def of_file(path: Path, most: int) -> Ends:
+    """The first and the last lines of a file, `most` bytes together.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    with path.open("rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        if size <= most:
+            return Ends(file.read(most))
+        head = _whole_lines_before(file.read(most // 4))
+        file.seek(size - (most - most // 4))
+        tail = _whole_lines_after(file.read(most - most // 4))
+        return Ends(head, tail, f"{size - len(head) - len(tail):,} of {size:,} bytes")
+
+
+def first(chunks: Iterable[bytes], most: int) -> tuple[bytes, bool]:
+    """The first lines of a stream, and whether that is all of it."""
+    head = b""
+    for chunk in chunks:
+        head += chunk
+        if len(head) >= most:
+            return _whole_lines_before(head[:most]), False
+    return head, True
+
+
+class Tail:
+    """The last lines of a stream."""
+
+    def __init__(self, most: int) -> None:
+        self._most, self._kept, self._cut = most, bytearray(), False
+
+    def add(self, chunk: bytes) -> None:
+        self._kept += chunk
+        if len(self._kept) > 2 * self._most:
+            del self._kept[: -self._most]
+            self._cut = True
+
+    def read(self) -> bytes:
+        cut = self._cut or len(self._kept) > self._most
+        return _whole_lines_after(bytes(self._kept[-self._most :])) if cut else bytes(self._kept)
+
+
+def last(chunks: Iterable[bytes], most: int) -> bytes:
+    """The last lines of a stream, which is read to its end."""
+    tail = Tail(most)
+    for chunk in chunks:
+        tail.add(chunk)
+    return tail.read()
+
+
+def joined(head: bytes, tail: bytes) -> Ends:
+    """The ends of a log whose lines begin with their times: they may overlap."""
+    *_, newest = head.rstrip(b"\n").split(b"\n")
+    lines = tail.split(b"\n")
+    later = [number for number, line in enumerate(lines) if line[:30] > newest[:30]]
+    if not head or not later or later[0]:
+        return Ends(head + b"\n".join(lines[later[0] :] if later and head else lines if not head else []))
+    until = lines[0].split(b" ")[0].decode(errors="replace")
+    return Ends(head, tail, f"the lines between {newest.split(b' ')[0].decode(errors='replace')} and {until}")
+
+
+def _whole_lines_before(chunk: bytes) -> bytes:
+    """Without a last line that is cut off: half a secret is not recognised."""
+    return chunk[: chunk.rfind(b"\n") + 1]
+
+
+def _whole_lines_after(chunk: bytes) -> bytes:
+    return chunk[chunk.find(b"\n") + 1 :] if b"\n" in chunk else b""

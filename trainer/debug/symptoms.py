@@ -1,0 +1,232 @@
+"""What goes wrong with jobs, by symptom: the likely cause, and what to do. The table "Troubleshooting" in
+docs/operating.md has these rows, and a verdict takes its advice from them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from trainer.job.errors import Exit
+
+
+@dataclass(frozen=True)
+class Symptom:
+    """A row. Cells are Markdown; links are relative to docs/."""
+
+    shown: str
+    """What one sees."""
+    cause: str
+    advice: str
+    pattern: str = ""
+    """Found in the cause of a failure, in what a task waits for, or in a remark on a job that succeeded."""
+    code: Exit | None = None
+    """An exit code that is a symptom by itself, where no pattern is found."""
+
+    def found_in(self, texts: Iterable[str]) -> bool:
+        return bool(self.pattern) and any(re.search(self.pattern, text) for text in texts)
+
+
+SYMPTOMS = (
+    Symptom(
+        "`waiting: 1 of 2 tasks are ready; worker:0: ...`, then exit code 10",
+        "the task was not started",
+        "the message names the task and the reason; on Kubernetes `trainer status NAME` shows the reason of the pod",
+        code=Exit.MISSING,
+    ),
+    Symptom(
+        "exit code 11",
+        "a task runs with another spec, workload file, secret or version; or its address in TF_CONFIG is wrong, or a "
+        "firewall blocks it",
+        "start all tasks with the same image, spec and files; the message names both values, or the address",
+        code=Exit.MISMATCH,
+    ),
+    Symptom(
+        "exit code 12",
+        "fewer GPUs or TPU cores than the spec asks for",
+        "change `tasks.TYPE.gpus`, or run where the devices are",
+        code=Exit.DEVICES,
+    ),
+    Symptom(
+        "exit code 13 with a step",
+        "the loss became NaN or infinite",
+        "lower `train.learning_rate`; with float16 try bfloat16",
+        code=Exit.DIVERGED,
+    ),
+    Symptom(
+        "exit code 14",
+        "the same crash at the same step, or a worker that cannot complete a step",
+        "the task's log in `model_dir/logs` has the first error",
+        code=Exit.GAVE_UP,
+    ),
+    Symptom(
+        "`exited by itself with code N, without a Python error`",
+        "the workload, or a library that it uses, ended the process, as `os._exit` does",
+        "look for that call in the workload; the task's log may have the library's last words",
+        r"exited by itself with code \d+, without a Python error",
+    ),
+    Symptom(
+        "`killed by SIGSEGV`, SIGABRT, SIGFPE or SIGILL",
+        "a library in native code crashed, or was built for another processor",
+        "the task's log has its last words; import the libraries of the workload one by one, or use other versions",
+        r"killed by (signal \d+ \()?SIG(SEGV|ABRT|FPE|ILL|BUS)",
+    ),
+    Symptom(
+        "`no sign of life for ... s`, or `no new step for ... s`",
+        "a task hangs: it waits for data, a lock, a file system or another task",
+        "`trainer stacks` shows where each task stands; if it is only slow, raise `deadlines.hang` or "
+        "`deadlines.progress`",
+        r"no sign of life for|no new step for|no report for",
+    ),
+    Symptom(
+        "exit code 18 with a line of your program",
+        "the [program](programs.md) ended with an error of its own; the job is not started again by itself",
+        "correct the line that the message names; `model_dir/logs` has all that each task wrote to stderr",
+        code=Exit.PROGRAM,
+    ),
+    Symptom(
+        "exit code 17",
+        "the last checkpoint could not be scored in time, or the evaluator failed",
+        "the trained checkpoint is kept: correct or shorten `data('test')`, or raise `deadlines.evaluation`; the same "
+        "command goes on",
+        code=Exit.EVALUATION,
+    ),
+    Symptom(
+        "exit code 19",
+        "the job was not done within `deadlines.job`",
+        "raise it, or start the job again: it has all its time again",
+        code=Exit.OVERDUE,
+    ),
+    Symptom(
+        "exit code 15",
+        "the chief, or the network to it, is down",
+        "look at the chief's log first",
+        code=Exit.CHIEF_LOST,
+    ),
+    Symptom(
+        "exit code 20",
+        "a task came back, from a node or network that was lost, after another process had taken its place",
+        "nothing: the job goes on without it; look at the node if it happens again",
+        code=Exit.REPLACED,
+    ),
+    Symptom(
+        "exit code 143",
+        "someone stopped the job: Ctrl-C, `kill`, a drained node or a preemption",
+        "the same command resumes it",
+        code=Exit.STOPPED,
+    ),
+    Symptom(
+        "`port 2222 ... cannot be used`",
+        "another process holds it",
+        "the message names the process; stop it, or change the port",
+        r"\bport \d+ .*(cannot be used|in use)",
+    ),
+    Symptom(
+        "exit code 2 with `model_dir` and differences",
+        "the folder holds another job's checkpoints or result",
+        "use another `model_dir`, or restore the previous settings; see [below](#when-a-job-resumes)",
+        r"undo the change, or choose another model_dir",
+    ),
+    Symptom(
+        "exit code 2 with a file and a line",
+        "the workload raised an exception, or returned what cannot be trained",
+        "correct that line; the same command continues from the last checkpoint",
+        r"workload: \S+?:( |\d+:)",
+    ),
+    Symptom(
+        "`No space left on device`, `File too large`",
+        "the disk of `model_dir` is full",
+        "make room, or lower `train.keep_checkpoints`; the same command continues from the last checkpoint",
+        r"No space left on device|File too large|Disk quota exceeded",
+    ),
+    Symptom(
+        "exit code 1",
+        "a defect in trainer",
+        "please report it, with the archive of `trainer debug`",
+        code=Exit.BUG,
+    ),
+    Symptom(
+        "`already complete`",
+        "the folder holds the result of this job",
+        "raise `train.steps`, or use another `model_dir`",
+        r"already complete",
+    ),
+    Symptom(
+        "a task is killed, with an out-of-memory message",
+        "the kernel's or container's memory limit",
+        "raise `tasks.TYPE.memory`, or use a smaller batch",
+        r"(?i)out of memory|OOMKilled",
+    ),
+    Symptom(
+        "on Kubernetes `ErrImagePull`, `ImagePullBackOff`; exit code 16 with `image`",
+        "the nodes, or this machine, do not have the image, and cannot pull it",
+        "push it to a registry that they reach, correct `image`, or add the registry's Secret to `kubernetes`",
+        r"ErrImage|ImagePull|InvalidImageName|image: '.*': is not on this machine",
+    ),
+    Symptom(
+        "on Kubernetes `Unschedulable`",
+        "no node has the CPUs, memory, GPUs, labels or volume that the pod asks for, or is free",
+        "the reason counts the nodes; lower `tasks.TYPE.cpu`, `memory` or `gpus`, or add a node",
+        r"Unschedulable|Insufficient|nodes are available",
+    ),
+    Symptom(
+        "on Kubernetes `exceeded quota`",
+        "the namespace may not have that much",
+        "lower what the tasks ask for, end other jobs, or have the ResourceQuota raised",
+        r"exceeded quota",
+    ),
+    Symptom(
+        "on Kubernetes a claim that is not bound",
+        "the StorageClass does not exist, or has no room",
+        "correct `kubernetes.volume`; `kubectl get storageclass` lists what there is",
+        r"claim \S+ is not bound|storageclass\S* \"\S+\" not found",
+    ),
+    Symptom(
+        "on Kubernetes a pod is `lost`, on a node that does not answer",
+        "the node, or the network to it, is down",
+        "start the node, or `kubectl delete node` it if it is gone",
+        r"its node \S+ does not answer|NodeLost|DeletionByTaintManager",
+    ),
+    Symptom(
+        "exit code 16",
+        "Docker or Kubernetes is missing, too old, or refuses the job",
+        "do what the message says; `docker info` or `kubectl cluster-info` must work first",
+        code=Exit.TARGET,
+    ),
+    Symptom(
+        "exit code 2",
+        "a mistake in the spec, the workload, the data or the environment",
+        "the message names value, rule and fix",
+        code=Exit.USER,
+    ),
+    Symptom(
+        "a slow start",
+        "the import of TensorFlow, 2 to 4 s of one core for each task that computes",
+        "`seconds_to_first_step` and its parts in `result.json` show where the time goes",
+        r"seconds to the first step",
+    ),
+    Symptom(
+        "fewer examples/s with more workers",
+        "more workers than cores, or a slow network",
+        "see [Benchmarks](benchmarks.md#what-the-figures-mean); `communication.gradients: bfloat16`",
+        r"more workers than cores|waits for the network",
+    ),
+)
+MOST = 3
+"""Rows that a verdict takes."""
+
+
+def matching(texts: Sequence[str], code: int | None) -> list[Symptom]:
+    """The rows that fit: those whose pattern is found, then that of the exit code."""
+    found = [each for each in SYMPTOMS if each.found_in(texts)]
+    return [*found, *(each for each in SYMPTOMS if code is not None and each.code == code)][:MOST]
+
+
+def table() -> list[str]:
+    """The rows of the documentation's table."""
+    return [f"| {each.shown} | {each.cause} | {each.advice} |" for each in SYMPTOMS]
+
+
+def plain(markdown: str) -> str:
+    """A cell without links."""
+    return re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", markdown)

@@ -1,0 +1,295 @@
+"""The verdict on a job: what failed first, where, what followed, and what to try."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from trainer.debug import symptoms
+from trainer.debug.facts import Facts, Log, Moment, lines
+from trainer.debug.symptoms import Symptom
+from trainer.job.errors import Exit
+from trainer.protocol.log_lines import STOPPED_PREFIX
+from trainer.protocol.tracebacks import reason
+
+Outcome = Literal["failed", "stopped", "succeeded", "running", "waiting", "never started", "vanished"]
+MOST_FOLLOWED = 12
+ERROR = "trainer: "
+"""Begins the line in which a task reports why it ends."""
+_WARNING = "trainer: warning: "
+_TASK = re.compile(r"\b(?:chief|worker|ps|evaluator):\d+\b")
+_PLACE = re.compile(r"(?P<file>[^\s:'\"(]+\.py):(?P<line>\d+)")
+_NEWS = re.compile(
+    r" lost \(|re-forming|generation \d+ formed|restarting it|was killed by|stopped by a signal|^waiting: |"
+    r"was asked to stop|is damaged|hangs?\b|out of memory|^done: |^warning: |without a new step"
+)
+"""Lines of supervisors and launchers that belong to a job's history."""
+_UNEXPLAINED = re.compile(r"\blost \(|without a Python error|unexpected |killed by|no sign of life|had to be killed")
+"""Causes behind which the task's log may have another one."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    outcome: Outcome
+    headline: str
+    """All of it in one line."""
+    cause: Moment | None = None
+    """The first failure."""
+    place: str = ""
+    """FILE:LINE of the user's code that it names."""
+    code: int | None = None
+    details: Sequence[str] = ()
+    """Further lines on the cause."""
+    followed: Sequence[Moment] = ()
+    advice: Sequence[Symptom] = field(default_factory=list)
+
+    @property
+    def meaning(self) -> str:
+        """Of the exit code."""
+        return meaning(self.code) if self.code is not None else ""
+
+
+def meaning(code: int) -> str:
+    """What an exit code means, also one that is not trainer's."""
+    if code in list(Exit):
+        return Exit(code).meaning
+    number = code - 128 if code > 128 else -code
+    return f"killed by signal {number}" if 0 < number < 65 else ""
+
+
+def verdict(facts: Facts) -> Verdict:
+    """Names the first failure of a job, or why it has none."""
+    if facts.phase == "done":
+        return _succeeded(facts)
+    if facts.phase == "failed":
+        return _stopped(facts) if facts.code == Exit.STOPPED else _failed(facts)
+    if facts.problems:
+        return _never_started(facts)
+    return _running(facts)
+
+
+def history(facts: Facts) -> list[Moment]:
+    """All that is known to have happened, in order of time; each text once, as the first task has it."""
+    found = [*facts.moments, *(each for log in facts.logs for each in lines(log) if _tells(each.text))]
+    first: dict[str, Moment] = {}
+    for each in sorted(found, key=lambda each: each.time or 0.0):
+        first.setdefault(_core(each.text), each)
+    return [each for each in first.values() if each.time is not None] + [
+        each for each in first.values() if each.time is None
+    ]
+
+
+def _failed(facts: Facts) -> Verdict:
+    code = facts.code
+    told = history(facts)
+    message = _message(facts, told)
+    task = _culprit(facts, message, code)
+    state = facts.tasks.get(task)
+    if state and state.reason and (not message or "out of memory" in state.reason):
+        message = f"{message}; {task}: {state.reason}" if message and state.reason not in message else message
+        message = message or f"{task}: {state.reason}"
+    first, *more = (message or f"{task} ended without a word").splitlines()
+    details = [*more, *_behind(facts, task, first)]
+    begin = _first(told, first, task)
+    time = begin.time if begin else state.ended if state else None
+    cause = Moment(first, task, time, begin.path if begin else "")
+    text = f"{facts.job} failed{f' with exit code {code}' if code else ''}: {_named(task, first)}"
+    return Verdict(
+        "failed",
+        text,
+        cause,
+        _place([first, *details]),
+        code,
+        details,
+        _followed(facts, told, cause),
+        symptoms.matching([first, *details], code),
+    )
+
+
+def _stopped(facts: Facts) -> Verdict:
+    told = history(facts)
+    message = facts.message or STOPPED_PREFIX.rstrip("; ")
+    cause = next((each for each in told if STOPPED_PREFIX in each.text), Moment(message, facts.chief))
+    return Verdict(
+        "stopped",
+        f"{facts.job} was stopped: {message}",
+        cause,
+        code=facts.code,
+        followed=_followed(facts, told, cause),
+        advice=symptoms.matching([message], facts.code),
+    )
+
+
+def _succeeded(facts: Facts) -> Verdict:
+    lost = [each for each in history(facts) if " lost (" in each.text]
+    remarks = [*facts.remarks, *(f"it went on after: {each.text}" for each in lost[:1])]
+    complete = [each for each in facts.logs if "already complete" in each.text]
+    texts = [*remarks, *(["already complete"] if complete else [])]
+    return Verdict(
+        "succeeded",
+        f"{facts.job} succeeded{'' if not complete else ', and was already complete when it was started again'}",
+        code=int(Exit.OK),
+        details=remarks,
+        followed=lost[:MOST_FOLLOWED],
+        advice=symptoms.matching(texts, None),
+    )
+
+
+def _never_started(facts: Facts) -> Verdict:
+    first, *more = facts.problems
+    code = facts.code
+    return Verdict(
+        "never started",
+        f"{facts.job} never started: {first}",
+        Moment(first),
+        _place(facts.problems),
+        code,
+        more,
+        advice=symptoms.matching(facts.problems, code),
+    )
+
+
+def _running(facts: Facts) -> Verdict:
+    """A job that has not ended, as far as is known."""
+    told = history(facts)
+    waits = {name: each for name, each in facts.tasks.items() if each.reason and each.code in (None, 0)}
+    failed = {name: each for name, each in facts.tasks.items() if each.code}
+    reasons = [*([facts.waiting_for] if facts.waiting_for else []), *(f"{n}: {t.reason}" for n, t in waits.items())]
+    errors = [each for each in told if _is_error(each.text)]
+    losses = [each for each in told if " lost (" in each.text]
+    if facts.phase in ("", "vanished"):
+        return _vanished(facts, told)
+    outcome: Outcome = "waiting" if reasons else "running"
+    if reasons:
+        headline = f"{facts.job} waits for {reasons[0]}; nothing else has failed"
+    elif facts.remarks:
+        headline = f"{facts.job} runs: {facts.remarks[0]}"
+    else:
+        headline = f"{facts.job} runs ({facts.phase}), and nothing has failed"
+    earlier = (errors or losses)[-1:]
+    if earlier and not reasons:
+        headline = f"{facts.job} runs ({facts.phase}); before that {earlier[0].text.removeprefix(ERROR)}"
+    details = [*reasons[1:], *facts.remarks, *(f"{n} ended with exit code {t.code}" for n, t in failed.items())]
+    cause = earlier[0] if earlier and not reasons else None
+    if reasons and (name := _TASK.match(reasons[0])):
+        cause = Moment(reasons[0], name[0])
+    codes = [each.code for each in failed.values()]
+    texts = [*reasons, *details, *(each.text for each in earlier)]
+    return Verdict(
+        outcome,
+        headline,
+        cause,
+        _place(texts),
+        None,
+        details,
+        _followed(facts, told, cause) if cause else (),
+        symptoms.matching(texts, codes[0] if codes else None),
+    )
+
+
+def _vanished(facts: Facts, told: Sequence[Moment]) -> Verdict:
+    """A job that has ended and left no word on how."""
+    last = next((each for each in reversed(told) if _is_error(each.text)), told[-1] if told else None)
+    text = f"{facts.job} has ended, and left no word on how: its processes were killed, or the machine was restarted"
+    details = [*facts.remarks, *([f"the last that is known: {last.text}"] if last else [])]
+    return Verdict("vanished", text, last, details=details, advice=symptoms.matching(details, None))
+
+
+# Parts. -----------------------------------------------------------------------------------------------
+
+
+def _message(facts: Facts, told: Sequence[Moment]) -> str:
+    """Why the job ended: the chief's word, or the first error that a task has reported."""
+    if facts.message:
+        return "\n".join(line.removeprefix(ERROR) for line in facts.message.splitlines())
+    errors = [each for each in told if _is_error(each.text)]
+    own = [each for each in errors if each.task == facts.chief]
+    return (own or errors)[0].text.removeprefix(ERROR) if errors else ""
+
+
+def _culprit(facts: Facts, message: str, code: int | None) -> str:
+    """The task that the cause is in."""
+    if code == Exit.CHIEF_LOST:
+        return facts.chief
+    lost = re.search(rf"({_TASK.pattern}) (?:was )?lost\b", message)
+    named = _TASK.search(message)
+    if lost or named:
+        return lost[1] if lost else named[0] if named else ""
+    if message:
+        return facts.chief
+    failed = [name for name, each in facts.tasks.items() if each.code]
+    return min(failed, key=lambda name: facts.tasks[name].ended or 0.0) if failed else facts.chief
+
+
+def _behind(facts: Facts, task: str, message: str) -> list[str]:
+    """What the task's logs have as the reason, if the message tells only that it ended."""
+    if not _UNEXPLAINED.search(message):
+        return []
+    found = []
+    for log in (each for each in facts.logs if each.task == task):
+        text = reason("\n".join(each.text for each in lines(log)), Path("/"))
+        if text and _is_telling(text) and text not in message and text not in found:
+            found.append(text)
+    return [f"the log of {task}: {text}" for text in found]
+
+
+def _is_telling(text: str) -> bool:
+    return bool(re.search(r"Error\b|Exception\b|Fatal|^F\d{4} |: F |\.py:\d+|[Ss]egmentation|[Aa]bort", text))
+
+
+def _first(told: Sequence[Moment], message: str, task: str) -> Moment | None:
+    """The first time at which a failure was reported."""
+    core = _core(message.rpartition("; last: ")[2])
+    same = [each for each in told if core[:80] in _core(each.text) or (_is_error(each.text) and core in each.text)]
+    if "; last: " in message:
+        loss = f"{task} lost ("
+        return next((each for each in told if each.text.startswith(loss)), same[0] if same else None)
+    return same[0] if same else None
+
+
+def _followed(facts: Facts, told: Sequence[Moment], cause: Moment) -> list[Moment]:
+    """What happened after the first failure, and how the other tasks ended."""
+    core = _core(cause.text)
+    later = [
+        each
+        for each in told
+        if cause.time is not None and each.time is not None and each.time >= cause.time and _core(each.text) != core
+    ]
+    ends = [
+        Moment(f"ended with exit code {each.code}{f': {each.reason}' if each.reason else ''}", name, each.ended)
+        for name, each in facts.tasks.items()
+        if each.code and name != cause.task
+    ]
+    return [*later[:MOST_FOLLOWED], *ends[:MOST_FOLLOWED]]
+
+
+def _tells(text: str) -> bool:
+    return _is_error(text) or bool(_NEWS.search(text))
+
+
+def _is_error(text: str) -> bool:
+    return text.startswith(ERROR) and not text.startswith(_WARNING)
+
+
+def _core(text: str) -> str:
+    """A text as all tasks have it: each begins the same error differently."""
+    text = text.removeprefix(ERROR)
+    task = _TASK.match(text)
+    return text[task.end() :].lstrip(": ") if task and text[task.end() :].startswith(": ") else text
+
+
+def _place(texts: Iterable[str]) -> str:
+    found = next((match for text in texts if (match := _PLACE.search(text))), None)
+    return found[0] if found else ""
+
+
+def _named(task: str, text: str) -> str:
+    return text if task in text or not task else f"{task}: {text}"
+
+
+def log_of(facts: Facts, task: str) -> list[Log]:
+    """The logs that have a task's lines."""
+    return [each for each in facts.logs if each.task in (task, "")]
