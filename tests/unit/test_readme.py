@@ -13,6 +13,7 @@ import yaml
 
 from tests.documents import PAGES, ROOT, blocks, commands, in_tables
 from trainer.cli import main as cli
+from trainer.debug import symptoms
 from trainer.job import load
 from trainer.job.errors import Exit
 from trainer.supervisor import metrics
@@ -37,7 +38,8 @@ def test_quick_commands_succeed(words: list[str]) -> None:
 def test_every_command_is_run_by_a_test() -> None:
     """`trainer local` and what asks its jobs by tests/local, those on containers by tests/compose, on Kubernetes by
     tests/kind."""
-    elsewhere = [words for page in (CONTAINERS, KUBERNETES, "docs/operating.md") for words in commands("trainer", page)]
+    pages = (CONTAINERS, KUBERNETES, "docs/operating.md", "docs/debugging.md")
+    elsewhere = [words for page in pages for words in commands("trainer", page)]
     rest = [words for words in commands("trainer") if words not in QUICK + elsewhere and words[1] != "local"]
     assert rest == []
 
@@ -80,6 +82,11 @@ def test_every_example_is_valid() -> None:
 def test_exit_codes_are_those_of_the_code() -> None:
     shown = dict(re.findall(r"^\| (\d+) \| (.*) \|$", PAGES["docs/operating.md"], re.MULTILINE))
     assert shown == {str(int(code)): code.meaning for code in Exit}
+
+
+def test_troubleshooting_has_the_rows_of_the_code() -> None:
+    section = PAGES["docs/operating.md"].partition("\n## Troubleshooting\n")[2].partition("\n## ")[0]
+    assert re.findall(r"^\|.*\|$", section, re.MULTILINE)[2:] == symptoms.table()
 
 
 def test_metrics_are_those_of_the_code() -> None:

@@ -18,8 +18,7 @@ from trainer.debug.redaction import Redactor
 from trainer.job.errors import TrainerError, UserError
 
 _UNUSUAL = re.compile(r"[^A-Za-z0-9._/-]+")
-_CONTROL = re.compile(r"[^\t\n\x20-\x7e\xa0-\u200d\u2010-\u2029\u202f-\u2065\u206a-\ufffd\U00010000-\U000e0000]")
-"""What a terminal would obey, and what changes the order of the text around it."""
+_NOT_PLAIN = re.compile(r"[^\t\n\x20-\x7e]")
 
 
 class Entry(NamedTuple):
@@ -45,7 +44,7 @@ class Archive:
 
     def page(self, path: str, text: str, note: str = "") -> str:
         """Adds a text that has no secrets."""
-        path = self._free(_UNUSUAL.sub("-", path).strip("/"))
+        path = self._free(_safe(path))
         content = text.encode(errors="replace")
         info = zipfile.ZipInfo(f"{self._folder}/{path}", time.localtime()[:6])
         info.external_attr, info.compress_type = 0o600 << 16, zipfile.ZIP_DEFLATED
@@ -63,7 +62,8 @@ class Archive:
         head, tail = (each.decode(errors="replace") for each in ends[:2])
         gap = f"\n[ trainer debug: left out here: {ends.left_out} ]\n\n" if ends.left_out else ""
         note = f"without {ends.left_out}" if ends.left_out else ""
-        return Log(_UNUSUAL.sub("-", path), self.text(path, f"{head}{gap}{tail}", note), task)
+        text = self.text(path, f"{head}{gap}{tail}", note)
+        return Log(self.entries[-1].path, text, task)
 
     def missing(self, path: str, why: str) -> None:
         """Notes why a part cannot be had."""
@@ -86,10 +86,19 @@ class Archive:
         return next(each for n in range(1, 9999) if (each := path if n == 1 else f"{stem}-{n}{dot}{end}") not in taken)
 
 
+def _safe(path: str) -> str:
+    """A path below the archive's folder, of plain characters."""
+    return "/".join(part for part in _UNUSUAL.sub("-", path).split("/") if part not in ("", ".", ".."))
+
+
 def printable(text: str) -> str:
     """A text without characters that a terminal obeys or that hide others; lines end with a newline alone."""
     text = text.replace("\r\n", "\n").replace("\r", "\n")
-    return _CONTROL.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
+    return _NOT_PLAIN.sub(lambda match: match[0] if match[0].isprintable() else _escaped(match[0]), text)
+
+
+def _escaped(char: str) -> str:
+    return char.encode("unicode_escape").decode()
 
 
 def write(path: Path, folder: str, redactor: Redactor, fill: Callable[[Archive], None]) -> int:
@@ -106,7 +115,7 @@ def write(path: Path, folder: str, redactor: Redactor, fill: Callable[[Archive],
         temporary.replace(path)
         return path.stat().st_size
     except OSError as error:
-        raise UserError(f"-o: {path}: cannot be written: {error.strerror}; choose another file") from None
+        raise UserError(f"archive: {path}: cannot be written: {error.strerror}; choose another file") from None
     finally:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)

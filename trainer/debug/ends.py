@@ -9,10 +9,12 @@ from typing import NamedTuple
 
 MOST_BYTES = 2 << 20
 """Of one log."""
-ALL_BYTES = 48 << 20
+ALL_BYTES = 32 << 20
 """Of all logs of a job."""
 LEAST_BYTES = 32 << 10
 """Of one log, however many there are."""
+_TIME = 30
+"""Characters of the time before a line."""
 
 
 class Ends(NamedTuple):
@@ -80,13 +82,13 @@ def last(chunks: Iterable[bytes], most: int) -> bytes:
 
 def joined(head: bytes, tail: bytes) -> Ends:
     """The ends of a log whose lines begin with their times: they may overlap."""
-    *_, newest = head.rstrip(b"\n").split(b"\n")
+    newest = head.rstrip(b"\n").rpartition(b"\n")[2][:_TIME]
     lines = tail.split(b"\n")
-    later = [number for number, line in enumerate(lines) if line[:30] > newest[:30]]
-    if not head or not later or later[0]:
-        return Ends(head + b"\n".join(lines[later[0] :] if later and head else lines if not head else []))
-    until = lines[0].split(b" ")[0].decode(errors="replace")
-    return Ends(head, tail, f"the lines between {newest.split(b' ')[0].decode(errors='replace')} and {until}")
+    later = next((number for number, line in enumerate(lines) if line[:_TIME] > newest), len(lines))
+    if later or not head:
+        return Ends(head + b"\n".join(lines[later:]))
+    begin, end = (each.partition(b" ")[0].decode(errors="replace") for each in (newest, lines[0]))
+    return Ends(head, tail, f"the lines between {begin} and {end}")
 
 
 def _whole_lines_before(chunk: bytes) -> bytes:

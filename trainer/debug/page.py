@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from html import escape
 from urllib.parse import quote
@@ -74,9 +75,8 @@ def _verdict(found: Verdict) -> str:
         texts = [f"{escape(clock(each.time)[11:])} {escape(each.task)} {_line(each.text)}" for each in found.followed]
         rows.append(("What followed", "<br>".join(f'<span class="line">{each.strip()}</span>' for each in texts)))
     for each in found.advice:
-        rows.append(
-            ("What to try", f"{escape(plain(each.advice))}.<br>{_dim(f'{plain(each.shown)}: {plain(each.cause)}')}")
-        )
+        seen = f'<span class="dim">{_markdown(each.shown)}: {_markdown(each.cause)}</span>'
+        rows.append(("What to try", f"{_markdown(each.advice)}.<br>{seen}"))
     return f"<dl>{''.join(f'<dt>{escape(name)}</dt><dd>{text}</dd>' for name, text in _once(rows))}</dl>"
 
 
@@ -127,6 +127,10 @@ def _table(titles: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
 
 def _section(title: str, content: str) -> str:
     return f"<h2>{title}</h2>\n{content}" if content else ""
+
+
+def _markdown(cell: str) -> str:
+    return re.sub(r"`([^`]*)`", r"<code>\1</code>", escape(plain(cell)))
 
 
 def _line(text: str) -> str:

@@ -22,6 +22,8 @@ _ALONE = 8
 """Shorter values than this are found only as a whole word."""
 _OF_VARIABLES = ("env", "environment", "Env")
 """Keys of specs, pods and containers under which variables are."""
+_ADDRESSES = {"webhook"}
+"""Keys whose values are addresses that only their owner should know."""
 _NAMES_ONLY = {"key", "secret", "secrets", "secretName", "secretRef", "secretKeyRef", "imagePullSecrets"}
 """Keys of specs and of Kubernetes' objects that hold the name of a secret, not the secret."""
 _PLACES = ("file", "folder", "path", "dir", "name", "ref")
@@ -55,7 +57,7 @@ _PLAIN = re.compile(r"[-+]?\d{0,12}(\.\d{0,12})?|true|false|none|null|yes|no|on|
 
 _FLAG = re.compile(rf"--?[\w-]{{0,40}}?(?:{WORDS})[\w-]{{0,40}}", re.IGNORECASE)
 _ASSIGNED = re.compile(
-    rf"(?P<before>\b(?P<name>[\w.-]{{0,60}}?(?:{WORDS})[\w.-]{{0,40}})[\"']?\s{{0,3}}(?P<sign>=|:)\s{{0,3}}"
+    rf"(?P<before>(?P<name>(?:{WORDS})[\w.-]{{0,40}})[\"']?\s{{0,3}}(?P<sign>=|:)\s{{0,3}}"
     r"(?P<quote>[\"']?))(?P<value>[^\s\"',;&<>{}\[\]()]{1,4000})",
     re.IGNORECASE,
 )
@@ -63,15 +65,19 @@ _FOLLOWING = re.compile(
     rf"(?P<before>(?:^|\s){_FLAG.pattern}\s{{1,3}})(?P<value>[^\s\"'-][^\s\"']{{0,4000}})", re.IGNORECASE
 )
 _SHAPES = [
-    re.compile(r"-----BEGIN [A-Z ]{0,30}PRIVATE KEY-----.{0,16000}?-----END [A-Z ]{0,30}PRIVATE KEY-----", re.DOTALL),
+    re.compile(
+        r"-----BEGIN [A-Z ]{0,30}PRIVATE KEY-----(?:(?!-----BEGIN).){0,16000}?-----END [A-Z ]{0,30}PRIVATE KEY-----",
+        re.DOTALL,
+    ),
     re.compile(r"-----BEGIN [A-Z ]{0,30}PRIVATE KEY-----(?:\s{0,3}[A-Za-z0-9+/=]{16,80}\b){0,200}"),
     re.compile(r"(?:^[A-Za-z0-9+/=]{16,80}\n){1,200}-----END [A-Z ]{0,30}PRIVATE KEY-----", re.MULTILINE),
-    re.compile(r"\beyJ[\w-]{10,4000}\.[\w-]{10,8000}(?:\.[\w-]{0,4000})?"),  # JSON web tokens, as of service accounts
-    re.compile(r"\b(?:AKIA|ASIA|ABIA|ACCA)[0-9A-Z]{16}\b"),  # AWS
-    re.compile(r"\b(?:gh[opsur]_\w{20,255}|github_pat_\w{20,255}|glpat-[\w-]{20,255})"),
-    re.compile(r"\b(?:AIza[\w-]{35}|ya29\.[\w-]{20,1000})"),  # Google
-    re.compile(r"\b(?:hf_\w{30,255}|sk-[\w-]{20,255}|npm_\w{30,255}|pypi-\w[\w-]{30,255}|dckr_pat_[\w-]{20,255})"),
-    re.compile(r"\bxox[abeprs]-[\w-]{10,255}"),  # Slack
+    # JSON web tokens, AWS, GitHub, GitLab, Google, Hugging Face, OpenAI, npm, PyPI, Docker, Slack.
+    re.compile(
+        r"\b(?:eyJ[\w-]{10,4000}\.[\w-]{10,8000}(?:\.[\w-]{0,4000})?|(?:AKIA|ASIA|ABIA|ACCA)[0-9A-Z]{16}\b"
+        r"|gh[opsur]_\w{20,255}|github_pat_\w{20,255}|glpat-[\w-]{20,255}|AIza[\w-]{35}|ya29\.[\w-]{20,1000}"
+        r"|hf_\w{30,255}|sk-[\w-]{20,255}|npm_\w{30,255}|pypi-\w[\w-]{30,255}|dckr_pat_[\w-]{20,255}"
+        r"|xox[abeprs]-[\w-]{10,255})"
+    ),
 ]
 _WITHIN = [
     re.compile(
@@ -118,7 +124,7 @@ class Redactor:
             return self._list(found, key)
         if not isinstance(found, str):
             return found
-        if key not in _NAMES_ONLY and _looks_secret(key) and not _says_where(key):
+        if key in _ADDRESSES or (key not in _NAMES_ONLY and _looks_secret(key) and not _says_where(key)):
             return self._hide(key, found)
         return self._embedded(found)
 
@@ -154,7 +160,7 @@ class Redactor:
             if isinstance(each, str) and after:
                 hidden.append(self._hide(after, each))
             elif equals and (key in _OF_VARIABLES or _FLAG.fullmatch(name)):
-                hidden.append(f"{name}={self._variable(name, value)}")
+                hidden.append(f"{name}={self._variable(name.lstrip('-'), value)}")
             else:
                 hidden.append(self.document(each))
             after = str(each).lstrip("-") if isinstance(each, str) and _FLAG.fullmatch(each) else ""
@@ -174,7 +180,7 @@ class Redactor:
         return self._hide(name, value)
 
     def _hide(self, name: str, value: str) -> str:
-        if _looks_secret(name) or _looks_random(value):
+        if name in _ADDRESSES or _looks_secret(name) or _looks_random(value):
             self.know(name, value)
         return f"[hidden: {name}]" if value else ""
 

@@ -217,9 +217,11 @@ MOST = 3
 
 
 def matching(texts: Sequence[str], code: int | None) -> list[Symptom]:
-    """The rows that fit: those whose pattern is found, then that of the exit code."""
+    """The rows that fit: those whose pattern is found, then that of the exit code, if it says more than that there is a
+    mistake."""
     found = [each for each in SYMPTOMS if each.found_in(texts)]
-    return [*found, *(each for each in SYMPTOMS if code is not None and each.code == code)][:MOST]
+    by_code = [each for each in SYMPTOMS if code is not None and each.code == code]
+    return [*found, *(by_code if not found or code != Exit.USER else [])][:MOST]
 
 
 def table() -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -9,7 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from trainer.debug import symptoms
-from trainer.debug.facts import Facts, Log, Moment, lines
+from trainer.debug.facts import Facts, Moment, lines
 from trainer.debug.symptoms import Symptom
 from trainer.job.errors import Exit
 from trainer.protocol.log_lines import STOPPED_PREFIX
@@ -19,6 +20,8 @@ Outcome = Literal["failed", "stopped", "succeeded", "running", "waiting", "never
 MOST_FOLLOWED = 12
 ERROR = "trainer: "
 """Begins the line in which a task reports why it ends."""
+HANGS = "the job hangs: "
+"""Begins the line in which the chief logs where the tasks are."""
 _WARNING = "trainer: warning: "
 _TASK = re.compile(r"\b(?:chief|worker|ps|evaluator):\d+\b")
 _PLACE = re.compile(r"(?P<file>[^\s:'\"(]+\.py):(?P<line>\d+)")
@@ -27,6 +30,7 @@ _NEWS = re.compile(
     r"was asked to stop|is damaged|hangs?\b|out of memory|^done: |^warning: |without a new step"
 )
 """Lines of supervisors and launchers that belong to a job's history."""
+_SILENT = re.compile(r"no new step|no sign of life|no report for")
 _UNEXPLAINED = re.compile(r"\blost \(|without a Python error|unexpected |killed by|no sign of life|had to be killed")
 """Causes behind which the task's log may have another one."""
 
@@ -92,7 +96,7 @@ def _failed(facts: Facts) -> Verdict:
         message = f"{message}; {task}: {state.reason}" if message and state.reason not in message else message
         message = message or f"{task}: {state.reason}"
     first, *more = (message or f"{task} ended without a word").splitlines()
-    details = [*more, *_behind(facts, task, first)]
+    details = [*more, *_behind(facts, task, first), *_hang(told, first)]
     begin = _first(told, first, task)
     time = begin.time if begin else state.ended if state else None
     cause = Moment(first, task, time, begin.path if begin else "")
@@ -221,7 +225,8 @@ def _culprit(facts: Facts, message: str, code: int | None) -> str:
     if message:
         return facts.chief
     failed = [name for name, each in facts.tasks.items() if each.code]
-    return min(failed, key=lambda name: facts.tasks[name].ended or 0.0) if failed else facts.chief
+    consequence = {name: facts.tasks[name].code == Exit.CHIEF_LOST for name in failed}
+    return min(failed, key=lambda name: (consequence[name], facts.tasks[name].ended or math.inf), default=facts.chief)
 
 
 def _behind(facts: Facts, task: str, message: str) -> list[str]:
@@ -234,6 +239,12 @@ def _behind(facts: Facts, task: str, message: str) -> list[str]:
         if text and _is_telling(text) and text not in message and text not in found:
             found.append(text)
     return [f"the log of {task}: {text}" for text in found]
+
+
+def _hang(told: Sequence[Moment], message: str) -> list[str]:
+    """Where the tasks were when the job hung, if that is how it ended."""
+    hangs = [each.text for each in told if each.text.startswith(HANGS)]
+    return hangs[-1:] if _SILENT.search(message) else []
 
 
 def _is_telling(text: str) -> bool:
@@ -256,7 +267,11 @@ def _followed(facts: Facts, told: Sequence[Moment], cause: Moment) -> list[Momen
     later = [
         each
         for each in told
-        if cause.time is not None and each.time is not None and each.time >= cause.time and _core(each.text) != core
+        if cause.time is not None
+        and each.time is not None
+        and each.time >= cause.time
+        and _core(each.text) != core
+        and (each.time, each.path) != (cause.time, cause.path)
     ]
     ends = [
         Moment(f"ended with exit code {each.code}{f': {each.reason}' if each.reason else ''}", name, each.ended)
@@ -288,8 +303,3 @@ def _place(texts: Iterable[str]) -> str:
 
 def _named(task: str, text: str) -> str:
     return text if task in text or not task else f"{task}: {text}"
-
-
-def log_of(facts: Facts, task: str) -> list[Log]:
-    """The logs that have a task's lines."""
-    return [each for each in facts.logs if each.task in (task, "")]

@@ -22,7 +22,9 @@ DNS_LABEL = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 # A host never contains a slash, a space or a control character: http://host:2222 is a common mistake.
 _ADDRESS = re.compile(r"([^\x00-\x20\x7f/:\[\]]+|\[[^\x00-\x20\x7f/\[\]]+\]):([0-9]+)")
 
-SECRET_WORDS = r"TOKEN(?!S\b|IZ)|PASSWORD|PASSWD|PASSPHRASE|SECRET|CREDENTIAL|API_?KEY|ACCESS_?KEY|PRIVATE_?KEY"  # noqa: S105 (names)
+SECRET_WORDS = (
+    r"TOKEN(?!S\b|IZ)|PASSWORD|PASSWD|PASSPHRASE|SECRET|CREDENTIAL|API[_-]?KEY|ACCESS[_-]?KEY|PRIVATE[_-]?KEY"  # noqa: S105 (names)
+)
 SECRET_LIKE = re.compile(rf"{SECRET_WORDS}|(^|_)KEY$", re.IGNORECASE)
 """Names of variables whose values are probably secrets."""
 

@@ -21,6 +21,7 @@ from trainer.job.yaml_text import parse
 from trainer.protocol.status import JobStatus
 from trainer.targets import outside
 from trainer.targets.base import Job, JobOverview, Target
+from trainer.targets.stacks import describe
 
 
 class Debugged(NamedTuple):
@@ -52,6 +53,9 @@ def write(target: Target, job: Job, output: Path | None, refuse: Callable[[JobSp
             if job.spec is None:
                 raise
             facts = _refused(archive, job.name, error)
+        if facts.phase == "running":
+            with archive.part("stacks/now.txt"):
+                archive.text("stacks/now.txt", "\n".join([*describe(target.stacks(job)), ""]))
         if facts.problems and job.spec:
             try:
                 refuse(job.spec)
@@ -112,6 +116,8 @@ def take(archive: Archive, facts: Facts, found: JobOverview) -> None:
     if found.job:
         archive.document("status.json", found.job.document())
         facts.moments += [Moment(hide(event.text), time=event.time, path="status.json") for event in found.job.events]
+        for number, each in enumerate(found.job.hangs, 1):
+            archive.text(f"stacks/hang-{number}.txt", "\n".join([*describe(each), ""]))
     if isinstance(found.job, JobStatus):
         facts.waiting_for = hide(found.job.waiting_for or "")
         facts.chief = found.job.task

@@ -1,0 +1,188 @@
+"""The verdict on facts as each place has them; those of real jobs are in tests/local, tests/compose and tests/kind."""
+
+from __future__ import annotations
+
+import pytest
+
+from trainer.debug.facts import Facts, Log, Moment, TaskFacts, lines, seconds
+from trainer.debug.verdict import Verdict, history, verdict
+from trainer.job.errors import Exit
+
+
+def failed(code: int, message: str, **more: object) -> Verdict:
+    return verdict(Facts("j", "here", "failed", code, f"trainer: {message}", **more))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("code", "message", "task", "place", "advice"),
+    [
+        (1, "worker:1: unexpected KeyError: 'x'", "worker:1", "", "please report it"),
+        (2, "worker:0: workload: mine.py:4: ZeroDivisionError: x", "worker:0", "mine.py:4", "correct that line"),
+        (2, "model_dir: r: its checkpoint of step 1 does not fit this spec: x; undo the change, or choose another "
+            "model_dir", "chief:0", "", "use another"),
+        (2, "worker:0: port 2222 on this machine is in use", "worker:0", "", "stop it"),
+        (10, "1 of 2 tasks are ready; worker:1: has not reported (refused)", "worker:1", "", "names the task"),
+        (11, "the cluster cannot form: worker:1: x", "worker:1", "", "same image"),
+        (12, "worker:1: asked for 1 GPU(s), sees 0", "worker:1", "", "`tasks.TYPE.gpus`"),
+        (14, "2 generations without a new step (max_restarts); last: worker:0 lost (killed by SIGSEGV)", "worker:0", "",
+         "its last words"),
+        (14, "worker:2 was lost 3 times in a row without a step (max_restarts); last: out of memory at its limit",
+         "worker:2", "", "tasks.TYPE.memory"),
+        (15, "worker:1 has had no reply from its chief (127.0.0.1:1) for 4 s", "chief:0", "", "chief's log"),
+        (18, "worker:1: ended with exit code 1: ValueError: x (train.py:7 in main)", "worker:1", "train.py:7",
+         "correct the line"),
+        (19, "the job has taken longer than 9 s (deadlines.job)", "chief:0", "", "raise it"),
+    ],
+)  # fmt: skip
+def test_the_chief_s_message_has_the_task_and_the_line(
+    code: int, message: str, task: str, place: str, advice: str
+) -> None:
+    found = failed(code, message)
+    assert (found.outcome, found.code, found.place) == ("failed", code, place)
+    assert found.cause
+    assert (found.cause.task, found.cause.text) == (task, message)
+    assert found.headline.startswith(f"j failed with exit code {code}: ")
+    assert advice in found.advice[0].advice
+    assert found.meaning == Exit(code).meaning
+
+
+def test_the_first_failure_has_its_time_and_what_followed_comes_later() -> None:
+    logs = [
+        Log("logs/w0", "1970-01-01T00:00:05Z re-forming\n1970-01-01T00:00:09.5Z trainer: worker:1: x\n", "worker:0"),
+        Log("logs/w1", "1970-01-01T00:00:09.25Z trainer: x\n", "worker:1"),
+    ]  # fmt: skip
+    tasks = {"worker:0": TaskFacts("exited", 2, ended=11.0), "worker:1": TaskFacts("exited", 2, ended=10.0)}
+    found = failed(2, "worker:1: x", logs=logs, tasks=tasks)
+    assert found.cause == Moment("worker:1: x", "worker:1", 9.25, "logs/w1")
+    assert found.followed == [Moment("ended with exit code 2", "worker:0", 11.0)]
+
+
+def test_a_loss_that_repeats_is_dated_by_the_first_and_explained_by_the_log_of_its_task() -> None:
+    story = "".join(
+        f"1970-01-01T00:00:{second:02}Z local       | {text}\n"
+        for second, text in ((3, "worker:1 lost (killed by SIGABRT), re-forming"), (4, "generation 2 formed: 2 tasks"))
+    )
+    own = "2026-01-01 10:00:00.1: I ok\n2026-01-01 10:00:01.1: F tensorflow/core/x.cc:33] Check failed: a == b\n"
+    message = "2 generations without a new step (max_restarts); last: worker:1 lost (killed by SIGABRT)"
+    logs = [Log("output", story), Log("w0", "F0000 11: other", "worker:0"), Log("w1", own, "worker:1")]
+    found = failed(14, message, logs=logs)
+    assert found.cause
+    assert (found.cause.task, found.cause.time) == ("worker:1", 3.0)
+    assert [each.text for each in found.followed] == ["generation 2 formed: 2 tasks"]
+    (detail,) = found.details
+    assert detail.startswith("the log of worker:1: ")
+    assert "Check failed: a == b" in detail
+
+
+def test_a_hang_is_explained_by_the_line_about_where_the_tasks_were() -> None:
+    logs = [Log("o", "local       | the job hangs: worker:2 waits in data(): mine.py:41 read()\n")]
+    found = failed(14, "1 generation without a new step (max_restarts); last: no new step for 9 s", logs=logs)
+    assert found.details == ["the job hangs: worker:2 waits in data(): mine.py:41 read()"]
+    assert found.place == "mine.py:41"
+    assert "trainer stacks" in found.advice[0].advice
+
+
+def test_without_a_message_the_place_s_reason_is_the_cause() -> None:
+    tasks = {"chief:0": TaskFacts("failed", 137, "OOMKilled", ended=5.0), "worker:0": TaskFacts("failed", 15)}
+    found = verdict(Facts("j", "here", "failed", 137, tasks=tasks))
+    assert found.cause == Moment("chief:0: OOMKilled", "chief:0", 5.0)
+    assert "tasks.TYPE.memory" in found.advice[0].advice
+    assert found.meaning == "killed by signal 9"
+    assert [each.task for each in found.followed] == ["worker:0"]
+
+
+def test_without_any_word_the_first_error_of_the_logs_is_the_cause() -> None:
+    logs = [
+        Log("b", "1970-01-01T00:00:09Z trainer: it follows\n", "worker:1"),
+        Log("a", "1970-01-01T00:00:08Z trainer: warning: x\n1970-01-01T00:00:08Z trainer: it began\n", "worker:0"),
+    ]
+    found = verdict(Facts("j", "here", "failed", 2, logs=logs))
+    assert found.cause
+    assert found.cause.text == "it began"
+
+
+def test_problems_on_several_lines_are_one_cause_and_details() -> None:
+    found = failed(2, "train.steps: x\ntrainer: tasks: y")
+    assert found.cause
+    assert (found.cause.text, found.details) == ("train.steps: x", ["tasks: y"])
+
+
+def test_a_stop_is_no_failure() -> None:
+    message = "stopped by a signal; the checkpoint of step 5 is kept; the same command resumes"
+    found = verdict(Facts("j", "here", "failed", 143, message))
+    assert (found.outcome, found.headline) == ("stopped", f"j was stopped: {message}")
+    assert "resumes" in found.advice[0].advice
+
+
+def test_a_job_that_waits_names_for_what() -> None:
+    tasks = {
+        "chief:0": TaskFacts("running"),
+        "worker:0": TaskFacts("pending", reason="Unschedulable: 0/3 nodes are available: 3 Insufficient cpu."),
+    }
+    found = verdict(Facts("j", "here", "forming", tasks=tasks))
+    assert found.outcome == "waiting"
+    assert found.headline.startswith("j waits for worker:0: Unschedulable: 0/3 nodes are available")
+    assert found.cause
+    assert found.cause.task == "worker:0"
+    assert "add a node" in found.advice[0].advice
+
+
+def test_a_job_that_runs_has_no_failure_and_its_last_loss_is_named() -> None:
+    assert verdict(Facts("j", "here", "running")).headline == "j runs (running), and nothing has failed"
+    lost = Facts("j", "here", "running", moments=[Moment("worker:1 lost (killed by SIGKILL), re-forming", time=3.0)])
+    found = verdict(lost)
+    assert (found.outcome, found.code) == ("running", None)
+    assert found.headline == "j runs (running); before that worker:1 lost (killed by SIGKILL), re-forming"
+
+
+def test_a_job_that_never_started_names_why() -> None:
+    found = verdict(Facts("j", "here", code=2, problems=["job.yaml: train.stepss: 1: unknown key", "another"]))
+    assert (found.outcome, found.details) == ("never started", ["another"])
+    assert found.headline == "j never started: job.yaml: train.stepss: 1: unknown key"
+
+
+def test_a_job_that_left_no_word_says_so() -> None:
+    logs = [Log("o", "worker:0    | step 5\nlocal       | worker:1 was killed by signal 9 (SIGKILL), restarting it\n")]
+    found = verdict(Facts("j", "here", "vanished", logs=logs))
+    assert found.outcome == "vanished"
+    assert "left no word" in found.headline
+    assert found.details == ["the last that is known: worker:1 was killed by signal 9 (SIGKILL), restarting it"]
+
+
+def test_success_is_named_with_what_is_worth_a_look() -> None:
+    found = verdict(Facts("j", "here", "done", 0, remarks=["9.1 seconds to the first step: import 6.0"]))
+    assert (found.outcome, found.headline) == ("succeeded", "j succeeded")
+    assert found.advice[0].shown == "a slow start"
+
+
+def test_the_history_is_in_order_of_time_with_each_text_once() -> None:
+    logs = [
+        Log("a", "1970-01-01T00:00:03Z trainer: worker:1: x\n1970-01-01T00:00:01Z step 5\n", "worker:0"),
+        Log("b", "1970-01-01T00:00:02Z trainer: x\nno time, lost (y)\n", "worker:1"),
+    ]
+    told = history(Facts("j", "here", logs=logs, moments=[Moment("formed", time=1.0)]))
+    assert [(each.text, each.time) for each in told] == [
+        ("formed", 1.0),
+        ("trainer: x", 2.0),
+        ("no time, lost (y)", None),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("line", "task", "text", "time"),
+    [
+        ("2026-11-25T00:11:18.123456789Z  a b", "worker:1", " a b", 1795565478.123456789),
+        ("2026-11-25T00:11:18Z chief:0     | a | b", "chief:0", "a | b", 1795565478.0),
+        ("local       | a", "local", "a", None),
+        ("2026-11-25T00:11:18 a", "worker:1", "2026-11-25T00:11:18 a", None),
+        ("9999-99-99T99:99:99Z a", "worker:1", "a", None),
+    ],
+)
+def test_lines_have_the_time_and_the_task_before_them(line: str, task: str, text: str, time: float | None) -> None:
+    (found,) = lines(Log("p", line, "worker:1"))
+    assert found == Moment(text, task, pytest.approx(time) if time else None, "p")
+
+
+@pytest.mark.parametrize("text", [None, "", "x", "0001-01-01T00:00:00Z", "2026-01-02T03:04:05.5+01:00"])
+def test_any_text_is_a_time_or_none(text: str | None) -> None:
+    assert seconds(text) in (None, -62135596800.0, 1767319445.5)
