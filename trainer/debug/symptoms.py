@@ -55,7 +55,7 @@ SYMPTOMS = (
     ),
     Symptom(
         "exit code 14",
-        "the same crash at the same step, or a worker that cannot complete a step",
+        "the same crash at the same step, or a worker that cannot complete a step; a [hang](#a-job-that-hangs)",
         "the task's log in `model_dir/logs` has the first error",
         code=Exit.GAVE_UP,
     ),
@@ -73,7 +73,7 @@ SYMPTOMS = (
     ),
     Symptom(
         "`no sign of life for ... s`, or `no new step for ... s`",
-        "a task hangs: it waits for data, a lock, a file system or another task",
+        "a task [hangs](#a-job-that-hangs): it waits for data, a lock, a file system or another task",
         "`trainer stacks` shows where each task stands; if it is only slow, raise `deadlines.hang` or "
         "`deadlines.progress`",
         r"no sign of life for|no new step for|no report for",

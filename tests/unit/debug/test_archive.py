@@ -46,14 +46,18 @@ def test_parts_are_added_without_their_secrets(tmp_path: Path) -> None:
     assert not any(SECRET in text for text in texts.values())
 
 
+def fail(error: Exception) -> None:
+    raise error
+
+
 def test_a_part_that_fails_has_a_file_with_the_reason_and_the_others_stay(tmp_path: Path) -> None:
     def fill(target: Archive) -> None:
         with target.part("objects/Pod.txt"):
-            raise UserError("Pod/x: Kubernetes refuses this (403)")
+            fail(UserError("Pod/x: Kubernetes refuses this (403)"))
         with target.part("logs/a.txt"):
-            raise TimeoutError
+            fail(TimeoutError())
         with target.part("logs/b.txt"):
-            raise KeyError("status")
+            fail(KeyError("status"))
         target.text("c.txt", "there")
 
     archive.write(tmp_path / "x.zip", "f", Redactor(), fill)
