@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-DEADLINES = {"start": 120, "rejoin": 60, "hang": 8, "progress": 25}
+DEADLINES = {"start": 120, "rejoin": 60, "hang": 8, "progress": 60}
 HERE = "# here"
 """Marks the line that a verdict must name."""
 
@@ -127,8 +127,9 @@ def _import() -> Hang:
 
 def _skipped() -> Hang:
     text = _PROGRAM.format(first="", second=f"  {HERE}")
-    deadlines = {**DEADLINES, "progress": 15}
+    deadlines = {**DEADLINES, "progress": 40}
     spec = _spec("skipped", program=["python", "program.py"], deadlines=deadlines, resume="none")
+    del spec["warm_standby"]
     return Hang(spec, {"program.py": text}, f"worker:1 is at program.py:{_line(text)} final()")
 
 

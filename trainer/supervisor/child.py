@@ -173,9 +173,9 @@ class Child:
         """What it does, in a few words that follow "in"."""
         status = self.status
         if not self.warm:
-            return "its imports"
+            return "the imports"
         if status.line is None and status.step is None:
-            return "its preparation: data(), model(), the checkpoint"
+            return "the preparation: data(), model(), the checkpoint"
         if status.evaluating or status.finishing or status.trained:
             return f"the evaluation after step {status.step}" if status.step else "the evaluation"
         return self.doing or (f"what follows step {status.step}" if status.step else "")
