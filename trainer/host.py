@@ -155,9 +155,19 @@ def started(pid: int) -> str:
 
 def is_stopped(pid: int) -> bool:
     """Whether a signal has stopped the process."""
+    return _state(pid) == "T"
+
+
+def is_uninterruptible(pid: int) -> bool:
+    """Whether the process is in a call of the kernel that no signal interrupts."""
+    return _state(pid) == ("D" if LINUX else "U")
+
+
+def _state(pid: int) -> str:
+    """The letter of ps(1); empty if the process has ended or is a zombie."""
     if not LINUX:
-        return any(state.startswith("T") for (state,) in _ps(f"-p{pid}", "stat="))
-    return _stat(pid)[:1] == ["T"]
+        return next((state[:1] for (state,) in _ps(f"-p{pid}", "stat=")), "")
+    return "".join(_stat(pid)[:1])
 
 
 def pid_namespace() -> str:

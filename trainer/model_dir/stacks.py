@@ -35,7 +35,7 @@ class Group:
     state: str
     """What kept their processes from an answer, or empty: protocol/stacks.py."""
     doing: str
-    """What their loop did, as far as its counters showed: `step 1203`."""
+    """What they did, as far as events and counters showed: `in step 1203`."""
     threads: list[list[Frame]]
     """Of the first of these tasks: those in the user's code, and the main thread as the last one; the innermost call
     first."""

@@ -170,15 +170,15 @@ class Child:
         return self.warm
 
     def activity(self) -> str:
-        """What it does, in a few words that follow "in"."""
+        """What it does, in a few words that follow "is"; empty if that is not known."""
         status = self.status
         if not self.warm:
-            return "the imports"
+            return "in the imports"
         if status.line is None and status.step is None:
-            return "the preparation: data(), model(), the checkpoint"
+            return "in the preparation: data(), model(), the checkpoint"
         if status.evaluating or status.finishing or status.trained:
-            return f"the evaluation after step {status.step}" if status.step else "the evaluation"
-        return self.doing or (f"what follows step {status.step}" if status.step else "")
+            return f"in the evaluation after step {status.step}" if status.step else "in the evaluation"
+        return self.doing or (f"after step {status.step}" if status.step else "")
 
     def kill(self, why: str | None = None) -> None:
         if self.alive:

@@ -11,8 +11,10 @@ from trainer.protocol.reports import Report
 from trainer.protocol.stacks import TaskStacks
 from trainer.supervisor import hang
 
-SECONDS = 3.0
-"""For the answers: a task takes its own within a second, and reports at once."""
+SECONDS = 4.0
+"""For the answers: a task takes its own stacks within two seconds, and reports at once."""
+AGAIN_SECONDS = 20.0
+"""From one question to the next because of a child that is silent: it reports so until it is killed."""
 HANGS_KEPT = 5
 Why: TypeAlias = Literal["asked", "silence", "stall"]
 """Why stacks are wanted: a user asks, a child gives no sign of life, or there is no new step."""
@@ -36,6 +38,8 @@ class Gathering:
         """Asks, unless a question is open, whose answer will do; returns whether it was not."""
         if self.number:
             self._why = why if self._why == "asked" else self._why
+            return False
+        if why == "silence" and self.hangs and now - self._since < AGAIN_SECONDS:
             return False
         self._newest = self.number = self._newest + 1
         self._why, self._answers, self._since, self._asked_at = why, {}, now, time.time()

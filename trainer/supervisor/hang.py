@@ -13,7 +13,7 @@ NAMED = 3
 """Tasks that the line names; it counts the rest."""
 _RUNTIME = ("tensorflow/", "keras/", "tf_keras/", "trainer/", "jax/", "torch/")
 """Packages in which a call waits for other tasks, or for its own data."""
-_STUCK = ("stopped", "no answer")
+_STUCK = ("stopped", "in the kernel")
 """States of a process that by themselves explain a hang."""
 
 
@@ -95,7 +95,7 @@ def _alone(places: Mapping[str, list[Place]], *, waits: bool) -> dict[str, str]:
 
 def _without_data(answers: Mapping[str, TaskStacks]) -> dict[str, str]:
     """The tasks that wait for a batch while others are in the step."""
-    waiting = {name: f"in {each.doing}" for name, each in answers.items() if each.doing.startswith(WAITS_FOR_DATA)}
+    waiting = {name: each.doing for name, each in answers.items() if each.doing.startswith(WAITS_FOR_DATA)}
     steps = [name for name, each in answers.items() if each.doing and name not in waiting]
     return waiting if steps else {}
 
@@ -124,12 +124,12 @@ def _waiting(others: Mapping[str, TaskStacks]) -> list[str]:
     if not (known := _known(others)):
         return []
     text, _ = Counter(known.values()).most_common(1)[0]
-    return [f"the others {'wait for it' if text.startswith(f'in {STEP} ') else 'are'} {text}"]
+    return [f"the others {'wait for it' if text.startswith(STEP) else 'are'} {text}"]
 
 
 def _known(answers: Mapping[str, TaskStacks]) -> dict[str, str]:
     """Where each task is: what its loop does or, without one of ours, its place in the user's code."""
-    doing = {name: f"in {each.doing}" for name, each in answers.items() if each.doing}
+    doing = {name: each.doing for name, each in answers.items() if each.doing}
     return doing or {name: str(own[0]) for name, each in answers.items() if (own := _places(each))}
 
 

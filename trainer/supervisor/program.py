@@ -114,7 +114,7 @@ class Program(Child):
         return False
 
     def activity(self) -> str:
-        return "" if self.status.step is None else f"what follows step {self.status.step}"
+        return "" if self.status.step is None else f"after step {self.status.step}"
 
     @property
     def failed(self) -> bool:

@@ -20,8 +20,8 @@ from trainer.protocol.stacks import MOST_FRAMES, MOST_THREADS, State
 from trainer.reporting import printable
 from trainer.stack_dump import READY, SIGNAL
 
-ANSWER_SECONDS = 1.0
-"""For the first line. The handler runs at once, whatever the process does, but in an uninterruptible call."""
+ANSWER_SECONDS = 2.0
+"""For the first line. The handler runs at once whatever the process does, if the machine lets it."""
 _QUIET_SECONDS = 0.05
 """Without a new line after which a dump is complete."""
 _POLL_SECONDS = 0.01
@@ -74,7 +74,9 @@ class StackPipe:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, SIGNAL)
                 text += await self._answer()
-        return ("", text) if text else ("no answer", "")
+        if text:
+            return "", text
+        return ("in the kernel" if any(map(host.is_uninterruptible, alive)) else "no answer"), ""
 
     async def _answer(self) -> str:
         text, deadline = "", time.monotonic() + ANSWER_SECONDS

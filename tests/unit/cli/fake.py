@@ -29,7 +29,7 @@ STATUS = JobStatus(
 _HERE = [Frame("mine.py", 7, "read", True), Frame("threading.py", 982, "run", False)]
 STACKS = Stacks(
     1.5e9, "worker:1 is at mine.py:7 read(); the others wait for it in step 12",
-    [Group(["worker:1"], "", "step 12", [_HERE]), Group(["chief:0", "worker:0"], "", "step 12", [])],
+    [Group(["worker:1"], "", "in step 12", [_HERE]), Group(["chief:0", "worker:0"], "", "in step 12", [])],
 )  # fmt: skip
 """Of all tasks, at any time."""
 

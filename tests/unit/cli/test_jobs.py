@@ -277,8 +277,8 @@ def test_a_folder_in_which_no_job_began_is_none(capsys: pytest.CaptureFixture[st
 def test_stacks_of_all_tasks_or_of_one(capsys: pytest.CaptureFixture[str]) -> None:
     assert trainer("stacks", "--target", "fake", "j") == [("stacks", Job("j"))]
     whole = capsys.readouterr().out
-    assert whole.startswith(f"{fake.STACKS.text}\n\nworker:1: step 12\n  main thread\n  -> mine.py:7 read()\n")
-    assert "chief:0, worker:0: step 12" in whole
+    assert whole.startswith(f"{fake.STACKS.text}\n\nworker:1: in step 12\n  main thread\n  -> mine.py:7 read()\n")
+    assert "chief:0, worker:0: in step 12" in whole
     trainer("stacks", "--target", "fake", "j", "worker:0")
-    assert "worker:0: step 12" in (one := capsys.readouterr().out)
+    assert "worker:0: in step 12" in (one := capsys.readouterr().out)
     assert "chief:0" not in one

@@ -11,7 +11,7 @@ from trainer.supervisor import gathering
 WAITS = [Frame("socket.py", 706, "readinto", False), Frame("mine.py", 41, "read", True)]
 
 
-def answer(job: Job, task: str, doing: str = "step 12") -> None:
+def answer(job: Job, task: str, doing: str = "in step 12") -> None:
     number = job.core.gathering.number
     threads = [WAITS] if task == "worker:2" else []
     job.report(task, stacks=TaskStacks(number, doing=doing, threads=threads))
@@ -38,6 +38,14 @@ def test_a_silent_child_makes_the_chief_ask_all_and_name_the_one_that_hangs() ->
     assert [found.text for found in job.core.gathering.hangs] == [named]
     assert job.report("worker:0", hangs=False).stacks == 0
     assert job.outcome == ("running", Exit.OK), "the child's own supervisor ends it"
+
+
+def test_a_child_that_stays_silent_is_one_hang() -> None:
+    job = running()
+    for _ in range(5):
+        job.report("worker:0", hangs=True)
+        job.wait(ASKED)
+    assert len(job.core.gathering.hangs) == 1
 
 
 def test_a_task_that_does_not_answer_is_not_waited_for() -> None:
@@ -105,6 +113,6 @@ def test_numbers_of_a_later_chief_are_not_lower() -> None:
 def test_at_most_a_few_hangs_are_kept() -> None:
     found = gathering.Gathering()
     for number in range(20):
-        found.begin(float(number), "silence")
-        assert found.close([], float(number)) == "silence"
+        found.begin(number * gathering.AGAIN_SECONDS, "silence")
+        assert found.close([], number * gathering.AGAIN_SECONDS) == "silence"
     assert len(found.hangs) == gathering.HANGS_KEPT

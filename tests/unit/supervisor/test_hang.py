@@ -27,7 +27,7 @@ def task(*threads: list[Frame], doing: str = f"{STEP} 12", state: State = "") ->
 def test_the_only_task_in_code_of_the_users_is_named_with_its_line() -> None:
     for size in (2, 3, 1000):
         answers = {f"worker:{i}": task(IDLE) for i in range(size)}
-        answers["worker:1"] = task(IDLE, user(41), doing=f"{WAITS_FOR_DATA} of {STEP} 12")
+        answers["worker:1"] = task(IDLE, user(41), doing=f"{WAITS_FOR_DATA} 12")
         assert hang.verdict(answers) == (
             "worker:1 is in data(), at mine.py:41 read(); the others wait for it in step 12"
         ), size
@@ -53,7 +53,7 @@ def test_all_tasks_at_one_place() -> None:
     assert hang.verdict({"worker:0": task(user(41, "data"), doing="")}) == "worker:0 is at mine.py:41 data()"
 
 
-@pytest.mark.parametrize(("state", "word"), [("stopped", "SIGSTOP"), ("no answer", "call of the kernel")])
+@pytest.mark.parametrize(("state", "word"), [("stopped", "SIGSTOP"), ("in the kernel", "call of the kernel")])
 def test_a_process_that_cannot_go_on_explains_the_hang(state: State, word: str) -> None:
     answers = {"worker:0": task(), "ps:0": TaskStacks(1, state), "worker:1": task(user(41))}
     found = hang.verdict(answers)
@@ -63,12 +63,10 @@ def test_a_process_that_cannot_go_on_explains_the_hang(state: State, word: str) 
 
 def test_the_task_whose_input_pipeline_has_no_python_is_known_by_its_counters() -> None:
     answers = {f"worker:{i}": task() for i in range(3)}
-    answers["worker:0"] = task(doing=f"{WAITS_FOR_DATA} of {STEP} 12")
-    assert hang.verdict(answers) == (
-        "worker:0 is in the wait for the batch of step 12; the others wait for it in step 12"
-    )
-    every = {name: task(doing=f"{WAITS_FOR_DATA} of {STEP} 12") for name in answers}
-    assert hang.verdict(every) == "3 tasks are in the wait for the batch of step 12"
+    answers["worker:0"] = task(doing=f"{WAITS_FOR_DATA} 12")
+    assert hang.verdict(answers) == ("worker:0 is waiting for the batch of step 12; the others wait for it in step 12")
+    every = {name: task(doing=f"{WAITS_FOR_DATA} 12") for name in answers}
+    assert hang.verdict(every) == "3 tasks are waiting for the batch of step 12"
 
 
 def test_the_task_that_waits_in_another_call_than_the_others() -> None:
@@ -102,3 +100,4 @@ def test_nothing_is_said_of_what_is_not_known() -> None:
     assert hang.stacks({"chief:0": silent, "worker:0": silent}, 5.0).text == ""
     assert hang.stacks({}, 5.0).groups == []
     assert hang.where(silent) == ""
+    assert hang.where(TaskStacks(1, "no answer")) == "", "on a busy machine it may be slow"

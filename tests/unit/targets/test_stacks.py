@@ -20,9 +20,9 @@ FOUND = Stacks(
     1.0,
     "worker:1 is at mine.py:7 read()",
     [
-        Group(["worker:1"], "", "the wait for the batch of step 9", [INPUT, MAIN]),
+        Group(["worker:1"], "", "waiting for the batch of step 9", [INPUT, MAIN]),
         Group(["ps:0"], "stopped", "", []),
-        Group([f"worker:{i}" for i in range(2, 12)], "", "step 9", [MAIN]),
+        Group([f"worker:{i}" for i in range(2, 12)], "", "in step 9", [MAIN]),
     ],
 )
 
@@ -31,7 +31,7 @@ def test_groups_with_their_threads_the_main_thread_first() -> None:
     assert list(describe(FOUND)) == [
         "worker:1 is at mine.py:7 read()",
         "",
-        "worker:1: the wait for the batch of step 9",
+        "worker:1: waiting for the batch of step 9",
         "  main thread",
         "     keras/src/fit.py:3 fit()",
         "  -> mine.py:2 <module>",
@@ -40,7 +40,7 @@ def test_groups_with_their_threads_the_main_thread_first() -> None:
         "",
         "ps:0: stopped by a signal (SIGSTOP); SIGCONT lets it go on",
         "",
-        "worker:2, worker:3, worker:4, worker:5, worker:6, worker:7, worker:8, worker:9 and 2 more: step 9",
+        "worker:2, worker:3, worker:4, worker:5, worker:6, worker:7, worker:8, worker:9 and 2 more: in step 9",
         "  main thread",
         "     keras/src/fit.py:3 fit()",
         "  -> mine.py:2 <module>",
@@ -48,7 +48,7 @@ def test_groups_with_their_threads_the_main_thread_first() -> None:
 
 
 def test_one_task() -> None:
-    assert list(describe(FOUND, "worker:11"))[2] == "worker:11: step 9"
+    assert list(describe(FOUND, "worker:11"))[2] == "worker:11: in step 9"
     with pytest.raises(UserError, match=r"TASK: 'worker:20': no such task has answered; there are worker:1, ps:0, "):
         list(describe(FOUND, "worker:20"))
 

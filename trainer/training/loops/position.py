@@ -32,8 +32,7 @@ class Position:
     def text(self) -> str:
         """Batches that float16 skips count as steps."""
         ended, arrived = int(self._ended.numpy()), int(self._arrived.numpy())
-        step = f"{STEP} {self._step + ended + 1}"
-        return step if arrived > ended else f"{WAITS_FOR_DATA} of {step}"
+        return f"{STEP if arrived > ended else WAITS_FOR_DATA} {self._step + ended + 1}"
 
     def _count(self, counter: tf.Variable, after: list[Tensor]) -> None:
         with tf.control_dependencies(after), tf.device("CPU:0"):
