@@ -31,15 +31,14 @@ def test_the_job_runs(tmp_path: Path, words: list[str]) -> None:
 
 
 def test_a_running_job_is_asked_from_another_terminal(tmp_path: Path) -> None:
-    (words,) = commands("trainer", "docs/operating.md")
-    (url,) = [words[1] for words in commands("curl", "docs/operating.md")]
+    (words,) = [words for words in commands("trainer", "docs/operating.md") if "--watch" in words]
+    url = next(words[1] for words in commands("curl", "docs/operating.md"))
     with Job(tmp_path, parameter_server(steps=2000, workload=PACED)) as job:
         job.until_step(10)
-        (printed,) = [line for line in job.lines if line.startswith("local | status: ")]
-        _, _, reported = printed.partition("status: ")
-        command, _, asked = reported.partition(", or ")
+        (printed,) = [line for line in job.lines if line.startswith("local | page: ")]
+        page, _, command = printed.removeprefix("local | page: ").partition("; status: ")
         assert shlex.split(command)[-2:] == ["status", str(job.model_dir)]
-        assert re.sub(r":\d+/", ":11000/", asked) == url
+        assert re.sub(r":\d+/", ":11000/", f"{page}status") == url.replace("127.0.0.1", "localhost")
         words[words.index("runs/mnist-ps")] = str(job.model_dir)
         ended = subprocess.run([sys.executable, "-m", *words], capture_output=True, text=True, timeout=200)
         assert job.wait() == 0, job.output

@@ -18,12 +18,13 @@ ROOT = Path(__file__).parents[2]
 
 # Each layer, and the layers below it. targets, supervisor and training are side by side.
 BELOW: dict[str, set[str]] = {
-    "cli": {"api", "targets", "supervisor", "debug", "protocol", "tfjob", "workloads", "job"},
+    "cli": {"api", "targets", "supervisor", "page", "debug", "protocol", "tfjob", "workloads", "job"},
     "api": {"targets", "debug", "protocol", "model_dir", "workloads", "job"},
     "targets": {"debug", "protocol", "model_dir", "job", "host"},
     "debug": {"protocol", "model_dir", "job", "host"},
-    "supervisor": {"protocol", "model_dir", "workloads", "job", "host", "reporting", "stack_dump"},
+    "supervisor": {"page", "protocol", "model_dir", "workloads", "job", "host", "reporting", "stack_dump"},
     "training": {"protocol", "model_dir", "workloads", "job", "host", "keras", "stack_dump"},
+    "page": {"debug", "protocol", "model_dir", "job"},
     "protocol": {"model_dir", "job", "host", "reporting"},
     "model_dir": {"workloads", "job"},
     "tfjob": {"job"},
@@ -45,6 +46,7 @@ NEVER = {
     "debug": TENSORFLOW | RENDERERS | {"aiohttp"},
     "supervisor": TENSORFLOW | RENDERERS,
     "training": RENDERERS | {"aiohttp"},
+    "page": TENSORFLOW | RENDERERS,
     "protocol": TENSORFLOW | RENDERERS | {"aiohttp"},
     "model_dir": TENSORFLOW | RENDERERS | {"aiohttp"},
     "tfjob": TENSORFLOW | RENDERERS | {"aiohttp"},
@@ -61,6 +63,7 @@ NEVER = {
 ABSENT = {
     "trainer.job": NEVER["job"] | {"numpy"},
     "trainer.host": NEVER["host"] | {"numpy"},
+    "trainer.page": NEVER["page"] | {"numpy"},
     "trainer.protocol": NEVER["protocol"] | {"numpy"},
     "trainer.model_dir": NEVER["model_dir"] | {"numpy"},
     "trainer.tfjob": NEVER["tfjob"] | {"numpy"},

@@ -27,7 +27,7 @@ from trainer.job.spec import JobSpec
 from trainer.model_dir import checkpoint, checkpoint_meta, compatibility, layout
 from trainer.model_dir import result as results
 from trainer.model_dir import state as job_state
-from trainer.model_dir.files import read_json
+from trainer.model_dir.files import json_text, read_json
 from trainer.protocol import events, reports
 from trainer.protocol.orders import Final, Go
 from trainer.protocol.reports import Identity, Reply, Report
@@ -230,7 +230,7 @@ def test_no_event_that_is_malformed_ends_a_job_well(dice: Dice, chief: Chief) ->
             core.report(agent.report(), 1.0)
             await chief._look_at_child(child)
             assert core.phase != "done"
-            server._dumps(chief.status().document())
+            json_text(chief.status().document())
             child.exit, child.killed_for = 1, "the test ends it"
             agent._child_ended(child)
         for _ in range(300 * TIMES):

@@ -228,6 +228,9 @@ class JobSpec(Strict):
     max_restarts: int = Field(default=5, ge=0, lt=2**31)
     """How many times in a row the cluster is re-formed, or a ps-worker restarted, without a new step. The next failure
     ends the job with exit code 14."""
+    page: Literal["loopback", "none", "network"] = "loopback"
+    """The job's page, which the chief serves: to this machine alone (`trainer ui` opens it from others), not at all, or
+    to everybody who reaches the chief's control port."""
     deadlines: Deadlines = Deadlines()
     tracking: Tracking | None = None
     """Sends the job's figures to an experiment tracker."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TypeVar
@@ -33,6 +34,22 @@ def json_object(text: str | bytes) -> dict[str, object]:
     except (ValueError, RecursionError):
         return {}
     return value if isinstance(value, dict) else {}
+
+
+def json_text(value: object) -> str:
+    """JSON that every parser accepts: without NaN and infinity, which the user's figures may contain."""
+    try:
+        return json.dumps(value, allow_nan=False)
+    except ValueError:
+        return json.dumps(_finite(value))
+
+
+def _finite(value: object) -> object:
+    if isinstance(value, Mapping):
+        return {key: _finite(each) for key, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(each) for each in value]
+    return value if not isinstance(value, float) or math.isfinite(value) else None
 
 
 def typed(adapter: TypeAdapter[_T], found: Mapping[str, object], newest: int) -> _T:
@@ -70,9 +87,18 @@ def write_json(path: Path, value: Mapping[str, object]) -> None:
     Raises:
         UserError: the disk is full or not writable.
     """
+    write_text(path, json.dumps(value, indent=2) + "\n")
+
+
+def write_text(path: Path, text: str) -> None:
+    """Writes a file atomically.
+
+    Raises:
+        UserError: the disk is full or not writable.
+    """
     temporary = path.with_name(f".tmp-{path.name}-{uuid4().hex}")  # not OWN: threads write the same file
     try:
-        temporary.write_text(json.dumps(value, indent=2) + "\n")
+        temporary.write_text(text)
         temporary.replace(path)
     except OSError as error:
         with contextlib.suppress(OSError):

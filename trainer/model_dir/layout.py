@@ -41,6 +41,10 @@ def lease(model_dir: str | Path) -> Path:
     return Path(model_dir) / _LEASE
 
 
+def history(model_dir: str | Path) -> Path:
+    return Path(model_dir) / HISTORY
+
+
 def checkpoints(model_dir: str | Path) -> Path:
     return Path(model_dir) / "checkpoints"
 

@@ -22,6 +22,9 @@ VERSION = 1
 """Version of result.json. It increases when a field is renamed, removed or changes its meaning, not when one is
 added."""
 
+Kind = Literal["", "formed", "lost", "restarted", "resized", "stalled", "slow"]
+"""Of an event; empty for any other."""
+
 
 @dataclass
 class JobEvent:
@@ -30,6 +33,10 @@ class JobEvent:
     time: float
     """Seconds since the epoch."""
     text: str
+    kind: str = ""
+    """One of Kind, unless a later version has written it."""
+    task: str | None = None
+    """The task that it happened to, if to one."""
 
 
 @dataclass

@@ -78,6 +78,14 @@ class Chief:
         if not self._record.waits:
             self._ready.set()
 
+    @property
+    def rendezvous(self) -> Rendezvous:
+        return self._rendezvous
+
+    @property
+    def record(self) -> Record:
+        return self._record
+
     async def run(self, session: ClientSession) -> Exit:
         """Runs until the job is over."""
         if self._record.waits:

@@ -7,8 +7,10 @@ when the chief replies that the job is over. It has one loop: report the state, 
 from __future__ import annotations
 
 import asyncio
+import functools
 import os
 import signal
+import socket
 from typing import TYPE_CHECKING
 
 from trainer import host
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from trainer.job.cluster import Task
     from trainer.job.spec import JobSpec
     from trainer.supervisor.chief import Chief
+    from trainer.supervisor.page import LivePage
 
 
 CERTIFICATES = "SSL_CERT_FILE"
@@ -118,17 +121,21 @@ async def _run(agent: Agent) -> Exit:
         loop.add_signal_handler(number, agent.leave)
     await preflight.until_port_is_free(task)
     chief = Chief(agent) if task.is_chief else None
-    runners = await _serve(agent, chief)
+    page = _page(agent, chief)
+    sampling = asyncio.create_task(page.run()) if page else None
+    runners = await _serve(agent, chief, page)
     checking = asyncio.create_task(_check_isolation(chief)) if chief else None
     try:
         async with peers.client() as session:
             code = await (chief.run(session) if chief else follow(agent, session))
     finally:
         beat.cancel()
-        for each in (copying, checking):
+        for each in (copying, checking, sampling):
             if each:
                 each.cancel()
         await agent.end_children()
+        if page:
+            await page.close()
         for runner in runners:
             await runner.cleanup()
     return code
@@ -152,7 +159,7 @@ def _import_rest() -> None:
         del os.environ[CERTIFICATES]
         if before is not None:
             os.environ[CERTIFICATES] = before
-    from trainer.supervisor import chief, follower, server  # noqa: F401
+    from trainer.supervisor import chief, follower, page, server  # noqa: F401
 
 
 async def _check_isolation(chief: Chief) -> None:
@@ -162,8 +169,15 @@ async def _check_isolation(chief: Chief) -> None:
         chief.warn(text)
 
 
-async def _serve(agent: Agent, chief: Chief | None) -> list[web.AppRunner]:
+def _page(agent: Agent, chief: Chief | None) -> LivePage | None:
+    from trainer.supervisor.page import LivePage
+
+    return LivePage(agent, chief) if chief and agent.spec.page != "none" else None
+
+
+async def _serve(agent: Agent, chief: Chief | None, page: LivePage | None) -> list[web.AppRunner]:
     """Listens on the control port, and where it is wanted on a port for /metrics alone."""
+    from trainer.page.server import add_routes
     from trainer.protocol.reports import Identity
     from trainer.supervisor import server
     from trainer.supervisor.scrape import Scrape
@@ -179,7 +193,8 @@ async def _serve(agent: Agent, chief: Chief | None) -> list[web.AppRunner]:
         runners = [await server.serve(port, interface, identity, status, None, scrape=scrape)]
     else:
         answers = (chief.answer, chief.refuse, agent.secret)
-        runners = [await server.serve(port, interface, identity, status, *answers, scrape, chief.stacks)]
+        add_page = functools.partial(add_routes, source=page, names=_names(agent)) if page else None
+        runners = [await server.serve(port, interface, identity, status, *answers, scrape, chief.stacks, add_page)]
     if metrics_port := preflight.metrics_port():
         runners.append(await server.serve_metrics(metrics_port, interface, identity, scrape))
     if chief and interface is None and not agent.secret:
@@ -187,4 +202,13 @@ async def _serve(agent: Agent, chief: Chief | None) -> list[web.AppRunner]:
             f"the job has no secret: any program that reaches port {port} can end it; `trainer submit` makes one, with "
             f"kubectl make it first (the manifest's first lines), elsewhere set {environment.SECRET}"
         )
+    if chief and interface is None and agent.spec.page == "network":
+        chief.warn(f"page: network: whoever reaches port {port} sees the job's logs and its spec")
     return runners
+
+
+def _names(agent: Agent) -> set[str] | None:
+    """By which other machines may ask for the page; None if they may not."""
+    if agent.spec.page != "network":
+        return None
+    return {socket.gethostname(), agent.task.control_address(*agent.task.chief)[0]}

@@ -14,6 +14,7 @@ from trainer.job.derived import restarts_alone
 from trainer.job.errors import Exit
 from trainer.job.messages import counted
 from trainer.job.spec import JobSpec
+from trainer.model_dir.result import Kind
 from trainer.protocol.reports import Report, failure_code
 from trainer.supervisor.progress import Progress, ProgressWatch
 
@@ -39,8 +40,15 @@ class Decision:
     re_form: bool = False
     cause: str = ""
     """One of CAUSES, if something restarts."""
+    task: str | None = None
+    """The task that was lost."""
     end: tuple[Exit, str] | None = None
     """Exit code and message with which the job fails."""
+
+    @property
+    def kind(self) -> Kind:
+        """Of the event, if there is a note."""
+        return "stalled" if self.cause == _STALLED else "lost"
 
 
 @dataclass
@@ -63,20 +71,20 @@ class FailurePolicy:
         self.last_loss = f"{name} lost ({reason})"
         cause = next((cause for begin, cause in _CAUSES.items() if reason.startswith(begin)), _ENDED)
         if name in self.evaluators:
-            return Decision(f"{self.last_loss}; the job does not wait for it", cause=cause)
+            return Decision(f"{self.last_loss}; the job does not wait for it", cause=cause, task=name)
         if not self.restarts_alone(name):
             if self.spec.resume == "none":
                 return Decision(end=(Exit.GAVE_UP, f"{self.last_loss}, and the program does not resume (resume: none)"))
-            return Decision(f"{self.last_loss}, re-forming", re_form=True, cause=cause)
+            return Decision(f"{self.last_loss}, re-forming", re_form=True, cause=cause, task=name)
         note = f"{self.last_loss}; the others continue"
         if not ended:
-            return Decision(note, cause=cause)
+            return Decision(note, cause=cause, task=name)
         lives = self.lives_without_step.get(name, 1)
         self.lives_without_step[name] = lives + 1
         if lives > self.spec.max_restarts:
             times = f"{name} was lost {lives} times in a row without a step (max_restarts)"
-            return Decision(note, end=(Exit.GAVE_UP, f"{times}; last: {reason}"))
-        return Decision(note, cause=cause)
+            return Decision(note, task=name, end=(Exit.GAVE_UP, f"{times}; last: {reason}"))
+        return Decision(note, cause=cause, task=name)
 
     def stepped(self, names: Iterable[str]) -> None:
         """Records that these tasks made a step of their own."""
@@ -89,7 +97,7 @@ class FailurePolicy:
         agreed = bool(report.status.get("stopped_well"))
         if agreed or self.restarts_alone(report.task):
             return Decision()
-        return Decision(f"{report.task} was asked to stop, re-forming", re_form=True, cause=_STOPPED)
+        return Decision(f"{report.task} was asked to stop, re-forming", re_form=True, cause=_STOPPED, task=report.task)
 
     def failed(self, report: Report) -> Decision | None:
         """Ends the job if a task reports a failure that would repeat wherever it runs."""

@@ -60,6 +60,8 @@ class Record:
         self._begun = time.monotonic() if self.state.end else self.started
         self.continues = bool(self.state.generation) and self.state.end is None
         """Whether an earlier chief of this job was lost while it ran."""
+        self.begins = not self.state.generation
+        """Whether no generation of this job has formed before."""
         self.state.boot, self.state.up, self.state.end = boot, up - before, None
         self.progress = Progress(self.state.step, self.state.generations_without_progress)
         self._counts_files = not spec.runs.chief_watches

@@ -22,7 +22,7 @@ from trainer.job.cluster import Task
 from trainer.job.errors import Exit
 from trainer.job.messages import counted
 from trainer.job.spec import JobSpec
-from trainer.model_dir.result import JobEvent
+from trainer.model_dir.result import JobEvent, Kind
 from trainer.protocol.reports import Phase, Reply, Report, plain_text
 from trainer.supervisor.deaths import Deaths
 from trainer.supervisor.gathering import Gathering, Why
@@ -279,7 +279,7 @@ class Rendezvous:
         self._formed = True
         self.tasks.formed()
         self._deaths.clear()
-        self.note(f"generation {self.generation} formed: {counted(len(self.tasks.required), 'task')}")
+        self.note(f"generation {self.generation} formed: {counted(len(self.tasks.required), 'task')}", "formed")
 
     def reachable(self, name: str, incarnation: str, problem: str | None, now: float) -> None:
         """Records the result of connecting to a member at its address in TF_CONFIG."""
@@ -307,17 +307,17 @@ class Rendezvous:
         if decision.cause and not self.over:
             self.restarts[decision.cause] += 1
         if decision.re_form:
-            self._re_form(decision.note, now)
+            self._re_form(decision, now)
         elif decision.note:
-            self.note(decision.note)
+            self.note(decision.note, decision.kind, decision.task)
         if decision.end:
             self.end(*decision.end)
 
-    def _re_form(self, text: str, now: float) -> None:
+    def _re_form(self, decision: Decision, now: float) -> None:
         if self.over:
             return
-        if text and not self.stopping:
-            self.note(text)
+        if decision.note and not self.stopping:
+            self.note(decision.note, decision.kind, decision.task)
         self.phase = "forming"
         self.version += 1
         self._forming_since = self._waiting_since = now
@@ -326,7 +326,7 @@ class Rendezvous:
         """Ends the generation after the chief's child stopped on request; the remaining tasks wait for the next one."""
         if self.phase == "running":
             self.progress.generations_without_progress = 0
-            self._re_form("", now)
+            self._re_form(Decision(), now)
 
     def end(self, code: Exit, message: str, step: int | None = None) -> None:
         """Ends the job, at this step if it succeeded. Only the first call has an effect."""
@@ -352,6 +352,6 @@ class Rendezvous:
             return f"; the checkpoints up to step {step} are good" if step else "; there is no checkpoint yet"
         return ""
 
-    def note(self, text: str) -> None:
-        self.events = [*self.events[1 - EVENTS_KEPT :], JobEvent(time.time(), plain_text(text))]
+    def note(self, text: str, kind: Kind = "", task: str | None = None) -> None:
+        self.events = [*self.events[1 - EVENTS_KEPT :], JobEvent(time.time(), plain_text(text), kind, task)]
         self.event_count += 1

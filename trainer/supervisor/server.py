@@ -7,9 +7,7 @@ replies are signed with it; everything else on this port is public.
 
 from __future__ import annotations
 
-import json
 import logging
-import math
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict
 
@@ -18,6 +16,7 @@ from aiohttp.http_exceptions import HttpProcessingError
 
 from trainer.job import environment
 from trainer.job.errors import UserError
+from trainer.model_dir.files import json_text
 from trainer.model_dir.stacks import Stacks
 from trainer.protocol import reports
 from trainer.protocol.reports import LONGEST_BODY, Identity, Reply, Report
@@ -46,6 +45,7 @@ async def serve(
     secret: bytes = b"",
     scrape: Scrape | None = None,
     stacks: Ask | None = None,
+    page: Callable[[web.Application], None] | None = None,
 ) -> web.AppRunner:
     """Listens on the control port.
 
@@ -56,6 +56,7 @@ async def serve(
             the one that the sender claims to be, or empty.
         scrape: returns the text for /metrics.
         stacks: asks all tasks for their stacks; for this machine's programs, or this container's, alone.
+        page: adds the routes of the job's page.
 
     Raises:
         UserError: the port is taken.
@@ -65,6 +66,8 @@ async def serve(
         app.router.add_get("/metrics", _metrics(scrape))
     if stacks is not None:
         app.router.add_get("/stacks", _stacks(stacks))
+    if page is not None:
+        page(app)
     if answer is not None:
         app.router.add_post("/report", _report(answer, refuse, secret))
     fix = "change this task's port in TF_CONFIG (control port = TensorFlow port + 1000)"
@@ -104,7 +107,7 @@ def _app(identity: Identity, status: Callable[[], Mapping[str, object]]) -> web.
         return web.json_response(asdict(identity))
 
     async def get_status(_: web.Request) -> web.Response:
-        return web.json_response(status(), dumps=_dumps)
+        return web.json_response(status(), dumps=json_text)
 
     app = web.Application(client_max_size=LONGEST_BODY)
     app.router.add_get("/healthz", healthz)
@@ -150,19 +153,3 @@ def _report(answer: Answer, refuse: Refuse, secret: bytes) -> Callable[[web.Requ
         return web.Response(body=reply, content_type="application/json", headers=signed)
 
     return report
-
-
-def _dumps(value: object) -> str:
-    """JSON that every parser accepts: without NaN and infinity, which the user's figures may contain."""
-    try:
-        return json.dumps(value, allow_nan=False)
-    except ValueError:
-        return json.dumps(_finite(value))
-
-
-def _finite(value: object) -> object:
-    if isinstance(value, dict):
-        return {key: _finite(each) for key, each in value.items()}
-    if isinstance(value, list):
-        return [_finite(each) for each in value]
-    return value if not isinstance(value, float) or math.isfinite(value) else None

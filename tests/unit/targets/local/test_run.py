@@ -441,7 +441,7 @@ def test_the_job_stops_when_its_output_has_no_reader(spec: JobSpec) -> None:
     process = start(spec, stand_in(chief_0=chief), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert process.stdout is not None
     assert process.stderr is not None
-    assert process.stdout.readline().startswith("local | status: ")
+    assert process.stdout.readline().startswith("local | page: ")
     assert process.stdout.readline() == "chief:0 | more\n"
     process.stdout.close()
     assert process.wait(30) == Exit.STOPPED

@@ -1,0 +1,269 @@
+"""history.json: how a job went, as its page shows it: figures over time of the job and of its tasks, and what happened.
+
+The file is the document of the page (trainer/page/document.py), so that it opens without its chief. Its size and the
+memory for it have limits, however long the job lasts and however many tasks it has.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from array import array
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from functools import cache
+from typing import Literal, TypeAlias
+
+from pydantic import TypeAdapter
+
+from trainer.model_dir import layout
+from trainer.model_dir.files import json_object, typed, write_text
+
+VERSION = 1
+"""Version of the document. It increases when a field is renamed, removed or changes its meaning, not when one is
+added."""
+JOB_POINTS = 600
+MOST_TASK_POINTS, FEWEST_TASK_POINTS = 30_000, 30
+"""Points of all tasks together, and of one of very many."""
+TASKS_A_SECOND = 100
+"""Which get a point; of more tasks, points are further apart."""
+MOST_METRICS = 20
+MARKS_OF_A_KIND = 200
+
+Path: TypeAlias = "tuple[str, ...]"
+"""Of a column, by the keys that lead to it in JSON: ("metrics", "accuracy")."""
+
+_TIME: Path = ("time",)
+_WHOLE = ("step",)
+"""Columns of whole numbers, which have more digits than others need."""
+
+
+class Series:
+    """Numbers over time, in columns. When it is full, every second point goes, and from then on points are added half
+    as often."""
+
+    def __init__(self, limit: int, interval: float) -> None:
+        """
+        Args:
+            limit: the most points, at least 2.
+            interval: seconds from one point to the next, until it is full.
+        """
+        self.limit, self.interval = limit, interval
+        self.time = array("d")
+        self.columns: dict[Path, array[float]] = {}
+
+    def due(self, now: float) -> bool:
+        """Whether it is time for the next point. A clock that was set back must not stop the series."""
+        return not self.time or not 0 <= now - self.time[-1] < self.interval
+
+    def add(self, now: float, values: Mapping[Path, float | None]) -> None:
+        """Adds a point; columns that it lacks have none there."""
+        while len(self.time) >= self.limit:
+            self.interval *= 2
+            self.time = self.time[::2]
+            self.columns = {path: column[::2] for path, column in self.columns.items()}
+        for path in values.keys() - self.columns.keys():
+            if values[path] is not None:
+                self.columns[path] = array(_code(path), [math.nan]) * len(self.time)
+        self.time.append(now)
+        for path, column in self.columns.items():
+            value = values.get(path)
+            column.append(math.nan if value is None else value)
+
+    def copy(self) -> Series:
+        """For another thread."""
+        made = Series(self.limit, self.interval)
+        made.time, made.columns = self.time[:], {path: column[:] for path, column in self.columns.items()}
+        return made
+
+    def text(self, begin: Path = ()) -> str:
+        """The columns whose paths have this beginning, with their times, as JSON; null for what is not known."""
+        columns = {path[len(begin) :]: column for path, column in self.columns.items() if path[: len(begin)] == begin}
+        rows = {_TIME: _numbers(self.time, "%.1f")}
+        rows |= {path: _numbers(column, "%.0f" if path[-1] in _WHOLE else "%.6g") for path, column in columns.items()}
+        return _nested(rows)
+
+
+def _code(path: Path) -> str:
+    return "d" if path[-1] in _WHOLE else "f"
+
+
+def _numbers(column: array[float], form: str) -> str:
+    """A JSON list. Quicker than json.dumps, which writes all digits of a double: a thousand tasks have a million."""
+    return f"[{','.join([form % value if math.isfinite(value) else 'null' for value in column])}]"
+
+
+def _nested(rows: Mapping[Path, str]) -> str:
+    """A JSON object of texts that are JSON, by their paths."""
+    parts: dict[str, dict[Path, str]] = {}
+    for path, text in rows.items():
+        parts.setdefault(path[0], {})[path[1:]] = text
+    inner = (f"{json.dumps(name)}:{own[()] if () in own else _nested(own)}" for name, own in parts.items())
+    return f"{{{','.join(inner)}}}"
+
+
+@dataclass
+class Mark:
+    """Something that happened to the job."""
+
+    time: float
+    """Seconds since the epoch."""
+    kind: str
+    """One of result.Kind, checkpoint, score, stopped or ended."""
+    text: str
+    task: str | None = None
+    generation: int | None = None
+    step: int | None = None
+    bytes: int | None = None
+    """Of a checkpoint."""
+    seconds: float | None = None
+    """For which training paused for a checkpoint, or a task was away."""
+
+    def document(self) -> dict[str, object]:
+        return {name: value for name, value in asdict(self).items() if value is not None}
+
+
+@dataclass
+class Counters:
+    """What the next chief of the job needs besides the series and marks."""
+
+    intervals: dict[Literal["job", "tasks"], float]
+    """Seconds from point to point."""
+    useful: float
+    wall: float
+    best: int
+
+
+@dataclass
+class History:
+    """All of it, in memory."""
+
+    job: Series = field(default_factory=lambda: Series(JOB_POINTS, 1.0))
+    tasks: Series = field(default_factory=lambda: Series(JOB_POINTS, 1.0))
+    marks: list[Mark] = field(default_factory=list)
+    useful: float = 0.0
+    """Seconds in which steps were made that had not been made before."""
+    wall: float = 0.0
+    """Seconds in which the job ran."""
+    best: int = 0
+    """The highest step that was made."""
+
+    def mark(self, mark: Mark) -> None:
+        """Adds a mark. Of very many of a kind, every second one goes."""
+        self.marks.append(mark)
+        alike = [each for each in self.marks if each.kind == mark.kind]
+        if len(alike) > MARKS_OF_A_KIND:
+            gone = set(map(id, alike[1:-1:2]))
+            self.marks = [each for each in self.marks if id(each) not in gone]
+
+    def fit(self, tasks: int) -> None:
+        """Sets how many points each of so many tasks has."""
+        self.tasks.limit = max(FEWEST_TASK_POINTS, min(JOB_POINTS, MOST_TASK_POINTS // max(1, tasks)))
+        self.tasks.interval = max(self.tasks.interval, tasks / TASKS_A_SECOND)
+
+    def copy(self) -> History:
+        """For another thread."""
+        return replace(self, job=self.job.copy(), tasks=self.tasks.copy(), marks=self.marks[:])
+
+    @property
+    def goodput(self) -> float | None:
+        """Share of the job's time in which it made new steps."""
+        return min(1.0, self.useful / self.wall) if self.wall > 0 else None
+
+    def text(self) -> str:
+        """As JSON, for `history` in the document."""
+        names = sorted({path[0] for path in self.tasks.columns})
+        tasks = ",".join(f"{json.dumps(name)}:{self.tasks.text((name,))}" for name in names)
+        marks = json.dumps([mark.document() for mark in self.marks])
+        return f'{{"job":{self.job.text()},"tasks":{{{tasks}}},"marks":{marks}}}'
+
+    def counters(self) -> Counters:
+        return Counters({"job": self.job.interval, "tasks": self.tasks.interval}, self.useful, self.wall, self.best)
+
+
+def save(model_dir: str, text: str) -> None:
+    """Writes the document of a page.
+
+    Raises:
+        UserError: the disk is full or not writable.
+    """
+    write_text(layout.history(model_dir), text)
+
+
+def load(model_dir: str) -> History:
+    """The history of a job that is to be continued; an empty one if it has none.
+
+    Raises:
+        ValueError: it cannot be read; the reason is one line.
+    """
+    try:
+        body = layout.history(model_dir).read_bytes()
+    except FileNotFoundError:
+        return History()
+    except OSError as error:
+        raise ValueError(f"cannot be read: {error.strerror}") from None
+    return read(json_object(body))
+
+
+def read(document: Mapping[str, object]) -> History:
+    """The history in a document of the page.
+
+    Raises:
+        ValueError: it is none; the reason is one line.
+    """
+    saved = typed(_adapter(), document, VERSION)
+    found, counters = saved.history, saved.counters
+    history = History(marks=found.marks, useful=counters.useful, wall=counters.wall, best=counters.best)
+    history.job = _series(JOB_POINTS, counters.intervals["job"], dict(_flat(found.job)))
+    times = next((row["time"] for row in found.tasks.values()), [])
+    rows = {(name, *path): column for name, row in found.tasks.items() for path, column in _flat(row)}
+    columns = {path: column for path, column in rows.items() if path[1:] != _TIME}
+    history.tasks = _series(JOB_POINTS, counters.intervals["tasks"], {_TIME: _column(times), **columns})
+    return history
+
+
+_Column: TypeAlias = "list[float | None]"
+_Columns: TypeAlias = "dict[str, list[float | None] | dict[str, list[float | None]]]"
+
+
+@dataclass
+class _Lists:
+    job: dict[str, list[float | None] | dict[str, list[float | None]]]
+    tasks: dict[str, dict[str, list[float | None] | dict[str, list[float | None]]]]
+    marks: list[Mark]
+
+
+@dataclass
+class _Saved:
+    history: _Lists
+    counters: Counters
+
+
+@cache
+def _adapter() -> TypeAdapter[_Saved]:
+    return TypeAdapter(_Saved)
+
+
+def _flat(row: _Columns) -> Iterator[tuple[Path, _Column]]:
+    for name, value in row.items():
+        if isinstance(value, list):
+            yield (name,), value
+        else:
+            yield from (((name, inner), column) for inner, column in value.items())
+
+
+def _column(value: _Column | dict[str, _Column]) -> _Column:
+    return value if isinstance(value, list) else []
+
+
+def _series(limit: int, interval: float, columns: dict[Path, _Column]) -> Series:
+    made, times = Series(limit, interval), columns.pop(_TIME, [])
+    if any(len(column) != len(times) for column in columns.values()):
+        raise ValueError("the columns differ in length")
+    made.time = array("d", map(_float, times))
+    made.columns = {path: array(_code(path), map(_float, column)) for path, column in columns.items()}
+    return made
+
+
+def _float(value: float | None) -> float:
+    return math.nan if value is None else value

@@ -1,0 +1,69 @@
+"""Who may see the page of a job, and the headers that keep its browser from anything else.
+
+The page shows the logs and the spec of a job. A browser may be made to ask for it by any other page that it shows, also
+by one whose name has been made to mean this machine (DNS rebinding); so a request must come from this machine, name it,
+and not come from another page. Nothing can be changed by a request.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Collection
+
+from aiohttp import web
+
+HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
+        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-store",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+_HERE = ("127.0.0.1", "::1")
+"""Not all of 127.0.0.0/8: the proxy of a service mesh passes on what comes from other pods from 127.0.0.6."""
+
+
+def refusal(request: web.Request, names: Collection[str] | None) -> str | None:
+    """Why a request is not answered; None if it is.
+
+    Args:
+        names: names of this machine by which it may be asked from other machines; None if only this one may ask.
+    """
+    host = request.headers.get("Host", "")
+    if names is None and request.remote not in _HERE:
+        return "this page is for its own machine: use `trainer ui`, or set `page: network` in the spec"
+    if not _is_ours(_name_in(host), names):
+        return f"Host: {host[:100]!r}: is not the name of this machine; use http://localhost"
+    origin = request.headers.get("Origin")
+    if origin is not None and origin.partition("://")[2] != host:
+        return f"Origin: {origin[:100]!r}: is another page"
+    if request.headers.get("Sec-Fetch-Site", "none") not in ("none", "same-origin") and not _opens_the_page(request):
+        return f"Sec-Fetch-Site: {request.headers['Sec-Fetch-Site'][:100]!r}: is another page"
+    return None
+
+
+def _is_ours(name: str, names: Collection[str] | None) -> bool:
+    """Whether a name cannot be one that somebody else's DNS makes mean this machine."""
+    if name == "localhost" or name in (names or ()):
+        return True
+    try:
+        address = ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return names is not None or str(address) in _HERE
+
+
+def _name_in(host: str) -> str:
+    """The host without its port: of `[::1]:3222` it is `::1`."""
+    if host.startswith("["):
+        return host[1:].partition("]")[0]
+    return host.rpartition(":")[0] if ":" in host else host
+
+
+def _opens_the_page(request: web.Request) -> bool:
+    """Whether somebody follows a link to the page: the page that has the link cannot read it."""
+    return request.path == "/" and request.headers.get("Sec-Fetch-Mode") == "navigate"

@@ -1,0 +1,64 @@
+"""The document of a job's page, which GET /page/state answers with and history.json keeps. docs/seeing.md describes it.
+
+It has no secret: the spec only names where those are, and a value that looks like one is hidden.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+
+from trainer.debug.redaction import Redactor
+from trainer.job.cluster import Task
+from trainer.job.names import task_name
+from trainer.job.spec import JobSpec
+from trainer.model_dir.files import json_text
+from trainer.model_dir.history import VERSION, History
+
+MOST_CONFIGS = 32
+"""Of more tasks, only the TF_CONFIG of the first of each type: those of a thousand are 37 MB."""
+
+
+@dataclass
+class View:
+    """What a page shows besides the history."""
+
+    live: bool
+    status: Mapping[str, object]
+    """The document of GET /status."""
+    job: Mapping[str, object]
+    """Of `job`, below."""
+    eta: float | None = None
+    """Seconds."""
+    straggler: Mapping[str, object] | None = None
+    hangs: Sequence[object] = ()
+    now: float = field(default_factory=time.time)
+
+
+def text(view: View, history: History) -> str:
+    """The document as JSON."""
+    own = {each.name: getattr(view, each.name) for each in fields(view)}
+    head = {"version": VERSION, **own, "goodput": history.goodput, "counters": asdict(history.counters())}
+    return f'{json_text(head)[:-1]}, "history": {history.text()}}}'
+
+
+def job(spec: JobSpec, task: Task | None, started: float | None) -> dict[str, object]:
+    """The job's own part of the document.
+
+    Args:
+        task: one of the job's, whose cluster is that of all; None if it is not known any more.
+        started: seconds since the epoch.
+    """
+    written = Redactor().document(spec.model_dump(mode="json", exclude_defaults=True))
+    return {"spec": written, "tf_config": _configs(task) if task else {}, "started": started}
+
+
+def _configs(task: Task) -> dict[str, object]:
+    members = task.members()
+    if len(members) > MOST_CONFIGS:
+        members = [(task_type, index) for task_type, index in members if index == 0]
+    return {
+        task_name(task_type, index): {"cluster": task.cluster, "task": {"type": task_type, "index": index}}
+        for task_type, index in members
+    }
