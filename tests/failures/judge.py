@@ -26,6 +26,8 @@ class Run:
     """Seconds since 1970."""
     kept: int
     """The step of the newest complete checkpoint at that moment."""
+    output: str
+    """What the job has printed."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +65,10 @@ def judge(cell: Cell, run: Run, files: Files, unbroken: float) -> Verdict:
         broken.append("the generations are not numbered across the starts")
     if promised.goes_on and generations > 1:
         broken.append(f"{generations} generations: the others did not go on")
+    if cell.fault == "disk" and run.output.count(f"{cell.victim} of failures has started") > len(run.codes):
+        broken.append("the job was restarted, and did not end at once")
+    if cell.fault == "memory" and cell.target != "local" and "out of memory at its limit" not in run.output:
+        broken.append("the memory limit was not named")
     if made < steps:
         broken.append(f"{made} steps, not {steps}")
     if made - steps > (limit := _limit(promised.repeats, run, lives)):

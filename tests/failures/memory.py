@@ -17,13 +17,14 @@ ROOTS = {Path("/sys/fs/cgroup/memory"): "memory.limit_in_bytes", Path("/sys/fs/c
 """Of cgroup version 1 and 2: where cgroups are made, and the file of the limit."""
 
 
-def fill(pid: int) -> None:
-    """Takes memory that belongs to no process until there is no process `pid` any more."""
+def fill(pid: int) -> str:
+    """Takes memory that belongs to no process until there is no process `pid` any more. Returns an error, or ""."""
     deadline, file = time.monotonic() + SECONDS, os.memfd_create("fill")
     while _alive(pid) and time.monotonic() < deadline:
         # Waits in the kernel at the limit, until it has killed somebody.
         with contextlib.suppress(OSError):
             os.write(file, bytes(1 << 20))
+    return f"process {pid} was not killed" if _alive(pid) else ""
 
 
 def starve(pid: int) -> None:
@@ -38,7 +39,10 @@ def starve(pid: int) -> None:
         (group / limit).write_text(str(LIMIT))
         (group / "cgroup.procs").write_text(str(pid))
         own = f"import os; open({str(group / 'cgroup.procs')!r}, 'w').write(str(os.getpid()))"
-        subprocess.run([sys.executable, "-c", f"{own}; {PROGRAM}", str(pid)], timeout=SECONDS, check=True)
+        program = f"{own}; import runpy; runpy.run_path({__file__!r}, run_name='__main__')"
+        # The process that is killed leaves no room here, where its memory is not counted: the program may be the next.
+        subprocess.run([sys.executable, "-c", program, str(pid)])
+        assert not _alive(pid), f"process {pid} was not killed"
     finally:
         _remove(group)
 
@@ -58,7 +62,5 @@ def _alive(pid: int) -> bool:
         return False
 
 
-PROGRAM = f"import runpy; runpy.run_path({__file__!r}, run_name='__main__')"
-
 if __name__ == "__main__":
-    fill(int(sys.argv[1]))
+    sys.exit(fill(int(sys.argv[1])) or 0)

@@ -79,8 +79,8 @@ def unbroken(target: str, strategy: str, folder: Path) -> float:
         return figure
 
 
-def run_cell(cell: Cell, folder: Path, expected: float) -> tuple[Run, Verdict, str]:
-    """Returns what was seen, the verdict, and what the job printed. A fault that misses its moment is tried again.
+def run_cell(cell: Cell, folder: Path, expected: float) -> tuple[Run, Verdict]:
+    """Returns what was seen, and the verdict. A fault that misses its moment is tried again.
 
     Args:
         expected: the figure of the unbroken job.
@@ -94,7 +94,7 @@ def run_cell(cell: Cell, folder: Path, expected: float) -> tuple[Run, Verdict, s
                 run = _run(cell, place)
             except Missed:
                 continue
-            return run, judge(cell, run, place.files, expected), place.output
+            return run, judge(cell, run, place.files, expected)
     raise Missed(f"{cell.name}: the fault missed its moment {TRIES} times")
 
 
@@ -115,7 +115,7 @@ def _run(cell: Cell, place: Place) -> Run:
     if cell.fault in OF_THE_JOB and codes[0] == promise(cell).codes[0]:
         place.again()
         codes.append(_wait(cell, place))
-    return Run(codes, at, kept)
+    return Run(codes, at, kept, place.output)
 
 
 def _until(reached: Callable[[], bool], cell: Cell, place: Place) -> None:

@@ -27,8 +27,8 @@ EVERY = [pytest.param(cell, id=cell.name, marks=pytest.mark.slow(parts=PARTS[cel
 def test_a_promise_holds(tmp_path: Path, cell: Cell) -> None:
     if cell.target == "local" and cell.fault in NEED_ROOT and os.geteuid() != 0:
         pytest.skip(f"{cell.fault}: needs root")
-    _, verdict, output = run_cell(cell, tmp_path, expected(cell.target, cell.strategy))
-    assert not verdict.broken, f"{verdict.broken}\n{output}"
+    run, verdict = run_cell(cell, tmp_path, expected(cell.target, cell.strategy))
+    assert not verdict.broken, f"{verdict.broken}\n{run.output}"
 
 
 @functools.cache

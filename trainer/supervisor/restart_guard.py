@@ -25,29 +25,38 @@ RECENT_SECONDS = 30.0
 def repeat_failure(log: Path) -> Exit | None:
     """The code to exit with at once if this start follows a permanent failure; None otherwise."""
     path = _path(log)
-    if not (found := read_json(path)):
-        return None
+    found = read_json(path)
     code = next((each for each in Exit if each is not Exit.OK and each == found.get("code")), None)
     when, left = found.get("time"), found.get("left")
     recent = isinstance(when, float) and 0 <= host.uptime() - when <= RECENT_SECONDS
-    if code is None or not isinstance(when, float) or not recent or not isinstance(left, int) or left <= 0:
+    if code and recent and isinstance(when, float) and isinstance(left, int) and left > 0:
+        _write(path, {"code": int(code), "time": when, "left": left - 1})
+        return code
+    if _restarts(log):
+        _write(path, {"code": int(Exit.OK), "time": 0.0, "left": 0})  # takes the room that it may need later
+    else:
         path.unlink(missing_ok=True)
-        return None
-    _write(path, "r+", {"code": int(code), "time": when, "left": left - 1})
-    return code
+    return None
 
 
 def remember(log: Path, code: Exit) -> None:
-    restarts = int(os.environ.get(environment.RESTARTS) or 0)
-    if restarts and code is not Exit.OK and not code.retryable and log != Path(os.devnull):
-        _write(_path(log), "w", {"code": int(code), "time": host.uptime(), "left": restarts})
+    if code is Exit.OK:
+        with contextlib.suppress(OSError):
+            _path(log).unlink(missing_ok=True)
+    elif (restarts := _restarts(log)) and not code.retryable:
+        _write(_path(log), {"code": int(code), "time": host.uptime(), "left": restarts})
 
 
-def _write(path: Path, mode: str, value: dict[str, float]) -> None:
-    # Of constant length, so that changes can be written to a full disk, which may be why the task failed. Without this
-    # file each restart really runs the task.
-    with contextlib.suppress(OSError), path.open(mode) as file:
+def _restarts(log: Path) -> int:
+    return 0 if log == Path(os.devnull) else int(os.environ.get(environment.RESTARTS) or 0)
+
+
+def _write(path: Path, value: dict[str, float]) -> None:
+    # Of constant length and in place, so that it can be written to a full disk, which may be why the task failed.
+    # Without this file each restart really runs the task.
+    with contextlib.suppress(OSError), path.open("r+" if path.exists() else "w") as file:
         file.write(json.dumps(value).ljust(_LENGTH))
+        file.truncate()
 
 
 def _path(log: Path) -> Path:

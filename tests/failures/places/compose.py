@@ -78,13 +78,18 @@ class ComposeJob:
         if cell.fault == "memory":
             child = self._project.status()["tasks"][cell.victim]["child_pid"]
             command = ["python3", "-c", Path(memory.__file__).read_text(), str(child)]
-            return Fault(lambda: container.exec_run(command))
+            return Fault(lambda: _run_in(container, command))
         number = {"kill": signal.SIGKILL, "stop": signal.SIGTERM}[cell.fault]
         pid = container.attrs["State"]["Pid"]
         return Fault(lambda: os.kill(pid, number))
 
 
 start = ComposeJob
+
+
+def _run_in(container: Any, command: list[str]) -> None:
+    code, output = container.exec_run(command)
+    assert code == 0, output.decode()
 
 
 def _cut(container: Any) -> Fault:

@@ -108,9 +108,7 @@ class KindJob:
         if cell.fault == "memory":
             child = self._job.status()["tasks"][cell.victim]["child_pid"]
             program = Path(memory.__file__).read_text()
-            return Fault(
-                lambda: self._space.kubectl("exec", name, "--", "python3", "-c", program, str(child), check=False)
-            )
+            return Fault(lambda: self._space.kubectl("exec", name, "--", "python3", "-c", program, str(child)))
         if cell.fault == "freeze":
             return Fault(lambda: _signal(node, container, "STOP"), lambda: _signal(node, container, "CONT"))
         first = on(node, "crictl", "inspect", "--output=go-template", "--template={{.info.pid}}", container).strip()

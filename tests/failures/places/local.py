@@ -68,7 +68,7 @@ class LocalJob:
             "freeze": (signal.SIGSTOP, [supervisor, child]),
             "hang": (signal.SIGSTOP, [child]),
         }[cell.fault]
-        return Fault(lambda: _send(number, pids), lambda: _send(signal.SIGCONT, pids))
+        return Fault(lambda: _send(number, pids), lambda: _go_on(pids))
 
 
 start = LocalJob
@@ -76,5 +76,10 @@ start = LocalJob
 
 def _send(number: signal.Signals, pids: list[int]) -> None:
     for pid in pids:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, number)
+        os.kill(pid, number)
+
+
+def _go_on(pids: list[int]) -> None:
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):  # it may have been killed by now
+            os.kill(pid, signal.SIGCONT)

@@ -44,10 +44,21 @@ def test_there_is_no_note_where_no_engine_restarts_containers(log: Path, monkeyp
     assert list(log.parent.iterdir()) == []
 
 
-def test_a_full_disk_takes_the_changes(log: Path) -> None:
-    restart_guard.remember(log, Exit.USER)
+@pytest.mark.usefixtures("unprivileged")
+def test_a_full_disk_takes_the_note_and_its_changes(log: Path) -> None:
+    """As where no new file can be made."""
+    assert restart_guard.repeat_failure(log) is None
     (note,) = log.parent.iterdir()
     size = note.stat().st_size
-    restart_guard.repeat_failure(log)
+    log.parent.chmod(0o555)
+    restart_guard.remember(log, Exit.USER)
+    assert [restart_guard.repeat_failure(log) for _ in range(3)] == [Exit.USER, Exit.USER, None]
     assert note.stat().st_size == size
     json.loads(note.read_text())
+    log.parent.chmod(0o755)
+
+
+def test_a_success_leaves_no_note(log: Path) -> None:
+    assert restart_guard.repeat_failure(log) is None
+    restart_guard.remember(log, Exit.OK)
+    assert list(log.parent.iterdir()) == []
