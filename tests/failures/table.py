@@ -7,23 +7,49 @@ from collections.abc import Iterator
 from itertools import groupby
 
 from tests.bench.run import ROOT
-from tests.failures.cells import FAULTS, LEFT_OUT, MOMENTS, TARGETS, Cell, cells, promise
+from tests.failures.cells import FAULTS, LEFT_OUT, MOMENTS, TARGETS, TASKS, Cell, cells, promise
 from tests.failures.jobs import DEADLINES, MISSED_SECONDS
 from tests.failures.records import Record, Results
 
 PAGE = ROOT / "docs" / "failures.md"
 BEGIN, END = "<!-- `make failures` writes from here -->", "<!-- to here: failures -->"
+AT_ONCE = 0.5
+"""Seconds that need not be mentioned."""
 TITLES = {"local": "Local", "compose": "Compose", "kind": "Kubernetes (kind)"}
 
 
 def lines() -> list[str]:
     """What the results of all targets make of the page."""
     results = [Results.read(target) for target in TARGETS]
-    found = ["### Faults and moments", "", "| fault | |", "|---|---|"]
+    found = [*_summary(results), "", "### Faults and moments", "", "| fault | |", "|---|---|"]
     found += [f"| {fault} | {text} |" for fault, text in FAULTS.items()]
     found += ["", "| moment | |", "|---|---|", *(f"| {moment} | {text} |" for moment, text in MOMENTS.items())]
     found += ["", "Not tried:", "", *(f"- {rule.what}: {rule.why}" for rule in LEFT_OUT)]
     return [*found, *(line for each in results if each.cells for line in _of_target(each))]
+
+
+def _summary(results: list[Results]) -> list[str]:
+    """Of each target and strategy: how many cells, and how they went."""
+    rows = [
+        "| | cells | promises broken | goes on | new generation: seconds | started again: seconds |",
+        "|" + "---|" * 6,
+    ]
+    for each in results:
+        by_name = {cell.name: cell for cell in cells(each.target)}
+        for strategy in TASKS:
+            own = [record for name, record in each.cells.items() if by_name[name].strategy == strategy]
+            if own:
+                goes_on = sum(record.outcome == "goes on" for record in own)
+                spans = " | ".join(_span(own, outcome) for outcome in ("new generation", "started again"))
+                broken = sum(bool(record.broken) for record in own)
+                rows.append(f"| {TITLES[each.target]}, `{strategy}` | {len(own)} | {broken} | {goes_on} | {spans} |")
+    return rows
+
+
+def _span(records: list[Record], outcome: str) -> str:
+    """The seconds until the next step: median, and from the least to the most."""
+    found = [record.next_step for record in records if record.outcome == outcome and record.next_step is not None]
+    return f"{statistics.median(found):.0f} ({min(found):.0f} to {max(found):.0f})" if found else ""
 
 
 def _of_target(results: Results) -> Iterator[str]:
@@ -56,9 +82,11 @@ def _promised(cell: Cell) -> str:
 
 
 def text(record: Record) -> str:
-    """A cell: the outcome, the seconds until the next step, and the steps repeated."""
-    seconds = "no step" if record.next_step is None else f"{record.next_step:.1f} s"
-    found = f"{record.outcome}, {seconds}, {record.repeated}"
+    """A cell: the outcome, the seconds until the next step, and the steps that were made again."""
+    goes_on = record.outcome == "goes on" and (record.next_step or 0) < AT_ONCE
+    seconds = "" if goes_on or record.next_step is None else f", {record.next_step:.1f} s"
+    again = f", {record.repeated} again" if record.repeated else ""
+    found = f"{record.outcome}{seconds}{again}"
     return f"{found}; **broken: {'; '.join(record.broken)}**" if record.broken else found
 
 
