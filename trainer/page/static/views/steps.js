@@ -1,0 +1,32 @@
+// Where the time of a step goes in each task: who is the straggler, and why.
+
+import { columns, partsLegend, taskFilter } from "../columns.js";
+import { matching, mostUrgent, slowest, taskRows } from "../derived.js";
+import { element, setAttribute, setText } from "../dom.js";
+import { known } from "../format.js";
+import { table } from "../table.js";
+
+const EXPLAINED = "Input is the time for which a step waits for its data; compute, that of its gradients and update; wait for others, "
+  + "that at the end of a step until the slowest task has come; network, that of sending and receiving. The task that "
+  + "waits least for others is the one that the others wait for.";
+
+export function steps({ store }) {
+  const filter = taskFilter(() => update());
+  const answer = element("p", { class: "answer" });
+  const { task, state, rate, ofMedian, split, input, compute, wait, network, why } = columns;
+  const rows = table("Where a step's time goes, by task", [task, state, split, input, compute, wait, network, rate, ofMedian, why],
+    { key: (row) => row.name, order: mostUrgent, empty: "No task has measured its steps yet." });
+
+  function update() {
+    const all = taskRows(store);
+    setText(answer, slowest(store, all));
+    setAttribute(answer, "data-level", store.straggler ? "warn" : "good");
+    rows.update(matching(all.filter((row) => known(row.rate) || Object.values(row.shares).some(known)), filter.text));
+  }
+
+  return {
+    root: [element("h2", {}, "Where a step’s time goes"), answer, element("p", { class: "muted" }, EXPLAINED),
+      element("div", { class: "controls" }, filter.root, partsLegend()), rows.root],
+    update,
+  };
+}
