@@ -87,8 +87,21 @@ prometheus: ## check that Prometheus is installed, without which the tests of th
 	@command -v prometheus promtool >/dev/null || \
 	  { echo "make: prometheus and promtool are missing: apt install prometheus, or brew install prometheus" >&2; exit 1; }
 
+.PHONY: chromium
+chromium: ## check that Chromium and the fonts of its pictures are installed, for the tests of the page
+	@command -v chromium >/dev/null && ls /usr/share/fonts/truetype/dejavu/DejaVuSans.ttf >/dev/null 2>&1 || \
+	  { echo "make: chromium or its fonts are missing: apt install chromium fonts-dejavu-core" >&2; exit 1; }
+
+.PHONY: test-browser
+test-browser: chromium setup ## run the tests of the page in Chromium (5 minutes)
+	$(BIN)/pytest --timeout 300 tests/browser
+
+.PHONY: pictures
+pictures: chromium setup ## renew the screenshots of the page, that of the README too; look at them before you commit
+	$(BIN)/pytest tests/browser/test_pictures.py -k looks --update-golden
+
 .PHONY: test-all
-test-all: prometheus lint docs test-locks test test-slow demo test-compose test-kind soak bench-smoke ## run all tests and checks
+test-all: prometheus chromium lint docs test-locks test test-browser test-slow demo test-compose test-kind soak bench-smoke ## run all tests and checks
 
 .PHONY: bench
 bench: setup $(PEERS_STAMP) $(TF_KERAS_STAMP) ## measure throughput, costs and growth, also of torch, tf_keras and classic TensorFlow; writes docs/benchmarks.md

@@ -107,13 +107,13 @@ def add_routes(app: web.Application, source: Source, names: Collection[str] | No
     app.router.add_get("/page/state", guarded(state))
     app.router.add_get("/page/events", guarded(events))
     app.router.add_get("/page/logs", guarded(logs))
-    app.router.add_get("/page/{name}", guarded(_file))
+    app.router.add_get("/page/{name:.+}", guarded(_file))
 
 
 async def _file(request: web.Request) -> web.Response:
-    """A file of the page. Names are looked up in the folder's list: a path cannot lead out of it."""
+    """A file of the page. Names, such as views/logs.js, are looked up in a list of all: none can lead out of the folder."""
     name = request.match_info.get("name", "index.html")
-    found = {path.name: path for path in STATIC.iterdir() if path.suffix in KINDS}
+    found = {path.relative_to(STATIC).as_posix(): path for path in STATIC.rglob("*") if path.suffix in KINDS}
     if name not in found:
         return web.Response(status=404, text="no such file\n", headers=access.HEADERS)
     body = await asyncio.to_thread(found[name].read_bytes)
