@@ -36,9 +36,9 @@ ARGUMENTS = ["--no-sandbox", "--enable-precise-memory-info", "--disable-lcd-text
 
 @pytest.fixture(scope="session")
 def own_network() -> None:
-    """A network namespace of its own for the browser and the servers, if the tests may make one (they run as root): nothing
-    can leave it. And Chromium drops its connections, those to this machine too, whenever an interface of its namespace
-    comes or goes, as when a container starts (ERR_NETWORK_CHANGED)."""
+    """A network namespace of its own for the browser and the servers, if the tests may make one (they run as root):
+    nothing can leave it. And Chromium drops its connections, those to this machine too, whenever an interface of its
+    namespace comes or goes, as when a container starts (ERR_NETWORK_CHANGED)."""
     if os.geteuid() == 0 and ctypes.CDLL(None).unshare(0x40000000) == 0:  # CLONE_NEWNET: this thread and what it starts
         subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
 

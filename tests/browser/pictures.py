@@ -31,4 +31,6 @@ def check(kept: Path, taken: bytes, *, update: bool, failed: Path) -> None:
     found = difference(kept.read_bytes(), taken)
     if found > SHARE:
         (failed / kept.name).write_bytes(taken)
-    assert found <= SHARE, f"{kept.name}: {found:.2%} of the pixels differ; see {failed / kept.name}, or --update-golden"
+    assert found <= SHARE, (
+        f"{kept.name}: {found:.2%} of the pixels differ; see {failed / kept.name}, or --update-golden"
+    )

@@ -52,17 +52,11 @@ class Script:
 
     def send(self, name: str, *documents: object) -> None:
         """Sends events to all pages that are open."""
-        texts = [f"event: {name}\ndata: {json.dumps(document)}\n\n" for document in documents]
-
-        def put() -> None:
-            for queue in self.queues:
-                queue.put_nowait("".join(texts))
-
-        self._soon(put)
+        self._put("".join(f"event: {name}\ndata: {json.dumps(document)}\n\n" for document in documents))
 
     def end(self) -> None:
         """Closes all pages' streams of events."""
-        self._soon(lambda: [queue.put_nowait("") for queue in self.queues])
+        self._put("")
 
     def wait_for(self, reached: Callable[[], bool]) -> None:
         deadline = time.monotonic() + 20
@@ -70,9 +64,13 @@ class Script:
             assert time.monotonic() < deadline, "not within 20 s"
             time.sleep(0.01)
 
-    def _soon(self, call: Callable[[], object]) -> None:
+    def _put(self, text: str) -> None:
+        def put() -> None:
+            for queue in self.queues:
+                queue.put_nowait(text)
+
         assert self.loop, "the page is not served"
-        self.loop.call_soon_threadsafe(call)
+        self.loop.call_soon_threadsafe(put)
 
 
 @contextmanager

@@ -12,7 +12,16 @@ from tests.browser.served import Script
 
 Opened: TypeAlias = Callable[..., Page]
 MARKUP = """<img src=x onerror="document.title='owned'"><script>document.title='owned'</script>"""
-NAMES = [MARKUP, "__proto__", "constructor", "javascript:alert(1)", "%E0%A4%A", "worker:1/../../x", "'\"><b>", "a\u202eb"]
+NAMES = [
+    MARKUP,
+    "__proto__",
+    "constructor",
+    "javascript:alert(1)",
+    "%E0%A4%A",
+    "worker:1/../../x",
+    "'\"><b>",
+    "a\u202eb",
+]
 VIEWS = ["overview", "tasks", "steps", "resources", "timeline", "logs", "checkpoints", "hangs", "spec"]
 
 
@@ -26,7 +35,7 @@ def hostile(script: Script) -> None:
     document["straggler"] = {"task": MARKUP, "cause": MARKUP, "text": MARKUP}
     document["hangs"] = [{"time": NOW, "text": MARKUP, "groups": [{"tasks": NAMES, "frames": [MARKUP]}]}]
     document["job"] |= {"spec": {MARKUP: MARKUP}, "tf_config": {name: {"task": MARKUP} for name in NAMES}}
-    document["history"]["job"]["metrics"] = {name: document["history"]["job"]["loss"] for name in NAMES}
+    document["history"]["job"]["metrics"] = dict.fromkeys(NAMES, document["history"]["job"]["loss"])
     document["history"]["marks"] += [{"time": NOW, "kind": MARKUP, "text": MARKUP, "task": name} for name in NAMES]
     script.lines = [{"n": n + 1, "time": NOW, "task": name, "text": MARKUP} for n, name in enumerate(NAMES)]
 

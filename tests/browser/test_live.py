@@ -59,9 +59,7 @@ def test_a_straggler_comes_and_goes(script: Script, opened: Opened) -> None:
     expect(page.locator("#view-steps .answer")).to_contain_text("No task is slow")
 
 
-def test_while_the_chief_does_not_answer_the_page_says_since_when(
-    script: Script, opened: Opened, watch: Watch
-) -> None:
+def test_while_the_chief_does_not_answer_the_page_says_since_when(script: Script, opened: Opened, watch: Watch) -> None:
     with served(script) as url:
         page = opened()
         connected(script)

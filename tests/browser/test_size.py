@@ -26,8 +26,9 @@ def held(session: CDPSession) -> dict[str, float]:
 
 
 def point(after: int, tasks: list[str]) -> Document:
-    figures = {"step": 3000 + after, "examples_per_second": 1000.0 + after % 7, "input": 0.1, "compute": 0.4,
-               "wait": 0.4, "network": 0.1, "cpu": 0.9, "memory": 7.4e8, "received": after * 1e3, "sent": 4e6}  # fmt: skip
+    shares = {"input": 0.1, "compute": 0.4, "wait": 0.4, "network": 0.1}
+    usage = {"cpu": 0.9, "memory": 7.4e8, "received": after * 1e3, "sent": 4e6}
+    figures = {"step": 3000 + after, "examples_per_second": 1000.0 + after % 7, **shares, **usage}
     job = {"step": 3000 + after, "loss": 0.05 + (after % 100) / 1e4, "metrics": {"accuracy": 0.9}}
     return {"time": NOW + after, "job": job, "tasks": dict.fromkeys(tasks, figures), "eta": 60.0}
 
@@ -56,7 +57,9 @@ def test_a_day_of_points_leaves_the_page_as_large_as_its_first_hours(script: Scr
     assert after_hours[24]["JSHeapUsedSize"] < 1.25 * after_hours[6]["JSHeapUsedSize"], after_hours
     assert after_hours[24]["Nodes"] < 1.25 * after_hours[6]["Nodes"], after_hours
     page.evaluate("location.hash = '#overview'")
-    shown = page.evaluate("document.querySelector('#view-overview figure:nth-of-type(1) svg').querySelectorAll('*').length")
+    shown = page.evaluate(
+        "document.querySelector('#view-overview figure:nth-of-type(1) svg').querySelectorAll('*').length"
+    )
     assert shown < 1000
     labels = page.locator("#view-overview .plot[role=img]").first.get_attribute("aria-label") or ""
     assert "from 2.2" in labels  # the beginning is still there

@@ -146,7 +146,7 @@ def test_the_table_of_tasks_agrees_with_the_document(script: Script, opened: Ope
         assert rows[name]["Of median"] == f"{rate / middle:.0%}"
         assert rows[name]["State"] == ("running, slow" if name == SLOW else "running")
         assert rows[name]["Memory"] == f"{newest(script, 'memory')[name] / 1e6:.3g} MB"
-    assert rows["evaluator:0"]["Examples/s"] == "–"
+    assert rows["evaluator:0"]["Examples/s"] == "-"
     assert next(iter(rows)) == SLOW
 
 
@@ -184,7 +184,7 @@ def test_resources_are_shown_by_task(script: Script, opened: Opened) -> None:
     for name, value in newest(script, "cpu").items():
         assert rows[name]["CPU"] == f"{value:.2f}".rstrip("0").rstrip(".") + " cores"
         assert rows[name]["Received"] == f"{newest(script, 'received')[name] / 1e6:.3g} MB/s"
-        assert rows[name]["GPU"] == "–"
+        assert rows[name]["GPU"] == "-"
     titles = page.locator("#view-resources figure:visible h3").all_inner_texts()
     assert titles == ["CPU, cores", "Memory", "Network, received", "Network, sent"]
     cpu = newest(script, "cpu")
@@ -241,8 +241,10 @@ def test_hangs_are_groups_of_stacks(script: Script, opened: Opened) -> None:
         f"1 task: {SLOW}", "4 tasks: chief:0, worker:8 to worker:10"
     ]  # fmt: skip
     assert view.locator(".frames").first.locator("li").all_inner_texts() == frames
-    assert page.locator(".verdict li").first.inner_text().endswith(
-        f"Hangs since 23:59:51: {SLOW} waits in data(): {frames[0]}()"
+    assert (
+        page.locator(".verdict li")
+        .first.inner_text()
+        .endswith(f"Hangs since 23:59:51: {SLOW} waits in data(): {frames[0]}()")
     )
 
 
@@ -270,7 +272,7 @@ def test_a_task_has_a_view_of_its_own(script: Script, opened: Opened) -> None:
     expect(page.locator("#view-task h2")).to_have_text(SLOW)
     assert page.locator("#view-task .answer").inner_text() == script.document["straggler"]["text"]
     assert facts_of(page, "#view-task")["State"] == "running, slow (input)"
-    parts = page.locator("#view-task figure", has=page.locator("h3:text-is('Where a step’s time goes')"))
+    parts = page.locator("#view-task figure", has=page.get_by_role("heading", name="Where a step's time goes", level=3))
     shown = parts.locator(".legend b").all_inner_texts()
     assert shown == [f"{newest(script, part)[SLOW]:.0%}" for part in ("input", "compute", "wait", "network")]
     page.locator("#view-task a", has_text="Its log").click()

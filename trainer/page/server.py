@@ -111,7 +111,7 @@ def add_routes(app: web.Application, source: Source, names: Collection[str] | No
 
 
 async def _file(request: web.Request) -> web.Response:
-    """A file of the page. Names, such as views/logs.js, are looked up in a list of all: none can lead out of the folder."""
+    """A file of the page. A name such as views/logs.js is looked up in a list of all: none leads out of the folder."""
     name = request.match_info.get("name", "index.html")
     found = {path.relative_to(STATIC).as_posix(): path for path in STATIC.rglob("*") if path.suffix in KINDS}
     if name not in found:

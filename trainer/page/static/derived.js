@@ -168,4 +168,4 @@ export const stepText = (status) => {
   return known(step) && known(steps) && steps > 0 ? Math.min(1, step / steps) : null;
 };
 
-export const paused = (mark) => (known(mark.seconds) ? duration(mark.seconds) : "–");
+export const paused = (mark) => (known(mark.seconds) ? duration(mark.seconds) : "-");

@@ -1,6 +1,6 @@
 // Numbers, times and names as text. Each function shows what is unknown (null, undefined, NaN) as a dash.
 
-export const UNKNOWN = "–";
+export const UNKNOWN = "-";
 const WHOLE = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
 const SHORT = new Intl.NumberFormat("en", { maximumSignificantDigits: 4 });
 

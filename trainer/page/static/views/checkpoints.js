@@ -22,7 +22,7 @@ export function checkpoints(page) {
     const saved = marksOf(store);
     facts(summary, [
       ["Newest", known(status.last_checkpoint) ? `step ${whole(status.last_checkpoint)}` : "none yet"],
-      ["Age", known(status.checkpoint_time) ? ago(store.now - status.checkpoint_time) : "–"],
+      ["Age", known(status.checkpoint_time) ? ago(store.now - status.checkpoint_time) : "-"],
       ["Size", bytes(status.checkpoint_bytes)],
       ["Written", whole(status.checkpoints)],
       ["Training paused", duration(status.seconds_saving)],

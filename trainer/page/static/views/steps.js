@@ -25,7 +25,7 @@ export function steps({ store }) {
   }
 
   return {
-    root: [element("h2", {}, "Where a step’s time goes"), answer, element("p", { class: "muted" }, EXPLAINED),
+    root: [element("h2", {}, "Where a step's time goes"), answer, element("p", { class: "muted" }, EXPLAINED),
       element("div", { class: "controls" }, filter.root, partsLegend()), rows.root],
     update,
   };

@@ -16,7 +16,7 @@ export function task(page) {
   const links = element("p", {}, element("a", { href: "#tasks" }, "All tasks"), " · ", element("a", {}, "Its log"));
   const summary = element("dl", { class: "facts" });
   const speed = timeChart(page, { title: "Examples/s against the median", format: rate, zero: true });
-  const parts = timeChart(page, { title: "Where a step’s time goes", format: percent, zero: true, top: 1 });
+  const parts = timeChart(page, { title: "Where a step's time goes", format: percent, zero: true, top: 1 });
   const cpu = timeChart(page, { title: "CPU, cores", format: cores, zero: true });
   const memory = timeChart(page, { title: "Memory", format: bytes, zero: true });
   const gpu = timeChart(page, { title: "GPU, use", format: percent, zero: true, top: 1 });

@@ -7,7 +7,7 @@ import { KINDS, kindClass, timeLine } from "../timeline.js";
 
 export function timelineView(page) {
   const { store } = page;
-  const line = timeLine("The job’s time line");
+  const line = timeLine("The job's time line");
   const kind = element("select", { change: () => update() });
   const rows = table("What happened, the newest first", COLUMNS, {
     key: ({ index }) => index,
