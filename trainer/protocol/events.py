@@ -82,7 +82,9 @@ class Step:
     seconds_input: float | None = None
     """Of these steps: for which they waited for their data."""
     seconds_compute: float | None = None
-    """For all else of a step, such as gradients and their exchange."""
+    """For all else of a step: its gradients, its updates, and the parts that are not known."""
+    seconds_exchange: float | None = None
+    """For which a task had nothing to do but to exchange values with other tasks, and to wait for them."""
     seconds_wait: float | None = None
     """Between steps: checkpoints, validation, callbacks."""
 

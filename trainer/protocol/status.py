@@ -18,6 +18,33 @@ VERSION = 1
 """Version of /status. It increases when a field is renamed, removed or changes its meaning, not when one is added."""
 
 TaskState = Literal["absent", "waiting", "running", "lost", "done"]
+Cause = Literal["input", "compute", "network"]
+
+
+@dataclass
+class Shares:
+    """Shares of a task's time, from 0 to 1, over the last 20 s or more of steps; null if unknown."""
+
+    input: float | None
+    """Its steps wait for their data."""
+    compute: float | None
+    """All else: its gradients, its updates and the parts that are unknown."""
+    wait: float | None
+    """It has its gradients, and waits for those of the others."""
+    network: float | None
+    """Gradients are exchanged, also while no task is late."""
+    between: float | None
+    """Between steps: checkpoints, validation, callbacks."""
+
+
+@dataclass
+class Straggler:
+    """A task that makes the others wait or, of ps-workers, is slower than they are."""
+
+    task: str
+    cause: Cause
+    """What its steps spend more time on."""
+    text: str
 
 
 @dataclass(kw_only=True)
@@ -31,6 +58,8 @@ class TaskRow:
     """Restarts of its child alone, without a new generation, since its supervisor started."""
     standby: bool = False
     """Whether a spare child has imported TensorFlow."""
+    shares: Shares | None = None
+    """What its steps spend their time on; null if it makes none."""
     figures: Mapping[str, object]
 
 
@@ -87,6 +116,8 @@ class JobStatus(TaskStatus):
     tasks: dict[str, TaskRow]
     end: End | None
     """Null while the job runs."""
+    straggler: Straggler | None = None
+    """The slow task, if there is one."""
     hangs: list[Stacks] = field(default_factory=list)
     """The stacks of all tasks when the job hung, the newest."""
     warnings: list[str] = field(default_factory=list)

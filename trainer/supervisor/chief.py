@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,7 @@ from trainer.job.errors import Exit, TrainerError
 from trainer.model_dir import checkpoint, compatibility, result
 from trainer.model_dir.stacks import Stacks
 from trainer.model_dir.state import End
-from trainer.protocol.events import Done
+from trainer.protocol.events import Done, Figures
 from trainer.protocol.log_lines import LOG_SECONDS, STOPPED_PREFIX, log_error, log_line
 from trainer.protocol.reports import Reply, Report
 from trainer.protocol.status import JobStatus
@@ -22,6 +23,7 @@ from trainer.supervisor.dialler import Dialler
 from trainer.supervisor.notification import patience, unnotified
 from trainer.supervisor.record import Record
 from trainer.supervisor.rendezvous import Rendezvous
+from trainer.supervisor.stragglers import Stragglers
 
 if TYPE_CHECKING:
     from trainer.supervisor.agent import Agent
@@ -69,6 +71,7 @@ class Chief:
             self._record.wrote,
         )
         self._rendezvous.term = self._record.lease.number
+        self._stragglers = Stragglers(self._spec.traits.collective)
         self._news = asyncio.Event()
         self._announced = self._rendezvous.version
         self._events_logged = 0
@@ -177,18 +180,31 @@ class Chief:
         """The whole job's view, for /status."""
         last = earlier_run.newest_step(self._spec)
         written = None if last is None else checkpoint.written(self._directory, last)
-        own, child, now = self._agent.status(), self._agent.running, self._clock()
-        workers = child.status.workers if child else {}
         found = status_view.job_status(
-            own,
-            workers,
+            self._agent.status(),
+            self._workers(),
             self._rendezvous,
-            now,
+            self._clock(),
             last_checkpoint=last,
             checkpoint=written,
             seconds=self._record.seconds(),
+            stragglers=self._stragglers,
         )
         return replace(found, warnings=self._security, refused_reports=dict(self._dialler.refusals))
+
+    def _workers(self) -> Mapping[str, Figures]:
+        """By ps-worker the measurements of the coordinator."""
+        child = self._agent.running
+        return child.status.workers if child else {}
+
+    def _compare_tasks(self, now: float) -> None:
+        """Looks for a task that makes the others wait."""
+        if self._rendezvous.phase != "running":
+            self._stragglers = Stragglers(self._spec.traits.collective)
+        elif self._stragglers.due(now):
+            rows = status_view.task_rows(self._rendezvous, now, self._workers())
+            if text := self._stragglers.look(rows, now):
+                self._rendezvous.note(text)
 
     async def stacks(self) -> Stacks:
         """Asks all tasks for their stacks; at most for a few seconds."""
@@ -215,6 +231,7 @@ class Chief:
             agent.stacks.ask(reply.stacks, agent.running)
             await agent.act(reply)
             await self._look_at_child(agent.running)
+            self._compare_tasks(now)
             self._record.save_progress(rendezvous.generation, now)
             if rendezvous.phase != "forming":
                 logged = now

@@ -37,6 +37,7 @@ class ChildStatus:
     steps_made: int | None = None
     seconds_input: float | None = None
     seconds_compute: float | None = None
+    seconds_exchange: float | None = None
     seconds_wait: float | None = None
     """As in events.Step."""
     peer_lost: str | None = None
@@ -101,6 +102,6 @@ class ChildStatus:
 
 
 OWN = [each.name for each in fields(ChildStatus) if each.name != "figures"]
-_OF_STEPS = ("steps_made", "seconds_input", "seconds_compute", "seconds_wait")
+_OF_STEPS = ("steps_made", "seconds_input", "seconds_compute", "seconds_exchange", "seconds_wait")
 _OF_THE_TASK = ("pid", "copying")
 """Added by its supervisor (agent.py)."""

@@ -33,6 +33,7 @@ METRICS = {
     "phase": Family("1 for the phase that the job is in, 0 for the others", ("phase",)),
     "generation": Family("Number of the cluster's formation"),
     "task_up": Family("From the chief, of each task: whether it reports"),
+    "task_slow": Family("From the chief, of each task: whether it makes the others wait, or is slower than they are"),
     "restarts_total": Family(
         "From the chief: restarts of the cluster and of tasks that restart alone, since its supervisor started",
         ("cause",),
@@ -46,7 +47,9 @@ METRICS = {
     "examples_per_second": Family("Training rate of this task since the last log line"),
     "steps_total": Family("Steps that step_seconds_total is of, since the child started"),
     "step_seconds_total": Family(
-        "Time of these steps: input (waiting for data), compute (all else of a step), wait (between steps)", ("part",)
+        "Time of these steps: input (waiting for data), exchange (with other tasks, or waiting for them), "
+        "compute (all else of a step), wait (between steps)",
+        ("part",),
     ),
     "checkpoint_step": Family("From the chief: step of the newest complete checkpoint"),
     "checkpoint_timestamp_seconds": Family("From the chief: when that checkpoint was written, since 1970"),
@@ -73,7 +76,7 @@ _OF_FIGURES = {
     "checkpoint_write_seconds_total": "seconds_writing",
 }
 """By the name of a metric, that of the figure in /status."""
-_PARTS = {part: f"seconds_{part}" for part in ("input", "compute", "wait")}
+_PARTS = {part: f"seconds_{part}" for part in ("input", "exchange", "compute", "wait")}
 
 _OURS = {*CHILD_FIGURES, *_OF_FIGURES.values(), *_NO_METRICS}
 """Figures that are no metrics of the user's."""
@@ -150,6 +153,7 @@ def _of_task(status: TaskStatus, workers: Mapping[str, Figures]) -> Iterator[Sam
 def _of_job(status: JobStatus) -> Iterator[Sample]:
     for name, row in status.tasks.items():
         yield "task_up", int(row.state not in ("absent", "lost")), name, ()
+        yield "task_slow", int(status.straggler is not None and status.straggler.task == name), name, ()
     for cause, count in status.restarts_by_cause.items():
         yield "restarts_total", count, status.task, (cause,)
     yield "refused_reports_total", sum(status.refused_reports.values()), status.task, ()

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 
 from trainer.protocol.events import Figures
 from trainer.protocol.status import End, JobStatus, TaskRow, TaskState, TaskStatus
 from trainer.supervisor.rendezvous import Rendezvous
+from trainer.supervisor.stragglers import Stragglers
 
 
 def job_status(
@@ -19,6 +20,7 @@ def job_status(
     last_checkpoint: int | None,
     checkpoint: tuple[float, int] | None = None,
     seconds: float,
+    stragglers: Stragglers,
 ) -> JobStatus:
     """The status of the chief and of all tasks; `workers` as in task_rows.
 
@@ -37,7 +39,11 @@ def job_status(
         seconds=seconds,
         events=rendezvous.events,
         hangs=rendezvous.gathering.hangs,
-        tasks=task_rows(rendezvous, now, workers),
+        tasks={
+            name: replace(row, shares=stragglers.shares.get(name))
+            for name, row in task_rows(rendezvous, now, workers).items()
+        },
+        straggler=stragglers.straggler,
         end=End(int(rendezvous.code), rendezvous.message) if rendezvous.over else None,
     )
 

@@ -32,7 +32,8 @@ def _figures(job: JobStatus) -> list[tuple[str, str]]:
     if "step" in rows and (total := job.figures.get("steps")):
         rows["step"] += f" of {summary.figure(total)}"
     waiting = [("waiting for", job.waiting_for)] if job.waiting_for else []
-    return [*rows.items(), *waiting, *(("warning", text) for text in job.warnings)]
+    slow = [("straggler", job.straggler.text)] if job.straggler else []
+    return [*rows.items(), *waiting, *slow, *(("warning", text) for text in job.warnings)]
 
 
 def _table(tasks: Mapping[str, ContainerState], known: Mapping[str, TaskRow]) -> list[tuple[str, ...]]:

@@ -84,6 +84,8 @@ def render(
     parts: list[Text | Table] = [Text(""), head, _progress(status.figures if status else {}, left), foot]
     if status and status.waiting_for:
         parts.append(Text(f"waiting for {status.waiting_for}", "yellow", no_wrap=True, overflow="ellipsis"))
+    if status and status.straggler:
+        parts.append(Text(status.straggler.text, "yellow", no_wrap=True, overflow="ellipsis"))
     rows = _table(names, status.tasks if status else {}, restarts or {})
     return Group(*parts, rows, *_events(status.events if status else []))
 

@@ -1,19 +1,8 @@
-"""How long steps wait for their data, measured within their graph, and the warning that they wait long.
-
-A step waits from the end of the step before, all of its updates included, until its batch has arrived. Batches may be
-read while the step before runs: the measurement adds no order to that.
-"""
+"""The warning that steps wait long for their data."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
-import tensorflow as tf
-
 from trainer.training import inputs
-from trainer.training.tensorflow_private import is_deterministic
-from trainer.workloads.types import Tensor
 
 SHOWN_SHARE, WARNED_SHARE = 0.1, 0.3
 """Of the time of steps, from which on a log line shows it, and a warning follows."""
@@ -27,29 +16,6 @@ _FIXES = {
     inputs.Batches: "in data() end with prefetch(2), and call map(..., num_parallel_calls=tf.data.AUTOTUNE)",
     inputs.InputFn: "in input_fn() end with prefetch(2), and call map(..., num_parallel_calls=tf.data.AUTOTUNE)",
 }
-
-
-def now() -> Tensor:
-    """The time in seconds. With train.deterministic TensorFlow refuses to read a clock: nothing is measured then."""
-    return tf.constant(0.0, tf.float64) if is_deterministic() else tf.timestamp()
-
-
-def arrived(batch: Tensor) -> Tensor:
-    """The time at which all parts of a batch have arrived, in seconds."""
-    with tf.control_dependencies(tf.nest.flatten(batch, expand_composites=True)):
-        return now()
-
-
-@contextmanager
-def completed() -> Iterator[list[Tensor]]:
-    """Appends to the list the time at which all operations that are added to the graph within are completed."""
-    graph, found = tf.compat.v1.get_default_graph(), list[Tensor]()
-    before = len(graph.get_operations())
-    yield found
-    # Side effects: what a step returns may be known before its updates. TPUs run a step as one operation.
-    added = [op for op in graph.get_operations()[before:] if op.op_def is not None and op.op_def.is_stateful]
-    with tf.control_dependencies([op for op in added if "_tpu_replicate" not in op.node_def.attr]):
-        found.append(now())
 
 
 class InputTime:

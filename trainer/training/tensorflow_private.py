@@ -76,6 +76,19 @@ def is_deterministic() -> bool:
     return bool(config.is_op_determinism_enabled())
 
 
+def without_order(tensor: Tensor) -> Tensor:
+    """A tensor whose operation has side effects, but for which no other waits, and which waits for none but its inputs.
+
+    In a function TensorFlow runs operations with side effects, such as tf.timestamp and tf.numpy_function, in the order
+    in which they were added, unless the manager of that order is told otherwise (`AutomaticControlDependencies`,
+    tensorflow/python/framework/auto_control_deps.py).
+    Test: test_no_operation_waits_for_a_clock_and_a_clock_only_for_its_own.
+    """
+    if (manager := tensor.graph.experimental_acd_manager) is not None:
+        manager.run_independently(tensor.op)
+    return tensor
+
+
 def names_in_graph(serialized: bytes) -> dict[str, str]:
     """The names of a SavedModel's variables by their keys (tensorflow/core/protobuf/trackable_object_graph.proto).
 

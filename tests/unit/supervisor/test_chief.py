@@ -282,3 +282,33 @@ def test_a_danger_is_logged_and_shown(chief: Chief, capsys: pytest.CaptureFixtur
     chief.warn("the job has no secret")
     assert "warning: the job has no secret" in capsys.readouterr().out.splitlines()
     assert chief.status().warnings == ["the job has no secret"]
+
+
+def test_a_slow_task_is_shown_and_noted_until_the_cluster_forms_again(
+    chief: Chief, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rendezvous, names = chief._rendezvous, ["worker:0", "worker:1", "worker:2"]
+    rendezvous.phase, rendezvous.generation = "running", 1
+    for now in range(0, 31, 3):
+        for name in names:
+            waited = 2.0 * now / 3 if name == "worker:2" else 0.1 * now / 3
+            parts = {"input": waited, "compute": 0.9 * now / 3, "exchange": 0.7 * now - waited, "wait": 0.0}
+            totals: dict[str, object] = {
+                "steps_made": now,
+                **{f"seconds_{part}": seconds for part, seconds in parts.items()},
+            }
+            rendezvous.report(replace(report_of(chief, name, number=now, generation=1), status=totals), now)
+        chief._compare_tasks(now)
+    status, text = chief.status(), "worker:2 is slow: its steps wait 667 ms for data, the others' 33.3 ms"
+    assert status.straggler is not None
+    assert (status.straggler.task, status.straggler.cause) == ("worker:2", "input")
+    assert status.straggler.text.startswith(text)
+    assert [event.text[: len(text)] for event in status.events] == [text]
+    shares = json.loads(json.dumps(status.document()))["tasks"]["worker:2"]["shares"]
+    assert shares["input"] == pytest.approx(2.0 / 3.0, abs=0.01)
+    chief._announce()
+    assert capsys.readouterr().out.count(text) == 1
+    rendezvous.phase = "forming"
+    chief._compare_tasks(33)
+    status = chief.status()
+    assert (status.straggler, status.tasks["worker:2"].shares, len(status.events)) == (None, None, 1)

@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.unit.supervisor.ports import HOST, IDENTITY, get, serving
 from trainer.job.errors import Exit, UserError
-from trainer.protocol.status import JobStatus, TaskRow, TaskStatus
+from trainer.protocol.status import JobStatus, Straggler, TaskRow, TaskStatus
 from trainer.supervisor import metrics, peers, preflight, server
 from trainer.supervisor.gpus import Gpu
 from trainer.supervisor.usage import Usage
@@ -60,7 +60,8 @@ def read(text: bytes) -> dict[Key, float]:
 
 
 def test_figures_of_a_task() -> None:
-    steps = {"steps_made": 9, "seconds_input": 1.0, "seconds_compute": 2.0, "seconds_wait": 0.5}
+    parts = {"input": 1.0, "compute": 2.0, "exchange": 0.7, "wait": 0.5}
+    steps = {"steps_made": 9, **{f"seconds_{part}": seconds for part, seconds in parts.items()}}
     saved = {"last_checkpoint": 30, "checkpoints": 3, "seconds_saving": 0.1, "seconds_writing": 0.2}
     figures = {
         "step": 30,
@@ -86,9 +87,7 @@ def test_figures_of_a_task() -> None:
         ("metric", (("metric", "auc"),)): 0.9,
         ("examples_per_second", ()): 7,
         ("steps_total", ()): 9,
-        **{
-            ("step_seconds_total", (("part", part),)): steps[f"seconds_{part}"] for part in ("input", "compute", "wait")
-        },
+        **{("step_seconds_total", (("part", part),)): seconds for part, seconds in parts.items()},
         ("checkpoints_total", ()): 3,
         ("checkpoint_pause_seconds_total", ()): 0.1,
         ("checkpoint_write_seconds_total", ()): 0.2,
@@ -104,12 +103,14 @@ def test_the_chief_shows_the_job_and_the_ps_workers_that_it_measures() -> None:
         refused_reports={"not_signed": 3, "malformed": 1},
         checkpoint_time=1e9,
         checkpoint_bytes=5,
+        straggler=Straggler("worker:0", "input", "worker:0 is slow"),
     )
     status.figures = {"examples_per_second": 9.0}
     worker = {"step": 3, "steps_made": 2, "seconds_input": 1.0, "loss": 0.5, "auc": 1.0, "examples_per_second": 9.0}
     found = read(metrics.text(status, {"worker:0": worker}, VERSIONS))
     assert found[("task_up", (("task", "ps:0"),))] == 1
     assert found[("task_up", (("task", "worker:0"),))] == 0
+    assert [found[("task_slow", (("task", name),))] for name in ("ps:0", "worker:0")] == [0, 1]
     assert found[("restarts_total", (("cause", "killed"),))] == 3
     assert found[("restarts_total", (("cause", "hang"),))] == 0
     assert found[("refused_reports_total", ())] == 4

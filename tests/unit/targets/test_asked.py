@@ -6,11 +6,13 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.unit.cli.fake import STATUS
+from trainer.protocol.status import Straggler
 from trainer.targets.asked import read_status
 from trainer.targets.base import ContainerState, JobOverview
 from trainer.targets.container import ASK_OURS
@@ -78,3 +80,12 @@ def test_an_answer_of_a_newer_version_is_one_line_of_the_status() -> None:
     assert (status, why) == (None, reported)
     found = JobOverview("j", "running", tasks={"worker:0": ContainerState("running")}, unreadable=why)
     assert describe(found).splitlines()[:2] == ["phase       running", f"unreadable  {reported}"]
+
+
+def test_a_slow_task_is_one_line_of_the_status() -> None:
+    slow = replace(STATUS, straggler=Straggler("worker:0", "input", "worker:0 is slow: its steps wait"))
+    lines = describe(JobOverview("j", "running", job=slow)).splitlines()
+    assert [line.split(None, 1) for line in lines if "slow" in line] == [
+        ["straggler", "worker:0 is slow: its steps wait"]
+    ]
+    assert "straggler" not in describe(JobOverview("j", "running", job=STATUS))

@@ -86,6 +86,13 @@ def test_the_tasks_it_waits_for_are_on_one_line() -> None:
     assert line.endswith("…")
 
 
+def test_a_slow_task_is_on_one_line() -> None:
+    straggler = {"task": "worker:1", "cause": "input", "text": "worker:1 is slow: its steps wait 180 ms for data" * 2}
+    (line,) = [line for line in draw({**STATUS, "straggler": straggler}) if "slow" in line]
+    assert line.startswith("worker:1 is slow: its steps wait 180 ms for data")
+    assert len(line) == 80
+
+
 ODD: list[Any] = [None, "x", -1, True, 1e300, float("nan"), float("inf"), [], {}, [1], {"worker:0": 1}]
 
 

@@ -12,51 +12,11 @@ from tensorflow.python.framework import config
 import trainer
 from tests.unit.training.callbacks.loop import train
 from tests.unit.training.jobs import batch, setup, with_data
-from trainer.training import input_time, inputs
+from trainer.training import inputs
 from trainer.training.input_time import InputTime
 from trainer.workloads.workload import Shard
 
 X = tf.data.Dataset.range(4)
-
-
-def test_a_step_is_over_once_its_updates_are_though_it_returns_before() -> None:
-    updated = tf.Variable(0.0)
-    after: list[str] = []
-
-    @tf.function(autograph=False)
-    def step() -> None:
-        updated.assign_add(1.0)
-        with input_time.completed() as end:
-            updated.assign(2.0)
-            tf.cond(updated > 0.0, lambda: updated.assign_sub(1.0, read_value=True), lambda: tf.constant(0.0))
-        after[:] = [op.type for op in end[0].op.control_inputs]
-
-    step()
-    assert {"AssignVariableOp", "If"} <= set(after)
-    assert "AssignAddVariableOp" not in after, "it came before"
-
-
-def test_a_batch_has_arrived_once_all_its_parts_have() -> None:
-    order: list[str] = []
-
-    def part(what: str, given: Any) -> Any:
-        def noted(value: Any) -> Any:
-            order.append(what)
-            return value
-
-        return tf.numpy_function(noted, [given], tf.float32)
-
-    @tf.function(autograph=False)
-    def step() -> Any:
-        first = part("x", tf.constant(1.0))
-        with tf.control_dependencies([first]):
-            second = part("y", tf.constant(2.0))
-        ragged = tf.RaggedTensor.from_row_lengths(tf.zeros([2]), [1, 1])
-        with tf.control_dependencies([input_time.arrived(({"a": first}, ragged, second))]):
-            return part("there", tf.constant(0.0))
-
-    step()
-    assert order == ["x", "y", "there"]
 
 
 # Each: seconds of waiting and in all, steps, the share in a log line, and whether there is a warning.

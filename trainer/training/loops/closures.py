@@ -10,7 +10,7 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from trainer.protocol import events
-from trainer.training import input_time, keras_private, tensorflow_patches
+from trainer.training import keras_private, step_time, tensorflow_patches
 from trainer.training.channel import Channel
 from trainer.training.state import TrainState
 from trainer.training.step import Step
@@ -43,8 +43,8 @@ class Counters:
         # Row per worker: its steps, and their figures added up.
         self.totals = tf.Variable(np.zeros((workers, 1 + width)), state=False, aggregation=first)
         self._taken = np.zeros(1 + width)
-        # Row per worker: seconds for which its steps waited for their data, and seconds of its closures.
-        self.seconds = tf.Variable(np.zeros((workers, 2)), state=False, aggregation=first)
+        # Row per worker: seconds of its steps' waits for data, of their exchange with ps, and of its closures.
+        self.seconds = tf.Variable(np.zeros((workers, 3)), state=False, aggregation=first)
 
     def report(self, worker: Tensor, done: Tensor, bad: Tensor, sums: Tensor, seconds: Tensor) -> bool:
         """Builds the part of a graph that writes a worker's row, from the sums over the steps of its closure."""
@@ -84,19 +84,21 @@ def make_closure(
     def closure(iterator: Iterator[Dataset]) -> None:
         # Not inside a branch: a value that differs per worker can only be captured at the top (2.21).
         worker = tf.cast(tf.distribute.coordinator.experimental_get_current_worker_index(), tf.int32)
-        begun = input_time.now()
-        _, done, bad, sums, waited = tf.while_loop(
+        begun = step_time.now()
+        _, done, bad, sums, spent, ready = tf.while_loop(
             lambda more, *_: more,
             lambda _, *so_far: one_ticket(iterator, *so_far),
             (
                 True, tf.constant(0, tf.int64), tf.constant(0, tf.int64), tf.zeros([1 + step.width]),
-                tf.constant(0, tf.float64),
+                tf.zeros([2], tf.float64), begun,
             ),
             maximum_iterations=job.spec.train.steps_per_call,
             parallel_iterations=1,
         )  # fmt: skip
-        with tf.control_dependencies([sums]):
-            seconds = tf.stack([waited, input_time.now() - begun])
+        # The last update's end: the steps before it noticed it by their tickets.
+        ended = step_time.after([counters.ended.read_value()])
+        spent = step_time.measured(spent + tf.stack([0.0, ended - ready]))
+        seconds = tf.concat([spent, [ended - begun]], 0)
 
         tf.cond(done > 0, lambda: counters.report(worker, done, bad, sums, seconds), lambda: False)
         channel.send(events.Traced())  # Python code runs once, when the graph is traced
@@ -114,10 +116,15 @@ def _one_ticket(
     done: Tensor,
     bad: Tensor,
     sums: Tensor,
-    waited: Tensor,
+    spent: Tensor,
+    ready: Tensor,
 ) -> tuple[Tensor, ...]:
-    """Whether there was a ticket for a step; done, the ticket of a bad loss, the sums of figures and the seconds of
-    waiting for data after it."""
+    """Whether there was a ticket for a step; done, the ticket of a bad loss, the sums of figures, the seconds of
+    waiting for data and of the exchange with ps after it, and when its gradients were computed.
+
+    The exchange lasts from then until the next ticket has come, which a ps gives after the update. To wait for the end
+    of the update itself would take a message more.
+    """
     round_ = counters.round.read_value()
     with tf.control_dependencies([round_]):
         counters.taken.assign_add(1)
@@ -127,10 +134,10 @@ def _one_ticket(
 
     def train() -> tuple[Tensor, ...]:
         with tf.control_dependencies([ticket]):
-            asked = input_time.now()
+            asked = step_time.now()
         with tf.control_dependencies([asked]):
             batch = next(iterator)
-        wait = input_time.arrived(batch) - asked
+        waited = step_time.arrived(batch) - asked
         applied, loss, vector = strategy.run(step.run, (batch,))
         finite = tf.math.is_finite(loss)
         # No more tickets for any worker, so that the reported step is the first whose loss is not finite.
@@ -138,9 +145,11 @@ def _one_ticket(
         counts = applied | ~finite  # a batch that float16 skips is not a step
         added = tf.concat([[loss], vector], 0)
         added = tf.where(counts, added, tf.zeros_like(added))
-        return True, done + tf.cast(counts, tf.int64), tf.where(finite, bad, ticket), sums + added, waited + wait
+        done_now, bad_now = done + tf.cast(counts, tf.int64), tf.where(finite, bad, ticket)
+        return True, done_now, bad_now, sums + added, spent + tf.stack([waited, asked - ready]), fence.take_ready()
 
-    result: tuple[Tensor, ...] = tf.cond(ticket > counters.last, lambda: (False, done, bad, sums, waited), train)
+    none = (False, done, bad, sums, spent, ready)
+    result: tuple[Tensor, ...] = tf.cond(ticket > counters.last, lambda: none, train)
     return result
 
 
@@ -156,10 +165,20 @@ class Fence:
     def __init__(self, optimizers: Sequence[Optimizer], begun: tf.Variable, ended: tf.Variable) -> None:
         self._begun, self._ended = begun, ended
         self.holds: Callable[[], Tensor] = lambda: tf.constant(True)
+        self._ready: Tensor | None = None
         for optimizer in optimizers:
             # Of a LossScaleOptimizer that within: the scale may well follow gradients that are not applied.
             within = keras_private.inner(optimizer)
             within.apply = functools.partial(self._apply_if_it_holds, within, within.apply)
+
+    def take_ready(self) -> Tensor:
+        """The time at which the gradients of the step that was traced last were computed, before they are sent.
+
+        UNKNOWN if that is within another graph, as a condition of float16. Of several optimizers it is the last one's.
+        """
+        ready, self._ready = self._ready, None
+        known = ready is not None and ready.graph is tf.compat.v1.get_default_graph()
+        return ready if known else tf.constant(step_time.UNKNOWN, tf.float64)
 
     def _apply_if_it_holds(
         self,
@@ -175,6 +194,7 @@ class Fence:
             return None if part is None else tf.identity(part)  # None: the loss does not use this variable
 
         def across(strategy: Strategy, gradients: list[Tensor]) -> None:
+            self._ready = step_time.arrived([g for g in gradients if g is not None])
             there = []
             for gradient, variable in zip(gradients, variables, strict=True):
                 with tf.device(variable.value.device):

@@ -247,7 +247,7 @@ class _Watch:
         step: int,
         total: int,
     ) -> None:
-        self._input_time, self._seconds = input_time, np.zeros(2)
+        self._input_time, self._seconds = input_time, np.zeros(3)
         self._spent = Spent(job.task.counts["worker"])
         self._worker_steps = 0
         self._figures = made.figures
@@ -280,7 +280,7 @@ class _Watch:
             for i, row in enumerate(rows)
             if worker_steps[i]
         }
-        waited, elapsed = seconds.sum(axis=0) - self._seconds
+        waited, _, elapsed = np.nan_to_num(seconds.sum(axis=0) - self._seconds)
         self._seconds = seconds.sum(axis=0)
         self._input_time.add(waited, elapsed, int(sum(worker_steps)) - self._worker_steps)
         self._worker_steps = int(sum(worker_steps))
@@ -290,7 +290,7 @@ class _Watch:
         figures["examples_per_second"] = (step - since) * self._job.batch / (now - then)
         share = {"input_share": self._input_time.share}
         spent = self._spent.look(now, worker_steps, seconds)
-        rows_sent = {name: row | spent[name] for name, row in workers.items()}
+        rows_sent = {name: {**row, **spent[name]} for name, row in workers.items()}
         self._channel.send(events.Step(step=step, workers=rows_sent, figures=figures | share))
         every = self._job.spec.train.log_steps
         if step // every > since // every or step == self._total:

@@ -12,6 +12,7 @@ from trainer.protocol import events
 from trainer.protocol.log_lines import progress_line
 from trainer.training.channel import Channel
 from trainer.training.input_time import InputTime
+from trainer.training.loops.spent import parts
 from trainer.training.outputs.curve import Curve
 from trainer.training.step import Step
 from trainer.training.task import TrainingTask
@@ -35,8 +36,12 @@ class Result(NamedTuple):
     """Whether some task was asked to stop."""
     pace: float
     """Seconds per step, the mean of all tasks."""
-    waited: float
+    longest_wait: float
     """Seconds for which the steps waited for their data, on the task where that was longest."""
+    waited: float
+    """The same on this task; NaN if it is not known, as the next."""
+    exchanged: float
+    """Seconds in which this task had nothing to do but to exchange values with the others, and to wait for them."""
 
 
 class Progress:
@@ -55,19 +60,18 @@ class Progress:
         self._report_at, self._warned = 0.0, False
         self._now = 0.0
         """The end of the last call."""
-        self._made, self._input, self._compute, self._wait = 0, 0.0, 0.0, 0.0
+        self._made, self._spent, self._between = 0, np.zeros(3), 0.0
+        """Steps; seconds of input, of exchange and of all of these steps; seconds between them."""
 
-    def called(self, step: int, count: int, seconds: float, waited: float) -> float:
+    def called(self, step: int, count: int, seconds: float, result: Result) -> float:
         """Records the end of a call of `count` steps; returns the seconds per step, 0 for the first call."""
         pace = seconds / count if self.begun else 0.0
         now = time.perf_counter()
         if self.begun:
-            self.input_time.add(waited, seconds, count)
-            between, waited = now - seconds - self._now, min(waited, seconds)
+            self.input_time.add(result.longest_wait, seconds, count)
             self._made += count
-            self._input += waited
-            self._compute += seconds - waited
-            self._wait += max(0.0, between)
+            self._spent += np.array([result.waited, result.exchanged, seconds])
+            self._between += max(0.0, now - seconds - self._now)
         self._now = now
         self.begun = self.begun or (self._now, step)
         return pace
@@ -87,8 +91,9 @@ class Progress:
             own = self.figures(result.own, done * job.local_replicas)
             share = {"input_share": self.input_time.share}
             figures = {**own, "examples_per_second": own_rate, **share}
-            event = events.Step(step, None, figures, self._made, self._input, self._compute, self._wait)
-            self._channel.send(event)
+            waited, exchanged, elapsed = self._spent
+            seconds = parts(waited, exchanged, elapsed, self._between)
+            self._channel.send(events.Step(step, None, figures, self._made, **seconds))
             self._report_at = self._now + REPORT_SECONDS
         if step % job.spec.train.log_steps and not last:
             return

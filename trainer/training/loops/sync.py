@@ -19,7 +19,7 @@ from trainer.job.cluster import Task
 from trainer.job.spec import JobSpec
 from trainer.protocol import events
 from trainer.protocol.log_lines import start_line
-from trainer.training import batches, fitting, input_time, layer_state
+from trainer.training import batches, fitting, layer_state, step_time
 from trainer.training.callbacks.epochs import Cluster, Epochs, Share
 from trainer.training.channel import Channel
 from trainer.training.divergence import raise_if_not_finite
@@ -125,7 +125,7 @@ def _train(
         step += done
         raise_if_stuck(state.optimizer, step)
         stopped = result.stop
-        own_pace = progress.called(step, count, time.perf_counter() - called, result.waited)
+        own_pace = progress.called(step, count, time.perf_counter() - called, result)
         if done:
             job.after_run(step, progress.figures(result.own, done * job.local_replicas))
             progress.add(step, done, result)
@@ -179,8 +179,11 @@ def _make_call(
 
     def call(count: int, own_pace: float) -> Result:
         tensors = graph(iterator, tf.constant(count), tf.constant(own_pace, tf.float32))
-        losses, applied, sums, own, stop, pace, waited = (tensor.numpy() for tensor in tensors)
-        return Result(losses[:count], applied[:count], sums, own, float(stop) > 0, float(pace), float(waited))
+        losses, applied, sums, own, stop, *seconds = (tensor.numpy() for tensor in tensors)
+        pace, longest_wait, waited, exchanged = map(float, np.hstack(seconds))
+        return Result(
+            losses[:count], applied[:count], sums, own, float(stop) > 0, pace, longest_wait, waited, exchanged
+        )
 
     return call
 
@@ -189,8 +192,9 @@ def _make_graph(
     strategy: Strategy, job: TrainingTask, state: TrainState, step: Step, channel: Channel, position: Position
 ) -> Callable[..., Tensor]:
     """A graph that attempts `count` steps. It returns the global loss of each step and whether it was applied, the
-    sums over the applied steps, this task's own, the number of replicas to stop, all workers' mean `pace`, and the
-    seconds for which that task waited for data whose steps waited longest: the others wait for it."""
+    sums over the applied steps, this task's own, the number of replicas to stop, all workers' mean `pace`, the
+    seconds for which that task waited for data whose steps waited longest: the others wait for it; and the seconds for
+    which this one waited for data, and those of its exchange with the others."""
     replicas, local = float(job.replicas), float(job.local_replicas)
     longest, tasks = job.spec.train.steps_per_call, job.part.shards
     wish = _wish_to_stop(channel)
@@ -199,34 +203,42 @@ def _make_graph(
     @tf.function(autograph=False)
     def call(iterator: Iterator[Dataset], count: Tensor, pace: Tensor) -> tuple[Tensor, ...]:
         def one(
-            i: Tensor, losses: Tensor, applied: Tensor, sums: Tensor, waited: Tensor, free: Tensor
+            i: Tensor, losses: Tensor, applied: Tensor, sums: Tensor, spent: Tensor, free: Tensor
         ) -> tuple[Tensor, ...]:
             batch = next(iterator)
-            there = input_time.arrived(batch)
+            there = step_time.arrived(batch)
             position.arrived(batch)
-            with input_time.completed() as end:
+            with step_time.added() as work:
                 ran, loss, vector = map(strategy.experimental_local_results, strategy.run(step.run, (batch,)))
-            position.ended(end[0])
+            end = work.completed()
+            position.ended(end)
             kept = ran[0]  # the same on all replicas
             losses = tf.tensor_scatter_nd_update(losses, [[i]], [tf.add_n(loss) / local])
             applied = tf.tensor_scatter_nd_update(applied, [[i]], [kept])
             added = tf.add_n(vector)
-            waited += tf.cast(tf.maximum(there - free, 0.0), tf.float32)
-            return i + 1, losses, applied, sums + tf.where(kept, added, tf.zeros_like(added)), waited, end[0]
+            spent += tf.stack([tf.maximum(there - free, 0.0), work.exchanged()])
+            return i + 1, losses, applied, sums + tf.where(kept, added, tf.zeros_like(added)), spent, end
 
-        begin = (0, tf.zeros([longest]), tf.zeros([longest], tf.bool), tf.zeros([step.width]), 0.0, input_time.now())
-        _, losses, applied, own, waited, _ = tf.while_loop(lambda i, *_: i < count, one, begin)
+        begin = (
+            0, tf.zeros([longest]), tf.zeros([longest], tf.bool), tf.zeros([step.width]), tf.zeros([2], tf.float64),
+            step_time.now(),
+        )  # fmt: skip
+        _, losses, applied, own, spent, end = tf.while_loop(lambda i, *_: i < count, one, begin)
         with tf.control_dependencies([losses]):
             stop = wish.read_value()
-        waits = tf.one_hot(job.part.index, tasks) * waited
+        waits = tf.one_hot(job.part.index, tasks) * tf.cast(spent[0], tf.float32)
         vector = tf.concat([losses, own / local, [stop, pace], waits], 0)
+        ready = step_time.after([vector, end])
         reduced = _all_reduce(strategy, tf.distribute.ReduceOp.SUM, vector)
+        exchanged = tf.maximum(step_time.after([reduced]) - ready, 0.0)
+        spent = step_time.measured(tf.tensor_scatter_nd_add(spent, [[1]], [exchanged]))
         sums = reduced[longest : longest + step.width]
         # This is Python, and runs once: when the graph is made.
         require_same_rows(job, state)
         channel.send(events.Traced())
         stop, pace = reduced[longest + step.width], reduced[longest + step.width + 1] / replicas
-        return reduced[:longest] / replicas, applied, sums, own, stop, pace, tf.reduce_max(reduced[-tasks:]) / local
+        longest_wait = tf.reduce_max(reduced[-tasks:]) / local
+        return reduced[:longest] / replicas, applied, sums, own, stop, pace, longest_wait, spent
 
     graph: Callable[..., Tensor] = call
     return graph

@@ -248,7 +248,7 @@ def averaged_by(job: TrainingTask, share: Any) -> list[list[Any]]:
 
     def call(count: int, _: float) -> Result:
         nothing = np.zeros(made.width, np.float32)
-        return Result(np.ones(count, np.float32), np.ones(count, bool), nothing, nothing, False, 0.0, 0.0)
+        return Result(np.ones(count, np.float32), np.ones(count, bool), nothing, nothing, False, 0.0, 0.0, 0.0, 0.0)
 
     sync._train(job, state, call, Progress(job, made, channel, InputTime(source), 0, 12), epochs.average, None, epochs)
     return found

@@ -46,7 +46,7 @@ def test_calls_make_one_step_if_the_rows_of_a_gradient_vary(length: int | None, 
         counts.append(count)
         update(tf.ones([5, 2]), tf.range(5))
         nothing = np.zeros(0, np.float32)
-        return Result(np.ones(count, np.float32), np.ones(count, bool), nothing, nothing, False, 1e-3, 0.0)
+        return Result(np.ones(count, np.float32), np.ones(count, bool), nothing, nothing, False, 1e-3, 0.0, 0.0, 0.0)
 
     chiefs = setup({"worker": 2}, train={"steps_per_call": 9})
     job = replace(chiefs, task=tasks_of(chiefs.spec)[1])
