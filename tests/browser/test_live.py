@@ -48,6 +48,24 @@ def test_a_killed_task_appears_in_the_head_and_on_the_time_line(script: Script, 
     expect(page.locator("#announcer")).to_contain_text(f"{LOST} is lost.")
 
 
+def test_while_a_generation_begins_no_step_is_made_yet(script: Script, opened: Opened) -> None:
+    script.document["straggler"] = None
+    del script.document["status"]["loss"], script.document["status"]["examples_per_second"]
+    assert "5 of 5 tasks run; no step is made yet." in opened().locator(".verdict").inner_text()
+
+
+def test_a_figure_that_some_points_lack_is_shown_all_the_time(script: Script, opened: Opened) -> None:
+    """Shares of a step's time are known after some steps only; points come each second."""
+    page = opened("steps")
+    connected(script)
+    rates = {"worker:0": {"examples_per_second": 77.0}}
+    script.send("points", {"time": NOW + 5, "job": {}, "tasks": rates})
+    row = page.locator("#view-steps tbody tr", has_text="worker:0")
+    expect(row).to_contain_text("77")
+    share = script.document["history"]["tasks"]["worker:0"]["input"][-1]
+    assert row.locator("td").nth(2).inner_text() == f"{share:.0%}"
+
+
 def test_a_straggler_comes_and_goes(script: Script, opened: Opened) -> None:
     script.document["straggler"] = None
     page = opened("steps")

@@ -114,6 +114,19 @@ def test_losses_and_metrics_are_drawn_with_the_scores(script: Script, opened: Op
         assert "by the evaluator" in summary
 
 
+def test_a_score_that_holds_is_one_dot(script: Script, opened: Opened) -> None:
+    """The server repeats the last score in each point."""
+    job = script.document["history"]["job"]
+    job["scores"]["loss"] = [None] * 20 + [0.5] * 70 + [0.25] * 70
+    page = opened()
+    loss = page.locator("figure", has=page.locator("h3:text-is('Loss')"))
+    loss.locator("summary").click()
+    expect(loss.locator("tbody tr")).to_have_count(40)
+    scores = loss.locator("tbody td:nth-child(3)").all_inner_texts()
+    assert len([text for text in scores if text != "-"]) <= 2
+    assert loss.locator(".legend b").last.inner_text() == "0.25"
+
+
 def test_a_chart_has_its_points_as_a_table(script: Script, opened: Opened) -> None:
     page = opened()
     figure = page.locator("figure", has=page.locator("h3:text-is('Loss')"))

@@ -113,7 +113,7 @@ export function verdict(store) {
   else if (store.over) say("good", status.end?.message ? `The job is done: ${status.end.message}` : "The job is done.");
   if (!store.over) halts(store, say);
   for (const warning of status.warnings ?? []) say("warn", String(warning));
-  if (!said.length) say("good", `Nothing stands out: ${running(status)}.`);
+  if (!said.length) say("good", begins(status) ? `${running(status)}; no step is made yet.` : `Nothing stands out: ${running(status)}.`);
   return said;
 }
 
@@ -131,6 +131,9 @@ function halts(store, say) {
   if (status.waiting_for) say("warn", `Waits for ${status.waiting_for}`);
   if (store.straggler) say("warn", store.straggler.text ?? `${store.straggler.task} is slow: ${store.straggler.cause}`);
 }
+
+/** Whether the children of this generation have made no step yet. */
+const begins = ({ phase, loss, examples_per_second: speed }) => phase === "running" && !known(loss) && !known(speed);
 
 function running(status) {
   const states = Object.values(status.tasks ?? {});

@@ -4,6 +4,7 @@
 const JOB_POINTS = 2000;
 const TASK_NUMBERS = 150_000; // points of a series, times the number of tasks
 const MARKS = 2000;
+const RECENT = 10; // points
 const SILENT_SECONDS = 45; // the server sends something more often: then ask whether it is there
 const RETRY_SECONDS = 5;
 const RETRY_SECONDS_OVER = 30;
@@ -38,8 +39,9 @@ export class Series {
     return this.columns.get(name) ?? [];
   }
 
+  /** The newest value. A figure that is measured now and then is missing in some points. */
   last(name) {
-    return this.get(name).at(-1) ?? null;
+    return this.get(name).slice(-RECENT).findLast((value) => typeof value === "number") ?? null;
   }
 
   /** Names of those below a prefix: "metrics." has "accuracy". */

@@ -11,7 +11,7 @@ const CLOSE = 5; // pixels, within which marks of a kind are drawn as one
 /** Kinds of marks, and how many of them are counted: one, and more. */
 export const KINDS = {
   formed: ["generation", "generations"],
-  lost: ["loss", "losses"],
+  lost: ["lost task", "lost tasks"],
   restarted: ["restart", "restarts"],
   stalled: ["stall", "stalls"],
   slow: ["slow task", "slow tasks"],
@@ -23,7 +23,7 @@ export const KINDS = {
 };
 const LANES = [
   { title: "Cluster", kinds: ["formed", "resized", "stopped", "ended"] },
-  { title: "Losses", kinds: ["lost", "restarted", "stalled", "slow"] },
+  { title: "Troubles", kinds: ["lost", "restarted", "stalled", "slow"] },
   { title: "Saved", kinds: ["checkpoint", "score"] },
 ];
 

@@ -45,6 +45,7 @@ export function overview(page) {
 const curve = (label, values, colour) => ({ label: `${label} in training`, values, colour: `--line-${colour + 1}` });
 
 function scoresOf(history, name) {
-  const values = history.get(`scores.${name}`);
+  // A score holds until the next one: only where it changes is it new.
+  const values = history.get(`scores.${name}`).map((value, at, all) => (value === all[at - 1] ? null : value));
   return values.length ? [{ label: `${name} by the evaluator`, values, colour: "--line-2", dots: true }] : [];
 }

@@ -52,13 +52,12 @@ const COLUMNS = [
 ];
 
 /** The text of a mark, with its figures. */
-function described({ text, step, bytes: size, seconds, generation }) {
+function described({ text, step, bytes: size, seconds }) {
   const said = (number) => new RegExp(`\\b${number}\\b`).test(text ?? "");
   return [
     text,
     known(step) && !said(step) ? `step ${whole(step)}` : null,
     known(size) ? bytes(size) : null,
     known(seconds) && !said(seconds.toFixed(1)) ? duration(seconds) : null,
-    known(generation) && !said(generation) ? `generation ${generation}` : null,
   ].filter(Boolean).join(", ");
 }
