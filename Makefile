@@ -15,6 +15,7 @@ STAMP := $(VENV)/.installed
 PEERS_STAMP := .venv-peers/.installed
 TF_KERAS_STAMP := .venv-peers/tf_keras/.installed
 TF215_STAMP := .venv-tf215/.installed
+NOTEBOOK_STAMP := .venv-peers/notebook/.installed
 TENSORBOARD := $(shell grep -om1 'tensorboard==[^"]*' pyproject.toml)
 SHELL_SCRIPTS := $(wildcard scripts/*.sh images/*.sh .ci/run) images/trainer
 
@@ -51,7 +52,7 @@ demo: setup ## train a digit classifier on a local parameter-server cluster
 	$(BIN)/trainer local examples/digits-ps.yaml
 
 .PHONY: test
-test: setup ## run unit and golden tests, and the quick tests on local clusters (8 minutes)
+test: setup notebook-setup ## run unit and golden tests, and the quick tests on local clusters (8 minutes)
 	$(BIN)/pytest -n auto tests/unit tests/golden
 	$(BIN)/pytest -n 2 -m "not slow" tests/local
 
@@ -128,6 +129,15 @@ $(TF215_STAMP): tests/programs/tf215.lock | setup
 
 .PHONY: programs-setup
 programs-setup: $(TF_KERAS_STAMP) $(TF215_STAMP) ## install what the tests of examples/programs run with: tf_keras, TensorFlow 2.15
+
+# In a folder of its own too: Keras imports IPython where it is installed, which costs every start half a second.
+$(NOTEBOOK_STAMP): tests/local/notebook.lock | setup
+	rm -rf $(@D)
+	$(BIN)/pip install --no-deps --require-hashes --target $(@D) -r $<
+	@touch $@
+
+.PHONY: notebook-setup
+notebook-setup: $(NOTEBOOK_STAMP) ## install what the test of trainer in a notebook runs with: ipykernel, nbclient
 
 .PHONY: bench-smoke
 bench-smoke: setup ## run every benchmark once on a small scale; skips torch and tf_keras if .venv-peers is missing
@@ -225,6 +235,7 @@ lock: setup ## renew all lock files from pyproject.toml (UPGRADE=--upgrade: the 
 	$(COMPILE) --python-version 3.11 --output-file tests/bench/peers/requirements.lock - <<< $$'numpy\ntorch\nmatplotlib'
 	$(COMPILE) --no-deps --output-file tests/bench/peers/tf_keras.lock - <<< 'tf_keras==2.21.0'
 	$(COMPILE) --python-version 3.10 --output-file tests/programs/tf215.lock tests/programs/tf215.in
+	$(COMPILE) --python-version 3.10 -c requirements.lock --output-file tests/local/notebook.lock - <<< $$'ipykernel\nnbclient'
 
 .PHONY: test-locks
 test-locks: setup ## check that the package index has wheels of all locked packages for each platform

@@ -24,6 +24,7 @@ _LAZY = {
     "jobs": "trainer.api.run",
     "load": "trainer.api.job",
     "report": "trainer.reporting",
+    "watch": "trainer.api.watch",
 }
 """What users have as trainer.NAME, and its module: importing trainer imports nothing heavy. The types are in the file
 __init__.pyi."""

@@ -5,6 +5,7 @@ from trainer.api.run import JobFailed as JobFailed
 from trainer.api.run import Run as Run
 from trainer.api.run import attach as attach
 from trainer.api.run import jobs as jobs
+from trainer.api.watch import watch as watch
 from trainer.job.errors import Exit as Exit
 from trainer.job.errors import TrainerError as TrainerError
 from trainer.job.errors import UserError as UserError

@@ -95,6 +95,13 @@ def die_with_parent(number: signal.Signals) -> None:
         os.kill(os.getpid(), number)
 
 
+def end_with_parent(number: signal.Signals) -> None:
+    """Sends this process a signal when its parent has ended, if the parent asked for it; unlike the kernel, which does
+    so when the parent's thread ends that has started this process."""
+    if parent := os.environ.get(environment.PARENT):
+        threading.Thread(target=_die_after, args=(int(parent), number), daemon=True).start()
+
+
 def _die_after(parent: int, number: signal.Signals) -> None:
     while os.getppid() == parent:
         time.sleep(PARENT_SECONDS)

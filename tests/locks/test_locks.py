@@ -27,6 +27,7 @@ CASES = [
     ),
     *(("images/requirements-uv.lock", platform, "3.13") for platform in LINUX),
     ("tests/programs/tf215.lock", LINUX[0], "3.11"),
+    *(("tests/local/notebook.lock", platform, "3.13") for platform in (*LINUX, MACOS)),
 ]
 
 

@@ -145,6 +145,30 @@ def test_a_process_is_signalled_when_its_parent_dies(linux: bool) -> None:
         assert process.stdout.read() == "SIGTERM\n"
 
 
+# Starts a process in a thread that has ended before it prints.
+STARTS_IN_A_THREAD = """
+import os, subprocess, sys, threading
+os.environ["TRAINER_PARENT"] = str(os.getpid())
+thread = threading.Thread(target=subprocess.Popen, args=([sys.executable, "-c", sys.argv[1]],))
+thread.start()
+thread.join()
+sys.stdin.read()
+"""
+
+
+def test_a_process_outlives_the_thread_that_started_it_and_not_its_parent() -> None:
+    """The kernel's own signal would come at the thread's end (prctl(2), PR_SET_PDEATHSIG)."""
+    program = DIES_WITH_PARENT.replace("die_with_parent", "end_with_parent").replace(
+        "time.sleep(60)", "time.sleep(2 * host.PARENT_SECONDS); print('still here', flush=True); time.sleep(60)"
+    )
+    words = [sys.executable, "-c", STARTS_IN_A_THREAD, program]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert [process.stdout.readline() for _ in range(2)] == ["ready\n", "still here\n"]
+        process.send_signal(signal.SIGKILL)
+        assert process.stdout.read() == "SIGTERM\n"
+
+
 # Without what Linux alone has. ------------------------------------------------------------------------
 
 

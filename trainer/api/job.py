@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from trainer.api.overrides import Overrides, lines
@@ -20,16 +20,19 @@ from trainer.targets.text import command_line
 from trainer.workloads.check import check_imports, check_workload
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Job:
     """A job that a spec describes, and that nothing has started yet. `load` makes one."""
 
-    spec: JobSpec = field(repr=False)
+    spec: JobSpec
     """The spec with its defaults."""
     path: str
     """The file that it was read from."""
     overrides: tuple[str, ...] = ()
     """Values that were changed, as `path.to.key=value`."""
+
+    def __repr__(self) -> str:
+        return f"<Job {self.name} of {self.path}>"
 
     @property
     def name(self) -> str:
@@ -85,8 +88,8 @@ class Job:
             UserError: the job is wrong, or its name or folder is another job's.
             TrainerError: code 16, if the target is missing, too old or refuses; nothing was started then.
         """
-        if target == base.LOCAL:
-            self.check(target)
+        if target == base.LOCAL and not self.spec.program:
+            check_imports(self.spec)
         on = open_target(target, namespace=namespace, keep=keep)
         submitted = on.submit(self.spec, self._command(target))
         return Run(base.Job(self.name, self.spec), target, submitted.namespace, submitted, on)

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, cast
 
 from trainer.api.overrides import Overrides, lines
 from trainer.api.places import DEFAULT, open_target
+from trainer.api.result import Result
 from trainer.job import program
 from trainer.job.errors import Exit, TrainerError, UserError
 from trainer.job.load import load_file
 from trainer.job.names import DNS_LABEL
-from trainer.model_dir.result import Result
+from trainer.model_dir import result
 from trainer.model_dir.stacks import Stacks
 from trainer.targets import base
 from trainer.targets.base import Deleted, JobOverview, Listed, LogLine, Submitted, Target
@@ -26,9 +27,6 @@ if TYPE_CHECKING:
     from trainer.job.spec import JobSpec
     from trainer.targets.debug import Debugged
 
-POLL_SECONDS = 2.0
-"""Between two questions for the status: on containers each starts a process in that of the chief."""
-
 
 class JobFailed(TrainerError):
     """A job has failed or was stopped. Its message has the reason, `code` the job's exit code."""
@@ -36,8 +34,9 @@ class JobFailed(TrainerError):
     def __init__(self, status: JobOverview) -> None:
         reason = (status.last_line or "").removeprefix("trainer: ") or "its logs have the reason"
         more = f"; {status.next}" if status.next else ""
-        # The code of a container that the system has killed, such as 137, has no name.
-        super().__init__(f"{status.name}: exit code {status.code}: {reason}{more}", cast(Exit, status.code))
+        # The code of a container that the system has killed, such as 137, is none of Exit.
+        code = next((each for each in Exit if each == status.code), cast(Exit, status.code))
+        super().__init__(f"{status.name}: exit code {status.code}: {reason}{more}", code)
         self.status = status
         """The status after the job's end."""
 
@@ -64,18 +63,22 @@ class Logs:
         return "\n".join(map(str, self))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Run:
     """A job that was submitted, wherever it runs. `Job.submit` and `attach` make one."""
 
-    job: base.Job = field(repr=False)
+    job: base.Job
+    """Its name, and its spec if that is known."""
     target: str
     """Where it runs: the name of a target."""
     namespace: str | None
     """Its namespace, if it was named."""
-    submitted: Submitted | None = field(repr=False)
+    submitted: Submitted | None
     """What the submission has done; None for a job that was found."""
-    on: Target = field(repr=False)
+    on: Target
+
+    def __repr__(self) -> str:
+        return f"<Run of {self.name} on {self.target}>"
 
     @property
     def name(self) -> str:
@@ -92,15 +95,16 @@ class Run:
         return self.on.status(self.job)
 
     def statuses(self, timeout: float | None = None) -> Iterator[JobOverview]:
-        """The status every POLL_SECONDS; the last is that after the job's end, or after the time.
+        """The status, again and again; the last is that after the job's end, or after the time.
 
         Raises:
             UserError, TrainerError: as `status`.
         """
         end = math.inf if timeout is None else time.monotonic() + timeout
+        pause = base.entry(self.target).poll_seconds
         while not (found := self.status()).over and (left := end - time.monotonic()) > 0:
             yield found
-            time.sleep(min(POLL_SECONDS, left))
+            time.sleep(min(pause, left))
         yield found
 
     def wait(self, timeout: float | None = None) -> None:
@@ -130,8 +134,8 @@ class Run:
             UserError: it is not over, or its result cannot be read.
         """
         found = self.status()
-        if isinstance(found.job, Result):
-            return found.job
+        if isinstance(found.job, result.Result):
+            return Result(**vars(found.job))
         if found.phase == "failed":
             raise JobFailed(found)
         if not found.over:
@@ -211,10 +215,16 @@ def attach(job: str | Path, target: str | None = None, *, namespace: str | None 
         if overrides:
             raise UserError(f"--set: {given!r} is a folder, and --set changes the values of a spec")
         return _found(base.Job(given), base.LOCAL, None)
-    named = _named(given, overrides, target)
-    if unnamed and named.spec and local.hint(named.spec.directory):
+    return find(_named(given, overrides, target), target, namespace)
+
+
+def find(job: base.Job, target: str | None, namespace: str | None) -> Run:
+    """A job on a target; without one on this machine, if a job of this spec runs here, otherwise on the first."""
+    from trainer.targets.local import status as local
+
+    if target is None and namespace is None and job.spec and local.hint(job.spec.directory):
         target = base.LOCAL
-    return _found(named, target or DEFAULT, namespace)
+    return _found(job, target or DEFAULT, namespace)
 
 
 def jobs(target: str = DEFAULT, *, namespace: str | None = None) -> Sequence[Listed]:

@@ -143,6 +143,7 @@ _NOT_IN_EARLIER: dict[str, object] = {
     "versions": {},
 }
 """Fields that a result of an earlier version may lack."""
+_NOT_IN_BRIEF: dict[str, object] = {"tasks": {}, "events": [], "versions": {}, "compatibility_key": {}, "spec": {}}
 
 
 @dataclass(frozen=True)
@@ -192,6 +193,20 @@ def parse(found: Mapping[str, object]) -> Result:
     if "reported" in found:
         figures = {name: found.get(name) for name in ("reported", "steps", "seconds_to_first_step")}
     return typed(_adapter(), {**found, "figures": figures}, VERSION)
+
+
+def brief(found: Result) -> dict[str, object]:
+    """The JSON object without what grows with the number of tasks, of events or of the spec's keys."""
+    return {name: value for name, value in found.document().items() if name not in _NOT_IN_BRIEF}
+
+
+def parse_brief(found: Mapping[str, object]) -> Result:
+    """Parses the object of `brief`; what it leaves out is empty.
+
+    Raises:
+        ValueError: as `parse`.
+    """
+    return parse({**_NOT_IN_BRIEF, **found})
 
 
 def finished(model_dir: str) -> Finished | None:

@@ -57,6 +57,8 @@ class State:
     """Start time by a clock that cannot be set: host.uptime() of the boot with that id."""
     incarnation: str = ""
     """Equal to the incarnation in /healthz as long as this chief still has the port."""
+    launcher: int = 0
+    """Process id of the program on this machine that restarts the job's tasks; 0 elsewhere."""
     end: End | None = None
     """None while the job runs."""
 

@@ -18,7 +18,7 @@ from trainer.protocol.events import Done, Figures
 from trainer.protocol.log_lines import LOG_SECONDS, STOPPED_PREFIX, log_error, log_line
 from trainer.protocol.reports import Reply, Report
 from trainer.protocol.status import JobStatus
-from trainer.supervisor import earlier_run, fence, notify, outcome, peers, preflight, status_view
+from trainer.supervisor import earlier_run, fence, notify, outcome, peers, preflight, status_view, termination
 from trainer.supervisor.dialler import Dialler
 from trainer.supervisor.notification import patience, unnotified
 from trainer.supervisor.record import Record
@@ -326,6 +326,8 @@ class Chief:
                 self._lose()
         if rendezvous.code is not Exit.REPLACED:  # otherwise the other chief tells the tasks
             await asyncio.gather(self._until_all_are_notified(), self._tell())
+        if rendezvous.code is Exit.OK:
+            await asyncio.to_thread(termination.leave, self._directory)
         return rendezvous.code
 
     async def _tell(self) -> None:

@@ -126,6 +126,7 @@ class Record:
 
     def accept(self, control_port: int, incarnation: str) -> None:
         self.state.control_port, self.state.incarnation = control_port, incarnation
+        self.state.launcher = int(os.environ.get(environment.PARENT, 0))
         self._save()
         self.accepted = True
 

@@ -158,6 +158,8 @@ class Entry(NamedTuple):
     """Packages of the extra `deploy` that it imports."""
     options: frozenset[str] = frozenset()
     """Its options, from OPTIONS."""
+    poll_seconds: float = 2.0
+    """Between two questions for a job's status: on containers each starts a process in that of the chief."""
 
 
 OPTIONS = ("profile", "namespace", "keep", "dry_run", "task")
@@ -169,13 +171,15 @@ TARGETS: dict[str, Entry] = {
         frozenset({"jinja2", "kubernetes"}),
         frozenset({"namespace", "dry_run", "task"}),
     ),
-    "compose": Entry("trainer.targets.compose.target:Compose", frozenset({"jinja2", "docker"}), frozenset({"profile"})),
+    "compose": Entry(
+        "trainer.targets.compose.target:Compose", frozenset({"jinja2", "docker"}), frozenset({"profile", "task"})
+    ),
 }
 """By name; the first is the default."""
 
 LOCAL = "local"
 """This machine: a target of the Python API. On the command line `trainer local` has its place."""
-_LOCAL = Entry("trainer.targets.local.target:Local", options=frozenset({"keep", "task"}))
+_LOCAL = Entry("trainer.targets.local.target:Local", options=frozenset({"keep", "task"}), poll_seconds=0.5)
 
 
 def entry(name: str) -> Entry:

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from rich import box
 from rich.console import Group
+from rich.jupyter import JupyterMixin
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
@@ -22,6 +23,10 @@ RATE_SECONDS = 30.0
 
 _PHASE_STYLES = {"running": "green", "done": "green", "failed": "red"}
 _STATE_STYLES = {"done": "green", "lost": "red", "absent": "yellow", "waiting": "yellow"}
+
+
+class Drawing(JupyterMixin, Group):
+    """What is drawn below each other. A notebook can show it too; of all text there only Rich makes HTML."""
 
 
 class Pace:
@@ -61,7 +66,8 @@ def render(
     restarts: Mapping[str, int] | None = None,
     silent: bool = False,
     port: int | None = None,
-) -> Group:
+    notes: Sequence[str] = (),
+) -> Drawing:
     """Draws a job.
 
     Args:
@@ -72,6 +78,7 @@ def render(
         restarts: of supervisors; the status has those of their children.
         silent: whether the chief no longer answers.
         port: where the chief answers, if it is to be shown.
+        notes: lines above the tasks, such as why a pod waits.
     """
     phase = "no reply from the chief" if status and silent else status.phase if status else "starting"
     head = Text.assemble(
@@ -87,7 +94,8 @@ def render(
     if status and status.straggler:
         parts.append(Text(status.straggler.text, "yellow", no_wrap=True, overflow="ellipsis"))
     rows = _table(names, status.tasks if status else {}, restarts or {})
-    return Group(*parts, rows, *_events(status.events if status else []))
+    parts += [Text(note, "yellow", no_wrap=True, overflow="ellipsis") for note in notes]
+    return Drawing(*parts, rows, *_events(status.events if status else []))
 
 
 def _progress(figures: Mapping[str, object], left: float | None) -> Table:
@@ -113,7 +121,7 @@ def _table(names: Sequence[str], rows: Mapping[str, TaskRow], restarts: Mapping[
         state, figures = (row.state, row.figures) if row else ("starting", {})
         restarted = restarts.get(name, 0) + (row.restarts if row else 0)
         table.add_row(
-            name, Text(state, _STATE_STYLES.get(state, "")),
+            Text(name), Text(state, _STATE_STYLES.get(state, "")),
             _number(figures.get("step"), "d"), _number(figures.get("loss"), "#.4g"),
             _number(figures.get("accuracy"), "#.4g"), _number(figures.get("examples_per_second"), ",.0f"),
             str(restarted or ""),

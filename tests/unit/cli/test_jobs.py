@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from tests.unit.cli import fake
-from trainer.api import run
 from trainer.cli import jobs
 from trainer.cli import main as cli
 from trainer.job.errors import Exit
@@ -41,10 +40,11 @@ def spec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """A spec in a folder of its own, and a target named `fake` beside those of trainer."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("TRAINER_SET", raising=False)
-    monkeypatch.setitem(base.TARGETS, "fake", base.Entry("tests.unit.cli.fake:Fake", options=frozenset(base.OPTIONS)))
+    monkeypatch.setitem(
+        base.TARGETS, "fake", base.Entry("tests.unit.cli.fake:Fake", options=frozenset(base.OPTIONS), poll_seconds=0.0)
+    )
     monkeypatch.setattr(fake, "ASKED", [])
     monkeypatch.setattr(fake, "PHASES", [])
-    monkeypatch.setattr(run, "POLL_SECONDS", 0.0)
     Path("job.yaml").write_text(SPEC)
     return "job.yaml"
 
@@ -184,7 +184,8 @@ def test_options_that_a_target_lacks_are_refused(
     monkeypatch.setitem(base.TARGETS, "fake", base.TARGETS["fake"]._replace(options=frozenset()))
     assert trainer("logs", spec, "--target", "fake", "--task", "chief:0", code=Exit.USER) == []
     assert (
-        capsys.readouterr().err == "trainer: --task: is not an option of --target fake; it is for --target kubernetes\n"
+        capsys.readouterr().err
+        == "trainer: --task: is not an option of --target fake; it is for --target kubernetes or --target compose\n"
     )
 
 

@@ -357,7 +357,6 @@ def test_check_refuses_for_a_target_what_that_target_would_refuse(
     ("words", "option"),
     [
         (["submit", "--dry-run"], "--dry-run"),
-        (["logs", "--task", "worker:0"], "--task"),
         (["delete", "--namespace", "x"], "--namespace"),
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",

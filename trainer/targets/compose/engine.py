@@ -101,17 +101,20 @@ def stacks(spec: JobSpec) -> Stacks:
     return read_stacks(_ask(container, spec, "stacks") if container else "", spec.name)
 
 
-def logs(spec: JobSpec, follow: bool) -> Generator[LogLine]:
-    """The output of the job's containers; with `follow` until all have ended.
+def logs(spec: JobSpec, task: str | None, follow: bool) -> Generator[LogLine]:
+    """The output of the job's containers, or of one task's; with `follow` until all have ended.
 
     Raises:
-        TrainerError: as `status`.
+        TrainerError: as `status`, or if there is no such task.
     """
     client = connect()
     follow = not _all_ended(client, spec) and follow
-    command = _command(spec, ["logs", "--no-color", *(["--follow"] if follow else []), *_hosts(spec)])
-    # Compose gives each service one container, number 1.
-    names = {f"{host_name(spec.name, task.type, task.index)}-1": task.name for task in tasks_of(spec)}
+    hosts = {host_name(spec.name, each.type, each.index): each.name for each in tasks_of(spec)}
+    if task and task not in hosts.values():
+        raise _problem(f"{task}: {spec.name} has no such task; it has {', '.join(hosts.values())}")
+    services = [host for host, name in hosts.items() if task in (None, name)]
+    command = _command(spec, ["logs", "--no-color", *(["--follow"] if follow else []), *services])
+    names = {f"{host}-1": name for host, name in hosts.items()}  # compose gives each service one container, number 1
     with (
         subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace") as run,
         ThreadPoolExecutor(1) as pool,

@@ -47,7 +47,7 @@ class Compose:
     def logs(self, job: Job, task: str | None = None, follow: bool = False) -> Iterator[LogLine]:
         from trainer.targets.compose import engine
 
-        return engine.logs(_spec(job), follow)
+        return engine.logs(_spec(job), task, follow)
 
     def delete(self, job: Job, volumes: bool = False) -> Deleted:
         from trainer.targets.compose import engine

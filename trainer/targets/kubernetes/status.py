@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from trainer.job.errors import Exit
+from trainer.model_dir.files import json_object
+from trainer.model_dir.result import Result, parse_brief
 from trainer.model_dir.stacks import Stacks
 from trainer.protocol.status import JobStatus
 from trainer.targets.asked import read_stacks, read_status
@@ -12,7 +14,7 @@ from trainer.targets.kubernetes import lookup, pods
 from trainer.targets.kubernetes.api_server import ApiServer, connect
 from trainer.targets.kubernetes.lookup import MANAGED, no_such_job, of
 from trainer.targets.kubernetes.names import INSTANCE
-from trainer.targets.kubernetes.objects import Job, Pod
+from trainer.targets.kubernetes.objects import Job, Pod, State
 
 
 async def status(name: str, namespace: str | None) -> JobOverview:
@@ -59,23 +61,34 @@ async def of_job(server: ApiServer, name: str) -> JobOverview:
     chief, last_line = pods.newest(found, task), ""
     repeated = pods.failed_for_good(chief_job, found, task)
     over = pods.ended(chief_job) or ("failed" if repeated else None)
-    job, unreadable = None, None
+    known, result, unreadable = None, None, None
     if over and chief and rows[task].state != "pending":
         async for line in server.log(chief["metadata"]["name"], tailLines="1"):
             last_line = line.partition(" ")[2]
+        if over == "done":
+            result, unreadable = _result(pods.state_of(chief))
     elif chief and rows[task].state == "running":
-        job, unreadable = read_status(await _ask(server, chief, "status"))
+        known, unreadable = read_status(await _ask(server, chief, "status"))
     return JobOverview(
         name=name,
         namespace=server.namespace,
-        phase=over or _phase(chief_job, rows[task].state, job),
+        phase=over or _phase(chief_job, rows[task].state, known),
         # A Job that Kubernetes has failed may have no pod with an exit code.
         code=0 if over != "failed" else rows[task].code or repeated or int(Exit.TARGET),
         last_line=last_line,
         tasks=rows,
-        job=job,
+        job=known or result,
         unreadable=unreadable,
     )
+
+
+def _result(state: State) -> tuple[Result | None, str | None]:
+    """What the chief has left of its result, or why that cannot be read; neither if it has left nothing."""
+    found = json_object(state["terminated"].get("message", "")) if "terminated" in state else {}
+    try:
+        return (parse_brief(found) if found else None), None
+    except ValueError as error:
+        return None, f"the chief's result cannot be read: {error}; use the version of trainer in its image"
 
 
 async def stacks(name: str, namespace: str | None) -> Stacks:

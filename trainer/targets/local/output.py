@@ -1,14 +1,22 @@
-"""Keeps what a job on this machine has printed in model_dir/logs/output.log, for `trainer debug`."""
+"""What a job on this machine has printed, with times: model_dir/logs/output.log, for `trainer debug` and `Run.logs`.
+The process that writes it has locked it, so others see whether it still lives."""
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import re
+import time
+from collections.abc import Callable, Iterator
 from datetime import datetime, timezone
+from pathlib import Path
+from typing import BinaryIO
 
 from trainer import __version__
+from trainer.job.errors import UserError
 from trainer.model_dir import layout
+from trainer.targets.base import LogLine
 from trainer.targets.local.view import Show
 
 NAME = "output.log"
@@ -16,6 +24,9 @@ STARTS = "local       | started by trainer "
 ENDED = re.compile(r"ended with exit code (\d+)(?:: (.*))?")
 MOST_BYTES = 16 << 20
 """A longer file becomes output.1.log, in place of the one before."""
+POLL_SECONDS = 0.1
+_FIRST = re.compile(rb"^\S+ local +\| started by trainer ", re.MULTILINE)
+_LINE = re.compile(r"\S+ (\S+) +\| (.*)", re.DOTALL)
 
 
 class Output:
@@ -29,12 +40,12 @@ class Output:
         now = datetime.now(timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         with contextlib.suppress(OSError):
             if self._file < 0:
-                self._path.parent.mkdir(parents=True, exist_ok=True)
-                self._file = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+                self._open()
             os.write(self._file, "".join(f"{now} {source:<11} | {each}\n" for each in text.split("\n")).encode())
             if os.lseek(self._file, 0, os.SEEK_END) > MOST_BYTES:
                 self._path.replace(self._path.with_suffix(".1.log"))
                 self.close()
+                self._open()
 
     def also(self, show: Show) -> Show:
         """A function that keeps each line, and shows it."""
@@ -50,6 +61,18 @@ class Output:
             os.close(self._file)
             self._file = -1
 
+    def _open(self) -> None:
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+        for _ in range(3):  # `written` of another process may have the lock for a moment
+            try:
+                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return
+            except BlockingIOError:
+                time.sleep(0.01)
+            except OSError:  # some network file systems have no locks
+                return
+
 
 def started() -> str:
     """The first line of a job in its output."""
@@ -59,3 +82,93 @@ def started() -> str:
 def ended(code: int, text: str) -> str:
     """The last line."""
     return f"ended with exit code {code}" + (f": {text}" if text else "")
+
+
+def begin(model_dir: str) -> None:
+    """Writes the first line of a job that is about to start: what stands before it is of an earlier one.
+
+    Raises:
+        UserError: it cannot be written.
+    """
+    path = layout.logs(model_dir) / NAME
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.open("ab").close()
+    except OSError as error:
+        raise UserError(f"model_dir: {model_dir}: cannot be written: {error.strerror}; choose another one") from None
+    with contextlib.closing(Output(model_dir)) as kept:
+        kept.line("local", started())
+
+
+def written(model_dir: str) -> bool:
+    """Whether a process lives that writes the output of a job; False if that cannot be determined."""
+    try:
+        with (layout.logs(model_dir) / NAME).open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        pass
+    return False
+
+
+def lines(model_dir: str, more: Callable[[], bool]) -> Iterator[LogLine]:
+    """The lines of the last job, and those that are added as long as `more` holds.
+
+    Raises:
+        UserError: there are none.
+    """
+    path = layout.logs(model_dir) / NAME
+    try:
+        file = path.open("rb")
+    except OSError:
+        raise UserError(f"{model_dir}: no job has printed anything on this machine; run or submit it here") from None
+    try:
+        rest = _of_last_job(_earlier(path) + file.read())
+        while True:
+            *whole, rest = rest.split(b"\n")
+            yield from (_line(each) for each in whole if not _FIRST.match(each))
+            over = not more()
+            if chunk := file.read():
+                rest += chunk
+            elif over:
+                return
+            elif _was_replaced(file, path):
+                file.close()
+                file = path.open("rb")
+            else:
+                time.sleep(POLL_SECONDS)
+    finally:
+        file.close()
+
+
+def verdict(model_dir: str) -> str:
+    """Why the last job has failed, as its launcher saw it; empty if that was killed."""
+    told = [line.text for line in lines(model_dir, lambda: False) if line.task == "local"]
+    end = ENDED.fullmatch(told[-1]) if told else None
+    return (end[2] if end else None) or ""
+
+
+def _of_last_job(text: bytes) -> bytes:
+    starts = [found.start() for found in _FIRST.finditer(text)]
+    return text[starts[-1] :] if starts else text
+
+
+def _earlier(path: Path) -> bytes:
+    try:
+        return path.with_suffix(".1.log").read_bytes()
+    except OSError:
+        return b""
+
+
+def _was_replaced(file: BinaryIO, path: Path) -> bool:
+    """Whether the file has another name now, and its own is that of the next one."""
+    try:
+        return not os.path.samestat(path.stat(), os.fstat(file.fileno()))
+    except OSError:
+        return False
+
+
+def _line(text: bytes) -> LogLine:
+    found = _LINE.fullmatch(text.decode(errors="replace"))
+    return LogLine(*found.groups()) if found else LogLine("local", text.decode(errors="replace"))

@@ -28,11 +28,7 @@ def reserve(tasks: Sequence[str], base: int | None = None) -> Iterator[dict[str,
     Raises:
         UserError: a port is in use or out of range, or there are too many tasks.
     """
-    if len(tasks) > MAX_TASKS:
-        raise UserError(
-            f"{len(tasks)} tasks: one machine runs at most {MAX_TASKS}; lower tasks.*.replicas, "
-            "for example --set tasks.worker.replicas=4"
-        )
+    require_room(len(tasks))
     if base is not None:
         yield _exactly(tasks, base)
         return
@@ -47,6 +43,18 @@ def reserve(tasks: Sequence[str], base: int | None = None) -> Iterator[dict[str,
             yield {task: first + index for index, task in enumerate(tasks)}
             return
     raise UserError(f"no {len(tasks)} free ports in any block from {FIRST_PORT} on; end what holds them, or use --port")
+
+
+def require_room(tasks: int) -> None:
+    """
+    Raises:
+        UserError: there are too many tasks.
+    """
+    if tasks > MAX_TASKS:
+        raise UserError(
+            f"{tasks} tasks: one machine runs at most {MAX_TASKS}; lower tasks.*.replicas, "
+            "for example --set tasks.worker.replicas=4"
+        )
 
 
 def blocks(start: int) -> Iterator[int]:

@@ -59,17 +59,13 @@ def run(
         The exit code: that of the task that failed first, if one did.
 
     Raises:
-        UserError: a port is in use, one of the spec's secrets or folders of data is missing, or there are too many
-            tasks for one machine.
+        UserError: a port is in use, or as `require`.
     """
-    here.require(spec)
-    shared = {environment.SECRET: secret.new(), environment.RUN: uuid.uuid4().hex}
+    require(spec)
+    shared = {environment.SECRET: secret.new(), environment.RUN: os.environ.get(environment.RUN) or uuid.uuid4().hex}
     if spec.program:
         shared[environment.CODE_SHA256] = code_digest(spec)
         spec = _with_program(spec)
-    else:
-        job_code.require_no_output(spec)
-    outside.values(spec)  # raises if a secret is missing, before any task starts
     kept = Output(spec.directory)
     with ports.reserve([task.name for task in tasks_of(spec)], base_port) as taken, contextlib.closing(kept):
         kept.line("local", output.started())
@@ -84,6 +80,22 @@ def run(
     with contextlib.suppress(BrokenPipeError):
         print(text, file=sys.stdout if code in (Exit.OK, Exit.STOPPED) else sys.stderr, flush=True)
     return code
+
+
+def require(spec: JobSpec) -> None:
+    """Checks what a job needs of this machine, before any task starts.
+
+    Raises:
+        UserError: one of the spec's secrets or folders of data is missing, a program cannot be started, the code holds
+            model_dir, or there are too many tasks for one machine.
+    """
+    here.require(spec)
+    if spec.program:
+        _with_program(spec)
+    else:
+        job_code.require_no_output(spec)
+    outside.values(spec)
+    ports.require_room(len(tasks_of(spec)))
 
 
 def _with_program(spec: JobSpec) -> JobSpec:

@@ -13,6 +13,7 @@ from trainer.job.errors import Exit, UserError
 from trainer.model_dir import checkpoint, layout, result
 from trainer.model_dir import state as job_state
 from trainer.model_dir.files import json_object
+from trainer.model_dir.state import State
 from trainer.protocol.status import read
 from trainer.targets import summary
 from trainer.targets.asked import read_stacks
@@ -48,7 +49,7 @@ def status(model_dir: str, spec: JobSpec | None = None) -> JobOverview:
     """
     deadline = time.monotonic() + SECONDS
     while True:
-        if found := _running(model_dir):
+        if found := running(model_dir):
             return found
         in_use = job_state.in_use(model_dir)
         if found := _ended(model_dir, spec, in_use):
@@ -80,7 +81,7 @@ def hint(model_dir: str) -> str:
     return f"a job of this spec runs on this machine: {command_line(['trainer', 'status', model_dir], [])}"
 
 
-def _running(model_dir: str) -> JobOverview | None:
+def running(model_dir: str) -> JobOverview | None:
     """The status from the chief that runs on this machine; None if there is none."""
     port = _chief_port(model_dir)
     answer = _get(port, "/status") if port is not None else b""
@@ -98,14 +99,14 @@ def _ended(model_dir: str, spec: JobSpec | None, in_use: bool) -> JobOverview | 
     """The end of the last run; None if it left none, or may still run."""
     if layout.state(model_dir).exists():  # a run that began after the result
         end = job_state.load(model_dir, 0.0).end
-        return _failure(model_dir, end) if end and not in_use else None
+        return failure(model_dir, end) if end and not in_use else None
     found = summary.read_result(model_dir)
     if found is None or (spec and _lacks_steps(model_dir, spec)):
         return None
     return JobOverview(found.job, "done", job=found)
 
 
-def _failure(model_dir: str, end: job_state.End) -> JobOverview:
+def failure(model_dir: str, end: job_state.End) -> JobOverview:
     steps = checkpoint.steps(model_dir)
     again = f"resumes after the checkpoint of step {steps[-1]}" if steps else "starts again"
     what_next = f"the same command {again}; TensorFlow's output is in {layout.logs(model_dir)}"
@@ -136,12 +137,24 @@ def _how_it_ended(model_dir: str) -> str:
     )
 
 
+def launcher(model_dir: str) -> int:
+    """The process id of the program that restarts the tasks of the job that runs there; 0 if none is found."""
+    state = _state_of_chief(model_dir)
+    return state.launcher if state else 0
+
+
 def _chief_port(model_dir: str) -> int | None:
     """The control port of the chief that runs on this machine; None if there is none."""
+    state = _state_of_chief(model_dir)
+    return state.control_port if state else None
+
+
+def _state_of_chief(model_dir: str) -> State | None:
+    """What the chief has saved that runs on this machine; None if there is none."""
     state = job_state.load(model_dir, 0.0)
-    # It may be another job's: the port is free again after a job has ended.
+    # The port may be another job's: it is free again after a job has ended.
     answer = json_object(_get(state.control_port, "/healthz"))
-    return state.control_port if answer.get("incarnation") == state.incarnation != "" else None
+    return state if answer.get("incarnation") == state.incarnation != "" else None
 
 
 def _get(port: int, path: str, seconds: float = SECONDS) -> bytes:

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from trainer.debug.archive import Archive
 from trainer.debug.facts import Facts
-from trainer.job.errors import UserError
+from trainer.job.cluster import tasks_of
+from trainer.job.errors import Exit, UserError
 from trainer.job.spec import JobSpec
+from trainer.model_dir import state as job_state
 from trainer.model_dir.stacks import Stacks
-from trainer.targets import here
 from trainer.targets.base import Deleted, Job, JobOverview, Listed, LogLine, Submitted
-from trainer.targets.local import status
+from trainer.targets.local import launcher, output, run, status
+
+LONGEST_STOP_SECONDS = 600.0
+"""The deadline of a stop, where the spec is not known."""
 
 
 @dataclass(frozen=True)
@@ -20,36 +25,72 @@ class Local:
     """Processes on this machine. A job is known by its model_dir."""
 
     keep: bool = False
-    """Jobs outlive this process."""
+    """Whether jobs outlive this process."""
+    folder: Path = field(default_factory=Path.cwd)
+    """Where relative paths begin: a program may change its working directory."""
 
     def check(self, spec: JobSpec) -> None:
-        here.require(spec)
+        run.require(spec)
 
     def warnings(self, spec: JobSpec) -> list[str]:
         return []
 
     def render(self, jobs: Sequence[tuple[str, JobSpec]], command: str) -> str:
-        raise UserError("target: 'local': has no files; it starts processes")
+        raise UserError("target: 'local': has no files to render; it starts processes")
 
     def submit(self, spec: JobSpec, command: str, dry_run: bool = False) -> Submitted:
-        raise NotImplementedError
+        self.check(spec)
+        launcher.start(spec, self._model_dir(Job(spec.name, spec)), self.folder, self.keep)
+        return Submitted(spec.name)
 
     def jobs(self) -> Sequence[Listed]:
         raise UserError("JOB: is missing: the path of a job spec, or a model_dir")
 
     def status(self, job: Job) -> JobOverview:
-        return status.status(job.spec.directory if job.spec else job.name, job.spec)
+        model_dir = self._model_dir(job)
+        own = launcher.last(model_dir)
+        if own is None or (not own.alive and (own.process.returncode == Exit.OK or launcher.is_used(model_dir))):
+            return status.status(model_dir, job.spec)
+        if own.alive:
+            found = status.running(model_dir) or JobOverview(job.name, "starting")
+            return replace(found, phase="ending", code=0) if found.over else found
+        end = job_state.load(model_dir, 0.0).end
+        if end and end.run == own.run:
+            return status.failure(model_dir, end)
+        code = own.process.returncode
+        return JobOverview(job.name, "failed", code if code > 0 else 128 - code, last_line=output.verdict(model_dir))
 
     def stacks(self, job: Job) -> Stacks:
-        return status.stacks(job.spec.directory if job.spec else job.name)
+        return status.stacks(self._model_dir(job))
 
     def logs(self, job: Job, task: str | None = None, follow: bool = False) -> Iterator[LogLine]:
-        raise NotImplementedError
+        names = [each.name for each in tasks_of(job.spec)] if job.spec else []
+        if task and names and task not in names:
+            raise UserError(f"{task}: {job.name} has no such task; it has {', '.join(names)}")
+        model_dir = self._model_dir(job)
+        lines = output.lines(model_dir, lambda: follow and launcher.is_used(model_dir))
+        return (line for line in lines if task in (None, line.task))
 
     def delete(self, job: Job, volumes: bool = False) -> Deleted:
-        raise NotImplementedError
+        """Stops the job as SIGTERM does, and waits until its processes have ended. Its folder stays."""
+        model_dir = self._model_dir(job)
+        if volumes:
+            raise UserError(f"volumes: {model_dir} is a folder, and not removed with its job; remove it yourself")
+        own = launcher.last(model_dir)
+        if pid := own.process.pid if own and own.alive else status.launcher(model_dir):
+            stop = job.spec.deadlines.stop if job.spec else LONGEST_STOP_SECONDS
+            launcher.end(job.name, pid, stop + launcher.END_SECONDS)
+            if own:
+                own.process.poll()  # until then it is a zombie
+        else:
+            self.status(job)  # raises if there is no such job
+        return Deleted(job.name, volume_stays=True)
 
     def debug(self, job: Job, archive: Archive) -> Facts:
         from trainer.targets.local import debug
 
-        return debug.collect(archive, job.name, job.spec.directory if job.spec else job.name, job.spec)
+        return debug.collect(archive, job.name, self._model_dir(job), job.spec)
+
+    def _model_dir(self, job: Job) -> str:
+        given = job.spec.directory if job.spec else job.name
+        return given if Path.cwd() == self.folder else str(self.folder / given)

@@ -29,6 +29,7 @@ def test_too_old(version: str, oldest: tuple[int, int]) -> None:
 
 # What `docker compose logs` does, in its own form; it follows for ever, as compose may.
 DOCKER = r"""#!/bin/sh
+echo "$*" >> "$(dirname "$0")/asked"
 printf 'j-worker-0-1   | step 1 | loss 0.5\n'
 printf 'j-worker-1-1   | \n' >&2
 printf 'j-worker-1-1 exited with code 0\n'
@@ -58,12 +59,20 @@ def docker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("docker")
 @pytest.mark.parametrize("follow", [False, True])
 def test_lines_name_their_tasks_until_the_job_has_ended(follow: bool) -> None:
-    assert list(engine.logs(SPEC, follow)) == LINES
+    assert list(engine.logs(SPEC, None, follow)) == LINES
+
+
+@pytest.mark.usefixtures("docker")
+def test_of_one_task_only_its_service_is_asked_for(tmp_path: Path) -> None:
+    list(engine.logs(SPEC, "worker:1", follow=False))
+    assert (tmp_path / "asked").read_text() == "compose --project-name j logs --no-color j-worker-1\n"
+    with pytest.raises(TrainerError, match=r"^worker:2: j has no such task; it has worker:0, worker:1$"):
+        list(engine.logs(SPEC, "worker:2", follow=False))
 
 
 @pytest.mark.usefixtures("docker")
 def test_a_caller_that_wants_no_more_lines_ends_compose() -> None:
-    lines = engine.logs(SPEC, follow=True)
+    lines = engine.logs(SPEC, None, follow=True)
     assert next(lines) == LINES[0]
     lines.close()
 
@@ -79,14 +88,14 @@ def test_a_job_that_is_removed_while_it_is_followed_is_named(monkeypatch: pytest
 
     monkeypatch.setattr(engine, "_all_ended", all_ended)
     with pytest.raises(TrainerError, match="no such job"):
-        list(engine.logs(SPEC, follow=True))
+        list(engine.logs(SPEC, None, follow=True))
 
 
 @pytest.mark.usefixtures("docker")
 def test_a_failure_of_compose_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CODE", "3")
     with pytest.raises(TrainerError, match="`docker compose logs` ended with exit code 3"):
-        list(engine.logs(SPEC, follow=False))
+        list(engine.logs(SPEC, None, follow=False))
 
 
 def test_a_name_alone_is_refused() -> None:

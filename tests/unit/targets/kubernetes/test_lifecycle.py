@@ -18,6 +18,8 @@ from kubernetes.aio.client import ApiClient, Configuration
 from trainer.job.errors import Exit, TrainerError, UserError
 from trainer.job.load import build
 from trainer.job.spec import JobSpec
+from trainer.model_dir import result
+from trainer.model_dir.result import Result, Training
 from trainer.targets.base import Deleted, Submitted
 from trainer.targets.kubernetes import lifecycle, logs, status
 from trainer.targets.kubernetes.api_server import ApiServer
@@ -28,6 +30,13 @@ JOBS = "/apis/batch/v1/namespaces/default/jobs"
 MONITORS = "/apis/monitoring.coreos.com/v1/namespaces/default/podmonitors"
 OTHERS = ("jobsets", "podgroups", "podmonitors")
 """Resources of extensions."""
+NEWER = (
+    "the chief's result cannot be read: version: 99: this trainer reads versions up to 1; use the version of trainer "
+    "in its image"
+)
+SUCCEEDED = Result(
+    "j", "one_device", Training(5, {"accuracy": 0.9}, None, None, {}, None, None), 3.5, 1, [], {}, [], {}, {}, {}
+)
 
 
 @dataclass
@@ -258,3 +267,34 @@ def test_the_checked_jobs_are_those_of_the_job_set(cluster: Cluster) -> None:
         assert each["spec"] == {**part["template"]["spec"], "suspend": True}
     # Only checked.
     assert not [path for path in cluster.objects if path.startswith(JOBS)]
+
+
+# What the chief has left. --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("message", "found"),
+    [
+        (json.dumps(result.brief(SUCCEEDED)), (SUCCEEDED, None)),
+        (None, (None, None)),
+        ("the last line of a log", (None, None)),
+        ('{"version": 99}', (None, NEWER)),
+    ],
+    ids=["result", "nothing", "line", "newer"],
+)
+def test_a_job_that_is_over_has_the_result_that_its_chief_has_left(
+    cluster: Cluster, message: str | None, found: tuple[Result | None, str | None]
+) -> None:
+    submit()
+    chief = cluster.objects[f"{JOBS}/j-chief"]
+    chief["status"] = {"conditions": [{"type": "Complete", "status": "True"}]}
+    labels = {**chief["spec"]["template"]["metadata"]["labels"], "batch.kubernetes.io/job-completion-index": "0"}
+    terminated = {"exitCode": 0, **({"message": message} if message else {})}
+    cluster.objects[f"{JOBS.replace('apis/batch', 'api').replace('jobs', 'pods')}/p"] = {
+        "metadata": {"name": "p", "labels": labels, "creationTimestamp": "2026-01-01T00:00:00Z"},
+        "spec": {**chief["spec"]["template"]["spec"], "nodeName": "n"},
+        "status": {"phase": "Succeeded", "containerStatuses": [{"name": "task", "state": {"terminated": terminated}}]},
+    }
+    overview = asyncio.run(status.status("j", None))
+    assert (overview.phase, overview.code) == ("done", 0)
+    assert (overview.job, overview.unreadable) == found

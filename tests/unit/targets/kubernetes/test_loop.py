@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
+import threading
 from collections.abc import AsyncIterator
 
 import pytest
 
-from trainer.targets.kubernetes.target import each
+from trainer.targets.kubernetes.loop import each, run
 
 ENDED: list[str] = []
 
@@ -29,17 +32,13 @@ async def count(last: int, error: BaseException | None = None) -> AsyncIterator[
         while (number := await queue.get()) < last:
             yield number
         if isinstance(error, KeyboardInterrupt):
-            asyncio.get_running_loop().call_soon(interrupt)
+            os.kill(os.getpid(), signal.SIGINT)
             await asyncio.Event().wait()
         if error:
             raise error
     finally:
         beating.cancel()
         ENDED.append("count")
-
-
-def interrupt() -> None:
-    raise KeyboardInterrupt
 
 
 @pytest.fixture(autouse=True)
@@ -66,3 +65,31 @@ def test_a_caller_that_wants_no_more_leaves_nothing_behind() -> None:
     assert next(values) == 0
     values.close()
     assert sorted(ENDED) == ["beat", "count"]
+
+
+async def sums(last: int) -> int:
+    return sum([number async for number in count(last)])
+
+
+def test_within_a_running_event_loop_coroutines_run_too() -> None:
+    """As in the cell of a notebook."""
+
+    async def cell() -> tuple[int, list[int]]:
+        return run(sums(4)), list(each(count(3)))
+
+    threads = threading.active_count()
+    assert asyncio.run(cell()) == (6, [0, 1, 2])
+    assert threading.active_count() == threads
+
+
+def test_ctrl_c_cancels_a_coroutine() -> None:
+    async def waits() -> None:
+        try:
+            os.kill(os.getpid(), signal.SIGINT)
+            await asyncio.Event().wait()
+        finally:
+            ENDED.append("waits")
+
+    with pytest.raises(KeyboardInterrupt):
+        run(waits())
+    assert ENDED == ["waits"]

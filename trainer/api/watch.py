@@ -1,0 +1,92 @@
+"""The live table of a job, in a notebook or on a terminal."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from trainer.api.job import Job
+from trainer.api.overrides import Overrides
+from trainer.api.run import Run, attach, find
+from trainer.protocol.status import JobStatus
+from trainer.targets import base
+from trainer.targets.base import JobOverview
+from trainer.targets.overview import describe
+
+if TYPE_CHECKING:
+    from trainer.targets.table import Drawing, Pace
+
+
+def watch(
+    job: Run | Job | str | Path, target: str | None = None, *, namespace: str | None = None, set: Overrides = ()
+) -> None:
+    """Shows the live table of a job until it is over; one that has ended is shown once.
+
+    It starts nothing: `watch(load("job.yaml").submit("local"))` starts a job and shows it. The interruption of a
+    notebook's cell ends the table, not the job.
+
+    Args:
+        job: what `submit` or `attach` returned; a `Job`; or as in `attach`: the path of a spec, a name or a model_dir.
+        target: where it runs, as in `attach`.
+        namespace: as in `attach`.
+        set: as in `attach`.
+
+    Raises:
+        UserError, TrainerError: as `attach` and `Run.status`. A job that has failed is shown, and raises nothing.
+    """
+    if isinstance(job, Run):
+        run = job
+    elif isinstance(job, Job):
+        run = find(base.Job(job.name, job.spec), target, namespace)
+    else:
+        run = attach(job, target, namespace=namespace, set=set)
+    from trainer.targets.table import Pace
+
+    pace = Pace()
+    with _screen() as show:
+        for found in run.statuses():
+            show(draw(found, pace))
+
+
+def draw(found: JobOverview, pace: Pace) -> Drawing:
+    """The live table while the chief answers, otherwise what `trainer status` prints."""
+    from rich.text import Text
+
+    from trainer.targets import table
+
+    status = found.job
+    if not isinstance(status, JobStatus):
+        return table.Drawing(Text(f"{found.name}\n{describe(found)}"))
+    return table.render(
+        status.job,
+        status.strategy,
+        [*found.tasks],
+        status,
+        status.seconds,
+        pace.seconds_left(status, time.monotonic()),
+        {name: row.restarts for name, row in found.tasks.items()},
+        notes=[f"{name}: {row.state}: {row.reason}" for name, row in found.tasks.items() if row.reason],
+    )
+
+
+@contextlib.contextmanager
+def _screen() -> Iterator[Callable[[Drawing], object]]:
+    """Shows one drawing in the place of the last."""
+    from rich.console import Console
+    from rich.live import Live
+    from rich.text import Text
+
+    console = Console()
+    if not console.is_jupyter:
+        with Live(console=console, auto_refresh=False) as live:
+            yield lambda drawing: live.update(drawing, refresh=True)
+        return
+    from IPython.display import DisplayHandle
+
+    place = DisplayHandle()
+    place.display(Text())
+    with contextlib.suppress(KeyboardInterrupt):
+        yield place.update
