@@ -42,7 +42,7 @@ def spec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[JobSpec]:
     made = make()
     yield made
     monkeypatch.chdir(tmp_path)
-    if output.written(made.directory):
+    if launcher.is_used(made.directory):
         Local().delete(Job("j", made))
 
 
