@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from trainer.model_dir.stacks import Frame, Group, Stacks
-from trainer.protocol.stacks import STATES, STEP, WAITS_FOR_DATA, TaskStacks
+from trainer.protocol.stacks import IN_EXCHANGE, IN_STEP, STATES, WAITS_FOR_DATA, TaskStacks
 
 NAMED = 3
 """Tasks that the line names; it counts the rest."""
@@ -59,7 +59,7 @@ def verdict(answers: Mapping[str, TaskStacks]) -> str:
     places = {name: _places(each) for name, each in answers.items() if each.threads}
     return (
         _line(_alone(places, waits=False), answers)
-        or _line(_without_data(answers), answers)
+        or _line(_behind(answers), answers)
         or _line(_alone(places, waits=True), answers)
         or _alike(answers)
     )
@@ -93,11 +93,15 @@ def _alone(places: Mapping[str, list[Place]], *, waits: bool) -> dict[str, str]:
     return {} if waits and 2 * len(found) >= len(places) else found
 
 
-def _without_data(answers: Mapping[str, TaskStacks]) -> dict[str, str]:
-    """The tasks that wait for a batch while others are in the step."""
-    waiting = {name: each.doing for name, each in answers.items() if each.doing.startswith(WAITS_FOR_DATA)}
-    steps = [name for name, each in answers.items() if each.doing and name not in waiting]
-    return waiting if steps else {}
+def _behind(answers: Mapping[str, TaskStacks]) -> dict[str, str]:
+    """The tasks that wait for a batch while others are in the step; if there are none, those that compute while others
+    exchange."""
+    doing = {name: each.doing for name, each in answers.items() if each.doing}
+    for where in (WAITS_FOR_DATA, IN_STEP):
+        found = {name: text for name, text in doing.items() if text.startswith(where)}
+        if 0 < len(found) < len(doing):
+            return found
+    return {}
 
 
 def _line(found: Mapping[str, str], answers: Mapping[str, TaskStacks]) -> str:
@@ -124,7 +128,7 @@ def _waiting(others: Mapping[str, TaskStacks]) -> list[str]:
     if not (known := _known(others)):
         return []
     text, _ = Counter(known.values()).most_common(1)[0]
-    return [f"the others {'wait for it' if text.startswith(STEP) else 'are'} {text}"]
+    return [f"the others {'wait for it' if text.startswith((IN_STEP, IN_EXCHANGE)) else 'are'} {text}"]
 
 
 def _known(answers: Mapping[str, TaskStacks]) -> dict[str, str]:

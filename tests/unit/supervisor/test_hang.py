@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from trainer.model_dir.stacks import Frame
-from trainer.protocol.stacks import STEP, WAITS_FOR_DATA, State, TaskStacks
+from trainer.protocol.stacks import IN_EXCHANGE, IN_STEP, WAITS_FOR_DATA, State, TaskStacks
 from trainer.supervisor import hang
 
 RUN = [
@@ -20,7 +20,7 @@ def user(line: int, function: str = "read", *, within: str = "data", inner: list
     return [*(inner or [Frame("socket.py", 706, "readinto", False)]), *own, *IDLE]
 
 
-def task(*threads: list[Frame], doing: str = f"{STEP} 12", state: State = "") -> TaskStacks:
+def task(*threads: list[Frame], doing: str = f"{IN_EXCHANGE} 12", state: State = "") -> TaskStacks:
     return TaskStacks(1, state, doing, [*threads, RUN])
 
 
@@ -29,7 +29,7 @@ def test_the_only_task_in_code_of_the_users_is_named_with_its_line() -> None:
         answers = {f"worker:{i}": task(IDLE) for i in range(size)}
         answers["worker:1"] = task(IDLE, user(41), doing=f"{WAITS_FOR_DATA} 12")
         assert hang.verdict(answers) == (
-            "worker:1 is in data(), at mine.py:41 read(); the others wait for it in step 12"
+            "worker:1 is in data(), at mine.py:41 read(); the others wait for it in the all-reduce of step 12"
         ), size
 
 
@@ -64,9 +64,15 @@ def test_a_process_that_cannot_go_on_explains_the_hang(state: State, word: str) 
 def test_the_task_whose_input_pipeline_has_no_python_is_known_by_its_counters() -> None:
     answers = {f"worker:{i}": task() for i in range(3)}
     answers["worker:0"] = task(doing=f"{WAITS_FOR_DATA} 12")
-    assert hang.verdict(answers) == ("worker:0 is waiting for the batch of step 12; the others wait for it in step 12")
+    waits = "worker:0 is waiting for the batch of step 12; "
+    assert hang.verdict(answers) == f"{waits}the others wait for it in the all-reduce of step 12"
     every = {name: task(doing=f"{WAITS_FOR_DATA} 12") for name in answers}
     assert hang.verdict(every) == "3 tasks are waiting for the batch of step 12"
+
+
+def test_the_task_that_computes_while_the_others_exchange() -> None:
+    answers = {f"worker:{i}": task() for i in range(3)} | {"worker:1": task(doing=f"{IN_STEP} 12")}
+    assert hang.verdict(answers) == ("worker:1 is in step 12; the others wait for it in the all-reduce of step 12")
 
 
 def test_the_task_that_waits_in_another_call_than_the_others() -> None:

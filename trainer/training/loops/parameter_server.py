@@ -23,7 +23,7 @@ from trainer.job.errors import UserError
 from trainer.job.spec import JobSpec
 from trainer.protocol import events
 from trainer.protocol.log_lines import progress_line, start_line
-from trainer.protocol.stacks import STEP
+from trainer.protocol.stacks import IN_STEP
 from trainer.training import batches, fitting, keras_patches, keras_private, tensorflow_patches, tensorflow_private
 from trainer.training.callbacks.epochs import Cluster, Epochs
 from trainer.training.channel import Channel
@@ -256,7 +256,7 @@ class _Watch:
         self._logged = (time.perf_counter(), step, np.zeros(job.task.counts["worker"], np.int64))
         self._step = step
         self.moved = False
-        channel.doing = lambda: f"{STEP} {self._step + 1}"
+        channel.doing = lambda: f"{IN_STEP} {self._step + 1}"
 
     def look(self, step: int) -> None:
         # A bad row follows its step and stops all further ones, so it is also checked while no step is made.

@@ -211,7 +211,7 @@ def _make_graph(
             with step_time.added() as work:
                 ran, loss, vector = map(strategy.experimental_local_results, strategy.run(step.run, (batch,)))
             end = work.completed()
-            position.ended(end)
+            position.made(work, end)
             kept = ran[0]  # the same on all replicas
             losses = tf.tensor_scatter_nd_update(losses, [[i]], [tf.add_n(loss) / local])
             applied = tf.tensor_scatter_nd_update(applied, [[i]], [kept])
