@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.debugged import Debugged
 from tests.kind.cluster import KubernetesJob, Namespace, kubectl, trainer
 from tests.kind.nodes import on, partitioned, shared_claim, stopped
 from tests.kind.test_gang import ended, submit, until
@@ -148,6 +149,9 @@ def test_a_drained_node_and_a_node_that_stops(namespace: Namespace, tmp_path: Pa
             time.sleep(2)
         assert f"its node {node} does not answer" in row["reason"]
         assert "kubernetes.volume.access: ReadWriteMany" in row["reason"]
+        found = Debugged(tmp_path, "--namespace", namespace.name, job.name)
+        assert found.headline.startswith(f"{job.name} waits for chief:0: its node {node} does not answer")
+        assert found.advises("on Kubernetes a pod is lost, on a node that does not answer")
     begun = time.monotonic()
     job.until_formed_again(generation)
     print(f"node started again: {time.monotonic() - begun:.0f} s until the next step")

@@ -9,22 +9,42 @@ from typing import Any
 
 import pytest
 
+from tests.debugged import Debugged
 from tests.kind.cluster import Namespace, kubectl, trainer
 from tests.local import specs
 from trainer.job.errors import Exit
 
-# What waits, why, and whether the chief runs and can tell.
-CASES: dict[str, tuple[dict[str, Any], str, str, bool]] = {
-    "image": ({"image": "trainer:nope"}, "chief:0", "trainer:nope", False),
-    "volume": ({"kubernetes": {"volume": {"storage_class": "nope"}}}, "chief:0", '"nope" not found', False),
-    "cpu": ({"tasks": {"worker": {"replicas": 1, "cpu": 63}}}, "worker:0", "Insufficient cpu", True),
+# What waits, why, whether the chief runs and can tell, and the symptom by which the page on troubles has it.
+CASES: dict[str, tuple[dict[str, Any], str, str, bool, str]] = {
+    "image": ({"image": "trainer:nope"}, "chief:0", "trainer:nope", False, "on Kubernetes ErrImagePull"),
+    "volume": (
+        {"kubernetes": {"volume": {"storage_class": "nope"}}},
+        "chief:0",
+        '"nope" not found',
+        False,
+        "on Kubernetes a claim that is not bound",
+    ),
+    "cpu": (
+        {"tasks": {"worker": {"replicas": 1, "cpu": 63}}},
+        "worker:0",
+        "Insufficient cpu",
+        True,
+        "on Kubernetes Unschedulable",
+    ),
     "gpu": (
         {"image": "trainer:cpu", "tasks": {"worker": {"replicas": 1, "gpus": 1}}},
         "worker:0",
         "Insufficient nvidia.com/gpu",
         True,
+        "on Kubernetes Unschedulable",
     ),
-    "quota": ({"tasks": {"worker": {"replicas": 1, "memory": "9Gi"}}}, "worker:0", "exceeded quota: memory", True),
+    "quota": (
+        {"tasks": {"worker": {"replicas": 1, "memory": "9Gi"}}},
+        "worker:0",
+        "exceeded quota: memory",
+        True,
+        "on Kubernetes exceeded quota",
+    ),
 }
 QUOTA = """
 apiVersion: v1
@@ -41,9 +61,13 @@ def test_status_and_the_chief_name_waiting_tasks_and_the_deadline_ends_the_job(
     for name, (more, *_) in CASES.items():
         spec = specs.parameter_server(deadlines={"start": 45}, **more)
         namespace.submit_spec(tmp_path, {**spec, "name": name})
-    for name, (_, task, why, chief_tells) in CASES.items():
+    for name, (_, task, why, chief_tells, symptom) in CASES.items():
         status = until(namespace, name, lambda s, t=task, w=why: w in s["tasks"][t]["reason"])
         assert status["tasks"][task]["state"] in ("pending", "missing"), status
+        found = Debugged(tmp_path, "--namespace", namespace.name, name)
+        assert task in found.page
+        assert why in found.page
+        assert found.advises(symptom), found.page
         if chief_tells:
             status = until(namespace, name, lambda s: s["phase"] == "failed")
             assert status["code"] == Exit.MISSING

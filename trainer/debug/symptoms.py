@@ -101,13 +101,15 @@ SYMPTOMS = (
         "exit code 15",
         "the chief, or the network to it, is down",
         "look at the chief's log first",
-        code=Exit.CHIEF_LOST,
+        r"has had no reply from its chief",
+        Exit.CHIEF_LOST,
     ),
     Symptom(
         "exit code 20",
         "a task came back, from a node or network that was lost, after another process had taken its place",
         "nothing: the job goes on without it; look at the node if it happens again",
-        code=Exit.REPLACED,
+        r"taken this one's place",
+        Exit.REPLACED,
     ),
     Symptom(
         "exit code 143",

@@ -20,6 +20,8 @@ Outcome = Literal["failed", "stopped", "succeeded", "running", "waiting", "never
 MOST_FOLLOWED = 12
 ERROR = "trainer: "
 """Begins the line in which a task reports why it ends."""
+NOWHERE = Path("/-")
+"""The folder of a program of which nothing is known: paths in tracebacks stay as they are."""
 HANGS = "the job hangs: "
 """Begins the line in which the chief logs where the tasks are."""
 _WARNING = "trainer: warning: "
@@ -162,7 +164,7 @@ def _running(facts: Facts) -> Verdict:
     waits = {name: each for name, each in facts.tasks.items() if each.reason and each.code in (None, 0)}
     failed = {name: each for name, each in facts.tasks.items() if each.code}
     reasons = [*([facts.waiting_for] if facts.waiting_for else []), *(f"{n}: {t.reason}" for n, t in waits.items())]
-    errors = [each for each in told if _is_error(each.text)]
+    errors = [each for each in told if is_error(each.text)]
     losses = [each for each in told if " lost (" in each.text]
     if facts.phase in ("", "vanished"):
         return _vanished(facts, told)
@@ -196,7 +198,7 @@ def _running(facts: Facts) -> Verdict:
 
 def _vanished(facts: Facts, told: Sequence[Moment]) -> Verdict:
     """A job that has ended and left no word on how."""
-    last = next((each for each in reversed(told) if _is_error(each.text)), told[-1] if told else None)
+    last = next((each for each in reversed(told) if is_error(each.text)), told[-1] if told else None)
     text = f"{facts.job} has ended, and left no word on how: its processes were killed, or the machine was restarted"
     details = [*facts.remarks, *([f"the last that is known: {last.text}"] if last else [])]
     return Verdict("vanished", text, last, details=details, advice=symptoms.matching(details, None))
@@ -209,7 +211,7 @@ def _message(facts: Facts, told: Sequence[Moment]) -> str:
     """Why the job ended: the chief's word, or the first error that a task has reported."""
     if facts.message:
         return "\n".join(line.removeprefix(ERROR) for line in facts.message.splitlines())
-    errors = [each for each in told if _is_error(each.text)]
+    errors = [each for each in told if is_error(each.text)]
     own = [each for each in errors if each.task == facts.chief]
     return (own or errors)[0].text.removeprefix(ERROR) if errors else ""
 
@@ -235,7 +237,7 @@ def _behind(facts: Facts, task: str, message: str) -> list[str]:
         return []
     found = []
     for log in (each for each in facts.logs if each.task == task):
-        text = reason("\n".join(each.text for each in lines(log)), Path("/"))
+        text = reason("\n".join(each.text for each in lines(log)), NOWHERE)
         if text and _is_telling(text) and text not in message and text not in found:
             found.append(text)
     return [f"the log of {task}: {text}" for text in found]
@@ -254,7 +256,7 @@ def _is_telling(text: str) -> bool:
 def _first(told: Sequence[Moment], message: str, task: str) -> Moment | None:
     """The first time at which a failure was reported."""
     core = _core(message.rpartition("; last: ")[2])
-    same = [each for each in told if core[:80] in _core(each.text) or (_is_error(each.text) and core in each.text)]
+    same = [each for each in told if core[:80] in _core(each.text) or (is_error(each.text) and core in each.text)]
     if "; last: " in message:
         loss = f"{task} lost ("
         return next((each for each in told if each.text.startswith(loss)), same[0] if same else None)
@@ -282,10 +284,11 @@ def _followed(facts: Facts, told: Sequence[Moment], cause: Moment) -> list[Momen
 
 
 def _tells(text: str) -> bool:
-    return _is_error(text) or bool(_NEWS.search(text))
+    return is_error(text) or bool(_NEWS.search(text))
 
 
-def _is_error(text: str) -> bool:
+def is_error(text: str) -> bool:
+    """Whether a line is one in which a task reports why it ends."""
     return text.startswith(ERROR) and not text.startswith(_WARNING)
 
 

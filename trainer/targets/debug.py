@@ -18,6 +18,7 @@ from trainer.job.errors import TrainerError, UserError
 from trainer.job.load import read_text
 from trainer.job.spec import JobSpec
 from trainer.job.yaml_text import parse
+from trainer.model_dir.result import Computed, Result, Training
 from trainer.protocol.status import JobStatus
 from trainer.targets import outside
 from trainer.targets.base import Job, JobOverview, Target
@@ -118,7 +119,19 @@ def take(archive: Archive, facts: Facts, found: JobOverview) -> None:
         facts.moments += [Moment(hide(event.text), time=event.time, path="status.json") for event in found.job.events]
         for number, each in enumerate(found.job.hangs, 1):
             archive.text(f"stacks/hang-{number}.txt", "\n".join([*describe(each), ""]))
+    if isinstance(found.job, Result):
+        facts.remarks += [*map(hide, found.job.warnings), *_slow_start(found.job)]
     if isinstance(found.job, JobStatus):
         facts.waiting_for = hide(found.job.waiting_for or "")
         facts.chief = found.job.task
         facts.remarks += [hide(text) for text in found.job.warnings]
+
+
+def _slow_start(found: Result) -> list[str]:
+    """A remark on a job that took longer to its first step than from there to its end."""
+    first = None if isinstance(found.figures, Computed) else found.figures.seconds_to_first_step
+    if first is None or first < found.seconds / 2:
+        return []
+    phases = found.figures.seconds_by_phase if isinstance(found.figures, Training) else {}
+    parts = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in phases.items())
+    return [f"{first:.1f} of {found.seconds:.1f} s were seconds to the first step{f': {parts}' if parts else ''}"]

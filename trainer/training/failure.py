@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import sys
+import traceback
+from pathlib import Path
 from typing import Literal
 
 from trainer import host
@@ -39,7 +41,7 @@ def report(error: BaseException, spec: JobSpec | None, channel: Channel) -> Exit
     elif isinstance(error, OSError) and not isinstance(error, ConnectionError):
         code, text = Exit.USER, f"{error.filename or (spec and spec.directory)}: {error.strerror}"
     else:
-        code, text = Exit.BUG, f"unexpected {_one_line(error)}"
+        code, text = Exit.BUG, f"unexpected {_one_line(error)}{_place(error)}"
     blame = None if inner is not None else _blame(error, at_their_line=theirs is not None and not meets_it)
     if blame is not None and _has_peers():
         # The chief knows whether a peer is lost; if none is, it treats a doubtful error as the task's own.
@@ -98,3 +100,9 @@ def _has_peers() -> bool:
 
 def _one_line(error: BaseException) -> str:
     return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+
+
+def _place(error: BaseException) -> str:
+    """The line that raised it. The log with the traceback may be on a volume that no one can read any more."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return f" ({Path(frames[-1].filename).name}:{frames[-1].lineno} in {frames[-1].name})" if frames else ""

@@ -1,5 +1,6 @@
 """A child's report of the error that ended it."""
 
+import re
 import sys
 import types
 from pathlib import Path
@@ -144,3 +145,16 @@ def test_an_error_of_a_server_which_has_no_tensorflow_in_python_is_reported(monk
     spec, channel = build({"name": "j", "strategy": "parameter_server", "tasks": {"worker": 1, "ps": 1}}), Events()
     assert failure.report(RuntimeError("no such symbol"), spec, channel) is Exit.BUG  # type: ignore[arg-type]
     assert channel.events == [events.Failed(1, "unexpected RuntimeError: no such symbol")]
+
+
+def test_an_error_that_no_one_expects_has_its_place() -> None:
+    def fails() -> None:
+        raise KeyError("x")
+
+    spec, channel = build({"name": "j", "strategy": "multi_worker_mirrored"}), Events()
+    with pytest.raises(KeyError) as raised:
+        fails()
+    assert failure.report(raised.value, spec, channel) is Exit.BUG  # type: ignore[arg-type]
+    (said,) = channel.events
+    assert isinstance(said, events.Failed)
+    assert re.fullmatch(r"unexpected KeyError: 'x' \(test_failure\.py:\d+ in fails\)", str(said.message))

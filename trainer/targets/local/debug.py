@@ -10,9 +10,13 @@ from pathlib import Path
 from trainer import host
 from trainer.debug import files
 from trainer.debug.archive import Archive
-from trainer.debug.facts import Facts, Log, lines
+from trainer.debug.facts import Facts, Log, TaskFacts, lines
+from trainer.debug.verdict import is_error
+from trainer.job import load
 from trainer.job.cluster import tasks_of
+from trainer.job.derived import computing_tasks
 from trainer.job.errors import UserError
+from trainer.job.messages import counted
 from trainer.job.spec import JobSpec
 from trainer.model_dir import layout
 from trainer.model_dir import state as job_state
@@ -37,8 +41,28 @@ def collect(archive: Archive, name: str, model_dir: str, spec: JobSpec | None) -
         files.add_folder(archive, facts, Path(model_dir))
     facts.logs = [_of_last_run(log) for log in facts.logs]
     _end(facts)
+    if facts.problems and facts.logs:  # tasks that another program has started, of which the chief did not get far
+        facts.phase, facts.problems = "failed", ()
+    if known := spec or _spec_of(model_dir):
+        facts.remarks += _crowded(known)
     archive.document("machine.json", _machine(model_dir))
     return facts
+
+
+def _spec_of(model_dir: str) -> JobSpec | None:
+    """That of a job that has succeeded, perhaps of another version."""
+    spec = read_json(layout.result(model_dir)).get("spec")
+    try:
+        return load.build(spec) if isinstance(spec, dict) else None
+    except UserError:
+        return None
+
+
+def _crowded(spec: JobSpec) -> list[str]:
+    computing, cpus = computing_tasks(spec, spec.tasks.counts()), host.available_cpus()
+    return (
+        [f"{computing} tasks compute on {counted(cpus, 'core')}: more workers than cores"] if computing > cpus else []
+    )
 
 
 def _of_last_run(log: Log) -> Log:
@@ -50,39 +74,19 @@ def _of_last_run(log: Log) -> Log:
 
 
 def _end(facts: Facts) -> None:
-    """Takes over how `trainer local` has ended, if the chief has left no word on it, or not the last one."""
-    told = [each.text for log in facts.logs for each in lines(log) if each.task == "local"]
-    end = output.ENDED.fullmatch(told[-1]) if told else None
-    if end and int(end[1]) and (facts.phase != "failed" or not facts.message):
-        facts.phase, facts.code, facts.message = "failed", int(end[1]), end[2] or facts.message
-
-
-def _chief(spec: JobSpec | None) -> str:
-    return next(task.name for task in tasks_of(spec) if task.is_chief) if spec else "chief:0"
-
-
-def _learn(archive: Archive, model_dir: str) -> None:
-    """The spec of the job may be in its files only."""
-    for path in (layout.result(model_dir), Path(model_dir, layout.HISTORY)):
-        archive.redactor.document(read_json(path))
-
-
-def _ask(archive: Archive, facts: Facts, model_dir: str, spec: JobSpec | None) -> None:
-    try:
-        found = status.status(model_dir, spec)
-    except UserError as error:
-        text = archive.redactor.text(str(error))
-        archive.text("status.txt", f"{text}\n")
-        if job_state.in_use(model_dir):
-            facts.phase, facts.waiting_for = "unanswered", text.partition(": ")[2]
-        elif status.is_model_dir(model_dir):
-            facts.phase, facts.remarks = "vanished", [text]
-        elif spec is None:
-            raise
-        else:
-            facts.problems = [text]
+    """Takes over how `trainer local` has ended, and its tasks."""
+    told = [each for log in facts.logs for each in lines(log)]
+    launcher = [each for each in told if each.task == "local"]
+    end = output.ENDED.fullmatch(launcher[-1].text) if launcher else None
+    if not end:
         return
-    debug.take(archive, facts, found)
+    for each in launcher:
+        if task := output.TASK_ENDED.fullmatch(each.text):
+            facts.tasks[task[1]] = TaskFacts("ended", int(task[2]) or None, ended=each.time)
+    if int(end[1]) and not facts.message:
+        # Its line tells which task has ended. The line of that task tells why, if it was not killed.
+        explained = any(is_error(each.text) for each in told)
+        facts.phase, facts.code, facts.message = "failed", int(end[1]), "" if explained else end[2] or ""
 
 
 def _machine(model_dir: str) -> dict[str, object]:

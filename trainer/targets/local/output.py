@@ -21,6 +21,7 @@ from trainer.targets.local.view import Show
 
 NAME = "output.log"
 STARTS = "local       | started by trainer "
+TASK_ENDED = re.compile(r"(\w+:\d+) ended, with exit code (-?\d+)")
 ENDED = re.compile(r"ended with exit code (\d+)(?:: (.*))?")
 MOST_BYTES = 16 << 20
 """A longer file becomes output.1.log, in place of the one before."""
@@ -77,6 +78,11 @@ class Output:
 def started() -> str:
     """The first line of a job in its output."""
     return f"started by trainer {__version__}"
+
+
+def task_ended(name: str, code: int) -> str:
+    """A line about the end of each task, before the last one."""
+    return f"{name} ended, with exit code {code}"
 
 
 def ended(code: int, text: str) -> str:

@@ -71,6 +71,8 @@ def run(
         kept.line("local", output.started())
         job = asyncio.run(_run(spec, taken, shared, plain, command, kept))
         code, text = _verdict(job, spec)
+        for name, end in job.ends.items():
+            kept.line("local", output.task_ended(name, end.code))
         kept.line("local", output.ended(code, text))
     if code == Exit.OK:
         text = summary.summary(spec.directory)
