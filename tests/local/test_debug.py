@@ -109,8 +109,9 @@ CASES = {
         r"the job has taken longer than 3 s", "exit code 19",
     ),
     "other settings": Case(
-        2, mirrored(workers=1, steps=200, train={"learning_rate": 0.5}), r"does not fit this spec: .*learning_rate",
-        "exit code 2 with `model_dir`", before=mirrored(workers=1, steps=100),
+        2, mirrored(workers=1, steps=200, train={"learning_rate": 0.5}),
+        r"worker:0: model_dir: .*result 0\.001, now 0\.5", "exit code 2 with `model_dir`",
+        before=mirrored(workers=1, steps=100),
     ),
     "complete": Case(
         0, mirrored(workers=1, steps=20), r"digits succeeded, and was already complete", "`already complete`",

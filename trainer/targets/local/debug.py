@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -39,7 +40,7 @@ def collect(archive: Archive, name: str, model_dir: str, spec: JobSpec | None) -
     _ask(archive, facts, model_dir, spec)
     if Path(model_dir).is_dir():
         files.add_folder(archive, facts, Path(model_dir))
-    facts.logs = [_of_last_run(log) for log in facts.logs]
+    facts.logs = _of_last_run(facts.logs)
     _end(facts)
     if facts.problems and facts.logs:  # tasks that another program has started, of which the chief did not get far
         facts.phase, facts.problems = "failed", ()
@@ -47,6 +48,67 @@ def collect(archive: Archive, name: str, model_dir: str, spec: JobSpec | None) -
         facts.remarks += _crowded(known)
     archive.document("machine.json", _machine(model_dir))
     return facts
+
+
+def _chief(spec: JobSpec | None) -> str:
+    return next(task.name for task in tasks_of(spec) if task.is_chief) if spec else "chief:0"
+
+
+def _learn(archive: Archive, model_dir: str) -> None:
+    """The spec of the job may be in its files only."""
+    for path in (layout.result(model_dir), Path(model_dir, layout.HISTORY)):
+        archive.redactor.document(read_json(path))
+
+
+def _ask(archive: Archive, facts: Facts, model_dir: str, spec: JobSpec | None) -> None:
+    try:
+        found = status.status(model_dir, spec)
+    except UserError as error:
+        text = archive.redactor.text(str(error))
+        archive.text("status.txt", f"{text}\n")
+        if job_state.in_use(model_dir):
+            facts.phase, facts.waiting_for = "unanswered", text.partition(": ")[2]
+        elif status.is_model_dir(model_dir):
+            facts.phase, facts.remarks = "vanished", [text]
+        elif spec is None:
+            raise
+        else:
+            facts.problems = [text]
+        return
+    debug.take(archive, facts, found)
+
+
+def _of_last_run(logs: Sequence[Log]) -> list[Log]:
+    """The logs, without what `trainer local` has kept of earlier runs."""
+    by_name = {Path(log.path).name.removesuffix(".txt"): log for log in logs}
+    current, earlier = by_name.get(output.NAME), by_name.get(output.EARLIER)
+    others = [log for log in logs if log not in (current, earlier)]
+    began_before = current is None or output.STARTS not in current.text
+    kept = [log for log in ((earlier, current) if began_before else (current,)) if log]
+    return [*others, *(replace(log, text=_since_start(log.text)) for log in kept)]
+
+
+def _since_start(text: str) -> str:
+    begin = text.rfind(output.STARTS)
+    return text[text.rfind("\n", 0, begin) + 1 :] if begin >= 0 else text
+
+
+def _end(facts: Facts) -> None:
+    """Takes over how `trainer local` has ended, and its tasks."""
+    told = [each for log in facts.logs for each in lines(log)]
+    launcher = [each for each in told if each.task == "local"]
+    end = output.ENDED.fullmatch(launcher[-1].text) if launcher else None
+    if not end:
+        return
+    for each in launcher:
+        if task := output.TASK_ENDED.fullmatch(each.text):
+            facts.tasks[task[1]] = TaskFacts("ended", int(task[2]) or None, ended=each.time)
+    if facts.tasks and facts.chief not in facts.tasks:
+        facts.chief = "worker:0"
+    if int(end[1]) and not facts.message:
+        # Its line tells which task has ended. The line of that task tells why, if it was not killed.
+        explained = any(is_error(each.text) for each in told)
+        facts.phase, facts.code, facts.message = "failed", int(end[1]), "" if explained else end[2] or ""
 
 
 def _spec_of(model_dir: str) -> JobSpec | None:
@@ -63,30 +125,6 @@ def _crowded(spec: JobSpec) -> list[str]:
     return (
         [f"{computing} tasks compute on {counted(cpus, 'core')}: more workers than cores"] if computing > cpus else []
     )
-
-
-def _of_last_run(log: Log) -> Log:
-    """The part of a job's output that follows its last start."""
-    if not log.path.endswith(f"{output.NAME}.txt"):
-        return log
-    begin = log.text.rfind(output.STARTS)
-    return replace(log, text=log.text[log.text.rfind("\n", 0, begin) + 1 :]) if begin >= 0 else log
-
-
-def _end(facts: Facts) -> None:
-    """Takes over how `trainer local` has ended, and its tasks."""
-    told = [each for log in facts.logs for each in lines(log)]
-    launcher = [each for each in told if each.task == "local"]
-    end = output.ENDED.fullmatch(launcher[-1].text) if launcher else None
-    if not end:
-        return
-    for each in launcher:
-        if task := output.TASK_ENDED.fullmatch(each.text):
-            facts.tasks[task[1]] = TaskFacts("ended", int(task[2]) or None, ended=each.time)
-    if int(end[1]) and not facts.message:
-        # Its line tells which task has ended. The line of that task tells why, if it was not killed.
-        explained = any(is_error(each.text) for each in told)
-        facts.phase, facts.code, facts.message = "failed", int(end[1]), "" if explained else end[2] or ""
 
 
 def _machine(model_dir: str) -> dict[str, object]:

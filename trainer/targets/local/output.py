@@ -19,12 +19,12 @@ from trainer.model_dir import layout
 from trainer.targets.base import LogLine
 from trainer.targets.local.view import Show
 
-NAME = "output.log"
+NAME, EARLIER = "output.log", "output.1.log"
 STARTS = "local       | started by trainer "
 TASK_ENDED = re.compile(r"(\w+:\d+) ended, with exit code (-?\d+)")
 ENDED = re.compile(r"ended with exit code (\d+)(?:: (.*))?")
 MOST_BYTES = 16 << 20
-"""A longer file becomes output.1.log, in place of the one before."""
+"""A longer file becomes the earlier one, in place of that before."""
 POLL_SECONDS = 0.1
 _FIRST = re.compile(rb"^\S+ local +\| started by trainer ", re.MULTILINE)
 _LINE = re.compile(r"\S+ (\S+) +\| (.*)", re.DOTALL)
@@ -44,7 +44,7 @@ class Output:
                 self._open()
             os.write(self._file, "".join(f"{now} {source:<11} | {each}\n" for each in text.split("\n")).encode())
             if os.lseek(self._file, 0, os.SEEK_END) > MOST_BYTES:
-                self._path.replace(self._path.with_suffix(".1.log"))
+                self._path.replace(self._path.with_name(EARLIER))
                 self.close()
                 self._open()
 
@@ -162,7 +162,7 @@ def _of_last_job(text: bytes) -> bytes:
 
 def _earlier(path: Path) -> bytes:
     try:
-        return path.with_suffix(".1.log").read_bytes()
+        return path.with_name(EARLIER).read_bytes()
     except OSError:
         return b""
 
