@@ -71,7 +71,7 @@ class Chief:
             self._record.wrote,
         )
         self._rendezvous.term = self._record.lease.number
-        self._stragglers = Stragglers(self._spec.traits.collective)
+        self.stragglers = Stragglers(self._spec.traits.collective)
         self._news = asyncio.Event()
         self._announced = self._rendezvous.version
         self._events_logged = 0
@@ -188,7 +188,7 @@ class Chief:
             last_checkpoint=last,
             checkpoint=written,
             seconds=self._record.seconds(),
-            stragglers=self._stragglers,
+            stragglers=self.stragglers,
         )
         return replace(found, warnings=self._security, refused_reports=dict(self._dialler.refusals))
 
@@ -200,11 +200,12 @@ class Chief:
     def _compare_tasks(self, now: float) -> None:
         """Looks for a task that makes the others wait."""
         if self._rendezvous.phase != "running":
-            self._stragglers = Stragglers(self._spec.traits.collective)
-        elif self._stragglers.due(now):
+            self.stragglers = Stragglers(self._spec.traits.collective)
+        elif self.stragglers.due(now):
             rows = status_view.task_rows(self._rendezvous, now, self._workers())
-            if text := self._stragglers.look(rows, now):
-                self._rendezvous.note(text)
+            if text := self.stragglers.look(rows, now):
+                slow = self.stragglers.straggler
+                self._rendezvous.note(text, "slow" if slow else "", slow.task if slow else None)
 
     async def stacks(self) -> Stacks:
         """Asks all tasks for their stacks; at most for a few seconds."""

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from trainer.job.errors import Exit, TrainerError
@@ -18,7 +19,7 @@ from trainer.page.document import View
 from trainer.page.server import LogQuery
 from trainer.protocol.log_lines import log_line
 from trainer.supervisor.pace import Pace
-from trainer.supervisor.sampler import Point, Sampler, rows_of
+from trainer.supervisor.sampler import Point, Sampler, rows_of, tasks_point
 
 if TYPE_CHECKING:
     from trainer.supervisor.agent import Agent
@@ -70,7 +71,12 @@ class LivePage:
     def _view(self, *, live: bool = True) -> View:
         status = self._chief.status()
         job = document.job(self._spec, self._agent.task, self._chief.record.state.started)
-        return View(live, status.document(), job, self._seconds_left(), hangs=[_hang(each) for each in status.hangs])
+        hangs = [_hang(each) for each in status.hangs]
+        return View(live, status.document(), job, self._seconds_left(), self._straggler(), hangs)
+
+    def _straggler(self) -> dict[str, object] | None:
+        found = self._chief.stragglers.straggler
+        return asdict(found) if found else None
 
     def _seconds_left(self) -> float | None:
         child = self._agent.running
@@ -119,7 +125,7 @@ class LivePage:
         rows = rows_of(rendezvous, child.status.workers if child else {})
         self._look_at_pace(now)
         job = self._sampler.job_point(rendezvous, figures, rows)
-        tasks = self._sampler.tasks_point(rows) if self._rows_are_due(now, len(rows)) else {}
+        tasks = tasks_point(rows, self._chief.stragglers.shares) if self._rows_are_due(now, len(rows)) else {}
         if self._history.job.due(now):
             self._history.job.add(now, job)
         if tasks and self._history.tasks.due(now):
@@ -184,7 +190,8 @@ class LivePage:
     # Readers and the file. ----------------------------------------------------------------------------
 
     def _send(self, now: float, job: Point, tasks: Point) -> None:
-        known = {"eta": self._seconds_left(), "goodput": self._history.goodput, "straggler": None}
+        straggler = self._straggler()
+        known = {"eta": self._seconds_left(), "goodput": self._history.goodput, "straggler": straggler}
         self._emit("points", json_text({"time": now, "job": _nested(job), "tasks": _nested(tasks), **known}))
         if tasks:
             status = json_text(self._chief.status().document())

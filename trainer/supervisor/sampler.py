@@ -8,11 +8,12 @@ from trainer.job.messages import digits
 from trainer.job.spec import JobSpec
 from trainer.model_dir.history import MOST_METRICS, History, Mark, Path
 from trainer.protocol.events import Figures
+from trainer.protocol.status import Shares
 from trainer.supervisor.child_status import OWN, ChildStatus
 from trainer.supervisor.rendezvous import Rendezvous
 
-PARTS = {"input": "seconds_input", "compute": "seconds_compute", "wait": "seconds_wait", "network": "seconds_network"}
-"""Of a step's time, by the figures that have their seconds since the child's start."""
+PARTS = ("input", "compute", "wait", "network", "between")
+"""Of a task's time."""
 _NO_METRICS = {*OWN, "pid", "input_share", "loss", "examples_per_second", "copying"}
 
 Point = dict[Path, float | None]
@@ -23,8 +24,6 @@ class Sampler:
 
     def __init__(self, spec: JobSpec, history: History) -> None:
         self._spec, self._history = spec, history
-        self._seconds: dict[str, dict[str, float]] = {}
-        """By task the seconds of each part at the point before."""
         self._events = 0
         self._away: dict[str, float] = {}
         """Tasks that were lost, and when."""
@@ -51,24 +50,6 @@ class Sampler:
             own = {**dict(_metrics(score)), "loss": _number(score.get("loss"))}
             point |= {("scores", metric): value for metric, value in own.items() if value is not None}
         return point
-
-    def tasks_point(self, rows: Mapping[str, Figures]) -> Point:
-        point: Point = {}
-        for name, row in rows.items():
-            point[name, "step"] = _number(row.get("step"))
-            point[name, "examples_per_second"] = _number(row.get("examples_per_second"))
-            for part, share in self._shares(name, row):
-                point[name, part] = share
-        return point
-
-    def _shares(self, name: str, row: Figures) -> Iterator[tuple[str, float]]:
-        """Of the time since the last point, by part."""
-        now = {part: value for part, figure in PARTS.items() if (value := _number(row.get(figure))) is not None}
-        before, self._seconds[name] = self._seconds.get(name, {}), now
-        spent = {part: value - before[part] for part, value in now.items() if part in before}
-        whole = sum(spent.values())
-        if whole > 0 and min(spent.values()) >= 0:  # a new child counts from 0
-            yield from ((part, seconds / whole) for part, seconds in spent.items())
 
     def marks(self, now: float, rendezvous: Rendezvous, rows: Mapping[str, Figures]) -> list[Mark]:
         """What has happened since the last call."""
@@ -113,6 +94,16 @@ class Sampler:
             seconds = now - since
             text = f"{name} runs again after {seconds:.1f} s"
             yield Mark(now, "restarted", text, name, rendezvous.generation, seconds=seconds)
+
+
+def tasks_point(rows: Mapping[str, Figures], shares: Mapping[str, Shares]) -> Point:
+    point: Point = {}
+    for name, row in rows.items():
+        point[name, "step"] = _number(row.get("step"))
+        point[name, "examples_per_second"] = _number(row.get("examples_per_second"))
+        if name in shares:
+            point |= {(name, part): getattr(shares[name], part) for part in PARTS}
+    return point
 
 
 def rows_of(rendezvous: Rendezvous, workers: Mapping[str, Figures]) -> dict[str, Figures]:

@@ -303,7 +303,9 @@ def test_a_slow_task_is_shown_and_noted_until_the_cluster_forms_again(
     assert status.straggler is not None
     assert (status.straggler.task, status.straggler.cause) == ("worker:2", "input")
     assert status.straggler.text.startswith(text)
-    assert [event.text[: len(text)] for event in status.events] == [text]
+    assert [(event.text[: len(text)], event.kind, event.task) for event in status.events] == [
+        (text, "slow", "worker:2")
+    ]
     shares = json.loads(json.dumps(status.document()))["tasks"]["worker:2"]["shares"]
     assert shares["input"] == pytest.approx(2.0 / 3.0, abs=0.01)
     chief._announce()
