@@ -37,10 +37,13 @@ class Archive:
         self._target, self._folder, self.redactor = target, folder, redactor
         self.entries: list[Entry] = []
 
+    def clean(self, text: str) -> str:
+        """A text without secrets, and without what a terminal would obey."""
+        return printable(self.redactor.text(text))
+
     def text(self, path: str, text: str, note: str = "") -> str:
         """Adds a text; returns it as it is in the archive."""
-        text = printable(self.redactor.text(text))
-        return self.page(path, text, note)
+        return self.page(path, self.clean(text), note)
 
     def page(self, path: str, text: str, note: str = "") -> str:
         """Adds a text that has no secrets."""
@@ -67,7 +70,7 @@ class Archive:
 
     def missing(self, path: str, why: str) -> None:
         """Notes why a part cannot be had."""
-        why = " ".join(printable(self.redactor.text(why)).split())
+        why = " ".join(self.clean(why).split())
         self.page(path if path.endswith(".txt") else f"{path}.txt", f"{why}\n", f"not available: {why}")
 
     @contextmanager

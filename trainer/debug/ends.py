@@ -39,9 +39,9 @@ def of_file(path: Path, most: int) -> Ends:
         size = os.fstat(file.fileno()).st_size
         if size <= most:
             return Ends(file.read(most))
-        head = _whole_lines_before(file.read(most // 4))
+        head = whole_lines_before(file.read(most // 4))
         file.seek(size - (most - most // 4))
-        tail = _whole_lines_after(file.read(most - most // 4))
+        tail = whole_lines_after(file.read(most - most // 4))
         return Ends(head, tail, f"{size - len(head) - len(tail):,} of {size:,} bytes")
 
 
@@ -51,7 +51,7 @@ def first(chunks: Iterable[bytes], most: int) -> tuple[bytes, bool]:
     for chunk in chunks:
         head += chunk
         if len(head) >= most:
-            return _whole_lines_before(head[:most]), False
+            return whole_lines_before(head[:most]), False
     return head, True
 
 
@@ -69,7 +69,7 @@ class Tail:
 
     def read(self) -> bytes:
         cut = self._cut or len(self._kept) > self._most
-        return _whole_lines_after(bytes(self._kept[-self._most :])) if cut else bytes(self._kept)
+        return whole_lines_after(bytes(self._kept[-self._most :])) if cut else bytes(self._kept)
 
 
 def last(chunks: Iterable[bytes], most: int) -> bytes:
@@ -91,10 +91,11 @@ def joined(head: bytes, tail: bytes) -> Ends:
     return Ends(head, tail, f"the lines between {begin} and {end}")
 
 
-def _whole_lines_before(chunk: bytes) -> bytes:
+def whole_lines_before(chunk: bytes) -> bytes:
     """Without a last line that is cut off: half a secret is not recognised."""
     return chunk[: chunk.rfind(b"\n") + 1]
 
 
-def _whole_lines_after(chunk: bytes) -> bytes:
+def whole_lines_after(chunk: bytes) -> bytes:
+    """Without a first line that is cut off."""
     return chunk[chunk.find(b"\n") + 1 :] if b"\n" in chunk else b""

@@ -1,4 +1,4 @@
-"""The files of a model_dir in an archive: its documents and logs whole or in part, of all others only their sizes."""
+"""The files of a model_dir in an archive: trainer's own documents, and the logs. Of all others only the sizes."""
 
 from __future__ import annotations
 
@@ -13,13 +13,19 @@ from trainer.debug import ends
 from trainer.debug.archive import Archive
 from trainer.debug.ends import Ends
 from trainer.debug.facts import Facts, Moment
+from trainer.job.errors import UserError
 from trainer.model_dir import layout
 
 FOLDER = "model_dir"
 """In the archive."""
 MOST_LISTED = 5000
-_DOCUMENT = re.compile(r"[^/]+\.json|(best/)?checkpoints/[^/]+/meta\.json|logs/[^/]+\.json")
-_LOG = re.compile(r"[^/]+\.(jsonl|csv|txt|log)|logs/.+")
+DOCUMENTS = ("result.json", "state.json", "history.json", "lease.json", "init_from.json", "csv_lengths.json")
+CURVES = ("metrics.jsonl", "evaluation.jsonl", "validation.jsonl")
+"""Names in model_dir."""
+_DOCUMENT = re.compile(
+    rf"{'|'.join(map(re.escape, DOCUMENTS))}|(best/)?checkpoints/[^/]+/meta\.json|logs/[^/]+\.end\.json"
+)
+_LOG = re.compile(rf"{'|'.join(map(re.escape, CURVES))}|logs/.+")
 _OF_TASK = re.compile(r"logs/(?P<type>chief|worker|ps|evaluator)-(?P<index>\d+)\.")
 _LARGEST_DOCUMENT = 16 << 20
 
@@ -45,33 +51,44 @@ def add_folder(archive: Archive, facts: Facts, folder: Path) -> None:
 
 def add(archive: Archive, facts: Facts, path: str, content: Ends) -> None:
     """Adds a file of model_dir, by its path there."""
-    if _DOCUMENT.fullmatch(path) and not content.left_out:
-        try:
-            document = json.loads(content.head)
-        except (ValueError, RecursionError):
-            pass  # half written, or of another program: as it is
-        else:
-            archive.document(f"{FOLDER}/{path}", document)
-            if path == layout.HISTORY and isinstance(document, dict):
-                facts.moments += marks(document, f"{FOLDER}/{path}")
-            return
+    if _DOCUMENT.fullmatch(path):
+        document = _parsed(content)
+        archive.document(f"{FOLDER}/{path}", document)
+        if path == layout.HISTORY and isinstance(document, dict):
+            facts.moments += _marks(archive, document, f"{FOLDER}/{path}")
+        return
     task = _OF_TASK.match(path)
     # A browser shows a text, whatever the name of the file was.
-    shown = path if path.endswith((".txt", ".csv", ".jsonl")) else f"{path}.txt"
+    shown = path if path.endswith((".txt", ".jsonl")) else f"{path}.txt"
     log = archive.log(f"{FOLDER}/{shown}", content, f"{task['type']}:{task['index']}" if task else "")
     if path.startswith("logs/"):
         facts.logs.append(log)
 
 
-def marks(document: Mapping[str, object], path: str) -> Iterator[Moment]:
+def _parsed(content: Ends) -> object:
+    """
+    Raises:
+        UserError: it is no whole JSON, of which it cannot be told which values are variables of the user's.
+    """
+    try:
+        if not content.left_out:
+            return json.loads(content.head)
+    except (ValueError, RecursionError):
+        pass
+    raise UserError(
+        f"is {'too long' if content.left_out else 'no JSON, perhaps half written'}: {len(content.head):,} bytes"
+    )
+
+
+def _marks(archive: Archive, document: Mapping[str, object], path: str) -> Iterator[Moment]:
     """What happened to a job, from its history.json."""
     history = document.get("history")
-    found = history.get("marks") if isinstance(history, dict) else None
-    hangs = document.get("hangs")
-    for each in [*(found if isinstance(found, list) else []), *(hangs if isinstance(hangs, list) else [])]:
+    marks = history.get("marks") if isinstance(history, dict) else None
+    for each in marks if isinstance(marks, list) else []:
         if isinstance(each, dict) and isinstance(text := each.get("text"), str):
             task, when = each.get("task"), each.get("time")
-            yield Moment(text, str(task or ""), float(when) if isinstance(when, (int, float)) else None, path)
+            time = float(when) if isinstance(when, (int, float)) else None
+            yield Moment(archive.clean(text), archive.clean(str(task or "")), time, path)
 
 
 def _walk(folder: Path) -> Iterator[tuple[str, int]]:

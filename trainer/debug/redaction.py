@@ -20,8 +20,8 @@ SHORTEST = 4
 """Characters of a value that is looked for: shorter ones are part of every text."""
 _ALONE = 8
 """Shorter values than this are found only as a whole word."""
-_OF_VARIABLES = ("env", "environment", "Env")
-"""Keys of specs, pods and containers under which variables are."""
+_OF_VARIABLES = ("env", "environment", "Env", "httpHeaders")
+"""Keys of specs, pods and containers under which variables are, and headers of probes."""
 _ADDRESSES = {"webhook"}
 """Keys whose values are addresses that only their owner should know."""
 _NAMES_ONLY = {"key", "secret", "secrets", "secretName", "secretRef", "secretKeyRef", "imagePullSecrets"}

@@ -101,12 +101,12 @@ def _write(collect: Callable[[Archive], Facts], name: str, known: Mapping[str, s
 
 
 def _lines(archive: Archive, error: TrainerError) -> list[str]:
-    return archive.redactor.text(str(error)).split("\n")
+    return archive.clean(str(error)).split("\n")
 
 
 def take(archive: Archive, facts: Facts, found: JobOverview) -> None:
     """Takes over what `trainer status` shows."""
-    hide = archive.redactor.text
+    hide = archive.clean
     facts.job, facts.phase = found.name, found.phase
     facts.code = found.code if found.phase in ("done", "failed") else None
     facts.message = hide(found.last_line or "") if found.phase == "failed" else ""

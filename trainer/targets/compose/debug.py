@@ -21,7 +21,6 @@ from trainer.job.cluster import tasks_of
 from trainer.job.errors import TrainerError
 from trainer.job.names import host_name
 from trainer.job.spec import JobSpec
-from trainer.model_dir import layout
 from trainer.targets import debug
 from trainer.targets.compose import engine
 from trainer.targets.container import model_dir
@@ -30,10 +29,7 @@ TAIL_LINES = 20_000
 """That are read for the end of a log; the engine cannot count in bytes."""
 MOST_BYTES, MOST_SECONDS = 256 << 20, 10.0
 """Of the archive of a folder in a container, which has the checkpoints too."""
-_FILES = (
-    layout.RESULT, layout.HISTORY, "state.json", "lease.json", "init_from.json", "csv_lengths.json", "metrics.jsonl",
-    "evaluation.jsonl", "validation.jsonl", "logs", "checkpoints",
-)  # fmt: skip
+_FILES = (*files.DOCUMENTS, *files.CURVES, "logs", "checkpoints")
 
 
 def collect(archive: Archive, spec: JobSpec) -> Facts:

@@ -30,20 +30,21 @@ LOGS_SECONDS = 120.0
 """For all logs together."""
 TAIL_LINES = 20_000
 KINDS = (*lifecycle.KINDS, "PersistentVolumeClaim", "Workload")
-_FILE_BYTES = 256 << 10
-"""Of a file of model_dir, at its beginning and at its end."""
-# Answers are texts, of which each part must be UTF-8: base64 is. Links are left out, as in debug/files.py.
+# Answers are texts, of which each part must be UTF-8: base64 is. Links are left out, as in debug/files.py, and all but
+# the ends of a long log.
 _READ = """cd "$0" || exit
-for f in *.json *.jsonl *.csv logs/* checkpoints/*/meta.json; do
+for f in {files} logs/* checkpoints/*/meta.json; do
   if [ -f "$f" ] && [ ! -L "$f" ]; then
+    case "$f" in *.json) half=4000000;; *) half=250000;; esac
     size=$(wc -c < "$f")
     echo "FILE $size $f"
-    head -c {half} "$f" | base64
-    rest=$((size - {half}))
-    if [ "$rest" -gt {half} ]; then rest={half}; fi
+    head -c "$half" "$f" | base64
+    rest=$((size - half))
+    if [ "$rest" -gt "$half" ]; then rest=$half; fi
     if [ "$rest" -gt 0 ]; then echo TAIL; tail -c "$rest" "$f" | base64; fi
   fi
 done"""
+_READ = _READ.replace("{files}", " ".join((*files.DOCUMENTS, *files.CURVES)))
 
 
 async def collect(archive: Archive, name: str, namespace: str | None) -> Facts:
@@ -101,13 +102,14 @@ class _Collection:
     async def _objects(self) -> list[tuple[str, Manifest]]:
         """The job's objects by kind. What the spec in its ConfigMap hides is known afterwards."""
         found: list[tuple[str, Manifest]] = []
-        for kind in KINDS:
+        selected = {"labelSelector": lookup.of(self.name)}
+        questions = [self.server.items(kind, **({} if kind == "Workload" else selected)) for kind in KINDS]
+        answers = await asyncio.gather(*map(self._soon, questions), return_exceptions=True)
+        for kind, answer in zip(KINDS, answers, strict=True):
             with self.archive.part(f"objects/{kind}.txt"):
-                selectors = {} if kind == "Workload" else {"labelSelector": lookup.of(self.name)}
-                listed = await self._soon(self.server.items(kind, **selectors))
-                found += [(kind, each) for each in listed if kind != "Workload" or _owned_by(each, self.name)]
+                found += [(kind, each) for each in _some(answer) if kind != "Workload" or _owned_by(each, self.name)]
         for config in (each for kind, each in found if kind == "ConfigMap"):
-            with self.archive.part("spec.json"):
+            with self.archive.part("applied-spec.json"):
                 self._spec(config)
         return found
 
@@ -141,20 +143,22 @@ class _Collection:
                 when = seconds(each.get("lastTimestamp") or each.get("eventTime"))
                 about = each["involvedObject"]["name"]
                 said = " ".join(f"{each.get('reason')}: {each.get('message') or ''}".split())
-                text = self.archive.redactor.text(said)
+                text = self.archive.clean(said)
                 self.facts.moments.append(Moment(text, tasks.get(about, ""), when, "events.json"))
 
     async def _nodes(self, found: Sequence[Pod]) -> None:
-        for name in sorted({each for pod in found if (each := pod["spec"].get("nodeName"))}):
+        names = sorted({node for pod in found if (node := pod["spec"].get("nodeName"))})
+        questions = [self.server.read("Node", name) for name in names]
+        answers = await asyncio.gather(*map(self._soon, questions), return_exceptions=True)
+        for name, answer in zip(names, answers, strict=True):
             with self.archive.part(f"nodes/{name}.json"):
-                node = await self._soon(self.server.read("Node", name))
-                if node is None:
+                if (node := _some(answer)) is None:
                     raise problem(f"node {name} is gone")
                 self.archive.document(f"nodes/{name}.json", _plain(node))
                 ready = [each for each in node["status"].get("conditions", []) if each["type"] == "Ready"]
                 if ready and ready[0]["status"] != "True":
                     since = seconds(ready[0].get("lastTransitionTime"))
-                    text = f"node {name} is not ready: {self.archive.redactor.text(str(ready[0].get('message')))}"
+                    text = f"node {name} is not ready: {self.archive.clean(str(ready[0].get('message')))}"
                     self.facts.moments.append(Moment(text, "", since, f"nodes/{name}.json"))
                     self.facts.remarks.append(text)
 
@@ -194,9 +198,7 @@ class _Collection:
             if chief is None or "running" not in pods.state_of(chief):
                 raise problem("the chief does not run, and its volume can be read only in a pod")
             folder = f"{WORKSPACE}/runs/{self.name}"
-            half = str(_FILE_BYTES)
-            script = _READ.replace("{half}", half)
-            answer = await self._soon(self.server.execute(chief["metadata"]["name"], "sh", "-c", script, folder))
+            answer = await self._soon(self.server.execute(chief["metadata"]["name"], "sh", "-c", _READ, folder))
             listed = []
             for path, content, size in _unpacked(answer):
                 listed.append(f"{size:>14,}  {path}")
@@ -214,7 +216,14 @@ async def _read(server: ApiServer, pod: str, container: str, most: int, more: di
     tail = ends.Tail(most - most // 4)
     async for chunk in server.raw_log(pod, container, tailLines=str(TAIL_LINES), **more):
         tail.add(chunk)
-    return ends.joined(head[: head.rfind(b"\n") + 1], tail.read())
+    return ends.joined(ends.whole_lines_before(head), tail.read())
+
+
+def _some(answer: T | BaseException) -> T:
+    """An answer of asyncio.gather."""
+    if isinstance(answer, BaseException):
+        raise answer
+    return answer
 
 
 def _containers(pod: Pod) -> Iterator[tuple[str, bool]]:
@@ -241,11 +250,14 @@ def _unpacked(answer: str) -> Iterator[tuple[str, Ends, int]]:
         size, _, path = first.partition(" ")
         head, _, tail = rest.partition("TAIL\n")
         try:
-            content = [base64.b64decode(each) for each in (head, tail)]
-            left = int(size) - len(content[0]) - len(content[1])
+            begin, end, total = base64.b64decode(head), base64.b64decode(tail), int(size)
         except (binascii.Error, ValueError):
             continue
-        yield path, Ends(content[0], content[1], f"{left:,} of {int(size):,} bytes" if left > 0 else ""), int(size)
+        if total <= len(begin) + len(end):
+            yield path, Ends(begin + end), total
+        else:
+            begin, end = ends.whole_lines_before(begin), ends.whole_lines_after(end)
+            yield path, Ends(begin, end, f"{total - len(begin) - len(end):,} of {total:,} bytes"), total
 
 
 def _plain(found: Manifest) -> Manifest:

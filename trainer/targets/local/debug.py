@@ -64,7 +64,7 @@ def _ask(archive: Archive, facts: Facts, model_dir: str, spec: JobSpec | None) -
     try:
         found = status.status(model_dir, spec)
     except UserError as error:
-        text = archive.redactor.text(str(error))
+        text = archive.clean(str(error))
         archive.text("status.txt", f"{text}\n")
         if job_state.in_use(model_dir):
             facts.phase, facts.waiting_for = "unanswered", text.partition(": ")[2]
