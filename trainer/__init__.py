@@ -14,6 +14,7 @@ _LAZY = {
     "Exit": "trainer.job.errors",
     "Job": "trainer.api.job",
     "JobFailed": "trainer.api.run",
+    "Result": "trainer.api.result",
     "Run": "trainer.api.run",
     "TrainerError": "trainer.job.errors",
     "UserError": "trainer.job.errors",

@@ -1,6 +1,7 @@
 from trainer import keras as keras
 from trainer.api.job import Job as Job
 from trainer.api.job import load as load
+from trainer.api.result import Result as Result
 from trainer.api.run import JobFailed as JobFailed
 from trainer.api.run import Run as Run
 from trainer.api.run import attach as attach

@@ -49,7 +49,7 @@ def test_a_running_job_is_asked_from_another_terminal(tmp_path: Path) -> None:
 
 
 def test_the_model_in_the_readme_trains(tmp_path: Path) -> None:
-    (text,) = blocks("python", "README.md")
+    (text,) = [each for each in blocks("python", "README.md") if "def model" in each]
     (tmp_path / "model.py").write_text(text)
     train = {"steps": 200, "batch_size": 64, "learning_rate": 0.01}
     spec = {"name": "own", "strategy": "one_device", "workload": str(tmp_path / "model.py"), "train": train}

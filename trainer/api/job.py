@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trainer.api.overrides import Overrides, lines
-from trainer.api.places import DEFAULT, open_target
+from trainer.api.places import open_target
 from trainer.api.run import Run
 from trainer.job import program
 from trainer.job.cluster import tasks_of
@@ -66,7 +66,7 @@ class Job:
         own = open_target(target).warnings(self.spec) if target is not None else []
         return [*outside.warnings(self.spec), *own]
 
-    def render(self, target: str = DEFAULT) -> str:
+    def render(self, target: str = "kubernetes") -> str:
         """The files that a target runs, as one text: manifests, or a compose file.
 
         Raises:
@@ -74,7 +74,7 @@ class Job:
         """
         return render(target, [("", self)])
 
-    def submit(self, target: str = DEFAULT, *, namespace: str | None = None, keep: bool = False) -> Run:
+    def submit(self, target: str = "kubernetes", *, namespace: str | None = None, keep: bool = False) -> Run:
         """Starts the job and returns.
 
         Args:
@@ -94,7 +94,7 @@ class Job:
         submitted = on.submit(self.spec, self._command(target))
         return Run(base.Job(self.name, self.spec), target, submitted.namespace, submitted, on)
 
-    def dry_run(self, target: str = DEFAULT, *, namespace: str | None = None) -> Submitted:
+    def dry_run(self, target: str = "kubernetes", *, namespace: str | None = None) -> Submitted:
         """Lets the target check all that `submit` would send, and changes nothing. Only Kubernetes can.
 
         Raises:

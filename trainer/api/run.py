@@ -199,8 +199,8 @@ def attach(job: str | Path, target: str | None = None, *, namespace: str | None 
 
     Args:
         job: the path of its spec; its name, where the target keeps names; or its model_dir, on this machine.
-        target: where it runs. Default: this machine, if a job of this spec or folder runs here, otherwise the cluster
-            of your kubectl context.
+        target: where it runs. Default: this machine, if a job has begun in that folder or in the model_dir of the spec,
+            otherwise the cluster of your kubectl context.
         namespace: of Kubernetes; default: that of the context.
         set: values of the spec to change, as in `load`.
 
@@ -219,15 +219,15 @@ def attach(job: str | Path, target: str | None = None, *, namespace: str | None 
 
 
 def find(job: base.Job, target: str | None, namespace: str | None) -> Run:
-    """A job on a target; without one on this machine, if a job of this spec runs here, otherwise on the first."""
+    """A job on a target; without one on this machine, if a job has begun in its model_dir, otherwise on the first."""
     from trainer.targets.local import status as local
 
-    if target is None and namespace is None and job.spec and local.hint(job.spec.directory):
+    if target is None and namespace is None and job.spec and local.is_model_dir(job.spec.directory):
         target = base.LOCAL
     return _found(job, target or DEFAULT, namespace)
 
 
-def jobs(target: str = DEFAULT, *, namespace: str | None = None) -> Sequence[Listed]:
+def jobs(target: str = "kubernetes", *, namespace: str | None = None) -> Sequence[Listed]:
     """All jobs of a target, the oldest first.
 
     Raises:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import inspect
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,9 @@ import numpy as np
 import pytest
 
 import trainer
+from tests.documents import PAGES
 from tests.unit.cli import fake
+from trainer.api import places
 from trainer.api.job import read, render
 from trainer.job.errors import Exit
 from trainer.job.load import load_file
@@ -37,6 +41,17 @@ def test_every_name_of_the_package_has_a_type() -> None:
     assert typed == {*trainer._LAZY, "keras"}  # type: ignore[attr-defined]
     assert typed <= set(dir(trainer))
     assert all(getattr(trainer, name) for name in typed)
+
+
+def test_every_name_is_in_the_reference() -> None:
+    shown = re.findall(r"^::: trainer\.(\w+)$", PAGES["docs/api.md"], re.MULTILINE)
+    assert {*shown, "keras"} == {*trainer._LAZY, "keras"}  # type: ignore[attr-defined]
+
+
+def test_the_default_target_is_the_first() -> None:
+    assert next(iter(base.TARGETS)) == places.DEFAULT
+    for function in (trainer.Job.submit, trainer.Job.render, trainer.Job.dry_run, trainer.jobs):
+        assert inspect.signature(function).parameters["target"].default == places.DEFAULT
 
 
 def test_a_job_is_read_with_its_changes() -> None:

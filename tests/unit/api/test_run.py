@@ -11,7 +11,6 @@ import pytest
 
 import trainer
 from tests.unit.cli import fake
-from tests.unit.targets.local.test_status import STATUS, while_listening
 from trainer.api.result import Result
 from trainer.job.errors import Exit
 from trainer.job.load import load_file
@@ -180,12 +179,13 @@ def test_a_folder_is_a_job_of_this_machine_where_one_began(spec: str) -> None:
     assert trainer.attach("j", "fake").target == "fake"
 
 
-def test_without_a_target_the_job_that_runs_here_is_found(spec: str) -> None:
-    folder = Path("runs/j")
-    folder.mkdir(parents=True)
-    assert while_listening(folder, "this one", STATUS, lambda: trainer.attach(spec)).target == "local"
-    assert while_listening(folder, "another", STATUS, lambda: trainer.attach(spec)).target == "kubernetes"
-    elsewhere = while_listening(folder, "this one", STATUS, lambda: trainer.attach(spec, namespace="research"))
+def test_without_a_target_the_job_that_has_begun_here_is_found(spec: str) -> None:
+    Path("runs/j").mkdir(parents=True)
+    assert trainer.attach(spec).target == "kubernetes"
+    (Path("runs/j") / ".lock").touch()
+    assert trainer.attach(spec).target == "local"
+    assert trainer.attach(spec, set={"name": "other"}).target == "kubernetes"
+    elsewhere = trainer.attach(spec, namespace="research")
     assert (elsewhere.target, elsewhere.namespace) == ("kubernetes", "research")
 
 
