@@ -24,3 +24,5 @@ def test_a_task_that_hangs_is_named_with_its_line(tmp_path: Path, name: str) -> 
         job.until_printed(hang.names, 240)
         line = next(line for line in job.lines if hang.names in line)
     assert re.search(r"the job hangs: |no new step for |lost \(no ", line), line
+    if name == "pipe":
+        assert "; the others wait for it in the all-reduce of step " in line
