@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-DEADLINES = {"start": 120, "rejoin": 60, "hang": 8, "progress": 45}
+DEADLINES = {"start": 120, "rejoin": 60, "hang": 15, "progress": 45}
 HERE = "# here"
 """Marks the line that a verdict must name."""
 
