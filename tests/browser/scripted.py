@@ -10,6 +10,7 @@ NOW = 1795564800.0
 STARTED = NOW - 800
 SLOW = "worker:1"
 LOST = "worker:2"
+WHY = "its steps wait 32 ms for data, the others' 2 ms"
 
 Document = dict[str, Any]
 
@@ -31,12 +32,6 @@ def document(workers: int = 3) -> Document:
         "job": {"spec": spec(workers), "tf_config": configs(names[:8]), "started": STARTED},
         "eta": 1170.0,
         "goodput": 0.93,
-        "straggler": {
-            "task": SLOW,
-            "cause": "input",
-            "text": f"{SLOW} is slow: it waits for its data for 71% of a step (the others 6%)",
-        },
-        "hangs": [],
         "history": {"job": job(times, total, dice), "tasks": tasks, "marks": marks()},
     }
 
@@ -72,6 +67,7 @@ def task(name: str, times: list[float], dice: random.Random) -> Document:
         "compute": series(0.22 if slow else 0.33, 0.01),
         "wait": series(0.01 if slow else 0.55, 0.005),
         "network": series(0.05, 0.005),
+        "between": series(0.01, 0.001),
         "cpu": series(0.4 if slow else 0.9, 0.03),
         "memory": series(7.4e8, 4e6),
         "received": series(4.1e6, 1e5),
@@ -82,7 +78,16 @@ def task(name: str, times: list[float], dice: random.Random) -> Document:
 def status(names: list[str], tasks: Document) -> Document:
     def row(name: str) -> Document:
         figures = {"step": 3000, "examples_per_second": tasks[name]["examples_per_second"][-1], "loss": 0.104}
-        return {**figures, "pid": 4100, "child_pid": 4101, "state": "running", "generation": 2, "restarts": 0}
+        shares = {part: tasks[name][part][-1] for part in ("input", "compute", "wait", "network", "between")}
+        return {
+            **figures,
+            "shares": shares,
+            "pid": 4100,
+            "child_pid": 4101,
+            "state": "running",
+            "generation": 2,
+            "restarts": 0,
+        }
 
     rows = {name: row(name) for name in names}
     rows["evaluator:0"] = {"pid": 4100, "state": "running", "generation": 2, "restarts": 0, "step": 2800}
@@ -106,6 +111,8 @@ def status(names: list[str], tasks: Document) -> Document:
         "events": [],
         "tasks": rows,
         "end": None,
+        "straggler": {"task": SLOW, "cause": "input", "text": f"{SLOW} is slow: {WHY}"},
+        "hangs": [],
         "warnings": [],
         "version": 1,
     }
@@ -121,7 +128,7 @@ def marks() -> list[Document]:
     ]
     others = [
         mark(20, "formed", "generation 1 formed: 5 tasks", generation=1),
-        mark(60, "slow", f"{SLOW} is slow: it waits for its data for 71% of a step (the others 6%)", task=SLOW),
+        mark(60, "slow", f"{SLOW} is slow: {WHY}", task=SLOW),
         mark(391, "lost", f"{LOST}: its child was killed by SIGKILL", task=LOST),
         mark(419, "formed", "generation 2 formed: 5 tasks, from step 1200", generation=2, step=1200),
         mark(560, "score", "step 2000: accuracy 0.951", step=2000, task="evaluator:0"),

@@ -22,15 +22,20 @@ RULES = {
     "rules": {"skip-link": {"enabled": False}},
     "resultTypes": ["violations"],
 }
-LINES = [f"--line-{number}" for number in range(1, 9)] + [
-    f"--part-{part}" for part in ("input", "compute", "wait", "network")
-]
+PARTS = ("input", "compute", "wait", "network", "between")
+LINES = [f"--line-{number}" for number in range(1, 9)] + [f"--part-{part}" for part in PARTS]
 SYMBOLS = ["--good", "--warn", "--bad", "--accent", "--control", "--muted"]
 
 
 def with_everything(script: Script) -> None:
     """All kinds of states and messages are there."""
-    script.document["hangs"] = [{"time": NOW, "text": "hangs", "groups": [{"tasks": [SLOW], "frames": ["a.py:1 f"]}]}]
+    script.document["status"]["hangs"] = [
+        {
+            "time": NOW,
+            "text": "hangs",
+            "groups": [{"tasks": [SLOW], "doing": "in step 7", "threads": [[["a.py", 1, "f", True]]]}],
+        }
+    ]
     script.document["status"]["warnings"] = ["a warning"]
     script.document["status"]["tasks"]["worker:0"]["state"] = "lost"
     script.lines = script.lines[:20]

@@ -32,8 +32,14 @@ def hostile(script: Script) -> None:
     document["history"]["tasks"] = dict.fromkeys(NAMES, series)
     document["status"] |= {"job": MARKUP, "strategy": MARKUP, "waiting_for": MARKUP, "warnings": [MARKUP],
                            "tasks": {name: {**row, "state": MARKUP} for name in NAMES}}  # fmt: skip
-    document["straggler"] = {"task": MARKUP, "cause": MARKUP, "text": MARKUP}
-    document["hangs"] = [{"time": NOW, "text": MARKUP, "groups": [{"tasks": NAMES, "frames": [MARKUP]}]}]
+    document["status"]["straggler"] = {"task": MARKUP, "cause": MARKUP, "text": MARKUP}
+    document["status"]["hangs"] = [
+        {
+            "time": NOW,
+            "text": MARKUP,
+            "groups": [{"tasks": NAMES, "state": MARKUP, "threads": [[[MARKUP, 1, MARKUP, True]]]}],
+        }
+    ]
     document["job"] |= {"spec": {MARKUP: MARKUP}, "tf_config": {name: {"task": MARKUP} for name in NAMES}}
     document["history"]["job"]["metrics"] = dict.fromkeys(NAMES, document["history"]["job"]["loss"])
     document["history"]["marks"] += [{"time": NOW, "kind": MARKUP, "text": MARKUP, "task": name} for name in NAMES]

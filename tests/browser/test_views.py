@@ -55,11 +55,11 @@ def test_the_head_says_how_far_the_job_is_and_when_it_ends(script: Script, opene
 
 
 def test_the_head_names_the_straggler_with_its_cause(script: Script, opened: Opened) -> None:
-    assert opened().locator(".verdict").inner_text().endswith(script.document["straggler"]["text"])
+    assert opened().locator(".verdict").inner_text().endswith(script.document["status"]["straggler"]["text"])
 
 
 def test_without_a_straggler_nothing_stands_out(script: Script, opened: Opened) -> None:
-    script.document["straggler"] = None
+    script.document["status"]["straggler"] = None
     page = opened("steps")
     assert "Nothing stands out: 5 of 5 tasks run." in page.locator(".verdict").inner_text()
     rates = newest(script, "examples_per_second")
@@ -178,9 +178,15 @@ def test_a_table_is_sorted_by_its_titles_and_unknown_values_stay_last(script: Sc
 
 def test_a_step_s_time_is_shown_by_part_and_the_straggler_first(script: Script, opened: Opened) -> None:
     page = opened("steps")
-    assert page.locator("#view-steps .answer").inner_text() == script.document["straggler"]["text"]
+    assert page.locator("#view-steps .answer").inner_text() == script.document["status"]["straggler"]["text"]
     titles, rows = columns_of(page, "steps"), rows_of(page, "steps")
-    parts = {"input": "input", "compute": "compute", "wait for others": "wait", "network": "network"}
+    parts = {
+        "input": "input",
+        "compute": "compute",
+        "wait for others": "wait",
+        "network": "network",
+        "between steps": "between",
+    }
     assert (rows[0][0], rows[0][titles.index("Why")]) == (SLOW, "input")
     for row in rows:
         for title, column in parts.items():
@@ -242,23 +248,24 @@ def test_checkpoints_have_age_size_and_pause(script: Script, opened: Opened) -> 
 
 
 def test_hangs_are_groups_of_stacks(script: Script, opened: Opened) -> None:
-    frames = ["mymodel.py:41 read", "dataset_ops.py:120 __next__"]
+    frames = [["mymodel.py", 41, "read", True], ["dataset_ops.py", 120, "__next__", False]]
     groups = [
-        {"tasks": [SLOW], "frames": frames},
-        {"tasks": ["worker:10", "chief:0", "worker:9", "worker:8"], "frames": ["step.py:9 all_reduce"]},
+        {"tasks": [SLOW], "doing": "waiting for the batch of step 7", "threads": [frames, [["a.py", 1, "f", False]]]},
+        {"tasks": ["worker:10", "chief:0", "worker:9", "worker:8"], "doing": "in step 7", "threads": []},
     ]
-    script.document["hangs"] = [{"time": NOW - 9, "text": f"{SLOW} waits in data(): {frames[0]}()", "groups": groups}]
+    script.document["status"]["hangs"] = [{"time": NOW - 9, "text": f"{SLOW} waits in data()", "groups": groups}]
     page = opened("hangs")
     view = page.locator("#view-hangs")
     assert view.locator("h4").all_inner_texts() == [
         f"1 task: {SLOW}", "4 tasks: chief:0, worker:8 to worker:10"
     ]  # fmt: skip
-    assert view.locator(".frames").first.locator("li").all_inner_texts() == frames
-    assert (
-        page.locator(".verdict li")
-        .first.inner_text()
-        .endswith(f"Hangs since 23:59:51: {SLOW} waits in data(): {frames[0]}()")
-    )
+    assert view.locator(".frames").count() == 2
+    assert view.locator(".frames").first.locator("li").all_inner_texts() == [
+        "mymodel.py:41 read", "dataset_ops.py:120 __next__"
+    ]  # fmt: skip
+    assert view.locator(".theirs").all_inner_texts() == ["mymodel.py:41 read"]
+    assert view.get_by_text("waiting for the batch of step 7").count() == 1
+    assert page.locator(".verdict li").first.inner_text().endswith(f"Hangs since 23:59:51: {SLOW} waits in data()")
 
 
 def test_the_spec_and_each_tf_config_are_shown(script: Script, opened: Opened) -> None:
@@ -283,11 +290,11 @@ def test_a_task_has_a_view_of_its_own(script: Script, opened: Opened) -> None:
     page = opened("tasks")
     page.locator("#view-tasks a", has_text=SLOW).click()
     expect(page.locator("#view-task h2")).to_have_text(SLOW)
-    assert page.locator("#view-task .answer").inner_text() == script.document["straggler"]["text"]
+    assert page.locator("#view-task .answer").inner_text() == script.document["status"]["straggler"]["text"]
     assert facts_of(page, "#view-task")["State"] == "running, slow (input)"
     parts = page.locator("#view-task figure", has=page.get_by_role("heading", name="Where a step's time goes", level=3))
     shown = parts.locator(".legend b").all_inner_texts()
-    assert shown == [f"{newest(script, part)[SLOW]:.0%}" for part in ("input", "compute", "wait", "network")]
+    assert shown == [f"{newest(script, part)[SLOW]:.0%}" for part in ("input", "compute", "wait", "network", "between")]
     page.locator("#view-task a", has_text="Its log").click()
     expect(page.locator("#view-logs li").first).to_be_visible()
     assert set(page.locator("#view-logs li a").all_inner_texts()) == {SLOW}

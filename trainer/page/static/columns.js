@@ -37,6 +37,7 @@ export const columns = {
   compute: part("compute"),
   wait: part("wait"),
   network: part("network"),
+  between: part("between"),
   why: { title: "Why", value: (row) => row.slow?.cause ?? null, text: (row) => row.slow?.cause ?? "" },
   split: {
     title: "A step's time",

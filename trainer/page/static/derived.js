@@ -2,8 +2,11 @@
 
 import { byName, clock, duration, known, percent, taskList } from "./format.js";
 
-export const PARTS = ["input", "compute", "wait", "network"];
-export const PART_TITLES = { input: "input", compute: "compute", wait: "wait for others", network: "network" };
+/** Of a step's time. */
+export const PARTS = ["input", "compute", "wait", "network", "between"];
+export const PART_TITLES = {
+  input: "input", compute: "compute", wait: "wait for others", network: "network", between: "between steps",
+};
 
 export function median(values) {
   const sorted = values.filter(known).sort((one, other) => one - other);
@@ -37,7 +40,7 @@ function taskRow(store, name, state) {
     step: state.step ?? last("step"),
     loss: state.loss ?? null,
     rate: last("examples_per_second") ?? state.examples_per_second ?? null,
-    shares: Object.fromEntries(PARTS.map((part) => [part, last(part)])),
+    shares: Object.fromEntries(PARTS.map((part) => [part, state.shares?.[part] ?? last(part)])),
     slow: store.straggler?.task === name ? store.straggler : null,
     cpu: last("cpu"),
     memory: last("memory"),
@@ -121,7 +124,7 @@ function halts(store, say) {
   const { status } = store;
   const hang = store.hangs.at(-1);
   const formed = store.marks.findLast((mark) => mark.kind === "formed");
-  if (hang && !(formed?.time > hang.time)) say("bad", `Hangs since ${clock(hang.time)}: ${hang.text}`);
+  if (hang && !(formed?.time > hang.time)) say("bad", `Hangs since ${clock(hang.time)}: ${hang.text || "the stacks of all tasks are alike"}`);
   for (const [state, title] of Object.entries(HALTED)) {
     if (state === "absent" && status.waiting_for) continue; // which says why
     const names = Object.keys(status.tasks ?? {}).filter((name) => status.tasks[name]?.state === state);

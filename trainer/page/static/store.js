@@ -87,8 +87,6 @@ export class Store {
   live = true;
   status = {};
   job = {};
-  straggler = null;
-  hangs = [];
   marks = [];
   history = new Series({}, JOB_POINTS);
   tasks = new Map(); // Series by the task's name
@@ -126,6 +124,17 @@ export class Store {
     return Math.max(latest, this.marks.at(-1)?.time ?? 0) || this.documentTime || now();
   }
 
+  /** The slow task, {task, cause, text}; null if there is none. */
+  get straggler() {
+    const found = object(this.status.straggler);
+    return typeof found.task === "string" ? found : null;
+  }
+
+  /** The stacks of all tasks when the job hung, the newest last. */
+  get hangs() {
+    return array(this.status.hangs).map(object);
+  }
+
   get over() {
     return Boolean(this.status.end) || ["done", "failed"].includes(this.status.phase);
   }
@@ -159,23 +168,17 @@ export class Store {
     this.#limit = Math.max(100, Math.min(JOB_POINTS, Math.floor(TASK_NUMBERS / Object.keys(object(tasks)).length)));
     this.tasks = new Map(Object.entries(object(tasks)).map(([name, series]) => [name, new Series(series, this.#limit)]));
     this.marks = array(marks).filter((mark) => typeof mark?.time === "number").slice(-MARKS);
-    this.#takeStatus(document.status);
+    this.status = object(document.status);
     this.#takeSummary(document);
     this.loaded = true;
     this.revision++;
     this.#changed();
   }
 
-  #takeStatus(status) {
-    this.status = object(status);
-  }
-
-  /** What the page's server adds to the status: it comes with the document and with events. */
+  /** What the page's server adds to the status: it comes with the document and with points. */
   #takeSummary(from) {
     if ("eta" in from) this.finish = typeof from.eta === "number" ? now() + this.skew + from.eta : null;
     if ("goodput" in from) this.goodput = from.goodput;
-    if ("straggler" in from) this.straggler = from.straggler ? object(from.straggler) : null;
-    if ("hangs" in from) this.hangs = array(from.hangs).map(object);
   }
 
   #listen() {
@@ -193,9 +196,7 @@ export class Store {
       setTimeout(() => this.#load().then(() => this.#listen()), this.#retrySeconds * 1000);
     });
     this.#on("status", (event) => {
-      const { eta, goodput, straggler, hangs, status, ...own } = event;
-      this.#takeStatus(status ?? own);
-      this.#takeSummary(event);
+      this.status = event;
     });
     this.#on("points", ({ time, job, tasks, ...summary }) => {
       this.history.append({ time, ...object(job) });

@@ -6,15 +6,15 @@ import { element, setAttribute, setText } from "../dom.js";
 import { known } from "../format.js";
 import { table } from "../table.js";
 
-const EXPLAINED = "Input is the time for which a step waits for its data; compute, that of its gradients and update; wait for others, "
-  + "that at the end of a step until the slowest task has come; network, that of sending and receiving. The task that "
-  + "waits least for others is the one that the others wait for.";
+const EXPLAINED = "Input: a step waits for its data. Compute: its gradients, its update, and all that is not known. Wait for "
+  + "others: it has its gradients, and another task has not. Network: gradients are exchanged. Between steps: checkpoints, "
+  + "validation, callbacks. The task that waits least for others is the one that they wait for.";
 
 export function steps({ store }) {
   const filter = taskFilter(() => update());
   const answer = element("p", { class: "answer" });
-  const { task, state, rate, ofMedian, split, input, compute, wait, network, why } = columns;
-  const rows = table("Where a step's time goes, by task", [task, state, split, input, compute, wait, network, rate, ofMedian, why],
+  const { task, state, rate, ofMedian, split, input, compute, wait, network, between, why } = columns;
+  const rows = table("Where a step's time goes, by task", [task, state, split, input, compute, wait, network, between, rate, ofMedian, why],
     { key: (row) => row.name, order: mostUrgent, empty: "No task has measured its steps yet." });
 
   function update() {
