@@ -8,8 +8,12 @@ export const PART_TITLES = {
   input: "input", compute: "compute", wait: "wait for others", network: "network", between: "between steps",
 };
 
-export function median(values) {
-  const sorted = values.filter(known).sort((one, other) => one - other);
+export const median = (values) => middleOf(ascending(values));
+
+/** The known values; typed arrays sort numbers in a fraction of the time. */
+const ascending = (values) => Float64Array.from(values.filter(known)).sort();
+
+function middleOf(sorted) {
   if (!sorted.length) return null;
   const middle = sorted.length >> 1;
   return sorted.length % 2 ? sorted[middle] : (sorted[middle - 1] + sorted[middle]) / 2;
@@ -71,6 +75,7 @@ export function matching(rows, text) {
 export function onGrid(series, name, grid) {
   const { time } = series;
   const values = series.get(name);
+  if (time === grid) return values;
   let at = -1;
   return grid.map((when, index) => {
     while (at + 1 < time.length && time[at + 1] <= when + 0.5) at++;
@@ -94,9 +99,9 @@ export function spread(store, name, grid) {
     .map((series) => onGrid(series, name, grid));
   const low = [], middle = [], high = [];
   for (let at = 0; at < grid.length; at++) {
-    const values = columns.map((column) => column[at]).filter(known).sort((one, other) => one - other);
+    const values = ascending(columns.map((column) => column[at]));
     low.push(values[0] ?? null);
-    middle.push(median(values));
+    middle.push(middleOf(values));
     high.push(values.at(-1) ?? null);
   }
   return { low, middle, high };
