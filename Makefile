@@ -16,6 +16,7 @@ PEERS_STAMP := .venv-peers/.installed
 TF_KERAS_STAMP := .venv-peers/tf_keras/.installed
 TF215_STAMP := .venv-tf215/.installed
 NOTEBOOK_STAMP := .venv-peers/notebook/.installed
+MLFLOW_STAMP := .venv-mlflow/.installed
 TENSORBOARD := $(shell grep -om1 'tensorboard==[^"]*' pyproject.toml)
 SHELL_SCRIPTS := $(wildcard scripts/*.sh images/*.sh .ci/run) images/trainer
 
@@ -127,8 +128,13 @@ $(TF215_STAMP): tests/programs/tf215.lock | setup
 	$(BIN)/uv pip install --no-deps --require-hashes --python .venv-tf215/bin/python -r $<
 	@touch $@
 
+$(MLFLOW_STAMP): tests/programs/mlflow.lock | setup
+	$(BIN)/uv venv --quiet --clear --no-python-downloads --python $(BIN)/python .venv-mlflow
+	$(BIN)/uv pip install --no-deps --require-hashes --python .venv-mlflow/bin/python -r $<
+	@touch $@
+
 .PHONY: programs-setup
-programs-setup: $(TF_KERAS_STAMP) $(TF215_STAMP) ## install what the tests of examples/programs run with: tf_keras, TensorFlow 2.15
+programs-setup: $(TF_KERAS_STAMP) $(TF215_STAMP) $(MLFLOW_STAMP) ## install what tests run beside trainer: tf_keras, TensorFlow 2.15, MLflow
 
 # In a folder of its own too: Keras imports IPython where it is installed, which costs every start half a second.
 $(NOTEBOOK_STAMP): tests/local/notebook.lock | setup
@@ -236,6 +242,7 @@ lock: setup ## renew all lock files from pyproject.toml (UPGRADE=--upgrade: the 
 	$(COMPILE) --no-deps --output-file tests/bench/peers/tf_keras.lock - <<< 'tf_keras==2.21.0'
 	$(COMPILE) --python-version 3.10 --output-file tests/programs/tf215.lock tests/programs/tf215.in
 	$(COMPILE) --python-version 3.10 -c requirements.lock --output-file tests/local/notebook.lock - <<< $$'ipykernel\nnbclient'
+	$(COMPILE) --python-version 3.10 --output-file tests/programs/mlflow.lock - <<< mlflow
 
 .PHONY: test-locks
 test-locks: setup ## check that the package index has wheels of all locked packages for each platform
@@ -255,6 +262,6 @@ picture: setup ## renew docs/table.svg, the live table of a real job
 	$(BIN)/python -m tests.local.picture
 
 .PHONY: clean
-clean: ## remove .venv, .venv-peers, .venv-tf215 and all caches; keeps runs/
-	rm -rf $(VENV) .venv-peers .venv-tf215 build dist site *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+clean: ## remove .venv, .venv-peers, .venv-tf215, .venv-mlflow and all caches; keeps runs/
+	rm -rf $(VENV) .venv-peers .venv-tf215 .venv-mlflow build dist site *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

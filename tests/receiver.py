@@ -49,6 +49,9 @@ def receiver(*answers: int, tls: ssl.SSLContext | None = None) -> Iterator[Recei
     found = Receiver(list(answers), "https" if tls else "http")
 
     class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.do_POST()
+
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
             found.requests.append(Request(self.path, dict(self.headers), body))

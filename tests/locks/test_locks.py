@@ -28,6 +28,7 @@ CASES = [
     *(("images/requirements-uv.lock", platform, "3.13") for platform in LINUX),
     ("tests/programs/tf215.lock", LINUX[0], "3.11"),
     *(("tests/local/notebook.lock", platform, "3.13") for platform in (*LINUX, MACOS)),
+    *(("tests/programs/mlflow.lock", platform, python) for platform in (*LINUX, MACOS) for python in ("3.10", "3.13")),
 ]
 
 

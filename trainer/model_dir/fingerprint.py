@@ -17,6 +17,12 @@ MOST_FILES, MOST_READ = 10_000, 100
 ENDS = 1 << 16
 """Bytes at the start and at the end of a file that are read: all of a small one. A checkpoint that is written again
 with other weights differs there."""
+_OURS = (
+    layout.result, layout.state, layout.lock, layout.lease, layout.logs, layout.history, layout.mlflow,
+)  # fmt: skip
+"""What the supervisors write."""
+_UNDERWAY = ".tmp-"
+"""Begins the name of a file that is not complete yet (files.py)."""
 _LOGS = (".log", ".out", ".tmp")
 _EVENTS = "events.out.tfevents."
 
@@ -43,12 +49,12 @@ def _ends(path: Path, size: int) -> bytes:
 
 
 def _files(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
-    ours = {layout.result(folder), layout.state(folder), layout.lock(folder), layout.lease(folder), layout.logs(folder)}
+    ours = {path(folder) for path in _OURS}
     for place, folders, names in os.walk(folder):
         folders[:] = sorted(each for each in folders if Path(place, each) not in ours)
         for name in sorted(names):
             path = Path(place, name)
-            if path in ours or name.endswith(_LOGS) or _EVENTS in name:
+            if path in ours or name.startswith(_UNDERWAY) or name.endswith(_LOGS) or _EVENTS in name:
                 continue
             with contextlib.suppress(OSError):
                 if stat.S_ISREG((about := path.stat()).st_mode):  # a pipe would be waited for

@@ -8,6 +8,8 @@ checkpoints/         see checkpoint.py
 files/               indexes of the files of records that the workload names
 logs/                TensorFlow's output, one file per task
 tensorboard/         event files
+metrics.jsonl        the learning curve; also evaluation.jsonl and validation.jsonl
+mlflow.json          by which the job finds its run at MLflow
 export/              the trained model
 best/                the best checkpoint, as in a model_dir of its own
 csv_lengths.json     lengths of the files of CSVLogger(append=True) when training began
@@ -61,6 +63,15 @@ def tensorboard(model_dir: str | Path) -> Path:
     return Path(model_dir) / "tensorboard"
 
 
+def curve(model_dir: str | Path, name: str) -> Path:
+    """Of `metrics`, `evaluation` or `validation`."""
+    return Path(model_dir) / f"{name}.jsonl"
+
+
+def mlflow(model_dir: str | Path) -> Path:
+    return Path(model_dir) / "mlflow.json"
+
+
 def export(model_dir: str | Path) -> Path:
     return Path(model_dir) / "export"
 
@@ -74,7 +85,7 @@ def best(model_dir: str | Path) -> Path:
 
 
 def validation(model_dir: str | Path) -> Path:
-    return Path(model_dir) / "validation.jsonl"
+    return curve(model_dir, "validation")
 
 
 def init_report(model_dir: str | Path) -> Path:

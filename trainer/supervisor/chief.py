@@ -18,9 +18,10 @@ from trainer.protocol.events import Done, Figures
 from trainer.protocol.log_lines import LOG_SECONDS, STOPPED_PREFIX, log_error, log_line
 from trainer.protocol.reports import Reply, Report
 from trainer.protocol.status import JobStatus
-from trainer.supervisor import earlier_run, fence, notify, outcome, peers, preflight, status_view, termination
+from trainer.supervisor import earlier_run, fence, outcome, peers, preflight, status_view, termination
 from trainer.supervisor.dialler import Dialler
 from trainer.supervisor.notification import patience, unnotified
+from trainer.supervisor.observers import Observers
 from trainer.supervisor.record import Record
 from trainer.supervisor.rendezvous import Rendezvous
 from trainer.supervisor.stragglers import Stragglers
@@ -46,10 +47,6 @@ class Chief:
         self._clock = agent.clock
         self._asked_to_stop = 0
         self._key: dict[str, object] = {}
-        self._figures: dict[str, object] = {}
-        """The result's main figures, once there is a result."""
-        self._repeats = False
-        """Whether this start only repeats an end that was reported before."""
         self._warnings: list[str] = []
         self._security: list[str] = []
         """Warnings for /status."""
@@ -72,6 +69,7 @@ class Chief:
         )
         self._rendezvous.term = self._record.lease.number
         self.stragglers = Stragglers(self._spec.traits.collective)
+        self._observers = Observers(self._agent, self._record, self._rendezvous)
         self._news = asyncio.Event()
         self._announced = self._rendezvous.version
         self._events_logged = 0
@@ -113,16 +111,17 @@ class Chief:
             digest = self._agent.workload_digest
             self._key = await asyncio.to_thread(compatibility.key, self._spec, self._task.counts, digest)
             if (end := self._record.repeats) is not None:
-                self._repeats = True
+                self._observers.told = True
                 self._rendezvous.end(Exit(end.code), end.message)
             elif found := await asyncio.to_thread(earlier_run.result_of_this_job, self._spec, self._key):
-                self._repeats = True
+                self._observers.told = True
                 self._rendezvous.end(Exit.OK, "", found.steps)
             elif self._record.continues and self._spec.resume == "none":
                 self._rendezvous.end(Exit.GAVE_UP, "the chief was lost, and the program does not resume (resume: none)")
             else:
                 self._warnings = earlier_run.check_checkpoint(self._spec, self._key)
                 self._record.accept(preflight.control_address(self._task)[1], self._agent.incarnation)
+                self._observers.begin()
                 await self._lead(session)
         except TrainerError as error:
             self._end(error)
@@ -233,6 +232,7 @@ class Chief:
             await agent.act(reply)
             await self._look_at_child(agent.running)
             self._compare_tasks(now)
+            self._observers.look()
             self._record.save_progress(rendezvous.generation, now)
             if rendezvous.phase != "forming":
                 logged = now
@@ -283,7 +283,7 @@ class Chief:
         self._record.require_lease()
         # In a thread: a graph's result may take seconds to write.
         await asyncio.to_thread(result.write, self._directory, found)
-        self._figures = outcome.main_figures(figures)
+        self._observers.figures = outcome.main_figures(figures)
         log_line(outcome.line(figures, rendezvous.generation))
         rendezvous.end(Exit.OK, "", done.step)
 
@@ -325,27 +325,13 @@ class Chief:
         except TrainerError as error:  # another one: the checkpoint is saved; the state is only useful
             if error.code is Exit.REPLACED:
                 self._lose()
-        if rendezvous.code is not Exit.REPLACED:  # otherwise the other chief tells the tasks
-            await asyncio.gather(self._until_all_are_notified(), self._tell())
+        if rendezvous.code is Exit.REPLACED:  # the other chief tells the tasks
+            await self._observers.drop()
+        else:
+            await asyncio.gather(self._until_all_are_notified(), self._observers.tell())
         if rendezvous.code is Exit.OK:
             await asyncio.to_thread(termination.leave, self._directory)
         return rendezvous.code
-
-    async def _tell(self) -> None:
-        """Reports the end outside of the job."""
-        rendezvous, child = self._rendezvous, self._agent.running
-        if self._repeats:
-            return
-        end = notify.Ending(
-            code=rendezvous.code,
-            message=rendezvous.message,
-            step=rendezvous.watch.step,
-            figures=self._figures or (child.status.figures if child else {}),
-            seconds=self._record.seconds(),
-            generations=rendezvous.generation,
-            restarts=sum(rendezvous.restarts.values()),
-        )
-        await notify.tell(self._spec, self._task, end, notify.seconds_left(self._spec, self._agent.leaving_since))
 
     async def _until_all_are_notified(self) -> None:
         agent, rendezvous, begun, logged = self._agent, self._rendezvous, self._clock(), False

@@ -14,8 +14,9 @@ def test_contents_count_not_times_logs_or_our_own_files(tmp_path: Path) -> None:
     before = fingerprint(str(tmp_path))
     large.write_bytes(bytes(10 * ENDS))
     os.utime(large, (1, 1))
-    for path in (layout.state(tmp_path), layout.result(tmp_path), layout.lock(tmp_path)):
-        path.write_text("x")
+    for name in ("state.json", "result.json", ".lock", "lease.json", "history.json", "mlflow.json"):
+        (tmp_path / name).write_text("x")
+        (tmp_path / f".tmp-{name}-0123").write_text("x")
     layout.logs(tmp_path).mkdir()
     (layout.logs(tmp_path) / "chief-0.txt").write_text("x")
     (tmp_path / "train.log").write_text("x")

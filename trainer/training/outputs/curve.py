@@ -23,7 +23,7 @@ class Curve:
 
     def __init__(self, model_dir: str, name: str, resume_step: int) -> None:
         lease.require_own()  # the file of another chief's child would be replaced
-        self._path = Path(model_dir) / f"{name}.jsonl"
+        self._path = layout.curve(model_dir, name)
         self._path.parent.mkdir(parents=True, exist_ok=True)
         _forget_after(self._path, resume_step)
         self._file = self._path.open("a", buffering=1)
