@@ -1,6 +1,6 @@
 """MLflow's REST API, as much as one run needs (mlflow.org/docs/latest/rest-api.html).
 
-MLflow's own client would bring dozens of packages into every image (decision 64).
+MLflow's own client would bring dozens of packages into every image.
 """
 
 from __future__ import annotations
