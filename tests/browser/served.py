@@ -14,7 +14,8 @@ from aiohttp import web
 
 from tests.browser import scripted
 from tests.browser.scripted import Document
-from trainer.page.server import LogQuery, add_routes
+from trainer.page.lines import LogQuery
+from trainer.page.server import add_routes
 
 
 @dataclass

@@ -20,9 +20,9 @@ ROOT = Path(__file__).parents[2]
 BELOW: dict[str, set[str]] = {
     "cli": {"api", "targets", "supervisor", "page", "debug", "protocol", "tfjob", "workloads", "job"},
     "api": {"targets", "debug", "protocol", "model_dir", "workloads", "job"},
-    "targets": {"debug", "protocol", "model_dir", "job", "host"},
+    "targets": {"page", "debug", "protocol", "model_dir", "job", "host"},
     "debug": {"protocol", "model_dir", "job", "host"},
-    "supervisor": {"page", "protocol", "model_dir", "workloads", "job", "host", "reporting", "stack_dump"},
+    "supervisor": {"page", "debug", "protocol", "model_dir", "workloads", "job", "host", "reporting", "stack_dump"},
     "training": {"protocol", "model_dir", "workloads", "job", "host", "keras", "stack_dump"},
     "page": {"debug", "protocol", "model_dir", "job"},
     "protocol": {"model_dir", "job", "host", "reporting"},

@@ -23,6 +23,7 @@ _COMMANDS = {
     "jobs": ("render", "submit", "status", "logs", "delete"),
     "stacks": ("stacks",),
     "debug": ("debug",),
+    "ui": ("ui",),
     "container": ("task", "probe"),
 }
 """By module the commands that it has a function for."""

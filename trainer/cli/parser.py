@@ -58,13 +58,15 @@ def parser() -> argparse.ArgumentParser:
 
     probe = commands.add_parser("probe", help="print what the supervisor of this container's task answers")
     probe.add_argument(
-        "path", choices=["healthz", "status", "metrics", "stacks"], help="exit code 1 if it does not answer"
+        "path",
+        choices=["healthz", "status", "metrics", "stacks", "relay"],
+        help="exit code 1 if it does not answer; relay connects stdin and stdout to it",
     )
     probe.set_defaults(command="probe")
     return made
 
 
-_ALSO_LOCAL = ("status", "stacks", "debug")
+_ALSO_LOCAL = ("status", "stacks", "debug", "ui")
 """Commands that know jobs on this machine too."""
 
 
@@ -74,6 +76,7 @@ def _add_deployed(commands: Commands) -> None:
         ("status", "show the phase and the tasks of a job; exit code 0, or that of a failed job"),
         ("logs", "print the output of a job's tasks, in order of time"),
         ("stacks", "show where each task of a job is, and which one the others wait for"),
+        ("ui", "open the page of a job: while it runs, and after its end from its model_dir"),
         ("delete", "stop and remove a job; its volume is kept"),
         ("debug", "write an archive of a job, without secrets, that names what failed first and what to try"),
     ):
@@ -102,6 +105,9 @@ def _add_deployed(commands: Commands) -> None:
             command.add_argument("--follow", action="store_true", help="continue until the job ends")
         elif name == "debug":
             command.add_argument("-o", "--output", metavar="FILE", help="the archive; default: NAME-debug-TIME.zip")
+        elif name == "ui":
+            command.add_argument("--port", type=int, default=0, help="of this machine; default: a free one")
+            command.add_argument("--no-browser", action="store_true", help="print the address only")
         elif name == "delete":
             command.add_argument("--volumes", action="store_true", help="delete the volume too")
 

@@ -190,8 +190,8 @@ def save(model_dir: str, text: str) -> None:
     write_text(layout.history(model_dir), text)
 
 
-def load(model_dir: str) -> History:
-    """The history of a job that is to be continued; an empty one if it has none.
+def load(model_dir: str) -> History | None:
+    """The history of a job that is to be continued; None if it has none. Its curves have a gap at the end.
 
     Raises:
         ValueError: it cannot be read; the reason is one line.
@@ -199,10 +199,14 @@ def load(model_dir: str) -> History:
     try:
         body = layout.history(model_dir).read_bytes()
     except FileNotFoundError:
-        return History()
+        return None
     except OSError as error:
         raise ValueError(f"cannot be read: {error.strerror}") from None
-    return read(json_object(body))
+    found = read(json_object(body))
+    for series in (found.job, found.tasks):
+        if series.time:
+            series.add(series.time[-1], {})
+    return found
 
 
 def read(document: Mapping[str, object]) -> History:

@@ -47,6 +47,14 @@ def history(model_dir: str | Path) -> Path:
     return Path(model_dir) / HISTORY
 
 
+def metrics(model_dir: str | Path) -> Path:
+    return Path(model_dir) / "metrics.jsonl"
+
+
+def evaluation(model_dir: str | Path) -> Path:
+    return Path(model_dir) / "evaluation.jsonl"
+
+
 def checkpoints(model_dir: str | Path) -> Path:
     return Path(model_dir) / "checkpoints"
 

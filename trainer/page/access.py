@@ -8,9 +8,7 @@ and not come from another page. Nothing can be changed by a request.
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Collection
-
-from aiohttp import web
+from collections.abc import Collection, Mapping
 
 HEADERS = {
     "Content-Security-Policy": (
@@ -27,22 +25,27 @@ _HERE = ("127.0.0.1", "::1")
 """Not all of 127.0.0.0/8: the proxy of a service mesh passes on what comes from other pods from 127.0.0.6."""
 
 
-def refusal(request: web.Request, names: Collection[str] | None) -> str | None:
+def refusal(
+    remote: str | None, path: str, headers: Mapping[str, str], names: Collection[str] | None = None
+) -> str | None:
     """Why a request is not answered; None if it is.
 
     Args:
+        remote: the address that it comes from.
         names: names of this machine by which it may be asked from other machines; None if only this one may ask.
     """
-    host = request.headers.get("Host", "")
-    if names is None and request.remote not in _HERE:
+    host = headers.get("Host", "")
+    if names is None and remote not in _HERE:
         return "this page is for its own machine: use `trainer ui`, or set `page: network` in the spec"
     if not _is_ours(_name_in(host), names):
         return f"Host: {host[:100]!r}: is not the name of this machine; use http://localhost"
-    origin = request.headers.get("Origin")
+    origin = headers.get("Origin")
     if origin is not None and origin.partition("://")[2] != host:
         return f"Origin: {origin[:100]!r}: is another page"
-    if request.headers.get("Sec-Fetch-Site", "none") not in ("none", "same-origin") and not _opens_the_page(request):
-        return f"Sec-Fetch-Site: {request.headers['Sec-Fetch-Site'][:100]!r}: is another page"
+    site = headers.get("Sec-Fetch-Site", "none")
+    follows_link = path == "/" and headers.get("Sec-Fetch-Mode") == "navigate"  # whose page cannot read this one
+    if site not in ("none", "same-origin") and not follows_link:
+        return f"Sec-Fetch-Site: {site[:100]!r}: is another page"
     return None
 
 
@@ -62,8 +65,3 @@ def _name_in(host: str) -> str:
     if host.startswith("["):
         return host[1:].partition("]")[0]
     return host.rpartition(":")[0] if ":" in host else host
-
-
-def _opens_the_page(request: web.Request) -> bool:
-    """Whether somebody follows a link to the page: the page that has the link cannot read it."""
-    return request.path == "/" and request.headers.get("Sec-Fetch-Mode") == "navigate"

@@ -12,13 +12,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Collection
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from aiohttp import web
 
 from trainer.page import access
+from trainer.page.lines import DEFAULT_LINES, MOST_LINES, LogQuery
 
 STATIC = Path(__file__).parent / "static"
 KINDS = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
@@ -27,23 +27,8 @@ WRITE_SECONDS = 10.0
 """A reader that takes longer to read an event is gone, or stopped: its browser asks again."""
 MOST_READERS = 32
 """That are sent events at the same time."""
-DEFAULT_LINES, MOST_LINES = 500, 5000
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-
-
-@dataclass(frozen=True)
-class LogQuery:
-    """Which lines are wanted."""
-
-    after: int = 0
-    """Only lines with a higher number."""
-    task: str = ""
-    """Of this task alone."""
-    search: str = ""
-    """That have this text, in either case."""
-    limit: int = DEFAULT_LINES
-    """At most so many, the newest."""
 
 
 class Source(Protocol):
@@ -73,7 +58,7 @@ def add_routes(app: web.Application, source: Source, names: Collection[str] | No
 
     def guarded(handler: Handler) -> Handler:
         async def guard(request: web.Request) -> web.StreamResponse:
-            if why := access.refusal(request, names):
+            if why := access.refusal(request.remote, request.path, request.headers, names):
                 return web.Response(status=403, text=f"{why}\n", headers=access.HEADERS)
             return await handler(request)
 

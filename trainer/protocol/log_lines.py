@@ -6,6 +6,7 @@ import contextlib
 import os
 import sys
 import traceback
+from collections.abc import Callable
 from typing import TextIO
 
 from trainer import host
@@ -52,7 +53,13 @@ def progress_line(
     return f"{text} | batch accuracy {' '.join(accuracies)}" if accuracies else text
 
 
+readers: list[Callable[[str], None]] = []
+"""Called with each line that this process logs, for those who look at the job's page."""
+
+
 def log_line(text: str) -> None:
+    for read in readers:
+        read(text)
     _print(text, sys.stdout)
 
 
@@ -65,6 +72,8 @@ def log_traceback(error: BaseException) -> None:
 def log_error(text: str) -> None:
     mark = os.environ.get(FAILURE_MARK, "")
     for line in text.split("\n"):
+        for read in readers:
+            read(f"trainer: {line}")
         _print(f"{mark}trainer: {line}", sys.stderr)
 
 

@@ -20,6 +20,8 @@ from trainer.protocol.stacks import TaskStacks
 LONGEST_BODY = 1 << 20
 """Maximum bytes of a request or an answer on the control port."""
 LONGEST_TEXT = 8000
+MOST_LINES = 2000
+NOBODY_LOOKS = -1
 _MOST_FIGURES = 500
 _CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f\ud800-\udfff]+")
 """Unpaired surrogates occur in file names that are not UTF-8; other programs cannot read them in JSON."""
@@ -54,11 +56,33 @@ Phase = Literal["forming", "running", "done", "failed"]
 Number = Annotated[int, Field(ge=0, lt=2**31)]
 Step = Annotated[int, Field(ge=0, le=2**63 - 1)]
 """As far as trainer.report takes it."""
+Line = Annotated[int, Field(ge=0, lt=2**53)]
+Time = Annotated[float, Field(ge=0, lt=1e11)]
+Amount = Annotated[float, Field(ge=0, lt=2**63)]
 Word = Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f]+$", max_length=200)]
 Text = Annotated[str, Field(pattern=r"^[^\x00-\x09\x0b-\x1f\x7f]*$", max_length=LONGEST_TEXT)]
 Code = Annotated[int, AfterValidator(_known)]
 Figures = Annotated[dict[Word, Annotated[object, AfterValidator(_figure)]], Field(max_length=_MOST_FIGURES)]
 _STRICT = ConfigDict(strict=True, extra="forbid")
+
+
+@dataclass
+class Used:
+    """What a task uses, as far as its supervisor knows."""
+
+    __pydantic_config__ = _STRICT
+
+    cpu: Amount | None = None
+    """Cores."""
+    memory: Amount | None = None
+    """Bytes."""
+    gpu: Amount | None = None
+    """Mean utilization of its GPUs, 0 to 1."""
+    gpu_memory: Amount | None = None
+    """Bytes, of all its GPUs."""
+    received: Amount | None = None
+    sent: Amount | None = None
+    """Bytes a second, by its container's network."""
 
 
 @dataclass
@@ -98,6 +122,11 @@ class Report:
     """The answer to the chief's last question."""
     status: Figures = field(default_factory=dict)
     """Status of the running child. The chief's own holds more than figures, and is never sent."""
+    used: Used | None = None
+    lines: Annotated[list[tuple[Time, Text]], Field(max_length=MOST_LINES)] = field(default_factory=list)
+    """What the task has written, with times in seconds since the epoch, if somebody looks at its logs."""
+    first_line: Line = 0
+    """The number of the first of these lines, which have numbers from 1 on."""
 
 
 @dataclass
@@ -120,6 +149,8 @@ class Reply:
     """Number of the chief's question for the stacks of all tasks, or 0."""
     term: Annotated[int, Field(ge=0, lt=2**63)] = 0
     """Number of the chief's lease: the replies of a chief that has lost it have a lower one."""
+    lines_after: Annotated[int, Field(ge=NOBODY_LOOKS, lt=2**53)] = NOBODY_LOOKS
+    """The task's last line that the chief has; NOBODY_LOOKS if it wants none."""
 
 
 @dataclass

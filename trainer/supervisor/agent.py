@@ -23,12 +23,13 @@ from trainer.model_dir import lease
 from trainer.protocol import events
 from trainer.protocol.events import Event, Figures
 from trainer.protocol.log_lines import log_line
-from trainer.protocol.reports import Phase, Reply, Report
+from trainer.protocol.reports import Phase, Reply, Report, Used
 from trainer.supervisor.child import Child, Exited, settings
 from trainer.supervisor.clock import ListeningClock
 from trainer.supervisor.own_stacks import OwnStacks
 from trainer.supervisor.program import Program
 from trainer.supervisor.standby import Standby
+from trainer.supervisor.task_logs import TaskLogs
 from trainer.workloads.digests import file_digests, require_unchanged
 
 if TYPE_CHECKING:
@@ -73,11 +74,14 @@ class Agent:
         self.clock = ListeningClock()
         folder = program.folder(spec) if spec.program else Path.cwd()
         self.stacks = OwnStacks(folder, lambda: self.clock(), self.changed.set)
+        self.logs = TaskLogs(spec, log, sum(task.counts.values()))
+        self.used: Used | None = None
 
     def report(self) -> Report:
         child = self.running
         workers = child.status.workers if child else {}
         self._reports += 1
+        first_line, lines = self.logs.report()
         return Report(
             task=self.task.name,
             incarnation=self.incarnation,
@@ -98,6 +102,9 @@ class Agent:
             standby=self.standby.warm,
             hangs=self.stacks.hangs,
             stacks=self.stacks.taken,
+            used=self.used,
+            lines=lines,
+            first_line=first_line,
             status={"pid": os.getpid(), **self._figures(), **({"workers": workers} if workers else {})},
         )
 
@@ -200,14 +207,15 @@ class Agent:
 
     async def start_child(self, generation: int = 0) -> Child:
         spec = self.spec
+        take = self.logs.stream() if spec.page != "none" else None
         try:
             if spec.program:
                 more = {**self.places, **self.importable}
-                return await Program.run(spec, self.task, self.log, more, generation, self._on_child, self.clock)
+                return await Program.run(spec, self.task, self.log, more, generation, self._on_child, self.clock, take)
             given = {**settings(spec, self.task), **self.places, environment.WORKLOAD: json.dumps(self._workload)}
             if self.task.is_chief:
                 given[environment.LEASE] = lease.holder(self.spec.directory, self.incarnation)
-            return await Child.start(self.task, self.log, given, self._on_child, self.clock)
+            return await Child.start(self.task, self.log, given, self._on_child, self.clock, take)
         except OSError as error:  # for example lack of memory, or a log volume that became read-only
             what = error.filename or "a new process"
             raise UserError(f"{self.task.name}: {what}: {error.strerror}; look at memory, processes and disk") from None

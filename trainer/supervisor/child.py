@@ -23,6 +23,7 @@ from trainer.protocol.events import Event
 from trainer.protocol.orders import Final, Go, Order, Silent, Stop, Where, write_order
 from trainer.supervisor import orphans
 from trainer.supervisor.child_status import ChildStatus
+from trainer.supervisor.output import STDOUT, Output
 from trainer.supervisor.stack_pipe import StackPipe
 
 LAST_WORDS_SECONDS = 0.5
@@ -45,6 +46,7 @@ class Exited:
 
 
 OnChange: TypeAlias = "Callable[[Child, Event | Exited], None]"
+Take: TypeAlias = "Callable[[bytes], None]"
 
 
 def _environ(task: Task, events_pipe: int) -> dict[str, str]:
@@ -97,6 +99,10 @@ class Child:
         self.killed_for: str | None = None
         self._silent: list[str] = []
         self.stacks = StackPipe()
+        self._their_stdout: int | None = None
+        """The end of a pipe, if it is copied."""
+        self._outputs: list[Output] = []
+        """Those that are copied."""
         self.doing: str | None = None
         """Its answer to the last order Where."""
         self.dismissed = False
@@ -110,9 +116,15 @@ class Child:
         more_environ: dict[str, str],
         on_change: OnChange,
         clock: Callable[[], float] = time.monotonic,
+        take: Take | None = None,
     ) -> Child:
-        """Starts the process. It inherits stdout; its stderr, where TensorFlow logs, goes to the log file."""
+        """Starts the process. Its stderr, where TensorFlow logs, goes to the log file.
+
+        Args:
+            take: called with what it prints, which is copied to stdout; without, it inherits that.
+        """
         child = cls(task, on_change, clock)
+        child._copy_stdout(take)
         ours, theirs = os.pipe()
         own = {environment.CHILD: child._mark, **child.stacks.environ}
         environ = {**_environ(task, theirs), **own, **more_environ}
@@ -120,16 +132,20 @@ class Child:
             with log.open("ab") as stderr:
                 child._process = await asyncio.create_subprocess_exec(
                     *host.command("trainer.training.main"),
-                    stdin=asyncio.subprocess.PIPE, stderr=stderr, pass_fds=[theirs, child.stacks.theirs], env=environ,
+                    stdin=asyncio.subprocess.PIPE, stdout=child._their_stdout, stderr=stderr,
+                    pass_fds=[theirs, child.stacks.theirs], env=environ,
                     start_new_session=True,
                 )  # fmt: skip
         except OSError:
             os.close(ours)
             child.stacks.close()
+            child._close_outputs()
             raise
         finally:
             os.close(theirs)
         child.stacks.started()
+        for output in child._outputs:
+            output.start()
         child.status.child_pid = child._process.pid
         reader = asyncio.StreamReader(limit=events.EVENT_BYTES)
         await asyncio.get_running_loop().connect_read_pipe(
@@ -253,7 +269,24 @@ class Child:
         # A process started by the user's code may have inherited the pipe and keep it open.
         await asyncio.wait({reading}, timeout=LAST_WORDS_SECONDS)
         reading.cancel()
+        await self._until_copied()
         self._ended(code)
+
+    def _copy_stdout(self, take: Take | None) -> None:
+        if take is not None:
+            stdout = Output(STDOUT, take=take)
+            self._their_stdout = stdout.theirs
+            self._outputs.append(stdout)
+
+    def _close_outputs(self) -> None:
+        """It could not be started."""
+        for output in self._outputs:
+            output.close()
+
+    async def _until_copied(self) -> None:
+        """Waits for what it wrote last."""
+        for output in self._outputs:
+            await asyncio.to_thread(output.wait, LAST_WORDS_SECONDS)
 
     async def _end_rest(self) -> None:
         """Ends the processes that it started."""

@@ -67,6 +67,7 @@ async def follow(agent: Agent, session: ClientSession) -> Exit:
             _end_child_without_tickets(agent, waited)
         asked = None
         agent.stacks.ask(reply.stacks, agent.running)
+        agent.logs.want(reply.lines_after)
         scores = agent.task.type == "evaluator" and agent.spec.runs.checkpoints
         await (scoring.keep_scoring(agent, reply) if scores else agent.act(reply))
         if report.leaving and _may_leave(agent, reply):

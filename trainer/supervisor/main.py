@@ -11,11 +11,13 @@ import functools
 import os
 import signal
 import socket
+from collections.abc import Coroutine, Iterator
 from typing import TYPE_CHECKING
 
 from trainer import host
 from trainer.job import environment, load, program, secret, tf_config
 from trainer.job.errors import Exit, TrainerError
+from trainer.protocol import log_lines
 from trainer.protocol.log_lines import first_line, log_error, log_line
 from trainer.supervisor import copies, interpreter, orphans, preflight, restart_guard
 from trainer.supervisor.agent import Agent
@@ -97,14 +99,16 @@ def _agent_of_program(spec: JobSpec, task: Task, log: Path, job_secret: bytes) -
 
 async def _run(agent: Agent) -> Exit:
     spec, task = agent.spec, agent.task
+    if spec.page != "none":
+        log_lines.readers.append(agent.logs.add)
     log_line(first_line(spec, task, agent.versions))
     for name in _unknown_variables(spec, task) if spec.program else []:
         log_line(f"warning: program: $({name}): there is no such variable, so the text stays as it is")
     await orphans.end_left_over()
-    copying: asyncio.Task[None] | None = None
+    beside: list[asyncio.Task[None]] = []
     if folders := copies.wanted(spec, task.type):
         agent.copying = "its copies of the data have not begun"
-        copying = asyncio.create_task(copies.keep(agent, folders))
+        beside.append(asyncio.create_task(copies.keep(agent, folders)))
     elif task.type != "evaluator":
         # The child's import takes longest: it starts first, and the imports below run at the same time.
         await agent.prepare_child()
@@ -116,23 +120,20 @@ async def _run(agent: Agent) -> Exit:
     if task.is_chief:
         notify.check(spec, task)
     loop = asyncio.get_running_loop()
-    beat = asyncio.create_task(agent.clock.run())
+    beside.append(asyncio.create_task(agent.clock.run()))
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, agent.leave)
     await preflight.until_port_is_free(task)
     chief = Chief(agent) if task.is_chief else None
     page = _page(agent, chief)
-    sampling = asyncio.create_task(page.run()) if page else None
     runners = await _serve(agent, chief, page)
-    checking = asyncio.create_task(_check_isolation(chief)) if chief else None
+    beside += [asyncio.create_task(each) for each in _beside(agent, chief, page)]
     try:
         async with peers.client() as session:
             code = await (chief.run(session) if chief else follow(agent, session))
     finally:
-        beat.cancel()
-        for each in (copying, checking, sampling):
-            if each:
-                each.cancel()
+        for each in beside:
+            each.cancel()
         await agent.end_children()
         if page:
             await page.close()
@@ -169,6 +170,19 @@ async def _check_isolation(chief: Chief) -> None:
         chief.warn(text)
 
 
+def _beside(agent: Agent, chief: Chief | None, page: LivePage | None) -> Iterator[Coroutine[None, None, None]]:
+    """What runs until the task ends, beside its own loop."""
+    from trainer.supervisor import used
+
+    if chief:
+        yield _check_isolation(chief)
+    if page:
+        yield page.run()
+    if agent.spec.page != "none":
+        yield agent.logs.follow()
+        yield used.keep(agent)
+
+
 def _page(agent: Agent, chief: Chief | None) -> LivePage | None:
     from trainer.supervisor.page import LivePage
 
@@ -192,7 +206,7 @@ async def _serve(agent: Agent, chief: Chief | None, page: LivePage | None) -> li
     if chief is None:
         runners = [await server.serve(port, interface, identity, status, None, scrape=scrape)]
     else:
-        answers = (chief.answer, chief.refuse, agent.secret)
+        answers = ((page or chief).answer, chief.refuse, agent.secret)
         add_page = functools.partial(add_routes, source=page, names=_names(agent)) if page else None
         runners = [await server.serve(port, interface, identity, status, *answers, scrape, chief.stacks, add_page)]
     if metrics_port := preflight.metrics_port():

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
 from trainer.job.errors import Exit, TrainerError
@@ -16,10 +16,12 @@ from trainer.model_dir.history import TASKS_A_SECOND, History, Mark
 from trainer.model_dir.stacks import Stacks
 from trainer.page import document
 from trainer.page.document import View
-from trainer.page.server import LogQuery
+from trainer.page.lines import LogQuery
 from trainer.protocol.log_lines import log_line
+from trainer.protocol.reports import Reply, Report
+from trainer.supervisor.job_logs import JobLogs
 from trainer.supervisor.pace import Pace
-from trainer.supervisor.sampler import Point, Sampler, rows_of, tasks_point
+from trainer.supervisor.sampler import Point, Sampler, rows_of, tasks_point, used_of
 
 if TYPE_CHECKING:
     from trainer.supervisor.agent import Agent
@@ -31,6 +33,8 @@ SAVE_SHARE = 200
 """It is saved at intervals of at least so many times the time that it took: of a thousand tasks a second."""
 LAST_SECONDS = 5.0
 """For the last save: model_dir may be on a volume that does not answer."""
+FIRST_LINES_SECONDS, LOOK_SECONDS = 3.0, 0.1
+"""For the lines of all tasks, which come with their reports."""
 MOST_WAITING = 100
 """Events that a reader has not read yet; then it is dropped, and asks again."""
 
@@ -44,12 +48,13 @@ class LivePage:
         self._sent_status = ""
         self._send_rows_at = self._save_at = 0.0
         self._over = False
+        self._logs = JobLogs(agent.task.name, agent.logs)
         self._begin(History())
 
     def _begin(self, found: History) -> None:
         found.fit(len(self._chief.rendezvous.tasks.required))
         self._history = found
-        self._pace, self._sampler = Pace(found, time.time()), Sampler(self._spec, found)
+        self._pace, self._sampler = Pace(found, time.time()), Sampler(self._spec)
 
     # What it serves. ----------------------------------------------------------------------------------
 
@@ -58,7 +63,21 @@ class LivePage:
         return await asyncio.to_thread(document.text, self._view(), self._history.copy())
 
     async def logs(self, query: LogQuery) -> str:
-        return json_text({"lines": [], "left_out": 0})
+        if self._logs.look():  # so that the first answer has all tasks, in the order of time
+            await self._until_all_have_sent()
+        return json_text(self._logs.find(query))
+
+    async def _until_all_have_sent(self) -> None:
+        members, deadline = self._chief.rendezvous.tasks.members, time.monotonic() + FIRST_LINES_SECONDS
+        while time.monotonic() < deadline and not self._logs.have_all(members):
+            await asyncio.sleep(LOOK_SECONDS)
+
+    async def answer(self, report: Report, known: int) -> Reply:
+        """Answers a report as the chief does, and takes the lines that it brings, while somebody looks at them."""
+        if self._chief.rendezvous.tasks.counts(report):
+            self._logs.take(report)
+        reply = await self._chief.answer(report, known)
+        return replace(reply, lines_after=self._logs.after(report.task, report.incarnation))
 
     def subscribe(self) -> asyncio.Queue[str]:
         queue: asyncio.Queue[str] = asyncio.Queue(MOST_WAITING)
@@ -87,8 +106,9 @@ class LivePage:
     async def run(self) -> None:
         """Samples until the job is over."""
         await self._until_accepted()
-        if not self._chief.record.begins:
-            self._begin(await asyncio.to_thread(self._earlier))
+        record = self._chief.record
+        found = None if record.begins else await asyncio.to_thread(self._earlier)
+        self._begin(found or History(wall=record.seconds()))
         try:
             while not self._chief.rendezvous.over:
                 await self._sample(time.time())
@@ -101,14 +121,14 @@ class LivePage:
         while not self._chief.record.accepted:
             await asyncio.sleep(SAMPLE_SECONDS / 10)
 
-    def _earlier(self) -> History:
-        """What the chief before this one has kept; the time since counts if that one was lost."""
+    def _earlier(self) -> History | None:
+        """What the chief before this one has kept; the time since counts if that one was lost. None if it kept none."""
         try:
             found = history.load(self._spec.directory)
         except ValueError as error:
             log_line(f"{layout.history(self._spec.directory)}: {error}; a new one begins")
-            return History()
-        if self._chief.record.continues and found.job.time:
+            return None
+        if found and self._chief.record.continues and found.job.time:
             found.wall += max(0.0, time.time() - found.job.time[-1])
         return found
 
@@ -124,8 +144,11 @@ class LivePage:
         figures = child.status.document() if child else {}
         rows = rows_of(rendezvous, child.status.workers if child else {})
         self._look_at_pace(now)
+        self._logs.tick()
         job = self._sampler.job_point(rendezvous, figures, rows)
-        tasks = tasks_point(rows, self._chief.stragglers.shares) if self._rows_are_due(now, len(rows)) else {}
+        tasks: Point = {}
+        if self._rows_are_due(now, len(rows)):
+            tasks = tasks_point(rows, self._chief.stragglers.shares, used_of(rendezvous))
         if self._history.job.due(now):
             self._history.job.add(now, job)
         if tasks and self._history.tasks.due(now):
@@ -190,8 +213,7 @@ class LivePage:
     # Readers and the file. ----------------------------------------------------------------------------
 
     def _send(self, now: float, job: Point, tasks: Point) -> None:
-        straggler = self._straggler()
-        known = {"eta": self._seconds_left(), "goodput": self._history.goodput, "straggler": straggler}
+        known = {"eta": self._seconds_left(), "goodput": self._history.goodput, "straggler": self._straggler()}
         self._emit("points", json_text({"time": now, "job": _nested(job), "tasks": _nested(tasks), **known}))
         if tasks:
             status = json_text(self._chief.status().document())

@@ -12,6 +12,7 @@ import sys
 
 from trainer.job import environment
 from trainer.job.names import TF_PORT, control_port, split_address
+from trainer.supervisor import relay
 
 SECONDS = 10.0
 """The stacks of all tasks take some seconds."""
@@ -24,6 +25,8 @@ def main(path: str) -> int:
         port = int(os.environ.get(environment.CONTROL_PORT) or control_port(TF_PORT))
     else:
         port = control_port(split_address(config["cluster"][task_type][index])[1])
+    if path == "relay":
+        return relay.run(port)
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=SECONDS)
     try:
         connection.request("GET", f"/{path}")

@@ -23,8 +23,8 @@ from trainer.protocol import events
 from trainer.protocol.log_lines import FAILURE_MARK
 from trainer.protocol.tracebacks import blames_peer, reason
 from trainer.supervisor import orphans
-from trainer.supervisor.child import LAST_WORDS_SECONDS, Child, OnChange, no_proxy
-from trainer.supervisor.last_words import Stderr
+from trainer.supervisor.child import Child, OnChange, Take, no_proxy
+from trainer.supervisor.output import STDERR, Output
 
 MOST_REPORTS = 100
 """That are taken in one turn of the event loop."""
@@ -47,7 +47,7 @@ class Program(Child):
     def __init__(self, spec: JobSpec, task: Task, on_change: OnChange, clock: Callable[[], float]) -> None:
         super().__init__(task, on_change, clock)
         self._spec = spec
-        self._stderr: Stderr
+        self._stderr: Output
         self._folder = program.folder(spec)
         self._socket: socket.socket | None = None
         self._ends_at: float | None = None
@@ -63,8 +63,12 @@ class Program(Child):
         generation: int,
         on_change: OnChange,
         clock: Callable[[], float] = time.monotonic,
+        take: Take | None = None,
     ) -> Program:
-        """Starts the program of this task. It inherits stdout; its stderr is copied to ours and to the log.
+        """Starts the program of this task. Its stderr is copied to ours and to the log.
+
+        Args:
+            take: as for Child.
 
         Raises:
             UserError: it cannot be found or executed.
@@ -76,21 +80,25 @@ class Program(Child):
             environ = {**environ_of(spec, task), **own, **more_environ, environment.REPORTS: child._listen()}
             words = program.command(spec, spec.program_of(task.type), environ)
             environ |= child.stacks.environ
-            child._stderr = Stderr(log)
+            child._stderr = Output(STDERR, log=log)
+            child._outputs.append(child._stderr)
+            child._copy_stdout(take)
             try:
                 child._process = await asyncio.create_subprocess_exec(
-                    *words, stdin=asyncio.subprocess.DEVNULL, stderr=child._stderr.theirs, env=environ,
-                    cwd=child._folder, start_new_session=True, pass_fds=[child.stacks.theirs],
+                    *words, stdin=asyncio.subprocess.DEVNULL, stdout=child._their_stdout,
+                    stderr=child._stderr.theirs, env=environ, cwd=child._folder, start_new_session=True,
+                    pass_fds=[child.stacks.theirs],
                 )  # fmt: skip
             except OSError as error:
-                child._stderr.close()
+                child._close_outputs()
                 raise program.not_started(words[0], error) from None
         except BaseException:
             child._close()
             child.stacks.close()
             raise
         child.stacks.started()
-        child._stderr.start()
+        for output in child._outputs:
+            output.start()
         child.status.child_pid = child._process.pid
         child.times["go"] = time.monotonic()
         child._watcher = asyncio.create_task(child._watch_program())
@@ -189,7 +197,7 @@ class Program(Child):
         if self._ends_at is not None:  # what a shell runs may still save
             await orphans.until_gone(self._process.pid, self._ends_at)
         await self._end_rest()
-        await asyncio.to_thread(self._stderr.wait, LAST_WORDS_SECONDS)
+        await self._until_copied()
         self._close()
         if code == 0 and not self.dismissed and self.killed_for is None:
             self.result = events.Done(step=self.status.step)

@@ -6,14 +6,13 @@ from collections.abc import Iterator, Mapping
 
 from trainer.job.messages import digits
 from trainer.job.spec import JobSpec
-from trainer.model_dir.history import MOST_METRICS, History, Mark, Path
+from trainer.model_dir.history import MOST_METRICS, Mark, Path
 from trainer.protocol.events import Figures
+from trainer.protocol.reports import Used
 from trainer.protocol.status import Shares
 from trainer.supervisor.child_status import OWN, ChildStatus
 from trainer.supervisor.rendezvous import Rendezvous
 
-PARTS = ("input", "compute", "wait", "network", "between")
-"""Of a task's time."""
 _NO_METRICS = {*OWN, "pid", "input_share", "loss", "examples_per_second", "copying"}
 
 Point = dict[Path, float | None]
@@ -22,8 +21,8 @@ Point = dict[Path, float | None]
 class Sampler:
     """Turns reports into points and marks. It keeps what it needs to see that something is new."""
 
-    def __init__(self, spec: JobSpec, history: History) -> None:
-        self._spec, self._history = spec, history
+    def __init__(self, spec: JobSpec) -> None:
+        self._spec = spec
         self._events = 0
         self._away: dict[str, float] = {}
         """Tasks that were lost, and when."""
@@ -96,13 +95,14 @@ class Sampler:
             yield Mark(now, "restarted", text, name, rendezvous.generation, seconds=seconds)
 
 
-def tasks_point(rows: Mapping[str, Figures], shares: Mapping[str, Shares]) -> Point:
+def tasks_point(rows: Mapping[str, Figures], shares: Mapping[str, Shares], used: Mapping[str, Used]) -> Point:
+    """Of all tasks: their steps, the shares of their time, and what they use."""
     point: Point = {}
     for name, row in rows.items():
         point[name, "step"] = _number(row.get("step"))
         point[name, "examples_per_second"] = _number(row.get("examples_per_second"))
-        if name in shares:
-            point |= {(name, part): getattr(shares[name], part) for part in PARTS}
+    for measured in (shares, used):
+        point |= {(name, key): value for name, own in measured.items() for key, value in vars(own).items()}
     return point
 
 
@@ -111,6 +111,11 @@ def rows_of(rendezvous: Rendezvous, workers: Mapping[str, Figures]) -> dict[str,
     members = rendezvous.tasks.members
     names = (*rendezvous.tasks.required, *rendezvous.tasks.evaluators)
     return {name: {**workers.get(name, {}), **members[name].report.status} for name in names if name in members}
+
+
+def used_of(rendezvous: Rendezvous) -> dict[str, Used]:
+    """What each task uses, where that is known."""
+    return {name: used for name, member in rendezvous.tasks.members.items() if (used := member.report.used)}
 
 
 def _metrics(figures: Figures) -> list[tuple[str, float]]:

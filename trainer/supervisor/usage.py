@@ -1,4 +1,5 @@
-"""Processor time and memory of a task: of its container (cgroup, version 2 or 1), or of its processes. Linux only."""
+"""Processor time, memory and network of a task: of its container (cgroup, version 2 or 1), or of its processes. Linux
+only."""
 
 from __future__ import annotations
 
@@ -18,14 +19,20 @@ class Usage(NamedTuple):
     memory: int
     """Bytes."""
     memory_limit: int | None
+    received: int | None = None
+    sent: int | None = None
+    """Bytes since the container began, by all devices but loopback. None of tasks that share a network."""
 
 
 def read() -> Usage | None:
     """None where it is not known. Tasks of `trainer local` share a container, or have none."""
     if not host.LINUX:
         return None
-    own = None if environment.PARENT in os.environ else _of_container(_CGROUP)
-    return own or _of_processes(_PROC, os.getpid())
+    if environment.PARENT in os.environ:
+        return _of_processes(_PROC, os.getpid())
+    own = _of_container(_CGROUP) or _of_processes(_PROC, os.getpid())
+    received, sent = _network(_PROC)
+    return own and own._replace(received=received, sent=sent)
 
 
 def _of_container(folder: Path) -> Usage | None:
@@ -45,19 +52,28 @@ def _of_container(folder: Path) -> Usage | None:
 
 def _of_processes(proc: Path, root: int) -> Usage | None:
     """Of a process and all that descend from it, with the time of those that have ended."""
-    ticks, page = os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE")
-    stats = {int(each.name): fields for each in proc.glob("[0-9]*") if (fields := _stat(each))}
-    if root not in stats:
+    if not (proc / f"{root}/task/{root}/children").exists():  # the kernel may lack it, as gVisor's
         return None
-    children: dict[int, list[int]] = {}
-    for pid, fields in stats.items():
-        children.setdefault(int(fields[1]), []).append(pid)
+    ticks, page = os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE")
+    spent = pages = 0
     own = [root]
     for pid in own:
-        own += children.get(pid, [])
-    # proc(5): utime, stime, and those of the children that were waited for; rss.
-    spent = sum(int(each) for pid in own for each in stats[pid][11:15])
-    return Usage(spent / ticks, page * sum(int(stats[pid][21]) for pid in own), None)
+        if fields := _stat(proc / str(pid)):
+            # proc(5): utime, stime, and those of the children that were waited for; rss.
+            spent += sum(map(int, fields[11:15]))
+            pages += int(fields[21])
+            own += _children(proc / str(pid))
+    return Usage(spent / ticks, page * pages, None)
+
+
+def _children(folder: Path) -> list[int]:
+    """Those that each thread has started (proc(5)): fewer files than all processes of a large machine have."""
+    found: list[int] = []
+    with contextlib.suppress(OSError):
+        for thread in (folder / "task").iterdir():
+            with contextlib.suppress(OSError):
+                found += map(int, (thread / "children").read_text().split())
+    return found
 
 
 def _stat(folder: Path) -> list[str]:
@@ -65,6 +81,19 @@ def _stat(folder: Path) -> list[str]:
     with contextlib.suppress(OSError):
         return (folder / "stat").read_text(errors="replace").rpartition(")")[2].split()
     return []
+
+
+def _network(proc: Path) -> tuple[int | None, int | None]:
+    """Bytes received and sent (proc(5), net/dev)."""
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        received = sent = 0
+        for line in (proc / "self/net/dev").read_text().splitlines()[2:]:
+            device, _, counts = line.partition(":")
+            if device.strip() != "lo":
+                fields = counts.split()
+                received, sent = received + int(fields[0]), sent + int(fields[8])
+        return received, sent
+    return None, None
 
 
 def _number(file: Path) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from trainer.model_dir.result import Result
     from trainer.model_dir.stacks import Stacks
     from trainer.protocol.status import JobStatus
+    from trainer.targets.tunnel import Tunnel
 
 
 class Job(NamedTuple):
@@ -93,6 +94,18 @@ class JobOverview:
         return self.phase in ("done", "failed")
 
 
+@dataclass(frozen=True)
+class Page:
+    """Where the page of a job is: one of these."""
+
+    address: str | None = None
+    """Of its chief, on this machine."""
+    tunnel: Tunnel | None = None
+    """To its chief, elsewhere."""
+    folder: str | None = None
+    """Its model_dir, after its end."""
+
+
 class LogLine(NamedTuple):
     """One line that a task has printed."""
 
@@ -144,6 +157,9 @@ class Target(Protocol):
 
     def delete(self, job: Job, volumes: bool = False) -> Deleted:
         """Stops a job and removes it, its volume only with `volumes`."""
+
+    def page(self, job: Job, say: Callable[[str], None]) -> Page:
+        """The page of a job, once it has one; `say` is called with what it waits for."""
 
     def debug(self, job: Job, archive: Archive) -> Facts:
         """Adds all that there is of a job to an archive; a part that cannot be had is noted there."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,10 +12,13 @@ from trainer.job.errors import Exit, TrainerError
 from trainer.job.spec import JobSpec
 from trainer.model_dir.stacks import Frame, Group, Stacks
 from trainer.protocol.status import JobStatus, TaskRow
-from trainer.targets.base import ContainerState, Deleted, Job, JobOverview, Listed, LogLine, Submitted, Target
+from trainer.targets.base import ContainerState, Deleted, Job, JobOverview, Listed, LogLine, Page, Submitted, Target
+from trainer.targets.tunnel import Tunnel
 
 ASKED: list[Any] = []
 """(method, arguments...) of each call, in their order."""
+TUNNELS: list[Tunnel] = []
+"""To the next pages."""
 PHASES: list[str] = []
 """Those of the next answers to `status`; then the job is done."""
 STATUS = JobStatus(
@@ -79,6 +82,11 @@ class Fake:
     def delete(self, job: Job, volumes: bool = False) -> Deleted:
         ASKED.append(("delete", job, volumes))
         return Deleted(job.name, volume_stays=not volumes)
+
+    def page(self, job: Job, say: Callable[[str], None]) -> Page:
+        ASKED.append(("page", job))
+        say("waiting for the chief: chief:0 is pending")
+        return Page(tunnel=TUNNELS.pop())
 
     def debug(self, job: Job, archive: Archive) -> Facts:
         ASKED.append(("debug", job))

@@ -12,7 +12,7 @@ import os
 import re
 import subprocess
 import tarfile
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import AsyncIterator, Generator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import docker
@@ -33,6 +33,7 @@ from trainer.targets.asked import read_stacks, read_status
 from trainer.targets.base import ContainerState, Deleted, JobOverview, LogLine, Submitted
 from trainer.targets.compose import render as compose
 from trainer.targets.container import ASK_OURS, ASK_PROGRAM, model_dir
+from trainer.targets.tunnel import Dial, ProcessStream, Stream, Tunnel
 
 OLDEST_ENGINE = (24, 0)
 """The oldest tested version; it supports everything that the compose file uses."""
@@ -99,6 +100,22 @@ def stacks(spec: JobSpec) -> Stacks:
     chief = next(task for task in tasks_of(spec) if task.is_chief)
     container = found.get(host_name(spec.name, chief.type, chief.index))
     return read_stacks(_ask(container, spec, "stacks") if container else "", spec.name)
+
+
+def tunnel(spec: JobSpec) -> Tunnel:
+    """To the chief's control port: each connection is a process in its container."""
+    chief = next(task for task in tasks_of(spec) if task.is_chief)
+    service = host_name(spec.name, chief.type, chief.index)
+    relay = (*(ASK_PROGRAM if spec.program else ASK_OURS), "relay")
+
+    async def dial() -> Stream:
+        return await ProcessStream.start(*_command(spec, ["exec", "--no-TTY", service, *relay]))
+
+    @contextlib.asynccontextmanager
+    async def opened() -> AsyncIterator[Dial]:
+        yield dial
+
+    return opened
 
 
 def logs(spec: JobSpec, task: str | None, follow: bool) -> Generator[LogLine]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from trainer.debug.archive import Archive
 from trainer.debug.facts import Facts
@@ -10,8 +10,9 @@ from trainer.job.errors import UserError
 from trainer.job.spec import JobSpec
 from trainer.model_dir.stacks import Stacks
 from trainer.targets import outside
-from trainer.targets.base import Deleted, Job, JobOverview, Listed, LogLine, Submitted
+from trainer.targets.base import Deleted, Job, JobOverview, Listed, LogLine, Page, Submitted
 from trainer.targets.compose import render
+from trainer.targets.page import behind
 
 
 class Compose:
@@ -53,6 +54,12 @@ class Compose:
         from trainer.targets.compose import engine
 
         return engine.delete(_spec(job), volumes)
+
+    def page(self, job: Job, say: Callable[[str], None]) -> Page:
+        from trainer.targets.compose import engine
+
+        spec = _spec(job)
+        return behind(engine.tunnel(spec), lambda: engine.status(spec), say, spec)
 
     def debug(self, job: Job, archive: Archive) -> Facts:
         from trainer.targets.compose import debug

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from aiohttp import ClientError, ClientTimeout
+from aiohttp import ClientError, ClientTimeout, ClientWebSocketResponse, WSServerHandshakeError
 from kubernetes.aio import config
 from kubernetes.aio.client import ApiClient, Configuration
 from kubernetes.aio.config import ConfigException
@@ -31,6 +31,7 @@ from trainer.targets.kubernetes.objects import Manifest
 OLDEST = (1, 31)
 """The first version in which all used fields are stable: podFailurePolicy of Jobs left beta."""
 CONNECT_SECONDS, ANSWER_SECONDS = 5.0, 30.0
+FORBIDDEN = 403
 MANAGER = "trainer"
 """Field manager of server-side apply."""
 _PATHS = {
@@ -220,6 +221,24 @@ class ApiServer:
                 request = self._send(api, "GET", f"{self._path('Pod', pod)}/exec", query)
                 return bytes((await asyncio.wait_for(request, ANSWER_SECONDS)).data).decode()
         return ""
+
+    async def forward(self, api: WsApiClient, pod: str, port: int) -> ClientWebSocketResponse:
+        """Connects to a port of a pod.
+
+        Raises:
+            ConnectionError: the server refuses it, or does not answer.
+        """
+        path = f"{self._path('Pod', pod)}/portforward"
+        ports = [("ports", str(port))]
+        request = await api.param_serialize("GET", path, query_params=ports, auth_settings=["BearerToken"])
+        try:
+            opened: ClientWebSocketResponse = await (await api.call_api(*request, _preload_content=False)).response
+        except WSServerHandshakeError as error:
+            may = "; the verb get on pods/portforward is needed" if error.status == FORBIDDEN else ""
+            raise ConnectionError(f"pods/{pod}: Kubernetes refuses a port-forward ({error.status}){may}") from None
+        except (ClientError, OSError) as error:
+            raise ConnectionError(f"no Kubernetes answers at {self.settings.host} ({error})") from None
+        return opened
 
     def _path(self, kind: str, name: str = "") -> str:
         path = {**_PATHS, **EXTENSIONS}[kind].format(self.namespace)

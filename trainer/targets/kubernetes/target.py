@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from trainer.debug.archive import Archive
 from trainer.debug.facts import Facts
 from trainer.job.spec import JobSpec
 from trainer.model_dir.stacks import Stacks
-from trainer.targets.base import Deleted, Job, JobOverview, Listed, LogLine, Submitted
+from trainer.targets.base import Deleted, Job, JobOverview, Listed, LogLine, Page, Submitted
 from trainer.targets.kubernetes import render
+from trainer.targets.page import behind
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,11 @@ class Kubernetes:
         from trainer.targets.kubernetes import lifecycle, loop
 
         return loop.run(lifecycle.delete(job.name, self.namespace, volumes))
+
+    def page(self, job: Job, say: Callable[[str], None]) -> Page:
+        from trainer.targets.kubernetes import forward
+
+        return behind(forward.tunnel(job.name, self.namespace), lambda: self.status(job), say)
 
     def debug(self, job: Job, archive: Archive) -> Facts:
         from trainer.targets.kubernetes import debug, loop

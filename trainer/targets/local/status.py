@@ -15,9 +15,10 @@ from trainer.model_dir import state as job_state
 from trainer.model_dir.files import json_object
 from trainer.model_dir.state import State
 from trainer.protocol.status import read
+from trainer.targets import page as pages
 from trainer.targets import summary
 from trainer.targets.asked import read_stacks
-from trainer.targets.base import ContainerState, JobOverview
+from trainer.targets.base import ContainerState, JobOverview, Page
 from trainer.targets.text import command_line
 
 if TYPE_CHECKING:
@@ -72,6 +73,22 @@ def stacks(model_dir: str) -> Stacks:
     """
     port = _chief_port(model_dir)
     return read_stacks(b"" if port is None else _get(port, "/stacks", STACKS_SECONDS), model_dir)
+
+
+def page(model_dir: str) -> Page:
+    """The page of a job: from its chief while it runs on this machine, and afterwards from its files.
+
+    Raises:
+        UserError: there is none.
+    """
+    deadline = time.monotonic() + SECONDS
+    while (port := _chief_port(model_dir)) is None and job_state.in_use(model_dir) and time.monotonic() < deadline:
+        time.sleep(POLL_SECONDS)
+    if port is None:
+        return pages.of_files(model_dir)
+    if not json_object(_get(port, "/page/state")):
+        raise UserError(f"{model_dir}: {pages.NONE}")
+    return Page(address=f"http://localhost:{port}/")
 
 
 def hint(model_dir: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from trainer.job.errors import Exit, UserError
 from trainer.job.spec import JobSpec
 from trainer.model_dir import state as job_state
 from trainer.model_dir.stacks import Stacks
-from trainer.targets.base import Deleted, Job, JobOverview, Listed, LogLine, Submitted
+from trainer.targets.base import Deleted, Job, JobOverview, Listed, LogLine, Page, Submitted
 from trainer.targets.local import launcher, output, run, status
 
 LONGEST_STOP_SECONDS = 600.0
@@ -85,6 +85,9 @@ class Local:
         else:
             self.status(job)  # raises if there is no such job
         return Deleted(job.name, volume_stays=True)
+
+    def page(self, job: Job, say: Callable[[str], None]) -> Page:
+        return status.page(self._model_dir(job))
 
     def debug(self, job: Job, archive: Archive) -> Facts:
         from trainer.targets.local import debug

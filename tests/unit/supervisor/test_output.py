@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from trainer.supervisor.last_words import TAIL_BYTES, Stderr
+from trainer.supervisor.output import STDERR, TAIL_BYTES, Output
 
 
 def test_all_of_stderr_is_copied_and_its_end_is_kept(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     log = tmp_path / "log"
     log.write_bytes(b"before\n")
-    stderr = Stderr(log)
+    stderr = Output(STDERR, log=log)
     pid = os.posix_spawn(
         sys.executable,
         [sys.executable, "-c", "import sys; sys.stderr.write('y' * 300_000 + '\\nende \\u00fc\\n')"],
@@ -33,7 +33,7 @@ def test_an_end_without_a_newline_does_not_begin_the_next_line(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """Which is the verdict, that the launcher reads."""
-    stderr = Stderr(tmp_path / "log")
+    stderr = Output(STDERR, log=tmp_path / "log")
     os.write(stderr.theirs, b"no newline")
     stderr.start()
     stderr.wait(10)

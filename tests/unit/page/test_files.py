@@ -1,0 +1,151 @@
+"""The page of a model_dir: of this version, of earlier ones, of one that somebody has spoilt."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import resource
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trainer.model_dir import layout
+from trainer.model_dir import state as job_state
+from trainer.page import files
+from trainer.page.files import FilesPage
+from trainer.page.lines import LogQuery
+
+KEPT = {
+    "version": 1, "live": True, "now": 1.7e9, "eta": 12.0, "status": {"phase": "running", "step": 5, "end": None},
+    "job": {"spec": {"name": "j"}}, "history": {"job": {"time": [1.0]}, "tasks": {}, "marks": []},
+}  # fmt: skip
+RESULT = {
+    "version": 1, "status": "succeeded", "job": "j", "strategy": "one_device", "steps": 400, "test_accuracy": 0.9,
+    "generations": 2, "seconds": 40.0, "compatibility_key": {}, "tasks": {"worker:0": "task=worker:0 ..."},
+    "events": [{"time": 1.7e9, "text": "worker:1 lost (killed by SIGKILL), re-forming"}],
+    "spec": {"name": "j", "env": {"API_KEY": "very-secret-value"}},
+}  # fmt: skip
+
+
+def write(folder: Path, **content: Any) -> str:
+    for name, value in content.items():
+        lines = value if isinstance(value, list) else [value]
+        suffix = "jsonl" if isinstance(value, list) else "json"
+        (folder / f"{name}.{suffix}").write_text("".join(json.dumps(each) + "\n" for each in lines))
+    return str(folder)
+
+
+def document(model_dir: str) -> dict[str, Any]:
+    assert files.exists(model_dir)
+    found: dict[str, Any] = json.loads(files.text(model_dir))
+    return found
+
+
+def lines(model_dir: str, **query: Any) -> list[tuple[str, str]]:
+    found = json.loads(asyncio.run(FilesPage(model_dir).logs(LogQuery(**query))))
+    return [(row["task"], row["text"]) for row in found["lines"]]
+
+
+def test_what_the_chief_kept_is_shown_as_it_was_but_no_longer_live(tmp_path: Path) -> None:
+    found = document(write(tmp_path, history=KEPT))
+    assert found == {**KEPT, "live": False, "eta": None}
+
+
+def test_a_chief_that_was_killed_after_it_saved_has_the_end_that_the_state_knows(tmp_path: Path) -> None:
+    job_state.save(str(tmp_path), job_state.State(generation=1, end=job_state.End("j", 13, "nan at step 7")))
+    found = document(write(tmp_path, history=KEPT))["status"]
+    assert (found["phase"], found["end"], found["step"]) == ("failed", {"code": 13, "message": "nan at step 7"}, 5)
+
+
+def test_a_result_is_the_end_of_a_job(tmp_path: Path) -> None:
+    found = document(write(tmp_path, history=KEPT, result=RESULT))["status"]
+    assert (found["phase"], found["end"]["code"]) == ("done", 0)
+
+
+@pytest.mark.parametrize("what", ["missing", "half", "newer", "hostile"])
+def test_a_model_dir_of_an_earlier_version_shows_what_its_files_tell(what: str, tmp_path: Path) -> None:
+    curve = [
+        {"step": n, "loss": 1 / n, "accuracy": 0.5, "examples_per_second": 100, "time": 1.7e9 + n} for n in (5, 10)
+    ]
+    scores = [{"step": 10, "accuracy": 0.875, "time": 1.7e9 + 11}]
+    write(tmp_path, result=RESULT, metrics=curve, evaluation=scores)
+    if what != "missing":
+        text = {"half": json.dumps(KEPT)[:50], "newer": json.dumps({**KEPT, "version": 2}), "hostile": "[" * 100_000}
+        layout.history(tmp_path).write_text(text[what])
+    found = document(str(tmp_path))
+    assert found["version"] == 1
+    assert not found["live"]
+    assert found["history"]["job"] == {
+        "time": [1700000005, 1700000010], "step": [5, 10], "loss": [0.2, 0.1], "examples_per_second": [100, 100],
+        "metrics": {"accuracy": [0.5, 0.5]},
+    }  # fmt: skip
+    assert [mark["text"] for mark in found["history"]["marks"]] == [
+        "worker:1 lost (killed by SIGKILL), re-forming",
+        "step 10: accuracy=0.875",
+    ]
+    assert (found["status"]["phase"], found["status"]["step"], found["status"]["test_accuracy"]) == ("done", 400, 0.9)
+    assert found["status"]["tasks"]["worker:0"]["state"] == "done"
+    assert found["job"]["spec"]["name"] == "j"
+    assert "very-secret-value" not in json.dumps(found)
+
+
+def test_a_job_that_failed_before_its_first_line_shows_its_end(tmp_path: Path) -> None:
+    job_state.save(str(tmp_path), job_state.State(end=job_state.End("j", 2, "workload: no model()")))
+    found = document(str(tmp_path))
+    assert found["status"]["end"] == {"code": 2, "message": "workload: no model()"}
+    assert found["history"]["job"]["time"] == []
+
+
+def test_of_a_long_curve_some_points_are_shown_and_bad_lines_left_out(tmp_path: Path) -> None:
+    rows = [{"step": n, "loss": 0.5, "time": 1.7e9 + n} for n in range(5000)]
+    write(tmp_path, metrics=[*rows, {"step": "x"}, [1], None])
+    found = document(str(tmp_path))["history"]["job"]
+    assert 300 <= len(found["step"]) <= 600
+    assert (found["step"][0], found["step"][-1] > 4900) == (0, True)
+
+
+def test_a_folder_without_a_job_has_no_page(tmp_path: Path) -> None:
+    assert not files.exists(str(tmp_path))
+    assert not files.exists(str(tmp_path / "gone"))
+
+
+def test_the_logs_of_all_tasks_are_merged_and_searched(tmp_path: Path) -> None:
+    logs = layout.logs(tmp_path)
+    logs.mkdir()
+    at = "2026-11-25 01:02:0{}.500000: I tensorflow/x.cc:1] {}\n"
+    (logs / "worker-0.log").write_text(at.format(3, "first") + "of the first\n" + at.format(6, "fourth"))
+    (logs / "ps-0.log").write_text(at.format(4, "second") + at.format(5, "third"))
+    (logs / "worker-1.log").write_bytes(b"")
+    (logs / "evil.log").symlink_to("/etc/passwd")
+    (logs / "ps-9.log").mkdir()
+    found = lines(write(tmp_path, result=RESULT))
+    assert [(task, text.rpartition("] ")[2]) for task, text in found] == [
+        ("worker:0", "first"), ("worker:0", "of the first"), ("ps:0", "second"), ("ps:0", "third"),
+        ("worker:0", "fourth"),
+    ]  # fmt: skip
+    assert [task for task, _ in lines(str(tmp_path), search="THIRD")] == ["ps:0"]
+
+
+def test_what_trainer_local_has_printed_is_there_by_task(tmp_path: Path) -> None:
+    logs = layout.logs(tmp_path)
+    logs.mkdir()
+    (logs / "output.log").write_text(
+        "2026-11-25T01:02:03.250Z chief:0     | step 5/10 | loss=1\nrubbish\n"
+        "2026-11-25T01:02:04.000Z local       | <b>\n"
+    )
+    assert lines(str(tmp_path)) == [("chief:0", "step 5/10 | loss=1"), ("local", "<b>")]
+
+
+def test_logs_of_500_mb_are_read_from_their_ends_in_bounded_memory(tmp_path: Path) -> None:
+    logs = layout.logs(tmp_path)
+    logs.mkdir()
+    for index in range(5):
+        with (logs / f"worker-{index}.log").open("wb") as file:
+            file.seek(100 << 20)  # a hole
+            file.write(b"".join(b"line %d\n" % number for number in range(100_000)))
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    found = lines(str(tmp_path), task="worker:3", limit=5000)
+    used = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024
+    assert found[-1] == ("worker:3", "line 99999")
+    assert used < 200e6

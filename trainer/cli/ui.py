@@ -1,0 +1,131 @@
+"""`trainer ui`: opens the page of a job: of its chief, here or through a tunnel, or of its files."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import signal
+import sys
+import webbrowser
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from aiohttp import web
+
+from trainer.api import run as runs
+from trainer.api.run import Run
+from trainer.cli.specs import require_options
+from trainer.job.errors import Exit, TrainerError, UserError
+from trainer.job.names import DNS_LABEL
+from trainer.page import files
+from trainer.page.server import add_routes
+from trainer.targets import page as pages
+from trainer.targets.base import LOCAL
+from trainer.targets.tunnel import Listener, Tunnel, answers, cannot_listen
+
+NOT_FOUND = 404
+LOOK_SECONDS = 5.0
+"""Between two looks whether the job is over, while no stream can be made."""
+
+
+def ui(args: argparse.Namespace) -> int:
+    require_options(args)
+    folder = Path(args.spec).is_dir() and not DNS_LABEL.fullmatch(args.spec)
+    if args.target is None and args.namespace is None and (folder or files.exists(args.spec)):
+        args.target = LOCAL  # it may be a copy of a model_dir
+    run = runs.attach(args.spec, args.target, namespace=args.namespace, set=args.set)
+    found = run.on.page(run.job, _say)
+    show = _shown(args.no_browser)
+    if found.address:
+        show(found.address)
+        return int(Exit.OK)
+    serving = _through(run, found.tunnel, args.port, show) if found.tunnel else _files(found.folder, args.port, show)
+    return int(asyncio.run(serving))
+
+
+def _shown(no_browser: bool) -> Callable[[str], None]:
+    """Prints an address, and opens it where there is a screen: another browser would take the terminal."""
+
+    def show(address: str) -> None:
+        print(f"page: {address}", flush=True)
+        screen = sys.platform == "darwin" or any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY"))
+        if screen and not no_browser:
+            webbrowser.open(address)
+
+    return show
+
+
+def _say(text: str) -> None:
+    print(f"trainer: {text}", file=sys.stderr, flush=True)
+
+
+async def _files(folder: str | None, port: int, show: Callable[[str], None]) -> Exit:
+    """Serves the files of a job until Ctrl-C."""
+    assert folder is not None
+    app = web.Application()
+    add_routes(app, files.FilesPage(folder))
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.5)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", port).start()
+    except (OSError, OverflowError) as error:
+        raise cannot_listen(port, error) from None
+    try:
+        with _stop() as stopped:
+            show(f"http://localhost:{runner.addresses[0][1]}/")
+            await stopped.wait()
+    finally:
+        await runner.cleanup()
+    return Exit.OK
+
+
+async def _through(run: Run, tunnel: Tunnel, port: int, show: Callable[[str], None]) -> Exit:
+    """Passes on what comes to a port of this machine, until Ctrl-C or the end of the job."""
+    async with tunnel() as dial:
+        try:
+            if await answers(dial) == NOT_FOUND:
+                raise UserError(f"{run.name}: {pages.NONE}")
+        except ConnectionError as error:
+            raise TrainerError(f"{run.name}: its page cannot be reached: {error}", Exit.TARGET) from None
+        broken = asyncio.Event()
+        listener = Listener(dial, lambda _: broken.set())
+        opened = await listener.open(port)
+        with _stop() as stopped:
+            show(f"http://localhost:{opened}/")
+            looking = asyncio.create_task(_look_for_the_end(run, broken, stopped))
+            await stopped.wait()
+            looking.cancel()
+        await listener.close()
+    return Exit.OK
+
+
+async def _look_for_the_end(run: Run, broken: asyncio.Event, stopped: asyncio.Event) -> None:
+    """Ends the command once the job is over. While its chief is started again, streams fail too."""
+    while True:
+        await broken.wait()
+        try:
+            found = await asyncio.to_thread(run.status)
+        except TrainerError as error:
+            _say(str(error))
+            break
+        if found.over:
+            _say(f"{run.name} is over: {found.phase}")
+            break
+        broken.clear()
+        await asyncio.sleep(LOOK_SECONDS)
+    stopped.set()
+
+
+@contextmanager
+def _stop() -> Iterator[asyncio.Event]:
+    """Set by Ctrl-C and SIGTERM, with which a user ends the command."""
+    stopped, loop = asyncio.Event(), asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stopped.set)
+    try:
+        yield stopped
+    finally:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.remove_signal_handler(number)

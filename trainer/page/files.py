@@ -1,0 +1,208 @@
+"""The page of a job from the files in its model_dir: after its end, or of a version that served no page."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
+from pathlib import Path
+
+from trainer.debug.redaction import Redactor
+from trainer.model_dir import checkpoint, history, layout, result
+from trainer.model_dir import state as job_state
+from trainer.model_dir.files import json_object, json_text, read_json
+from trainer.model_dir.history import History, Mark
+from trainer.page import document
+from trainer.page.document import View
+from trainer.page.lines import Lines, LogQuery, shown, time_in
+
+LOG_BYTES = 8 << 20
+"""Of all logs together, their ends: lines before them are not shown."""
+CURVE_BYTES = 64 << 20
+"""Of a learning curve, its end."""
+MOST_BYTES = 64 << 20
+"""Of history.json."""
+OUTPUT = "output"
+"""Begins the names of the files of `trainer local` (targets/local/output.py)."""
+_LINE = re.compile(r"(\S+) (\S+) +\| (.*)")
+
+
+class FilesPage:
+    """Source of the page of a model_dir."""
+
+    def __init__(self, model_dir: str) -> None:
+        self._model_dir = model_dir
+        self._lines: Lines | None = None
+
+    async def state(self) -> str:
+        return await asyncio.to_thread(text, self._model_dir)
+
+    async def logs(self, query: LogQuery) -> str:
+        if self._lines is None:
+            self._lines = await asyncio.to_thread(_lines, self._model_dir)
+        return json_text(self._lines.find(query))
+
+    def subscribe(self) -> None:
+        return None
+
+    def unsubscribe(self, queue: asyncio.Queue[str]) -> None:
+        raise NotImplementedError
+
+
+def exists(model_dir: str) -> bool:
+    """Whether there is something to show."""
+    places = (layout.history, layout.result, layout.state, layout.metrics)
+    return any(place(model_dir).is_file() for place in places)
+
+
+def text(model_dir: str) -> str:
+    """The document of the page."""
+    found = _kept(model_dir)
+    if found is None:
+        return _from_results(model_dir)
+    status = found["status"]
+    assert isinstance(status, dict)
+    if end := _end(model_dir):  # the chief may have been killed after it had saved the history last
+        status = {**status, "phase": "failed" if end["code"] else "done", "end": end}
+    return json_text({**found, "live": False, "eta": None, "status": status})
+
+
+def _kept(model_dir: str) -> dict[str, object] | None:
+    """The document that the chief has kept; None if there is none that this version can show."""
+    try:
+        with layout.history(model_dir).open("rb") as file:
+            found = json_object(file.read(MOST_BYTES))
+    except OSError:
+        return None
+    version = found.get("version")
+    known = isinstance(version, int) and version <= history.VERSION
+    return found if known and all(isinstance(found.get(key), dict) for key in ("status", "job", "history")) else None
+
+
+def _end(model_dir: str) -> dict[str, object] | None:
+    """How the last run ended, as far as that is known."""
+    if layout.state(model_dir).exists():  # a run that began after the result
+        end = job_state.load(model_dir, 0.0).end
+        return {"code": end.code, "message": end.message} if end else None
+    return {"code": 0, "message": ""} if result.finished(model_dir) else None
+
+
+# Of earlier versions. ---------------------------------------------------------------------------------
+
+
+def _from_results(model_dir: str) -> str:
+    """As much as result.json, the learning curves and the checkpoints tell."""
+    found, end = read_json(layout.result(model_dir)), _end(model_dir)
+    made = History()
+    for record in _records(layout.metrics(model_dir)):
+        figures = {name: value for name, value in record.items() if name not in ("step", "time", "loss", _RATE)}
+        point: dict[history.Path, float | None] = {("metrics", name): value for name, value in figures.items()}
+        point |= {(name,): record.get(name) for name in ("step", "loss", _RATE)}
+        made.job.add(record["time"], point)
+    for mark in sorted(_marks(model_dir, found), key=lambda each: each.time):
+        made.mark(mark)
+    times = made.job.time
+    job = {
+        "spec": Redactor().document(_object(found.get("spec"))),
+        "tf_config": {},
+        "started": times[0] if times else None,
+    }
+    return document.text(View(False, _status(found, end), job, now=times[-1] if times else 0.0), made)
+
+
+_RATE = "examples_per_second"
+
+
+def _status(found: Mapping[str, object], end: Mapping[str, object] | None) -> dict[str, object]:
+    names = ("job", "strategy", "warnings", "seconds", "events", _RATE)
+    known = {name: found[name] for name in names if name in found}
+    tests = {name: value for name, value in found.items() if name.startswith("test_")}
+    tasks = {name: {"state": "done", "line": line} for name, line in _object(found.get("tasks")).items()}
+    phase = None if end is None else "failed" if end["code"] else "done"
+    steps, generations = found.get("steps"), found.get("generations")
+    own = {"step": steps, "steps": steps, "generation": generations, "phase": phase, "tasks": tasks, "end": end}
+    return {**known, **tests, **own}
+
+
+def _marks(model_dir: str, found: Mapping[str, object]) -> Iterator[Mark]:
+    events = found.get("events")
+    for event in events if isinstance(events, list) else []:
+        match event:
+            case {"time": (int() | float()) as when, "text": str(text)}:
+                yield Mark(when, str(event.get("kind", "")), text)
+    for step in checkpoint.steps(model_dir):
+        if written := checkpoint.written(model_dir, step):
+            yield Mark(written[0], "checkpoint", f"checkpoint of step {step}", step=step, bytes=written[1])
+    for record in _records(layout.evaluation(model_dir)):
+        step = int(record["step"])
+        scores = " ".join(f"{name}={value:.4g}" for name, value in record.items() if name not in ("step", "time"))
+        yield Mark(record["time"], "score", f"step {step}: {scores}", step=step)
+
+
+def _records(path: Path) -> Iterator[dict[str, float]]:
+    """The numbers of a learning curve, of each of at most JOB_POINTS lines."""
+    try:
+        lines = _whole_lines(_tail(path, CURVE_BYTES))
+    except OSError:
+        return
+    every = -(-len(lines) // history.JOB_POINTS) or 1
+    for line in lines[::every]:
+        record = json_object(line)
+        numbers = {name: float(value) for name, value in record.items() if isinstance(value, (int, float))}
+        if "step" in numbers and "time" in numbers:
+            yield numbers
+
+
+def _object(value: object) -> dict[str, object]:
+    return value if isinstance(value, dict) else {}
+
+
+# Logs. ------------------------------------------------------------------------------------------------
+
+
+def _lines(model_dir: str) -> Lines:
+    """The ends of all logs, merged by time."""
+    found = Lines(4 * LOG_BYTES)
+    logs = [path for path in sorted(layout.logs(model_dir).glob("*.log")) if path.is_file() and not path.is_symlink()]
+    for path in logs:
+        with contextlib.suppress(OSError):
+            body, when = _tail(path, LOG_BYTES // len(logs)), path.stat().st_mtime
+            texts = [shown(line) for line in _whole_lines(body)]
+            if path.stem.startswith(OUTPUT):
+                for task, line in _printed(texts):
+                    found.add(task, [line])
+            else:
+                task_type, _, index = path.stem.rpartition("-")
+                first = next((time for each in texts if (time := time_in(each))), when)
+                found.add(f"{task_type}:{index}", _timed(texts, first))
+    return found
+
+
+def _printed(texts: Iterable[str]) -> Iterator[tuple[str, tuple[float, str]]]:
+    """Lines of a file of `trainer local`, which has what all tasks have printed: `TIME TASK | TEXT`."""
+    for each in texts:
+        if found := _LINE.fullmatch(each):
+            with contextlib.suppress(ValueError):
+                yield found[2], (datetime.fromisoformat(found[1].replace("Z", "+00:00")).timestamp(), found[3])
+
+
+def _timed(texts: list[str], when: float) -> Iterator[tuple[float, str]]:
+    """Each line with its time, or that of the line before."""
+    for each in texts:
+        when = time_in(each) or when
+        yield when, each
+
+
+def _tail(path: Path, size: int) -> bytes:
+    """The end of a file; the line in which it begins is left out."""
+    with path.open("rb") as file:
+        begin = file.seek(0, 2) - size
+        file.seek(max(0, begin))
+        body = file.read(size)
+    return body.partition(b"\n")[2] if begin > 0 else body
+
+
+def _whole_lines(body: bytes) -> list[bytes]:
+    return body.removesuffix(b"\n").split(b"\n") if body else []

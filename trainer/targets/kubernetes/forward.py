@@ -1,0 +1,77 @@
+"""A port-forward to the chief's control port, through the API server."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+
+from aiohttp import ClientWebSocketResponse, WSMsgType
+from kubernetes.aio.stream import WsApiClient
+
+from trainer.job.errors import TrainerError
+from trainer.job.names import TF_PORT, control_port
+from trainer.targets.kubernetes import lookup, pods
+from trainer.targets.kubernetes.api_server import ApiServer, connect
+from trainer.targets.tunnel import Dial, Stream, Tunnel
+
+HEARTBEAT_SECONDS = 15.0
+_DATA, _ERROR = 0, 1
+"""Channels of the protocol v4.channel.k8s.io (kubelet/pkg/cri/streaming/portforward/websocket.go). The first message
+of each has the number of the port."""
+
+
+class WebSocketStream:
+    """Messages of a WebSocket: a byte for the channel, and data."""
+
+    def __init__(self, socket: ClientWebSocketResponse) -> None:
+        self._socket = socket
+        self._begun: set[int] = set()
+
+    async def read(self) -> bytes:
+        while True:
+            message = await self._socket.receive()
+            if message.type is not WSMsgType.BINARY:  # it is closed
+                return b""
+            channel, data = message.data[0], message.data[1:]
+            if channel not in self._begun:
+                self._begun.add(channel)
+            elif channel == _ERROR:
+                raise ConnectionError(data.decode(errors="replace"))
+            elif data:
+                return bytes(data)
+
+    async def write(self, data: bytes) -> None:
+        await self._socket.send_bytes(bytes([_DATA]) + data)
+
+    async def close(self) -> None:
+        await self._socket.close()
+
+
+def tunnel(name: str, namespace: str | None) -> Tunnel:
+    """To the chief of a job, whichever pod that is when a connection is made."""
+
+    @contextlib.asynccontextmanager
+    async def opened() -> AsyncIterator[Dial]:
+        async with connect(namespace) as server, WsApiClient(server.settings, heartbeat=HEARTBEAT_SECONDS) as api:
+
+            async def dial() -> Stream:
+                return await _dial(server, api, name)
+
+            yield dial
+
+    return opened
+
+
+async def _dial(server: ApiServer, api: WsApiClient, name: str) -> Stream:
+    """
+    Raises:
+        ConnectionError: the chief does not run, or the user may not forward its port.
+    """
+    try:
+        found = pods.chief_of(await lookup.jobs(server, lookup.of(name)))
+        pod = pods.newest(await lookup.pods(server, name), found[1]) if found else None
+        if pod is None or "running" not in pods.state_of(pod):
+            raise ConnectionError("the chief does not run")
+        return WebSocketStream(await server.forward(api, pod["metadata"]["name"], control_port(TF_PORT)))
+    except TrainerError as error:
+        raise ConnectionError(str(error)) from None

@@ -1,0 +1,73 @@
+"""Where the page of a job is: on this machine, behind a tunnel, or in the files of a job that has ended."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from trainer.job.errors import Exit, TrainerError, UserError
+from trainer.job.spec import JobSpec
+from trainer.page import files
+from trainer.protocol.status import JobStatus
+from trainer.targets.base import JobOverview, Page
+from trainer.targets.tunnel import Tunnel
+
+WAIT_SECONDS = 120.0
+"""For a chief that has not started yet."""
+POLL_SECONDS = 1.0
+NONE = "the job has no page (page: none in its spec, or an older trainer in its image)"
+
+
+def behind(
+    tunnel: Tunnel, ask: Callable[[], JobOverview], say: Callable[[str], None], spec: JobSpec | None = None
+) -> Page:
+    """The page of a job elsewhere, once its chief runs; of one that has ended, the files if they are on this machine.
+
+    Args:
+        say: called with what it waits for, when that changes.
+
+    Raises:
+        TrainerError: Exit.TARGET, if the job has ended, or its chief does not run in time.
+    """
+    deadline, said = time.monotonic() + WAIT_SECONDS, ""
+    while not isinstance((found := ask()).job, JobStatus):
+        if found.over:
+            return _ended(found, spec)
+        why = _waits_for(found)
+        if time.monotonic() > deadline:
+            raise TrainerError(f"{found.name}: its chief does not run after {WAIT_SECONDS:g} s: {why}", Exit.TARGET)
+        if why != said:
+            say(f"waiting for the chief: {why}")
+            said = why
+        time.sleep(POLL_SECONDS)
+    return Page(tunnel=tunnel)
+
+
+def _ended(found: JobOverview, spec: JobSpec | None) -> Page:
+    if spec is not None and spec.model_dir and files.exists(spec.model_dir):
+        return Page(folder=spec.model_dir)
+    raise TrainerError(
+        f"{found.name}: has ended ({found.phase}), and its files are in its volume: copy its model_dir to this "
+        "machine, and give that folder to `trainer ui`",
+        Exit.TARGET,
+    )
+
+
+def _waits_for(found: JobOverview) -> str:
+    """The reasons of tasks that do not run, the chief's first, or the phase."""
+    reasons = [f"{name} is {row.state}{f': {row.reason}' if row.reason else ''}" for name, row in found.tasks.items()]
+    return found.unreadable or (reasons[0] if reasons else found.phase)
+
+
+def of_files(folder: str) -> Page:
+    """The page of a model_dir on this machine.
+
+    Raises:
+        UserError: there is nothing to show.
+    """
+    if files.exists(folder):
+        return Page(folder=folder)
+    if not Path(folder).is_dir():
+        raise UserError(f"{folder}: there is no such folder; give a job spec, a job's name, or a model_dir")
+    raise UserError(f"{folder}: no job has left anything there that a page could show; `trainer local` starts one")

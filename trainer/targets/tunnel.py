@@ -1,0 +1,182 @@
+"""A port of this machine that leads to the page of a job elsewhere: each connection gets a stream of the target's."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
+from typing import Protocol, TypeAlias
+
+from trainer.job.errors import UserError
+
+BYTES = 1 << 16
+MOST_CONNECTIONS = 64
+DIAL_SECONDS, REQUEST_SECONDS = 20.0, 2.0
+_FAILED = b"HTTP/1.1 502 Bad Gateway\r\nContent-Type: text/plain\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s"
+
+
+class Stream(Protocol):
+    """A connection to the chief's control port, over there. Methods raise ConnectionError."""
+
+    async def read(self) -> bytes:
+        """What comes next; empty at the end."""
+
+    async def write(self, data: bytes) -> None: ...
+
+    async def close(self) -> None: ...
+
+
+Dial: TypeAlias = "Callable[[], Awaitable[Stream]]"
+"""Makes a stream; raises ConnectionError with the reason in a few words."""
+Tunnel: TypeAlias = "Callable[[], AbstractAsyncContextManager[Dial]]"
+"""Opens the connection to the target, within an event loop."""
+
+
+class Listener:
+    """Listens on loopback, and passes on what comes. `failed` is called with the reason why a stream could not be
+    made."""
+
+    def __init__(self, dial: Dial, failed: Callable[[str], None]) -> None:
+        self._dial, self._failed = dial, failed
+        self._places = asyncio.Semaphore(MOST_CONNECTIONS)
+        self._serving: set[asyncio.Task[None]] = set()
+        self._server: asyncio.Server
+
+    async def open(self, port: int) -> int:
+        """Returns the port that it listens on.
+
+        Args:
+            port: 0 for a free one.
+
+        Raises:
+            UserError: it cannot be used.
+        """
+        try:
+            self._server = await asyncio.start_server(self._accept, "127.0.0.1", port, limit=BYTES)
+        except (OSError, OverflowError) as error:
+            raise cannot_listen(port, error) from None
+        found: int = self._server.sockets[0].getsockname()[1]
+        return found
+
+    async def close(self) -> None:
+        """Ends all connections."""
+        self._server.close()
+        for each in self._serving:
+            each.cancel()
+        await asyncio.gather(*self._serving, return_exceptions=True)
+
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.create_task(self._serve(reader, writer))
+        self._serving.add(task)
+        task.add_done_callback(self._serving.discard)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            async with self._places:
+                stream = await asyncio.wait_for(self._dial(), DIAL_SECONDS)
+                await _pass_on(reader, writer, stream)
+        except (ConnectionError, asyncio.TimeoutError) as error:
+            why = str(error) or "no connection in time"
+            self._failed(why)
+            await _refuse(reader, writer, f"{why}\n".encode())
+        finally:
+            writer.close()
+
+
+def cannot_listen(port: int, error: OSError | OverflowError) -> UserError:
+    """Of a port that a user has named."""
+    number = getattr(error, "errno", None)
+    why = os.strerror(number) if number else "must be 1 to 65535"
+    return UserError(f"--port {port}: cannot be used: {why}; leave it out, or give another one")
+
+
+async def _refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, text: bytes) -> None:
+    """Answers a request, which is read before: otherwise the kernel may throw the answer away."""
+    with contextlib.suppress(
+        ConnectionError, asyncio.TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError
+    ):
+        await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), REQUEST_SECONDS)
+    with contextlib.suppress(ConnectionError):
+        writer.write(_FAILED % (len(text), text))
+        await writer.drain()
+
+
+async def _pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, stream: Stream) -> None:
+    """Until either side ends."""
+
+    async def there() -> None:
+        with contextlib.suppress(ConnectionError):
+            while data := await reader.read(BYTES):
+                await stream.write(data)
+
+    async def back() -> None:
+        with contextlib.suppress(ConnectionError):
+            while data := await stream.read():
+                writer.write(data)
+                await writer.drain()
+
+    both = {asyncio.create_task(there()), asyncio.create_task(back())}
+    try:
+        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for each in both:
+            each.cancel()
+        await asyncio.gather(*both, return_exceptions=True)
+        await stream.close()
+
+
+async def answers(dial: Dial) -> int:
+    """The HTTP status with which the page answers.
+
+    Raises:
+        ConnectionError: it does not.
+    """
+    stream = await dial()
+    try:
+        await stream.write(b"HEAD / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        head = b""
+        while b"\r\n" not in head and (data := await stream.read()):
+            head += data
+    finally:
+        await stream.close()
+    words = head.split(b"\r\n")[0].split()
+    if len(words) < 2 or not words[1].isdigit():
+        raise ConnectionError("no answer")
+    return int(words[1])
+
+
+class ProcessStream:
+    """Stdin and stdout of a process that is connected over there."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+
+    @classmethod
+    async def start(cls, *command: str) -> ProcessStream:
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *command,
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.DEVNULL,
+                start_new_session=True,  # Ctrl-C is ours
+            )
+        except OSError as error:
+            raise ConnectionError(f"{command[0]}: {error.strerror}") from None
+        return cls(process)
+
+    async def read(self) -> bytes:
+        assert self._process.stdout is not None
+        return await self._process.stdout.read(BYTES)
+
+    async def write(self, data: bytes) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(data)
+        await self._process.stdin.drain()
+
+    async def close(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            self._process.kill()
+        await self._process.wait()
