@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 import os
@@ -15,6 +16,7 @@ import yaml
 
 from tests.kind.cluster import JOB_SECONDS, Namespace, kubectl, trainer
 from tests.local import specs
+from trainer.api import run as runs
 from trainer.job.errors import Exit
 
 EVERYTHING = "jobs,pods,services,configmaps,secrets,persistentvolumeclaims,networkpolicies"
@@ -63,6 +65,7 @@ def test_from_submit_to_delete(namespace: Namespace, spec_file: Any) -> None:
     assert seen[-1]["phase"] == "done"
     assert "done: steps=300 " in seen[-1]["last_line"]
     assert "digits  done" in trainer("status", *space)
+    asyncio.run(ask_in_python(namespace))
     assert_one_secret(namespace, f"{seen} {followed}")
     lines = trainer("logs", *space, "digits", "--task", "worker:0").splitlines()
     assert lines
@@ -74,6 +77,16 @@ def test_from_submit_to_delete(namespace: Namespace, spec_file: Any) -> None:
     namespace.kubectl("wait", "--for=delete", "persistentvolumeclaim/digits", "--timeout=60s", check=False)
     assert there(namespace) == []
     assert "no such job" in trainer("status", *space, "digits", code=Exit.TARGET)
+
+
+async def ask_in_python(namespace: Namespace) -> None:
+    """As a notebook does, whose cells an event loop runs."""
+    run = runs.attach("digits", "kubernetes", namespace=namespace.name)
+    run.wait(0)
+    assert (run.result.steps, run.result.job, run.result.generations) == (300, "digits", 1)
+    assert run.result.test_accuracy > 0.5
+    assert {line.task for line in run.logs("worker:0")} == {"worker:0"}
+    assert {(each.job, each.phase) for each in runs.jobs(namespace=namespace.name)} == {("digits", "done")}
 
 
 def assert_one_secret(namespace: Namespace, printed: str) -> None:
