@@ -136,7 +136,7 @@ $(MLFLOW_STAMP): tests/programs/mlflow.lock | setup
 .PHONY: programs-setup
 programs-setup: $(TF_KERAS_STAMP) $(TF215_STAMP) $(MLFLOW_STAMP) ## install what tests run beside trainer: tf_keras, TensorFlow 2.15, MLflow
 
-# In a folder of its own too: Keras imports IPython where it is installed, which costs every start half a second.
+# In a folder of its own too: Keras imports IPython where it is installed, 0.2 s of every start.
 $(NOTEBOOK_STAMP): tests/local/notebook.lock | setup
 	rm -rf $(@D)
 	$(BIN)/pip install --no-deps --require-hashes --target $(@D) -r $<
