@@ -145,26 +145,39 @@ def test_a_process_is_signalled_when_its_parent_dies(linux: bool) -> None:
         assert process.stdout.read() == "SIGTERM\n"
 
 
-# Starts a process in a thread that has ended before it prints.
+# Starts a process in a thread, which ends when a line comes in; the kernel has forgotten it when "ended" is printed.
 STARTS_IN_A_THREAD = """
-import os, subprocess, sys, threading
+import os, subprocess, sys, threading, time
 os.environ["TRAINER_PARENT"] = str(os.getpid())
-thread = threading.Thread(target=subprocess.Popen, args=([sys.executable, "-c", sys.argv[1]],))
+def start():
+    subprocess.Popen([sys.executable, "-c", sys.argv[1]])
+    sys.stdin.readline()
+thread = threading.Thread(target=start)
 thread.start()
 thread.join()
+while len(os.listdir("/proc/self/task")) > 1:
+    time.sleep(0.01)
+print("ended", flush=True)
 sys.stdin.read()
 """
 
 
+@pytest.mark.skipif(not host.LINUX, reason="prctl(2) is Linux'")
 def test_a_process_outlives_the_thread_that_started_it_and_not_its_parent() -> None:
-    """The kernel's own signal would come at the thread's end (prctl(2), PR_SET_PDEATHSIG)."""
+    """The kernel's own signal, PR_SET_PDEATHSIG, would come at the thread's end."""
     program = DIES_WITH_PARENT.replace("die_with_parent", "end_with_parent").replace(
-        "time.sleep(60)", "time.sleep(2 * host.PARENT_SECONDS); print('still here', flush=True); time.sleep(60)"
+        'print("ready"',
+        'signal.signal(signal.SIGUSR1, lambda *_: print("still here", flush=True)); import os; print(os.getpid()',
     )
     words = [sys.executable, "-c", STARTS_IN_A_THREAD, program]
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin is not None
         assert process.stdout is not None
-        assert [process.stdout.readline() for _ in range(2)] == ["ready\n", "still here\n"]
+        child = int(process.stdout.readline())
+        print(file=process.stdin, flush=True)
+        assert process.stdout.readline() == "ended\n"
+        os.kill(child, signal.SIGUSR1)
+        assert process.stdout.readline() == "still here\n"
         process.send_signal(signal.SIGKILL)
         assert process.stdout.read() == "SIGTERM\n"
 

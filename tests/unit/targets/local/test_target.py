@@ -160,16 +160,13 @@ def test_a_job_that_never_was_cannot_be_deleted(spec: JobSpec) -> None:
         Local().delete(Job("j", spec))
 
 
-# A program that starts a job in a thread that ends, and waits to be ended itself.
+# A program that starts a job, and waits to be ended.
 PROGRAM = """
-import sys, threading
+import sys
 from trainer.job.load import load_environment
 from trainer.targets.local import launcher, target
 launcher.COMMAND = sys.argv[2:]
-here = target.Local(keep=sys.argv[1] == "keep")
-thread = threading.Thread(target=here.submit, args=(load_environment(), "trainer submit"))
-thread.start()
-thread.join()
+target.Local(keep=sys.argv[1] == "keep").submit(load_environment(), "trainer submit")
 print(launcher._LAST.popitem()[1].process.pid, flush=True)
 sys.stdin.read()
 """
@@ -193,14 +190,13 @@ def test_a_job_ends_with_its_program_unless_it_is_to_be_kept(
         if kill:
             program.kill()
         program.stdin.close()
+    # The stand-ins do not write the state of the chief, by which another program finds the launcher.
+    monkeypatch.setattr(status, "launcher", lambda _: pid)
     if not keep:
         until(lambda: not host.started(pid))
         assert printed(spec, "stopped; the same command resumes")
         return
-    # Another program finds it: by the chief's state, which the stand-ins do not write.
     assert output.written(spec.directory)
-    assert host.started(pid)
-    monkeypatch.setattr(status, "launcher", lambda _: pid)
     Local().delete(Job("j", spec))
     assert not host.started(pid)
     assert not output.written(spec.directory)
