@@ -19,7 +19,7 @@ first worker."""
 JOB = "job"
 """What is hit where the fault concerns no single task."""
 MOMENTS = {
-    "early": "after the first steps, before the first checkpoint",
+    "early": "after the first steps, once the chief has heard of one, before the first checkpoint",
     "middle": "in the middle of the training, between two checkpoints",
     "checkpoint": "while a checkpoint is written",
     "end": "after the last step, in the final evaluation; of a graph job, in its last step",

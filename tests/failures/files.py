@@ -47,12 +47,13 @@ class Files:
         with np.load(path / "variables.npz") as values:
             return max(int(values[name]) for name, each in variables.items() if each["path"].endswith("iteration"))
 
+    def first_step_is_known(self) -> bool:
+        """Whether the chief has heard that a step was made."""
+        return _json(self.model_dir / "state.json").get("seconds_to_first_step") is not None
+
     def result(self) -> dict[str, Any]:
         """result.json; empty if there is none."""
-        try:
-            return dict(json.loads((self.model_dir / "result.json").read_text()))
-        except (OSError, ValueError):
-            return {}
+        return _json(self.model_dir / "result.json")
 
     def scored(self) -> list[int]:
         """The steps of the checkpoints that the evaluator has scored."""
@@ -61,3 +62,10 @@ class Files:
         except OSError:
             return []
         return [int(json.loads(line)["step"]) for line in lines]
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        return dict(json.loads(path.read_text()))
+    except (OSError, ValueError):
+        return {}

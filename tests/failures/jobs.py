@@ -65,7 +65,8 @@ def is_moment(cell: Cell, files: Files) -> bool:
     """Whether it is time for the fault."""
     steps = files.steps(cell.strategy)
     if cell.moment == "early":
-        return steps >= EARLY and not files.checkpoints()
+        # A stop that comes before the chief has heard of the first step has nothing to save.
+        return steps >= EARLY and files.first_step_is_known() and not files.checkpoints()
     if cell.moment == "middle":
         return steps >= MIDDLE[cell.strategy]
     if cell.moment == "checkpoint":

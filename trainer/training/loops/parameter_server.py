@@ -186,13 +186,16 @@ class _Rounds:
             while scheduled < enough and scheduled - taken < CLOSURES_AHEAD * workers * per_call:
                 self.schedule()
                 scheduled += per_call
-            if now - looked > POLL_SECONDS:
+            # A stop saves nothing before a step was seen: the first one is looked for more often.
+            if now - looked > (POLL_SECONDS if self.watch.moved else FIRST_POLL_SECONDS):
                 looked = now
                 self._look()
             # Polls more often as the end of the round approaches.
             rate = (taken - step) / (now - begun)
             time.sleep(
-                min(max((last - taken) / rate / 2, DRAIN_POLL_SECONDS), POLL_SECONDS) if rate else FIRST_POLL_SECONDS
+                min(max((last - taken) / rate / 2, DRAIN_POLL_SECONDS), POLL_SECONDS)
+                if rate and self.watch.moved
+                else FIRST_POLL_SECONDS
             )
         return self._end(), spent or time.perf_counter()
 
