@@ -29,7 +29,7 @@ from trainer.debug.symptoms import SYMPTOMS
 from trainer.job.errors import Exit
 
 TASK = [*TRAINER, "task"]
-CRASH = GENERATOR.format(at_3000="os.kill(os.getpid(), signal.SIGSEGV)")
+CRASH = GENERATOR.format(at_3000="__import__('ctypes').string_at(0)")
 GONE = GENERATOR.format(at_3000="os._exit(7)")
 NAN = """
 import tensorflow as tf
@@ -65,6 +65,8 @@ class Case:
     environ: dict[str, str] = field(default_factory=dict)
     before: dict[str, Any] | None = None
     """A job that is run first, with the same model_dir."""
+    place: str = ""
+    """A line of the code that its page must have."""
 
 
 def of_a_program(**more: Any) -> dict[str, Any]:
@@ -90,7 +92,7 @@ CASES = {
     ),
     "a crash": Case(
         14, mirrored(workers=1, train={"checkpoint_steps": 1000}, max_restarts=1),
-        r"last: worker:0 lost \(killed by SIGSEGV\)", "`killed by SIGSEGV`", CRASH,
+        r"last: worker:0 lost \(killed by SIGSEGV\)", "`killed by SIGSEGV`", CRASH, place="mine.py:12",
     ),
     "an exit": Case(
         14, mirrored(workers=1, train={"checkpoint_steps": 1000}, max_restarts=0),
@@ -137,10 +139,12 @@ def test_the_verdict_names_the_planted_cause(tmp_path: Path, name: str) -> None:
         spec["workload"] = str(tmp_path / "mine.py")
     if case.before:
         with Job(tmp_path, case.before) as job:
-            assert job.wait() == 0, job.output
+            assert job.wait(300) == 0, job.output
     with Job(tmp_path, spec, environ=case.environ) as job:
-        assert job.wait() == case.code, job.output
-    assert_named(Debugged(tmp_path, job.model_dir), case.code, case.says, case.row)
+        assert job.wait(300) == case.code, job.output
+    found = Debugged(tmp_path, job.model_dir)
+    assert_named(found, case.code, case.says, case.row)
+    assert case.place in found.page
 
 
 def assert_named(found: Debugged, code: int | None, says: str, row: str) -> None:
@@ -169,7 +173,7 @@ def test_a_stopped_job(tmp_path: Path) -> None:
     with Job(tmp_path, mirrored(steps=30_000, workers=1, workload=PACED)) as job:
         job.until_step(5)
         job.process.send_signal(signal.SIGTERM)
-        assert job.wait() == Exit.STOPPED
+        assert job.wait(300) == Exit.STOPPED
     found = Debugged(tmp_path, job.model_dir)
     assert re.search(r"digits was stopped: stopped by a signal; the checkpoint of step \d+ is kept", found.headline)
     assert found.advises("exit code 143")
@@ -191,7 +195,7 @@ def test_an_evaluator_that_fails_is_a_remark_on_a_job_that_succeeded(tmp_path: P
         tasks={"worker": 1, "evaluator": 1}, api="train_and_evaluate", workload=UNSCORED, settings={"how": "raises"}
     )
     with Job(tmp_path, spec) as job:
-        assert job.wait() == 0, job.output
+        assert job.wait(300) == 0, job.output
     found = Debugged(tmp_path, job.model_dir)
     assert found.headline == "digits succeeded"
     assert f"workload: {UNSCORED}:18: ValueError: no such figure" in found.page

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
@@ -14,10 +14,12 @@ from trainer.debug.facts import Facts, Moment, lines
 from trainer.debug.symptoms import Symptom
 from trainer.job.errors import Exit
 from trainer.protocol.log_lines import STOPPED_PREFIX
-from trainer.protocol.tracebacks import reason
+from trainer.protocol.tracebacks import causes
 
 Outcome = Literal["failed", "stopped", "succeeded", "running", "waiting", "never started", "vanished"]
 MOST_FOLLOWED = 12
+AT_ONCE_SECONDS = 2.0
+"""Within which all tasks report the same."""
 ERROR = "trainer: "
 """Begins the line in which a task reports why it ends."""
 NOWHERE = Path("/-")
@@ -33,6 +35,7 @@ _NEWS = re.compile(
 )
 """Lines of supervisors and launchers that belong to a job's history."""
 _SILENT = re.compile(r"no new step|no sign of life|no report for")
+_REPEATED = re.compile(r"; last: \S+ lost \((.*)\)$")
 _UNEXPLAINED = re.compile(r"\blost \(|without a Python error|unexpected |killed by|no sign of life|had to be killed")
 """Causes behind which the task's log may have another one."""
 
@@ -78,14 +81,16 @@ def verdict(facts: Facts) -> Verdict:
 
 
 def history(facts: Facts) -> list[Moment]:
-    """All that is known to have happened, in order of time; each text once, as the first task has it."""
+    """All that is known to have happened, in order of time; what several tasks report at once as the first has it."""
     found = [*facts.moments, *(each for log in facts.logs for each in lines(log) if _tells(each.text))]
-    first: dict[str, Moment] = {}
-    for each in sorted(found, key=lambda each: each.time or 0.0):
-        first.setdefault(_core(each.text), each)
-    return [each for each in first.values() if each.time is not None] + [
-        each for each in first.values() if each.time is None
-    ]
+    kept: list[Moment] = []
+    last: dict[str, float] = {}
+    for each in sorted(found, key=lambda each: (each.time is None, each.time or 0.0)):
+        core, now = _core(each.text), each.time or 0.0
+        if core not in last or now - last[core] > AT_ONCE_SECONDS:
+            kept.append(each)
+            last[core] = now
+    return kept
 
 
 def _failed(facts: Facts) -> Verdict:
@@ -98,10 +103,13 @@ def _failed(facts: Facts) -> Verdict:
         message = f"{message}; {task}: {state.reason}" if message and state.reason not in message else message
         message = message or f"{task}: {state.reason}"
     first, *more = (message or f"{task} ended without a word").splitlines()
-    details = [*more, *_behind(facts, task, first), *_hang(told, first)]
-    begin = _first(told, first, task)
-    time = begin.time if begin else state.ended if state else None
-    cause = Moment(first, task, time, begin.path if begin else "")
+    begin = _first(told, first)
+    cause = Moment(first, task, state.ended if state else None)
+    if begin and _REPEATED.search(first):
+        cause = replace(begin, task=_named_in(begin.text) or begin.task)
+    elif begin:
+        cause = replace(cause, time=begin.time, path=begin.path)
+    details = [*more, *_behind(facts, cause.task, first), *_hang(told, first)]
     text = f"{facts.job} failed{f' with exit code {code}' if code else ''}: {_named(task, first)}"
     return Verdict(
         "failed",
@@ -235,12 +243,9 @@ def _behind(facts: Facts, task: str, message: str) -> list[str]:
     """What the task's logs have as the reason, if the message tells only that it ended."""
     if not _UNEXPLAINED.search(message):
         return []
-    found = []
-    for log in (each for each in facts.logs if each.task == task):
-        text = reason("\n".join(each.text for each in lines(log)), NOWHERE)
-        if text and _is_telling(text) and text not in message and text not in found:
-            found.append(text)
-    return [f"the log of {task}: {text}" for text in found]
+    logs = ["\n".join(each.text for each in lines(log)) for log in facts.logs if log.task == task]
+    found = [text for log in logs for text in causes(log, NOWHERE) if text not in message]
+    return [f"the log of {task}: {text}" for text in found[:1]]
 
 
 def _hang(told: Sequence[Moment], message: str) -> list[str]:
@@ -249,17 +254,13 @@ def _hang(told: Sequence[Moment], message: str) -> list[str]:
     return hangs[-1:] if _SILENT.search(message) else []
 
 
-def _is_telling(text: str) -> bool:
-    return bool(re.search(r"Error\b|Exception\b|Fatal|^F\d{4} |: F |\.py:\d+|[Ss]egmentation|[Aa]bort", text))
-
-
-def _first(told: Sequence[Moment], message: str, task: str) -> Moment | None:
-    """The first time at which a failure was reported."""
-    core = _core(message.rpartition("; last: ")[2])
-    same = [each for each in told if core[:80] in _core(each.text) or (is_error(each.text) and core in each.text)]
-    if "; last: " in message:
-        loss = f"{task} lost ("
-        return next((each for each in told if each.text.startswith(loss)), same[0] if same else None)
+def _first(told: Sequence[Moment], message: str) -> Moment | None:
+    """The first time at which a failure was reported. Of losses that repeat the first one of this kind began it."""
+    if repeated := _REPEATED.search(message):
+        kind = f"lost ({repeated[1]})"
+        return next((each for each in told if kind in each.text and not each.text.startswith(ERROR)), None)
+    core = _core(message)
+    same = [each for each in told if core[:80] in _core(each.text)]
     return same[0] if same else None
 
 
@@ -301,6 +302,11 @@ def _core(text: str) -> str:
 
 def _place(texts: Iterable[str]) -> str:
     found = next((match for text in texts if (match := _PLACE.search(text))), None)
+    return found[0] if found else ""
+
+
+def _named_in(text: str) -> str:
+    found = _TASK.search(text)
     return found[0] if found else ""
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 from trainer.reporting import printable
@@ -30,6 +32,16 @@ _FUNCTION_NODE = re.compile(r"\{\{function_node [^}]*\}\} ?")
 """What TensorFlow writes before the message of an operation."""
 _FATAL = re.compile(r"^(?:F\d{4} |\d{4}-\d\d-\d\d \S+: F |Fatal Python error: )")
 """Errors that are followed by a trace of the stack: those of TensorFlow, and those of Python and its faulthandler."""
+_ABORTED = "Fatal Python error: Aborted"
+"""Follows the fatal error of a library that aborts the process."""
+_CURRENT = re.compile(r"^(?:Current thread \w+|Stack) \(most recent call first\):\n", re.MULTILINE)
+_LIBRARY = re.compile(r"/(?:site|dist)-packages/|/lib/python\d|^<")
+_BEGINS = re.compile(
+    rf"^(?:{re.escape(_TRACEBACK)}|F\d{{4}} |\d{{4}}-\d\d-\d\d \S+: F |Fatal Python error: (?!Aborted))", re.MULTILINE
+)
+"""Where the reason of an end begins."""
+_CRASHED = re.compile(r'^ +File "(?P<file>[^"\n]+)", line (?P<line>\d+) in (?P<function>[^\n]+)$', re.MULTILINE)
+"""A frame of faulthandler's, the innermost first."""
 
 
 def reason(tail: str, folder: Path, code: int = 1) -> str:
@@ -42,9 +54,8 @@ def reason(tail: str, folder: Path, code: int = 1) -> str:
     if _GROUP in tail:
         tail = _OF_A_GROUP.sub("", tail)
     block = _last_traceback(tail)
-    fatal = [line for line in (block or tail).splitlines() if _FATAL.match(line)]
-    if fatal:  # a trace of the stack comes after it
-        return _short(fatal[-1])
+    if fatal := _fatal(block or tail):
+        return _with_crash(_short(fatal), block or tail, folder)
     last = next((line.strip() for line in reversed(tail.splitlines()) if line.strip()), "")
     if block is None:
         return _with_place(_short(last), tail, folder) if _SYNTAX.match(last) else _short(last)
@@ -53,26 +64,56 @@ def reason(tail: str, folder: Path, code: int = 1) -> str:
     return f"{_short(last)}; before it {text}" if handled else text
 
 
+def causes(log: str, folder: Path) -> Iterator[str]:
+    """The reasons of all ends in a log, as `reason` has each, but for those that a lost peer may cause."""
+    begins = [found.start() for found in _BEGINS.finditer(log)]
+    for begin, end in itertools.pairwise([*begins, len(log)]):
+        if (part := log[begin:end]) and not blames_peer(part):
+            yield reason(part, folder)
+
+
 def _with_place(text: str, block: str, folder: Path) -> str:
     """The text of an exception with the place that it is from."""
     frames = list(_FRAME.finditer(block))
-    own = [frame for frame in frames if Path(folder, frame["file"]).is_relative_to(folder)]
+    own = _own(frames, folder)
     if _SYNTAX.match(text):
         own = [frame for frame in frames if not frame["function"]][-1:]
     if not frames:
         return text
-    frame = (own or frames)[-1]
+    return _placed(text, (own or frames)[-1], folder)
+
+
+def _own(frames: list[re.Match[str]], folder: Path) -> list[re.Match[str]]:
+    """The frames in the program's folder, or else those that are in no library."""
+    inside = [frame for frame in frames if Path(folder, frame["file"]).is_relative_to(folder)]
+    return inside or [frame for frame in frames if not _LIBRARY.search(frame["file"])]
+
+
+def _placed(text: str, frame: re.Match[str], folder: Path) -> str:
     file = Path(frame["file"])
     name = file.relative_to(folder) if file.is_relative_to(folder) else file
     function = f" in {frame['function']}" if frame["function"] else ""
     return f"{text} ({name}:{frame['line']}{function})"
 
 
+def _fatal(text: str) -> str:
+    """The last fatal error; empty if there is none."""
+    found = [line for line in text.splitlines() if _FATAL.match(line)]
+    named = [line for line in found if not line.startswith(_ABORTED)]
+    return (named or found or [""])[-1]
+
+
+def _with_crash(text: str, block: str, folder: Path) -> str:
+    """A fatal error with the place in Python where faulthandler has found the thread that it is from."""
+    stacks = list(_CURRENT.finditer(block))
+    frames = list(_CRASHED.finditer(block[stacks[-1].end() :].partition("\n\n")[0])) if stacks else []
+    return _placed(text, (_own(frames, folder) or frames)[0], folder) if frames else text
+
+
 def blames_peer(tail: str) -> bool:
     """Whether a program may have ended because a peer was lost: by its last exception, an exception behind that, or
     what TensorFlow logged when it aborted the process."""
-    fatal = [line for line in tail.splitlines() if _FATAL.match(line)]
-    if fatal and _CONNECTION.search(fatal[-1]):
+    if _CONNECTION.search(_fatal(tail)):
         return True
     block = _last_traceback(tail)
     if block is None:

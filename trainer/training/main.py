@@ -6,6 +6,7 @@ It does its imports, reports "warm", and waits for the order to start, so it can
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import functools
 import gc
 import importlib
@@ -39,6 +40,9 @@ def main() -> None:
     gc.disable()  # until all is imported: collections find nothing, and take a fifth of the time of TensorFlow's import
     host.die_with_parent(signal.SIGKILL)
     stack_dump.register()
+    # A crash in native code has its line of Python in the log. Not those of all threads: the others still run, and to
+    # read a stack that changes is a crash too.
+    faulthandler.enable(all_threads=False)
     search_working_directory()
     channel = Channel()
     spec, code = None, Exit.OK

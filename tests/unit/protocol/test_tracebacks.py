@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from trainer.protocol.tracebacks import blames_peer, reason
+from trainer.protocol.tracebacks import blames_peer, causes, reason
 
 FOLDER = Path("/code")
 VALUE_ERROR = """2026-11-23 10:00:00.123456: I tensorflow/core/util/port.cc:153] oneDNN custom operations are on.
@@ -118,7 +118,7 @@ def run(program: str, **modules: str) -> str:
         (
             "Fatal Python error: Segmentation fault\n\nCurrent thread 0x7f (most recent call first):\n"
             '  File "p.py", line 3 in f\n\nExtension modules: numpy (total: 1)\n',
-            "Fatal Python error: Segmentation fault",
+            "Fatal Python error: Segmentation fault (p.py:3 in f)",
         ),
         ('  File "a.py", line 1\n    x =\nSyntaxError: invalid syntax\n', "SyntaxError: invalid syntax (a.py:1)"),
         (run("import lib", lib="def f(:"), "SyntaxError: invalid syntax (lib.py:1)"),
@@ -158,6 +158,33 @@ def test_the_reason_is_the_last_exception_at_the_program_s_own_line(tail: str, t
 
 
 HANDLED = run("import traceback\ntry: int('a')\nexcept ValueError: traceback.print_exc()")
+
+
+CRASH = """import faulthandler, os, sys, threading
+faulthandler.enable()
+def f():
+    print("2026-11-23 10:00:00.123456: F tensorflow/core/x.cc:33] Check failed: a == b", file=sys.stderr)
+    os.abort()
+threading.Thread(target=threading.Event().wait, daemon=True).start()
+f()
+"""
+
+
+def test_a_crash_in_native_code_has_the_line_that_called_it_and_its_own_message() -> None:
+    """faulthandler writes the stacks of all threads after the message of the library that aborts."""
+    for more in ("", "all_threads=False"):
+        told = run(CRASH.replace("enable()", f"enable({more})"))
+        assert "Fatal Python error: Aborted" in told
+        assert reason(told, FOLDER).endswith("tensorflow/core/x.cc:33] Check failed: a == b (main.py:5 in f)")
+
+
+def test_the_causes_in_a_log_are_those_that_no_peer_has_caused() -> None:
+    stack = "Fatal Python error: Segmentation fault\n\nStack (most recent call first):\n"
+    log = f'{NOISE}{stack}  File "a.py", line 3 in f\n\n{NOISE}{LOST}\n{VALUE_ERROR}'
+    assert list(causes(log, Path("/-"))) == [
+        "Fatal Python error: Segmentation fault (a.py:3 in f)",
+        "ValueError: need at least one array (/code/lib/data.py:7 in load)",
+    ]
 
 
 def test_an_exception_that_the_program_handled_is_named_after_its_last_line() -> None:
