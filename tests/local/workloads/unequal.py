@@ -90,4 +90,4 @@ def _in_graph() -> bool:
 
 
 def _is_slow(what: str) -> bool:
-    return SETTINGS["slow"] == what and (_task()["type"], _task()["index"]) == ("worker", SLOW_TASK)
+    return SETTINGS["slow"] == what and _task() == {"type": "worker", "index": SLOW_TASK}
