@@ -228,12 +228,12 @@ def test_the_time_line_has_all_marks_with_their_reasons(script: Script, opened: 
     assert len(rows) == len(marks)
     assert [row[1] for row in rows] == [mark["kind"] for mark in reversed(marks)]
     for row, mark in zip(rows, reversed(marks), strict=True):
-        assert row[3].startswith(mark["text"])
-        assert row[2] == (mark["task"] or "")
+        assert row[2].startswith(mark["text"])
+        assert row[3] == (mark["task"] or "")
     assert page.locator("#view-timeline svg .kind-lost").count() == 1
     assert page.locator("#view-timeline svg [class^=generation]").count() == 2
     page.locator("#view-timeline select").select_option("lost")
-    assert [row[2] for row in rows_of(page, "timeline")] == [LOST]
+    assert [row[3] for row in rows_of(page, "timeline")] == [LOST]
 
 
 def test_checkpoints_have_age_size_and_pause(script: Script, opened: Opened) -> None:

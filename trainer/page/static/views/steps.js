@@ -13,8 +13,8 @@ const EXPLAINED = "Input: a step waits for its data. Compute: its gradients, its
 export function steps({ store }) {
   const filter = taskFilter(() => update());
   const answer = element("p", { class: "answer" });
-  const { task, state, rate, ofMedian, split, input, compute, wait, network, between, why } = columns;
-  const rows = table("Where a step's time goes, by task", [task, state, split, input, compute, wait, network, between, rate, ofMedian, why],
+  const { task, rate, ofMedian, split, input, compute, wait, network, between, why } = columns;
+  const rows = table("Where a step's time goes, by task", [task, split, why, input, compute, wait, network, between, rate, ofMedian],
     { key: (row) => row.name, order: mostUrgent, empty: "No task has measured its steps yet." });
 
   function update() {

@@ -8,7 +8,7 @@ import { table } from "../table.js";
 export function tasks({ store }) {
   const filter = taskFilter(() => update());
   const { task, state, step, rate, ofMedian, split, cpu, memory, gpu, received, sent, restarts } = columns;
-  const rows = table("Tasks", [task, state, step, rate, ofMedian, split, cpu, memory, gpu, received, sent, restarts],
+  const rows = table("Tasks", [task, state, rate, ofMedian, split, step, cpu, memory, gpu, received, sent, restarts],
     { key: (row) => row.name, order: mostUrgent, empty: "No task matches." });
 
   const update = () => rows.update(matching(taskRows(store), filter.text));

@@ -33,7 +33,17 @@ export function timelineView(page) {
 }
 
 const COLUMNS = [
-  { title: "Time", heading: true, value: (mark) => mark.time, text: (mark) => moment(mark.time) },
+  {
+    title: "Time",
+    heading: true,
+    value: (mark) => mark.time,
+    draw(cell, mark) { // a phone shows no date
+      const [date, time] = moment(mark.time).split(" ");
+      if (!cell.firstChild) cell.append(element("span", { class: "date" }), element("span"));
+      setText(cell.firstChild, `${date} `);
+      setText(cell.lastChild, time ?? "");
+    },
+  },
   {
     title: "What",
     value: (mark) => mark.kind,
@@ -43,12 +53,12 @@ const COLUMNS = [
       setText(badge, String(mark.kind));
     },
   },
+  { title: "Why", value: (mark) => mark.text ?? null, text: described },
   {
     title: "Task",
     value: (mark) => mark.task ?? null,
     draw: (cell, mark) => (mark.task ? taskColumn.draw(cell, { name: mark.task }) : cell.replaceChildren()),
   },
-  { title: "Why", value: (mark) => mark.text ?? null, text: described },
 ];
 
 /** The text of a mark, with its figures. */
