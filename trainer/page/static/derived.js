@@ -60,7 +60,7 @@ function urgency(row) {
   const state = { lost: 400, absent: 200, waiting: 100 }[row.state] ?? 0;
   const slowness = known(row.ofMedian) ? Math.max(0, 1 - row.ofMedian) * 10 : 0;
   const own = known(row.shares.wait) ? 1 - row.shares.wait : 0; // where all step together, the slowest waits least
-  return state + (row.slow ? 300 : 0) + Math.round(slowness * 2) + own;
+  return state + (row.slow ? 300 : 0) + Math.round(slowness * 2) + Math.round(own * 5) / 5; // coarse: rows stay where they are
 }
 
 export const mostUrgent = (one, other) => other.urgency - one.urgency || byName(one.name, other.name);
