@@ -90,4 +90,5 @@ def _in_graph() -> bool:
 
 
 def _is_slow(what: str) -> bool:
-    return SETTINGS["slow"] == what and _task() == {"type": "worker", "index": SLOW_TASK}
+    mine: bool = _task() == {"type": "worker", "index": SLOW_TASK}
+    return mine and SETTINGS["slow"] == what

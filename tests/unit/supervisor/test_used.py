@@ -53,7 +53,7 @@ DEVICES = """Inter-|   Receive                                                | 
     lo: 9999999    1    0    0    0     0          0         0  9999999    1    0    0    0     0       0          0
   eth0:    1000    7    0    0    0     0          0         0      200    7    0    0    0     0       0          0
 net1:20 1 0 0 0 0 0 0 3 1 0 0 0 0 0 0
-"""
+"""  # noqa: E501 (as the kernel writes it)
 
 
 @pytest.mark.parametrize(
