@@ -22,6 +22,7 @@ from trainer.protocol.reports import Reply, Report
 from trainer.supervisor.job_logs import JobLogs
 from trainer.supervisor.pace import Pace
 from trainer.supervisor.sampler import Point, Sampler, rows_of, tasks_point, used_of
+from trainer.supervisor.tensorboard import Board
 
 if TYPE_CHECKING:
     from trainer.supervisor.agent import Agent
@@ -49,6 +50,7 @@ class LivePage:
         self._send_rows_at = self._save_at = 0.0
         self._over = False
         self._logs = JobLogs(agent.task.name, agent.logs)
+        self._board = Board(self._spec.directory, agent.incarnation, lambda: chief.record.require_lease())
         self._begin(History())
 
     def _begin(self, found: History) -> None:
@@ -153,11 +155,13 @@ class LivePage:
             self._history.job.add(now, job)
         if tasks and self._history.tasks.due(now):
             self._history.tasks.add(now, tasks)
+            self._board.shares(now, rendezvous.watch.step, self._chief.stragglers.shares)
         marks = self._sampler.marks(now, rendezvous, rows)
         for mark in [*marks, *await self._checkpoints(now)]:
             self._mark(mark)
         if self._readers:
             self._send(now, job, tasks)
+        self._board.flush()
         if now >= self._save_at:
             await self._save(live=True)
 
@@ -193,6 +197,7 @@ class LivePage:
 
     def _mark(self, mark: Mark) -> None:
         self._history.mark(mark)
+        self._board.mark(mark, self._chief.rendezvous.watch.step, self._chief.record.seconds())
         self._emit("mark", json_text(mark.document()))
 
     async def _end(self) -> None:
@@ -208,7 +213,7 @@ class LivePage:
         text = rendezvous.message or "the job is done"
         self._mark(Mark(now, kind, text, None, rendezvous.generation, rendezvous.watch.step))
         self._emit("status", json_text(self._chief.status().document()))
-        await self._save(live=False)
+        await asyncio.gather(self._save(live=False), self._board.close(LAST_SECONDS))
 
     # Readers and the file. ----------------------------------------------------------------------------
 

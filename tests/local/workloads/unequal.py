@@ -90,5 +90,4 @@ def _in_graph() -> bool:
 
 
 def _is_slow(what: str) -> bool:
-    mine: bool = _task() == {"type": "worker", "index": SLOW_TASK}
-    return mine and SETTINGS["slow"] == what
+    return bool(_task() == {"type": "worker", "index": SLOW_TASK} and SETTINGS["slow"] == what)
