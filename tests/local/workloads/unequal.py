@@ -86,7 +86,7 @@ def _task() -> dict[str, Any]:
 
 
 def _in_graph() -> bool:
-    return _task()["type"] == "chief"
+    return bool(_task()["type"] == "chief")
 
 
 def _is_slow(what: str) -> bool:
