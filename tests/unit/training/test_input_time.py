@@ -1,5 +1,7 @@
 import gc
 import json
+import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +12,9 @@ from tensorflow.python.data.experimental.ops.testing import sleep
 from tensorflow.python.framework import config
 
 import trainer
-from tests.unit.training.callbacks.loop import train
+from tests.unit.training.callbacks.loop import RecordingChannel, train
 from tests.unit.training.jobs import batch, setup, with_data
+from trainer.protocol import events
 from trainer.training import inputs
 from trainer.training.input_time import InputTime
 from trainer.workloads.workload import Shard
@@ -94,14 +97,62 @@ def test_the_loop_measures_what_its_steps_wait(tmp_path: Path) -> None:
     assert max(shares) > 0
 
 
+class ClockedChannel(RecordingChannel):
+    """Notes when each report of steps is sent."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sent: list[tuple[float, events.Step]] = []
+
+    def send(self, event: events.Event) -> None:
+        super().send(event)
+        if isinstance(event, events.Step):
+            self.sent.append((time.monotonic(), event))
+
+
+@pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:Exception ignored in.*metrics.jsonl:pytest.PytestUnraisableExceptionWarning")
+def test_the_parts_of_steps_add_up_to_the_time_that_passes(tmp_path: Path) -> None:
+    def data(shard: Shard) -> Any:
+        batches = tf.data.Dataset.from_tensor_slices(batch()).batch(8)
+        return trainer.batched(batches.repeat().apply(sleep(20_000)) if shard.split == "train" else batches)
+
+    def loss(y: Any, prediction: Any) -> Any:
+        # Twice: a dataset sleeps before its element, and before its end.
+        with tf.control_dependencies([y]):
+            nap = tf.data.Dataset.from_tensors(0).apply(sleep(2_500)).get_single_element()
+        with tf.control_dependencies([nap]):
+            return tf.reduce_mean(tf.square(prediction), axis=1)
+
+    train_ = {"steps": 60, "steps_per_call": 4, "batch_size": 8}
+    job, channel = with_data(setup(train=train_, model_dir=str(tmp_path)), data), ClockedChannel()
+    job = replace(job, workload=replace(job.workload, loss=loss, metrics={}))
+    train(job, channel=channel)
+    gc.collect()
+    # The first call, which traces the graph, does not count.
+    (begun, first), *_, (ended, last) = channel.sent[1:]
+    made = (last.steps_made or 0) - (first.steps_made or 0)
+    names = ("seconds_input", "seconds_compute", "seconds_wait")
+    waited, computed, between = (getattr(last, name) - getattr(first, name) for name in names)
+    assert last.seconds_exchange is None
+    assert made >= 40
+    assert computed >= 0.005 * made
+    assert waited + computed >= 0.02 * made * 0.9, "batches may be read before they are asked for, but for a few"
+    assert waited + computed + between == pytest.approx(ended - begun, rel=0.1)
+
+
 @pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy:DeprecationWarning")
 @pytest.mark.filterwarnings("ignore:Exception ignored in.*metrics.jsonl:pytest.PytestUnraisableExceptionWarning")
 def test_the_loop_trains_where_operations_are_deterministic(tmp_path: Path) -> None:
     """TensorFlow then refuses to read the clock."""
     tf.config.experimental.enable_op_determinism()
     try:
-        train(setup(train={"steps": 4, "log_steps": 2, "batch_size": 8}, model_dir=str(tmp_path)))
+        job = setup(train={"steps": 4, "log_steps": 2, "batch_size": 8}, model_dir=str(tmp_path))
+        _, _, channel = train(job)
     finally:
         config.disable_op_determinism()
     gc.collect()
     assert len((tmp_path / "metrics.jsonl").read_text().splitlines()) == 2
+    *_, last = (event for event in channel.events if isinstance(event, events.Step))
+    assert (last.seconds_input, last.seconds_exchange) == (None, None)
+    assert last.seconds_compute is not None

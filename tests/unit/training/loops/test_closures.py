@@ -52,6 +52,25 @@ def test_gradients_of_a_void_ticket_change_nothing(name: str) -> None:
     assert (int(begun), int(ended)) == (3, 3)
 
 
+@pytest.mark.parametrize("name", ["sgd", "float16"])
+def test_gradients_are_ready_before_they_are_sent_to_the_ps(name: str) -> None:
+    """With float16 the update is within a condition, so that its time is not known."""
+    weights = keras.Variable([1.0, 2.0])
+    optimizer = OPTIMIZERS[name]()
+    optimizer.build([weights])
+    fence = Fence([optimizer], tf.Variable(0), tf.Variable(0))
+
+    @tf.function(autograph=False)
+    def step() -> Any:
+        optimizer.apply([tf.square(tf.constant([3.0, 4.0]), name="gradient")], [weights])
+        return fence.take_ready()
+
+    graph = step.get_concrete_function().graph
+    (clocks,) = ([op for op in graph.get_operations() if op.type == "Timestamp"],)
+    assert np.isnan(float(step())) == (name == "float16")
+    assert [[op.name for op in clock.control_inputs] for clock in clocks] == ([["gradient"]] if name == "sgd" else [])
+
+
 def test_of_two_optimizers_each_update_needs_the_ticket() -> None:
     weights = [keras.Variable([1.0]), keras.Variable([2.0])]
     first, second = optimizers = [keras.optimizers.SGD(0.5), Adam(0.1)]
