@@ -264,7 +264,8 @@ print(sorted(name for name in sys.modules if name.startswith("trainer.")))
         others, ours = run(program, reader.path, python=python).splitlines()
         assert reader.all() == [{"step": 1}]
     assert others == "[]"
-    assert ours == str(["trainer.job", "trainer.job.environment", "trainer.keras", "trainer.reporting"])
+    own = ["trainer.job", "trainer.job.environment", "trainer.keras", "trainer.reporting", "trainer.stack_dump"]
+    assert ours == str(own)
 
 
 def test_keras_is_a_submodule_either_way(tmp_path: Path) -> None:

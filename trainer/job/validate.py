@@ -101,11 +101,11 @@ def _translate(detail: ErrorDetails) -> Problem:
         return Problem(path, value, f"must be one of {', '.join(known)}{nearest(value, known)}")
     if kind == "model_type":
         key = _MAIN_KEYS.get(str(place[0])) if isinstance(value, str) else None
-        example = f": {{{key}: {value}}}" if key else ""
+        example = f": {{{key}: {_line(value)}}}" if key else ""
         return Problem(path, value, f"must be a mapping of settings{example}")
     if kind == "list_type" and isinstance(value, str):
         of_words = place[-1] in ("program", "command")
-        rule = f"of words: [{', '.join(value.split())}]" if of_words else f"as in [{value}]"
+        rule = f"of words: [{', '.join(map(_line, value.split()))}]" if of_words else f"as in [{_line(value)}]"
         return Problem(path, value, f"must be a list {rule}")
     if kind == "string_type" and place[-1] == "[key]":
         return Problem(".".join(map(str, place[:-2])), value, "a name must be text: write it in quotes")
@@ -113,6 +113,11 @@ def _translate(detail: ErrorDetails) -> Problem:
         return Problem(path, value, f'must be text: write it in quotes, as in "{show(value)}"')
     message = detail["msg"].removeprefix("Value error, ")
     return Problem(path, value, message[0].lower() + message[1:] if message == detail["msg"] else message)
+
+
+def _line(text: object) -> str:
+    """A text as a message may quote it."""
+    return text if isinstance(text, str) and text.isprintable() else show(text)
 
 
 def _did_you_mean(place: tuple[int | str, ...]) -> str:

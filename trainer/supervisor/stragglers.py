@@ -12,7 +12,7 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from math import isnan, nan
+from math import inf, isnan, nan
 from typing import NamedTuple
 
 from trainer.protocol.status import Cause, Shares, Straggler, TaskRow
@@ -114,7 +114,7 @@ def shares(windows: Windows, in_sync: bool) -> dict[str, Shares]:
         network = least if in_sync and not isnan(cost.exchange) else cost.exchange
         parts = (cost.input, cost.compute, cost.exchange - network, network, between)
         whole = sum(part for part in parts if not isnan(part))
-        found[name] = Shares(*(None if isnan(part) or not whole else part / whole for part in parts))
+        found[name] = Shares(*(None if isnan(part) or not 0 < whole < inf else part / whole for part in parts))
     return found
 
 
