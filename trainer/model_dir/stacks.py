@@ -1,6 +1,6 @@
 """The stacks of all tasks of a job at one moment, as in result.json and /status."""
 
-from __future__ import annotations
+# No annotations from __future__: pydantic 2.5 looks for their names in the module of the adapter.
 
 from dataclasses import dataclass, field
 from functools import cache

@@ -1,6 +1,6 @@
 """The stacks of a task's process, as a report has them."""
 
-from __future__ import annotations
+# No annotations from __future__: pydantic 2.5 looks for their names in the module of the adapter.
 
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
