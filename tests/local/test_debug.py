@@ -381,7 +381,9 @@ def test_a_job_that_runs_and_the_command_of_the_documentation(tmp_path: Path) ->
         os.kill(job.pid("worker:1"), signal.SIGKILL)
         job.until_formed_again(1)
         found = Debugged(tmp_path, *(str(job.model_dir) if word == words[2] else word for word in words[2:]))
-    assert re.match(r"digits runs \(running\); before that worker:1(: child)? lost \(killed by SIGKILL\)", found.headline)
+    assert re.match(
+        r"digits runs \(running\); before that worker:1(: child)? lost \(killed by SIGKILL\)", found.headline
+    )
     assert json.loads(found.text("status.json"))["phase"] == "running"
     assert "worker:0" in found.text("stacks/now.txt")
     assert {"model_dir/state.json", "model_dir/logs/output.log.txt", "machine.json", "spec.json"} - {
