@@ -15,8 +15,8 @@ from trainer.job.errors import Exit
 
 WORKLOAD = """import os
 from trainer.workloads.digits import DATASET, model
+print("it logs", os.environ["API_KEY"], flush=True)  # in each task, before any of them fails
 def loss(y, prediction):
-    print("it logs", os.environ["API_KEY"], flush=True)
     raise ValueError(f"cannot weigh with {os.environ['PLAIN_TOKEN']}")
 """
 
