@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import math
 from collections.abc import Mapping
@@ -104,3 +105,16 @@ def write_text(path: Path, text: str) -> None:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
         raise UserError(f"model_dir: {path}: cannot be written: {error.strerror}") from None
+
+
+def is_locked(path: Path) -> bool:
+    """Whether a process has the lock of a file for itself, here or on another machine; False if that cannot be
+    determined."""
+    try:
+        with path.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        pass
+    return False

@@ -17,7 +17,7 @@ from pydantic import ConfigDict, Field, TypeAdapter
 from trainer.job import environment
 from trainer.job.errors import UserError
 from trainer.model_dir import layout
-from trainer.model_dir.files import read_json, typed, write_json
+from trainer.model_dir.files import is_locked, read_json, typed, write_json
 
 
 @dataclass
@@ -101,14 +101,7 @@ def lock(model_dir: str) -> TextIO:
 
 def in_use(model_dir: str) -> bool:
     """Whether a chief has the lock, on this machine or on another one; False if that cannot be determined."""
-    try:
-        with layout.lock(model_dir).open() as file:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:
-        pass
-    return False
+    return is_locked(layout.lock(model_dir))
 
 
 @cache

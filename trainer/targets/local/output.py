@@ -16,6 +16,7 @@ from typing import BinaryIO
 from trainer import __version__
 from trainer.job.errors import UserError
 from trainer.model_dir import layout
+from trainer.model_dir.files import is_locked
 from trainer.targets.base import LogLine
 from trainer.targets.local.view import Show
 
@@ -108,14 +109,7 @@ def begin(model_dir: str) -> None:
 
 def written(model_dir: str) -> bool:
     """Whether a process lives that writes the output of a job; False if that cannot be determined."""
-    try:
-        with (layout.logs(model_dir) / NAME).open("rb") as file:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:
-        pass
-    return False
+    return is_locked(layout.logs(model_dir) / NAME)
 
 
 def lines(model_dir: str, more: Callable[[], bool]) -> Iterator[LogLine]:
