@@ -62,7 +62,8 @@ def test_gradients_are_ready_before_they_are_sent_to_the_ps(name: str) -> None:
 
     @tf.function(autograph=False)
     def step() -> Any:
-        optimizer.apply([tf.square(tf.constant([3.0, 4.0]), name="gradient")], [weights])
+        # Not of a constant: Keras evaluates the condition while it traces, if TensorFlow can.
+        optimizer.apply([tf.square(weights.value, name="gradient")], [weights])
         return fence.take_ready()
 
     graph = step.get_concrete_function().graph
