@@ -1,4 +1,4 @@
-"""The chief's supervisor: leads the rendezvous and ends the job, in addition to running its own task."""
+"""The chief's supervisor: answers all tasks and leads the rendezvous, in addition to running its own task."""
 
 from __future__ import annotations
 
@@ -11,16 +11,15 @@ from typing import TYPE_CHECKING
 from aiohttp import ClientSession
 
 from trainer.job.errors import Exit, TrainerError
-from trainer.model_dir import checkpoint, compatibility, result
+from trainer.model_dir import checkpoint, compatibility
 from trainer.model_dir.stacks import Stacks
-from trainer.model_dir.state import End
-from trainer.protocol.events import Done, Figures
+from trainer.protocol.events import Figures
 from trainer.protocol.log_lines import LOG_SECONDS, STOPPED_PREFIX, log_error, log_line
 from trainer.protocol.reports import Reply, Report
 from trainer.protocol.status import JobStatus
-from trainer.supervisor import earlier_run, fence, outcome, peers, preflight, status_view, termination
+from trainer.supervisor import earlier_run, fence, outcome, peers, preflight, status_view
 from trainer.supervisor.dialler import Dialler
-from trainer.supervisor.notification import patience, unnotified
+from trainer.supervisor.ending import JobEnd
 from trainer.supervisor.observers import Observers
 from trainer.supervisor.record import Record
 from trainer.supervisor.rendezvous import Rendezvous
@@ -32,13 +31,10 @@ if TYPE_CHECKING:
 
 BEAT_SECONDS = 0.5
 STACKS_POLL_SECONDS = 0.05
-LINGER_LOG_SECONDS = 2.0
-"""Time after the end before the log names the tasks that have not been notified."""
-LAST_ANSWERS_SECONDS = 0.3
 
 
 class Chief:
-    """Answers the reports of all tasks, forms generations, and writes result.json."""
+    """Answers the reports of all tasks, and leads the job until it is over."""
 
     def __init__(self, agent: Agent) -> None:
         self._agent = agent
@@ -46,8 +42,6 @@ class Chief:
         self._directory = self._spec.directory
         self._clock = agent.clock
         self._asked_to_stop = 0
-        self._key: dict[str, object] = {}
-        self._warnings: list[str] = []
         self._security: list[str] = []
         """Warnings for /status."""
         self._ready = asyncio.Event()
@@ -70,6 +64,7 @@ class Chief:
         self._rendezvous.term = self._record.lease.number
         self.stragglers = Stragglers(self._spec.traits.collective)
         self._observers = Observers(self._agent, self._record, self._rendezvous)
+        self._job_end = JobEnd(self._agent, self._record, self._rendezvous, self._observers)
         self._news = asyncio.Event()
         self._announced = self._rendezvous.version
         self._events_logged = 0
@@ -109,34 +104,32 @@ class Chief:
                 raise self._record.refusal
             # In a thread: it takes seconds for a large dataset.
             digest = self._agent.workload_digest
-            self._key = await asyncio.to_thread(compatibility.key, self._spec, self._task.counts, digest)
+            key = await asyncio.to_thread(compatibility.key, self._spec, self._task.counts, digest)
+            self._job_end.key = key
             if (end := self._record.repeats) is not None:
                 self._observers.told = True
                 self._rendezvous.end(Exit(end.code), end.message)
-            elif found := await asyncio.to_thread(earlier_run.result_of_this_job, self._spec, self._key):
+            elif found := await asyncio.to_thread(earlier_run.result_of_this_job, self._spec, key):
                 self._observers.told = True
                 self._rendezvous.end(Exit.OK, "", found.steps)
             elif self._record.continues and self._spec.resume == "none":
                 self._rendezvous.end(Exit.GAVE_UP, "the chief was lost, and the program does not resume (resume: none)")
             else:
-                self._warnings = earlier_run.check_checkpoint(self._spec, self._key)
+                self._job_end.warnings = earlier_run.check_checkpoint(self._spec, key)
                 self._record.accept(preflight.control_address(self._task)[1], self._agent.incarnation)
                 self._observers.begin()
                 await self._lead(session)
         except TrainerError as error:
-            self._end(error)
+            self._fail(error)
 
-    def _end(self, error: TrainerError) -> None:
+    def _fail(self, error: TrainerError) -> None:
         if error.code is Exit.REPLACED:
             self._lose()
         else:
             self._rendezvous.end(error.code, str(error))
 
     def _lose(self) -> None:
-        """Another chief has taken this one's place: it tells the tasks how the job ends, whatever this one knows."""
-        self._rendezvous.lose_place()
-        fence.kill_children(self._agent)
-        self._agent.changed.set()
+        fence.give_up_place(self._rendezvous, self._agent)
 
     async def answer(self, report: Report, known: int) -> Reply:
         """Answers a supervisor's report; holds it while there is nothing new for it."""
@@ -242,7 +235,7 @@ class Chief:
             if (limit := self._spec.deadlines.job) and self._record.seconds_of_this_start() > limit:
                 rendezvous.end(Exit.OVERDUE, f"the job has taken longer than {limit:g} s (deadlines.job)")
             if agent.leaving_since is not None and self._may_leave():
-                rendezvous.end(Exit.STOPPED, self._stopped())
+                self._job_end.stop()
             self._announce()
             await agent.wait_for_change(BEAT_SECONDS)
 
@@ -257,35 +250,12 @@ class Chief:
         if isinstance(rate := child.status.figures.get("examples_per_second"), (int, float)):
             self._record.state.examples_per_second = rate
         if child.result is not None and not self._rendezvous.waits_for():
-            await self._write_result(child, child.result)
+            await self._job_end.succeed(child, child.result)
         elif not child.alive and child.status.stopped_well:
             self._rendezvous.generation_over(self._clock())
         elif child.alive and self._asked_to_stop != child.generation and self._a_ps_is_leaving():
             child.stop()
             self._asked_to_stop = child.generation
-
-    async def _write_result(self, child: Child, done: Done) -> None:
-        """Ends the job as a success, if the chief's child has returned a valid result."""
-        rendezvous = self._rendezvous
-        figures = outcome.figures_of(self._spec, child, done, self._record.state)
-        if figures is None:
-            rendezvous.end(Exit.BUG, f"{self._task.name}: its child ended without a valid result")
-            return
-        found = outcome.result_of(
-            self._spec,
-            rendezvous,
-            figures,
-            seconds=self._record.seconds(),
-            warnings=self._warnings,
-            versions=self._agent.versions,
-            key=self._key,
-        )
-        self._record.require_lease()
-        # In a thread: a graph's result may take seconds to write.
-        await asyncio.to_thread(result.write, self._directory, found)
-        self._observers.figures = outcome.main_figures(figures)
-        log_line(outcome.line(figures, rendezvous.generation))
-        rendezvous.end(Exit.OK, "", done.step)
 
     def _a_ps_is_leaving(self) -> bool:
         members = self._rendezvous.tasks.members.values() if self._spec.runs.takes_orders else ()
@@ -298,53 +268,9 @@ class Chief:
         # Its checkpoint is on disk. TensorFlow's destructors may still wait for seconds, as for an iterator's threads.
         return child.status.stopped_well
 
-    def _stopped(self) -> str:
-        if not self._spec.runs.checkpoints:
-            return f"{STOPPED_PREFIX}the same command starts the program again"
-        step = earlier_run.newest_step(self._spec)
-        child = self._agent.running
-        if step is None:
-            kept = "no checkpoint was written yet"
-        elif child is not None and child.status.step is not None:
-            kept = f"the checkpoint of step {step} is kept"
-        else:  # no child has verified it
-            kept = f"the newest checkpoint is that of step {step}"
-        return f"{STOPPED_PREFIX}{kept}; the same command resumes"
-
     async def _finish(self) -> Exit:
-        """Notifies all tasks, including those that are restarting, then returns."""
-        rendezvous = self._rendezvous
         self._announce()
-        if rendezvous.code is Exit.REPLACED:
-            fence.kill_children(self._agent)
-        await self._agent.end_children()
-        end = End(self._spec.name, int(rendezvous.code), rendezvous.message, self._record.run)
-        try:
-            if rendezvous.code is not Exit.REPLACED:
-                self._record.close(end, rendezvous.generation)
-        except TrainerError as error:  # another one: the checkpoint is saved; the state is only useful
-            if error.code is Exit.REPLACED:
-                self._lose()
-        if rendezvous.code is Exit.REPLACED:  # the other chief tells the tasks
-            await self._observers.drop()
-        else:
-            await asyncio.gather(self._until_all_are_notified(), self._observers.tell())
-        if rendezvous.code is Exit.OK:
-            await asyncio.to_thread(termination.leave, self._directory)
-        return rendezvous.code
-
-    async def _until_all_are_notified(self) -> None:
-        agent, rendezvous, begun, logged = self._agent, self._rendezvous, self._clock(), False
-        own = rendezvous.tasks.members.get(agent.task.name)
-        if own is not None:
-            own.notified = True
-        while absent := unnotified(rendezvous, now := self._clock(), agent.leaving_since is not None):
-            if now - begun > LINGER_LOG_SECONDS and not logged:
-                seconds = patience(rendezvous, agent.leaving_since is not None)
-                log_line(f"the job is over; waiting for {', '.join(absent)} to be notified, at most {seconds:g} s")
-                logged = True
-            await agent.wait_for_change(0.1)
-        await asyncio.sleep(LAST_ANSWERS_SECONDS)
+        return await self._job_end.finish()
 
     def _announce(self) -> None:
         """Answers all held reports, and logs new events."""
@@ -358,7 +284,7 @@ class Chief:
                 try:
                     self._record.save(rendezvous.generation)
                 except TrainerError as error:  # for example a full disk; the caller may handle another task's report
-                    self._end(error)
+                    self._fail(error)
             if rendezvous.over and rendezvous.code is not Exit.OK:  # before any task that it answers repeats it
                 (log_line if rendezvous.code is Exit.STOPPED else log_error)(rendezvous.message)
             self._announced = rendezvous.version

@@ -12,6 +12,7 @@ from trainer.protocol.log_lines import log_line
 if TYPE_CHECKING:
     from trainer.supervisor.agent import Agent
     from trainer.supervisor.record import Record
+    from trainer.supervisor.rendezvous import Rendezvous
 
 LOOK_SECONDS = 0.5
 
@@ -44,6 +45,13 @@ async def keep(record: Record, agent: Agent, lose: Callable[[], None]) -> None:
         next_at = agent.clock() + RENEW_SECONDS
         while agent.clock() < next_at and leaving == (agent.leaving_since is not None):
             await asyncio.sleep(LOOK_SECONDS)
+
+
+def give_up_place(rendezvous: Rendezvous, agent: Agent) -> None:
+    """Another chief has taken this one's place: it tells the tasks how the job ends, whatever this one knows."""
+    rendezvous.lose_place()
+    kill_children(agent)
+    agent.changed.set()
 
 
 def kill_children(agent: Agent) -> None:

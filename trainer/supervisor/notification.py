@@ -2,11 +2,36 @@
 
 from __future__ import annotations
 
+import asyncio
+from typing import TYPE_CHECKING
+
 from trainer.job.errors import Exit
+from trainer.protocol.log_lines import log_line
 from trainer.supervisor.rendezvous import Rendezvous
 
+if TYPE_CHECKING:
+    from trainer.supervisor.agent import Agent
+
+LOG_AFTER_SECONDS = 2.0
+"""Time after the end before the log names the tasks that have not been notified."""
+LAST_ANSWERS_SECONDS = 0.3
 LONGEST_SECONDS = 120.0
 """A chief that waits holds its node, and its Job shows no end; a task that returns later waits in vain."""
+
+
+async def until_all_are_notified(rendezvous: Rendezvous, agent: Agent) -> None:
+    """Waits, while the chief answers reports, for all tasks that may still report."""
+    begun, logged = agent.clock(), False
+    own = rendezvous.tasks.members.get(agent.task.name)
+    if own is not None:
+        own.notified = True
+    while absent := unnotified(rendezvous, now := agent.clock(), agent.leaving_since is not None):
+        if now - begun > LOG_AFTER_SECONDS and not logged:
+            seconds = patience(rendezvous, agent.leaving_since is not None)
+            log_line(f"the job is over; waiting for {', '.join(absent)} to be notified, at most {seconds:g} s")
+            logged = True
+        await agent.wait_for_change(0.1)
+    await asyncio.sleep(LAST_ANSWERS_SECONDS)
 
 
 def unnotified(rendezvous: Rendezvous, now: float, leaving: bool = False) -> list[str]:
