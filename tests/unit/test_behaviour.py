@@ -39,18 +39,18 @@ TESTS = {
         "local/test_slow_steps.py::test_a_step_that_takes_longer_than_a_stop_may_is_logged_with_the_fix",
     ],
     "tasks copy data": [
-        "unit/supervisor/test_rendezvous.py::test_a_task_that_copies_data_is_awaited_as_long_as_its_copy_grows",
-        "unit/supervisor/test_rendezvous.py::test_a_copy_that_does_not_grow_ends_the_job",
+        "unit/supervisor/test_waiting.py::test_a_task_that_copies_data_is_awaited_as_long_as_its_copy_grows",
+        "unit/supervisor/test_waiting.py::test_a_copy_that_does_not_grow_ends_the_job",
         "local/test_data.py::test_data_are_copied_once_for_all_tasks_of_a_node",
     ],
     "a task has not come yet, or is lost": [
-        "unit/supervisor/test_rendezvous.py::"
+        "unit/supervisor/test_waiting.py::"
         "test_the_deadline_of_the_start_holds_until_a_first_generation_and_that_of_a_loss_later",
         "local/test_failures.py::test_a_task_that_never_comes_is_named_at_the_deadline_by_all",
         "kind/test_late.py::test_a_worker_that_comes_minutes_after_its_chief_and_a_chief_after_its_worker_train",
     ],
     "a task reports, but does not answer": [
-        "unit/supervisor/test_rendezvous.py::"
+        "unit/supervisor/test_waiting.py::"
         "test_a_task_that_reports_and_does_not_answer_at_its_address_ends_the_job_long_before_the_deadline",
         "local/test_failures.py::test_a_wrong_address_is_named_with_its_reason",
     ],

@@ -249,7 +249,7 @@ class Chief:
             self._record.made_first_step(phased or {"first_step": round(at - self._record.started, 3)})
         if isinstance(rate := child.status.figures.get("examples_per_second"), (int, float)):
             self._record.state.examples_per_second = rate
-        if child.result is not None and not self._rendezvous.waits_for():
+        if child.result is not None and not self._rendezvous.tasks.unfinished(self._rendezvous.generation):
             await self._job_end.succeed(child, child.result)
         elif not child.alive and child.status.stopped_well:
             self._rendezvous.generation_over(self._clock())

@@ -123,6 +123,12 @@ class Membership:
         """Tasks that have not reported for deadlines.task_lost."""
         return [name for name in self.required if name in self.members and self.members[name].silent]
 
+    def unfinished(self, generation: int) -> list[str]:
+        """The tasks whose programs must still exit with 0 in this generation before the job has succeeded."""
+        needed = self.required if self._spec.success == "all_workers" else [self.chief]
+        programs = [name for name in needed if not name.startswith("ps:")]
+        return [name for name in programs if self.members[name].report.finished != generation]
+
     def all_ready(self, now: float) -> bool:
         """Checks the task that it last waited for first; scanning all N on each of N reports is O(N²)."""
         if self._why_missing(self._awaited, now):

@@ -50,7 +50,7 @@ def unnotified(rendezvous: Rendezvous, now: float, leaving: bool = False) -> lis
     return [
         *(
             never
-            if expected and now - rendezvous.begun <= min(rendezvous.spec.deadlines.start, LONGEST_SECONDS)
+            if expected and now - rendezvous.waiting.begun <= min(rendezvous.spec.deadlines.start, LONGEST_SECONDS)
             else []
         ),
         *(

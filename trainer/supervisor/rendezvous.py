@@ -7,8 +7,8 @@ supervisor, including the chief's own, reports and executes the reply:
     running    run a child of this generation
     done, failed    exit, with this code
 
-membership.py knows which tasks are present; policy.py decides the consequences of failures; progress.py watches whether
-training advances.
+membership.py knows which tasks are present, and waiting.py for how long the job waits for the others; policy.py decides
+the consequences of failures; progress.py watches whether training advances.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from trainer.supervisor.gathering import Gathering, Why
 from trainer.supervisor.membership import Member, Membership
 from trainer.supervisor.policy import CAUSES, Decision, FailurePolicy
 from trainer.supervisor.progress import Progress, ProgressWatch
+from trainer.supervisor.waiting import Waiting
 
 EVENTS_KEPT = 50
 
@@ -69,20 +70,16 @@ class Rendezvous:
         self.restarts = Counter(dict.fromkeys(CAUSES, 0))
         self.stopping = False
         """Whether the chief itself was asked to stop: a task that leaves after that is not lost."""
-        self.begun = self._forming_since = self._waiting_since = now
-        self._formed = False
-        """Whether this chief has formed a generation."""
+        self.waiting = Waiting(spec, self.tasks, now)
         self.progress = progress or Progress()
         self.watch = ProgressWatch(self.progress, now)
         self.policy = FailurePolicy(spec, self.tasks.evaluators, self.tasks.chief)
         self._wrote = wrote
         self._deaths = Deaths()
-        self._wrong: set[str] = set()
-        """Tasks that have come back to a running job, and cannot take part."""
 
     def begin(self, now: float) -> None:
         """The chief is ready, which may have taken longer than any deadline: from now on it waits for the others."""
-        self.begun = self._forming_since = self._waiting_since = now
+        self.waiting.begin(now)
 
     def report(self, report: Report, now: float) -> Reply:
         """Handles one report; returns the reply to that task."""
@@ -102,7 +99,7 @@ class Rendezvous:
         else:
             member = self._admit(report, now)
         if report.status.get("copying") != member.report.status.get("copying"):
-            self._waiting_since = now
+            self.waiting.extend(now)
         self.tasks.heard(member, report, now)
         self.gathering.take(report)
         if report.hangs and report.generation == self.generation and report.task not in self.tasks.evaluators:
@@ -144,14 +141,6 @@ class Rendezvous:
         self.policy.task_lost |= not cause.blames_peer
         self._lost(cause.task, cause.reason, now)
 
-    def waits_for(self) -> list[str]:
-        """The tasks whose programs must still exit with 0 before the job has succeeded."""
-        needed = self.tasks.required if self.spec.success == "all_workers" else [self.tasks.chief]
-        return [name for name in needed if name.partition(":")[0] != "ps" and not self._has_finished(name)]
-
-    def _has_finished(self, name: str) -> bool:
-        return bool(self.tasks.members[name].report.finished == self.generation)
-
     def _look_at_index(self, report: Report, now: float) -> None:
         """Another machine may have no index of the files yet: then all tasks wait until that task has made its own."""
         if self.watch.indexes(report.task, report.status.get("indexed"), now):
@@ -191,7 +180,8 @@ class Rendezvous:
         self._look_at_stacks(now)
         if self.phase == "forming":
             self._form_if_ready(now)
-            self._give_up(now)
+            if self.phase == "forming" and (end := self.waiting.give_up(now)):
+                self.end(*end)
         elif self.phase == "running":
             seconds = self.spec.deadlines.task_lost
             for name in self.tasks.required:
@@ -201,8 +191,10 @@ class Rendezvous:
                     self._lost(name, f"silent for {seconds:g} s", now, ended=False)
             if self.phase == "running":
                 self._judge(now)
-                self._name_wrong(now)
-                self._give_up_success(now)
+                for name, why in self.waiting.newly_wrong(now).items():
+                    self.note(f"{name}: {why}; the others continue without it")
+                if end := self.waiting.give_up_success(self.generation, now):
+                    self.end(*end)
             # The supervisor of each task notices a program that has stopped to report.
             if self.spec.runs.chief_watches and self.watch.overdue(self.spec.deadlines, now):
                 self.ask_for_stacks(now, "stall")
@@ -227,43 +219,6 @@ class Rendezvous:
         if self.phase == "forming" and self.tasks.all_ready(now):
             self._form(now)
 
-    def _give_up(self, now: float) -> None:
-        """Ends the job if it waits in vain: for a task that is there but wrong, or for longer than the deadline."""
-        if self.phase != "forming":
-            return
-        if wrong := self.tasks.wrong(self._forming_since, now):
-            name, why = next(iter(wrong.items()))
-            self.end(Exit.MISMATCH, f"the cluster cannot form: {name}: {why}")
-            return
-        name = "rejoin" if self._formed else "start"
-        seconds = self.spec.deadlines.rejoin if self._formed else self.spec.deadlines.start
-        if now - self._waiting_since > seconds:
-            code = Exit.MISMATCH if self.tasks.any_wrong(now) else Exit.MISSING
-            waited = f"after {seconds:g} s (deadlines.{name})"
-            self.end(code, f"the cluster did not form {waited}: {self.tasks.waiting_for(now)}")
-
-    def _name_wrong(self, now: float) -> None:
-        """Names a worker that came back and cannot take part. It ends no job that trains well without it: one that does
-        not makes no steps, forms again, and ends then."""
-        wrong = self.tasks.wrong(self.begun, now)
-        for name in sorted(wrong.keys() - self._wrong):
-            self.note(f"{name}: {wrong[name]}; the others continue without it")
-        self._wrong = set(wrong)
-
-    def _give_up_success(self, now: float) -> None:
-        """Ends a job whose chief's program is done, if a worker whose program has to be done too does not come back."""
-        if self.spec.success != "all_workers" or self.tasks.chief in (waits_for := self.waits_for()):
-            return
-        seconds = self.spec.deadlines.rejoin
-        for name in waits_for:
-            if self.tasks.members[name].silent and now - self.tasks.members[name].seen > seconds:
-                self.end(
-                    Exit.MISSING,
-                    f"{name} did not come back within {seconds:g} s (deadlines.rejoin), and its program has to exit "
-                    f"with 0 (success: all_workers): {self.tasks.missing(now)[name]}",
-                )
-                return
-
     def _form(self, now: float) -> None:
         reports = [self.tasks.members[name].report for name in self.tasks.required]
         self._look_at_files()
@@ -276,7 +231,7 @@ class Rendezvous:
         self.phase = "running"
         self.version += 1
         self.watch.formed(now)
-        self._formed = True
+        self.waiting.formed()
         self.tasks.formed()
         self._deaths.clear()
         self.note(f"generation {self.generation} formed: {counted(len(self.tasks.required), 'task')}", "formed")
@@ -320,7 +275,7 @@ class Rendezvous:
             self.note(decision.note, decision.kind, decision.task)
         self.phase = "forming"
         self.version += 1
-        self._forming_since = self._waiting_since = now
+        self.waiting.forming(now)
 
     def generation_over(self, now: float) -> None:
         """Ends the generation after the chief's child stopped on request; the remaining tasks wait for the next one."""

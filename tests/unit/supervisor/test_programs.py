@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tests.unit.supervisor.jobs import LOST, PS, REJOIN, Job
+from tests.unit.supervisor.jobs import LOST, PS, Job
 from trainer.job.errors import Exit
 from trainer.supervisor.deaths import CULPRIT_SECONDS, SETTLE_SECONDS
 
@@ -88,35 +88,12 @@ def test_success_waits_for_the_tasks_that_the_spec_names() -> None:
     for success, waits in (("chief", []), ("all_workers", ["worker:0", "worker:1"])):
         job = Job({"chief": 1, "worker": 2, "ps": 1}, success=success, **PROGRAM)
         job.run()
-        assert job.core.waits_for() == ["chief:0", *waits]
+        assert job.core.tasks.unfinished(job.core.generation) == ["chief:0", *waits]
         job.report("chief:0", generation=0, finished=1)
-        assert job.core.waits_for() == waits
+        assert job.core.tasks.unfinished(job.core.generation) == waits
         job.report("worker:0", generation=0, finished=1)
         job.report("worker:1", generation=0, finished=1)
-        assert job.core.waits_for() == []
-
-
-def test_success_does_not_wait_for_a_lost_worker_for_ever() -> None:
-    for success, code in (("all_workers", Exit.MISSING), ("chief", Exit.OK)):
-        job = Job({"chief": 1, "worker": 2, "ps": 1}, success=success, **PROGRAM)
-        job.run()
-        job.wait(REJOIN + 5, "worker:1")
-        assert job.outcome[0] == "running", "the others train"
-        job.report("chief:0", generation=0, finished=1)
-        job.wait(1, "worker:1")
-        assert job.outcome[1] == code
-    job = Job({"chief": 1, "worker": 2, "ps": 1}, success="all_workers", **PROGRAM)
-    job.run()
-    job.report("chief:0", generation=0, finished=1)
-    job.report("worker:0", generation=0, finished=1)
-    job.wait(REJOIN, "worker:1")
-    assert job.outcome[0] == "running"
-    job.wait(1, "worker:1")
-    assert job.outcome == ("failed", Exit.MISSING)
-    assert job.core.message == (
-        "worker:1 did not come back within 80 s (deadlines.rejoin), and its program has to exit with 0 "
-        "(success: all_workers): silent for 81 s"
-    )
+        assert job.core.tasks.unfinished(job.core.generation) == []
 
 
 def test_a_program_that_reports_nothing_is_no_hang() -> None:

@@ -13,7 +13,6 @@ from tests.unit.supervisor.jobs import LOST, PROGRESS, PS, REJOIN, START, Job, l
 from trainer.job.errors import Exit
 from trainer.protocol.reports import Reply, answer, read_answer
 from trainer.supervisor import status_view
-from trainer.supervisor.membership import UNREACHABLE_SECONDS
 from trainer.supervisor.rendezvous import EVENTS_KEPT
 
 PACKAGE = str(Path(trainer.__file__).parent)
@@ -91,64 +90,6 @@ def test_a_verdict_on_an_earlier_process_does_not_apply_to_this_one() -> None:
     assert job.core.tasks.waiting_for(job.now) == "worker:0: its address was not tried yet"
 
 
-@pytest.mark.parametrize("no_show", [None, "j-worker-1.j does not resolve (DNS)"])
-def test_at_the_deadline_a_missing_task_is_named_with_the_reason(no_show: str | None) -> None:
-    job = Job()
-    job.arrive("worker:0", "worker:2")
-    if no_show:
-        job.core.tasks.unreachable["worker:1"] = no_show
-    job.wait(START)
-    assert job.core.phase == "forming"
-    job.wait(1)
-    assert job.outcome == ("failed", Exit.MISSING)
-    why = f"worker:1: has not reported ({no_show or 'not dialled yet'})"
-    assert job.core.message == f"the cluster did not form after 100 s (deadlines.start): {why}"
-
-
-def test_a_task_that_reports_and_does_not_answer_at_its_address_ends_the_job_long_before_the_deadline() -> None:
-    job = Job(deadlines={"start": 1800})
-    job.arrive("worker:0", "worker:2")
-    job.wait(500)
-    job.report("worker:1")
-    job.reach("worker:1", "at 10.0.0.1:3222 is other worker:1, not j worker:1")
-    job.wait(UNREACHABLE_SECONDS)
-    assert job.outcome == ("forming", Exit.OK), "a cluster's DNS may be late"
-    job.wait(1)
-    assert job.outcome == ("failed", Exit.MISMATCH)
-    wrong = "worker:1: at 10.0.0.1:3222 is other worker:1, not j worker:1"
-    assert job.core.message == f"the cluster cannot form: {wrong}"
-
-
-def test_after_a_loss_a_task_that_does_not_answer_has_the_same_time() -> None:
-    job = Job(PS)
-    job.run()
-    job.restart("worker:1")
-    job.reach("worker:1", "10.0.0.1:3222 refused")
-    job.wait(2 * UNREACHABLE_SECONDS)
-    assert job.outcome == ("running", Exit.OK), "the other worker trains"
-    assert job.logged[-1] == "worker:1: 10.0.0.1:3222 refused; the others continue without it"
-    assert job.logged.count(job.logged[-1]) == 1
-    job.restart("ps:0")
-    job.stop_children()
-    job.reach("ps:0")
-    job.wait(UNREACHABLE_SECONDS)
-    assert job.outcome == ("forming", Exit.OK)
-    job.wait(1)
-    assert job.outcome == ("failed", Exit.MISMATCH)
-
-
-def test_time_in_which_the_chief_was_not_ready_is_no_wait_for_others() -> None:
-    job = Job()
-    for name in job.core.tasks.required:
-        job.report(name)
-    job.now = START + 50  # it has read its data, and has connected to none
-    job.core.begin(job.now)
-    job.core.tick(job.now)
-    assert job.outcome == ("forming", Exit.OK)
-    job.wait(START + 1)
-    assert job.outcome == ("failed", Exit.MISSING)
-
-
 def test_a_refusal_has_the_chief_s_term() -> None:
     job = Job()
     job.core.term = 4
@@ -169,32 +110,6 @@ def test_a_file_name_that_is_not_utf8_leaves_replies_readable() -> None:
     job.run()
     job.report(job.chief, failure=(int(Exit.USER), "/data/caf\udce9.csv: cannot be read"))
     assert read_answer(answer(job.report("worker:1"))).message == "worker:0: /data/caf .csv: cannot be read"
-
-
-def test_a_task_that_was_unreachable_and_went_away_is_waited_for() -> None:
-    job = Job()
-    job.arrive("worker:0", "worker:2")
-    job.report("worker:1")
-    job.reach("worker:1", "10.0.0.1:3222 refused")
-    job.wait(START, "worker:1")
-    assert job.outcome == ("forming", Exit.OK)
-    job.restart("worker:1")
-    job.reach("worker:1")
-    assert job.outcome == ("running", Exit.OK)
-
-
-def test_the_deadline_of_the_start_holds_until_a_first_generation_and_that_of_a_loss_later() -> None:
-    job = Job(generation=4, deadlines={"start": 300, "rejoin": 30})
-    job.wait(299)
-    job.run()
-    job.wait(LOST + 1, "worker:1")
-    for name in ("worker:0", "worker:2"):
-        job.report(name, generation=0)
-    job.wait(30, "worker:1")
-    assert job.outcome == ("forming", Exit.OK)
-    job.wait(1, "worker:1")
-    assert job.outcome == ("failed", Exit.MISSING)
-    assert "did not form after 30 s (deadlines.rejoin): worker:1: silent for 4" in job.core.message
 
 
 def test_of_many_missing_tasks_a_few_are_named_and_the_rest_counted() -> None:
@@ -234,19 +149,6 @@ def test_a_thousand_tasks_form_in_well_under_a_second() -> None:
 
 
 # Losses. ------------------------------------------------------------------------------------------
-
-
-def test_a_lost_task_has_the_whole_deadline_to_come_back() -> None:
-    job = Job()
-    job.run()
-    job.wait(3 * REJOIN)
-    lose_child(job, "worker:1")
-    job.report("worker:0", generation=0)
-    job.wait(REJOIN)
-    assert job.core.phase == "forming"
-    job.wait(1)
-    assert job.outcome == ("failed", Exit.MISSING)
-    assert job.core.message.endswith(": worker:2: its child of the last generation still runs")
 
 
 def test_a_silent_ps_worker_is_reported_once_until_it_reports_again() -> None:
@@ -337,28 +239,3 @@ def test_only_the_newest_events_are_kept() -> None:
     for number in range(EVENTS_KEPT + 3):
         job.core.note(str(number))
     assert job.logged == [str(number) for number in range(3, EVENTS_KEPT + 3)]
-
-
-def test_a_task_that_copies_data_is_awaited_as_long_as_its_copy_grows() -> None:
-    job = Job()
-    job.arrive("worker:0", "worker:1")
-    job.report("worker:2", status={"copying": "data.train: 0 of 9 GB"})
-    job.reach("worker:2")
-    for size in range(1, 4):
-        job.wait(START - 1)
-        job.report("worker:2", status={"copying": f"data.train: {size} of 9 GB"})
-        assert job.core.tasks.waiting_for(job.now) == f"worker:2: data.train: {size} of 9 GB"
-    job.wait(START - 1)
-    assert job.outcome[0] == "forming"
-    job.report("worker:2", status={})
-    assert job.outcome[0] == "running"
-
-
-def test_a_copy_that_does_not_grow_ends_the_job() -> None:
-    job = Job()
-    job.arrive("worker:0", "worker:1")
-    job.report("worker:2", status={"copying": "data.train: 3 of 9 GB"})
-    job.reach("worker:2")
-    job.wait(START + 1)
-    assert job.outcome == ("failed", Exit.MISSING)
-    assert "worker:2: data.train: 3 of 9 GB" in job.core.message
