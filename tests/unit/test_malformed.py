@@ -38,6 +38,7 @@ from trainer.supervisor.chief import Chief
 from trainer.supervisor.child import Child
 from trainer.supervisor.rendezvous import Rendezvous
 from trainer.supervisor.scrape import Scrape
+from trainer.supervisor.task_view import report_of
 from trainer.targets import summary, table
 from trainer.targets.base import ContainerState, JobOverview
 from trainer.targets.overview import describe
@@ -137,7 +138,7 @@ def chief(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Chief]:
 def form(chief: Chief) -> Report:
     """Forms a new, running cluster and returns the other task's report."""
     chief._rendezvous = core = Rendezvous(chief._spec, chief._task, 0, 0.0)
-    own = replace(chief._agent.report(), failure=None, ended_early=0)
+    own = replace(report_of(chief._agent), failure=None, ended_early=0)
     other = replace(own, task="worker:1", incarnation="another", status={"line": "task=worker:1", "step": 3})
     for report in (own, other):
         core.report(report, 0.0)
@@ -225,9 +226,9 @@ def test_no_event_that_is_malformed_ends_a_job_well(dice: Dice, chief: Chief) ->
         for _ in range(400 * TIMES):
             good = dice.choices(EVENTS, k=4)
             child = await take(*(dice.document(event) for event in good))
-            reports.read_question(reports.question(agent.report(), 0))
+            reports.read_question(reports.question(report_of(agent), 0))
             core = chief._rendezvous
-            core.report(agent.report(), 1.0)
+            core.report(report_of(agent), 1.0)
             await chief._look_at_child(child)
             assert core.phase != "done"
             json_text(chief.status().document())

@@ -1,11 +1,10 @@
-"""A task's own state: reports it to the chief, and starts, watches and replaces the task's children."""
+"""A task's own state: starts, watches and replaces the task's children as the chief's replies order."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import json
-import os
 import time
 import uuid
 from pathlib import Path
@@ -21,9 +20,9 @@ from trainer.job.names import task_name
 from trainer.job.spec import JobSpec
 from trainer.model_dir import lease
 from trainer.protocol import events
-from trainer.protocol.events import Event, Figures
+from trainer.protocol.events import Event
 from trainer.protocol.log_lines import log_line
-from trainer.protocol.reports import Phase, Reply, Report, Used
+from trainer.protocol.reports import Phase, Reply, Used
 from trainer.supervisor.child import Child, Exited, settings
 from trainer.supervisor.clock import ListeningClock
 from trainer.supervisor.own_stacks import OwnStacks
@@ -33,7 +32,7 @@ from trainer.supervisor.task_logs import TaskLogs
 from trainer.workloads.digests import file_digests, require_unchanged
 
 if TYPE_CHECKING:
-    from trainer.protocol.status import TaskStatus
+    pass
 
 BACKOFF_SECONDS = (0.0, 0.2, 0.5, 1.0, 2.0, 5.0)
 
@@ -45,8 +44,10 @@ class Agent:
         self, spec: JobSpec, task: Task, log: Path, secret: bytes = b"", versions: dict[str, str] | None = None
     ) -> None:
         self.spec, self.task, self.log, self.secret = spec, task, log, secret
-        self.incarnation, self._reports = uuid.uuid4().hex, 0
-        self._began = time.time() - host.process_age()
+        self.incarnation = uuid.uuid4().hex
+        self.reports = 0
+        """That were made so far."""
+        self.began = time.time() - host.process_age()
         self.versions = versions or host.versions()
         self.spec_digest = spec.digest()
         self._workload = file_digests(spec)
@@ -76,57 +77,6 @@ class Agent:
         self.stacks = OwnStacks(folder, lambda: self.clock(), self.changed.set)
         self.logs = TaskLogs(spec, log, sum(task.counts.values()))
         self.used: Used | None = None
-
-    def report(self) -> Report:
-        child = self.running
-        workers = child.status.workers if child else {}
-        self._reports += 1
-        first_line, lines = self.logs.report()
-        return Report(
-            task=self.task.name,
-            incarnation=self.incarnation,
-            cluster=self.task.digest,
-            spec=self.spec_digest,
-            workload=self.workload_digest,
-            versions=self.versions,
-            started=self._began,
-            number=self._reports,
-            generation=child.generation if child and child.alive else 0,
-            ended_early=self.ended_early,
-            finished=child.generation if child and child.result is not None else 0,
-            reason=self.reason,
-            failure=self.failure,
-            blames_peer=self.blames_peer,
-            leaving=self.leaving_since is not None,
-            restarts=self.restarts,
-            standby=self.standby.warm,
-            hangs=self.stacks.hangs,
-            stacks=self.stacks.taken,
-            used=self.used,
-            lines=lines,
-            first_line=first_line,
-            status={"pid": os.getpid(), **self._figures(), **({"workers": workers} if workers else {})},
-        )
-
-    def status(self) -> TaskStatus:
-        """This task's own view, for /status."""
-        from trainer.protocol.status import TaskStatus  # after the child was started, as main.py does
-
-        child = self.running
-        return TaskStatus(
-            job=self.spec.name,
-            task=self.task.name,
-            strategy=self.spec.strategy,
-            phase=self.phase,
-            generation=child.generation if child else 0,
-            restarts=self.restarts,
-            standby=self.standby.warm,
-            figures=self._figures(),
-        )
-
-    def _figures(self) -> Figures:
-        copying = {"copying": self.copying} if self.copying else {}
-        return {**(self.running.status.document() if self.running else {}), **copying}
 
     def report_copying(self, text: str) -> None:
         """Reports how far the task's copies are; empty once they are complete."""

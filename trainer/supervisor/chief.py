@@ -17,7 +17,7 @@ from trainer.protocol.events import Figures
 from trainer.protocol.log_lines import LOG_SECONDS, STOPPED_PREFIX, log_error, log_line
 from trainer.protocol.reports import Reply, Report
 from trainer.protocol.status import JobStatus
-from trainer.supervisor import earlier_run, fence, outcome, peers, preflight, status_view
+from trainer.supervisor import earlier_run, fence, outcome, peers, preflight, status_view, task_view
 from trainer.supervisor.dialler import Dialler
 from trainer.supervisor.ending import JobEnd
 from trainer.supervisor.observers import Observers
@@ -70,7 +70,7 @@ class Chief:
         self._events_logged = 0
         self._dialler = Dialler(self._spec.name, self._task, self._rendezvous, self._clock, self._announce)
         # Before any other task reports: the others are compared with the chief.
-        self._rendezvous.report(self._agent.report(), begun)
+        self._rendezvous.report(task_view.report_of(self._agent), begun)
         if not self._record.waits:
             self._ready.set()
 
@@ -173,7 +173,7 @@ class Chief:
         last = earlier_run.newest_step(self._spec)
         written = None if last is None else checkpoint.written(self._directory, last)
         found = status_view.job_status(
-            self._agent.status(),
+            task_view.status_of(self._agent),
             self._workers(),
             self._rendezvous,
             self._clock(),
@@ -215,7 +215,7 @@ class Chief:
             now = self._clock()
             self._dialler.dial(session)
             rendezvous.stopping = agent.leaving_since is not None
-            rendezvous.report(agent.report(), now)
+            rendezvous.report(task_view.report_of(agent), now)
             rendezvous.tick(now)
             self._announce()
             reply = rendezvous.reply()

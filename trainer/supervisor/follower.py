@@ -18,7 +18,7 @@ from trainer.job.spec import JobSpec
 from trainer.model_dir import result
 from trainer.protocol.log_lines import LOG_SECONDS, log_error, log_line
 from trainer.protocol.reports import Reply, Report
-from trainer.supervisor import fence, peers, program_end, scoring
+from trainer.supervisor import fence, peers, program_end, scoring, task_view
 from trainer.supervisor.admission import UNSTARTED
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ async def follow(agent: Agent, session: ClientSession) -> Exit:
     asked: float | None = None  # time of the oldest unanswered report, including time in which this process was stopped
     while True:
         asked = asked or time.monotonic()
-        report = agent.report()
+        report = task_view.report_of(agent)
         try:
             reply = await _exchange(agent, session, report, known)
             if reply is not None and reply.term and reply.term < term:  # without a term: it cannot use model_dir

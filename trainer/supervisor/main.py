@@ -193,15 +193,16 @@ async def _serve(agent: Agent, chief: Chief | None, page: LivePage | None) -> li
     """Listens on the control port, and where it is wanted on a port for /metrics alone."""
     from trainer.page.server import add_routes
     from trainer.protocol.reports import Identity
-    from trainer.supervisor import server
+    from trainer.supervisor import server, task_view
     from trainer.supervisor.scrape import Scrape
 
     interface, port = preflight.control_address(agent.task)
     identity = Identity(agent.spec.name, agent.task.name, agent.incarnation)
-    scrape = Scrape(agent, chief.status if chief else agent.status)
+    view = chief.status if chief else functools.partial(task_view.status_of, agent)
+    scrape = Scrape(agent, view)
 
     def status() -> dict[str, object]:
-        return (chief or agent).status().document()
+        return view().document()
 
     if chief is None:
         runners = [await server.serve(port, interface, identity, status, None, scrape=scrape)]

@@ -19,6 +19,7 @@ from trainer.supervisor import agent as agent_module
 from trainer.supervisor import program_end, standby
 from trainer.supervisor.agent import Agent
 from trainer.supervisor.child import Child
+from trainer.supervisor.task_view import report_of
 
 SPEC = build({"name": "j", "strategy": "one_device"})
 
@@ -94,7 +95,7 @@ def test_an_evaluator_s_program_that_cannot_be_started_is_tried_a_few_times_and_
         for _ in range(10):
             await agent.act(Reply("running", 1, 0, 1))
         assert (agent.restarts, agent.failure) == (1, None), "the second attempt is at once, the third is not"
-        assert agent.report().reason.startswith("could not be started: program: ")
+        assert report_of(agent).reason.startswith("could not be started: program: ")
         assert not agent.changed.is_set(), "it would report again at once"
         monkeypatch.setattr(agent_module, "BACKOFF_SECONDS", (0.0,))
         agent._retry_at = 0.0
@@ -125,6 +126,6 @@ def test_a_file_that_was_edited_until_the_first_step_fails_the_task(
     agent.running = Child(agent.task, agent._on_child)
     (tmp_path / "beside.py").write_text(text)
     agent._on_child(agent.running, Step(1))
-    failure = agent.report().failure
+    failure = report_of(agent).failure
     assert (failure is None) == (message is None)
     assert failure is None or (failure[0] == Exit.USER and failure[1].startswith(str(message)))

@@ -21,7 +21,7 @@ from trainer.model_dir import state as job_state
 from trainer.model_dir.files import write_json
 from trainer.protocol.reports import Reply, Report
 from trainer.protocol.status import End
-from trainer.supervisor import earlier_run, peers
+from trainer.supervisor import earlier_run, peers, task_view
 from trainer.supervisor.agent import Agent
 from trainer.supervisor.chief import Chief
 from trainer.supervisor.notification import unnotified
@@ -29,7 +29,7 @@ from trainer.supervisor.notification import unnotified
 
 def report_of(chief: Chief, name: str, **changes: Any) -> Report:
     """As another task of the same job would send it."""
-    return replace(chief._agent.report(), task=name, incarnation="another", status={}, **changes)
+    return replace(task_view.report_of(chief._agent), task=name, incarnation="another", status={}, **changes)
 
 
 @pytest.mark.parametrize("stopped", [False, True])
@@ -220,7 +220,7 @@ def test_a_task_that_comes_before_the_chief_looks_is_compared_with_it_all_the_sa
 
 def test_no_failure_of_the_chiefs_own_child_is_a_success(chief: Chief) -> None:
     chief._agent.failure = (0, "all is well")
-    chief._rendezvous.report(chief._agent.report(), 0)
+    chief._rendezvous.report(task_view.report_of(chief._agent), 0)
     assert chief.status().end == End(Exit.BUG, "worker:0: all is well")
 
 

@@ -24,7 +24,7 @@ from trainer.model_dir import state as job_state
 from trainer.model_dir.files import write_json
 from trainer.model_dir.lease import Lease
 from trainer.protocol.reports import Identity, Reply, Report
-from trainer.supervisor import fence, follower, peers, server
+from trainer.supervisor import fence, follower, peers, server, task_view
 from trainer.supervisor.agent import Agent
 from trainer.supervisor.chief import Chief
 
@@ -126,7 +126,7 @@ def test_a_new_chief_waits_until_the_one_before_has_saved_and_begins_with_what_i
             assert lease.read(str(model_dir)).incarnation == "other"
             assert (await ask("/healthz"))[0] == 200
             assert chief.status().phase == "forming"
-            asked = asyncio.create_task(chief.answer(replace(chief._agent.report(), task="worker:1"), 0))
+            asked = asyncio.create_task(chief.answer(replace(task_view.report_of(chief._agent), task="worker:1"), 0))
             await asyncio.sleep(0.2)
             assert not asked.done(), "it gives no orders yet"
             job_state.save(str(model_dir), job_state.State(generation=7, step=40))
@@ -265,7 +265,7 @@ def test_the_program_of_a_worker_that_was_replaced_has_no_time_to_save(tmp_path:
 
 
 def report_of(chief: Chief, name: str, **changes: Any) -> Report:
-    return replace(chief._agent.report(), task=name, incarnation="another", status={}, **changes)
+    return replace(task_view.report_of(chief._agent), task=name, incarnation="another", status={}, **changes)
 
 
 def test_a_chief_that_was_replaced_announces_no_end_of_its_own(

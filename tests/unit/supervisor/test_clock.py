@@ -22,6 +22,7 @@ from trainer.supervisor.agent import Agent
 from trainer.supervisor.chief import Chief
 from trainer.supervisor.child import Child
 from trainer.supervisor.clock import BEAT_SECONDS, LONGEST_GAP, ListeningClock
+from trainer.supervisor.task_view import report_of
 
 LOST = 3.0
 
@@ -83,7 +84,7 @@ def chief(tmp_path: Path, times: Times, monkeypatch: pytest.MonkeyPatch) -> Iter
 
 
 def form(chief: Chief) -> None:
-    own = chief._agent.report()
+    own = report_of(chief._agent)
     for report in (own, replace(own, task="worker:1", incarnation="another")):
         chief._rendezvous.report(report, chief._clock())
         chief._rendezvous.reachable(report.task, report.incarnation, None, chief._clock())
@@ -95,7 +96,7 @@ def beat(chief: Chief, times: Times, seconds: float) -> None:
     for _ in range(round(seconds / BEAT_SECONDS)):
         times.pass_(BEAT_SECONDS)
         now = chief._clock()
-        chief._rendezvous.report(replace(chief._agent.report(), generation=1), now)
+        chief._rendezvous.report(replace(report_of(chief._agent), generation=1), now)
         chief._rendezvous.tick(now)
 
 
