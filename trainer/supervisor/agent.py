@@ -23,7 +23,8 @@ from trainer.protocol import events
 from trainer.protocol.events import Event
 from trainer.protocol.log_lines import log_line
 from trainer.protocol.reports import Phase, Reply, Used
-from trainer.supervisor.child import Child, Exited, settings
+from trainer.supervisor import child_environ
+from trainer.supervisor.child import Child, Exited
 from trainer.supervisor.clock import ListeningClock
 from trainer.supervisor.own_stacks import OwnStacks
 from trainer.supervisor.program import Program
@@ -162,7 +163,8 @@ class Agent:
             if spec.program:
                 more = {**self.places, **self.importable}
                 return await Program.run(spec, self.task, self.log, more, generation, self._on_child, self.clock, take)
-            given = {**settings(spec, self.task), **self.places, environment.WORKLOAD: json.dumps(self._workload)}
+            files = {environment.WORKLOAD: json.dumps(self._workload)}
+            given = {**child_environ.settings(spec, self.task), **self.places, **files}
             if self.task.is_chief:
                 given[environment.LEASE] = lease.holder(self.spec.directory, self.incarnation)
             return await Child.start(self.task, self.log, given, self._on_child, self.clock, take)

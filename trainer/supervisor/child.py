@@ -14,14 +14,13 @@ from pathlib import Path
 from typing import TypeAlias
 
 from trainer import host
-from trainer.job import environment, program
+from trainer.job import environment
 from trainer.job.cluster import Task
-from trainer.job.derived import hidden_gpus
-from trainer.job.spec import Deadlines, JobSpec
+from trainer.job.spec import Deadlines
 from trainer.protocol import events
 from trainer.protocol.events import Event
 from trainer.protocol.orders import Final, Go, Order, Silent, Stop, Where, write_order
-from trainer.supervisor import orphans
+from trainer.supervisor import child_environ, orphans
 from trainer.supervisor.child_status import ChildStatus
 from trainer.supervisor.output import STDOUT, Output
 from trainer.supervisor.stack_pipe import StackPipe
@@ -29,15 +28,6 @@ from trainer.supervisor.stack_pipe import StackPipe
 LAST_WORDS_SECONDS = 0.5
 """Wait for what a child wrote, after its end."""
 _numbers = itertools.count(1)
-_FAST = {
-    # Off by default where the CPU has no AVX-512 (tensorflow/core/util/util.cc), though convolutions gain there too.
-    "TF_ENABLE_ONEDNN_OPTS": "1",
-    # glibc returns each freed large tensor to the kernel, and gets new, zeroed pages at the next step.
-    "MALLOC_MMAP_THRESHOLD_": str(2**30),
-    "MALLOC_TRIM_THRESHOLD_": str(2**32),
-    "MALLOC_TOP_PAD_": str(2**26),
-}
-"""Variables that TensorFlow and glibc read at a process's start; the user's own take precedence (decision 23)."""
 
 
 @dataclass(frozen=True)
@@ -47,28 +37,6 @@ class Exited:
 
 OnChange: TypeAlias = "Callable[[Child, Event | Exited], None]"
 Take: TypeAlias = "Callable[[bytes], None]"
-
-
-def _environ(task: Task, events_pipe: int) -> dict[str, str]:
-    return {
-        "TF_CPP_MIN_LOG_LEVEL": "1",
-        **_FAST,
-        **os.environ,
-        "TF_CONFIG": task.tf_config(),
-        environment.EVENTS: str(events_pipe),
-        environment.PARENT: str(os.getpid()),
-        **no_proxy(task),
-    }
-
-
-def settings(spec: JobSpec, task: Task) -> dict[str, str]:
-    """The spec's environment variables for a child."""
-    return {**hidden_gpus(spec, task.type), **program.variables(spec, task.type, os.environ)}
-
-
-def no_proxy(task: Task) -> dict[str, str]:
-    """Otherwise gRPC would send the cluster's traffic through an HTTP proxy."""
-    return {"no_grpc_proxy": ",".join(sorted({a.rpartition(":")[0] for group in task.cluster.values() for a in group}))}
 
 
 class Child:
@@ -127,7 +95,7 @@ class Child:
         child._copy_stdout(take)
         ours, theirs = os.pipe()
         own = {environment.CHILD: child._mark, **child.stacks.environ}
-        environ = {**_environ(task, theirs), **own, **more_environ}
+        environ = {**child_environ.of_child(task, theirs), **own, **more_environ}
         try:
             with log.open("ab") as stderr:
                 child._process = await asyncio.create_subprocess_exec(

@@ -19,9 +19,8 @@ from trainer.job import environment, load, program, secret, tf_config
 from trainer.job.errors import Exit, TrainerError
 from trainer.protocol import log_lines
 from trainer.protocol.log_lines import first_line, log_error, log_line
-from trainer.supervisor import copies, interpreter, orphans, preflight, restart_guard
+from trainer.supervisor import child_environ, copies, interpreter, orphans, preflight, restart_guard
 from trainer.supervisor.agent import Agent
-from trainer.supervisor.program import environ_of
 from trainer.workloads.check import check_workload
 
 if TYPE_CHECKING:
@@ -88,7 +87,7 @@ def _agent(spec: JobSpec, task: Task, log: Path, job_secret: bytes) -> Agent:
 
 def _agent_of_program(spec: JobSpec, task: Task, log: Path, job_secret: bytes) -> Agent:
     """Checks that the program can be started, and finds the packages of its interpreter."""
-    environ = environ_of(spec, task)
+    environ = child_environ.of_program(spec, task)
     program.command(spec, spec.program_of(task.type), environ)
     versions, has_trainer = interpreter.probe(spec, task.type, environ, _import_rest)
     agent = Agent(spec, task, log, job_secret, versions)
@@ -143,7 +142,7 @@ async def _run(agent: Agent) -> Exit:
 
 
 def _unknown_variables(spec: JobSpec, task: Task) -> list[str]:
-    environ = {**environ_of(spec, task), environment.GENERATION: ""}
+    environ = {**child_environ.of_program(spec, task), environment.GENERATION: ""}
     return program.unknown(spec.program_of(task.type), environ)
 
 

@@ -21,9 +21,9 @@ from trainer.job.tracking import Outcome
 from trainer.job.tracking_rules import address_rule
 from trainer.protocol.events import Figures
 from trainer.protocol.log_lines import STOPPED_PREFIX, log_line
-from trainer.supervisor import orphans, outbound
+from trainer.supervisor import child_environ, orphans, outbound
 from trainer.supervisor.outcome import in_words
-from trainer.supervisor.program import ending, environ_of
+from trainer.supervisor.program import ending
 
 VERSION = 1
 """Version of the report. It increases when a field is renamed, removed or changes its meaning."""
@@ -105,10 +105,10 @@ def check(spec: JobSpec, task: Task) -> None:
     given = spec.notify
     if given is None:
         return
-    if given.webhook_from and (rule := address_rule(environ_of(spec, task).get(given.webhook_from, ""))):
+    if given.webhook_from and (rule := address_rule(child_environ.of_program(spec, task).get(given.webhook_from, ""))):
         raise UserError(f"secrets.{given.webhook_from}: its value {rule}")
     if given.command:
-        environ = environ_of(spec, task)
+        environ = child_environ.of_program(spec, task)
         first = program.expand(given.command[0], environ)
         program.executable(first, program.folder(spec), environ, "notify.command")
 
@@ -131,7 +131,7 @@ async def tell(spec: JobSpec, task: Task, end: Ending, seconds: float) -> None:
     if given is None or end.outcome not in given.when:
         return
     body = json.dumps(report(spec, end)).encode()
-    environ = environ_of(spec, task)
+    environ = child_environ.of_program(spec, task)
     address = given.webhook or environ.get(given.webhook_from or "")
     attempts = {
         **({"webhook": _post(address, body, environ, seconds)} if address else {}),

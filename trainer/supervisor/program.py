@@ -15,15 +15,12 @@ from pathlib import Path
 from trainer import reporting
 from trainer.job import environment, program
 from trainer.job.cluster import Task
-from trainer.job.data import variables
-from trainer.job.derived import hidden_gpus
 from trainer.job.errors import Exit
 from trainer.job.spec import Deadlines, JobSpec
 from trainer.protocol import events
-from trainer.protocol.log_lines import FAILURE_MARK
 from trainer.protocol.tracebacks import blames_peer, reason
-from trainer.supervisor import orphans
-from trainer.supervisor.child import Child, OnChange, Take, no_proxy
+from trainer.supervisor import child_environ, orphans
+from trainer.supervisor.child import Child, OnChange, Take
 from trainer.supervisor.output import STDERR, Output
 
 MOST_REPORTS = 100
@@ -33,12 +30,6 @@ FIRST_SIGNAL = 128
 """Exit codes from here on are those that a shell gives to a program ended by a signal."""
 _FROM_OUTSIDE = {-signal.SIGHUP, -signal.SIGINT, -signal.SIGKILL, -signal.SIGTERM}
 """Ends that a program's last words do not explain: what it logged in the middle of its work is no reason."""
-_OURS = {
-    environment.JOB, environment.SET, environment.CLUSTER, environment.PARENT, environment.CPUS, environment.RESTARTS,
-    environment.CODE, environment.LOGS, environment.CONTROL_PORT, environment.HOST_PATH, environment.CODE_SHA256,
-    FAILURE_MARK,
-}  # fmt: skip
-"""Variables of the supervisor, which a program does not get."""
 
 
 class Program(Child):
@@ -77,7 +68,12 @@ class Program(Child):
         child.generation = generation
         try:
             own = {environment.GENERATION: str(generation), environment.CHILD: child._mark}
-            environ = {**environ_of(spec, task), **own, **more_environ, environment.REPORTS: child._listen()}
+            environ = {
+                **child_environ.of_program(spec, task),
+                **own,
+                **more_environ,
+                environment.REPORTS: child._listen(),
+            }
             words = program.command(spec, spec.program_of(task.type), environ)
             environ |= child.stacks.environ
             child._stderr = Output(STDERR, log=log)
@@ -218,20 +214,6 @@ class Program(Child):
             with contextlib.suppress(OSError):  # the program may have removed it, or put files beside it
                 path.unlink()
                 path.parent.rmdir()
-
-
-def environ_of(spec: JobSpec, task: Task) -> dict[str, str]:
-    """The environment of a task's program, but for what differs from run to run."""
-    whole = {
-        "PYTHONUNBUFFERED": "1",
-        **hidden_gpus(spec, task.type),
-        **{name: value for name, value in os.environ.items() if name not in _OURS},
-        **no_proxy(task),
-        "TF_CONFIG": task.tf_config(),
-        **variables(spec.data),
-        environment.MODEL_DIR: str(Path(spec.directory).absolute()),
-    }
-    return program.environ(spec, task.type, whole)
 
 
 def ending(code: int) -> str:

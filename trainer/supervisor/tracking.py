@@ -24,11 +24,10 @@ from trainer.model_dir import layout
 from trainer.model_dir.files import read_json, write_json
 from trainer.protocol.events import Figures
 from trainer.protocol.log_lines import log_line
-from trainer.supervisor import curves, mlflow, outbound, run_facts
+from trainer.supervisor import child_environ, curves, mlflow, outbound, run_facts
 from trainer.supervisor.curves import Record
 from trainer.supervisor.mlflow import MLflow, Names, Point, Refused, Run, Unavailable
 from trainer.supervisor.notify import Ending
-from trainer.supervisor.program import environ_of
 
 SEND_SECONDS = 2.0
 """Between two looks for new figures."""
@@ -88,7 +87,7 @@ class Tracker:
         await asyncio.wait({self._running})
 
     async def _run(self) -> None:
-        environ = environ_of(self._spec, self._task)
+        environ = child_environ.of_program(self._spec, self._task)
         async with outbound.connect(self._address, environ) as server:
             client = MLflow(server, environ)
             while True:

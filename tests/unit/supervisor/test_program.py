@@ -16,8 +16,7 @@ import pytest
 from trainer.job.cluster import tasks_of
 from trainer.job.errors import UserError
 from trainer.job.load import build
-from trainer.protocol.log_lines import FAILURE_MARK
-from trainer.supervisor.program import Program, ending, environ_of
+from trainer.supervisor.program import Program, ending
 
 SECONDS = 10
 
@@ -176,12 +175,3 @@ def test_endings_in_words() -> None:
         "exited with code 3", "exited with code 137 (SIGKILL)", "exited with code 255", "killed by SIGSEGV",
         "killed by signal 40",
     ]  # fmt: skip
-
-
-def test_a_program_does_not_get_what_is_the_supervisor_s(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(FAILURE_MARK, "mark")
-    monkeypatch.setenv("HOME", "/home/x")
-    spec = build({"name": "j", "strategy": "one_device", "program": ["true"]})
-    environ = environ_of(spec, tasks_of(spec)[0])
-    assert FAILURE_MARK not in environ
-    assert environ["HOME"] == "/home/x"

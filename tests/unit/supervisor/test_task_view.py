@@ -18,7 +18,7 @@ def test_a_report_has_the_figures_of_the_child_and_its_generation_while_it_lives
     assert (report_of(agent).generation, report_of(agent).status) == (0, {"pid": os.getpid()})
     agent.running = Child(agent.task, lambda *_: None)
     agent.running.generation, agent.running.status.step = 3, 40
-    agent.running.status.workers["worker:1"] = {"step": 20}
+    agent.running.status.workers = {"worker:1": {"step": 20}}
     found = report_of(agent)
     assert (found.generation, found.status["step"]) == (3, 40)
     assert found.status["workers"] == {"worker:1": {"step": 20}}
