@@ -9,8 +9,9 @@ from urllib.parse import quote
 
 from trainer.debug.archive import Entry
 from trainer.debug.facts import Facts, Moment, clock
+from trainer.debug.history import history
 from trainer.debug.symptoms import plain
-from trainer.debug.verdict import Verdict, history, meaning
+from trainer.debug.verdict import Verdict, meaning
 
 MOST_MOMENTS = 400
 LONGEST = 600

@@ -11,6 +11,7 @@ from typing import Literal
 
 from trainer.debug import symptoms
 from trainer.debug.facts import Facts, Moment, lines
+from trainer.debug.history import ERROR, TASK, core, history, is_error
 from trainer.debug.symptoms import Symptom
 from trainer.job.errors import Exit
 from trainer.protocol.log_lines import STOPPED_PREFIX
@@ -18,22 +19,11 @@ from trainer.protocol.tracebacks import causes
 
 Outcome = Literal["failed", "stopped", "succeeded", "running", "waiting", "never started", "vanished"]
 MOST_FOLLOWED = 12
-AT_ONCE_SECONDS = 2.0
-"""Within which all tasks report the same."""
-ERROR = "trainer: "
-"""Begins the line in which a task reports why it ends."""
 NOWHERE = Path("/-")
 """The folder of a program of which nothing is known: paths in tracebacks stay as they are."""
 HANGS = "the job hangs: "
 """Begins the line in which the chief logs where the tasks are."""
-_WARNING = "trainer: warning: "
-_TASK = re.compile(r"\b(?:chief|worker|ps|evaluator):\d+\b")
 _PLACE = re.compile(r"(?P<file>[^\s:'\"(]+\.py):(?P<line>\d+)")
-_NEWS = re.compile(
-    r" lost \(|re-forming|generation \d+ formed|restarting it|was killed by|stopped by a signal|^waiting: |"
-    r"was asked to stop|is damaged|hangs?\b|out of memory|^done: |^warning: |without a new step"
-)
-"""Lines of supervisors and launchers that belong to a job's history."""
 _SILENT = re.compile(r"no new step|no sign of life|no report for")
 _REPEATED = re.compile(r"; last: \S+ lost \((.*)\)$")
 _UNEXPLAINED = re.compile(r"\blost \(|without a Python error|unexpected |killed by|no sign of life|had to be killed")
@@ -80,46 +70,22 @@ def verdict(facts: Facts) -> Verdict:
     return _running(facts)
 
 
-def history(facts: Facts) -> list[Moment]:
-    """All that is known to have happened, in order of time; what several tasks report at once as the first has it."""
-    found = [*facts.moments, *(each for log in facts.logs for each in lines(log) if _tells(each.text))]
-    kept: list[Moment] = []
-    last: dict[str, float] = {}
-    for each in sorted(found, key=lambda each: (each.time is None, each.time or 0.0)):
-        core, now = _core(each.text), each.time or 0.0
-        if core not in last or now - last[core] > AT_ONCE_SECONDS:
-            kept.append(each)
-            last[core] = now
-    return kept
-
-
 def _failed(facts: Facts) -> Verdict:
-    code = facts.code
     told = history(facts)
-    message = _message(facts, told)
-    task = _culprit(facts, message, code)
-    state = facts.tasks.get(task)
-    if state and state.reason and (not message or "out of memory" in state.reason):
-        message = f"{message}; {task}: {state.reason}" if message and state.reason not in message else message
-        message = message or f"{task}: {state.reason}"
-    first, *more = (message or f"{task} ended without a word").splitlines()
-    begin = _first(told, first)
-    cause = Moment(first, task, state.ended if state else None)
-    if begin and _REPEATED.search(first):
-        cause = replace(begin, task=_named_in(begin.text) or begin.task)
-    elif begin:
-        cause = replace(cause, time=begin.time, path=begin.path)
+    task, message = _end(facts, told)
+    first, *more = message.splitlines()
+    cause = _cause(told, first, task, facts)
     details = [*more, *_behind(facts, cause.task, first), *_hang(told, first)]
-    text = f"{facts.job} failed{f' with exit code {code}' if code else ''}: {_named(task, first)}"
+    code = f" with exit code {facts.code}" if facts.code else ""
     return Verdict(
         "failed",
-        text,
+        f"{facts.job} failed{code}: {_named(task, first)}",
         cause,
         _place([first, *details]),
-        code,
+        facts.code,
         details,
         _followed(facts, told, cause),
-        symptoms.matching([first, *details], code),
+        symptoms.matching([first, *details], facts.code),
     )
 
 
@@ -188,7 +154,7 @@ def _running(facts: Facts) -> Verdict:
         headline = f"{facts.job} runs ({facts.phase}); before that {earlier[0].text.removeprefix(ERROR)}"
     details = [*reasons[1:], *facts.remarks, *(f"{n} ended with exit code {t.code}" for n, t in failed.items())]
     cause = earlier[0] if earlier and not reasons else None
-    if reasons and (name := _TASK.match(reasons[0])):
+    if reasons and (name := TASK.match(reasons[0])):
         cause = Moment(reasons[0], name[0])
     codes = [each.code for each in failed.values()]
     texts = [*reasons, *details, *(each.text for each in earlier)]
@@ -215,6 +181,28 @@ def _vanished(facts: Facts, told: Sequence[Moment]) -> Verdict:
 # Parts. -----------------------------------------------------------------------------------------------
 
 
+def _end(facts: Facts, told: Sequence[Moment]) -> tuple[str, str]:
+    """The task that the cause is in, and why the job ended."""
+    message = _message(facts, told)
+    task = _culprit(facts, message, facts.code)
+    reason = facts.tasks[task].reason if task in facts.tasks else ""
+    if not message:
+        message = f"{task}: {reason}" if reason else f"{task} ended without a word"
+    elif "out of memory" in reason and reason not in message:
+        message = f"{message}; {task}: {reason}"
+    return task, message
+
+
+def _cause(told: Sequence[Moment], message: str, task: str, facts: Facts) -> Moment:
+    """The first failure, with the time and the file of the first line that reports it."""
+    begin = _first(told, message)
+    if begin is None:
+        return Moment(message, task, facts.tasks[task].ended if task in facts.tasks else None)
+    if _REPEATED.search(message):
+        return replace(begin, task=_named_in(begin.text) or begin.task)
+    return Moment(message, task, begin.time, begin.path)
+
+
 def _message(facts: Facts, told: Sequence[Moment]) -> str:
     """Why the job ended: the chief's word, or the first error that a task has reported."""
     if facts.message:
@@ -228,8 +216,8 @@ def _culprit(facts: Facts, message: str, code: int | None) -> str:
     """The task that the cause is in."""
     if code == Exit.CHIEF_LOST:
         return facts.chief
-    lost = re.search(rf"({_TASK.pattern}) (?:was )?lost\b", message)
-    named = _TASK.search(message)
+    lost = re.search(rf"({TASK.pattern}) (?:was )?lost\b", message)
+    named = TASK.search(message)
     if lost or named:
         return lost[1] if lost else named[0] if named else ""
     if message:
@@ -259,21 +247,21 @@ def _first(told: Sequence[Moment], message: str) -> Moment | None:
     if repeated := _REPEATED.search(message):
         kind = f"lost ({repeated[1]})"
         return next((each for each in told if kind in each.text and not each.text.startswith(ERROR)), None)
-    core = _core(message)
-    same = [each for each in told if core[:80] in _core(each.text)]
+    begin = core(message)[:80]
+    same = [each for each in told if begin in core(each.text)]
     return same[0] if same else None
 
 
 def _followed(facts: Facts, told: Sequence[Moment], cause: Moment) -> list[Moment]:
     """What happened after the first failure, and how the other tasks ended."""
-    core = _core(cause.text)
+    own = core(cause.text)
     later = [
         each
         for each in told
         if cause.time is not None
         and each.time is not None
         and each.time >= cause.time
-        and _core(each.text) != core
+        and core(each.text) != own
         and (each.time, each.path) != (cause.time, cause.path)
     ]
     ends = [
@@ -284,29 +272,13 @@ def _followed(facts: Facts, told: Sequence[Moment], cause: Moment) -> list[Momen
     return [*later[:MOST_FOLLOWED], *ends[:MOST_FOLLOWED]]
 
 
-def _tells(text: str) -> bool:
-    return is_error(text) or bool(_NEWS.search(text))
-
-
-def is_error(text: str) -> bool:
-    """Whether a line is one in which a task reports why it ends."""
-    return text.startswith(ERROR) and not text.startswith(_WARNING)
-
-
-def _core(text: str) -> str:
-    """A text as all tasks have it: each begins the same error differently."""
-    text = text.removeprefix(ERROR)
-    task = _TASK.match(text)
-    return text[task.end() :].lstrip(": ") if task and text[task.end() :].startswith(": ") else text
-
-
 def _place(texts: Iterable[str]) -> str:
     found = next((match for text in texts if (match := _PLACE.search(text))), None)
     return found[0] if found else ""
 
 
 def _named_in(text: str) -> str:
-    found = _TASK.search(text)
+    found = TASK.search(text)
     return found[0] if found else ""
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from trainer.debug.facts import Facts, Log, Moment, TaskFacts, lines, seconds
-from trainer.debug.verdict import Verdict, history, verdict
+from trainer.debug.facts import Facts, Log, Moment, TaskFacts
+from trainer.debug.verdict import Verdict, verdict
 from trainer.job.errors import Exit
 
 
@@ -153,37 +153,3 @@ def test_success_is_named_with_what_is_worth_a_look() -> None:
     found = verdict(Facts("j", "here", "done", 0, remarks=["9.1 seconds to the first step: import 6.0"]))
     assert (found.outcome, found.headline) == ("succeeded", "j succeeded")
     assert found.advice[0].shown == "a slow start"
-
-
-def test_the_history_is_in_order_of_time_with_each_text_once() -> None:
-    logs = [
-        Log("a", "1970-01-01T00:00:03Z trainer: worker:1: x\n1970-01-01T00:00:01Z step 5\n", "worker:0"),
-        Log("b", "1970-01-01T00:00:02Z trainer: x\nno time, lost (y)\n", "worker:1"),
-    ]
-    told = history(Facts("j", "here", logs=logs, moments=[Moment("formed", time=1.0)]))
-    assert [(each.text, each.time) for each in told] == [
-        ("formed", 1.0),
-        ("trainer: x", 2.0),
-        ("no time, lost (y)", None),
-    ]
-
-
-@pytest.mark.parametrize(
-    ("line", "task", "text", "time"),
-    [
-        ("2026-11-25T00:11:18.123456789Z  a b", "worker:1", " a b", 1795565478.123456789),
-        ("2026-11-25T00:11:18Z chief:0     | a | b", "chief:0", "a | b", 1795565478.0),
-        ("local       | a", "local", "a", None),
-        ("2026-11-25T00:11:18 a", "worker:1", "2026-11-25T00:11:18 a", None),
-        ("9999-99-99T99:99:99Z a", "worker:1", "a", None),
-    ],
-)
-def test_lines_have_the_time_and_the_task_before_them(line: str, task: str, text: str, time: float | None) -> None:
-    (found,) = lines(Log("p", line, "worker:1"))
-    assert (found.text, found.task, found.path) == (text, task, "p")
-    assert found.time == (pytest.approx(time) if time else None)
-
-
-@pytest.mark.parametrize("text", [None, "", "x", "0001-01-01T00:00:00Z", "2026-01-02T03:04:05.5+01:00"])
-def test_any_text_is_a_time_or_none(text: str | None) -> None:
-    assert seconds(text) in (None, -62135596800.0, 1767319445.5)

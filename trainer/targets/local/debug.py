@@ -12,7 +12,7 @@ from trainer import host
 from trainer.debug import files
 from trainer.debug.archive import Archive
 from trainer.debug.facts import Facts, Log, TaskFacts, lines
-from trainer.debug.verdict import is_error
+from trainer.debug.history import is_error
 from trainer.job import load
 from trainer.job.cluster import tasks_of
 from trainer.job.derived import computing_tasks
