@@ -4,7 +4,7 @@ docs/operating.md has these rows, and a verdict takes its advice from them."""
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from trainer.job.errors import Exit
@@ -23,8 +23,8 @@ class Symptom:
     code: Exit | None = None
     """An exit code that is a symptom by itself, where no pattern is found."""
 
-    def found_in(self, texts: Iterable[str]) -> bool:
-        return bool(self.pattern) and any(re.search(self.pattern, text) for text in texts)
+    def found_in(self, text: str) -> bool:
+        return bool(self.pattern and re.search(self.pattern, text))
 
 
 SYMPTOMS = (
@@ -219,9 +219,9 @@ MOST = 3
 
 
 def matching(texts: Sequence[str], code: int | None) -> list[Symptom]:
-    """The rows that fit: those whose pattern is found, then that of the exit code, if it says more than that there is a
-    mistake."""
-    found = [each for each in SYMPTOMS if each.found_in(texts)]
+    """The rows that fit: those whose pattern is found, in the order of the texts, then that of the exit code, if it
+    says more than that there is a mistake."""
+    found = list(dict.fromkeys(each for text in texts for each in SYMPTOMS if each.found_in(text)))
     by_code = [each for each in SYMPTOMS if code is not None and each.code == code]
     return [*found, *(by_code if not found or code != Exit.USER else [])][:MOST]
 

@@ -85,7 +85,7 @@ def _failed(facts: Facts) -> Verdict:
         facts.code,
         details,
         _followed(facts, told, cause),
-        symptoms.matching([first, *details], facts.code),
+        symptoms.matching([_reason(facts, task), first, *details], facts.code),
     )
 
 
@@ -185,12 +185,22 @@ def _end(facts: Facts, told: Sequence[Moment]) -> tuple[str, str]:
     """The task that the cause is in, and why the job ended."""
     message = _message(facts, told)
     task = _culprit(facts, message, facts.code)
-    reason = facts.tasks[task].reason if task in facts.tasks else ""
+    reason = _reason(facts, task)
     if not message:
         message = f"{task}: {reason}" if reason else f"{task} ended without a word"
-    elif "out of memory" in reason and reason not in message:
-        message = f"{message}; {task}: {reason}"
+    elif ("out of memory" in reason or _never_ran(facts, task)) and reason not in message:
+        first, *more = message.splitlines()  # the chief has not seen what its place shows of a task
+        message = "\n".join([f"{first}; {task}: {reason}", *more])
     return task, message
+
+
+def _reason(facts: Facts, task: str) -> str:
+    """Why a task does not run, as its place shows it."""
+    return facts.tasks[task].reason if task in facts.tasks else ""
+
+
+def _never_ran(facts: Facts, task: str) -> bool:
+    return task in facts.tasks and facts.tasks[task].state in ("pending", "missing")
 
 
 def _cause(told: Sequence[Moment], message: str, task: str, facts: Facts) -> Moment:

@@ -91,6 +91,30 @@ def test_without_a_message_the_place_s_reason_is_the_cause() -> None:
     assert [each.task for each in found.followed] == ["worker:0"]
 
 
+@pytest.mark.parametrize(
+    ("code", "task", "state", "reason", "advice", "message"),
+    [
+        (10, "worker:0", "missing", "FailedCreate: exceeded quota: memory, requested: 9Gi", "ResourceQuota",
+         "the cluster did not form after 45 s (deadlines.start): worker:0: has not reported (j-worker-0.j does not "
+         "resolve (DNS))"),
+        (15, "chief:0", "pending", "ErrImagePull: failed to pull image \"mine:1\"", "image",
+         "worker:1 has had no reply from its chief (chief:0) for 45 s (deadlines.start): j-chief-0.j does not resolve "
+         "(DNS); is it running, and is its address in TF_CONFIG right?"),
+    ],
+)  # fmt: skip
+def test_of_a_task_that_never_ran_the_place_s_reason_is_named_too(
+    code: int, task: str, state: str, reason: str, advice: str, message: str
+) -> None:
+    log = Log("w", f"1970-01-01T00:00:09Z trainer: {message}\n", "worker:1")
+    found = verdict(
+        Facts("j", "here", "failed", code, message, tasks={task: TaskFacts(state, reason=reason)}, logs=[log])
+    )
+    assert found.cause
+    assert (found.cause.task, found.cause.time) == (task, 9.0)
+    assert found.headline.endswith(f"; {task}: {reason}")
+    assert advice in found.advice[0].advice
+
+
 def test_without_any_word_the_first_error_of_the_logs_is_the_cause() -> None:
     logs = [
         Log("b", "1970-01-01T00:00:09Z trainer: it follows\n", "worker:1"),
