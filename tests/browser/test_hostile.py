@@ -9,6 +9,7 @@ from playwright.sync_api import Page, expect
 
 from tests.browser.scripted import NOW
 from tests.browser.served import Script
+from tests.browser.watch import Watch
 
 Opened: TypeAlias = Callable[..., Page]
 MARKUP = """<img src=x onerror="document.title='owned'"><script>document.title='owned'</script>"""
@@ -68,8 +69,17 @@ def test_the_policy_forbids_scripts_in_the_page(script: Script, opened: Opened) 
     policy = page.evaluate("fetch('/').then((page) => page.headers.get('Content-Security-Policy'))")
     rules = dict(rule.strip().partition(" ")[::2] for rule in policy.split(";"))
     assert rules["default-src"] == "'none'"
-    assert {rules[name] for name in ("script-src", "style-src", "connect-src")} == {"'self'"}
+    assert {rules[name] for name in ("script-src", "style-src", "connect-src", "img-src")} == {"'self'"}
     assert "unsafe" not in policy
+
+
+def test_the_policy_forbids_to_make_elements_of_a_text(script: Script, opened: Opened, watch: Watch) -> None:
+    watch.expected += ["require-trusted-types-for", "TrustedHTML"]
+    page = opened()
+    made = page.evaluate("""() => {
+      try { document.body.innerHTML = "<b>text</b>"; return "made"; } catch (error) { return error.name; }
+    }""")
+    assert made == "TypeError"
 
 
 def test_a_line_cannot_change_how_others_are_read(script: Script, opened: Opened) -> None:

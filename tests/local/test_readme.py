@@ -35,8 +35,10 @@ def test_a_running_job_is_asked_from_another_terminal(tmp_path: Path) -> None:
     url = next(words[1] for words in commands("curl", "docs/operating.md"))
     with Job(tmp_path, parameter_server(steps=2000, workload=PACED)) as job:
         job.until_step(10)
-        (printed,) = [line for line in job.lines if line.startswith("local | page: ")]
-        page, _, command = printed.removeprefix("local | page: ").partition("; status: ")
+        page, command = (
+            next(line.removeprefix(begin) for line in job.lines if line.startswith(begin))
+            for begin in ("local | page: ", "local | status: ")
+        )
         assert shlex.split(command)[-2:] == ["status", str(job.model_dir)]
         assert re.sub(r":\d+/", ":11000/", f"{page}status") == url.replace("127.0.0.1", "localhost")
         words[words.index("runs/mnist-ps")] = str(job.model_dir)

@@ -7,6 +7,7 @@ import asyncio
 import os
 import signal
 import sys
+import time
 import webbrowser
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -28,6 +29,8 @@ from trainer.targets.tunnel import Listener, Tunnel, answers, cannot_listen
 NOT_FOUND = 404
 LOOK_SECONDS = 5.0
 """Between two looks whether the job is over, while no stream can be made."""
+LOST_SECONDS = 30.0
+"""While its target does not answer, or has no such job any more; then the command ends."""
 
 
 def ui(args: argparse.Namespace) -> int:
@@ -94,28 +97,38 @@ async def _through(run: Run, tunnel: Tunnel, port: int, show: Callable[[str], No
         opened = await listener.open(port)
         with _stop() as stopped:
             show(f"http://localhost:{opened}/")
-            looking = asyncio.create_task(_look_for_the_end(run, broken, stopped))
-            await stopped.wait()
-            looking.cancel()
+            ends = {asyncio.create_task(stopped.wait()), asyncio.create_task(_until_over(run, broken))}
+            done, pending = await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+            for each in pending:
+                each.cancel()
         await listener.close()
+        for each in done:
+            each.result()
     return Exit.OK
 
 
-async def _look_for_the_end(run: Run, broken: asyncio.Event, stopped: asyncio.Event) -> None:
-    """Ends the command once the job is over. While its chief is started again, streams fail too."""
+async def _until_over(run: Run, broken: asyncio.Event) -> None:
+    """Until the job is over. While its chief is started again, streams fail too.
+
+    Raises:
+        TrainerError: as Run.status.
+    """
+    lost_since: float | None = None
     while True:
         await broken.wait()
+        broken.clear()
         try:
             found = await asyncio.to_thread(run.status)
-        except TrainerError as error:
-            _say(str(error))
-            break
-        if found.over:
-            _say(f"{run.name} is over: {found.phase}")
-            break
-        broken.clear()
+        except TrainerError:
+            lost_since = lost_since or time.monotonic()
+            if time.monotonic() - lost_since > LOST_SECONDS:
+                raise
+        else:
+            lost_since = None
+            if found.over:
+                _say(f"{run.name} is over: {found.phase}")
+                break
         await asyncio.sleep(LOOK_SECONDS)
-    stopped.set()
 
 
 @contextmanager

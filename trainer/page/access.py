@@ -1,4 +1,4 @@
-"""Who may see the page of a job, and the headers that keep its browser from anything else.
+"""Who may see the page of a job, and its stacks, and the headers that keep its browser from anything else.
 
 The page shows the logs and the spec of a job. A browser may be made to ask for it by any other page that it shows, also
 by one whose name has been made to mean this machine (DNS rebinding); so a request must come from this machine, name it,
@@ -12,8 +12,9 @@ from collections.abc import Collection, Mapping
 
 HEADERS = {
     "Content-Security-Policy": (
-        "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
-        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+        "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; "
+        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
+        "require-trusted-types-for 'script'; trusted-types 'none'"
     ),
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
@@ -36,7 +37,7 @@ def refusal(
     """
     host = headers.get("Host", "")
     if names is None and remote not in _HERE:
-        return "this page is for its own machine: use `trainer ui`, or set `page: network` in the spec"
+        return "only programs of this machine, or container, may ask: use `trainer ui` or `trainer stacks` there"
     if not _is_ours(_name_in(host), names):
         return f"Host: {host[:100]!r}: is not the name of this machine; use http://localhost"
     origin = headers.get("Origin")

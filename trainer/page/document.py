@@ -6,7 +6,7 @@ It has no secret: the spec only names where those are, and a value that looks li
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 
 from trainer.debug.redaction import Redactor
@@ -31,8 +31,6 @@ class View:
     """Of `job`, below."""
     eta: float | None = None
     """Seconds."""
-    straggler: Mapping[str, object] | None = None
-    hangs: Sequence[object] = ()
     now: float = field(default_factory=time.time)
 
 

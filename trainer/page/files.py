@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
@@ -35,14 +37,20 @@ class FilesPage:
     def __init__(self, model_dir: str) -> None:
         self._model_dir = model_dir
         self._lines: Lines | None = None
+        self._redactor = Redactor()
+        self._one_at_a_time = asyncio.Lock()
 
     async def state(self) -> str:
         return await asyncio.to_thread(text, self._model_dir)
 
     async def logs(self, query: LogQuery) -> str:
+        async with self._one_at_a_time:
+            return await asyncio.to_thread(self._find, query)
+
+    def _find(self, query: LogQuery) -> str:
         if self._lines is None:
-            self._lines = await asyncio.to_thread(_lines, self._model_dir)
-        return json_text(self._lines.find(query))
+            self._lines, self._redactor = _lines(self._model_dir), _redactor(self._model_dir)
+        return json_text(self._lines.find(query, self._redactor.text))
 
     def subscribe(self) -> None:
         return None
@@ -163,21 +171,33 @@ def _object(value: object) -> dict[str, object]:
 
 
 def _lines(model_dir: str) -> Lines:
-    """The ends of all logs, merged by time."""
-    found = Lines(4 * LOG_BYTES)
-    logs = [path for path in sorted(layout.logs(model_dir).glob("*.log")) if path.is_file() and not path.is_symlink()]
-    for path in logs:
+    """The ends of all logs, merged by time. What a program writes to stderr is in the log of its task and, under
+    `trainer local`, in that of all tasks too: it is taken from there, where it has a time."""
+    found, printed = Lines(4 * LOG_BYTES), Counter[tuple[str, str]]()
+    logs = [path for path in layout.logs(model_dir).glob("*.log") if path.is_file() and not path.is_symlink()]
+    for path in sorted(logs, key=lambda each: (not each.stem.startswith(OUTPUT), each)):
         with contextlib.suppress(OSError):
             body, when = _tail(path, LOG_BYTES // len(logs)), path.stat().st_mtime
             texts = [shown(line) for line in _whole_lines(body)]
             if path.stem.startswith(OUTPUT):
                 for task, line in _printed(texts):
                     found.add(task, [line])
-            else:
-                task_type, _, index = path.stem.rpartition("-")
-                first = next((time for each in texts if (time := time_in(each))), when)
-                found.add(f"{task_type}:{index}", _timed(texts, first))
+                    printed[task, line[1]] += 1
+                continue
+            task_type, _, index = path.stem.rpartition("-")
+            task = f"{task_type}:{index}"
+            first = next((time for each in texts if (time := time_in(each))), when)
+            timed = [*_timed(texts, first)]
+            found.add(task, (line for line in timed if not _taken(printed, task, line[1])))
     return found
+
+
+def _taken(printed: Counter[tuple[str, str]], task: str, text: str) -> bool:
+    """Whether a line is one of those that were printed, which it then leaves."""
+    if not printed[task, text]:
+        return False
+    printed[task, text] -= 1
+    return True
 
 
 def _printed(texts: Iterable[str]) -> Iterator[tuple[str, tuple[float, str]]]:
@@ -202,6 +222,16 @@ def _tail(path: Path, size: int) -> bytes:
         file.seek(max(0, begin))
         body = file.read(size)
     return body.partition(b"\n")[2] if begin > 0 else body
+
+
+def _redactor(model_dir: str) -> Redactor:
+    """Knows the values of the job's secrets that are set here too, and those in its spec, if it has a result."""
+    spec = _object(read_json(layout.result(model_dir)).get("spec"))
+    kept = _object(_object((_kept(model_dir) or {}).get("job")).get("spec"))
+    names = {**_object(kept.get("secrets")), **_object(spec.get("secrets"))}
+    made = Redactor({name: os.environ.get(name, "") for name in names})
+    made.document(spec)
+    return made
 
 
 def _whole_lines(body: bytes) -> list[bytes]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
@@ -82,8 +82,12 @@ class Lines:
         self._new.clear()
         self._bytes = self.left_out = 0
 
-    def find(self, query: LogQuery) -> dict[str, object]:
-        """The newest lines that match, in the order of their numbers, and how many others would."""
+    def find(self, query: LogQuery, hide: Callable[[str], str] = str) -> dict[str, object]:
+        """The newest lines that match, in the order of their numbers, and how many others would.
+
+        Args:
+            hide: returns a text as it may be shown.
+        """
         self._merge()
         wanted = query.search.casefold()
         found = [
@@ -94,7 +98,7 @@ class Lines:
             and (not wanted or wanted in each.text.casefold())
         ]
         newest = found[-query.limit :] if query.limit else []
-        rows = [{"n": each.number, "time": each.time, "task": each.task, "text": each.text} for each in newest]
+        rows = [{"n": each.number, "time": each.time, "task": each.task, "text": hide(each.text)} for each in newest]
         return {"lines": rows, "left_out": len(found) - len(rows) + self.left_out}
 
 

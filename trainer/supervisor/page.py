@@ -6,14 +6,13 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from trainer.job.errors import Exit, TrainerError
 from trainer.model_dir import checkpoint, history, layout
 from trainer.model_dir.files import json_text
 from trainer.model_dir.history import TASKS_A_SECOND, History, Mark
-from trainer.model_dir.stacks import Stacks
 from trainer.page import document
 from trainer.page.document import View
 from trainer.page.lines import LogQuery
@@ -47,7 +46,7 @@ class LivePage:
         self._agent, self._chief, self._spec = agent, chief, agent.spec
         self._readers: set[asyncio.Queue[str]] = set()
         self._sent_status = ""
-        self._send_rows_at = self._save_at = 0.0
+        self._send_rows_at = self._save_at = self._may_save_at = 0.0
         self._over = False
         self._logs = JobLogs(agent.task.name, agent.logs)
         self._board = Board(self._spec.directory, agent.incarnation, lambda: chief.record.require_lease())
@@ -90,14 +89,8 @@ class LivePage:
         self._readers.discard(queue)
 
     def _view(self, *, live: bool = True) -> View:
-        status = self._chief.status()
         job = document.job(self._spec, self._agent.task, self._chief.record.state.started)
-        hangs = [_hang(each) for each in status.hangs]
-        return View(live, status.document(), job, self._seconds_left(), self._straggler(), hangs)
-
-    def _straggler(self) -> dict[str, object] | None:
-        found = self._chief.stragglers.straggler
-        return asdict(found) if found else None
+        return View(live, self._chief.status().document(), job, self._seconds_left())
 
     def _seconds_left(self) -> float | None:
         child = self._agent.running
@@ -197,6 +190,8 @@ class LivePage:
 
     def _mark(self, mark: Mark) -> None:
         self._history.mark(mark)
+        if mark.kind not in ("checkpoint", "score"):  # what ends a chief comes soon after what it does not know yet
+            self._save_at = self._may_save_at
         self._board.mark(mark, self._chief.rendezvous.watch.step, self._chief.record.seconds())
         self._emit("mark", json_text(mark.document()))
 
@@ -218,7 +213,7 @@ class LivePage:
     # Readers and the file. ----------------------------------------------------------------------------
 
     def _send(self, now: float, job: Point, tasks: Point) -> None:
-        known = {"eta": self._seconds_left(), "goodput": self._history.goodput, "straggler": self._straggler()}
+        known = {"eta": self._seconds_left(), "goodput": self._history.goodput}
         self._emit("points", json_text({"time": now, "job": _nested(job), "tasks": _nested(tasks), **known}))
         if tasks:
             status = json_text(self._chief.status().document())
@@ -234,8 +229,9 @@ class LivePage:
         begun, view = time.monotonic(), self._view(live=live)
         saving = asyncio.create_task(asyncio.to_thread(self._write, view, self._history.copy()))
         await asyncio.wait({saving}, timeout=None if live else LAST_SECONDS)
-        spent = time.monotonic() - begun
-        self._save_at = time.time() + max(SAVE_SECONDS, SAVE_SHARE * spent)
+        spent, now = time.monotonic() - begun, time.time()
+        self._may_save_at = now + SAVE_SHARE * spent
+        self._save_at = max(self._may_save_at, now + SAVE_SECONDS)
 
     def _write(self, view: View, found: History) -> None:
         with contextlib.suppress(TrainerError):  # it is tried again
@@ -251,15 +247,6 @@ def _put(queue: asyncio.Queue[str], event: str) -> None:
         while not queue.empty():
             queue.get_nowait()
         queue.put_nowait("")
-
-
-def _hang(stacks: Stacks) -> dict[str, object]:
-    groups = [
-        {"tasks": each.tasks, "frames": [str(frame) for frame in each.threads[0]]}
-        for each in stacks.groups
-        if each.threads
-    ]
-    return {"time": stacks.time, "text": stacks.text, "groups": groups}
 
 
 def _nested(point: Point) -> Mapping[str, object]:

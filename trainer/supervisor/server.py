@@ -18,6 +18,7 @@ from trainer.job import environment
 from trainer.job.errors import UserError
 from trainer.model_dir.files import json_text
 from trainer.model_dir.stacks import Stacks
+from trainer.page import access
 from trainer.protocol import reports
 from trainer.protocol.reports import LONGEST_BODY, Identity, Reply, Report
 from trainer.protocol.signature import HEADER, NOT_SIGNED, is_signed, sign
@@ -26,8 +27,6 @@ Scrape = Callable[[], Awaitable[bytes]]
 Answer = Callable[[Report, int], Awaitable[Reply]]
 Refuse = Callable[[str, str, str], None]
 Ask = Callable[[], Awaitable[Stacks]]
-_LOOPBACK = ("127.0.0.1", "::1")
-"""Not all of 127.0.0.0/8: the proxy of a service mesh passes on what others send from an address of its own there."""
 
 _PEERS_FAULTS = (HttpProcessingError, web.RequestPayloadError, ConnectionError)
 _logger = logging.getLogger("trainer.control")
@@ -124,8 +123,8 @@ def _metrics(scrape: Scrape) -> Callable[[web.Request], Awaitable[web.Response]]
 
 def _stacks(ask: Ask) -> Callable[[web.Request], Awaitable[web.Response]]:
     async def stacks(request: web.Request) -> web.Response:
-        if request.remote not in _LOOPBACK:
-            raise web.HTTPForbidden(text="only from this machine, or this container")
+        if why := access.refusal(request.remote, request.path, request.headers):
+            raise web.HTTPForbidden(text=why)
         return web.json_response(asdict(await ask()))
 
     return stacks

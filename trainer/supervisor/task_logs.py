@@ -96,6 +96,7 @@ class TaskLogs:
             from trainer.debug.redaction import Redactor  # once somebody looks: it compiles many patterns
 
             self._redactor = Redactor({name: os.environ.get(name, "") for name in self._spec.secrets})
+            self._redactor.document(self._spec.model_dump(mode="json"))  # it remembers the values that it hides
         return self._redactor.text(text)
 
     async def follow(self) -> None:

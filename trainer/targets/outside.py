@@ -58,6 +58,7 @@ def warnings(spec: JobSpec) -> list[str]:
         *(workload_file.left_behind(Path(name), name, code.root(spec)) if name.endswith(".py") else ()),
         *_plain_secrets(spec),
         *_plain_webhook(spec),
+        *_open_page(spec),
     ]
 
 
@@ -68,6 +69,15 @@ def _plain_webhook(spec: JobSpec) -> list[str]:
     return [
         "notify.webhook: whoever has this address can write to the chat, and it stands in manifests and result.json; "
         "put it under secrets, and name its variable in notify.webhook_from"
+    ]
+
+
+def _open_page(spec: JobSpec) -> list[str]:
+    if spec.page != "network":
+        return []
+    return [
+        "page: network: without a password, whoever reaches the chief's control port reads the logs and the spec; "
+        "restrict that port by a NetworkPolicy or firewall, or set page: loopback and use `trainer ui`"
     ]
 
 

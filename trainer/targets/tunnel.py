@@ -14,6 +14,8 @@ from trainer.job.errors import UserError
 BYTES = 1 << 16
 MOST_CONNECTIONS = 64
 DIAL_SECONDS, REQUEST_SECONDS = 20.0, 2.0
+CLOSE_SECONDS = 2.0
+"""For all streams to end: over there nobody may answer."""
 _FAILED = b"HTTP/1.1 502 Bad Gateway\r\nContent-Type: text/plain\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s"
 
 
@@ -65,14 +67,22 @@ class Listener:
         self._server.close()
         for each in self._serving:
             each.cancel()
-        await asyncio.gather(*self._serving, return_exceptions=True)
+        if self._serving:
+            await asyncio.wait(self._serving, timeout=CLOSE_SECONDS)
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        def ended(task: asyncio.Task[None]) -> None:
+            self._serving.discard(task)
+            writer.close()
+
         task = asyncio.create_task(self._serve(reader, writer))
         self._serving.add(task)
-        task.add_done_callback(self._serving.discard)
+        task.add_done_callback(ended)  # it may be cancelled before it begins
+        if not self._server.is_serving():
+            task.cancel()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        stream: Stream | None = None
         try:
             async with self._places:
                 stream = await asyncio.wait_for(self._dial(), DIAL_SECONDS)
@@ -80,9 +90,9 @@ class Listener:
         except (ConnectionError, asyncio.TimeoutError) as error:
             why = str(error) or "no connection in time"
             self._failed(why)
-            await _refuse(reader, writer, f"{why}\n".encode())
-        finally:
-            writer.close()
+            if stream is None:
+                await _read_request(reader)
+            await _refuse(writer, f"{why}\n".encode())
 
 
 def cannot_listen(port: int, error: OSError | OverflowError) -> UserError:
@@ -92,38 +102,53 @@ def cannot_listen(port: int, error: OSError | OverflowError) -> UserError:
     return UserError(f"--port {port}: cannot be used: {why}; leave it out, or give another one")
 
 
-async def _refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, text: bytes) -> None:
-    """Answers a request, which is read before: otherwise the kernel may throw the answer away."""
+async def _read_request(reader: asyncio.StreamReader) -> None:
+    """Before it is answered: otherwise the kernel may throw the answer away."""
     with contextlib.suppress(
         ConnectionError, asyncio.TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError
     ):
         await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), REQUEST_SECONDS)
+
+
+async def _refuse(writer: asyncio.StreamWriter, text: bytes) -> None:
     with contextlib.suppress(ConnectionError):
         writer.write(_FAILED % (len(text), text))
         await writer.drain()
 
 
 async def _pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, stream: Stream) -> None:
-    """Until either side ends."""
+    """Until either side ends.
+
+    Raises:
+        ConnectionError: the other side has ended without a word: nobody listens there.
+    """
 
     async def there() -> None:
         with contextlib.suppress(ConnectionError):
             while data := await reader.read(BYTES):
                 await stream.write(data)
 
-    async def back() -> None:
-        with contextlib.suppress(ConnectionError):
+    async def back() -> str:
+        """Why nothing came."""
+        came, why = False, "no answer"
+        try:
             while data := await stream.read():
+                came = True
                 writer.write(data)
                 await writer.drain()
+        except ConnectionError as error:
+            why = str(error) or why
+        return "" if came else why
 
-    both = {asyncio.create_task(there()), asyncio.create_task(back())}
+    sending, receiving = asyncio.create_task(there()), asyncio.create_task(back())
     try:
-        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({sending, receiving}, return_when=asyncio.FIRST_COMPLETED)
+        if receiving.done() and (why := receiving.result()):
+            raise ConnectionError(why)
     finally:
-        for each in both:
+        for each in (sending, receiving):
             each.cancel()
-        await asyncio.gather(*both, return_exceptions=True)
+        await asyncio.gather(sending, receiving, return_exceptions=True)
         await stream.close()
 
 
@@ -133,6 +158,13 @@ async def answers(dial: Dial) -> int:
     Raises:
         ConnectionError: it does not.
     """
+    try:
+        return await asyncio.wait_for(_asked(dial), DIAL_SECONDS)
+    except asyncio.TimeoutError:
+        raise ConnectionError(f"no answer within {DIAL_SECONDS:g} s") from None
+
+
+async def _asked(dial: Dial) -> int:
     stream = await dial()
     try:
         await stream.write(b"HEAD / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")

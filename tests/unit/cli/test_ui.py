@@ -5,60 +5,38 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import os
-import re
 import signal
-import subprocess
 import sys
 import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 from aiohttp import web
 
-from tests.harness import TRAINER
+from tests.opened import opened
 from tests.unit.cli import fake
 from tests.unit.page.served import Scripted
 from trainer.cli import main as cli
 from trainer.cli import ui
-from trainer.job.errors import Exit
+from trainer.job.errors import Exit, TrainerError
 from trainer.page.server import add_routes
 from trainer.targets import base
 from trainer.targets.tunnel import Dial, Stream
 
 
-@contextlib.contextmanager
-def opened(*words: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """The command as a process, and the address that it prints."""
-    environ = {name: value for name, value in os.environ.items() if name not in ("DISPLAY", "WAYLAND_DISPLAY")}
-    with subprocess.Popen(
-        [*TRAINER, "ui", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environ
-    ) as process:
-        try:
-            assert process.stdout is not None
-            address = re.fullmatch(r"page: (http://localhost:\d+)/\n", process.stdout.readline())
-            assert address, process.communicate()
-            yield process, address[1]
-        finally:
-            process.kill()
-
-
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_the_files_of_a_job_are_shown_until_ctrl_c(number: signal.Signals, tmp_path: Path) -> None:
     (tmp_path / "metrics.jsonl").write_text('{"step": 5, "loss": 0.5, "time": 1.7e9}\n')
-    with opened(str(tmp_path), "--no-browser") as (process, address):
-        with urllib.request.urlopen(f"{address}/page/state") as answer:
-            document = json.load(answer)
+    with opened(str(tmp_path), "--no-browser") as page:
+        document = page.state()
         assert (document["live"], document["history"]["job"]["loss"]) == (False, [0.5])
         with pytest.raises(urllib.error.HTTPError, match="403"):
-            urllib.request.urlopen(urllib.request.Request(f"{address}/", headers={"Host": "evil.example"}))
-        process.send_signal(number)
-        assert process.communicate(timeout=30) == ("", "")
-        assert process.returncode == 0
+            urllib.request.urlopen(urllib.request.Request(page.address, headers={"Host": "evil.example"}))
+        assert page.end(number) == (0, "", "")
 
 
 def test_a_port_that_is_taken_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str], taken: int) -> None:
@@ -152,6 +130,7 @@ def test_the_page_of_a_job_elsewhere_comes_through_the_tunnel_and_ends_with_the_
                 error.close()
             except OSError:
                 refused = True
+            time.sleep(0.05)
 
     looking = threading.Thread(target=look)
     looking.start()
@@ -162,6 +141,38 @@ def test_the_page_of_a_job_elsewhere_comes_through_the_tunnel_and_ends_with_the_
         "trainer: waiting for the chief: chief:0 is pending",
         "trainer: j is over: done",
     ]
+
+
+@pytest.mark.usefixtures("target")
+def test_a_target_that_does_not_answer_any_more_ends_the_command(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    reached = Reached()
+    monkeypatch.setattr(fake, "TUNNELS", [reached])
+    monkeypatch.setattr(ui, "LOST_SECONDS", 0.2)
+    addresses = list[str]()
+    monkeypatch.setattr(ui, "_shown", lambda _: addresses.append)
+
+    def gone(*_: object) -> None:
+        raise TrainerError("no Kubernetes answers", Exit.TARGET)
+
+    def look() -> None:
+        while not addresses:
+            time.sleep(0.01)
+        monkeypatch.setattr(fake.Fake, "status", gone)
+        reached.broken = "no Kubernetes answers"
+        with contextlib.suppress(OSError):
+            while True:  # as a browser tries again
+                time.sleep(0.05)
+                try:
+                    urllib.request.urlopen(f"{addresses[0]}page/state", timeout=10)
+                except urllib.error.HTTPError as error:
+                    error.close()
+
+    looking = threading.Thread(target=look, daemon=True)
+    looking.start()
+    assert cli.main(["ui", "j", "--target", "fake"]) == Exit.TARGET
+    assert capsys.readouterr().err.splitlines()[-1] == "trainer: no Kubernetes answers"
 
 
 @pytest.mark.usefixtures("target")

@@ -137,6 +137,31 @@ def test_what_trainer_local_has_printed_is_there_by_task(tmp_path: Path) -> None
     assert lines(str(tmp_path)) == [("chief:0", "step 5/10 | loss=1"), ("local", "<b>")]
 
 
+def test_what_a_program_writes_to_stderr_is_in_two_files_and_shown_once(tmp_path: Path) -> None:
+    logs = layout.logs(tmp_path)
+    logs.mkdir()
+    printed = "2026-11-25T01:02:0{}.000Z worker:{}    | {}\n"
+    (logs / "output.log").write_text(
+        printed.format(1, 0, "to stdout") + printed.format(2, 0, "twice") + printed.format(3, 0, "twice")
+        + printed.format(4, 1, "of another task")
+    )  # fmt: skip
+    (logs / "worker-0.log").write_text("twice\ntwice\nbefore the end of output.log\nof another task\n")
+    assert sorted(lines(str(tmp_path))) == [
+        ("worker:0", "before the end of output.log"), ("worker:0", "of another task"), ("worker:0", "to stdout"),
+        ("worker:0", "twice"), ("worker:0", "twice"), ("worker:1", "of another task"),
+    ]  # fmt: skip
+
+
+def test_values_of_secrets_are_hidden_in_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    logs = layout.logs(tmp_path)
+    logs.mkdir()
+    (logs / "worker-0.log").write_text("calling with very-secret-value and from-a-variable\n")
+    monkeypatch.setenv("TOKEN", "from-a-variable")
+    spec: dict[str, Any] = {"env": {"API_KEY": "very-secret-value"}, "secrets": {"TOKEN": {}, "OTHER": {}}}
+    found = lines(write(tmp_path, result={**RESULT, "spec": spec}))
+    assert found == [("worker:0", "calling with [hidden: API_KEY] and [hidden: TOKEN]")]
+
+
 def test_logs_of_500_mb_are_read_from_their_ends_in_bounded_memory(tmp_path: Path) -> None:
     logs = layout.logs(tmp_path)
     logs.mkdir()

@@ -100,9 +100,9 @@ def test_a_log_that_is_gone_or_begins_again_is_no_error(gone: bool, tmp_path: Pa
 
 def test_the_values_of_secrets_are_hidden(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("API_KEY", "very-secret-value")
-    own = logs(tmp_path, secrets={"API_KEY": {}})
-    own.add("calling with very-secret-value")
-    assert texts(own.lines(0)) == ["calling with [hidden: API_KEY]"]
+    own = logs(tmp_path, secrets={"API_KEY": {}}, env={"RATE": "5", "MY_TOKEN": "another-secret-value"})
+    own.add("calling with very-secret-value and another-secret-value, 5 times")
+    assert texts(own.lines(0)) == ["calling with [hidden: API_KEY] and [hidden: MY_TOKEN], 5 times"]
 
 
 @pytest.mark.parametrize("tasks", [1, 1000])

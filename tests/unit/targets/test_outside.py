@@ -119,6 +119,13 @@ def test_a_module_of_the_working_directory_gets_a_warning(tmp_path: Path, monkey
     assert line.startswith(f"workload: {tmp_path}/jobs/mine.py:1: import helper: is in the working directory")
 
 
+def test_a_page_that_is_open_to_the_network_gets_a_warning() -> None:
+    job = {"name": "j", "strategy": "one_device"}
+    (line,) = outside.warnings(build({**job, "page": "network"}))
+    assert line.startswith("page: network: without a password, whoever reaches the chief's control port reads")
+    assert outside.warnings(build(job)) == outside.warnings(build({**job, "page": "none"})) == []
+
+
 def test_local_starts_nothing_without_them(tmp_path: Path) -> None:
     raw = {"name": "j", "strategy": "multi_worker_mirrored", "workload": "digits", "secrets": {"NOT_THERE": {}}}
     (tmp_path / "job.yaml").write_text(yaml.safe_dump({**raw, "model_dir": str(tmp_path / "run")}))

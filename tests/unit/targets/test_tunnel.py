@@ -110,6 +110,64 @@ def test_a_stream_that_cannot_be_made_is_an_answer_that_a_browser_shows() -> Non
     assert failures == ["the chief does not run"]
 
 
+@pytest.mark.parametrize("code", ["", "import sys; sys.stdin.readline()"])
+def test_another_side_that_ends_without_a_word_is_a_failure_too(code: str) -> None:
+    """As a relay of a container that has ended."""
+    failures: list[str] = []
+
+    async def run() -> bytes:
+        async with listening(lambda: ProcessStream.start(sys.executable, "-c", code), failures) as port:
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(b"GET / HTTP/1.1\r\n\r\n")
+            found = await reader.read()
+            writer.close()
+            return found
+
+    assert soon(run()).endswith(b"\r\n\r\nno answer\n")
+    assert failures == ["no answer"]
+
+
+def test_a_browser_that_leaves_before_the_answer_is_no_failure() -> None:
+    failures: list[str] = []
+
+    async def run() -> None:
+        async with listening(echo, failures) as port:
+            _, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.close()
+            await writer.wait_closed()
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)  # accepted after the first
+            writer.write(b"end\n")
+            await reader.read()
+            writer.close()
+
+    soon(run())
+    assert failures == []
+
+
+def test_a_stream_that_does_not_close_keeps_nobody_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tunnel, "CLOSE_SECONDS", 0.1)
+
+    class Stuck:
+        async def read(self) -> bytes:
+            return b"x"
+
+        async def write(self, data: bytes) -> None: ...
+
+        async def close(self) -> None:
+            await asyncio.sleep(60)
+
+    async def stuck() -> Stream:
+        return Stuck()
+
+    async def run() -> None:
+        async with listening(stuck) as port:
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            await reader.readexactly(1)
+        writer.close()
+
+    soon(run())
+
+
 def test_a_dial_that_hangs_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tunnel, "DIAL_SECONDS", 0.1)
     monkeypatch.setattr(tunnel, "REQUEST_SECONDS", 0.1)
@@ -149,6 +207,12 @@ def test_a_port_that_cannot_be_used_is_named(port: int | None, why: str, taken: 
 def test_the_page_is_asked_whether_it_is_there(line: str, status: int) -> None:
     code = f"import sys; sys.stdin.readline(); print({line!r}, end='\\r\\n\\r\\n')"
     assert soon(answers(lambda: ProcessStream.start(sys.executable, "-c", code))) == status
+
+
+def test_a_page_that_does_not_answer_in_time_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tunnel, "DIAL_SECONDS", 0.2)
+    with pytest.raises(ConnectionError, match=r"^no answer within 0\.2 s$"):
+        soon(answers(lambda: ProcessStream.start(sys.executable, "-c", "import time; time.sleep(60)")))
 
 
 @pytest.mark.parametrize("code", ["", "print('hello', end='\\r\\n')"])

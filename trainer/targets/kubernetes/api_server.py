@@ -31,7 +31,7 @@ from trainer.targets.kubernetes.objects import Manifest
 OLDEST = (1, 31)
 """The first version in which all used fields are stable: podFailurePolicy of Jobs left beta."""
 CONNECT_SECONDS, ANSWER_SECONDS = 5.0, 30.0
-FORBIDDEN = 403
+UNAUTHORIZED, FORBIDDEN = 401, 403
 MANAGER = "trainer"
 """Field manager of server-side apply."""
 _PATHS = {
@@ -276,6 +276,10 @@ def kind_of(manifest: Manifest) -> str:
     return f"Volcano{manifest['kind']}" if manifest["apiVersion"] == gang.VOLCANO else str(manifest["kind"])
 
 
+class SignedOut(TrainerError):
+    """The server does not know the user any more: a token has expired."""
+
+
 class _NotFound(TrainerError):
     pass
 
@@ -357,4 +361,5 @@ def _refusal(status: int, body: bytes, method: str, path: str, namespace: str) -
         return _AlreadyThere(text, Exit.TARGET)
     if status >= 500:
         return _Unanswered(text, Exit.TARGET)
-    return {403: _Forbidden, 404: _NotFound}.get(status, TrainerError)(text, Exit.TARGET)
+    kinds = {UNAUTHORIZED: SignedOut, FORBIDDEN: _Forbidden, 404: _NotFound}
+    return kinds.get(status, TrainerError)(text, Exit.TARGET)

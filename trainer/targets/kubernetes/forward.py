@@ -11,7 +11,7 @@ from kubernetes.aio.stream import WsApiClient
 from trainer.job.errors import TrainerError
 from trainer.job.names import TF_PORT, control_port
 from trainer.targets.kubernetes import lookup, pods
-from trainer.targets.kubernetes.api_server import ApiServer, connect
+from trainer.targets.kubernetes.api_server import ApiServer, SignedOut, connect
 from trainer.targets.tunnel import Dial, Stream, Tunnel
 
 HEARTBEAT_SECONDS = 15.0
@@ -52,10 +52,24 @@ def tunnel(name: str, namespace: str | None) -> Tunnel:
 
     @contextlib.asynccontextmanager
     async def opened() -> AsyncIterator[Dial]:
-        async with connect(namespace) as server, WsApiClient(server.settings, heartbeat=HEARTBEAT_SECONDS) as api:
+        async with contextlib.AsyncExitStack() as stack:
+
+            async def sign_in() -> tuple[ApiServer, WsApiClient]:
+                server = await stack.enter_async_context(connect(namespace))
+                api = WsApiClient(server.settings, heartbeat=HEARTBEAT_SECONDS)
+                return server, await stack.enter_async_context(api)
+
+            clients = await sign_in()
 
             async def dial() -> Stream:
-                return await _dial(server, api, name)
+                nonlocal clients
+                try:
+                    with contextlib.suppress(SignedOut):
+                        return await _dial(*clients, name)
+                    clients = await sign_in()  # a token of some clouds lasts for minutes, and a page is open for a day
+                    return await _dial(*clients, name)
+                except TrainerError as error:
+                    raise ConnectionError(str(error)) from None
 
             yield dial
 
@@ -66,12 +80,10 @@ async def _dial(server: ApiServer, api: WsApiClient, name: str) -> Stream:
     """
     Raises:
         ConnectionError: the chief does not run, or the user may not forward its port.
+        TrainerError: Kubernetes does not answer, or refuses.
     """
-    try:
-        found = pods.chief_of(await lookup.jobs(server, lookup.of(name)))
-        pod = pods.newest(await lookup.pods(server, name), found[1]) if found else None
-        if pod is None or "running" not in pods.state_of(pod):
-            raise ConnectionError("the chief does not run")
-        return WebSocketStream(await server.forward(api, pod["metadata"]["name"], control_port(TF_PORT)))
-    except TrainerError as error:
-        raise ConnectionError(str(error)) from None
+    found = pods.chief_of(await lookup.jobs(server, lookup.of(name)))
+    pod = pods.newest(await lookup.pods(server, name), found[1]) if found else None
+    if pod is None or "running" not in pods.state_of(pod):
+        raise ConnectionError("the chief does not run")
+    return WebSocketStream(await server.forward(api, pod["metadata"]["name"], control_port(TF_PORT)))

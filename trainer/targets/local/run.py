@@ -167,8 +167,9 @@ async def _run(
     async with view.open_view(spec, job.names, status_port, job.restarts, job.stop, plain) as show:
         job.show = kept.also(show)
         words = [summary.program("trainer") or "trainer", "status", spec.directory]
-        page = f"page: http://localhost:{status_port}/; " if spec.page != "none" else ""
-        job.show("local", f"{page}status: {shlex.join(words)}")
+        if spec.page != "none":
+            job.show("local", f"page: http://localhost:{status_port}/")
+        job.show("local", f"status: {shlex.join(words)}")
         shared = {**shared, FAILURE_MARK: job.mark}
         environs = {task.name: {**environment_of(spec, task, taken), **shared} for task in tasks}
         runs = [asyncio.create_task(keep_running(job, name, command, environ)) for name, environ in environs.items()]
