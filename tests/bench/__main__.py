@@ -1,6 +1,6 @@
 """`make bench`: costs and throughput of trainer, compared with its alternatives.
 
-    python -m tests.bench [PART ...] [--turns N] [--smoke]      parts: throughput, costs, growth, gpu
+    python -m tests.bench [PART ...] [--turns N] [--smoke]      parts: throughput, costs, growth, page, gpu
 
 Writes tests/bench/results/PART-INSTRUCTIONS.json, docs/growth.png and the tables of docs/benchmarks.md: a ratio depends
 on the CPU, so the last result of each kind of CPU is kept. With --smoke each runs once, small, and nothing is written.
@@ -17,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tests.bench import costs, gpu, growth, run, throughput
+from tests.bench import costs, gpu, growth, page, run, throughput
 
 RESULTS = Path(__file__).parent / "results"
 PAGE = run.ROOT / "docs" / "benchmarks.md"
@@ -26,6 +26,7 @@ PARTS: dict[str, tuple[Callable[[int, bool], Any], Callable[[Any], list[str]]]] 
     "throughput": (throughput.measure, throughput.table),
     "costs": (costs.measure, costs.table),
     "growth": (growth.measure, growth.table),
+    "page": (page.measure, page.table),
     "gpu": (gpu.measure, gpu.table),
 }
 

@@ -215,10 +215,13 @@ def supervisor(seconds: float) -> dict[str, float]:
         before, begun = cpu_seconds(pid), time.perf_counter()
         time.sleep(seconds)
         used = (cpu_seconds(pid) - before) / (time.perf_counter() - begun)
-        memory = dict(
-            re.findall(r"^(Rss|Pss):\s+(\d+) kB", Path(f"/proc/{pid}/smaps_rollup").read_text(), re.MULTILINE)
-        )
-        return {"resident": int(memory["Rss"]) / 1024, "proportional": int(memory["Pss"]) / 1024, "cpu": used}
+        return {**memory(pid), "cpu": used}
+
+
+def memory(pid: int) -> dict[str, float]:
+    """MB of a process, resident and in proportion: what processes share is divided among them."""
+    found = dict(re.findall(r"^(Rss|Pss):\s+(\d+) kB", Path(f"/proc/{pid}/smaps_rollup").read_text(), re.MULTILINE))
+    return {"resident": int(found["Rss"]) / 1024, "proportional": int(found["Pss"]) / 1024}
 
 
 def cpu_seconds(pid: int) -> float:
