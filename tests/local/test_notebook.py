@@ -40,13 +40,21 @@ except trainer.TrainerError as error:
     print("code", int(error.code))
 """
 INTERRUPTED = """
-import signal, threading, time
+import signal, threading
 
-left = trainer.load("left.yaml").submit("local")
+left, shown = trainer.load("left.yaml").submit("local"), threading.Event()
+
+class Noted(trainer.Run):
+    def statuses(self, timeout=None):
+        for found in super().statuses(timeout):
+            yield found  # it is shown before the next one is asked for
+            if found.phase == "running" and found.job:
+                shown.set()
+
+left = Noted(**vars(left))
 
 def interrupt():  # as Jupyter does: the kernel and all in its process group
-    while left.status().phase != "running":
-        time.sleep(0.1)
+    shown.wait(120)
     os.killpg(os.getpgid(0), signal.SIGINT)
 
 threading.Thread(target=interrupt).start()
