@@ -42,6 +42,11 @@ from trainer.model_dir import checkpoint
 from trainer.workloads.digits import DATASET, model
 checkpoint.save = None
 """
+SHAPE = """import keras
+from trainer.workloads.digits import DATASET
+def model():
+    return keras.Sequential([keras.Input((5,)), keras.layers.Dense(10)])
+"""
 PROGRAM = """import os, sys
 def load(path):
     raise ValueError(f"{path} has no rows")
@@ -78,6 +83,20 @@ CASES = {
     "a line of the workload": Case(
         2, mirrored(), r"worker:\d: workload: \S+mine\.py:3: ZeroDivisionError: division by zero",
         "exit code 2 with a file", "DATASET = 'digits'\ndef model():\n    return 1 / 0\n",
+    ),
+    "no memory": Case(
+        2, mirrored(workers=1), r"worker:0: workload: \S+mine\.py:3: MemoryError$", "a task is killed",
+        "from trainer.workloads.digits import model\ndef data(shard):\n    raise MemoryError\n",
+    ),
+    "a missing file": Case(
+        2, mirrored(workers=1), r"worker:0: workload: \S+mine\.py:3: FileNotFoundError: .*'part-0007'",
+        "`FileNotFoundError`", "from trainer.workloads.digits import model\ndef data(shard):\n    open('part-0007')\n",
+        place="mine.py:3",
+    ),
+    "another shape": Case(
+        2, mirrored(workers=1),
+        r"worker:0: workload: \S+mine\.py: model\(x\): ValueError: Invalid input shape .*; x: uint8 \(32, 8, 8\)$",
+        "exit code 2 with a call", SHAPE,
     ),
     "a defect": Case(
         1, mirrored(workers=1, steps=100),
@@ -302,6 +321,27 @@ def test_a_target_that_is_not_there(tmp_path: Path, target: str, environ: dict[s
     assert found.headline.startswith(f"digits never started: {says}")
     assert Exit.TARGET.meaning in found.page
     assert found.advises("exit code 16")
+
+
+@pytest.mark.parametrize(
+    ("spec", "says"),
+    [
+        (mirrored(workload="mine.py"), r"workload: \S*mine\.py:1: import pandaz: no such module; pip install it"),
+        (of_a_program(program=["pyhton", "x.py"]), "program: 'pyhton': no such command in PATH"),
+        (
+            mirrored(model_dir="{folder}/mine.py"),
+            r"model_dir: \S+mine\.py: cannot be written: \S+mine\.py is no folder",
+        ),
+    ],
+    ids=["import", "command", "model_dir"],
+)
+def test_why_a_job_never_started_is_found_again(tmp_path: Path, spec: dict[str, Any], says: str) -> None:
+    (tmp_path / "mine.py").write_text("import pandaz\nfrom trainer.workloads.digits import DATASET, model\n")
+    text = json.dumps({"model_dir": "{folder}/run", **spec})
+    (tmp_path / "job.yaml").write_text(text.replace("{folder}", str(tmp_path)))
+    found = Debugged(tmp_path, "--target", "local", tmp_path / "job.yaml")
+    assert re.match(f"digits never started: {says}", found.headline), found.headline
+    assert f"Exit code {int(Exit.USER)}" in found.page
 
 
 # All of it. -------------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from trainer.model_dir import result
 from trainer.model_dir.stacks import Stacks
 from trainer.targets import base
 from trainer.targets.base import Deleted, JobOverview, Listed, LogLine, Submitted, Target
-from trainer.workloads.check import check_workload
+from trainer.workloads.check import check_imports, check_workload
 
 if TYPE_CHECKING:
     from trainer.job.spec import JobSpec
@@ -191,7 +191,16 @@ class Run:
         """
         from trainer.targets import debug
 
-        return debug.write(self.on, self.job, Path(path) if path is not None else None, _why_refused)
+        return debug.write(self.on, self.job, Path(path) if path is not None else None, self._refuse)
+
+    def _refuse(self, spec: JobSpec) -> None:
+        """Raises what `Job.submit` would, of a job that never started."""
+        program.require_scripts(spec)
+        if not spec.program:
+            check_workload(spec)
+            if self.target == base.LOCAL:
+                check_imports(spec)
+        self.on.check(spec)
 
 
 def attach(job: str | Path, target: str | None = None, *, namespace: str | None = None, set: Overrides = ()) -> Run:
@@ -249,10 +258,3 @@ def _named(given: str, overrides: list[str], target: str | None) -> base.Job:
     if overrides:
         raise UserError(f"--set: {given!r} is a job's name, and --set changes the values of a spec; give its file")
     return base.Job(given)
-
-
-def _why_refused(spec: JobSpec) -> None:
-    """Raises what `Job.submit` would, of a job that never started."""
-    program.require_scripts(spec)
-    if not spec.program:
-        check_workload(spec)

@@ -31,6 +31,8 @@ code, pre, .line { font: 13px/1.45 ui-monospace, monospace; overflow-wrap: anywh
 @media (prefers-color-scheme: dark) { body { color: #e6edf3; background: #0d1117 } .verdict { background: #161b22 }
   tr + tr td { border-color: #30363d } .dim { color: #8d96a0 } a { color: #6cb6ff } }
 """
+_ABOUT = {"failed": "First failure", "stopped": "Stopped", "waiting": "Waits for"}
+"""Titles of the row with the time and task of what the verdict is about, by outcome."""
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 
 
@@ -62,10 +64,9 @@ def _verdict(found: Verdict) -> str:
     rows: list[tuple[str, str]] = []
     if cause := found.cause:
         when = f"{clock(cause.time)} UTC, " if cause.time is not None else ""
-        rows.append(
-            ("First failure" if found.outcome == "failed" else "What is known", f"{when}{cause.task or 'the job'}")
-        )
-        rows.append(("Its line", f'<span class="line">{_line(cause.text)}</span>{_link(cause.path)}'))
+        if when or cause.task:
+            rows.append((_ABOUT.get(found.outcome, "Last known"), f"{when}{escape(cause.task) or 'the job'}"))
+        rows.append(("Message", f'<span class="line">{_line(cause.text)}</span>{_link(cause.path)}'))
     if found.place:
         rows.append(("In the code", f"<code>{escape(found.place)}</code>"))
     if found.details:

@@ -126,14 +126,38 @@ SYMPTOMS = (
     Symptom(
         "exit code 2 with `model_dir` and differences",
         "the folder holds another job's checkpoints or result",
-        "use another `model_dir`, or restore the previous settings; see [below](#when-a-job-resumes)",
+        "use another `model_dir`, or restore the previous settings; see [When a job resumes](#when-a-job-resumes)",
         r"undo the change, or choose another model_dir",
+    ),
+    Symptom(
+        "exit code 2 with `model_dir: ...: cannot be written`",
+        "the folder belongs to another user, is read-only, or is a file",
+        "use another `model_dir`, or make it writable for the user that the tasks run as",
+        r"model_dir: \S+: cannot be written",
+    ),
+    Symptom(
+        "a task is killed, with an out-of-memory message; `MemoryError`",
+        "the memory of the machine, or that which the container may use, is exhausted",
+        "raise `tasks.TYPE.memory`, use a smaller batch, or read the data piece by piece with a `tf.data.Dataset`",
+        r"(?i)out of memory|OOMKilled|MemoryError",
+    ),
+    Symptom(
+        "`FileNotFoundError`",
+        "the path is wrong, or the machine or container of the task does not have the file",
+        "correct the path, or give the tasks the folder with [`data`](spec.md#data-and-code)",
+        r"FileNotFoundError",
+    ),
+    Symptom(
+        "exit code 2 with a call, such as `model(x)`",
+        "the shapes, types or labels of the data do not fit the model or the loss",
+        "compare those in the message with what `model()` and `data()` return",
+        r"workload: \S+?: (model\(x\)|model\.train_step|data\(\)|loss\(|a step)",
     ),
     Symptom(
         "exit code 2 with a file and a line",
         "the workload raised an exception, or returned what cannot be trained",
         "correct that line; the same command continues from the last checkpoint",
-        r"workload: \S+?:( |\d+:)",
+        r"workload: (\S+: )?\S+?:\d+:",
     ),
     Symptom(
         "`No space left on device`, `File too large`",
@@ -152,12 +176,6 @@ SYMPTOMS = (
         "the folder holds the result of this job",
         "raise `train.steps`, or use another `model_dir`",
         r"already complete",
-    ),
-    Symptom(
-        "a task is killed, with an out-of-memory message",
-        "the kernel's or container's memory limit",
-        "raise `tasks.TYPE.memory`, or use a smaller batch",
-        r"(?i)out of memory|OOMKilled",
     ),
     Symptom(
         "on Kubernetes `ErrImagePull`, `ImagePullBackOff`; exit code 16 with `image`",

@@ -25,7 +25,8 @@ _RUNTIME = Path(__file__).parent
 _FRAME = re.compile(r'^ *File "(.+)", line (\d+), in .*\n?', re.MULTILINE)
 _NOISE = re.compile(
     r"\x1b\[\d+m|Graph execution error:|Detected at node .* defined at \(most recent call last\):"
-    r"|\[\[\{\{node .*?\}\}\]\]|\[Op:\S+\]|^<stack_traces unavailable>$",
+    r"|\[\[\{\{node .*?\}\}\]\]|\[Op:\S+\]|^<stack_traces unavailable>$"
+    r"|^Exception encountered when calling .*$|(?s:\n\s*Arguments received by \S+:\n.*)",
     re.MULTILINE,
 )
 _FIRST_ROOT = re.compile(r"\d+ root error\(s\) found\.\s+\(0\) [A-Z_]+:(.*?)(?:\n +\(1\) |\Z)", re.DOTALL)

@@ -37,7 +37,7 @@ def where_it_failed(error: BaseException, workload: str) -> str | None:
     if not lines:
         return None
     text = " ".join(_COLOUR.sub("", str(error)).split())
-    return f"workload: {lines[-1][0]}:{lines[-1][1]}: {type(error).__name__}: {text[:300]}"
+    return f"workload: {lines[-1][0]}:{lines[-1][1]}: {type(error).__name__}: {text[:300]}".rstrip(": ")
 
 
 def python_error(text: str, workload: str) -> str | None:

@@ -55,6 +55,14 @@ def test_hostile_lines_are_shown_and_never_become_html() -> None:
         assert name != "href" or not re.match(r"[a-z]+:", value or ""), value
 
 
+def test_the_task_of_the_cause_may_be_hostile_too() -> None:
+    """A program may have written it to history.json."""
+    facts = Facts("j", "here", "vanished", moments=[Moment("x lost (y)", HOSTILE, 5.0)])
+    found = Tags(page(facts, verdict(facts), [], ""))
+    assert found.text.count(HOSTILE) == 2, "in the verdict and in the history"
+    assert not {"script", "img"} & set(found.tags)
+
+
 def test_the_page_needs_nothing_and_may_run_nothing() -> None:
     found = Tags(hostile())
     (policy,) = [value for name, value in found.attributes if name == "content" and "default-src" in (value or "")]

@@ -20,6 +20,13 @@ def failed(code: int, message: str, **more: object) -> Verdict:
         (2, "worker:0: workload: mine.py:4: ZeroDivisionError: x", "worker:0", "mine.py:4", "correct that line"),
         (2, "model_dir: r: its checkpoint of step 1 does not fit this spec: x; undo the change, or choose another "
             "model_dir", "chief:0", "", "use another"),
+        (2, "worker:1: workload: mine.py:5: MemoryError", "worker:1", "mine.py:5", "piece by piece"),
+        (2, "worker:0: workload: mine.py:5: FileNotFoundError: [Errno 2] No such file: 'x'", "worker:0", "mine.py:5",
+         "correct the path"),
+        (2, "worker:1: workload: mine.py: model(x): ValueError: expected axis -1 to have value 5", "worker:1", "",
+         "compare those in the message"),
+        (2, "worker:0: workload: mine.py: /x/rows.py:7: KeyError: 'a'", "worker:0", "/x/rows.py:7", "that line"),
+        (2, "model_dir: run: cannot be written: File exists; choose another one", "chief:0", "", "make it writable"),
         (2, "worker:0: port 2222 on this machine is in use", "worker:0", "", "stop it"),
         (10, "1 of 2 tasks are ready; worker:1: has not reported (refused)", "worker:1", "", "names the task"),
         (11, "the cluster cannot form: worker:1: x", "worker:1", "", "same image"),

@@ -154,6 +154,16 @@ def test_of_several_root_errors_the_first_is_reported_without_the_text_that_grpc
     assert user_code.essence("Received a label value of 12") == "Received a label value of 12"
 
 
+def test_an_error_of_keras_is_reported_without_the_layer_that_passed_it_on() -> None:
+    layer = keras.Sequential([keras.Input((5,)), keras.layers.Dense(2)])
+    with pytest.raises(UserError) as raised, user_code.calling("mine.py", "model(x)"):
+        layer(np.ones((3, 4), "float32"))
+    text = str(raised.value)
+    assert text.startswith("workload: mine.py: model(x): ValueError: Input 0 ")
+    assert "(3, 4)" in text
+    assert "Arguments received" not in text
+
+
 @pytest.mark.parametrize(
     ("second", "wrong"),
     [

@@ -16,7 +16,7 @@ from trainer.debug.history import is_error
 from trainer.job import load
 from trainer.job.cluster import tasks_of
 from trainer.job.derived import computing_tasks
-from trainer.job.errors import UserError
+from trainer.job.errors import Exit, UserError
 from trainer.job.messages import counted
 from trainer.job.spec import JobSpec
 from trainer.model_dir import layout
@@ -73,9 +73,28 @@ def _ask(archive: Archive, facts: Facts, model_dir: str, spec: JobSpec | None) -
         elif spec is None:
             raise
         else:
-            facts.problems = [text]
+            facts.problems = [*_unusable(model_dir), text]
+            facts.code = int(Exit.USER) if len(facts.problems) > 1 else None
         return
     debug.take(archive, facts, found)
+
+
+def _unusable(model_dir: str) -> list[str]:
+    """Why no job can begin in a folder: the tasks of one that tried could not keep what they logged there."""
+    there = _nearest(model_dir)
+    if there.is_dir() and os.access(there, os.W_OK | os.X_OK):
+        return []
+    return [f"model_dir: {model_dir}: cannot be written: {there} {_what_it_is(there)}"]
+
+
+def _what_it_is(path: Path) -> str:
+    return f"belongs to user {path.stat().st_uid}, or is read-only" if path.is_dir() else "is no folder"
+
+
+def _nearest(path: str) -> Path:
+    """A path, or the first one above it that exists."""
+    given = Path(path).absolute()
+    return next(each for each in (given, *given.parents) if each.exists())
 
 
 def _of_last_run(logs: Sequence[Log]) -> list[Log]:
@@ -128,7 +147,7 @@ def _crowded(spec: JobSpec) -> list[str]:
 
 
 def _machine(model_dir: str) -> dict[str, object]:
-    there = next(each for each in (Path(model_dir).absolute(), *Path(model_dir).absolute().parents) if each.exists())
+    there = _nearest(model_dir)
     disk = shutil.disk_usage(there)
     return {
         "versions": host.versions(),
