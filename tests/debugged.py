@@ -17,11 +17,13 @@ from trainer.debug.symptoms import plain
 class Debugged:
     """The archive of a job; `words` are the arguments of `trainer debug`."""
 
-    def __init__(self, folder: Path, *words: object, environ: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, folder: Path, *words: object, environ: Mapping[str, str] | None = None, user: int | None = None
+    ) -> None:
         path = folder / "debug.zip"
         ended = subprocess.run(
             [*TRAINER, "debug", *map(str, words), "--output", str(path)],
-            capture_output=True, text=True, timeout=240, env={**os.environ, **(environ or {})},
+            capture_output=True, text=True, timeout=240, env={**os.environ, **(environ or {})}, user=user,
         )  # fmt: skip
         assert ended.returncode == 0, ended.stdout + ended.stderr
         self.printed = ended.stdout

@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -342,6 +343,24 @@ def test_why_a_job_never_started_is_found_again(tmp_path: Path, spec: dict[str, 
     found = Debugged(tmp_path, "--target", "local", tmp_path / "job.yaml")
     assert re.match(f"digits never started: {says}", found.headline), found.headline
     assert f"Exit code {int(Exit.USER)}" in found.page
+
+
+def test_a_model_dir_that_may_not_be_read_is_named_with_its_owner() -> None:
+    nobody = 65534 if os.geteuid() == 0 else None
+    try:
+        subprocess.run([sys.executable, "-c", "import trainer"], user=nobody, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("another user cannot run this Python")
+    with tempfile.TemporaryDirectory() as made:
+        folder = Path(made)
+        folder.chmod(0o777)
+        (folder / "run").mkdir()
+        (folder / "run" / ".lock").touch()
+        (folder / "run").chmod(0)
+        (folder / "job.yaml").write_text(json.dumps(mirrored(model_dir=f"{folder}/run")))
+        found = Debugged(folder, "--target", "local", folder / "job.yaml", user=nobody)
+    says = f"model_dir: {folder}/run: cannot be read: run `trainer debug` as its owner, user {os.geteuid()}"
+    assert found.headline == f"digits cannot be looked at: {says}"
 
 
 # All of it. -------------------------------------------------------------------------------------------

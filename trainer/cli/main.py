@@ -48,6 +48,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             import traceback
 
             traceback.print_exc()
+        if isinstance(error, PermissionError) and error.filename:
+            rule = f"{error.strerror}; run trainer as its owner, or make it accessible"
+            return _print_errors([f"{error.filename}: {rule}"], Exit.USER)
         text = " ".join(str(error).split())
         return _print_errors([f"internal error: {type(error).__name__}: {text}; please report it"], Exit.BUG)
     return code

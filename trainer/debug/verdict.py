@@ -17,7 +17,7 @@ from trainer.job.errors import Exit
 from trainer.protocol.log_lines import STOPPED_PREFIX
 from trainer.protocol.tracebacks import causes
 
-Outcome = Literal["failed", "stopped", "succeeded", "running", "waiting", "never started", "vanished"]
+Outcome = Literal["failed", "stopped", "succeeded", "running", "waiting", "never started", "vanished", "unknown"]
 MOST_FOLLOWED = 12
 NOWHERE = Path("/-")
 """The folder of a program of which nothing is known: paths in tracebacks stay as they are."""
@@ -122,8 +122,8 @@ def _never_started(facts: Facts) -> Verdict:
     first, *more = facts.problems
     code = facts.code
     return Verdict(
-        "never started",
-        f"{facts.job} never started: {first}",
+        "unknown" if facts.phase else "never started",
+        f"{facts.job} {'cannot be looked at' if facts.phase else 'never started'}: {first}",
         Moment(first),
         _place(facts.problems),
         code,

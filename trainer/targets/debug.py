@@ -57,7 +57,7 @@ def write(target: Target, job: Job, output: Path | None, refuse: Callable[[JobSp
         if facts.phase == "running":
             with archive.part("stacks/now.txt"):
                 archive.text("stacks/now.txt", "\n".join([*describe(target.stacks(job)), ""]))
-        if facts.problems and job.spec:
+        if facts.problems and not facts.phase and job.spec:
             try:
                 refuse(job.spec)
             except TrainerError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -517,6 +518,13 @@ def test_a_bug_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
     err = capsys.readouterr().err
     assert err.startswith("Traceback")
     assert err.endswith(line)
+
+
+def test_a_file_of_another_user_is_no_bug(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    assert fail_with(monkeypatch, PermissionError(errno.EACCES, "Permission denied", "run/.lock")) == Exit.USER
+    line = "trainer: run/.lock: Permission denied; run trainer as its owner, or make it accessible\n"
+    assert capsys.readouterr().err == line
+    assert fail_with(monkeypatch, PermissionError(errno.EPERM, "Operation not permitted")) == Exit.BUG
 
 
 def test_a_reader_that_left_is_no_error() -> None:

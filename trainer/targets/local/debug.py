@@ -36,6 +36,11 @@ def collect(archive: Archive, name: str, model_dir: str, spec: JobSpec | None) -
         UserError: no job has begun in that model_dir.
     """
     facts = Facts(name, "on this machine", chief=_chief(spec))
+    if Path(model_dir).is_dir() and not os.access(model_dir, os.R_OK | os.X_OK):
+        owner = Path(model_dir).stat().st_uid
+        facts.phase = "unreadable"
+        facts.problems = [f"model_dir: {model_dir}: cannot be read: run `trainer debug` as its owner, user {owner}"]
+        return facts
     _learn(archive, model_dir)
     _ask(archive, facts, model_dir, spec)
     if Path(model_dir).is_dir():
@@ -94,7 +99,7 @@ def _what_it_is(path: Path) -> str:
 def _nearest(path: str) -> Path:
     """A path, or the first one above it that exists."""
     given = Path(path).absolute()
-    return next(each for each in (given, *given.parents) if each.exists())
+    return next(each for each in (given, *given.parents) if os.access(each, os.F_OK))
 
 
 def _of_last_run(logs: Sequence[Log]) -> list[Log]:
