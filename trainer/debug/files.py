@@ -6,7 +6,7 @@ import json
 import os
 import re
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from trainer.debug import ends
@@ -37,10 +37,12 @@ def wanted(path: str) -> bool:
 
 def add_folder(archive: Archive, facts: Facts, folder: Path) -> None:
     """Adds a model_dir of this machine."""
-    found = list(_walk(folder))
+    refused: list[OSError] = []
+    found = list(_walk(folder, refused.append))
     listing = [f"{size:>14,}  {path}" for path, size in sorted(found)]
     more = [f"... and more than {MOST_LISTED:,} files"] if len(found) >= MOST_LISTED else []
-    archive.text(f"{FOLDER}/files.txt", "\n".join([*listing, *more, ""]))
+    unread = [f"{error.filename}: {error.strerror}" for error in refused]
+    archive.text(f"{FOLDER}/files.txt", "\n".join([*listing, *more, *unread, ""]))
     chosen = [path for path, _ in found if wanted(path)]
     most = ends.share(len(chosen))
     for path in sorted(chosen):
@@ -91,10 +93,14 @@ def _marks(archive: Archive, document: Mapping[str, object], path: str) -> Itera
             yield Moment(archive.clean(text), archive.clean(str(task or "")), time, path)
 
 
-def _walk(folder: Path) -> Iterator[tuple[str, int]]:
-    """The regular files of a folder and of those in it, with their sizes."""
+def _walk(folder: Path, refuse: Callable[[OSError], None]) -> Iterator[tuple[str, int]]:
+    """The regular files of a folder and of those in it, with their sizes.
+
+    Args:
+        refuse: called with the error of a folder that cannot be read.
+    """
     count = 0
-    for top, folders, names in os.walk(folder):
+    for top, folders, names in os.walk(folder, onerror=refuse):
         folders.sort()
         for name in sorted(names):
             path = Path(top, name)

@@ -24,6 +24,8 @@ _OF_VARIABLES = ("env", "environment", "Env", "httpHeaders")
 """Keys of specs, pods and containers under which variables are, and headers of probes."""
 _ADDRESSES = {"webhook"}
 """Keys whose values are addresses that only their owner should know."""
+_SYSTEMS = re.compile(r"([\w-]+\.)*(kubernetes|k8s|x-k8s)\.io/")
+"""Begins the names of annotations that Kubernetes writes; others may hold anything."""
 _NAMES_ONLY = {"key", "secret", "secrets", "secretName", "secretRef", "secretKeyRef", "imagePullSecrets"}
 """Keys of specs and of Kubernetes' objects that hold the name of a secret, not the secret."""
 _PLACES = ("file", "folder", "path", "dir", "name", "ref")
@@ -55,6 +57,7 @@ _HARMLESS_BEGIN = (
 """Variables whose values are shown, unless they are also a secret's."""
 _PLAIN = re.compile(r"[-+]?\d{0,12}(\.\d{0,12})?|true|false|none|null|yes|no|on|off", re.IGNORECASE)
 
+PASSWORD_IN_URL = re.compile(r"://[^\s/@:\"']{0,200}:(?P<value>[^\s/@\"']{1,500})@")
 _FLAG = re.compile(rf"--?[\w-]{{0,40}}?(?:{WORDS})[\w-]{{0,40}}", re.IGNORECASE)
 _ASSIGNED = re.compile(
     rf"(?P<before>(?P<name>(?:{WORDS})[\w.-]{{0,40}})[\"']?\s{{0,3}}(?P<sign>=|:)\s{{0,3}}"
@@ -71,6 +74,7 @@ _SHAPES = [
     ),
     re.compile(r"-----BEGIN [A-Z ]{0,30}PRIVATE KEY-----(?:\s{0,3}[A-Za-z0-9+/=]{16,80}\b){0,200}"),
     re.compile(r"(?:^[A-Za-z0-9+/=]{16,80}\n){1,200}-----END [A-Z ]{0,30}PRIVATE KEY-----", re.MULTILINE),
+    re.compile(r"\bLS0tLS1CRUdJTi[A-Za-z0-9+/=]{16,16000}"),  # a key or certificate in base64, as in a kubeconfig
     # JSON web tokens, AWS, GitHub, GitLab, Google, Hugging Face, OpenAI, npm, PyPI, Docker, Slack.
     re.compile(
         r"\b(?:eyJ[\w-]{10,4000}\.[\w-]{10,8000}(?:\.[\w-]{0,4000})?|(?:AKIA|ASIA|ABIA|ACCA)[0-9A-Z]{16}\b"
@@ -90,6 +94,7 @@ _WITHIN = [
     re.compile(
         r"(?P<before>\bauthorization[\"']?\s{0,3}[:=]\s{0,3}[\"']?)(?P<value>\w{1,20} [^\s\"']{1,8000})", re.IGNORECASE
     ),
+    re.compile(r"(?P<before>\"auth\"\s{0,3}:\s{0,3}\")(?P<value>[A-Za-z0-9+/=]{4,8000})"),  # of Docker's config.json
     re.compile(r"(?P<before>\b(?:bearer|basic)\s{1,3})(?P<value>[\w.~+/=-]{16,8000})", re.IGNORECASE),
 ]
 
@@ -104,8 +109,10 @@ class Redactor:
             self.know(name, value)
 
     def know(self, name: str, value: str) -> None:
-        """Hides a value wherever it occurs, also as JSON, URLs and base64 write it; of several lines, each."""
-        for each in dict.fromkeys([value, *value.splitlines()]):
+        """Hides a value wherever it occurs, also as JSON, URLs and base64 write it. Each line of it is hidden too, and
+        the password in a URL."""
+        passwords = [match["value"] for match in PASSWORD_IN_URL.finditer(value)]
+        for each in dict.fromkeys([value, *value.splitlines(), *passwords]):
             each = each.strip()
             if len(each) < SHORTEST or _PLAIN.fullmatch(each):
                 continue
@@ -119,6 +126,8 @@ class Redactor:
         if isinstance(found, Mapping):
             if key in _OF_VARIABLES:
                 return {self.text(str(name)): self._variable(str(name), value) for name, value in found.items()}
+            if key == "annotations":
+                return {self.text(str(name)): self._annotation(str(name), value) for name, value in found.items()}
             return {self.text(str(name)): self.document(value, str(name)) for name, value in found.items()}
         if isinstance(found, (list, tuple)):
             return self._list(found, key)
@@ -179,8 +188,11 @@ class Redactor:
                 return self._embedded(value)
         return self._hide(name, value)
 
+    def _annotation(self, name: str, value: object) -> object:
+        return self.document(value) if _SYSTEMS.match(name) else self._variable(name, value)
+
     def _hide(self, name: str, value: str) -> str:
-        if name in _ADDRESSES or _looks_secret(name) or _looks_random(value):
+        if name in _ADDRESSES or _looks_secret(name) or _looks_random(value) or PASSWORD_IN_URL.search(value):
             self.know(name, value)
         return f"[hidden: {name}]" if value else ""
 
@@ -191,7 +203,16 @@ class Redactor:
                 return json.dumps(self.document(json.loads(text)))
             except (ValueError, RecursionError):
                 pass
+        self._learn(text)
         return self.text(text)
+
+    def _learn(self, text: str) -> None:
+        """Remembers what looks like a secret in a document: a log may have the value alone."""
+        for pattern in (*_SHAPES, *_WITHIN, _ASSIGNED, PASSWORD_IN_URL):
+            for match in pattern.finditer(text):
+                value = match.groupdict().get("value") or match[0]
+                if _looks_random(value):
+                    self.know("secret", value)
 
 
 def _alone_if_short(value: str) -> str:

@@ -7,6 +7,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+from trainer.debug.redaction import PASSWORD_IN_URL
 from trainer.job import code, workload_file
 from trainer.job.errors import UserError
 from trainer.job.names import SECRET_LIKE
@@ -28,8 +29,8 @@ def values(spec: JobSpec, environ: Mapping[str, str] = os.environ) -> dict[str, 
 
 def known(spec: JobSpec | None, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
     """Values that must never be shown, by name: those of a spec's secrets that can be had here, and those of our
-    environment that look like secrets."""
-    own = {name: value for name, value in environ.items() if SECRET_LIKE.search(name)}
+    environment that look like secrets, or are addresses with a password."""
+    own = {name: value for name, value in environ.items() if SECRET_LIKE.search(name) or PASSWORD_IN_URL.search(value)}
     given = {name: _value(name, source, environ)[0] for name, source in spec.secrets.items()} if spec else {}
     return {**own, **{name: value for name, value in given.items() if value}}
 

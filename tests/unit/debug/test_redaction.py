@@ -59,6 +59,8 @@ PEM += "RSA PRIVATE KEY-----"
         ("https://hooks.slack.com/services/T0000/B0000/XXXX1234", "XXXX1234"),
         ("ghp_16C7e42F292c6912E7710c838347Ae178B4a", "ghp_16C7"),
         ("hf_abcdefghijklmnopqrstuvwxyz01234567", "hf_abc"),
+        ('{"auths": {"ghcr.io": {"auth": "bWU6aHVudGVyMg=="}}}', "bWU6aHVudGVyMg"),
+        ("client-key-data: LS0tLS1CRUdJTiBSU0EgUFJJVkFURSBLRVktLS0tLQo=", "LS0tLS1CRUdJTi"),
         ("--password hunter2 --steps 5", "hunter2"),
         ("--api-key=hunter2", "hunter2"),
         ("db_password: hunter2", "hunter2"),
@@ -133,6 +135,27 @@ def test_what_a_document_hides_is_known_in_later_texts(value: str) -> None:
     redactor = Redactor()
     redactor.document(SPEC)
     assert value not in redactor.text(f"the program printed {value}!")
+
+
+def test_the_password_of_a_url_is_hidden_alone_too() -> None:
+    redactor = Redactor({"HTTPS_PROXY": "http://me:correcthorse@proxy:3128"})
+    redactor.document({"env": {"MLFLOW_TRACKING_URI": "https://me:batterystaple@mlflow"}})
+    assert redactor.text("login with correcthorse or batterystaple") == (
+        "login with [hidden: HTTPS_PROXY] or [hidden: MLFLOW_TRACKING_URI]"
+    )
+
+
+def test_what_looks_like_a_secret_in_a_document_is_known_in_later_texts() -> None:
+    redactor = Redactor()
+    hidden = redactor.document({"command": ["curl", "-H", "X-Api-Key: k3y0fmine77", "password=correct"]})
+    assert hidden == {"command": ["curl", "-H", "X-Api-Key: [hidden: secret]", "password=[hidden]"]}
+    assert redactor.text("k3y0fmine77 is correct") == "[hidden: secret] is correct"
+
+
+def test_annotations_are_hidden_unless_kubernetes_writes_them_or_they_are_harmless() -> None:
+    found = {"batch.kubernetes.io/job-completion-index": "0", "x.k8s.io/place": "a-b", "note": "k3y0fmine77"}
+    hidden = Redactor().document({"annotations": {**found, "prometheus.io/scrape": "true"}})
+    assert hidden == {"annotations": {**found, "note": "[hidden: note]", "prometheus.io/scrape": "true"}}
 
 
 def test_words_are_no_secrets_because_a_variable_has_them() -> None:

@@ -1,0 +1,147 @@
+"""The files of a model_dir in an archive: which have their content there, and what the history tells."""
+
+from __future__ import annotations
+
+import json
+import os
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from trainer.debug import archive, ends, files
+from trainer.debug.ends import Ends
+from trainer.debug.facts import Facts, Moment
+from trainer.debug.redaction import Redactor
+
+
+def added(folder: Path, target: Path) -> tuple[Facts, dict[str, str]]:
+    """A folder's facts, and the texts of its archive by path in model_dir."""
+    facts = Facts("j", "here")
+    archive.write(target, "f", Redactor(), lambda into: files.add_folder(into, facts, folder))
+    with zipfile.ZipFile(target) as found:
+        texts = {name: found.read(name).decode() for name in found.namelist()}
+    return facts, {name.removeprefix(f"f/{files.FOLDER}/"): text for name, text in texts.items()}
+
+
+@pytest.mark.parametrize(
+    ("path", "has"),
+    [
+        ("result.json", True),
+        ("checkpoints/step-00000005/meta.json", True),
+        ("best/checkpoints/step-00000005/meta.json", True),
+        ("metrics.jsonl", True),
+        ("logs/worker-0.log", True),
+        ("logs/worker-0.end.json", True),
+        ("checkpoints/step-00000005/variables.npz", False),
+        ("export/model.keras", False),
+        ("notes.txt", False),
+        ("deeper/result.json", False),
+        (".secret", False),
+        ("mlflow.json", False),
+    ],
+)
+def test_documents_and_logs_have_their_content_and_weights_and_other_files_have_not(path: str, has: bool) -> None:
+    assert files.wanted(path) is has
+
+
+def test_all_files_are_listed_with_their_sizes_and_logs_belong_to_their_tasks(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    (run / "logs").mkdir(parents=True)
+    (run / "logs" / "worker-1.log").write_text("a line\n")
+    (run / "logs" / "output.log").write_text("all lines\n")
+    (run / "metrics.jsonl").write_text('{"step": 1}\n')
+    (run / "model.bin").write_bytes(b"x" * 1234)
+    facts, texts = added(run, tmp_path / "x.zip")
+    assert texts["files.txt"].splitlines() == [
+        "            10  logs/output.log",
+        "             7  logs/worker-1.log",
+        "            12  metrics.jsonl",
+        "         1,234  model.bin",
+    ]
+    assert texts.keys() == {"files.txt", "logs/output.log.txt", "logs/worker-1.log.txt", "metrics.jsonl"}
+    assert [(log.task, log.text) for log in facts.logs] == [("", "all lines\n"), ("worker:1", "a line\n")]
+
+
+def test_links_and_pipes_are_left_out(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    (run / "logs").mkdir(parents=True)
+    (tmp_path / "private").write_text("of the user")
+    (run / "logs" / "link.log").symlink_to(tmp_path / "private")
+    os.mkfifo(run / "logs" / "pipe.log")
+    _, texts = added(run, tmp_path / "x.zip")
+    assert texts == {"files.txt": ""}
+
+
+def test_a_long_log_has_its_ends_and_a_share_of_the_room(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    (run / "logs").mkdir(parents=True)
+    (run / "logs" / "worker-0.log").write_text("".join(f"{number:07}\n" for number in range(400_000)))
+    _, texts = added(run, tmp_path / "x.zip")
+    log = texts["logs/worker-0.log.txt"]
+    assert log.startswith("0000000\n")
+    assert log.endswith("0399999\n")
+    assert "[ trainer debug: left out here: " in log
+    assert len(log) <= ends.MOST_BYTES + 200
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [("{half", "is no JSON, perhaps half written: 5 bytes"), ("[" * 100_000, "is no JSON, perhaps half written")],
+    ids=["half", "deep"],
+)
+def test_a_document_that_is_no_json_is_not_shown(tmp_path: Path, content: str, why: str) -> None:
+    """What of it is a variable of the user's cannot be told."""
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "state.json").write_text(content)
+    _, texts = added(tmp_path / "run", tmp_path / "x.zip")
+    assert "state.json" not in texts
+    assert texts["state.json.txt"].startswith(why)
+
+
+def test_a_document_that_was_cut_off_is_not_shown(tmp_path: Path) -> None:
+    def fill(target: archive.Archive) -> None:
+        with target.part("result.json"):
+            files.add(target, Facts("j", "there"), "result.json", Ends(b"{", b"}", "5 of 7 bytes"))
+
+    archive.write(tmp_path / "x.zip", "f", Redactor(), fill)
+    with zipfile.ZipFile(tmp_path / "x.zip") as found:
+        assert found.read("f/result.json.txt") == b"is too long: 1 bytes\n"
+
+
+def test_the_marks_of_the_history_are_moments_whatever_a_program_has_written_there(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    marks: list[object] = [
+        {"text": "generation 1 formed", "time": 5.0, "task": None},
+        {"text": "worker:1 lost (x) password=hunter2", "time": "late", "task": "worker:1"},
+        {"text": 7},
+        "none",
+    ]
+    (tmp_path / "run" / "history.json").write_text(json.dumps({"history": {"marks": marks}}))
+    facts, _ = added(tmp_path / "run", tmp_path / "x.zip")
+    path = f"{files.FOLDER}/history.json"
+    assert facts.moments == [
+        Moment("generation 1 formed", "", 5.0, path),
+        Moment("worker:1 lost (x) password=[hidden]", "worker:1", None, path),
+    ]
+    others: list[object] = [{"history": []}, {"history": {"marks": {}}}, []]
+    for other in others:
+        (tmp_path / "run" / "history.json").write_text(json.dumps(other))
+        assert added(tmp_path / "run", tmp_path / "x.zip")[0].moments == []
+
+
+def test_a_folder_of_many_files_is_listed_up_to_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "MOST_LISTED", 3)
+    (tmp_path / "run").mkdir()
+    for number in range(5):
+        (tmp_path / "run" / f"{number}.bin").touch()
+    _, texts = added(tmp_path / "run", tmp_path / "x.zip")
+    assert texts["files.txt"].splitlines()[3:] == ["... and more than 3 files"]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read all folders")
+def test_a_folder_that_may_not_be_read_is_named(tmp_path: Path) -> None:
+    (tmp_path / "run" / "logs").mkdir(parents=True)
+    (tmp_path / "run" / "logs").chmod(0)
+    _, texts = added(tmp_path / "run", tmp_path / "x.zip")
+    assert texts["files.txt"] == f"{tmp_path}/run/logs: Permission denied\n"
