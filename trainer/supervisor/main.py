@@ -217,7 +217,7 @@ async def _serve(agent: Agent, chief: Chief | None, page: LivePage | None) -> li
             f"kubectl make it first (the manifest's first lines), elsewhere set {environment.SECRET}"
         )
     if chief and interface is None and agent.spec.page == "network":
-        chief.warn(f"page: network: whoever reaches port {port} sees the job's logs and its spec")
+        chief.warn(f"page: network: all that reach port {port} can read the job's logs and its spec")
     return runners
 
 

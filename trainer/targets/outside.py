@@ -68,7 +68,7 @@ def _plain_webhook(spec: JobSpec) -> list[str]:
     if not looks_secret(address):
         return []
     return [
-        "notify.webhook: whoever has this address can write to the chat, and it stands in manifests and result.json; "
+        "notify.webhook: anyone with this address can write to the chat, and it stands in manifests and result.json; "
         "put it under secrets, and name its variable in notify.webhook_from"
     ]
 
@@ -77,7 +77,7 @@ def _open_page(spec: JobSpec) -> list[str]:
     if spec.page != "network":
         return []
     return [
-        "page: network: without a password, whoever reaches the chief's control port reads the logs and the spec; "
+        "page: network: without a password, all that reach the chief's control port can read the logs and the spec; "
         "restrict that port by a NetworkPolicy or firewall, or set page: loopback and use `trainer ui`"
     ]
 

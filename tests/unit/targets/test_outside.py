@@ -122,7 +122,7 @@ def test_a_module_of_the_working_directory_gets_a_warning(tmp_path: Path, monkey
 def test_a_page_that_is_open_to_the_network_gets_a_warning() -> None:
     job = {"name": "j", "strategy": "one_device"}
     (line,) = outside.warnings(build({**job, "page": "network"}))
-    assert line.startswith("page: network: without a password, whoever reaches the chief's control port reads")
+    assert line.startswith("page: network: without a password, all that reach the chief's control port can read")
     assert outside.warnings(build(job)) == outside.warnings(build({**job, "page": "none"})) == []
 
 
