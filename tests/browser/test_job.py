@@ -32,6 +32,8 @@ def model():
 
 
 def data(shard):
+    print(f"shard {shard.index} of {shard.split} <b>", flush=True)
+
     def examples():
         dice = np.random.default_rng(shard.index)
         while True:
@@ -108,6 +110,21 @@ def test_each_view_agrees_with_the_job_s_own_files_and_processes(job: Job, open_
     show(page, "tasks")
     names = {row.split()[0] for row in page.locator("#view-tasks tbody tr").all_inner_texts()}
     assert names == set(job.status()["tasks"])
+
+
+def test_the_logs_of_all_tasks_are_merged_and_searched(job: Job, open_page: Open) -> None:
+    page = open_page(url(job), clock=False)
+    show(page, "logs")
+    for index in range(3):
+        line = page.locator("#view-logs li", has_text=f"shard {index} of train <b>")
+        expect(line.locator("a")).to_have_text(f"worker:{index}")
+    expect(page.locator("#view-logs li", has_text="step 5/").locator("a")).to_have_text("worker:0")
+    page.get_by_label("Search").fill("SHARD 1 OF TRAIN")
+    expect(page.locator("#view-logs li")).to_have_count(1)
+    page.get_by_label("Search").fill("")
+    page.get_by_label("Task").select_option(SLOW)
+    expect(page.locator("#view-logs li a", has_text="worker:0")).to_have_count(0)
+    expect(page.locator("#view-logs li a", has_text=SLOW).first).to_be_visible()
 
 
 def test_a_killed_task_is_on_the_time_line(job: Job, open_page: Open) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 from collections.abc import Callable
 from typing import TypeAlias
@@ -9,9 +10,11 @@ from typing import TypeAlias
 import pytest
 from playwright.sync_api import Page, expect
 
+from tests.browser.conftest import Open
 from tests.browser.scripted import LOST, NOW, Document
 from tests.browser.served import Script, served
 from tests.browser.watch import Watch
+from trainer.page import server
 
 Opened: TypeAlias = Callable[..., Page]
 VIEWS = ["overview", "tasks", "steps", "resources", "timeline", "logs", "checkpoints", "hangs", "spec", "task/worker:1"]
@@ -77,6 +80,24 @@ def test_a_straggler_comes_and_goes(script: Script, opened: Opened) -> None:
     expect(page.locator("#view-steps .answer")).to_contain_text("No task is slow")
 
 
+class Slow(Script):
+    """Once a page is subscribed, something happens after its document was written and before that arrives."""
+
+    async def state(self) -> str:
+        text = await super().state()
+        if self.queues:
+            self.send("mark", {"time": NOW + 1, "kind": "lost", "text": f"{LOST}: on its way", "task": LOST})
+            await asyncio.sleep(0.3)
+        return text
+
+
+def test_what_happens_while_the_document_is_on_its_way_is_not_lost(open_page: Open) -> None:
+    with served(script := Slow()) as url:
+        page = open_page(f"{url}#timeline")
+        connected(script)
+        expect(page.locator("#view-timeline tbody tr", has_text="on its way")).to_have_count(1)
+
+
 def test_while_the_chief_does_not_answer_the_page_says_since_when(script: Script, opened: Opened, watch: Watch) -> None:
     watch.expected.append("ERR_")
     with served(script) as url:
@@ -84,10 +105,25 @@ def test_while_the_chief_does_not_answer_the_page_says_since_when(script: Script
         connected(script)
     expect(page.locator(".notice")).to_contain_text("The chief does not answer since 00:00:00")
     assert page.locator("h1").inner_text() == "mnist-mwms"  # what it knew is still there
+    for step in (5000, 6000):  # a page stays open over several chiefs
+        script.document["status"]["step"] = step
+        with served(script, port=int(url.rpartition(":")[2].strip("/"))):
+            expect(page.locator(".share")).to_contain_text(f"step {step:,}", timeout=30_000)
+            expect(page.locator(".notice")).to_be_hidden()
+            connected(script)
+        expect(page.locator(".notice")).to_contain_text("The chief does not answer since")
+
+
+def test_a_page_too_many_gets_the_document_alone(
+    script: Script, opened: Opened, watch: Watch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "MOST_READERS", 0)
+    watch.expected.append("503")
+    page = opened()
     script.document["status"]["step"] = 5000
-    with served(script, port=int(url.rpartition(":")[2].strip("/"))):
-        expect(page.locator(".share")).to_contain_text("step 5,000", timeout=30_000)
-        expect(page.locator(".notice")).to_be_hidden()
+    expect(page.locator(".share")).to_contain_text("step 5,000", timeout=30_000)
+    expect(page.locator(".notice")).to_be_hidden()
+    assert sum(url.endswith("/events") for url in watch.requests) in (1, 2)
 
 
 def test_after_the_job_the_last_state_stays(script: Script, opened: Opened, watch: Watch) -> None:

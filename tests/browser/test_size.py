@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import TypeAlias
 
 import pytest
 from playwright.sync_api import CDPSession, Page, expect
 
 from tests.browser import scripted
+from tests.browser.conftest import Open
 from tests.browser.scripted import LOST, NOW, SLOW, Document
 from tests.browser.served import Script
+from tests.opened import opened as trainer_ui
+from trainer.model_dir import layout
 
 Opened: TypeAlias = Callable[..., Page]
 DAY = 86_400
@@ -115,6 +119,31 @@ def test_a_thousand_tasks_send_points_and_the_page_answers(script: Script, opene
     expect(row).to_have_count(1)
     expect(row.locator("td").nth(4)).to_have_text("3,000")  # of the status
     expect(row.locator("td").nth(1)).to_have_text(f"{1000 + 300 % 7:,}")
+
+
+def resident(pid: int) -> float:
+    """Bytes of a process in memory."""
+    (line,) = (line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("VmRSS:"))
+    return float(line.split()[1]) * 1024
+
+
+def test_500_mb_of_logs_are_read_and_searched_in_bounded_memory(tmp_path: Path, open_page: Open) -> None:
+    logs = layout.logs(tmp_path)
+    logs.mkdir()
+    (tmp_path / "result.json").write_text("{}")
+    for index in range(5):
+        with (logs / f"worker-{index}.log").open("wb") as file:
+            file.seek(100 << 20)  # a hole
+            file.write(b"".join(b"line %d of %d\n" % (number, index) for number in range(100_000)))
+    with trainer_ui(str(tmp_path)) as ui:
+        page = open_page(f"{ui.address}#logs", clock=False, heading=False)
+        items = page.locator("#view-logs li")
+        expect(items).to_have_count(1000)
+        page.get_by_label("Search").fill("line 99999 of 3")
+        expect(items).to_have_count(1)
+        page.get_by_label("Search").fill("nowhere")
+        expect(items).to_have_count(0)
+        assert resident(ui.process.pid) < 250e6
 
 
 @pytest.mark.parametrize("count", [20_000])

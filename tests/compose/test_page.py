@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
+import subprocess
 import time
 from pathlib import Path
 
@@ -10,6 +13,7 @@ from tests.compose.project import Project, trainer
 from tests.local import specs
 from tests.opened import opened
 from trainer.job.errors import Exit
+from trainer.targets.page import NONE
 
 STEPS = 1500
 
@@ -53,5 +57,21 @@ def test_the_page_of_a_job_in_containers(tmp_path: Path) -> None:
         assert project.wait() == 0, project.output
         ended = trainer("ui", *words)
         assert ended.returncode == Exit.TARGET
-        assert ended.stderr.startswith("trainer: paged: has ended (done), and its files are in its volume: ")
-        assert ended.stderr.count("\n") == 1
+        advice = re.fullmatch(
+            r"trainer: paged: has ended \(done\), and its files are in its volume: `(.+)`, then `trainer ui (.+)`\n",
+            ended.stderr,
+        )
+        assert advice, ended.stderr
+        subprocess.run(shlex.split(advice[1]), check=True, cwd=tmp_path, timeout=60)
+    with opened(str(tmp_path / advice[2])) as page:
+        kept = page.state()
+        assert (kept["live"], kept["status"]["phase"], kept["status"]["step"]) == (False, "done", STEPS)
+        assert kept["history"]["marks"][: len(again["history"]["marks"])] == again["history"]["marks"]
+
+
+def test_a_job_without_a_page_says_so(tmp_path: Path) -> None:
+    spec = {**specs.mirrored(steps=30_000, workers=1, workload=specs.PACED), "name": "pageless", "page": "none"}
+    with Project(tmp_path, spec) as project:
+        project.until("it answers", lambda status: status)
+        ended = trainer("ui", str(tmp_path / "job.yaml"), "--target", "compose")
+        assert (ended.returncode, ended.stdout, ended.stderr) == (Exit.USER, "", f"trainer: pageless: {NONE}\n")

@@ -9,9 +9,10 @@ from pathlib import Path
 
 from tests.debugged import Debugged
 from tests.documents import commands
-from tests.kind.cluster import Namespace
+from tests.kind.cluster import Namespace, trainer
 from tests.local import specs
 from trainer.job.errors import Exit
+from trainer.targets.page import NONE
 
 WORKLOAD = """import os
 from trainer.workloads.digits import DATASET, model
@@ -58,9 +59,11 @@ def test_the_workload_fails_and_all_secrets_are_hidden(namespace: Namespace, tmp
 
 def test_a_job_that_runs_has_files_of_its_chief_and_stacks(namespace: Namespace, tmp_path: Path) -> None:
     words = next(w for w in commands("trainer", "docs/debugging.md") if "--namespace" in w)
-    spec = {**specs.mirrored(steps=30_000, workload=specs.PACED), "name": "digits-ps"}
+    spec = {**specs.mirrored(steps=30_000, workload=specs.PACED), "name": "digits-ps", "page": "none"}
     job = namespace.submit_spec(tmp_path, spec)
     job.until("a checkpoint", lambda s: s["last_checkpoint"])
+    said = trainer("ui", "--namespace", namespace.name, job.name, code=Exit.USER)
+    assert said == f"trainer: digits-ps: {NONE}\n"
     found = Debugged(tmp_path, *(namespace.name if word == "team-a" else word for word in words[2:]))
     assert found.headline == "digits-ps runs (running), and nothing has failed"
     assert json.loads(found.text("model_dir/state.json"))["generation"] == 1

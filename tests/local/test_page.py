@@ -20,6 +20,7 @@ from trainer.workloads.digits import DATASET, model
 
 SETTINGS = {"folder": ""}
 INDEX = json.loads(os.environ["TF_CONFIG"])["task"]["index"]
+print("9999-12-31 23:59:59.999999: I a line\\tthat no report may have", flush=True)
 for file in (sys.stdout, sys.stderr):
     print("it has", os.environ["API_KEY"], "and", os.environ["PLAIN_TOKEN"], file=file, flush=True)
 
@@ -115,6 +116,9 @@ def test_what_the_page_shows_is_true_and_outlasts_its_chief(tmp_path: Path) -> N
     assert_continues(kept, last)
     assert not kept["live"]
     assert marks(kept, "stopped")
+    saved = [mark["step"] for mark in kept["history"]["marks"] if mark["kind"] == "checkpoint"]
+    assert saved
+    assert saved == sorted(set(saved)), "none twice"
 
 
 def test_no_route_has_a_secret(tmp_path: Path) -> None:
@@ -126,6 +130,8 @@ def test_no_route_has_a_secret(tmp_path: Path) -> None:
         wanted = [("worker:0", hidden), ("worker:0", hidden), ("worker:1", hidden), ("worker:1", hidden)]
         page.until_lines(lambda lines: sorted(line for line in lines if line[1].startswith("it has")) == wanted)
         bodies = {route: page.get(route) for route in ROUTES}
+        job.until_step(job.status()["step"] + 100)
+        assert job.status()["generation"] == 1, "nothing is lost for what a task writes"
         job.process.send_signal(signal.SIGTERM)
         job.wait()
     bodies["page/state, from files"] = files.text(str(job.model_dir)).encode()

@@ -19,7 +19,7 @@ _MOST_NEW = 10_000
 DEFAULT_LINES, MOST_LINES = 500, 5000
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|.)?")
 """Of terminals: colours, titles."""
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 """Also what makes browsers write backwards."""
 _TENSORFLOW = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{6}): [IWEF] ")
 _ABSL = re.compile(r"[IWEF]0000 00:00:(\d{10}\.\d{6}) ")
@@ -106,7 +106,7 @@ def shown(line: bytes) -> str:
     """A line as text of a limited length, without what only a terminal understands."""
     text = line[: 4 * LONGEST_LINE].decode(errors="replace")
     text = _ESCAPES.sub("", text).rstrip("\r").rpartition("\r")[2]  # what a progress bar has left
-    text = _CONTROL.sub(" ", text)
+    text = _CONTROL.sub(" ", text.expandtabs())
     return text if len(text) <= LONGEST_LINE else f"{text[: LONGEST_LINE - 3]}..."
 
 

@@ -90,7 +90,7 @@ def add_routes(app: web.Application, source: Source, names: Collection[str] | No
 
     app.router.add_get("/", guarded(_file))
     app.router.add_get("/page/state", guarded(state))
-    app.router.add_get("/page/events", guarded(events))
+    app.router.add_get("/page/events", guarded(events), allow_head=False)
     app.router.add_get("/page/logs", guarded(logs))
     app.router.add_get("/page/{name:.+}", guarded(_file))
 

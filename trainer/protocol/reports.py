@@ -20,6 +20,8 @@ from trainer.protocol.stacks import TaskStacks
 LONGEST_BODY = 1 << 20
 """Maximum bytes of a request or an answer on the control port."""
 LONGEST_TEXT = 8000
+_LATEST = 1e11
+"""Seconds since the epoch."""
 MOST_LINES = 2000
 NOBODY_LOOKS = -1
 _MOST_FIGURES = 500
@@ -57,7 +59,7 @@ Number = Annotated[int, Field(ge=0, lt=2**31)]
 Step = Annotated[int, Field(ge=0, le=2**63 - 1)]
 """As far as trainer.report takes it."""
 Line = Annotated[int, Field(ge=0, lt=2**53)]
-Time = Annotated[float, Field(ge=0, lt=1e11)]
+Time = Annotated[float, Field(ge=0, lt=_LATEST)]
 Amount = Annotated[float, Field(ge=0, lt=2**63)]
 Word = Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f]+$", max_length=200)]
 Text = Annotated[str, Field(pattern=r"^[^\x00-\x09\x0b-\x1f\x7f]*$", max_length=LONGEST_TEXT)]
@@ -189,6 +191,8 @@ def question(report: Report, known: int) -> bytes:
         body["failure"] = [int(failure_code(report.failure[0])), plain_text(report.failure[1])]
     figures = {name: value for name, value in body["status"].items() if _may_be_sent(name, value)}
     body["status"] = dict(list(figures.items())[:_MOST_FIGURES])
+    # A line may have any text, and begin with any time: the task must not be lost for it.
+    body["lines"] = [(when if 0 <= when < _LATEST else 0.0, plain_text(text)) for when, text in report.lines]
     return json.dumps({"report": body, "known": known}).encode()
 
 

@@ -48,6 +48,8 @@ class LivePage:
         self._sent_status = ""
         self._send_rows_at = self._save_at = self._may_save_at = 0.0
         self._over = False
+        self._writing, self._written, self._written_at = asyncio.Lock(), "", 0.0
+        """The last document that was asked for, and when it was begun."""
         self._logs = JobLogs(agent.task.name, agent.logs)
         self._board = Board(self._spec.directory, agent.incarnation, lambda: chief.record.require_lease())
         self._begin(History())
@@ -60,8 +62,13 @@ class LivePage:
     # What it serves. ----------------------------------------------------------------------------------
 
     async def state(self) -> str:
-        # In a thread: it has up to a megabyte of numbers.
-        return await asyncio.to_thread(document.text, self._view(), self._history.copy())
+        asked = time.monotonic()
+        async with self._writing:  # of a thousand tasks it is a megabyte, and after a restart all pages ask at once
+            if self._written_at < asked:
+                begun = time.monotonic()
+                self._written = await asyncio.to_thread(document.text, self._view(), self._history.copy())
+                self._written_at = begun
+            return self._written
 
     async def logs(self, query: LogQuery) -> str:
         if self._logs.look():  # so that the first answer has all tasks, in the order of time

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from trainer.page.lines import time_in
+from trainer.page.lines import LONGEST_LINE, time_in
 from trainer.protocol.reports import MOST_LINES, NOBODY_LOOKS
 from trainer.supervisor.log_ring import LogRing, Stream
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 BATCH_SECONDS = 1.0
 """From one report with lines to the next."""
 BATCH_BYTES, FEWEST_BYTES = 1 << 16, 1 << 11
-"""Of the text in a report: of one task, and of one of very many."""
+"""Of the texts in a report, as JSON: of one task, and of one of very many."""
 ALL_BYTES = 2 << 20
 """Of all tasks in a second."""
 READ_SECONDS = 1.0
@@ -82,14 +83,16 @@ class TaskLogs:
         return self._batch
 
     def lines(self, after: int) -> Batch:
-        """The newest lines after this number, as far as the budget goes."""
-        found, left = list[tuple[int, float, str]](), self._budget
+        """The newest lines after this number, as far as the budget goes; one at least."""
+        first, found, left = 0, list[tuple[float, str]](), self._budget
         for number, when, text in reversed([*self._ring.lines(after)]):
-            if (left := left - len(text)) < 0 or len(found) >= MOST_LINES:
+            shown = self._without_secrets(text)[:LONGEST_LINE]
+            left -= len(json.dumps(shown))
+            if found and (left < 0 or len(found) == MOST_LINES):
                 break
-            found.append((number, time_in(text) or when, text))
-        found.reverse()
-        return (found[0][0] if found else 0), [(when, self._without_secrets(text)) for _, when, text in found]
+            first = number
+            found.append((time_in(text) or when, shown))
+        return first, found[::-1]
 
     def _without_secrets(self, text: str) -> str:
         if self._redactor is None:

@@ -16,16 +16,22 @@ from trainer.targets.tunnel import Tunnel
 WAIT_SECONDS = 120.0
 """For a chief that has not started yet."""
 POLL_SECONDS = 1.0
+COPY = "copy its model_dir to this machine, and give that folder to `trainer ui`"
 NONE = "the job has no page (page: none in its spec, or an older trainer in its image)"
 
 
 def behind(
-    tunnel: Tunnel, ask: Callable[[], JobOverview], say: Callable[[str], None], spec: JobSpec | None = None
+    tunnel: Tunnel,
+    ask: Callable[[], JobOverview],
+    say: Callable[[str], None],
+    spec: JobSpec | None = None,
+    copy: str = COPY,
 ) -> Page:
     """The page of a job elsewhere, once its chief runs; of one that has ended, the files if they are on this machine.
 
     Args:
         say: called with what it waits for, when that changes.
+        copy: how to get the files of a job that has ended.
 
     Raises:
         TrainerError: Exit.TARGET, if the job has ended, or its chief does not run in time.
@@ -33,7 +39,7 @@ def behind(
     deadline, said = time.monotonic() + WAIT_SECONDS, ""
     while not isinstance((found := ask()).job, JobStatus):
         if found.over:
-            return _ended(found, spec)
+            return _ended(found, spec, copy)
         why = _waits_for(found)
         if time.monotonic() > deadline:
             raise TrainerError(f"{found.name}: its chief does not run after {WAIT_SECONDS:g} s: {why}", Exit.TARGET)
@@ -44,14 +50,10 @@ def behind(
     return Page(tunnel=tunnel)
 
 
-def _ended(found: JobOverview, spec: JobSpec | None) -> Page:
+def _ended(found: JobOverview, spec: JobSpec | None, copy: str) -> Page:
     if spec is not None and spec.model_dir and files.exists(spec.model_dir):
         return Page(folder=spec.model_dir)
-    raise TrainerError(
-        f"{found.name}: has ended ({found.phase}), and its files are in its volume: copy its model_dir to this "
-        "machine, and give that folder to `trainer ui`",
-        Exit.TARGET,
-    )
+    raise TrainerError(f"{found.name}: has ended ({found.phase}), and its files are in its volume: {copy}", Exit.TARGET)
 
 
 def _waits_for(found: JobOverview) -> str:

@@ -16,6 +16,7 @@ from trainer.page.lines import LONGEST_LINE, Lines, LogQuery, shown, time_in
         (b"10%\r50%\r100%\r", "100%"),
         (b"\xff\xfe", "��"),
         (b"a\x00b\x08c", "a b c"),
+        (b"\ttab\tx", "        tab     x"),
         ("\u202eevil\u2066".encode(), " evil "),
         (b"<script>alert(1)</script>", "<script>alert(1)</script>"),
         (b"x" * 100_000, "x" * (LONGEST_LINE - 3) + "..."),

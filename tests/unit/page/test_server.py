@@ -70,6 +70,14 @@ def test_events_come_as_they_are_sent_and_end_with_the_source() -> None:
     assert source.ended == 1
 
 
+def test_events_are_for_readers_only() -> None:
+    async def run() -> int:
+        async with serving() as address, ClientSession() as session, session.head(f"{address}/page/events") as answer:
+            return answer.status
+
+    assert soon(run()) == 404
+
+
 def test_a_silent_source_keeps_the_connection_alive(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "KEEP_ALIVE_SECONDS", 0.05)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from trainer.supervisor.output import STDERR, TAIL_BYTES, Output
+from trainer.supervisor.output import STDERR, STDOUT, TAIL_BYTES, Output
 
 
 def test_all_of_stderr_is_copied_and_its_end_is_kept(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -39,3 +39,26 @@ def test_an_end_without_a_newline_does_not_begin_the_next_line(
     stderr.wait(10)
     assert capfd.readouterr().err == "no newline\n"
     assert stderr.tail == "no newline"
+
+
+def test_stdout_is_copied_and_taken_for_the_page(capfd: pytest.CaptureFixture[str]) -> None:
+    taken: list[bytes] = []
+    stdout = Output(STDOUT, take=taken.append)
+    os.write(stdout.theirs, b"one\ntw")
+    stdout.start()
+    stdout.wait(10)
+    assert b"".join(taken) == b"one\ntw"
+    assert capfd.readouterr().out == "one\ntw"
+
+
+def test_a_reader_of_stdout_that_is_gone_ends_no_copying() -> None:
+    """As of a pipe into a program that has ended: the page goes on."""
+    read, write = os.pipe()
+    os.close(read)
+    taken: list[bytes] = []
+    stdout = Output(write, take=taken.append)
+    os.write(stdout.theirs, b"x" * 100)
+    stdout.start()
+    stdout.wait(10)
+    os.close(write)
+    assert b"".join(taken) == b"x" * 100

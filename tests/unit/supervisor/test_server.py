@@ -50,8 +50,12 @@ def test_a_port_that_is_taken_is_named_with_the_fix(taken: int) -> None:
     assert str(caught.value).endswith("or change this task's port in TF_CONFIG (control port = TensorFlow port + 1000)")
 
 
-@pytest.mark.parametrize(("peer", "code"), [("127.0.0.1", 200), ("127.0.0.6", 403)], ids=["here", "a mesh's proxy"])
-def test_stacks_are_for_programs_of_this_machine_or_container(peer: str, code: int) -> None:
+@pytest.mark.parametrize(
+    ("peer", "host", "code"),
+    [("127.0.0.1", "localhost", 200), ("127.0.0.6", "localhost", 403), ("127.0.0.1", "evil.example", 403)],
+    ids=["here", "a mesh's proxy", "a browser that was led here"],
+)
+def test_stacks_are_for_programs_of_this_machine_or_container(peer: str, host: str, code: int) -> None:
     found = Stacks(5.0, "worker:1 is at mine.py:7 read()")
 
     async def ask() -> Stacks:
@@ -61,6 +65,7 @@ def test_stacks_are_for_programs_of_this_machine_or_container(peer: str, code: i
         async with serving(stacks=ask) as (_, port):
             connector = TCPConnector(local_addr=(peer, 0))
             async with ClientSession(connector=connector) as session:
+                session.headers["Host"] = host
                 return await get(session, port, "/stacks")
 
     answer, text = asyncio.run(run())

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, strategies
 
 from trainer.job.load import build
 from trainer.page.lines import LogQuery
@@ -103,6 +104,47 @@ def test_the_values_of_secrets_are_hidden(tmp_path: Path, monkeypatch: pytest.Mo
     own = logs(tmp_path, secrets={"API_KEY": {}}, env={"RATE": "5", "MY_TOKEN": "another-secret-value"})
     own.add("calling with very-secret-value and another-secret-value, 5 times")
     assert texts(own.lines(0)) == ["calling with [hidden: API_KEY] and [hidden: MY_TOKEN], 5 times"]
+
+
+def sent(own: TaskLogs) -> Report:
+    """The report with all lines, as the chief reads it."""
+    first, lines = own.lines(0)
+    report = Report("worker:1", "abc", "digest", "spec", "workload", {}, lines=lines, first_line=first)
+    body = reports.question(report, 0)
+    assert len(body) < LONGEST_BODY
+    return reports.read_question(body).report
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"\ta\ttab", b"\x00\x07\x7f\x1b[2J",
+        b"\xff\xfe\xed\xa0\x80", "\u2028\u202e\x85".encode(), b"x" * 100_000, b"\r",
+        b"9999-12-31 23:59:59.999999: I x", b"0001-01-01 00:00:00.000000: I x", b"I0000 00:00:9999999999.999999 x",
+    ],
+)  # fmt: skip
+def test_no_line_makes_a_report_invalid_for_which_its_task_would_be_lost(line: bytes, tmp_path: Path) -> None:
+    own = logs(tmp_path)
+    own.stream()(line + b"\n")
+    assert len(sent(own).lines) == 1
+
+
+@given(chunks=strategies.lists(strategies.binary(max_size=200), max_size=20), own=strategies.text(max_size=50))
+def test_whatever_a_task_writes_its_report_is_one(chunks: list[bytes], own: str) -> None:
+    made = TaskLogs(build({"name": "j", "strategy": "one_device"}), Path(os.devnull), 1)
+    take = made.stream()
+    for chunk in chunks:
+        take(chunk)
+    made.add(own)
+    sent(made)
+
+
+def test_hidden_values_make_no_report_too_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("A_VERY_LONG_NAME_OF_A_KEY", "k3y9")
+    own = logs(tmp_path, secrets={"A_VERY_LONG_NAME_OF_A_KEY": {}})
+    own.stream()(b"k3y9 \xf0\x9f\x98\x80 " * 150 + b"\n")
+    own.stream()((b"k3y9 " * 400 + b"\n") * 200)
+    assert len(sent(own).lines) > 2
 
 
 @pytest.mark.parametrize("tasks", [1, 1000])

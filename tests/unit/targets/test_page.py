@@ -60,7 +60,7 @@ def test_a_job_that_has_ended_is_shown_from_its_folder_if_that_is_here(tmp_path:
     assert behind(FAILED, model_dir=str(tmp_path)) == Page(folder=str(tmp_path))
     specs: list[dict[str, Any]] = [{"model_dir": str(tmp_path / "elsewhere")}, {}]
     for spec in specs:
-        with pytest.raises(TrainerError, match=r"^j: has ended \(failed\), and its files are in its volume: copy"):
+        with pytest.raises(TrainerError, match=r"^j: has ended \(failed\), and its files are in its volume: copy its"):
             behind(FAILED, said=None, **spec)
 
 

@@ -97,6 +97,8 @@ export class Store {
   loaded = false;
   silentSince = null; // when the server stopped to answer
   #source = null;
+  #loading = null; // a promise of the document
+  #missed = []; // events since it was asked for
   #limit = JOB_POINTS; // points of a task
   #heard = now();
   #changed;
@@ -140,10 +142,19 @@ export class Store {
   }
 
   /** The document, tried until it is there. */
-  async #load() {
+  #load() {
+    this.#loading ??= this.#tryToLoad().finally(() => {
+      this.#loading = null;
+    });
+    return this.#loading;
+  }
+
+  async #tryToLoad() {
     for (;;) {
       try {
+        this.#missed.length = 0;
         this.#take(await fetchJson("page/state"));
+        for (const take of this.#missed.splice(0)) take();
         this.#answered();
         return;
       } catch {
@@ -184,16 +195,14 @@ export class Store {
   #listen() {
     const source = new EventSource("page/events");
     this.#source = source;
-    let opened = false;
     source.addEventListener("open", () => {
-      if (opened) this.#load(); // what happened in between
-      opened = true;
       this.#answered();
+      Promise.resolve(this.#loading).then(() => this.#load()); // what happened before it was open
     });
     source.addEventListener("error", () => {
-      this.#silent();
-      if (source.readyState !== EventSource.CLOSED) return; // it connects again by itself
-      setTimeout(() => this.#load().then(() => this.#listen()), this.#retrySeconds * 1000);
+      if (source.readyState !== EventSource.CLOSED) this.#silent(); // it connects again by itself
+      // Others may have taken all places: then the document comes alone, now and then.
+      else this.#load().then(() => setTimeout(() => this.#listen(), this.#retrySeconds * 1000));
     });
     this.#on("status", (event) => {
       this.status = event;
@@ -218,7 +227,9 @@ export class Store {
   #on(name, take) {
     this.#source.addEventListener(name, (event) => {
       this.#answered();
-      take(object(JSON.parse(event.data)));
+      const data = object(JSON.parse(event.data));
+      take(data);
+      if (this.#loading) this.#missed.push(() => take(data)); // the document may be older
       this.#changed();
     });
   }

@@ -118,6 +118,13 @@ def tunnel(spec: JobSpec) -> Tunnel:
     return opened
 
 
+def copy(spec: JobSpec) -> str:
+    """The command that copies model_dir out of the chief's container, which may have ended."""
+    chief = next(task for task in tasks_of(spec) if task.is_chief)
+    service = host_name(spec.name, chief.type, chief.index)
+    return f"docker cp {spec.name}-{service}-1:{model_dir(spec)} {spec.name}"
+
+
 def logs(spec: JobSpec, task: str | None, follow: bool) -> Generator[LogLine]:
     """The output of the job's containers, or of one task's; with `follow` until all have ended.
 

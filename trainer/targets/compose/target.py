@@ -59,7 +59,8 @@ class Compose:
         from trainer.targets.compose import engine
 
         spec = _spec(job)
-        return behind(engine.tunnel(spec), lambda: engine.status(spec), say, spec)
+        copy = f"`{engine.copy(spec)}`, then `trainer ui {spec.name}`"
+        return behind(engine.tunnel(spec), lambda: engine.status(spec), say, spec, copy)
 
     def debug(self, job: Job, archive: Archive) -> Facts:
         from trainer.targets.compose import debug

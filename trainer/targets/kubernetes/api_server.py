@@ -234,7 +234,7 @@ class ApiServer:
         try:
             opened: ClientWebSocketResponse = await (await api.call_api(*request, _preload_content=False)).response
         except WSServerHandshakeError as error:
-            may = "; the verb get on pods/portforward is needed" if error.status == FORBIDDEN else ""
+            may = "; the verbs get and create on pods/portforward are needed" if error.status == FORBIDDEN else ""
             raise ConnectionError(f"pods/{pod}: Kubernetes refuses a port-forward ({error.status}){may}") from None
         except (ClientError, OSError) as error:
             raise ConnectionError(f"no Kubernetes answers at {self.settings.host} ({error})") from None

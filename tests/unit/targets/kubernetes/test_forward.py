@@ -184,7 +184,8 @@ def test_a_chief_that_does_not_run_has_no_page(state: str, cluster: Cluster, thr
 def test_without_the_right_to_it_the_verb_that_is_needed_is_named(cluster: Cluster, through: Any) -> None:
     cluster.forbidden = True
     assert failure(through) == (
-        "pods/j-chief-0-new: Kubernetes refuses a port-forward (403); the verb get on pods/portforward is needed"
+        "pods/j-chief-0-new: Kubernetes refuses a port-forward (403); the verbs get and create on pods/portforward "
+        "are needed"
     )
 
 
