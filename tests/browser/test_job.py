@@ -122,7 +122,7 @@ def test_the_logs_of_all_tasks_are_merged_and_searched(job: Job, open_page: Open
     page.get_by_label("Search").fill("SHARD 1 OF TRAIN")
     expect(page.locator("#view-logs li")).to_have_count(1)
     page.get_by_label("Search").fill("")
-    page.get_by_label("Task").select_option(SLOW)
+    page.locator("#view-logs select").select_option(SLOW)
     expect(page.locator("#view-logs li a", has_text="worker:0")).to_have_count(0)
     expect(page.locator("#view-logs li a", has_text=SLOW).first).to_be_visible()
 

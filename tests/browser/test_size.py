@@ -138,7 +138,7 @@ def test_500_mb_of_logs_are_read_and_searched_in_bounded_memory(tmp_path: Path, 
     with trainer_ui(str(tmp_path)) as ui:
         page = open_page(f"{ui.address}#logs", clock=False, heading=False)
         items = page.locator("#view-logs li")
-        expect(items).to_have_count(1000)
+        expect(items).to_have_count(1000, timeout=30_000)
         page.get_by_label("Search").fill("line 99999 of 3")
         expect(items).to_have_count(1)
         page.get_by_label("Search").fill("nowhere")
