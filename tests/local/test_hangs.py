@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import signal
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 
 from tests.hangs import HANGS
 from tests.harness import Job
+from trainer.page import files
 
 SLOW = [name if name in ("pipe", "silent_ps") else pytest.param(name, marks=pytest.mark.slow) for name in HANGS]
 
@@ -26,3 +28,17 @@ def test_a_task_that_hangs_is_named_with_its_line(tmp_path: Path, name: str) -> 
     assert re.search(r"the job hangs: |no new step for |lost \(no ", line), line
     if name == "pipe":
         assert "; the others wait for it in the all-reduce of step " in line
+
+
+@pytest.mark.slow
+def test_the_page_of_a_failed_job_shows_from_its_files_who_hung(tmp_path: Path) -> None:
+    """It hangs before its first step, so that its only generation makes none."""
+    hang = HANGS["pipe"]
+    spec = hang.write(tmp_path)
+    mine = tmp_path / "mine.py"
+    mine.write_text(mine.read_text().replace("number == 60", "number == 0"))
+    with Job(tmp_path, spec) as job:
+        assert job.wait(240) == 14, job.output
+    (found,) = json.loads(files.text(str(job.model_dir)))["status"]["hangs"]
+    assert hang.names in found["text"]
+    assert ["worker:1"] in [group["tasks"] for group in found["groups"]]

@@ -124,7 +124,7 @@ _RATE = "examples_per_second"
 
 
 def _status(found: Mapping[str, object], end: Mapping[str, object] | None) -> dict[str, object]:
-    names = ("job", "strategy", "warnings", "seconds", "events", _RATE)
+    names = ("job", "strategy", "warnings", "seconds", "events", "hangs", _RATE)
     known = {name: found[name] for name in names if name in found}
     tests = {name: value for name, value in found.items() if name.startswith("test_")}
     tasks = {name: {"state": "done", "line": line} for name, line in _object(found.get("tasks")).items()}

@@ -49,6 +49,8 @@ class StackPipe:
         self.environ = {environment.STACKS: f"{self.theirs}:{os.fstat(self.theirs).st_ino}"}
         self._ready: dict[int, str] = {}
         """When each process started that has registered, by its id."""
+        self._taking = asyncio.Lock()
+        """Two questions at a time would each read a part of the text."""
 
     def started(self) -> None:
         """The child has its end of the pipe."""
@@ -63,6 +65,10 @@ class StackPipe:
 
     async def take(self) -> tuple[State, str]:
         """Why there are no stacks, or else faulthandler's text."""
+        async with self._taking:
+            return await self._take()
+
+    async def _take(self) -> tuple[State, str]:
         self._register(self._read())
         alive = [pid for pid, started in self._ready.items() if host.started(pid) == started]
         if not alive:

@@ -24,6 +24,7 @@ RESULT = {
     "version": 1, "status": "succeeded", "job": "j", "strategy": "one_device", "steps": 400, "test_accuracy": 0.9,
     "generations": 2, "seconds": 40.0, "compatibility_key": {}, "tasks": {"worker:0": "task=worker:0 ..."},
     "events": [{"time": 1.7e9, "text": "worker:1 lost (killed by SIGKILL), re-forming"}],
+    "hangs": [{"time": 1.7e9, "text": "worker:1 is at mine.py:41 read()", "groups": []}],
     "spec": {"name": "j", "env": {"API_KEY": "very-secret-value"}},
 }  # fmt: skip
 
@@ -86,6 +87,7 @@ def test_a_model_dir_of_an_earlier_version_shows_what_its_files_tell(what: str, 
     ]
     assert (found["status"]["phase"], found["status"]["step"], found["status"]["test_accuracy"]) == ("done", 400, 0.9)
     assert found["status"]["tasks"]["worker:0"]["state"] == "done"
+    assert found["status"]["hangs"] == RESULT["hangs"]
     assert found["job"]["spec"]["name"] == "j"
     assert "very-secret-value" not in json.dumps(found)
 

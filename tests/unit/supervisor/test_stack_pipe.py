@@ -75,6 +75,26 @@ def test_the_threads_of_a_process_and_it_goes_on(tmp_path: Path) -> None:
         assert process.stdout.readline() == b"ended\n"
 
 
+def test_two_that_ask_at_the_same_time_have_all_threads_each(tmp_path: Path) -> None:
+    program = """
+        import threading
+        from trainer import stack_dump
+        stack_dump.register()
+        for _ in range(20):
+            threading.Thread(target=threading.Event().wait, daemon=True).start()
+        print("begun", flush=True)
+        input()
+        """
+
+    async def both() -> list[tuple[str, str]]:
+        return [each for _ in range(10) for each in await asyncio.gather(pipe.take(), pipe.take())]
+
+    pipe = StackPipe()
+    with running(pipe, tmp_path, program):
+        found = asyncio.run(both())
+    assert {(state, text.count("most recent call first")) for state, text in found} == {("", 21)}
+
+
 def test_a_process_that_has_not_registered_is_not_signalled(tmp_path: Path) -> None:
     pipe = StackPipe()
     with running(pipe, tmp_path, "import time; print('begun', flush=True); time.sleep(60)") as process:
