@@ -6,6 +6,7 @@ import asyncio
 import base64
 import binascii
 import json
+import re
 from collections.abc import Awaitable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -245,10 +246,10 @@ def _log_path(pod: Pod, container: str, previous: bool) -> str:
 
 def _unpacked(answer: str) -> Iterator[tuple[str, Ends, int]]:
     """The files in the answer to _READ."""
-    for part in answer.split("FILE ")[1:]:
+    for part in re.split(r"^FILE ", answer, flags=re.MULTILINE)[1:]:
         first, _, rest = part.partition("\n")
         size, _, path = first.partition(" ")
-        head, _, tail = rest.partition("TAIL\n")
+        head, _, tail = rest.partition("\nTAIL\n")
         try:
             begin, end, total = base64.b64decode(head), base64.b64decode(tail), int(size)
         except (binascii.Error, ValueError):
