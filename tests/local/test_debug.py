@@ -236,6 +236,13 @@ def run_tasks(folder: Path, environs: list[dict[str, str]]) -> list[int]:
         return [process.wait(60) for process in running]
 
 
+def debugged_with_spec(folder: Path, spec: dict[str, Any]) -> Debugged:
+    """The archive of a job whose tasks ended before its chief began: only its spec has its name."""
+    path = folder / "job.yaml"
+    path.write_text(json.dumps({**spec, "model_dir": str(folder / "run")}))
+    return Debugged(folder, "--target", "local", path)
+
+
 Environments = Callable[..., Any]
 
 
@@ -260,10 +267,8 @@ def test_a_chief_that_never_came(tmp_path: Path, environments: Environments) -> 
     spec = parameter_server(deadlines={"start": 3})
     made = environments(spec, tmp_path / "run")
     assert run_tasks(tmp_path / "run", [made["worker:0"][1]]) == [Exit.CHIEF_LOST]
-    path = tmp_path / "job.yaml"
-    path.write_text(json.dumps({**spec, "model_dir": str(tmp_path / "run")}))
     says = r"worker:0 has had no reply from its chief \(chief:0\) for 3 s"
-    assert_named(Debugged(tmp_path, "--target", "local", path), None, says, "exit code 15")
+    assert_named(debugged_with_spec(tmp_path, spec), None, says, "exit code 15")
 
 
 @pytest.mark.slow
@@ -272,10 +277,8 @@ def test_a_port_in_use(tmp_path: Path, environments: Environments) -> None:  # n
     task, environ = environments(spec, tmp_path / "run")["worker:0"]
     with socket.create_server(("127.0.0.1", task.address[1])):
         assert run_tasks(tmp_path / "run", [environ]) == [Exit.USER]
-    path = tmp_path / "job.yaml"
-    path.write_text(json.dumps({**spec, "model_dir": str(tmp_path / "run")}))
     says = rf"port {task.address[1]} .*cannot be used: Address already in use"
-    assert_named(Debugged(tmp_path, "--target", "local", path), None, says, "`port 2222")
+    assert_named(debugged_with_spec(tmp_path, spec), None, says, "`port 2222")
 
 
 @pytest.mark.slow
