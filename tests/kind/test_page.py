@@ -15,7 +15,7 @@ STEPS = 1500
 
 def last_step(job: KubernetesJob) -> int:
     """That of the learning curve, which the chief's child writes."""
-    curve = job.space.kubectl("exec", job.newest("worker", 0), "--", "cat", f"/workspace/runs/{job.name}/metrics.jsonl")
+    curve = job.space.kubectl("exec", job.newest("chief", 0), "--", "cat", f"/workspace/runs/{job.name}/metrics.jsonl")
     step: int = json.loads(curve.splitlines()[-1])["step"]
     return step
 
@@ -31,21 +31,22 @@ def test_the_page_of_a_job_in_pods(namespace: Namespace, tmp_path: Path) -> None
         assert found["live"]
         assert before <= found["status"]["step"] + 5
         assert found["history"]["job"]["step"][-1] <= found["status"]["step"] <= last_step(job) + 5
-        assert set(found["status"]["tasks"]) == {"worker:0", "worker:1"}
+        assert set(found["status"]["tasks"]) == {"chief:0", "worker:0"}
         steps = page.steps(3)
         assert before < steps[0] < steps[-1]
         page.require_files(4)
-        page.until_lines(lambda lines: {task for task, _ in lines} == {"worker:0", "worker:1"})
+        page.until_lines(lambda lines: {task for task, _ in lines} == {"chief:0", "worker:0"})
         with opened(*words) as other:
             assert other.end() == (Exit.OK, "", "")
-        namespace.kubectl("delete", "pod", job.newest("worker", 0), "--wait=false", "--force", "--grace-period=0")
+        namespace.kubectl("delete", "pod", job.newest("chief", 0), "--wait=false", "--force", "--grace-period=0")
         again = page.until(
             "the next chief makes steps",
             lambda found: found["status"]["generation"] > 1 and found["status"].get("loss"),
         )
         kept = again["history"]["job"]
         assert kept["time"][0] == found["history"]["job"]["time"][0], "the history begins where it began"
-        assert page.until_it_ends() == (Exit.OK, "", f"trainer: {job.name} is over: done\n")
+        code, out, err = page.until_it_ends()
+        assert (code, out, err.splitlines()[-1]) == (Exit.OK, "", f"trainer: {job.name} is over: done")
     job.wait()
     line = trainer("ui", *words, code=Exit.TARGET)
     assert line.startswith(f"trainer: {job.name}: has ended (done), and its files are in its volume: ")

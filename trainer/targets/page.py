@@ -10,7 +10,7 @@ from trainer.job.errors import Exit, TrainerError, UserError
 from trainer.job.spec import JobSpec
 from trainer.page import files
 from trainer.protocol.status import JobStatus
-from trainer.targets.base import JobOverview, Page
+from trainer.targets.base import ContainerState, JobOverview, Page
 from trainer.targets.tunnel import Tunnel
 
 WAIT_SECONDS = 120.0
@@ -58,8 +58,14 @@ def _ended(found: JobOverview, spec: JobSpec | None, copy: str) -> Page:
 
 def _waits_for(found: JobOverview) -> str:
     """The reasons of tasks that do not run, the chief's first, or the phase."""
-    reasons = [f"{name} is {row.state}{f': {row.reason}' if row.reason else ''}" for name, row in found.tasks.items()]
+    reasons = [f"{name} {_state(row)}" for name, row in found.tasks.items()]
     return found.unreadable or (reasons[0] if reasons else found.phase)
+
+
+def _state(row: ContainerState) -> str:
+    if row.state == "running":
+        return "does not answer yet"
+    return f"is {row.state}{f': {row.reason}' if row.reason else ''}"
 
 
 def of_files(folder: str) -> Page:

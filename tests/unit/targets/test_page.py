@@ -24,6 +24,7 @@ async def tunnel() -> AsyncIterator[Dial]:
 
 
 PENDING = JobOverview("j", "pending", tasks={"chief:0": ContainerState("pending", reason="no node has 9 GPUs")})
+MUTE = JobOverview("j", "running", tasks={"chief:0": ContainerState("running")})
 RUNNING = JobOverview("j", "running", job=STATUS)
 FAILED = JobOverview("j", "failed", 13)
 
@@ -44,8 +45,11 @@ def behind(*found: JobOverview, said: list[str] | None = None, **spec: Any) -> P
 
 def test_a_chief_that_runs_is_reached_through_the_tunnel() -> None:
     said = list[str]()
-    assert behind(PENDING, PENDING, RUNNING, said=said) == Page(tunnel=tunnel)
-    assert said == ["waiting for the chief: chief:0 is pending: no node has 9 GPUs"]
+    assert behind(PENDING, PENDING, MUTE, RUNNING, said=said) == Page(tunnel=tunnel)
+    assert said == [
+        "waiting for the chief: chief:0 is pending: no node has 9 GPUs",
+        "waiting for the chief: chief:0 does not answer yet",
+    ]
 
 
 def test_a_chief_that_does_not_come_is_an_error_after_a_time() -> None:
