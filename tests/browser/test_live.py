@@ -94,7 +94,7 @@ class Slow(Script):
 
 
 def test_what_happens_while_the_document_is_on_its_way_is_not_lost(open_page: Open) -> None:
-    with served(script := Slow()) as url:
+    with served(Slow()) as url:
         page = open_page(f"{url}#timeline")
         expect(page.locator(".share")).to_contain_text("step 5,000")
         expect(page.locator("#view-timeline tbody tr", has_text="on its way")).to_have_count(1)
