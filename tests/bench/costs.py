@@ -224,9 +224,10 @@ def memory(pid: int) -> dict[str, float]:
     return {"resident": int(found["Rss"]) / 1024, "proportional": int(found["Pss"]) / 1024}
 
 
-def cpu_seconds(pid: int) -> float:
+def cpu_seconds(pid: int, *, ended: bool = False) -> float:
+    """Of a process, and of its children that have ended (proc(5))."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return sum(map(int, fields[11 : 15 if ended else 13])) / os.sysconf("SC_CLK_TCK")
 
 
 def seconds(*words: str) -> float:

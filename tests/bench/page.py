@@ -33,7 +33,7 @@ from trainer.page.server import KINDS, STATIC
 
 MWMS, PS = "multi_worker_mirrored", "parameter_server"
 WORKLOAD = str(run.ROOT / "tests/local/workloads/measured.py")
-SETTLE_SECONDS, WINDOW_SECONDS = 0.5, 3.0
+SETTLE_SECONDS, WINDOW_SECONDS = 0.3, 2.5
 """A task is lost after 10 s of silence (deadlines.task_lost), in which a stopped chief does not count."""
 LOG_STEPS, WARM_UP = 10, 200
 PAIRS_A_TURN = 4
@@ -115,9 +115,10 @@ def paired(case: Case, pairs: int) -> list[Measured]:
         windows = [(which, _window(jobs[which])) for which in turns]
         for job in jobs:
             _signal(job, signal.SIGCONT)
-        step = max(job.status()["step"] for job in jobs)
+        step = max(job.until_step(WARM_UP)["step"] for job in jobs)
         for job, each in zip(jobs, found, strict=True):
-            job.until_step(step)
+            if job.until_step(step)["generation"] != 1:
+                raise SystemExit(f"a job that was stopped for seconds has lost a task:\n{job.output}")
             each.memory = memory(_supervisor(job))
         if received is not None and min(received.values()) == 0:
             raise SystemExit(f"the reader of the page received {dict(received)}")
@@ -135,12 +136,17 @@ def _window(job: Job) -> Window:
     """Lets a stopped job run for a while."""
     _signal(job, signal.SIGCONT)
     time.sleep(SETTLE_SECONDS)
-    pids, supervisor = _pids(job), _supervisor(job)
-    begun, before, own = time.time(), sum(map(cpu_seconds, pids)), cpu_seconds(supervisor)
+    supervisor = _supervisor(job)
+    begun, before, own = time.time(), _cpu(job), cpu_seconds(supervisor)
     time.sleep(WINDOW_SECONDS)
-    found = Window(begun, sum(map(cpu_seconds, pids)) - before, cpu_seconds(supervisor) - own)
+    found = Window(begun, _cpu(job) - before, cpu_seconds(supervisor) - own)
     _signal(job, signal.SIGSTOP)
     return found
+
+
+def _cpu(job: Job) -> float:
+    """Seconds of CPU time of all its processes, also of those that have ended and that their parents waited for."""
+    return sum(cpu_seconds(pid, ended=True) for pid in _pids(job) if Path(f"/proc/{pid}").exists())
 
 
 def _rate(model_dir: Path, begun: float) -> float:
@@ -162,15 +168,17 @@ def _pids(job: Job) -> list[int]:
     """Of the launcher and all that it has started."""
     found = [job.process.pid]
     for pid in found:
-        for thread in Path(f"/proc/{pid}/task").iterdir():
-            found += map(int, (thread / "children").read_text().split())
+        with contextlib.suppress(OSError):  # it has ended by now
+            for thread in Path(f"/proc/{pid}/task").iterdir():
+                found += map(int, (thread / "children").read_text().split())
     return found
 
 
 def _signal(job: Job, number: signal.Signals) -> None:
     if not job.over():
         for pid in _pids(job):
-            os.kill(pid, number)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
 
 
 @contextlib.contextmanager
