@@ -6,7 +6,7 @@ import contextlib
 import fcntl
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TypeVar
 from uuid import uuid4
@@ -97,9 +97,15 @@ def write_text(path: Path, text: str) -> None:
     Raises:
         UserError: the disk is full or not writable.
     """
+    write_pieces(path, [text])
+
+
+def write_pieces(path: Path, pieces: Iterable[str]) -> None:
+    """As write_text, for a text that need not be in memory as a whole."""
     temporary = path.with_name(f".tmp-{path.name}-{uuid4().hex}")  # not OWN: threads write the same file
     try:
-        temporary.write_text(text)
+        with temporary.open("w") as file:
+            file.writelines(pieces)
         temporary.replace(path)
     except OSError as error:
         with contextlib.suppress(OSError):

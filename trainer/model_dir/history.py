@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from array import array
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from typing import Literal, TypeAlias
@@ -17,7 +17,7 @@ from typing import Literal, TypeAlias
 from pydantic import TypeAdapter
 
 from trainer.model_dir import layout
-from trainer.model_dir.files import json_object, typed, write_text
+from trainer.model_dir.files import json_object, typed, write_pieces
 
 VERSION = 1
 """Version of the document. It increases when a field is renamed, removed or changes its meaning, not when one is
@@ -76,12 +76,19 @@ class Series:
         made.time, made.columns = self.time[:], {path: column[:] for path, column in self.columns.items()}
         return made
 
-    def text(self, begin: Path = ()) -> str:
-        """The columns whose paths have this beginning, with their times, as JSON; null for what is not known."""
-        columns = {path[len(begin) :]: column for path, column in self.columns.items() if path[: len(begin)] == begin}
-        rows = {_TIME: _numbers(self.time, "%.1f")}
-        rows |= {path: _numbers(column, "%.0f" if path[-1] in _WHOLE else "%.6g") for path, column in columns.items()}
-        return _nested(rows)
+    def text(self) -> str:
+        """The columns with their times, as JSON; null for what is not known."""
+        return _text(_numbers(self.time, "%.1f"), self.columns)
+
+
+def _text(times: str, columns: Mapping[Path, array[float]]) -> str:
+    """As Series.text.
+
+    Args:
+        times: as JSON.
+    """
+    rows = {path: _numbers(column, "%.0f" if path[-1] in _WHOLE else "%.6g") for path, column in columns.items()}
+    return _nested({_TIME: times, **rows})
 
 
 def _code(path: Path) -> str:
@@ -172,22 +179,31 @@ class History:
 
     def text(self) -> str:
         """As JSON, for `history` in the document."""
-        names = sorted({path[0] for path in self.tasks.columns})
-        tasks = ",".join(f"{json.dumps(name)}:{self.tasks.text((name,))}" for name in names)
-        marks = json.dumps([mark.document() for mark in self.marks])
-        return f'{{"job":{self.job.text()},"tasks":{{{tasks}}},"marks":{marks}}}'
+        return "".join(self.pieces())
+
+    def pieces(self) -> Iterator[str]:
+        """The same, task by task: of many it is megabytes."""
+        tasks: dict[str, dict[Path, array[float]]] = {}
+        for (name, *path), column in self.tasks.columns.items():
+            tasks.setdefault(name, {})[tuple(path)] = column
+        yield f'{{"job":{self.job.text()},"tasks":{{'
+        times, comma = _numbers(self.tasks.time, "%.1f"), ""
+        for name, columns in sorted(tasks.items()):
+            yield f"{comma}{json.dumps(name)}:{_text(times, columns)}"
+            comma = ","
+        yield f'}},"marks":{json.dumps([mark.document() for mark in self.marks])}}}'
 
     def counters(self) -> Counters:
         return Counters({"job": self.job.interval, "tasks": self.tasks.interval}, self.useful, self.wall, self.best)
 
 
-def save(model_dir: str, text: str) -> None:
-    """Writes the document of a page.
+def save(model_dir: str, pieces: Iterable[str]) -> None:
+    """Writes the document of a page, which consists of these pieces.
 
     Raises:
         UserError: the disk is full or not writable.
     """
-    write_text(layout.history(model_dir), text)
+    write_pieces(layout.history(model_dir), pieces)
 
 
 def load(model_dir: str) -> History | None:

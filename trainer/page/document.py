@@ -6,7 +6,7 @@ It has no secret: the spec only names where those are, and a value that looks li
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields
 
 from trainer.debug.redaction import Redactor
@@ -36,9 +36,16 @@ class View:
 
 def text(view: View, history: History) -> str:
     """The document as JSON."""
+    return "".join(pieces(view, history))
+
+
+def pieces(view: View, history: History) -> Iterator[str]:
+    """The same, task by task."""
     own = {each.name: getattr(view, each.name) for each in fields(view)}
     head = {"version": VERSION, **own, "goodput": history.goodput, "counters": asdict(history.counters())}
-    return f'{json_text(head)[:-1]}, "history": {history.text()}}}'
+    yield f'{json_text(head)[:-1]}, "history": '
+    yield from history.pieces()
+    yield "}"
 
 
 def job(spec: JobSpec, task: Task | None, started: float | None) -> dict[str, object]:

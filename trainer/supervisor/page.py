@@ -243,7 +243,7 @@ class LivePage:
     def _write(self, view: View, found: History) -> None:
         with contextlib.suppress(TrainerError):  # it is tried again
             self._chief.record.require_lease()
-            history.save(self._spec.directory, document.text(view, found))
+            history.save(self._spec.directory, document.pieces(view, found))
 
 
 def _put(queue: asyncio.Queue[str], event: str) -> None:

@@ -109,7 +109,7 @@ def test_it_is_the_same_after_it_was_written_and_read(tmp_path: Path) -> None:
     made.useful, made.wall, made.best = 800.5, 1000.25, 995
     made.mark(Mark(1.5, "lost", "worker:1 lost", "worker:1", 2))
     made.mark(Mark(2.5, "checkpoint", "checkpoint of step 5", None, 2, 5, bytes=100, seconds=0.25))
-    history.save(str(tmp_path), json.dumps(document(made)))
+    history.save(str(tmp_path), [json.dumps(document(made))])
     found = history.load(str(tmp_path))
     assert found is not None
     assert (found.marks, found.counters()) == (made.marks, made.counters())

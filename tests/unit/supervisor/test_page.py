@@ -108,7 +108,7 @@ def test_the_next_chief_goes_on_with_what_the_one_before_has_kept(live: LivePage
     before.job.add(time.time() - 60, {("loss",): 0.5})
     before.mark(Mark(time.time() - 60, "lost", "worker:1 lost", "worker:1"))
     directory = chief._agent.spec.directory
-    history.save(directory, document.text(live._view(), before))
+    history.save(directory, document.pieces(live._view(), before))
     chief.record.begins = False
 
     async def run() -> dict[str, Any]:
