@@ -310,7 +310,7 @@ def test_a_killed_task_is_restarted(
     tasks[victim] = f"if once('before'): {end}\nfor each in {sorted(others)}: open(each, 'w').close()"
     assert local.run(spec, command=stand_in(**tasks)) == Exit.OK
     out, _ = capfd.readouterr()
-    _, line = [line for line in out.splitlines() if line.startswith("local | ")]
+    *_, line = [line for line in out.splitlines() if line.startswith("local | ")]
     assert line.startswith(f"local | {victim.replace('_', ':')} {reported}")
     assert line.endswith(", restarting it")
 
@@ -441,7 +441,8 @@ def test_the_job_stops_when_its_output_has_no_reader(spec: JobSpec) -> None:
     process = start(spec, stand_in(chief_0=chief), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert process.stdout is not None
     assert process.stderr is not None
-    assert process.stdout.readline().startswith("local | page: ")
+    for name in ("page", "status"):
+        assert process.stdout.readline().startswith(f"local | {name}: ")
     assert process.stdout.readline() == "chief:0 | more\n"
     process.stdout.close()
     assert process.wait(30) == Exit.STOPPED
