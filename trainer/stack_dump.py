@@ -12,13 +12,13 @@ import signal
 from trainer.job.environment import STACKS
 
 SIGNAL: int = signal.SIGRTMAX - 2 if hasattr(signal, "SIGRTMAX") else signal.SIGUSR2
-"""Nobody's: programs and schedulers use SIGUSR1 and SIGUSR2. macOS has no others."""
+"""One that programs and schedulers do not use, as they do SIGUSR1 and SIGUSR2. macOS has no others."""
 READY = "ready"
 
 
 def register() -> None:
-    """Registers the handler, and tells the supervisor that the signal, which would end a process without one, may be
-    sent. Does nothing outside of a job, and where the program has an action of its own for the signal."""
+    """Registers the handler, and reports to the supervisor that the signal may be sent: without a handler it would end
+    the process. Does nothing outside of a job, and where the program handles the signal itself."""
     descriptor, _, inode = os.environ.get(STACKS, "").partition(":")
     if not inode:
         return

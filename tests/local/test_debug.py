@@ -363,7 +363,7 @@ def test_a_model_dir_that_may_not_be_read_is_named_with_its_owner() -> None:
         (folder / "job.yaml").write_text(json.dumps(mirrored(model_dir=f"{folder}/run")))
         found = Debugged(folder, "--target", "local", folder / "job.yaml", user=nobody)
     says = f"model_dir: {folder}/run: cannot be read: run `trainer debug` as its owner, user {os.geteuid()}"
-    assert found.headline == f"digits cannot be looked at: {says}"
+    assert found.headline == f"digits cannot be examined: {says}"
 
 
 # All of it. -------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""`trainer debug`: writes an archive of a job, and prints where it is and what it says."""
+"""`trainer debug`: writes an archive of a job, and prints its path and its verdict."""
 
 from __future__ import annotations
 

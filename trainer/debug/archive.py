@@ -31,7 +31,7 @@ class Entry(NamedTuple):
 
 
 class Archive:
-    """Takes the parts of the archive, without their secrets. A part that cannot be had has a file that says why."""
+    """Takes the parts of the archive, without their secrets. A missing part becomes a file with the reason."""
 
     def __init__(self, target: zipfile.ZipFile, folder: str, redactor: Redactor) -> None:
         self._target, self._folder, self.redactor = target, folder, redactor

@@ -70,7 +70,7 @@ def add(archive: Archive, facts: Facts, path: str, content: Ends) -> None:
 def _parsed(content: Ends) -> object:
     """
     Raises:
-        UserError: it is no whole JSON, of which it cannot be told which values are variables of the user's.
+        UserError: it is not complete JSON, so that it is not known which of its values are the user's variables.
     """
     try:
         if not content.left_out:

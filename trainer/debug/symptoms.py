@@ -80,7 +80,7 @@ SYMPTOMS = (
     ),
     Symptom(
         "exit code 18 with a line of your program",
-        "the [program](programs.md) ended with an error of its own; the job is not started again by itself",
+        "an error in the [program](programs.md) itself; trainer does not restart the job after one",
         "correct the line that the message names; `model_dir/logs` has all that each task wrote to stderr",
         code=Exit.PROGRAM,
     ),
@@ -88,13 +88,13 @@ SYMPTOMS = (
         "exit code 17",
         "the last checkpoint could not be scored in time, or the evaluator failed",
         "the trained checkpoint is kept: correct or shorten `data('test')`, or raise `deadlines.evaluation`; the same "
-        "command goes on",
+        "command continues",
         code=Exit.EVALUATION,
     ),
     Symptom(
         "exit code 19",
         "the job was not done within `deadlines.job`",
-        "raise it, or start the job again: it has all its time again",
+        "raise it, or start the job again: its time starts again",
         code=Exit.OVERDUE,
     ),
     Symptom(
@@ -107,7 +107,7 @@ SYMPTOMS = (
     Symptom(
         "exit code 20",
         "a task came back, from a node or network that was lost, after another process had taken its place",
-        "nothing: the job goes on without it; look at the node if it happens again",
+        "nothing: the job continues without it; look at the node if it happens again",
         r"taken this one's place",
         Exit.REPLACED,
     ),
@@ -210,7 +210,7 @@ SYMPTOMS = (
     Symptom(
         "exit code 16",
         "Docker or Kubernetes is missing, too old, or refuses the job",
-        "do what the message says; `docker info` or `kubectl cluster-info` must work first",
+        "follow the message; `docker info` or `kubectl cluster-info` must work first",
         code=Exit.TARGET,
     ),
     Symptom(
@@ -238,7 +238,7 @@ MOST = 3
 
 def matching(texts: Sequence[str], code: int | None) -> list[Symptom]:
     """The rows that fit: those whose pattern is found, in the order of the texts, then that of the exit code, if it
-    says more than that there is a mistake."""
+    is more specific than that there is a mistake."""
     found = list(dict.fromkeys(each for text in texts for each in SYMPTOMS if each.found_in(text)))
     by_code = [each for each in SYMPTOMS if code is not None and each.code == code]
     return [*found, *(by_code if not found or code != Exit.USER else [])][:MOST]

@@ -105,7 +105,7 @@ def _stopped(facts: Facts) -> Verdict:
 
 def _succeeded(facts: Facts) -> Verdict:
     lost = [each for each in history(facts) if " lost (" in each.text]
-    remarks = [*facts.remarks, *(f"it went on after: {each.text}" for each in lost[:1])]
+    remarks = [*facts.remarks, *(f"it continued after: {each.text}" for each in lost[:1])]
     complete = [each for each in facts.logs if "already complete" in each.text]
     texts = [*remarks, *(["already complete"] if complete else [])]
     return Verdict(
@@ -123,7 +123,7 @@ def _never_started(facts: Facts) -> Verdict:
     code = facts.code
     return Verdict(
         "unknown" if facts.phase else "never started",
-        f"{facts.job} {'cannot be looked at' if facts.phase else 'never started'}: {first}",
+        f"{facts.job} {'cannot be examined' if facts.phase else 'never started'}: {first}",
         Moment(first),
         _place(facts.problems),
         code,
@@ -171,10 +171,12 @@ def _running(facts: Facts) -> Verdict:
 
 
 def _vanished(facts: Facts, told: Sequence[Moment]) -> Verdict:
-    """A job that has ended and left no word on how."""
+    """A job that has ended, and whose files do not show how."""
     last = next((each for each in reversed(told) if is_error(each.text)), told[-1] if told else None)
-    text = f"{facts.job} has ended, and left no word on how: its processes were killed, or the machine was restarted"
-    details = [*facts.remarks, *([f"the last that is known: {last.text}"] if last else [])]
+    text = (
+        f"{facts.job} has ended, and its files do not show how: its processes were killed, or the machine was restarted"
+    )
+    details = [*facts.remarks, *([f"the last known event: {last.text}"] if last else [])]
     return Verdict("vanished", text, last, details=details, advice=symptoms.matching(details, None))
 
 
@@ -187,7 +189,7 @@ def _end(facts: Facts, told: Sequence[Moment]) -> tuple[str, str]:
     task = _culprit(facts, message, facts.code)
     reason = _reason(facts, task)
     if not message:
-        message = f"{task}: {reason}" if reason else f"{task} ended without a word"
+        message = f"{task}: {reason}" if reason else f"{task} ended without a message"
     elif ("out of memory" in reason or _never_ran(facts, task)) and reason not in message:
         first, *more = message.splitlines()  # the chief has not seen what its place shows of a task
         message = "\n".join([f"{first}; {task}: {reason}", *more])
@@ -214,7 +216,7 @@ def _cause(told: Sequence[Moment], message: str, task: str, facts: Facts) -> Mom
 
 
 def _message(facts: Facts, told: Sequence[Moment]) -> str:
-    """Why the job ended: the chief's word, or the first error that a task has reported."""
+    """Why the job ended: the chief's message, or the first error that a task has reported."""
     if facts.message:
         return "\n".join(line.removeprefix(ERROR) for line in facts.message.splitlines())
     errors = [each for each in told if is_error(each.text)]
@@ -238,7 +240,7 @@ def _culprit(facts: Facts, message: str, code: int | None) -> str:
 
 
 def _behind(facts: Facts, task: str, message: str) -> list[str]:
-    """What the task's logs have as the reason, if the message tells only that it ended."""
+    """The reason in the task's logs, if the message only reports that it ended."""
     if not _UNEXPLAINED.search(message):
         return []
     logs = ["\n".join(each.text for each in lines(log)) for log in facts.logs if log.task == task]

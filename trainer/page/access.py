@@ -51,7 +51,7 @@ def refusal(
 
 
 def _is_ours(name: str, names: Collection[str] | None) -> bool:
-    """Whether a name cannot be one that somebody else's DNS makes mean this machine."""
+    """Whether a name cannot be one that a foreign DNS server resolves to this machine."""
     if name == "localhost" or name in (names or ()):
         return True
     try:

@@ -56,7 +56,7 @@ class Lines:
         self._most, self._bytes, self._next = most_bytes, 0, 1
         self._entries: deque[Entry] = deque()
         self._new: list[tuple[float, str, str]] = []
-        """Time, task and text of those that nobody has asked for yet."""
+        """Time, task and text of the lines that were not fetched yet."""
         self.left_out = 0
         """Lines that never came here, because a task wrote more than it sends."""
 

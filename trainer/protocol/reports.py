@@ -126,7 +126,7 @@ class Report:
     """Status of the running child. The chief's own holds more than figures, and is never sent."""
     used: Used | None = None
     lines: Annotated[list[tuple[Time, Text]], Field(max_length=MOST_LINES)] = field(default_factory=list)
-    """What the task has written, with times in seconds since the epoch, if somebody looks at its logs."""
+    """What the task has written, with times in seconds since the epoch, while a page shows its logs."""
     first_line: Line = 0
     """The number of the first of these lines, which have numbers from 1 on."""
 
@@ -146,7 +146,7 @@ class Reply:
     message: str = ""
     step: Step = 0
     refused: bool = False
-    """Whether only this process must end; the job goes on."""
+    """Whether only this process must end; the job continues."""
     stacks: Number = 0
     """Number of the chief's question for the stacks of all tasks, or 0."""
     term: Annotated[int, Field(ge=0, lt=2**63)] = 0

@@ -24,7 +24,7 @@ reports."""
 
 
 STATES: dict[str, str] = {
-    "stopped": "stopped by a signal (SIGSTOP); SIGCONT lets it go on",
+    "stopped": "stopped by a signal (SIGSTOP); SIGCONT continues it",
     "in the kernel": "in a call of the kernel that no signal interrupts, as a read from a network disk",
     "no child": "no process runs",
     "no answer": "its process has not answered in time",

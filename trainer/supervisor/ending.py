@@ -86,7 +86,7 @@ class JobEnd:
         except TrainerError as error:  # another one: the checkpoint is saved; the state is only useful
             if error.code is Exit.REPLACED:
                 fence.give_up_place(rendezvous, self._agent)
-        if rendezvous.code is Exit.REPLACED:  # the other chief tells the tasks
+        if rendezvous.code is Exit.REPLACED:  # the tasks are notified by the other chief
             await self._observers.drop()
         else:
             await asyncio.gather(notification.until_all_are_notified(rendezvous, self._agent), self._observers.tell())

@@ -48,7 +48,7 @@ async def keep(record: Record, agent: Agent, lose: Callable[[], None]) -> None:
 
 
 def give_up_place(rendezvous: Rendezvous, agent: Agent) -> None:
-    """Another chief has taken this one's place: it tells the tasks how the job ends, whatever this one knows."""
+    """Another chief has taken this one's place: the tasks learn from it how the job ends, whatever this one knows."""
     rendezvous.lose_place()
     kill_children(agent)
     agent.changed.set()

@@ -129,7 +129,7 @@ async def _exchange(agent: Agent, session: ClientSession, report: Report, known:
 
 
 def _patience(agent: Agent, heard: bool) -> tuple[float, str]:
-    """How long to wait for the chief, and the deadline that says so: its pod may come later than this task's."""
+    """How long to wait for the chief, and the deadline that limits it: its pod may come later than this task's."""
     deadlines = agent.spec.deadlines
     if not heard:
         return deadlines.start, "deadlines.start"

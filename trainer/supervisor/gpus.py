@@ -69,19 +69,19 @@ def devices(nvml: ModuleType, visible: str | None) -> list[Gpu]:
 
 
 def _device(nvml: ModuleType, index: int, handle: object) -> Gpu:
-    def told(ask: Callable[[], float]) -> float | None:
+    def answer_of(ask: Callable[[], float]) -> float | None:
         try:
             return ask()
         except nvml.NVMLError:
             return None
 
     uuid = nvml.nvmlDeviceGetUUID(handle)
-    used = told(lambda: nvml.nvmlDeviceGetMemoryInfo(handle).used)
-    size = told(lambda: nvml.nvmlDeviceGetMemoryInfo(handle).total)
+    used = answer_of(lambda: nvml.nvmlDeviceGetMemoryInfo(handle).used)
+    size = answer_of(lambda: nvml.nvmlDeviceGetMemoryInfo(handle).total)
     return Gpu(
         index,
         uuid.decode() if isinstance(uuid, bytes) else uuid,
-        told(lambda: nvml.nvmlDeviceGetUtilizationRates(handle).gpu / 100),
+        answer_of(lambda: nvml.nvmlDeviceGetUtilizationRates(handle).gpu / 100),
         None if used is None else int(used),
         None if size is None else int(size),
     )

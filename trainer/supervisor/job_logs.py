@@ -1,4 +1,4 @@
-"""The lines of all tasks at the chief, which asks for them while somebody looks at the page's logs."""
+"""The lines of all tasks at the chief, which asks for them while a page shows logs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from trainer.protocol.reports import NOBODY_LOOKS, Report
 from trainer.supervisor.task_logs import TaskLogs
 
 LOOKS_SECONDS = 15.0
-"""After a question for lines somebody may still look; then they are forgotten."""
+"""For so long after a page's last request the lines are kept."""
 
 
 class JobLogs:
@@ -24,7 +24,7 @@ class JobLogs:
         """By task: its incarnation, and the number of the last line that came from it."""
 
     def look(self) -> bool:
-        """Somebody looks now. Returns whether nobody did before."""
+        """A page asks for lines. Returns whether none did before."""
         begins, self._looked = self._looked is None, self._clock()
         self.tick()
         return begins
@@ -34,7 +34,7 @@ class JobLogs:
         return self._have.keys() >= set(tasks)
 
     def tick(self) -> None:
-        """To be called each second: takes what the chief's own task has written, and forgets all if nobody looks."""
+        """To be called each second: takes the chief's own lines, and forgets all lines if no page shows them."""
         if self._looked is None:
             return
         if self._clock() - self._looked > LOOKS_SECONDS:
@@ -48,7 +48,7 @@ class JobLogs:
         self._add(self._own_name, "", *self._own.lines(after))
 
     def after(self, task: str, incarnation: str) -> int:
-        """The number of the last line of a task's process that is here; NOBODY_LOOKS if nobody looks."""
+        """The number of the last line of a task's process that is here; NOBODY_LOOKS if no page shows them."""
         if self._looked is None:
             return NOBODY_LOOKS
         known, last = self._have.get(task, ("", 0))

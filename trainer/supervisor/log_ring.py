@@ -1,6 +1,6 @@
 """The last lines that a task has written, for the page of its job: bounded, however much it writes.
 
-A task may write a gigabyte that nobody looks at, so lines are cut out of the bytes only when somebody does.
+A task may write a gigabyte that is never shown, so bytes are split into lines only when a page asks for them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""/metrics: what /status says of a task and its job, and what the task uses, for Prometheus."""
+"""/metrics: the content of /status for a task and its job, and what the task uses, for Prometheus."""
 
 from __future__ import annotations
 

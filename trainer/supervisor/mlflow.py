@@ -162,7 +162,7 @@ class MLflow:
 
 
 def _words(answer: Answer) -> str:
-    """What a refusal says, if it is a line of text."""
+    """The text of a refusal, if it is one line."""
     text = answer.body.decode(errors="replace").strip()
     return f": {text}" if 0 < len(text) <= 100 and text.isprintable() and "<" not in text else ""
 

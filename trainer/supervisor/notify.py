@@ -1,7 +1,7 @@
 """`notify` of the spec: the chief reports the end of the job to a webhook or a command.
 
 Each end is reported once, by the chief that decides it: not by one that has lost its place, nor by one that was started
-again and finds the end in model_dir. What comes of the report is a line in the log at most.
+again and finds the end in model_dir. An error of the report is only a line in the log.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ def seconds_left(spec: JobSpec, leaving_since: float | None) -> float:
 
 
 async def tell(spec: JobSpec, task: Task, end: Ending, seconds: float) -> None:
-    """Reports the end of the job where and if the spec says so, for that many seconds at most."""
+    """Reports the end of the job as the spec asks for, for at most that many seconds."""
     given = spec.notify
     if given is None or end.outcome not in given.when:
         return

@@ -81,7 +81,7 @@ class LivePage:
             await asyncio.sleep(LOOK_SECONDS)
 
     async def answer(self, report: Report, known: int) -> Reply:
-        """Answers a report as the chief does, and takes the lines that it brings, while somebody looks at them."""
+        """Answers a report as the chief does, and takes the log lines in it, while a page shows them."""
         if self._chief.rendezvous.tasks.counts(report):
             self._logs.take(report)
         reply = await self._chief.answer(report, known)
@@ -117,7 +117,7 @@ class LivePage:
                 await asyncio.sleep(SAMPLE_SECONDS)
             await self._end()
         except Exception as error:  # a defect here is none of the job
-            log_line(f"warning: the page shows no more news: {type(error).__name__}: {error}")
+            log_line(f"warning: the page is no longer updated: {type(error).__name__}: {error}")
 
     async def _until_accepted(self) -> None:
         while not self._chief.record.accepted:
@@ -206,7 +206,7 @@ class LivePage:
         """The last point and mark, and the file as it stays."""
         self._over = True
         rendezvous, now = self._chief.rendezvous, time.time()
-        if rendezvous.code is Exit.REPLACED:  # another chief goes on with it
+        if rendezvous.code is Exit.REPLACED:  # another chief continues it
             return
         self._look_at_pace(now)
         for mark in self._sampler.marks(now, rendezvous, {}):

@@ -1,4 +1,4 @@
-"""What a task has written, for the page of its job: kept by its supervisor, and reported while somebody looks."""
+"""What a task has written, for the page of its job: kept by its supervisor, and reported while a page shows it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Batch = tuple[int, list[tuple[float, str]]]
 
 class TaskLogs:
     """Its stdout and the supervisor's own lines come as they are written. Stderr is in the log, whose end is read only
-    while somebody looks."""
+    while a page shows them."""
 
     def __init__(self, spec: JobSpec, log: Path, tasks: int) -> None:
         """
@@ -64,7 +64,7 @@ class TaskLogs:
         self._ring.add(f"{text}\n".encode(errors="replace"))
 
     def want(self, after: int) -> None:
-        """Somebody looks, and has the lines up to this number; NOBODY_LOOKS if nobody does."""
+        """A page shows the lines and has those up to this number; NOBODY_LOOKS if none does."""
         self._after = after
         if after != NOBODY_LOOKS:
             self._asked = time.monotonic()
@@ -96,14 +96,14 @@ class TaskLogs:
 
     def _without_secrets(self, text: str) -> str:
         if self._redactor is None:
-            from trainer.debug.redaction import Redactor  # once somebody looks: it compiles many patterns
+            from trainer.debug.redaction import Redactor  # only when it is needed: it compiles many patterns
 
             self._redactor = Redactor({name: os.environ.get(name, "") for name in self._spec.secrets})
             self._redactor.document(self._spec.model_dump(mode="json"))  # it remembers the values that it hides
         return self._redactor.text(text)
 
     async def follow(self) -> None:
-        """Reads the log while somebody looks, for as long as the task lasts."""
+        """Reads the log while a page shows it, for as long as the task runs."""
         while True:
             if time.monotonic() - self._asked < LOOKS_SECONDS and self._after != NOBODY_LOOKS:
                 await asyncio.to_thread(self.read_log)

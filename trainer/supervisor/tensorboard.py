@@ -1,7 +1,8 @@
 """What TensorBoard shows of a job besides its curves: what happened, as texts, and where each task's time goes.
 
-The chief's supervisor writes it, into runs of its own beside those of the child: also what happens while no child runs,
-and of jobs with a program. Each chief begins new files, and adds only what it sees itself, so nothing is there twice.
+The chief's supervisor writes it, into separate runs beside those of the child: so it has what happens while no child
+runs, and jobs with a program. Each chief begins new files, and adds only what it sees itself, so nothing is written
+twice.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from trainer.supervisor import event_file
 JOB = "job"
 """The run with the texts, and the means of all tasks."""
 MOST_TASKS = 64
-"""Which have runs of their own; of more there are only the means."""
+"""That have a run each; for larger jobs there are only the means."""
 MOST_PENDING = 10_000
 """Records that wait for a disk that does not answer."""
 
@@ -100,9 +101,8 @@ class Board:
             pass  # another chief has taken this one's place
         except OSError as error:
             if not self._failed:
-                log_line(
-                    f"warning: {self._folder}: cannot be written: {error.strerror}; TensorBoard lacks what happens"
-                )
+                why = f"{self._folder}: cannot be written: {error.strerror}"
+                log_line(f"warning: {why}; TensorBoard will not show the job's events")
             self._failed = True
 
     def _append(self, path: Path, records: bytes) -> None:

@@ -1,5 +1,5 @@
 """The result of a job on Kubernetes, for `trainer status`: result.json is in a volume, which only a pod can read, but
-the kubelet keeps what a container has written to a file of its own, the termination message."""
+the kubelet keeps what a container has written to a certain file, the termination message."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ class Tracker:
                     return
                 except (Unavailable, Refused) as error:
                     if not self._problem:
-                        log_line(f"warning: tracking.mlflow: {error}; training goes on, and figures are sent later")
+                        log_line(f"warning: tracking.mlflow: {error}; training continues, and figures are sent later")
                     self._problem = str(error)
                 except TrainerError as error:
                     if error.code is Exit.REPLACED:

@@ -26,7 +26,7 @@ from trainer.targets.stacks import describe
 
 
 class Debugged(NamedTuple):
-    """An archive, and what it says."""
+    """An archive, and its verdict."""
 
     path: Path
     size: int

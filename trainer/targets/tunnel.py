@@ -15,7 +15,7 @@ BYTES = 1 << 16
 MOST_CONNECTIONS = 64
 DIAL_SECONDS, REQUEST_SECONDS = 20.0, 2.0
 CLOSE_SECONDS = 2.0
-"""For all streams to end: over there nobody may answer."""
+"""For all streams to end: the other side may not answer."""
 _FAILED = b"HTTP/1.1 502 Bad Gateway\r\nContent-Type: text/plain\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s"
 
 
@@ -120,7 +120,7 @@ async def _pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, s
     """Until either side ends.
 
     Raises:
-        ConnectionError: the other side has ended without a word: nobody listens there.
+        ConnectionError: the other side has closed without an answer: nothing listens there.
     """
 
     async def there() -> None:

@@ -172,12 +172,12 @@ def test_a_job_that_never_started_names_why() -> None:
     assert found.headline == "j never started: job.yaml: train.stepss: 1: unknown key"
 
 
-def test_a_job_that_left_no_word_says_so() -> None:
+def test_a_job_whose_end_is_unknown_is_reported_as_such() -> None:
     logs = [Log("o", "worker:0    | step 5\nlocal       | worker:1 was killed by signal 9 (SIGKILL), restarting it\n")]
     found = verdict(Facts("j", "here", "vanished", logs=logs))
     assert found.outcome == "vanished"
-    assert "left no word" in found.headline
-    assert found.details == ["the last that is known: worker:1 was killed by signal 9 (SIGKILL), restarting it"]
+    assert "do not show how" in found.headline
+    assert found.details == ["the last known event: worker:1 was killed by signal 9 (SIGKILL), restarting it"]
 
 
 def test_success_is_named_with_what_is_worth_a_look() -> None:

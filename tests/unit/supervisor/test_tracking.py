@@ -67,7 +67,7 @@ def test_a_server_that_is_down_is_named_once_and_at_the_end(
     follow(spec_of(tmp_path, f"http://127.0.0.1:{free}"), several_attempts)
     first, last = capsys.readouterr().out.splitlines()
     why = f"127.0.0.1:{free} refused"
-    assert first == f"warning: tracking.mlflow: {why}; training goes on, and figures are sent later"
+    assert first == f"warning: tracking.mlflow: {why}; training continues, and figures are sent later"
     assert last == f"warning: tracking.mlflow: the run may lack its end, or its last figures: {why}"
 
 

@@ -38,7 +38,7 @@ def test_groups_with_their_threads_the_main_thread_first() -> None:
         "  another thread",
         "  -> mine.py:7 read()",
         "",
-        "ps:0: stopped by a signal (SIGSTOP); SIGCONT lets it go on",
+        "ps:0: stopped by a signal (SIGSTOP); SIGCONT continues it",
         "",
         "worker:2, worker:3, worker:4, worker:5, worker:6, worker:7, worker:8, worker:9 and 2 more: in step 9",
         "  main thread",

@@ -1,4 +1,4 @@
-"""Runs coroutines for callers that are none, each call with a loop and a thread of its own: in Jupyter the caller's
+"""Runs coroutines for callers that are none, each call with its own loop in its own thread: in Jupyter the caller's
 thread has an event loop that runs already."""
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 class Loop:
-    """An event loop on a thread of its own. All that still runs on it is cancelled at the end."""
+    """An event loop in its own thread. Tasks that still run on it are cancelled at the end."""
 
     def __enter__(self) -> Loop:
         self._loop = asyncio.new_event_loop()

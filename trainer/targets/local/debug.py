@@ -130,7 +130,7 @@ def _end(facts: Facts) -> None:
     if facts.tasks and facts.chief not in facts.tasks:
         facts.chief = "worker:0"
     if int(end[1]) and not facts.message:
-        # Its line tells which task has ended. The line of that task tells why, if it was not killed.
+        # Its line names the task that has ended. That task's own line has the reason, unless it was killed.
         explained = any(is_error(each.text) for each in told)
         facts.phase, facts.code, facts.message = "failed", int(end[1]), "" if explained else end[2] or ""
 

@@ -1,4 +1,4 @@
-"""A `trainer local` as a process of its own, which this one has started."""
+"""A `trainer local` as a separate process, which this one has started."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _LAST: dict[str, Launcher] = {}
 
 
 def start(spec: JobSpec, model_dir: str, folder: Path, keep: bool) -> None:
-    """Starts a job in a session of its own: the interruption of a notebook's cell reaches only the kernel's processes.
+    """Starts a job in a new session: the interruption of a notebook's cell reaches only the kernel's processes.
 
     Args:
         folder: where the paths in the spec begin.
