@@ -58,7 +58,9 @@ def judge(cell: Cell, run: Run, files: Files, unbroken: float) -> Verdict:
     steps, lives = STEPS[strategy], files.lives(cell.strategy)
     made, generations, figure = files.steps(strategy), result.get("generations", 0), figure_of(strategy, result)
     broken = []
-    if tuple(run.codes) != promised.codes:
+    # A job that is complete before it is stopped has succeeded.
+    complete = cell.fault == "stop all" and cell.moment == "end" and run.codes == [0]
+    if tuple(run.codes) != promised.codes and not complete:
         ends = ["it does not end" if code == HUNG else f"exit code {code}" for code in run.codes]
         broken.append(f"{', then '.join(ends)}; promised {', then '.join(map(str, promised.codes))}")
     if len(run.codes) > 1 and generations < 2:

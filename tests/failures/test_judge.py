@@ -66,6 +66,11 @@ def test_others_that_go_on_keep_the_promise(tmp_path: Path) -> None:
     assert found.next_step == pytest.approx(0.2), "the line at 0.1 s is of a step that had begun before"
 
 
+def test_a_job_that_is_complete_before_it_is_stopped_has_succeeded(tmp_path: Path) -> None:
+    cell = CHIEF._replace(fault="stop all", moment="end")
+    assert judge(cell, run(0), left(tmp_path, RIGHT), UNBROKEN).broken == []
+
+
 FROM_THE_START = [range(-400, 2), range(55, 55 + WHOLE)]
 RIGHT = [range(-400, WHOLE - 400)]
 

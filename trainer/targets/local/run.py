@@ -215,6 +215,6 @@ def _verdict(job: LocalJob, spec: JobSpec) -> tuple[int, str]:
         return failed[name].code, f"{spec.name} failed: {name} {failed[name].how}{stop}"
     if job.overdue:
         return int(Exit.BUG), f"{spec.name}: the chief succeeded, but {', '.join(job.overdue)} had to be killed"
-    if job.stopped and any(end.code for end in job.ends.values()):
+    if job.stopped and job.ends[job.chief].code:  # a stop that came after its success ends the other tasks alone
         return int(Exit.STOPPED), job.stop_report or "stopped; the same command resumes"
     return int(Exit.OK), ""

@@ -369,6 +369,23 @@ def test_a_signal_is_forwarded_and_no_task_is_restarted(
     assert err == ""
 
 
+def test_a_job_that_is_complete_when_it_is_stopped_has_succeeded(
+    spec: JobSpec, capfd: pytest.CaptureFixture[str]
+) -> None:
+    write_result()
+    fifo("ready")
+    tasks = {
+        "chief_0": "signal.signal(signal.SIGTERM, signal.SIG_IGN); open('ready').read(); "
+        "os.kill(os.getppid(), signal.SIGTERM)",
+        "ps_0": "leave_at_sigterm(143); open('ready', 'w').close(); forever()",
+    }
+    assert local.run(spec, command=stand_in(**tasks)) == Exit.OK
+    out, _ = capfd.readouterr()
+    assert "ps:0 | SIGTERM seen" in out
+    assert re.search(r"^status +succeeded$", out, re.MULTILINE)
+    assert "resumes" not in out
+
+
 def test_the_tasks_lines_about_a_stop_are_printed_once(spec: JobSpec, capfd: pytest.CaptureFixture[str]) -> None:
     fifo("ready")
     line = "stopped by a signal; the checkpoint of step 617 is kept; the same command resumes"
