@@ -2,8 +2,9 @@
 
     python -m tests.bench.page [--turns N] [--smoke]
 
-Two equal jobs, one of which lacks something, share the cores in turns of a few seconds: all processes of the other are
-stopped by SIGSTOP meanwhile. So neighbours differ in nothing else. The page has a reader as a browser is one.
+Two equal jobs, one of which lacks something, run at the same time on the same cores, so that both have the same
+neighbours in each window. Where the processes of one take more, both make fewer steps: the CPU time of a step says more
+than the ratio of their rates does. The page has a reader, as a browser is one.
 """
 
 from __future__ import annotations
@@ -11,8 +12,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-import os
-import signal
 import statistics
 import tempfile
 import threading
@@ -22,8 +21,11 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from tests.bench import run
 from tests.bench.costs import cpu_seconds, memory
@@ -33,10 +35,9 @@ from trainer.page.server import KINDS, STATIC
 
 MWMS, PS = "multi_worker_mirrored", "parameter_server"
 WORKLOAD = str(run.ROOT / "tests/local/workloads/measured.py")
-SETTLE_SECONDS, WINDOW_SECONDS = 0.3, 2.5
-"""A task is lost after 10 s of silence (deadlines.task_lost), in which a stopped chief does not count."""
+WINDOW_SECONDS = 5.0
+WINDOWS_A_TURN = 4
 LOG_STEPS, WARM_UP = 10, 200
-PAIRS_A_TURN = 4
 POLL_SECONDS, LINES = 2.0, 500
 """As the page's view of logs asks: trainer/page/static/views/logs.js."""
 
@@ -57,15 +58,13 @@ CASES = {
 }
 
 
-class Window(NamedTuple):
-    """A while in which one of the jobs ran."""
+class Spent(NamedTuple):
+    """Seconds of CPU time of a job so far."""
 
-    begun: float
-    """Seconds since the epoch."""
-    cpu: float
-    """Seconds of CPU time of all its processes."""
+    all: float
+    """Of all its processes."""
     supervisor: float
-    """The same of its chief's supervisor."""
+    """Of its chief's supervisor."""
 
 
 @dataclass
@@ -81,23 +80,23 @@ class Measured:
     memory: dict[str, float] = field(default_factory=dict)
     """Of the chief's supervisor at the end, MB."""
 
-    def add(self, window: Window, rate: float) -> None:
+    def add(self, before: Spent, after: Spent, rate: float) -> None:
         self.rates.append(rate)
-        self.cpu.append(window.cpu / WINDOW_SECONDS / rate)
-        self.supervisor.append(window.supervisor / WINDOW_SECONDS / rate)
+        self.cpu.append((after.all - before.all) / WINDOW_SECONDS / rate)
+        self.supervisor.append((after.supervisor - before.supervisor) / WINDOW_SECONDS / rate)
 
 
 def measure(turns: int, smoke: bool) -> dict[str, Any]:
     names = list(CASES)[:1] if smoke else list(CASES)
     found = {}
     for name in names:
-        both = paired(CASES[name], 1 if smoke else PAIRS_A_TURN * turns)
+        both = paired(CASES[name], 1 if smoke else WINDOWS_A_TURN * turns)
         found[name] = [vars(each) for each in both]
         print(f"  {table({name: found[name]})[2]}", flush=True)
     return found
 
 
-def paired(case: Case, pairs: int) -> list[Measured]:
+def paired(case: Case, windows: int) -> list[Measured]:
     """Measures a job, and one that lacks something."""
     found = [Measured(), Measured()]
     with tempfile.TemporaryDirectory() as name, ExitStack() as held:
@@ -105,25 +104,23 @@ def paired(case: Case, pairs: int) -> list[Measured]:
         for kind, without in (("whole", {}), ("lacks", case.without)):
             (folder := Path(name) / kind).mkdir()
             jobs.append(held.enter_context(Job(folder, _spec(case.strategy, without))))
-            held.callback(_signal, jobs[-1], signal.SIGCONT)
-        for job in jobs:
-            job.until_step(WARM_UP)
+        supervisors = [_supervisor(job) for job in jobs]
         received = held.enter_context(reading(jobs[0])) if case.reader else None
-        for job in jobs:
-            _signal(job, signal.SIGSTOP)
-        turns = [which for pair in range(pairs) for which in ((0, 1), (1, 0))[pair % 2]]
-        windows = [(which, _window(jobs[which])) for which in turns]
-        for job in jobs:
-            _signal(job, signal.SIGCONT)
+        times, spent = [], []
+        for window in range(windows + 1):
+            time.sleep(WINDOW_SECONDS if window else 0)
+            times.append(time.time())
+            spent.append([_spent(*each) for each in zip(jobs, supervisors, strict=True)])
         step = max(job.until_step(WARM_UP)["step"] for job in jobs)
-        for job, each in zip(jobs, found, strict=True):
-            if job.until_step(step)["generation"] != 1:
-                raise SystemExit(f"a job that was stopped for seconds has lost a task:\n{job.output}")
-            each.memory = memory(_supervisor(job))
+        for job, supervisor, each in zip(jobs, supervisors, found, strict=True):
+            job.until_step(step)
+            each.memory = memory(supervisor)
         if received is not None and min(received.values()) == 0:
             raise SystemExit(f"the reader of the page received {dict(received)}")
-        for which, window in windows:
-            found[which].add(window, _rate(jobs[which].model_dir, window.begun))
+        for which, job in enumerate(jobs):
+            rates = _rates(job.model_dir, times)
+            for (before, after), rate in zip(pairwise(spent), rates, strict=True):
+                found[which].add(before[which], after[which], rate)
     return found
 
 
@@ -132,53 +129,29 @@ def _spec(strategy: str, without: dict[str, Any]) -> dict[str, Any]:
     return run.spec(strategy, 2, Steps(1, 1), train=train, **{"workload": WORKLOAD, **without})
 
 
-def _window(job: Job) -> Window:
-    """Lets a stopped job run for a while."""
-    _signal(job, signal.SIGCONT)
-    time.sleep(SETTLE_SECONDS)
-    supervisor = _supervisor(job)
-    begun, before, own = time.time(), _cpu(job), cpu_seconds(supervisor)
-    time.sleep(WINDOW_SECONDS)
-    found = Window(begun, _cpu(job) - before, cpu_seconds(supervisor) - own)
-    _signal(job, signal.SIGSTOP)
-    return found
-
-
-def _cpu(job: Job) -> float:
-    """Seconds of CPU time of all its processes, also of those that have ended and that their parents waited for."""
-    return sum(cpu_seconds(pid, ended=True) for pid in _pids(job) if Path(f"/proc/{pid}").exists())
-
-
-def _rate(model_dir: Path, begun: float) -> float:
-    """Steps per second in a window, by the lines of the learning curve."""
-    lines = [json.loads(line) for line in (model_dir / "metrics.jsonl").read_text().splitlines()]
-    own = [(each["step"], each["time"]) for each in lines if begun <= each["time"] <= begun + WINDOW_SECONDS]
-    steps, seconds = (last - first for first, last in zip(own[0], own[-1], strict=True))
-    return float(steps / seconds)
-
-
 def _supervisor(job: Job) -> int:
-    """The process of the chief's supervisor."""
-    tasks = job.status()["tasks"]
+    """The process of the chief's supervisor, once the job makes steps."""
+    tasks = job.until_step(WARM_UP)["tasks"]
     pid: int = tasks.get("chief:0", tasks["worker:0"])["pid"]
     return pid
 
 
-def _pids(job: Job) -> list[int]:
-    """Of the launcher and all that it has started."""
-    found = [job.process.pid]
-    for pid in found:
-        with contextlib.suppress(OSError):  # it has ended by now
+def _spent(job: Job, supervisor: int) -> Spent:
+    pids = [job.process.pid]  # the launcher, and all that it has started
+    everything = 0.0
+    for pid in pids:
+        with contextlib.suppress(OSError):  # it has ended by now: what waited for it has its time
+            everything += cpu_seconds(pid, ended=True)
             for thread in Path(f"/proc/{pid}/task").iterdir():
-                found += map(int, (thread / "children").read_text().split())
-    return found
+                pids += map(int, (thread / "children").read_text().split())
+    return Spent(everything, cpu_seconds(supervisor))
 
 
-def _signal(job: Job, number: signal.Signals) -> None:
-    if not job.over():
-        for pid in _pids(job):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, number)
+def _rates(model_dir: Path, times: list[float]) -> list[float]:
+    """Steps per second from each time to the next, by the lines of the learning curve."""
+    lines = [json.loads(line) for line in (model_dir / "metrics.jsonl").read_text().splitlines()]
+    steps = np.interp(times, [each["time"] for each in lines], [each["step"] for each in lines])
+    return [float(rate) for rate in np.diff(steps) / np.diff(times)]
 
 
 @contextlib.contextmanager
@@ -241,8 +214,8 @@ def _both(cells: Iterable[str]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.bench.page", description="see tests/bench/page.py")
-    parser.add_argument("--turns", type=int, default=5, help=f"of {PAIRS_A_TURN} pairs of windows (5)")
-    parser.add_argument("--smoke", action="store_true", help="one pair of one case, to see that it runs")
+    parser.add_argument("--turns", type=int, default=5, help=f"of {WINDOWS_A_TURN} windows (5)")
+    parser.add_argument("--smoke", action="store_true", help="one window of one case, to see that it runs")
     arguments = parser.parse_args()
     print("\n".join(table(measure(arguments.turns, arguments.smoke))))
 
