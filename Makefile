@@ -106,7 +106,7 @@ pictures: chromium setup ## renew the screenshots of the page, that of the READM
 test-all: prometheus chromium lint docs test-locks test test-browser test-slow demo test-compose test-kind soak bench-smoke ## run all tests and checks
 
 .PHONY: bench
-bench: setup $(PEERS_STAMP) $(TF_KERAS_STAMP) ## measure throughput, costs and growth, also of torch, tf_keras and classic TensorFlow; writes docs/benchmarks.md
+bench: setup $(PEERS_STAMP) $(TF_KERAS_STAMP) ## measure throughput, costs, growth and the page, also of torch, tf_keras and classic TensorFlow; writes docs/benchmarks.md
 	$(BIN)/python -m tests.bench
 
 # Five gigabytes: torch's wheel for Linux includes CUDA, even without a GPU.

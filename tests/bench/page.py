@@ -191,8 +191,8 @@ def reading(job: Job) -> Iterator[Counter[str]]:
 def table(figures: dict[str, Any]) -> list[str]:
     lines = [
         "| of a job with it, to one without | examples/s: median | min to max | CPU time of a step | "
-        "chief's supervisor: CPU time of 1,000 steps | resident | PSS |",
-        "|---|---|---|---|---|---|---|",
+        "chief's supervisor: CPU time of 1,000 steps | of a core | resident | PSS |",
+        "|---|---|---|---|---|---|---|---|",
     ]
     for name, both in figures.items():
         rates, cpu = (
@@ -202,10 +202,18 @@ def table(figures: dict[str, Any]) -> list[str]:
             run.spread(rates, 3),
             f"{statistics.median(cpu):.3f}",
             _both(f"{1000 * statistics.mean(each['supervisor']):.2f} s" for each in both),
+            _both(f"{_share(each):.2%}" for each in both),
             *(_both(f"{each['memory'][kind]:.1f} MB" for each in both) for kind in ("resident", "proportional")),
         ]
         lines.append(f"| {name} | {' | '.join(cells)} |")
     return lines
+
+
+def _share(measured: dict[str, list[float]]) -> float:
+    """Of a core, that the chief's supervisor takes."""
+    return statistics.mean(
+        seconds * rate for seconds, rate in zip(measured["supervisor"], measured["rates"], strict=True)
+    )
 
 
 def _both(cells: Iterable[str]) -> str:
