@@ -148,21 +148,29 @@ def test_a_stream_that_does_not_close_keeps_nobody_waiting(monkeypatch: pytest.M
     monkeypatch.setattr(tunnel, "CLOSE_SECONDS", 0.1)
 
     class Stuck:
+        def __init__(self) -> None:
+            self.released = asyncio.Event()
+
         async def read(self) -> bytes:
+            await asyncio.sleep(0)
             return b"x"
 
         async def write(self, data: bytes) -> None: ...
 
         async def close(self) -> None:
-            await asyncio.sleep(60)
-
-    async def stuck() -> Stream:
-        return Stuck()
+            await self.released.wait()
 
     async def run() -> None:
+        stream = Stuck()
+
+        async def stuck() -> Stream:
+            return stream
+
         async with listening(stuck) as port:
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
             await reader.readexactly(1)
+        stream.released.set()
+        await reader.read()
         writer.close()
 
     soon(run())
