@@ -9,13 +9,14 @@ import subprocess
 import time
 from pathlib import Path
 
-from tests.compose.project import Project, trainer
+from tests.compose.project import Project, run_in, trainer
 from tests.local import specs
 from tests.opened import opened
 from trainer.job.errors import Exit
 from trainer.targets.page import NONE
 
-STEPS = 1500
+STEPS = 3000
+GATE = "/workspace/runs/paged/go"
 
 
 def relays(project: Project) -> list[str]:
@@ -26,9 +27,9 @@ def relays(project: Project) -> list[str]:
 
 def test_the_page_of_a_job_in_containers(tmp_path: Path) -> None:
     train = {"log_steps": 5, "checkpoint_steps": 50}
-    spec = {**specs.mirrored(steps=STEPS, workload=specs.PACED, train=train), "name": "paged"}
+    spec = specs.mirrored(steps=STEPS, workload=specs.GATED, settings={"gate": GATE}, train=train)
     words = (str(tmp_path / "job.yaml"), "--target", "compose")
-    with Project(tmp_path, spec) as project, opened(*words) as page:
+    with Project(tmp_path, {**spec, "name": "paged"}) as project, opened(*words) as page:
         page.until("steps", lambda found: (found["status"].get("step") or 0) > 50)
         before = json.loads(project.file("metrics.jsonl").splitlines()[-1])["step"]
         found = page.until("the steps that were made", lambda found: found["status"]["step"] >= before)
@@ -55,6 +56,7 @@ def test_the_page_of_a_job_in_containers(tmp_path: Path) -> None:
         )
         kept = again["history"]["job"]
         assert kept["time"][0] == found["history"]["job"]["time"][0], "the history begins where it began"
+        assert run_in(project.container("worker:0"), f"open({GATE!r}, 'w')")[0] == 0
         code, out, err = page.until_it_ends()
         assert (code, out, err.splitlines()[-1]) == (Exit.OK, "", "trainer: paged is over: done")
         assert {line.partition(": ")[2].partition(": ")[0] for line in err.splitlines()[:-1]} <= {

@@ -10,7 +10,8 @@ from tests.local import specs
 from tests.opened import opened
 from trainer.job.errors import Exit
 
-STEPS = 1500
+STEPS = 3000
+GATE = "/workspace/runs/digits/go"
 
 
 def last_step(job: KubernetesJob) -> int:
@@ -22,7 +23,8 @@ def last_step(job: KubernetesJob) -> int:
 
 def test_the_page_of_a_job_in_pods(namespace: Namespace, tmp_path: Path) -> None:
     train = {"log_steps": 5, "checkpoint_steps": 50}
-    job = namespace.submit_spec(tmp_path, specs.mirrored(steps=STEPS, workload=specs.PACED, train=train))
+    spec = specs.mirrored(steps=STEPS, workload=specs.GATED, settings={"gate": GATE}, train=train)
+    job = namespace.submit_spec(tmp_path, spec)
     words = (job.name, "--namespace", namespace.name)
     with opened(*words) as page:
         page.until("steps", lambda found: (found["status"].get("step") or 0) > 50)
@@ -46,6 +48,7 @@ def test_the_page_of_a_job_in_pods(namespace: Namespace, tmp_path: Path) -> None
         )
         kept = again["history"]["job"]
         assert kept["time"][0] == found["history"]["job"]["time"][0], "the history begins where it began"
+        namespace.kubectl("exec", job.newest("chief", 0), "--", "touch", GATE)
         code, out, err = page.until_it_ends()
         assert (code, out, err.splitlines()[-1]) == (Exit.OK, "", f"trainer: {job.name} is over: done")
     job.wait()

@@ -14,6 +14,9 @@ import yaml
 PACED = str(Path(__file__).parent / "workloads/paced.py")
 """A workload that is not over before a test did what it is about, however fast the machine."""
 
+GATED = str(Path(__file__).parent / "workloads/gated.py")
+"""A workload that is slow until a test opens its gate: for jobs whose end a test waits for."""
+
 KEYED, KEY = str(Path(__file__).parent / "workloads/keyed.py"), "very-secret-value"
 """A workload that trains only where the variable API_KEY has this value."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import signal
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol, TypeAlias
@@ -211,6 +212,8 @@ class ProcessStream:
         await self._process.stdin.drain()
 
     async def close(self) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            self._process.kill()
-        await self._process.wait()
+        if self._process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)  # `docker compose` is a process of docker's
+        with contextlib.suppress(asyncio.TimeoutError):  # to the end of its pipes
+            await asyncio.wait_for(self._process.communicate(), CLOSE_SECONDS)

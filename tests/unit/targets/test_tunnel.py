@@ -219,8 +219,21 @@ def test_the_page_is_asked_whether_it_is_there(line: str, status: int) -> None:
 
 def test_a_page_that_does_not_answer_in_time_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tunnel, "DIAL_SECONDS", 0.2)
+
+    class Silent:
+        async def read(self) -> bytes:
+            await asyncio.sleep(60)
+            return b""
+
+        async def write(self, data: bytes) -> None: ...
+
+        async def close(self) -> None: ...
+
+    async def silent() -> Stream:
+        return Silent()
+
     with pytest.raises(ConnectionError, match=r"^no answer within 0\.2 s$"):
-        soon(answers(lambda: ProcessStream.start(sys.executable, "-c", "import time; time.sleep(60)")))
+        soon(answers(silent))
 
 
 @pytest.mark.parametrize("code", ["", "print('hello', end='\\r\\n')"])
