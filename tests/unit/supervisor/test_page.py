@@ -176,7 +176,7 @@ def test_a_defect_of_the_page_is_a_line_in_the_log_and_none_of_the_job(
 
     monkeypatch.setattr(page, "tasks_point", defect)
     soon(live.run())
-    assert capsys.readouterr().out == "warning: the page shows no more news: KeyError: 'x'\n"
+    assert capsys.readouterr().out == "warning: the page is no longer updated: KeyError: 'x'\n"
     assert not chief.rendezvous.over
 
 
