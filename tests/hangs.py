@@ -166,7 +166,7 @@ HANGS = {
     "pipe": _model("pipe", f"os.read(os.pipe()[0], 1)  {HERE}"),
     "import": _import(),
     "skipped_collective": _skipped(),
-    "sigstop": _stopped("sigstop", "worker:2"),
+    "sigstop": _stopped("sigstop", "worker:1"),
     "silent_ps": _stopped("silent-ps", "ps:0", strategy="parameter_server", tasks={"worker": 2, "ps": 1}),
 }
 """Ten reasons. A name server that never answers is one on loopback: machines' own differ."""
