@@ -111,8 +111,7 @@ class KindJob:
             return Fault(lambda: self._space.kubectl("exec", name, "--", "python3", "-c", program, str(child)))
         if cell.fault == "freeze":
             return Fault(lambda: _signal(node, container, "STOP"), lambda: _signal(node, container, "CONT"))
-        first = on(node, "crictl", "inspect", "--output=go-template", "--template={{.info.pid}}", container).strip()
-        return Fault(lambda: on(node, "kill", "-KILL", first))
+        return Fault(lambda: _signal(node, container, "KILL", _FIRST))
 
     def _delete(self) -> None:
         """All pods get SIGTERM; the volume stays, and with it model_dir."""
@@ -128,10 +127,15 @@ def _index(pod: dict[str, dict[str, dict[str, str]]]) -> int:
     return int(pod["metadata"]["labels"]["batch.kubernetes.io/job-completion-index"])
 
 
-def _signal(node: str, container: str, name: str) -> None:
+_FIRST = " | xargs -I{} grep -lsE '^NSpid:.*[^0-9]1$' /proc/{}/status | cut -d/ -f3"
+"""Of processes those that are the first of their container (proc_pid_status(5)): a node may lack crictl."""
+
+
+def _signal(node: str, container: str, name: str, only: str = "") -> None:
     """Sends a signal to all processes of a container, if it is still there."""
+    pids = f"grep -ls {container} /proc/[0-9]*/cgroup | cut -d/ -f3{only}"
     with contextlib.suppress(subprocess.CalledProcessError):
-        on(node, "sh", "-c", f"kill -{name} $(grep -ls {container} /proc/[0-9]*/cgroup | cut -d/ -f3)")
+        on(node, "sh", "-c", f"kill -{name} $({pids})")
 
 
 def _firewall(node: str, change: str, address: str) -> None:
