@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tests.harness import TRAINER
+from trainer.job.errors import Exit
 from trainer.page.server import KINDS, STATIC
 
 BROWSER = 6
@@ -105,6 +106,43 @@ class Opened(Shown):
                 self.state()
             time.sleep(0.5)
         return self.wait()
+
+    def require_live(self, last_step: Callable[[], int], tasks: set[str], times: int) -> dict[str, Any]:
+        """Requires that the page of a job that trains shows the truth; returns its document.
+
+        Args:
+            last_step: the newest step of the learning curve, which the chief's child writes.
+            times: as in require_files.
+        """
+        self.until("steps", lambda found: (found["status"].get("step") or 0) > 50)
+        before = last_step()
+        found = self.until("the steps that were made", lambda found: found["status"]["step"] >= before)
+        assert found["live"]
+        assert found["history"]["job"]["step"][-1] <= found["status"]["step"] <= last_step() + 5
+        assert set(found["status"]["tasks"]) == tasks
+        steps = self.steps(3)
+        assert before < steps[0] < steps[-1]
+        self.require_files(times)
+        self.until_lines(lambda lines: {task for task, _ in lines} == tasks)
+        return found
+
+    def until_next_chief(self, before: dict[str, Any]) -> dict[str, Any]:
+        """The document once another chief makes steps; it continues the history of an earlier document."""
+        again = self.until(
+            "the next chief makes steps",
+            lambda found: found["status"]["generation"] > 1 and found["status"].get("loss"),
+        )
+        begin = before["history"]["job"]["time"][0]
+        assert again["history"]["job"]["time"][0] == begin, "the history begins where it began"
+        return again
+
+
+def require_that_a_second_one_ends(*words: str) -> None:
+    """Another `trainer ui WORDS` ends with Ctrl-C, without an error."""
+    with opened(*words) as other:
+        code, out, err = other.end()
+    assert (code, out) == (Exit.OK, ""), err
+    assert "Traceback" not in err
 
 
 @contextlib.contextmanager

@@ -9,6 +9,7 @@ from typing import TypeAlias
 import pytest
 from playwright.sync_api import CDPSession, Page, expect
 
+from tests.bench.costs import memory
 from tests.browser import scripted
 from tests.browser.conftest import Open
 from tests.browser.scripted import LOST, NOW, SLOW, Document
@@ -121,12 +122,6 @@ def test_a_thousand_tasks_send_points_and_the_page_answers(script: Script, opene
     expect(row.locator("td").nth(1)).to_have_text(f"{1000 + 300 % 7:,}")
 
 
-def resident(pid: int) -> float:
-    """Bytes of a process in memory."""
-    (line,) = (line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("VmRSS:"))
-    return float(line.split()[1]) * 1024
-
-
 def test_500_mb_of_logs_are_read_and_searched_in_bounded_memory(tmp_path: Path, open_page: Open) -> None:
     logs = layout.logs(tmp_path)
     logs.mkdir()
@@ -143,7 +138,7 @@ def test_500_mb_of_logs_are_read_and_searched_in_bounded_memory(tmp_path: Path, 
         expect(items).to_have_count(1)
         page.get_by_label("Search").fill("nowhere")
         expect(items).to_have_count(0)
-        assert resident(ui.process.pid) < 250e6
+        assert memory(ui.process.pid)["resident"] * 2**20 < 250e6
 
 
 @pytest.mark.parametrize("count", [20_000])

@@ -11,12 +11,17 @@ from pathlib import Path
 
 from tests.compose.project import Project, run_in, trainer
 from tests.local import specs
-from tests.opened import opened
+from tests.opened import opened, require_that_a_second_one_ends
 from trainer.job.errors import Exit
 from trainer.targets.page import NONE
 
 STEPS = 3000
 GATE = "/workspace/runs/paged/go"
+
+
+def last_step(project: Project) -> int:
+    step: int = json.loads(project.file("metrics.jsonl").splitlines()[-1])["step"]
+    return step
 
 
 def relays(project: Project) -> list[str]:
@@ -26,36 +31,17 @@ def relays(project: Project) -> list[str]:
 
 
 def test_the_page_of_a_job_in_containers(tmp_path: Path) -> None:
-    train = {"log_steps": 5, "checkpoint_steps": 50}
-    spec = specs.mirrored(steps=STEPS, workload=specs.GATED, settings={"gate": GATE}, train=train)
+    spec = specs.gated(STEPS, GATE)
     words = (str(tmp_path / "job.yaml"), "--target", "compose")
     with Project(tmp_path, {**spec, "name": "paged"}) as project, opened(*words) as page:
-        page.until("steps", lambda found: (found["status"].get("step") or 0) > 50)
-        before = json.loads(project.file("metrics.jsonl").splitlines()[-1])["step"]
-        found = page.until("the steps that were made", lambda found: found["status"]["step"] >= before)
-        after = json.loads(project.file("metrics.jsonl").splitlines()[-1])["step"]
-        assert found["live"]
-        assert found["status"]["step"] <= after + 5
-        assert set(found["status"]["tasks"]) == {"worker:0", "worker:1"}
-        steps = page.steps(3)
-        assert before < steps[0] < steps[-1]
-        page.require_files(1)
-        page.until_lines(lambda lines: {task for task, _ in lines} == {"worker:0", "worker:1"})
-        with opened(*words) as other:
-            code, out, err = other.end()
-        assert (code, out) == (Exit.OK, ""), err
-        assert "Traceback" not in err
+        found = page.require_live(lambda: last_step(project), {"worker:0", "worker:1"}, 1)
+        require_that_a_second_one_ends(*words)
         deadline = time.monotonic() + 20
         while relays(project):
             assert time.monotonic() < deadline, f"connections are left: {relays(project)}"
             time.sleep(0.1)
         project.kill("worker:0")
-        again = page.until(
-            "the next chief makes steps",
-            lambda found: found["status"]["generation"] > 1 and found["status"].get("loss"),
-        )
-        kept = again["history"]["job"]
-        assert kept["time"][0] == found["history"]["job"]["time"][0], "the history begins where it began"
+        again = page.until_next_chief(found)
         assert run_in(project.container("worker:0"), f"open({GATE!r}, 'w')")[0] == 0
         code, out, err = page.until_it_ends()
         assert (code, out, err.splitlines()[-1]) == (Exit.OK, "", "trainer: paged is over: done")

@@ -54,6 +54,12 @@ def same_everywhere() -> dict[str, Any]:
     return mirrored(steps=60, train={"log_steps": 5, "seed": 7}, tasks={"chief": task, "worker": task})
 
 
+def gated(steps: int, gate: str) -> dict[str, Any]:
+    """A job that does not end before a test makes the file `gate`."""
+    train = {"log_steps": 5, "checkpoint_steps": 50}
+    return mirrored(steps=steps, workload=GATED, settings={"gate": gate}, train=train)
+
+
 def keyed(**source: str) -> dict[str, Any]:
     """A job of one task that needs a secret."""
     return mirrored(steps=10, workers=1, workload=KEYED, secrets={"API_KEY": source})

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import re
 from collections.abc import Iterable, Mapping
 from urllib.parse import quote
@@ -213,6 +214,18 @@ class Redactor:
                 value = match.groupdict().get("value") or match[0]
                 if _looks_random(value):
                     self.know("secret", value)
+
+
+def of_job(spec: object, secrets: Iterable[str]) -> Redactor:
+    """Knows the secrets of a job: the values that are set in this environment, and what is hidden in its spec.
+
+    Args:
+        spec: as a document.
+        secrets: names.
+    """
+    made = Redactor({name: os.environ.get(name, "") for name in secrets})
+    made.document(spec)
+    return made
 
 
 def _alone_if_short(value: str) -> str:

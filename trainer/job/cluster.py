@@ -92,6 +92,11 @@ def tasks_of(
     return [Task(t, i, cluster) for t, n in counts.items() for i in range(n)]
 
 
+def chief_of(spec: JobSpec) -> Task:
+    """The task of a spec that acts as chief."""
+    return next(task for task in tasks_of(spec) if task.is_chief)
+
+
 def graph_cluster(spec: JobSpec, task: Task) -> Cluster:
     """The cluster with TensorFlow's names of jobs: the workers of a graph job are `/job:NAME`."""
     return {job_of(spec, task_type): addresses for task_type, addresses in task.cluster.items()}

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
 
+from trainer.debug import redaction
 from trainer.debug.redaction import Redactor
 from trainer.model_dir import checkpoint, history, layout, result
 from trainer.model_dir import state as job_state
@@ -193,7 +193,7 @@ def _lines(model_dir: str) -> Lines:
 
 
 def _taken(printed: Counter[tuple[str, str]], task: str, text: str) -> bool:
-    """Whether a line is one of those that were printed, which it then leaves."""
+    """Whether a line was printed too; then it is removed from `printed`, for each line counts once."""
     if not printed[task, text]:
         return False
     printed[task, text] -= 1
@@ -229,9 +229,7 @@ def _redactor(model_dir: str) -> Redactor:
     spec = _object(read_json(layout.result(model_dir)).get("spec"))
     kept = _object(_object((_kept(model_dir) or {}).get("job")).get("spec"))
     names = {**_object(kept.get("secrets")), **_object(spec.get("secrets"))}
-    made = Redactor({name: os.environ.get(name, "") for name in names})
-    made.document(spec)
-    return made
+    return redaction.of_job(spec, names)
 
 
 def _whole_lines(body: bytes) -> list[bytes]:

@@ -8,7 +8,6 @@ import json
 import time
 import uuid
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from trainer import host
 from trainer.job import environment, program, workload_file
@@ -31,9 +30,6 @@ from trainer.supervisor.program import Program
 from trainer.supervisor.standby import Standby
 from trainer.supervisor.task_logs import TaskLogs
 from trainer.workloads.digests import file_digests, require_unchanged
-
-if TYPE_CHECKING:
-    pass
 
 BACKOFF_SECONDS = (0.0, 0.2, 0.5, 1.0, 2.0, 5.0)
 

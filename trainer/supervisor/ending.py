@@ -1,4 +1,4 @@
-"""How the chief ends its job: it writes the result, keeps how the job ended, and sees that all are notified of it."""
+"""How the chief ends its job: it writes the result, saves the outcome, and notifies all tasks."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class JobEnd:
         return f"{STOPPED_PREFIX}{kept}; the same command resumes"
 
     async def finish(self) -> Exit:
-        """Ends the children, keeps how the job ended, and notifies all tasks, including those that are restarting."""
+        """Ends the children, saves the job's outcome, and notifies all tasks, also those that restart now."""
         rendezvous = self._rendezvous
         if rendezvous.code is Exit.REPLACED:
             fence.kill_children(self._agent)

@@ -96,10 +96,9 @@ class TaskLogs:
 
     def _without_secrets(self, text: str) -> str:
         if self._redactor is None:
-            from trainer.debug.redaction import Redactor  # only when it is needed: it compiles many patterns
+            from trainer.debug import redaction  # only when it is needed: it compiles many patterns
 
-            self._redactor = Redactor({name: os.environ.get(name, "") for name in self._spec.secrets})
-            self._redactor.document(self._spec.model_dump(mode="json"))  # it remembers the values that it hides
+            self._redactor = redaction.of_job(self._spec.model_dump(mode="json"), self._spec.secrets)
         return self._redactor.text(text)
 
     async def follow(self) -> None:

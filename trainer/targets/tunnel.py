@@ -127,7 +127,7 @@ async def _pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, s
     async def there() -> None:
         with contextlib.suppress(ConnectionError):
             while data := await reader.read(BYTES):
-                with contextlib.suppress(ConnectionError):  # of that side's end `back` learns what it has sent before
+                with contextlib.suppress(ConnectionError):  # the other side has ended: `back` reads its answer
                     await stream.write(data)
 
     async def back() -> str:

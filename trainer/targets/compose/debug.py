@@ -17,7 +17,7 @@ from trainer.debug import ends, files
 from trainer.debug.archive import Archive
 from trainer.debug.ends import Ends
 from trainer.debug.facts import Facts, Moment, seconds
-from trainer.job.cluster import tasks_of
+from trainer.job.cluster import chief_of, tasks_of
 from trainer.job.errors import TrainerError
 from trainer.job.names import host_name
 from trainer.job.spec import JobSpec
@@ -38,7 +38,7 @@ def collect(archive: Archive, spec: JobSpec) -> Facts:
     Raises:
         TrainerError: Exit.TARGET, if there is no engine, or it has no such job: why it could not be started.
     """
-    facts = Facts(spec.name, "in containers", chief=next(task.name for task in tasks_of(spec) if task.is_chief))
+    facts = Facts(spec.name, "in containers", chief=chief_of(spec).name)
     client = engine.connect()
     try:
         found = engine.containers(client, spec)

@@ -19,7 +19,7 @@ import docker
 from docker.errors import APIError, DockerException, ImageNotFound, NotFound
 from docker.models.containers import Container
 
-from trainer.job.cluster import tasks_of
+from trainer.job.cluster import chief_of, tasks_of
 from trainer.job.errors import Exit, TrainerError
 from trainer.job.names import host_name
 from trainer.job.spec import OUR_IMAGES, JobSpec
@@ -97,15 +97,13 @@ def stacks(spec: JobSpec) -> Stacks:
         TrainerError: as `status`, and if the chief does not run.
     """
     found = containers(connect(), spec)
-    chief = next(task for task in tasks_of(spec) if task.is_chief)
-    container = found.get(host_name(spec.name, chief.type, chief.index))
+    container = found.get(_chief(spec))
     return read_stacks(_ask(container, spec, "stacks") if container else "", spec.name)
 
 
 def tunnel(spec: JobSpec) -> Tunnel:
     """To the chief's control port: each connection is a process in its container."""
-    chief = next(task for task in tasks_of(spec) if task.is_chief)
-    service = host_name(spec.name, chief.type, chief.index)
+    service = _chief(spec)
     relay = (*(ASK_PROGRAM if spec.program else ASK_OURS), "relay")
 
     async def dial() -> Stream:
@@ -120,9 +118,13 @@ def tunnel(spec: JobSpec) -> Tunnel:
 
 def copy(spec: JobSpec) -> str:
     """The command that copies model_dir out of the chief's container, which may have ended."""
-    chief = next(task for task in tasks_of(spec) if task.is_chief)
-    service = host_name(spec.name, chief.type, chief.index)
-    return f"docker cp {spec.name}-{service}-1:{model_dir(spec)} {spec.name}"
+    return f"docker cp {spec.name}-{_chief(spec)}-1:{model_dir(spec)} {spec.name}"
+
+
+def _chief(spec: JobSpec) -> str:
+    """The chief's service."""
+    chief = chief_of(spec)
+    return host_name(spec.name, chief.type, chief.index)
 
 
 def logs(spec: JobSpec, task: str | None, follow: bool) -> Generator[LogLine]:

@@ -8,7 +8,7 @@ from pathlib import Path
 import yaml
 
 from trainer.job import code
-from trainer.job.cluster import Task, tasks_of
+from trainer.job.cluster import Task, chief_of, tasks_of
 from trainer.job.data import CACHE, copies, mounted, reads
 from trainer.job.derived import memory_bytes
 from trainer.job.errors import UserError
@@ -53,7 +53,7 @@ def render(jobs: Mapping[str, JobSpec], command: str) -> str:
 
 def warnings(spec: JobSpec) -> list[str]:
     """What may surprise on compose."""
-    chief = next(task.type for task in tasks_of(spec) if task.is_chief)
+    chief = chief_of(spec).type
     variables = {**spec.env_of(chief), **spec.secrets}
     return container.unreachable(spec, variables, f"connect its container to that network, or a proxy: {_PROXY}")
 

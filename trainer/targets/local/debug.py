@@ -14,7 +14,7 @@ from trainer.debug.archive import Archive
 from trainer.debug.facts import Facts, Log, TaskFacts, lines
 from trainer.debug.history import is_error
 from trainer.job import load
-from trainer.job.cluster import tasks_of
+from trainer.job.cluster import chief_of
 from trainer.job.derived import computing_tasks
 from trainer.job.errors import Exit, UserError
 from trainer.job.messages import counted
@@ -56,7 +56,7 @@ def collect(archive: Archive, name: str, model_dir: str, spec: JobSpec | None) -
 
 
 def _chief(spec: JobSpec | None) -> str:
-    return next(task.name for task in tasks_of(spec) if task.is_chief) if spec else "chief:0"
+    return chief_of(spec).name if spec else "chief:0"
 
 
 def _learn(archive: Archive, model_dir: str) -> None:
