@@ -54,6 +54,11 @@ class Watched:
     def until_step(self, step: int) -> dict[str, Any]:
         return self.until(f"step {step}", lambda s: (s.get("step") or 0) >= step)
 
+    def child_pid(self, task: str) -> int:
+        """Of a task's child, once the chief knows it."""
+        found = self.until(f"the child of {task}", lambda s: s.get("tasks", {}).get(task, {}).get("child_pid"))
+        return int(found["tasks"][task]["child_pid"])
+
     def until_formed_again(self, generation: int) -> dict[str, Any]:
         """Until a later generation makes steps."""
         return self.until(

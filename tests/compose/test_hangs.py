@@ -18,7 +18,8 @@ def test_a_task_that_hangs_is_named_with_its_line(tmp_path: Path, name: str) -> 
     hang = HANGS[name]
     with Project(tmp_path, hang.write(tmp_path)) as project:
         if hang.stops:
-            child = project.until_step(5)["tasks"][hang.stops]["child_pid"]
+            project.until_step(5)
+            child = project.child_pid(hang.stops)
             code, output = run_in(project.container(hang.stops), f"import os, signal; os.kill({child}, signal.SIGSTOP)")
             assert code == 0, output
         elif name == "lock":

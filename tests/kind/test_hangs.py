@@ -21,7 +21,8 @@ def test_a_task_that_hangs_is_named_with_its_line(namespace: Namespace, tmp_path
     hang = HANGS[name]
     job = namespace.submit_spec(tmp_path, hang.write(tmp_path))
     if hang.stops:
-        child = job.until_step(5)["tasks"][hang.stops]["child_pid"]
+        job.until_step(5)
+        child = job.child_pid(hang.stops)
         task_type, _, index = hang.stops.partition(":")
         program = f"import os, signal; os.kill({child}, signal.SIGSTOP)"
         namespace.kubectl("exec", job.newest(task_type, int(index)), "--", "python3", "-c", program)

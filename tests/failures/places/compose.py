@@ -76,7 +76,7 @@ class ComposeJob:
         if cell.fault == "cut":
             return _cut(container)
         if cell.fault == "memory":
-            child = self._project.status()["tasks"][cell.victim]["child_pid"]
+            child = self._project.child_pid(cell.victim)
             command = ["python3", "-c", Path(memory.__file__).read_text(), str(child)]
             return Fault(lambda: _run_in(container, command))
         number = {"kill": signal.SIGKILL, "stop": signal.SIGTERM}[cell.fault]

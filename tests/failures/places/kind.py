@@ -106,7 +106,7 @@ class KindJob:
             return Fault(lambda: _firewall(node, "--insert", address), lambda: _firewall(node, "--delete", address))
         container = pod["status"]["containerStatuses"][0]["containerID"].removeprefix("containerd://")
         if cell.fault == "memory":
-            child = self._job.status()["tasks"][cell.victim]["child_pid"]
+            child = self._job.child_pid(cell.victim)
             program = Path(memory.__file__).read_text()
             return Fault(lambda: self._space.kubectl("exec", name, "--", "python3", "-c", program, str(child)))
         if cell.fault == "freeze":
