@@ -28,6 +28,9 @@ _CAUSES = {
     "its supervisor was restarted": "supervisor_restarted",
 }
 """By how the reason of a loss begins."""
+_HEARTBEATS = "stopped sending heartbeats"
+"""In an error that TensorFlow's coordination service causes 10 s after a peer's process was stopped, or its machine went
+away (xla/tsl/distributed_runtime/coordination/coordination_service.cc)."""
 _ENDED, _STOPPED, _STALLED = "child_ended", "asked_to_stop", "no_new_step"
 CAUSES = tuple(dict.fromkeys([*_CAUSES.values(), _ENDED, _STOPPED, _STALLED]))
 """Of restarts, in /metrics."""
@@ -85,6 +88,10 @@ class FailurePolicy:
             times = f"{name} was lost {lives} times in a row without a step (max_restarts)"
             return Decision(note, task=name, end=(Exit.GAVE_UP, f"{times}; last: {reason}"))
         return Decision(note, cause=cause, task=name)
+
+    def misses_a_peer(self, report: Report) -> bool:
+        """Whether a task's child has ended because a peer's gives no sign of life, which may still exist."""
+        return report.blames_peer and _HEARTBEATS in report.reason
 
     def stepped(self, names: Iterable[str]) -> None:
         """Records that these tasks made a step of their own."""

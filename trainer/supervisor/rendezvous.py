@@ -75,6 +75,8 @@ class Rendezvous:
         self.watch = ProgressWatch(self.progress, now)
         self.policy = FailurePolicy(spec, self.tasks.evaluators, self.tasks.chief)
         self._wrote = wrote
+        self._held: tuple[str, str] | None = None
+        """A task and the reason of its loss, on which the job acts once it has the stacks of the peer that it misses."""
         self._deaths = Deaths()
 
     def begin(self, now: float) -> None:
@@ -104,13 +106,18 @@ class Rendezvous:
         self.gathering.take(report)
         if report.hangs and report.generation == self.generation and report.task not in self.tasks.evaluators:
             self.ask_for_stacks(now, "silence")
+        ended_early = report.ended_early == self.generation != 0
+        if ended_early and self.phase == "running" and self.policy.misses_a_peer(report):
+            self.ask_for_stacks(now, "silence")
         if failure := self.policy.failed(report):
             self._apply(failure, now)
         elif self._program_ended(report):
             self._deaths.add(report, now)
-        elif report.ended_early and report.ended_early == self.generation:
+        elif ended_early:
             self.policy.task_lost |= not report.blames_peer
-            if self.phase == "running":
+            if self.gathering.number and self.policy.misses_a_peer(report):
+                self._held = self._held or (report.task, report.reason)  # a new generation would end that peer's child
+            elif self.phase == "running":
                 self._lost(report.task, report.reason, now)
         elif report.leaving and self.phase == "running" and report.generation != self.generation:
             self._apply(self.policy.leaves(report), now)
@@ -212,6 +219,9 @@ class Rendezvous:
         where = self.gathering.last.text
         if why == "silence" and where:
             self.note(f"the job hangs: {where}")
+        held, self._held = self._held, None
+        if held and self.phase == "running":
+            self._lost(*held, now)
         if why == "stall" and self.phase == "running" and self.watch.overdue(self.spec.deadlines, now):
             self._apply(self.policy.overdue(self.watch, where), now)
 
@@ -273,7 +283,7 @@ class Rendezvous:
             return
         if decision.note and not self.stopping:
             self.note(decision.note, decision.kind, decision.task)
-        self.phase = "forming"
+        self.phase, self._held = "forming", None
         self.version += 1
         self.waiting.forming(now)
 

@@ -99,7 +99,12 @@ def _has_peers() -> bool:
 
 
 def _one_line(error: BaseException) -> str:
-    return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+    text = str(error)
+    if _has_tensorflow():
+        from trainer.training.user_code import essence
+
+        text = essence(text)
+    return f"{type(error).__name__}: {' '.join(text.split())[:300]}"
 
 
 def _place(error: BaseException) -> str:

@@ -86,6 +86,51 @@ def test_a_step_that_comes_while_it_asks_ends_the_stall() -> None:
     assert not any("no new step" in line for line in job.logged)
 
 
+MISSED = "UnavailableError: The following tasks are unhealthy (stopped sending heartbeats): /job:worker/task:1"
+
+
+def test_a_peer_that_tensorflow_misses_is_looked_at_before_a_new_generation_ends_its_child() -> None:
+    job = running()
+    for task in ("worker:2", "worker:0"):
+        assert job.report(task, generation=0, ended_early=1, blames_peer=True, reason=MISSED).phase == "running"
+    for task, state in (("worker:0", "no child"), ("worker:2", "no child"), ("worker:1", "stopped")):
+        assert job.outcome == ("running", Exit.OK)
+        job.report(task, stacks=TaskStacks(job.core.gathering.number, state))
+        job.core.tick(job.now)
+    assert job.logged[-2:] == [
+        "the job hangs: worker:1 is stopped by a signal (SIGSTOP); SIGCONT continues it",
+        f"worker:2 lost ({MISSED}), re-forming",
+    ]
+    assert job.outcome == ("forming", Exit.OK)
+    assert job.report("worker:1").stacks == 0
+
+
+def test_a_peer_that_tensorflow_misses_with_its_machine_is_not_waited_for() -> None:
+    job = running()
+    job.report("worker:2", generation=0, ended_early=1, blames_peer=True, reason=MISSED)
+    job.now += gathering.SECONDS
+    job.core.tick(job.now)
+    assert job.outcome == ("forming", Exit.OK)
+
+
+def test_an_error_of_a_killed_peer_delays_no_new_generation() -> None:
+    job = running()
+    reset = "UnavailableError: Collective ops is aborted by: Socket closed"
+    job.report("worker:2", generation=0, ended_early=1, blames_peer=True, reason=reset)
+    assert (job.outcome, job.core.gathering.number) == (("forming", Exit.OK), 0)
+
+
+def test_a_loss_that_another_one_has_overtaken_is_not_counted_in_the_next_generation() -> None:
+    job = running()
+    job.report("worker:2", generation=0, ended_early=1, blames_peer=True, reason=MISSED)
+    job.report("worker:1", generation=0, ended_early=1, reason="killed by SIGKILL")
+    assert job.outcome == ("forming", Exit.OK)
+    job.stop_children()
+    job.run()
+    job.wait(ASKED)
+    assert (job.core.generation, job.outcome) == (2, ("running", Exit.OK))
+
+
 def test_a_user_who_asks_changes_nothing() -> None:
     job = running()
     before = job.logged
