@@ -76,7 +76,7 @@ class Rendezvous:
         self.policy = FailurePolicy(spec, self.tasks.evaluators, self.tasks.chief)
         self._wrote = wrote
         self._held: tuple[str, str] | None = None
-        """A task and the reason of its loss, on which the job acts once it has the stacks of the peer that it misses."""
+        """A task and the reason of its loss: the job acts on it once it has the stacks of the peer that is missed."""
         self._deaths = Deaths()
 
     def begin(self, now: float) -> None:
