@@ -203,7 +203,8 @@ kind-down: ## remove that cluster
 test-kind: prometheus setup programs-setup image-cpu ## run the Kubernetes tests on a kind cluster
 	scripts/kind.sh run bash -ec 'scripts/kind.sh controllers; \
 	  $(BIN)/pytest -n 2 --dist loadfile --timeout 600 --slow=$(TRAINER_SLOW) tests/kind --ignore tests/kind/test_nodes.py; \
-	  $(BIN)/pytest --timeout 600 --slow=$(TRAINER_SLOW) tests/kind/test_nodes.py'
+	  $(BIN)/pytest --timeout 600 --slow=$(TRAINER_SLOW) tests/kind/test_nodes.py; \
+	  $(BIN)/pytest --slow=part tests/failures -k kind'
 
 .PHONY: lint
 lint: setup ## ruff, mypy, shellcheck, hadolint

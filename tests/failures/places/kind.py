@@ -17,7 +17,7 @@ from tests.failures import memory
 from tests.failures.cells import Cell
 from tests.failures.files import Files
 from tests.failures.jobs import spec_of
-from tests.failures.run import Fault
+from tests.failures.run import Fault, Missed
 from tests.kind.cluster import Namespace, kubectl, trainer
 from tests.kind.nodes import on, shared_claim, shared_folder
 from trainer.model_dir import state
@@ -118,6 +118,8 @@ class KindJob:
         self._output.append(self._job.output)
         self._deleted = True
         trainer("delete", "--namespace", self._space.name, self._job.name)
+        if self.files.result():
+            raise Missed  # it was complete before
 
 
 start = KindJob
