@@ -39,7 +39,7 @@ def refusal(
     if names is None and remote not in _HERE:
         return "only programs of this machine, or container, may ask: use `trainer ui` or `trainer stacks` there"
     if not _is_ours(_name_in(host), names):
-        return f"Host: {host[:100]!r}: is not the name of this machine; use http://localhost"
+        return _not_ours(host)
     origin = headers.get("Origin")
     if origin is not None and origin.partition("://")[2] != host:
         return f"Origin: {origin[:100]!r}: is another page"
@@ -48,6 +48,23 @@ def refusal(
     if site not in ("none", "same-origin") and not follows_link:
         return f"Sec-Fetch-Site: {site[:100]!r}: is another page"
     return None
+
+
+def foreign_name(remote: str | None, host: str, names: Collection[str]) -> str | None:
+    """Why a request to what is public is not answered: a browser of this machine asks under a name that a foreign DNS
+    server has made to mean this machine. None if it is answered.
+
+    Args:
+        remote: as in refusal.
+        names: of the job's machines.
+    """
+    if remote in _HERE and host and not _is_ours(_name_in(host), names):
+        return _not_ours(host)
+    return None
+
+
+def _not_ours(host: str) -> str:
+    return f"Host: {host[:100]!r}: is not the name of this machine; use http://localhost"
 
 
 def _is_ours(name: str, names: Collection[str] | None) -> bool:

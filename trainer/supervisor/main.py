@@ -198,17 +198,19 @@ async def _serve(agent: Agent, chief: Chief | None, page: LivePage | None) -> li
     interface, port = preflight.control_address(agent.task)
     identity = Identity(agent.spec.name, agent.task.name, agent.incarnation)
     view = chief.status if chief else functools.partial(task_view.status_of, agent)
-    scrape = Scrape(agent, view)
+    scrape, hosts = Scrape(agent, view), {agent.task.control_address(*each)[0] for each in agent.task.members()}
 
     def status() -> dict[str, object]:
         return view().document()
 
     if chief is None:
-        runners = [await server.serve(port, interface, identity, status, None, scrape=scrape)]
+        runners = [await server.serve(port, interface, identity, status, None, scrape=scrape, names=hosts)]
     else:
         answers = ((page or chief).answer, chief.refuse, agent.secret)
         add_page = functools.partial(add_routes, source=page, names=_names(agent)) if page else None
-        runners = [await server.serve(port, interface, identity, status, *answers, scrape, chief.stacks, add_page)]
+        runners = [
+            await server.serve(port, interface, identity, status, *answers, scrape, chief.stacks, add_page, names=hosts)
+        ]
     if metrics_port := preflight.metrics_port():
         runners.append(await server.serve_metrics(metrics_port, interface, identity, scrape))
     if chief and interface is None and not agent.secret:

@@ -8,11 +8,12 @@ replies are signed with it; everything else on this port is public.
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import asdict
 
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
+from aiohttp.typedefs import Handler
 
 from trainer.job import environment
 from trainer.job.errors import UserError
@@ -45,6 +46,7 @@ async def serve(
     scrape: Scrape | None = None,
     stacks: Ask | None = None,
     page: Callable[[web.Application], None] | None = None,
+    names: Collection[str] = (),
 ) -> web.AppRunner:
     """Listens on the control port.
 
@@ -56,11 +58,12 @@ async def serve(
         scrape: returns the text for /metrics.
         stacks: asks all tasks for their stacks; for this machine's programs, or this container's, alone.
         page: adds the routes of the job's page.
+        names: of the machines in the job's cluster.
 
     Raises:
         UserError: the port is taken.
     """
-    app = _app(identity, status)
+    app = _app(identity, status, names)
     if scrape is not None:
         app.router.add_get("/metrics", _metrics(scrape))
     if stacks is not None:
@@ -99,8 +102,14 @@ async def _listen(app: web.Application, port: int, host: str | None, what: str, 
     return runner
 
 
-def _app(identity: Identity, status: Callable[[], Mapping[str, object]]) -> web.Application:
+def _app(identity: Identity, status: Callable[[], Mapping[str, object]], names: Collection[str]) -> web.Application:
     """What every task answers."""
+
+    @web.middleware
+    async def under_our_name(request: web.Request, handler: Handler) -> web.StreamResponse:
+        if why := access.foreign_name(request.remote, request.headers.get("Host", ""), names):
+            raise web.HTTPForbidden(text=why)
+        return await handler(request)
 
     async def healthz(_: web.Request) -> web.Response:
         return web.json_response(asdict(identity))
@@ -108,7 +117,7 @@ def _app(identity: Identity, status: Callable[[], Mapping[str, object]]) -> web.
     async def get_status(_: web.Request) -> web.Response:
         return web.json_response(status(), dumps=json_text)
 
-    app = web.Application(client_max_size=LONGEST_BODY)
+    app = web.Application(client_max_size=LONGEST_BODY, middlewares=[under_our_name])
     app.router.add_get("/healthz", healthz)
     app.router.add_get("/status", get_status)
     return app

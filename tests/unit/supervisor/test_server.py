@@ -42,6 +42,33 @@ def test_status_is_valid_json_even_if_the_loss_is_not_finite() -> None:
     assert "NaN" not in text
 
 
+NAMED = {
+    "this machine": ("127.0.0.1", "localhost:3222", 200),
+    "a machine of the job": ("127.0.0.1", "gpu-7.example.org:3222", 200),
+    "an address": ("127.0.0.1", "10.0.0.7", 200),
+    "a browser that was led here": ("127.0.0.1", "evil.example:3222", 403),
+    "another machine": ("127.0.0.6", "proxy.example", 200),
+}
+
+
+@pytest.mark.parametrize(("peer", "host", "code"), NAMED.values(), ids=NAMED)
+@pytest.mark.parametrize("path", ["/status", "/metrics", "/healthz"])
+def test_what_is_public_is_not_for_a_page_whose_name_was_made_to_mean_this_machine(
+    path: str, peer: str, host: str, code: int
+) -> None:
+    async def run() -> int:
+        async with serving(names={"gpu-7.example.org"}) as (_, port):
+            return (await ask_from(peer, host, port, path))[0]
+
+    assert asyncio.run(run()) == code
+
+
+async def ask_from(peer: str, host: str, port: int, path: str) -> tuple[int, str]:
+    """Asks from that address of this machine, by that name."""
+    async with ClientSession(connector=TCPConnector(local_addr=(peer, 0)), headers={"Host": host}) as session:
+        return await get(session, port, path)
+
+
 def test_a_port_that_is_taken_is_named_with_the_fix(taken: int) -> None:
     with pytest.raises(UserError) as caught:
         asyncio.run(server.serve(taken, HOST, IDENTITY, dict, None))
@@ -63,10 +90,7 @@ def test_stacks_are_for_programs_of_this_machine_or_container(peer: str, host: s
 
     async def run() -> tuple[int, str]:
         async with serving(stacks=ask) as (_, port):
-            connector = TCPConnector(local_addr=(peer, 0))
-            async with ClientSession(connector=connector) as session:
-                session.headers["Host"] = host
-                return await get(session, port, "/stacks")
+            return await ask_from(peer, host, port, "/stacks")
 
     answer, text = asyncio.run(run())
     assert answer == code
