@@ -50,6 +50,8 @@ def main() -> None:
         if figures and not arguments.smoke:
             _write(part, figures)
     if not arguments.smoke:
+        if "growth" in (arguments.parts or PARTS):
+            subprocess.run([throughput.PEERS_PYTHON, Path(__file__).parent / "plot.py"], check=True)
         write_page()
 
 
@@ -62,7 +64,6 @@ def write_page() -> None:
             on = result["machine"]
             machine = f"{on['cpu']} ({', '.join(on['instructions'])}), {on['cores']} cores, {on['date']}"
             lines += ["", f"{part.capitalize()} on {machine}:", "", *table(result["figures"])]
-    subprocess.run([throughput.PEERS_PYTHON, Path(__file__).parent / "plot.py"], check=True)
     lines += ["", "![examples/s by number of workers](growth.png)"]
     text = PAGE.read_text()
     before, rest = text.split(BEGIN)
