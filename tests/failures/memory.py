@@ -13,8 +13,8 @@ from pathlib import Path
 
 LIMIT = 64 << 20
 SECONDS = 60
-LARGE = 100 << 20
-"""More bytes than a supervisor has, and fewer than any child, once its libraries are loaded."""
+FIRST = "1000"
+"""In oom_score_adj: the kernel kills this process, however large others are (proc_pid_oom_score_adj(5))."""
 ROOTS = {Path("/sys/fs/cgroup/memory"): "memory.limit_in_bytes", Path("/sys/fs/cgroup"): "memory.max"}
 """Of cgroup version 1 and 2: where cgroups are made, and the file of the limit."""
 
@@ -22,8 +22,8 @@ ROOTS = {Path("/sys/fs/cgroup/memory"): "memory.limit_in_bytes", Path("/sys/fs/c
 def fill(pid: int) -> str:
     """Takes memory that belongs to no process until there is no process `pid` any more. Returns an error, or ""."""
     deadline, file = time.monotonic() + SECONDS, os.memfd_create("fill")
-    while _alive(pid) and _resident(pid) < LARGE and time.monotonic() < deadline:
-        time.sleep(0.1)  # the kernel kills the largest process of the cgroup
+    with contextlib.suppress(OSError):  # it has ended by itself
+        Path(f"/proc/{pid}/oom_score_adj").write_text(FIRST)
     while _alive(pid) and time.monotonic() < deadline:
         # Waits in the kernel at the limit, until it has killed somebody.
         with contextlib.suppress(OSError):
@@ -57,14 +57,6 @@ def _remove(group: Path) -> None:
         with contextlib.suppress(OSError):  # its processes are still on their way out
             group.rmdir()
         time.sleep(0.01)
-
-
-def _resident(pid: int) -> int:
-    """Bytes; 0 if the process has ended."""
-    try:
-        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    except OSError:
-        return 0
 
 
 def _alive(pid: int) -> bool:
