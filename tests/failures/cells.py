@@ -16,6 +16,8 @@ TASKS = {
 }
 """What is hit under each strategy: its name in the table, and its task. A multi_worker_mirrored job is led by its
 first worker."""
+ON_KUBERNETES = {"worker:0": "chief:0", "worker:1": "worker:0"}
+"""There that worker is named chief:0 (docs/kubernetes.md)."""
 JOB = "job"
 """What is hit where the fault concerns no single task."""
 MOMENTS = {
@@ -56,7 +58,9 @@ class Cell(NamedTuple):
     @property
     def victim(self) -> str:
         """The task that is hit, such as worker:1; of a fault that concerns none, the chief."""
-        return TASKS[self.strategy].get(self.task) or TASKS[self.strategy]["chief"]
+        task = TASKS[self.strategy].get(self.task) or TASKS[self.strategy]["chief"]
+        renamed = self.target == "kind" and self.strategy == "multi_worker_mirrored"
+        return ON_KUBERNETES.get(task, task) if renamed else task
 
 
 class Rule(NamedTuple):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from tests.failures.cells import Cell
+from tests.failures.cells import TASKS, Cell
 from tests.failures.files import Files
 from tests.local import specs
 
@@ -41,8 +41,8 @@ def spec_of(target: str, strategy: str, counts: str, cell: Cell | None = None) -
     if cell and cell.task == "evaluator":
         more["tasks"] = {"evaluator": {"replicas": 1}}
     if cell and cell.fault == "memory" and target != "local":
-        victim, _, _ = cell.victim.partition(":")
-        more["tasks"][victim] = {"replicas": 2 if victim == "worker" else 1, "memory": MEMORY}
+        task_type, _, _ = TASKS[strategy][cell.task].partition(":")
+        more["tasks"][task_type] = {"replicas": 2 if task_type == "worker" else 1, "memory": MEMORY}
     if strategy == "graph":
         more |= {"workload": str(WORKLOADS / "graph.py"), "tasks": {"worker": 2, **more["tasks"]}}
         settings |= {"steps": STEPS["graph"], "last_seconds": WINDOW[target]}

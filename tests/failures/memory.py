@@ -6,6 +6,8 @@ finds another process to kill; it ends when one was killed. It runs in container
 
 import contextlib
 import os
+import re
+import signal
 import subprocess
 import sys
 import time
@@ -24,10 +26,12 @@ def fill(pid: int) -> str:
     deadline, file = time.monotonic() + SECONDS, os.memfd_create("fill")
     with contextlib.suppress(OSError):  # it has ended by itself
         Path(f"/proc/{pid}/oom_score_adj").write_text(FIRST)
-    while _alive(pid) and time.monotonic() < deadline:
+    while not _dies(pid) and time.monotonic() < deadline:
         # Waits in the kernel at the limit, until it has killed somebody.
         with contextlib.suppress(OSError):
-            os.write(file, bytes(1 << 20))
+            os.write(file, bytes(1 << 18))
+    while _alive(pid) and time.monotonic() < deadline:
+        time.sleep(0.01)  # its memory comes free meanwhile: to fill that too would end the next process
     return f"process {pid} was not killed" if _alive(pid) else ""
 
 
@@ -57,6 +61,17 @@ def _remove(group: Path) -> None:
         with contextlib.suppress(OSError):  # its processes are still on their way out
             group.rmdir()
         time.sleep(0.01)
+
+
+def _dies(pid: int) -> bool:
+    """Whether SIGKILL is on its way to a process, or it has begun to exit (PF_EXITING in proc_pid_stat(5))."""
+    try:
+        status, stat = (Path(f"/proc/{pid}/{name}").read_text() for name in ("status", "stat"))
+    except OSError:
+        return True
+    pending = re.findall(r"^(?:Sig|Shd)Pnd:\t(\w+)", status, re.MULTILINE)
+    exiting = int(stat.rpartition(")")[2].split()[6]) & 0x4
+    return bool(exiting) or any(int(each, 16) >> signal.SIGKILL - 1 & 1 for each in pending)
 
 
 def _alive(pid: int) -> bool:
