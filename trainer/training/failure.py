@@ -66,9 +66,9 @@ def _damaged_file(error: BaseException) -> str | None:
     import tensorflow as tf
 
     from trainer.training.records.damage import named
-    from trainer.training.user_code import LOST_PEER
+    from trainer.training.user_code import may_be_a_lost_peers
 
-    return named(error) if isinstance(error, tf.errors.OpError) and not isinstance(error, LOST_PEER) else None
+    return named(error) if isinstance(error, tf.errors.OpError) and not may_be_a_lost_peers(error) else None
 
 
 def _blame(error: BaseException, *, at_their_line: bool) -> Literal["certain", "doubtful"] | None:
@@ -79,9 +79,9 @@ def _blame(error: BaseException, *, at_their_line: bool) -> Literal["certain", "
     """
     if not _has_tensorflow():
         return None
-    from trainer.training.user_code import LOST_PEER, LOST_PEER_FOR_CERTAIN
+    from trainer.training.user_code import LOST_PEER_FOR_CERTAIN, may_be_a_lost_peers
 
-    if not isinstance(error, LOST_PEER):
+    if not may_be_a_lost_peers(error):
         return None
     for_certain = isinstance(error, LOST_PEER_FOR_CERTAIN) and not at_their_line
     return "certain" if for_certain or "tensorflow.CoordinationService" in str(error) else "doubtful"

@@ -21,6 +21,8 @@ LOST_PEER = (
     tf.errors.FailedPreconditionError, tf.errors.UnknownError,
 )  # fmt: skip
 """Errors that a call may raise because another task is lost. A graph's own errors have some of these codes too."""
+_RESTARTED = "some remote workers have been restarted"
+"""In another error of such calls: a variable's handle is of a task that has left meanwhile."""
 _RUNTIME = Path(__file__).parent
 _FRAME = re.compile(r'^ *File "(.+)", line (\d+), in .*\n?', re.MULTILINE)
 _NOISE = re.compile(
@@ -50,6 +52,12 @@ _HINTS = [
 ]  # fmt: skip
 
 
+def may_be_a_lost_peers(error: BaseException) -> bool:
+    """Whether a call may have raised this because another task is lost."""
+    left = isinstance(error, tf.errors.InvalidArgumentError) and _RESTARTED in str(error)
+    return left or isinstance(error, LOST_PEER)
+
+
 @contextlib.contextmanager
 def calling(workload: str, what: str, **given: object) -> Iterator[None]:
     """Converts exceptions to a UserError: with file and line if a frame is the user's, else with the call, and with the
@@ -61,9 +69,11 @@ def calling(workload: str, what: str, **given: object) -> Iterator[None]:
     """
     try:
         yield
-    except (TrainerError, OSError, *LOST_PEER):
+    except (TrainerError, OSError):
         raise
     except Exception as error:
+        if may_be_a_lost_peers(error):
+            raise
         if _is_ours(error, workload):
             raise TrainerError(f"unexpected {type(error).__name__}: {essence(str(error))}") from error
         place = python_error(str(error), workload) or where_it_failed(error, workload)
@@ -98,7 +108,7 @@ def graph_error(error: BaseException, workload: str) -> str | None:
 
     The error names where the operation was created: the innermost of the user's lines is reported.
     """
-    if not isinstance(error, tf.errors.OpError) or isinstance(error, LOST_PEER):
+    if not isinstance(error, tf.errors.OpError) or may_be_a_lost_peers(error):
         return None
     lines = [line for file, line in _FRAME.findall(str(error)) if Path(file) == Path(workload).absolute()]
     place = f"workload: {workload}:{lines[-1]}" if lines else f"workload: {workload}: a step"

@@ -23,6 +23,8 @@ from trainer.targets.kubernetes.objects import ConfigMap, Job, Manifest
 
 KINDS = ("JobSet", "Job", "PodGroup", "VolcanoPodGroup", "Service", "NetworkPolicy", "ConfigMap", "PodMonitor")
 """The kinds of a job's objects, besides its volume."""
+MAKERS = ("JobSet", "Job")
+"""Those that make its pods."""
 
 
 async def submit(spec: JobSpec, namespace: str | None, command: str, dry_run: bool) -> Submitted:
@@ -87,16 +89,28 @@ async def delete(name: str, namespace: str | None, volumes: bool) -> Deleted:
         grace = max((each["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] for each in jobs), default=0)
         await _delete_unlisted(server, name, [kind for kind in kinds if listed[kind] is None], jobs)
         for kind, each in found:
-            await server.delete(kind, each["metadata"]["name"])
+            if kind in MAKERS:
+                await server.delete(kind, each["metadata"]["name"])
+        left = await _left_after(server, name, grace + 30)
+        for kind, each in found:
+            if kind not in MAKERS:
+                await server.delete(kind, each["metadata"]["name"])
         await server.delete_all("Secret", labelSelector=of(name))
-        deadline = time.monotonic() + grace + 30
-        while left := await server.items("Pod", labelSelector=of(name)):
-            if time.monotonic() > deadline:
-                names = ", ".join(pod["metadata"]["name"] for pod in left)
-                raise problem(f"{name}: deleted, but these pods do not end: {names}; check their nodes")
-            await asyncio.sleep(0.5)
+        if left:
+            raise problem(f"{name}: deleted, but these pods do not end: {', '.join(left)}; check their nodes")
         claims = await server.items("PersistentVolumeClaim", labelSelector=of(name))
         return Deleted(name, volume_stays=bool(claims) and not volumes)
+
+
+async def _left_after(server: ApiServer, name: str, seconds: float) -> list[str]:
+    """The pods of a job that do not end within this time. Until they do they need its names, and its NetworkPolicy: the
+    chief still saves a checkpoint."""
+    deadline = time.monotonic() + seconds
+    while left := await server.items("Pod", labelSelector=of(name)):
+        if time.monotonic() > deadline:
+            break
+        await asyncio.sleep(0.5)
+    return [pod["metadata"]["name"] for pod in left]
 
 
 async def _listed(server: ApiServer, kind: str, name: str) -> list[Manifest] | None:
