@@ -105,6 +105,10 @@ def test_a_task_that_diverged_does_not_judge_checkpoints_to_which_it_may_have_no
     assert [event.message for event in channel.events] == ["the loss is nan at step 701"]
 
 
+LEFT = (
+    "Resource input tensor contains an invalid device. This might happen when the client has connected to a different "
+    "cluster, or some remote workers have been restarted."
+)
 HEARTBEAT = "Collective ops is aborted by: Deadline Exceeded RPC: /tensorflow.CoordinationService/Heartbeat"
 
 
@@ -115,6 +119,7 @@ HEARTBEAT = "Collective ops is aborted by: Deadline Exceeded RPC: /tensorflow.Co
         ("DeadlineExceededError", "it broke", TWO, "peer_lost", {"text", "code", "message"}),
         ("UnavailableError", "no such bucket", TWO, "peer_lost", {"text", "code", "message"}),
         ("InvalidArgumentError", "it broke", TWO, "error", {"code", "message"}),
+        ("InvalidArgumentError", LEFT, TWO, "peer_lost", {"text", "code", "message"}),
         ("UnavailableError", "no such bucket", ONE, "error", {"code", "message"}),
     ],
 )

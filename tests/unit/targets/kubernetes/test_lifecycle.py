@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import json
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -27,6 +27,7 @@ from trainer.targets.kubernetes.job_set import plain
 
 JOB_SETS = "/apis/jobset.x-k8s.io/v1alpha2/namespaces/default/jobsets"
 JOBS = "/apis/batch/v1/namespaces/default/jobs"
+PODS = "/api/v1/namespaces/default/pods"
 MONITORS = "/apis/monitoring.coreos.com/v1/namespaces/default/podmonitors"
 OTHERS = ("jobsets", "podgroups", "podmonitors")
 """Resources of extensions."""
@@ -47,6 +48,8 @@ class Cluster:
     """`VERB RESOURCE`."""
     refusals: dict[str, Any] = field(default_factory=dict)
     """The server's answer to a verb and resource, with its code."""
+    on_list: Callable[[str], None] = lambda _: None
+    """Called with the path before an answer to a list."""
     url: str = ""
 
     def answer(self, verb: str, path: str, query: dict[str, str], body: Any) -> Any:
@@ -62,6 +65,7 @@ class Cluster:
                 self.objects[place] = {**body, "metadata": given, "status": {}}
             return body
         if verb == "list":
+            self.on_list(path)
             return {"items": [each for place, each in self.objects.items() if self.picks(place, each, path, query)]}
         if verb == "deletecollection":
             return {}
@@ -188,6 +192,25 @@ def test_jobs_of_a_job_set_that_may_not_be_deleted_stay(cluster: Cluster) -> Non
         "delete jobsets.jobset.x-k8s.io in namespace default"
     )
     assert left(cluster) == before
+
+
+def test_pods_keep_their_names_and_policy_until_they_have_ended(cluster: Cluster) -> None:
+    submit()
+    (job, *_) = (each for place, each in cluster.objects.items() if place.startswith(JOBS))
+    pod, seen = f"{PODS}/j-0", list[set[str]]()
+    cluster.objects[pod] = {"metadata": {"name": "j-0", "labels": job["metadata"]["labels"]}}
+
+    def end_the_third_time(path: str) -> None:
+        if path == PODS and pod in cluster.objects:
+            seen.append({cluster.resource(place) for place in cluster.objects})
+            if len(seen) == 3:
+                del cluster.objects[pod]
+
+    cluster.on_list = end_the_third_time
+    delete()
+    assert len(seen) == 3
+    assert all({"services", "networkpolicies", "configmaps"} <= kinds and "jobs" not in kinds for kinds in seen)
+    assert left(cluster) == []
 
 
 def test_what_others_have_made_under_the_name_stays(cluster: Cluster) -> None:
