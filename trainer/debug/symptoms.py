@@ -48,9 +48,16 @@ SYMPTOMS = (
         code=Exit.DEVICES,
     ),
     Symptom(
+        "exit code 13 with a row of the data",
+        "a value there is NaN or infinite, and so became the loss",
+        "correct that row, or leave it out",
+        r"in the data is not finite",
+    ),
+    Symptom(
         "exit code 13 with a step",
         "the loss became NaN or infinite",
-        "lower `train.learning_rate`; with float16 try bfloat16",
+        "lower the learning rate: `train.learning_rate`, or the one in `compile()` or `optimizer()`; look for such "
+        "values in the data; with float16 try bfloat16",
         code=Exit.DIVERGED,
     ),
     Symptom(
@@ -58,6 +65,13 @@ SYMPTOMS = (
         "the same crash at the same step, or a worker that cannot complete a step; a [hang](#a-job-that-hangs)",
         "the task's log in `model_dir/logs` has the first error",
         code=Exit.GAVE_UP,
+    ),
+    Symptom(
+        "`killed by SIGKILL`",
+        "the machine's memory was exhausted, or a person or program killed the task",
+        "the kernel's log (`dmesg`) names a process that it killed for its memory; with `max_restarts: 0` one loss "
+        "ends a job",
+        r"killed by (signal 9 \()?SIGKILL",
     ),
     Symptom(
         "`exited by itself with code N, without a Python error`",
@@ -81,7 +95,8 @@ SYMPTOMS = (
     Symptom(
         "exit code 18 with a line of your program",
         "an error in the [program](programs.md) itself; trainer does not restart the job after one",
-        "correct the line that the message names; `model_dir/logs` has all that each task wrote to stderr",
+        "correct the line that the message names, or look where the program ends with that code; `model_dir/logs` has "
+        "all that each task wrote to stderr",
         code=Exit.PROGRAM,
     ),
     Symptom(
@@ -156,7 +171,7 @@ SYMPTOMS = (
     Symptom(
         "exit code 2 with a file and a line",
         "the workload raised an exception, or returned what cannot be trained",
-        "correct that line; the same command continues from the last checkpoint",
+        "correct that line; the same command continues from the last checkpoint, if there is one",
         r"workload: (\S+: )?\S+?:\d+:",
     ),
     Symptom(

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
+import tensorflow as tf
 
 from trainer.job.errors import Exit, TrainerError
+from trainer.training.inputs import Arrays
+from trainer.training.inputs.source import Source
 
-SMALLER_RATE = "lower train.learning_rate, in another model_dir, or look at the data"
+SMALLER_RATE = "lower the learning rate, in another model_dir, or look at the data"
+_PARTS = ("x", "y", "sample_weight")
 
 
-def raise_if_not_finite(losses: npt.NDArray[np.floating], step_before: int) -> None:
+def raise_if_not_finite(losses: npt.NDArray[np.floating], step_before: int, source: Source) -> None:
     """Checks the losses of consecutive steps after step_before.
+
+    Args:
+        source: of the examples, in which the cause may be.
 
     Raises:
         TrainerError: Exit.DIVERGED, naming the first step whose loss is not finite.
@@ -19,4 +26,22 @@ def raise_if_not_finite(losses: npt.NDArray[np.floating], step_before: int) -> N
     bad = np.flatnonzero(~np.isfinite(losses))
     if len(bad):
         step = step_before + int(bad[0]) + 1
-        raise TrainerError(f"the loss is {losses[bad[0]]} at step {step}; {SMALLER_RATE}", Exit.DIVERGED)
+        raise TrainerError(
+            f"the loss is {losses[bad[0]]} at step {step}; {_bad_row(source) or SMALLER_RATE}", Exit.DIVERGED
+        )
+
+
+def _bad_row(source: Source) -> str:
+    """The first example with a value that is not finite, and what to do; empty if there is none, or it is not known."""
+    if not isinstance(source, Arrays) or not isinstance(source.parts, tuple):
+        return ""
+    for name, part in zip(_PARTS, source.parts, strict=False):
+        for tensor in tf.nest.flatten(part):
+            if not tensor.dtype.is_floating:
+                continue
+            values = tf.reshape(tensor, [tensor.shape[0], -1])
+            bad = np.flatnonzero(~tf.reduce_all(tf.math.is_finite(values), axis=1).numpy())
+            if len(bad):
+                rows = "is 1 such row" if len(bad) == 1 else f"are {len(bad)} such rows"
+                return f"row {bad[0]} of {name} in the data is not finite (there {rows}): correct it, or leave it out"
+    return ""

@@ -80,7 +80,7 @@ def test_it_opens_with_the_verdict_and_then_shows_history_tasks_and_files() -> N
     )  # fmt: skip
     text = Tags(page(facts, verdict(facts), [Entry("logs/a.txt", 71)], "made now")).text
     order = ["j failed with exit code 13: worker:0: the loss is nan at step 7", "First failure", "1970-01-01 00:00:08"]
-    order += ["Exit code 13", "What followed", "worker:1", "What to try", "lower train.learning_rate"]
+    order += ["Exit code 13", "What followed", "worker:1", "What to try", "lower the learning rate"]
     order += ["What happened", "generation 1 formed", "Tasks", "exited", "Files", "logs/a.txt", "made now"]
     at = 0
     for each in order:

@@ -266,7 +266,7 @@ class _Watch:
         rows = self._counters.rows.numpy()
         if len(bad := rows[rows[:, 0] > 0]):
             first = bad[bad[:, 0].argmin()]
-            raise_if_not_finite(first[2:3], int(first[0]) - 1)
+            raise_if_not_finite(first[2:3], int(first[0]) - 1, self._job.training)
         if step == self._step:
             return
         self.moved = True

@@ -120,7 +120,7 @@ def _train(
             count = min(count, epochs.left())
         called = time.perf_counter()
         result = call(count, own_pace)
-        _raise_if_diverged(result, step)
+        _raise_if_diverged(result, step, job)
         done = int(result.applied.sum())
         step += done
         raise_if_stuck(state.optimizer, step)
@@ -256,14 +256,14 @@ def _wish_to_stop(channel: Channel) -> tf.Variable:
     return wish
 
 
-def _raise_if_diverged(result: Result, step: int) -> None:
+def _raise_if_diverged(result: Result, step: int, job: TrainingTask) -> None:
     """Checks the result of a call after `step`.
 
     Raises:
         TrainerError: Exit.DIVERGED, naming the step.
     """
     first = int(np.argmin(np.isfinite(result.losses)))  # 0 if all are finite: nothing is raised then
-    raise_if_not_finite(result.losses[first:], step + int(result.applied[:first].sum()))
+    raise_if_not_finite(result.losses[first:], step + int(result.applied[:first].sum()), job.training)
 
 
 def _all_reduce(strategy: Strategy, operation: tf.distribute.ReduceOp, vector: Tensor) -> Tensor:
