@@ -162,14 +162,8 @@ def _check_output(job: TrainingTask, model: Model, source: inputs.Source) -> lis
             f"workload: {name}: the model has one output, and the default loss distinguishes classes; give loss()"
         )
     labels = keras.utils.unpack_x_y_sample_weight(source.parts)[1] if isinstance(source, inputs.Arrays) else None
-    if isinstance(labels, tf.Tensor) and labels.dtype.is_integer and units:
-        # On a GPU the loss of such a label is NaN, and no error.
-        least, most = int(tf.reduce_min(labels)), int(tf.reduce_max(labels))
-        if least < 0 or most >= units:
-            raise UserError(
-                f"workload: {name}: data(): labels are {least} to {most}, and the last layer has {units} units; the "
-                f"default loss takes 0 to {units - 1}: give it more units, or other labels, or give loss()"
-            )
+    if isinstance(labels, tf.Tensor) and (labels.dtype.is_integer or labels.dtype.is_floating) and units:
+        _check_classes(name, labels, units)
     activation = _last_activation(outputs[0])
     if activation in ("softmax", "sigmoid"):
         return [
@@ -177,6 +171,29 @@ def _check_output(job: TrainingTask, model: Model, source: inputs.Source) -> lis
             "the activation away, or give loss()"
         ]
     return []
+
+
+def _check_classes(name: str, labels: Tensor, units: int) -> None:
+    """Checks labels for the default loss, which takes classes.
+
+    Raises:
+        UserError: they are others than the model distinguishes.
+    """
+    if labels.dtype.is_floating:
+        broken = tf.reshape(labels, [-1])
+        broken = tf.boolean_mask(broken, broken != tf.floor(broken))  # the loss would cut them to whole numbers
+        if tf.size(broken):
+            raise UserError(
+                f"workload: {name}: data(): a label is {float(broken[0]):g}, and the default loss distinguishes "
+                "classes, which are whole numbers: give those, or give loss()"
+            )
+    # On a GPU the loss of a label that is too large is NaN, and no error.
+    least, most = int(tf.reduce_min(labels)), int(tf.reduce_max(labels))
+    if least < 0 or most >= units:
+        raise UserError(
+            f"workload: {name}: data(): labels are {least} to {most}, and the last layer has {units} units; the "
+            f"default loss takes 0 to {units - 1}: give it more units, or other labels, or give loss()"
+        )
 
 
 def require_labels(job: TrainingTask, batch: Tensor) -> None:

@@ -193,7 +193,7 @@ def cross_entropy(y: Any, prediction: Any) -> Any:
 
 
 # Each: the end of a model, labels, loss, and the message: a warning, an error, or none.
-FITS: list[tuple[list[Any], list[int], Any, str]] = [
+FITS: list[tuple[list[Any], list[float], Any, str]] = [
     ([keras.layers.Dense(10)], [0, 9], None, ""),
     ([keras.layers.Dense(10, activation="softmax")], [0, 9], None, "the last layer has softmax, and the default loss"),
     ([keras.layers.Dense(10), keras.layers.Softmax()], [0, 9], None, "the last layer has softmax"),
@@ -202,6 +202,9 @@ FITS: list[tuple[list[Any], list[int], Any, str]] = [
     ([keras.layers.Dense(10, activation="softmax")], [0, 9], cross_entropy, ""),
     ([keras.layers.Dense(10)], [0, 10], None, "labels are 0 to 10, and the last layer has 10 units"),
     ([keras.layers.Dense(10)], [-1, 9], None, "labels are -1 to 9, and the last layer has 10 units"),
+    ([keras.layers.Dense(10)], [0.0, 9.0], None, ""),
+    ([keras.layers.Dense(10)], [0.0, 10.0], None, "labels are 0 to 10, and the last layer has 10 units"),
+    ([keras.layers.Dense(10)], [1.0, 0.25], None, "a label is 0.25, and the default loss distinguishes classes"),
     ([keras.layers.Dense(10)], [-1, 10], cross_entropy, ""),
     ([keras.layers.Dense(1)], [0, 0], None, "the model has one output, and the default loss distinguishes classes"),
     ([keras.layers.Dense(1)], [0, 1], cross_entropy, ""),
@@ -210,7 +213,7 @@ FITS: list[tuple[list[Any], list[int], Any, str]] = [
 
 @pytest.mark.parametrize(("layers", "labels", "loss", "said"), FITS)
 def test_what_would_train_wrongly_without_an_error_is_reported(
-    layers: list[Any], labels: list[int], loss: Any, said: str
+    layers: list[Any], labels: list[float], loss: Any, said: str
 ) -> None:
     digits, source = with_workload(loss=loss), inputs.source((np.zeros((2, 8, 8)), np.array(labels)), "data()")
     try:
