@@ -60,7 +60,7 @@ test: setup notebook-setup ## run unit and golden tests, and the quick tests on 
 # TRAINER_SLOW=all make test-slow: all of them, the whole support table too.
 TRAINER_SLOW ?= part
 .PHONY: test-slow
-test-slow: setup programs-setup ## run the sixth of the slow tests on local clusters whose turn it is (TRAINER_SLOW=all: all)
+test-slow: setup programs-setup ## run the eighth of the slow tests on local clusters whose turn it is (TRAINER_SLOW=all: all)
 	$(BIN)/pytest -n 2 -m slow --slow=$(TRAINER_SLOW) tests/local
 	$(BIN)/pytest -n 2 --slow=part tests/failures -k "not compose and not kind"
 

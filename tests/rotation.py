@@ -7,7 +7,7 @@ import hashlib
 import subprocess
 from pathlib import Path
 
-PARTS, TABLE_PARTS = 6, 12
+PARTS, TABLE_PARTS = 8, 12
 """Of the slow tests, and of the cells of the support table: `@pytest.mark.slow(parts=TABLE_PARTS)`."""
 
 
