@@ -33,6 +33,8 @@ _NOISE = re.compile(
 )
 _FIRST_ROOT = re.compile(r"\d+ root error\(s\) found\.\s+\(0\) [A-Z_]+:(.*?)(?:\n +\(1\) |\Z)", re.DOTALL)
 """The first of several errors in a graph, as a ps-worker often reports them (platform/status.cc)."""
+_LONGEST = 300
+"""Characters of an error."""
 LOSS_WEIGHTS = "compile takes loss_weights as its third argument: write metrics=[...]"
 _HINTS = [
     (r"Received a label value of (-?\d+) which is outside the valid range of \[0, (\d+)\)",
@@ -121,7 +123,8 @@ def essence(text: str) -> str:
     text = _NOISE.sub("", _FRAME.sub("", text))
     if several := _FIRST_ROOT.search(text):
         text = several[1]
-    return " ".join(text.partition("Additional GRPC error information")[0].split())[:300]
+    line = " ".join(text.partition("Additional GRPC error information")[0].split())
+    return line if len(line) <= _LONGEST else f"{line[: _LONGEST - 4].rpartition(' ')[0]} ..."
 
 
 def hint(text: str, y: Tensor = None, prediction: Tensor = None, **_: object) -> str:

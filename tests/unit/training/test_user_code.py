@@ -154,6 +154,13 @@ def test_of_several_root_errors_the_first_is_reported_without_the_text_that_grpc
     assert user_code.essence("Received a label value of 12") == "Received a label value of 12"
 
 
+@pytest.mark.parametrize("word", ["a", "word", "x" * 50])
+def test_an_error_that_is_long_is_cut_between_words(word: str) -> None:
+    short = user_code.essence(f"{word} " * 300)
+    assert 240 < len(short) <= 300
+    assert set(short.split()) == {word, "..."}
+
+
 def test_an_error_of_keras_is_reported_without_the_layer_that_passed_it_on() -> None:
     layer = keras.Sequential([keras.Input((5,)), keras.layers.Dense(2)])
     with pytest.raises(UserError) as raised, user_code.calling("mine.py", "model(x)"):
