@@ -124,7 +124,10 @@ def essence(text: str) -> str:
     if several := _FIRST_ROOT.search(text):
         text = several[1]
     line = " ".join(text.partition("Additional GRPC error information")[0].split())
-    return line if len(line) <= _LONGEST else f"{line[: _LONGEST - 4].rpartition(' ')[0]} ..."
+    if len(line) <= _LONGEST:
+        return line
+    cut = line[: _LONGEST - 4]
+    return f"{cut.rpartition(' ')[0] or cut} ..."
 
 
 def hint(text: str, y: Tensor = None, prediction: Tensor = None, **_: object) -> str:

@@ -159,6 +159,7 @@ def test_an_error_that_is_long_is_cut_between_words(word: str) -> None:
     short = user_code.essence(f"{word} " * 300)
     assert 240 < len(short) <= 300
     assert set(short.split()) == {word, "..."}
+    assert user_code.essence("x" * 400) == f"{'x' * 296} ..."
 
 
 def test_an_error_of_keras_is_reported_without_the_layer_that_passed_it_on() -> None:
