@@ -224,6 +224,8 @@ def attach(job: str | Path, target: str | None = None, *, namespace: str | None 
         if overrides:
             raise UserError(f"--set: {given!r} is a folder, and --set changes the values of a spec")
         return _found(base.Job(given), base.LOCAL, None)
+    if unnamed and Path(given).is_dir() and not DNS_LABEL.fullmatch(given):
+        raise UserError(f"{given}: is a folder in which no job of this machine has begun; give the spec of the job")
     return find(_named(given, overrides, target), target, namespace)
 
 

@@ -189,6 +189,15 @@ def test_without_a_target_the_job_that_has_begun_here_is_found(spec: str) -> Non
     assert (elsewhere.target, elsewhere.namespace) == ("kubernetes", "research")
 
 
+def test_a_folder_in_which_no_job_began_is_no_spec(spec: str) -> None:
+    Path("runs/j").mkdir(parents=True)
+    with pytest.raises(trainer.UserError) as caught:
+        trainer.attach("runs/j")
+    assert (
+        str(caught.value) == "runs/j: is a folder in which no job of this machine has begun; give the spec of the job"
+    )
+
+
 def test_changes_need_a_spec(spec: str) -> None:
     Path("runs").mkdir()
     for job, target in (("j", "fake"), ("runs", "local")):

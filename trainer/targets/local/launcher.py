@@ -53,16 +53,17 @@ def start(spec: JobSpec, model_dir: str, folder: Path, keep: bool) -> None:
             f"model_dir: {model_dir}: a job is running there; trainer.attach({model_dir!r}) finds it, or choose "
             "another one"
         )
-    output.begin(model_dir)
     own = {environment.SET, environment.PARENT}  # TRAINER_SET is in the spec already
     environ = {name: value for name, value in os.environ.items() if name not in own}
     environ |= {environment.JOB: spec.model_dump_json(exclude_defaults=True), environment.RUN: uuid.uuid4().hex}
     if not keep:
         environ[environment.PARENT] = str(os.getpid())
     nothing = subprocess.DEVNULL
-    process = subprocess.Popen(
-        COMMAND, stdin=nothing, stdout=nothing, stderr=nothing, env=environ, cwd=folder, start_new_session=True
-    )
+    with contextlib.closing(output.begin(model_dir)) as kept:
+        process = subprocess.Popen(
+            COMMAND, stdin=nothing, stdout=nothing, stderr=nothing, env=environ, cwd=folder, start_new_session=True,
+            pass_fds=kept.descriptors,
+        )  # fmt: skip
     _LAST[os.path.realpath(model_dir)] = Launcher(process, environ[environment.RUN])
 
 

@@ -58,6 +58,11 @@ class Output:
 
         return both
 
+    @property
+    def descriptors(self) -> list[int]:
+        """Those that keep its lock in a process that inherits them."""
+        return [self._file] if self._file >= 0 else []
+
     def close(self) -> None:
         if self._file >= 0:
             os.close(self._file)
@@ -91,8 +96,11 @@ def ended(code: int, text: str) -> str:
     return f"ended with exit code {code}" + (f": {text}" if text else "")
 
 
-def begin(model_dir: str) -> None:
+def begin(model_dir: str) -> Output:
     """Writes the first line of a job that is about to start: what stands before it is of an earlier one.
+
+    Returns:
+        The file, for the job's process to inherit: it is locked without a gap from now on.
 
     Raises:
         UserError: it cannot be written.
@@ -103,8 +111,14 @@ def begin(model_dir: str) -> None:
         path.open("ab").close()
     except OSError as error:
         raise UserError(f"model_dir: {model_dir}: cannot be written: {error.strerror}; choose another one") from None
-    with contextlib.closing(Output(model_dir)) as kept:
-        kept.line("local", started())
+    kept = Output(model_dir)
+    kept.line("local", started())
+    return kept
+
+
+def begun(model_dir: str) -> bool:
+    """Whether a job was started there on this machine."""
+    return (layout.logs(model_dir) / NAME).exists()
 
 
 def written(model_dir: str) -> bool:

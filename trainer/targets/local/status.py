@@ -19,6 +19,7 @@ from trainer.targets import page as pages
 from trainer.targets import summary
 from trainer.targets.asked import read_stacks
 from trainer.targets.base import ContainerState, JobOverview, Page
+from trainer.targets.local import output
 from trainer.targets.text import command_line
 
 if TYPE_CHECKING:
@@ -35,8 +36,8 @@ MOST_BYTES = 64 << 20
 
 
 def is_model_dir(path: str) -> bool:
-    """Whether a job has begun there."""
-    return layout.lock(path).exists()
+    """Whether a job has begun there, or one of this machine is starting and has no chief yet."""
+    return layout.lock(path).exists() or output.begun(path)
 
 
 def status(model_dir: str, spec: JobSpec | None = None) -> JobOverview:
@@ -52,12 +53,16 @@ def status(model_dir: str, spec: JobSpec | None = None) -> JobOverview:
     while True:
         if found := running(model_dir):
             return found
-        in_use = job_state.in_use(model_dir)
-        if found := _ended(model_dir, spec, in_use):
+        # A launcher without a chief: it starts one, and a state is of the run before; or its chief has just ended.
+        launched, in_use = output.written(model_dir), job_state.in_use(model_dir)
+        late = time.monotonic() > deadline
+        if found := _ended(model_dir, spec, in_use or (launched and not late)):
             return found
-        if not in_use:
+        if launched and not in_use and (late or not layout.state(model_dir).exists()):
+            return JobOverview(spec.name if spec else model_dir, "starting")
+        if not (launched or in_use):
             raise UserError(f"{model_dir}: no job runs there on this machine; {_how_it_ended(model_dir)}")
-        if time.monotonic() > deadline:
+        if late:
             raise UserError(
                 f"{model_dir}: a job uses it, but its chief does not answer on this machine: it is starting or "
                 "suspended, or runs in a container or on another machine; try again, or ask there"
@@ -82,7 +87,9 @@ def page(model_dir: str) -> Page:
         UserError: there is none.
     """
     deadline = time.monotonic() + SECONDS
-    while (port := _chief_port(model_dir)) is None and job_state.in_use(model_dir) and time.monotonic() < deadline:
+    while (port := _chief_port(model_dir)) is None and time.monotonic() < deadline:
+        if not (output.written(model_dir) or job_state.in_use(model_dir)):
+            break
         time.sleep(POLL_SECONDS)
     if port is None:
         return pages.of_files(model_dir)

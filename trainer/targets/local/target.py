@@ -82,8 +82,8 @@ class Local:
             launcher.end(job.name, pid, stop + launcher.END_SECONDS)
             if own:
                 own.process.poll()  # until then it is a zombie
-        else:
-            self.status(job)  # raises if there is no such job
+        elif self.status(job).phase == "starting":  # also raises if there is no such job
+            raise UserError(f"{model_dir}: its job is starting, and cannot be stopped yet; try again in a few seconds")
         return Deleted(job.name, volume_stays=True)
 
     def page(self, job: Job, say: Callable[[str], None]) -> Page:

@@ -14,11 +14,13 @@ from typing import Any
 
 import pytest
 
+import trainer
 from tests.unit.targets.local.test_run import make, stand_in
 from trainer import host
 from trainer.job.errors import Exit, UserError
 from trainer.job.spec import JobSpec
 from trainer.model_dir import layout
+from trainer.model_dir import state as job_state
 from trainer.targets.base import Job, LogLine
 from trainer.targets.local import launcher, output, run, status
 from trainer.targets.local.target import Local
@@ -68,6 +70,7 @@ def test_a_job_runs_beside_its_program_until_it_has_ended(spec: JobSpec, monkeyp
     here, job = Local(), Job("j", spec)
     assert here.submit(spec, "trainer submit").job == "j"
     assert here.status(job).phase == "starting"
+    assert (trainer.attach("runs/j").target, trainer.attach("runs/j").status().phase) == ("local", "starting")
     until(lambda: printed(spec, "chief:0 | here"))
     with pytest.raises(UserError, match=r"^model_dir: runs/j: a job is running there; trainer.attach\('runs/j'\)"):
         here.submit(spec, "trainer submit")
@@ -105,6 +108,57 @@ def test_lines_have_their_tasks(spec: JobSpec, monkeypatch: pytest.MonkeyPatch) 
     assert lines[-1].text.startswith("ended with exit code 2: j failed: chief:0 ended with exit code 2")
     with pytest.raises(UserError, match=r"^worker:2: j has no such task; it has chief:0, worker:0, worker:1, ps:0$"):
         here.logs(job, "worker:2")
+
+
+ALIEN = """
+import sys
+import trainer
+from trainer.job.errors import UserError
+for job, more in (("job.yaml", {}), ("runs/j", {})):
+    run = trainer.attach(job)
+    print(run.target, run.status().phase)
+    try:
+        run.delete()
+    except UserError as error:
+        print(error)
+trainer.api.run.Run.statuses = lambda run: print("watched on", run.target) or iter([run.status()])
+for job in ("job.yaml", "runs/j", trainer.load("job.yaml")):
+    trainer.watch(job)
+"""
+
+
+def test_another_process_finds_a_job_as_soon_as_it_is_submitted(spec: JobSpec, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its launcher has not done anything yet."""
+    monkeypatch.setattr(launcher, "COMMAND", [sys.executable, "-S", "-c", "import time; time.sleep(60)"])
+    Path("job.yaml").write_text(f"{{name: j, strategy: {spec.strategy}, tasks: {{worker: 2, ps: 1}}}}")
+    Local().submit(spec, "trainer submit")
+    own = launcher.last(spec.directory)
+    assert own
+    environ = {**os.environ, "KUBECONFIG": "none"}
+    try:
+        done = subprocess.run([sys.executable, "-c", ALIEN], capture_output=True, text=True, env=environ, check=False)
+    finally:
+        own.process.kill()
+        own.process.wait()
+    starting = "runs/j: its job is starting, and cannot be stopped yet; try again in a few seconds"
+    assert done.stdout.splitlines()[:4] == ["local starting", starting] * 2, done.stderr
+    assert done.stdout.count("watched on local") == 3
+    assert not output.written(spec.directory), "it has ended"
+
+
+def test_the_end_of_an_earlier_run_is_not_that_of_a_job_that_is_starting(
+    spec: JobSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(launcher, "COMMAND", [sys.executable, "-S", "-c", "import time; time.sleep(60)"])
+    monkeypatch.setattr(status, "POLL_SECONDS", 0.01)
+    Local().submit(spec, "trainer submit")
+    job_state.fail(spec.directory, job_state.State(end=job_state.End("j", 13, "nan")))
+    monkeypatch.setattr("time.sleep", lambda _: job_state.forget(spec.directory))
+    assert status.status(spec.directory).phase == "starting"
+    own = launcher.last(spec.directory)
+    assert own
+    own.process.kill()
+    own.process.wait()
 
 
 def test_a_job_without_output_has_no_logs(spec: JobSpec) -> None:
