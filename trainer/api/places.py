@@ -5,7 +5,10 @@ from __future__ import annotations
 from trainer.job.errors import UserError
 from trainer.targets import base
 
-DEFAULT = next(iter(base.TARGETS))
+
+def default() -> str:
+    """The target that is meant where none is named."""
+    return next(iter(base.TARGETS))
 
 
 def open_target(name: str, **options: str | bool | None) -> base.Target:

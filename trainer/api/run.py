@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from trainer.api.overrides import Overrides, lines
-from trainer.api.places import DEFAULT, open_target
+from trainer.api.places import default, open_target
 from trainer.api.result import Result
 from trainer.job import program
 from trainer.job.errors import Exit, TrainerError, UserError
@@ -235,7 +235,7 @@ def find(job: base.Job, target: str | None, namespace: str | None) -> Run:
 
     if target is None and namespace is None and job.spec and local.is_model_dir(job.spec.directory):
         target = base.LOCAL
-    return _found(job, target or DEFAULT, namespace)
+    return _found(job, target or default(), namespace)
 
 
 def jobs(target: str = "kubernetes", *, namespace: str | None = None) -> Sequence[Listed]:

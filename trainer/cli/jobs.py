@@ -11,6 +11,7 @@ from pathlib import Path
 
 from trainer.api import job as api
 from trainer.api import run as runs
+from trainer.api.places import default
 from trainer.api.run import Run
 from trainer.cli.specs import require_options, warn
 from trainer.job.errors import Exit, TrainerError, UserError
@@ -82,15 +83,8 @@ def delete(args: argparse.Namespace) -> int:
 
 
 def attached(args: argparse.Namespace) -> Run:
-    """The job in JOB. Without --target it is of the first target, but for a folder, which may be a model_dir here."""
-    folder = args.target is None and args.namespace is None and Path(args.spec).is_dir()
-    target = args.target or (None if folder else _first())
-    return runs.attach(args.spec, target, namespace=args.namespace, set=args.set)
-
-
-def _first() -> str:
-    """The target that is meant where none is named."""
-    return next(iter(base.TARGETS))
+    """The job in JOB: without --target and --namespace that of this machine, if one has begun there."""
+    return runs.attach(args.spec, args.target, namespace=args.namespace, set=args.set)
 
 
 def _local_hint(args: argparse.Namespace) -> str:
@@ -110,7 +104,7 @@ def _list(args: argparse.Namespace) -> int:
         raise UserError("JOB: is missing: --watch follows one job; `trainer status` lists them")
     if args.set:
         raise UserError("JOB: is missing: --set changes the values of a spec")
-    rows = [asdict(each) for each in runs.jobs(args.target or _first(), namespace=args.namespace)]
+    rows = [asdict(each) for each in runs.jobs(args.target or default(), namespace=args.namespace)]
     table = [("job", "phase", "submitted"), *((row["job"], row["phase"], row["submitted"]) for row in rows)]
     print(json.dumps(rows, indent=2) if args.output == "json" else "\n".join(aligned(table)))
     return int(Exit.OK)
@@ -146,7 +140,7 @@ def _submitted(done: Submitted, words: str) -> str:
 
 def _words(args: argparse.Namespace, done: Submitted) -> str:
     """The arguments that identify a job in other commands."""
-    target = [] if args.target == _first() else ["--target", args.target]
+    target = [] if args.target == default() else ["--target", args.target]
     if done.namespace:
         return command_line([*target, "--namespace", done.namespace, done.job], [])
     return command_line([*target, args.spec], args.set)

@@ -66,7 +66,7 @@ def parser() -> argparse.ArgumentParser:
     return made
 
 
-_ALSO_LOCAL = ("status", "stacks", "debug", "ui")
+_ALSO_LOCAL = ("status", "stacks", "logs", "debug", "ui")
 """Commands that know jobs on this machine too."""
 
 

@@ -24,6 +24,8 @@ from trainer.model_dir.state import End, State
 from trainer.protocol.status import TaskRow
 from trainer.targets import base
 from trainer.targets.base import ContainerState, Job, JobOverview, Submitted
+from trainer.targets.local import output
+from trainer.targets.local.output import Output
 from trainer.targets.overview import describe
 
 ROOT = Path(__file__).parents[3]
@@ -239,6 +241,29 @@ def test_a_job_of_a_target_is_not_a_folder_of_the_same_name(
     assert trainer("status", "--namespace", "prod", "digits") == [("status", Job("digits"))]
     assert trainer("status", "digits", code=Exit.USER) == []
     assert capsys.readouterr().err.startswith("trainer: digits: no job runs there on this machine; ")
+
+
+def test_a_spec_without_a_target_is_the_job_of_this_machine_where_one_has_begun(
+    spec: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(base, "TARGETS", {"fake": base.TARGETS["fake"]})  # the default
+    commands = (("status", spec), ("stacks", spec), ("logs", spec))
+    for words in commands:
+        assert [asked[0] for asked in trainer(*words)] == [words[0]]
+    capsys.readouterr()
+    kept = Output("runs/j")
+    kept.line("local", output.started())
+    kept.line("worker:1", "step 1")
+    kept.close()
+    for words in (("logs", spec), ("logs", "runs/j", "--follow"), ("logs", spec, "--target", "local")):
+        assert trainer(*words) == []
+        assert capsys.readouterr().out == "worker:1    | step 1\n"
+    assert trainer("logs", "runs/j", "--task", "worker:0") == []
+    assert trainer("status", spec, code=Exit.USER) == trainer("stacks", spec, code=Exit.TARGET) == []
+    assert "runs/j: no job runs there on this machine" in capsys.readouterr().err
+    for words in commands:
+        assert [asked[0] for asked in trainer(*words, "--target", "fake")] == [words[0]]
+        assert [asked[0] for asked in trainer(*words, "--namespace", "n")] == [words[0]]
 
 
 def test_a_job_of_this_machine_that_failed_is_described(capsys: pytest.CaptureFixture[str]) -> None:
