@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,7 @@ from trainer.api.places import open_target
 from trainer.api.run import Run
 from trainer.job import program
 from trainer.job.cluster import tasks_of
+from trainer.job.errors import UserError
 from trainer.job.load import load_file
 from trainer.job.spec import JobSpec
 from trainer.targets import base, here, outside
@@ -113,8 +115,8 @@ def load(path: str | Path, set: Overrides = ()) -> Job:
 
     Args:
         path: of the YAML file. Paths in it are relative to it.
-        set: values to change, as in `{"train.steps": 600}`; or lines, as `--set` has them: `["train.steps=600"]`. Paths
-            in it are relative to the current folder.
+        set: values to change, as in `{"train.steps": 600}`; or lines, as `--set` has them: `["train.steps=600"]`, or
+            one of them. Paths in it are relative to the current folder.
 
     Raises:
         UserError: all that is wrong, one line each.
@@ -127,6 +129,8 @@ def load(path: str | Path, set: Overrides = ()) -> Job:
 
 def read(path: str | Path, set: Overrides = ()) -> Job:
     """Like `load`, without a look into the workload."""
+    if not isinstance(path, str | os.PathLike):
+        raise UserError(f"{path!r}: must be the path of a job spec, as in trainer.load('job.yaml')")
     overrides = tuple(lines(set))
     spec = load_file(path, overrides)
     program.require_scripts(spec)

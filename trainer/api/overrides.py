@@ -12,11 +12,13 @@ Overrides: TypeAlias = "Mapping[str, object] | Iterable[str]"
 
 
 def lines(overrides: Overrides) -> list[str]:
-    """`path.to.key=value` each, the value in YAML.
+    """`path.to.key=value` each, the value in YAML; a text is one of them.
 
     Raises:
         UserError: YAML has no such value.
     """
+    if isinstance(overrides, str):
+        return [overrides]
     return [_line(*each) for each in overrides.items()] if isinstance(overrides, Mapping) else [*overrides]
 
 

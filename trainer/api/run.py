@@ -111,13 +111,18 @@ class Run:
         """Waits until the job has succeeded. Ctrl-C, or the interruption of a cell, ends the wait and not the job.
 
         Args:
-            timeout: seconds; default: as long as the job takes.
+            timeout: seconds; default: as long as the job takes; 0: asks once.
 
         Raises:
             JobFailed: the job has failed, or was stopped.
             TimeoutError: it is not over after that time, and continues.
+            UserError: the timeout is negative.
             UserError, TrainerError: as `status`.
         """
+        if timeout is not None and not timeout >= 0:
+            raise UserError(
+                f"timeout: {timeout!r}: must be 0 or more seconds; leave it out to wait as long as it takes"
+            )
         for found in self.statuses(timeout):
             last = found
         if not last.over:

@@ -53,11 +53,20 @@ def test_the_default_target_is_the_first() -> None:
         assert inspect.signature(function).parameters["target"].default == places.default()
 
 
+@pytest.mark.parametrize("path", [None, 7, ["job.yaml"]])
+def test_what_is_no_path_is_one_line(path: Any) -> None:
+    with pytest.raises(trainer.UserError) as caught:
+        trainer.load(path)
+    assert str(caught.value) == f"{path!r}: must be the path of a job spec, as in trainer.load('job.yaml')"
+
+
 def test_a_job_is_read_with_its_changes() -> None:
     job = trainer.load(PS, set={"train.steps": 617, "name": "other"})
     assert job.spec == load_file(PS, ["train.steps=617", "name=other"])
     assert (job.name, repr(job)) == ("other", f"<Job other of {PS}>")
     assert trainer.load(PS, set=["train.steps=617", "name=other"]) == job
+    assert trainer.load(PS, set="train.steps=617") == trainer.load(PS, set=["train.steps=617"])
+
     tasks = {"chief:0": 1, "worker:0": 2, "worker:1": 2, "ps:0": 1}
     assert list(job.tf_config) == list(tasks)
     for name, config in job.tf_config.items():

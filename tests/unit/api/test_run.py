@@ -80,6 +80,16 @@ def test_a_wait_has_a_deadline() -> None:
     run.wait(0)
 
 
+@pytest.mark.parametrize("timeout", [-1, -0.5, float("nan")])
+def test_a_negative_wait_is_refused(timeout: float) -> None:
+    with pytest.raises(trainer.UserError) as caught:
+        trainer.attach("j", "fake").wait(timeout)
+    assert str(caught.value) == (
+        f"timeout: {timeout!r}: must be 0 or more seconds; leave it out to wait as long as it takes"
+    )
+    assert fake.ASKED == []
+
+
 # Results. ---------------------------------------------------------------------------------------------
 
 
