@@ -255,8 +255,8 @@ def test_a_spec_without_a_target_is_the_job_of_this_machine_where_one_has_begun(
     kept.line("local", output.started())
     kept.line("worker:1", "step 1")
     kept.close()
-    for words in (("logs", spec), ("logs", "runs/j", "--follow"), ("logs", spec, "--target", "local")):
-        assert trainer(*words) == []
+    for printing in (("logs", spec), ("logs", "runs/j", "--follow"), ("logs", spec, "--target", "local")):
+        assert trainer(*printing) == []
         assert capsys.readouterr().out == "worker:1    | step 1\n"
     assert trainer("logs", "runs/j", "--task", "worker:0") == []
     assert trainer("status", spec, code=Exit.USER) == trainer("stacks", spec, code=Exit.TARGET) == []
