@@ -125,6 +125,21 @@ def test_check_looks_here_for_data_and_modules(tmp_path: Path) -> None:
     assert [("check", load_file(path))] == fake.ASKED
 
 
+def test_a_dataset_that_is_not_here_is_found_before_the_job_starts(tmp_path: Path) -> None:
+    """On this machine, and where no target is named."""
+    path = tmp_path / "job.yaml"
+    path.write_text("{name: j, strategy: one_device, workload: digits, dataset: no.npz}")
+    job = trainer.load(path)
+    checks = (job.check, lambda: job.check("local"), lambda: job.submit("local"), lambda: job.check("kubernetes"))
+    for check in checks:
+        with pytest.raises(trainer.UserError, match=r"^dataset: '\S+/no.npz': (no such file on|cannot be read)"):
+            check()
+    job.check("compose")
+    (tmp_path / "no.npz").touch()
+    job.check()
+    job.check("local")
+
+
 def test_what_a_target_refuses_has_its_code() -> None:
     with pytest.raises(trainer.TrainerError, match="is no name for a job here") as caught:
         trainer.load(PS, {"name": "refused"}).check("fake")

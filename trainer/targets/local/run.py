@@ -92,6 +92,7 @@ def require(spec: JobSpec) -> None:
             model_dir, or there are too many tasks for one machine.
     """
     here.require(spec)
+    here.require_dataset(spec)
     if spec.program:
         _with_program(spec)
     else:
