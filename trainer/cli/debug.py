@@ -25,5 +25,6 @@ def debug(args: argparse.Namespace) -> int:
         done = run.debug(output)
     print(f"{done.path}: {done.size:,} bytes; unpack it and open index.html\n{done.verdict.headline}")
     for each in done.verdict.advice:
-        print(f"to try: {plain(each.advice)}")
+        if not each.healthy:
+            print(f"to try: {plain(each.advice)}")
     return int(Exit.OK)

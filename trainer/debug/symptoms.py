@@ -22,6 +22,8 @@ class Symptom:
     """Found in the cause of a failure, in what a task waits for, or in a remark on a job that succeeded."""
     code: Exit | None = None
     """An exit code that is a symptom by itself, where no pattern is found."""
+    healthy: bool = False
+    """Whether jobs have it with which nothing is wrong: then it is for those who look at the page."""
 
     def found_in(self, text: str) -> bool:
         return bool(self.pattern and re.search(self.pattern, text))
@@ -239,6 +241,7 @@ SYMPTOMS = (
         "the import of TensorFlow, 2 to 4 s of one core for each task that computes",
         "`seconds_to_first_step` and its parts in `result.json` show where the time goes",
         r"seconds to the first step",
+        healthy=True,
     ),
     Symptom(
         "fewer examples/s with more workers",

@@ -11,6 +11,7 @@ import pytest
 
 from tests.unit.cli import fake
 from trainer.cli import main as cli
+from trainer.debug.facts import Facts
 from trainer.job.errors import Exit
 from trainer.model_dir import layout
 from trainer.model_dir import state as job_state
@@ -51,6 +52,20 @@ def test_a_target_fills_the_archive_and_the_verdict_is_printed(spec: str, capsys
     found = files()
     assert set(found) == {"spec.json", "index.html"}
     assert json.loads(found["spec.json"])["env"] == {"API_KEY": "[hidden: API_KEY]"}
+
+
+@pytest.mark.parametrize(
+    ("remark", "advice"),
+    [("9.1 of 12.0 s were seconds to the first step: import 6.0 s", 0), ("3 tasks: more workers than cores", 1)],
+)
+def test_of_a_job_that_is_healthy_there_is_nothing_to_try(
+    remark: str, advice: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fake.Fake, "debug", lambda *_: Facts("j", "nowhere", "done", 0, remarks=[remark]))
+    assert cli.main(["debug", "--target", "fake", "j"]) == Exit.OK
+    _, headline, *rest = capsys.readouterr().out.splitlines()
+    assert headline == "j succeeded"
+    assert [line.startswith("to try: ") for line in rest] == [True] * advice
 
 
 def test_a_name_is_enough_where_the_target_keeps_names(capsys: pytest.CaptureFixture[str]) -> None:
