@@ -47,7 +47,8 @@ def test_a_target_fills_the_archive_and_the_verdict_is_printed(spec: str, capsys
     assert re.fullmatch(r"j-debug-\d{8}T\d{6}Z\.zip: [\d,]+ bytes; unpack it and open index\.html", first)
     assert rest == [
         "j failed with exit code 13: worker:0: the loss is nan at step 5",
-        "to try: lower `train.learning_rate`; with float16 try bfloat16",
+        "to try: lower the learning rate: `train.learning_rate`, or the one in `compile()` or `optimizer()`; "
+        "look for such values in the data; with float16 try bfloat16",
     ]
     found = files()
     assert set(found) == {"spec.json", "index.html"}
