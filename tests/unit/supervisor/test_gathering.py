@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.unit.supervisor.jobs import ASKED, PROGRESS, Job, step
 from trainer.job.errors import Exit
 from trainer.model_dir.stacks import Frame
-from trainer.protocol.stacks import TaskStacks
+from trainer.protocol.stacks import State, TaskStacks
 from trainer.supervisor import gathering
 
 WAITS = [Frame("socket.py", 706, "readinto", False), Frame("mine.py", 41, "read", True)]
@@ -93,7 +93,8 @@ def test_a_peer_that_tensorflow_misses_is_looked_at_before_a_new_generation_ends
     job = running()
     for task in ("worker:2", "worker:0"):
         assert job.report(task, generation=0, ended_early=1, blames_peer=True, reason=MISSED).phase == "running"
-    for task, state in (("worker:0", "no child"), ("worker:2", "no child"), ("worker:1", "stopped")):
+    answers: dict[str, State] = {"worker:0": "no child", "worker:2": "no child", "worker:1": "stopped"}
+    for task, state in answers.items():
         assert job.outcome == ("running", Exit.OK)
         job.report(task, stacks=TaskStacks(job.core.gathering.number, state))
         job.core.tick(job.now)
