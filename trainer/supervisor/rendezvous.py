@@ -104,10 +104,10 @@ class Rendezvous:
             self.waiting.extend(now)
         self.tasks.heard(member, report, now)
         self.gathering.take(report)
-        if report.hangs and report.generation == self.generation and report.task not in self.tasks.evaluators:
-            self.ask_for_stacks(now, "silence")
         ended_early = report.ended_early == self.generation != 0
-        if ended_early and self.phase == "running" and self.policy.misses_a_peer(report):
+        misses_a_peer = ended_early and self.phase == "running" and self.policy.misses_a_peer(report)
+        hangs = report.hangs and report.generation == self.generation and report.task not in self.tasks.evaluators
+        if hangs or misses_a_peer:
             self.ask_for_stacks(now, "silence")
         if failure := self.policy.failed(report):
             self._apply(failure, now)
@@ -115,7 +115,7 @@ class Rendezvous:
             self._deaths.add(report, now)
         elif ended_early:
             self.policy.task_lost |= not report.blames_peer
-            if self.gathering.number and self.policy.misses_a_peer(report):
+            if misses_a_peer and self.gathering.number:
                 self._held = self._held or (report.task, report.reason)  # a new generation would end that peer's child
             elif self.phase == "running":
                 self._lost(report.task, report.reason, now)

@@ -132,6 +132,18 @@ def test_a_loss_that_another_one_has_overtaken_is_not_counted_in_the_next_genera
     assert (job.core.generation, job.outcome) == (2, ("running", Exit.OK))
 
 
+def test_a_peer_that_is_missed_while_the_job_forms_is_not_lost_in_the_next_generation() -> None:
+    job = running()
+    job.core.ask_for_stacks(job.now)
+    job.report("worker:1", generation=0, ended_early=1, reason="killed by SIGKILL")
+    job.report("worker:2", generation=0, ended_early=1, blames_peer=True, reason=MISSED, stacks=None)
+    assert job.core.gathering.number, "worker:2 has not answered"
+    job.stop_children()
+    job.run()
+    job.wait(ASKED)
+    assert (job.core.generation, job.outcome) == (2, ("running", Exit.OK))
+
+
 def test_a_user_who_asks_changes_nothing() -> None:
     job = running()
     before = job.logged
