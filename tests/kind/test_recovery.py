@@ -29,12 +29,6 @@ def inside(job: KubernetesJob, task_type: str, program: str) -> str:
     return job.space.kubectl("exec", f"job/{job.name}-{task_type}", "--", "python3", "-c", program)
 
 
-def chief_child(job: KubernetesJob) -> int:
-    return int(
-        job.until("the child runs", lambda s: s["tasks"]["chief:0"].get("child_pid"))["tasks"]["chief:0"]["child_pid"]
-    )
-
-
 @pytest.mark.parametrize("force", [pytest.param(False, marks=pytest.mark.slow), True], ids=["stopped", "killed"])
 def test_deleted_pods_come_back_and_the_job_ends_at_its_step(namespace: Namespace, tmp_path: Path, force: bool) -> None:
     steps = 3000
@@ -62,7 +56,7 @@ def test_a_killed_child_and_a_chief_evicted_in_a_checkpoint(namespace: Namespace
     inside(job, "worker", KILL.format(status["tasks"]["worker:0"]["child_pid"]))
     generation = job.until_formed_again(status["generation"])["generation"]
     complete = job.until("a new checkpoint", lambda s: s["generation"] == generation and s["last_checkpoint"])
-    cut_off = inside(job, "chief", STOP_IN_A_CHECKPOINT.format(chief_child(job)))
+    cut_off = inside(job, "chief", STOP_IN_A_CHECKPOINT.format(job.child_pid("chief:0")))
     pod = job.newest("chief")
     eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod, "namespace": namespace.name}}
     path = f"/api/v1/namespaces/{namespace.name}/pods/{pod}/eviction"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -51,6 +52,20 @@ def spec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[JobSpec]:
 def tasks_are(monkeypatch: pytest.MonkeyPatch, **tasks: str) -> None:
     words = [sys.executable, "-c", LAUNCHER, json.dumps(stand_in(**tasks))]
     monkeypatch.setattr(launcher, "COMMAND", words)
+
+
+@contextlib.contextmanager
+def launcher_that_has_done_nothing(spec: JobSpec, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Submits a job whose launcher stays as it is right after its start: the real one goes on at once."""
+    monkeypatch.setattr(launcher, "COMMAND", [sys.executable, "-S", "-c", "import time; time.sleep(60)"])
+    Local().submit(spec, "trainer submit")
+    own = launcher.last(spec.directory)
+    assert own
+    try:
+        yield
+    finally:
+        own.process.kill()
+        own.process.wait()
 
 
 def until(reached: Callable[[], Any], seconds: float = 30) -> None:
@@ -128,18 +143,10 @@ for job in ("job.yaml", "runs/j", trainer.load("job.yaml")):
 
 
 def test_another_process_finds_a_job_as_soon_as_it_is_submitted(spec: JobSpec, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its launcher has not done anything yet."""
-    monkeypatch.setattr(launcher, "COMMAND", [sys.executable, "-S", "-c", "import time; time.sleep(60)"])
     Path("job.yaml").write_text(f"{{name: j, strategy: {spec.strategy}, tasks: {{worker: 2, ps: 1}}}}")
-    Local().submit(spec, "trainer submit")
-    own = launcher.last(spec.directory)
-    assert own
     environ = {**os.environ, "KUBECONFIG": "none"}
-    try:
+    with launcher_that_has_done_nothing(spec, monkeypatch):
         done = subprocess.run([sys.executable, "-c", ALIEN], capture_output=True, text=True, env=environ, check=False)
-    finally:
-        own.process.kill()
-        own.process.wait()
     starting = "runs/j: its job is starting, and cannot be stopped yet; try again in a few seconds"
     assert done.stdout.splitlines()[:4] == ["local starting", starting] * 2, done.stderr
     assert done.stdout.count("watched on local") == 3
@@ -149,16 +156,11 @@ def test_another_process_finds_a_job_as_soon_as_it_is_submitted(spec: JobSpec, m
 def test_the_end_of_an_earlier_run_is_not_that_of_a_job_that_is_starting(
     spec: JobSpec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(launcher, "COMMAND", [sys.executable, "-S", "-c", "import time; time.sleep(60)"])
     monkeypatch.setattr(status, "POLL_SECONDS", 0.01)
-    Local().submit(spec, "trainer submit")
-    job_state.fail(spec.directory, job_state.State(end=job_state.End("j", 13, "nan")))
-    monkeypatch.setattr("time.sleep", lambda _: job_state.forget(spec.directory))
-    assert status.status(spec.directory).phase == "starting"
-    own = launcher.last(spec.directory)
-    assert own
-    own.process.kill()
-    own.process.wait()
+    with launcher_that_has_done_nothing(spec, monkeypatch):
+        job_state.fail(spec.directory, job_state.State(end=job_state.End("j", 13, "nan")))
+        monkeypatch.setattr("time.sleep", lambda _: job_state.forget(spec.directory))
+        assert status.status(spec.directory).phase == "starting"
 
 
 def test_a_job_without_output_has_no_logs(spec: JobSpec) -> None:
