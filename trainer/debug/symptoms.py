@@ -23,7 +23,7 @@ class Symptom:
     code: Exit | None = None
     """An exit code that is a symptom by itself, where no pattern is found."""
     healthy: bool = False
-    """Whether jobs have it with which nothing is wrong: then it is for those who look at the page."""
+    """Whether a healthy job can have it. The page shows its advice, and `trainer debug` does not print it."""
 
     def found_in(self, text: str) -> bool:
         return bool(self.pattern and re.search(self.pattern, text))

@@ -198,7 +198,8 @@ async def _serve(agent: Agent, chief: Chief | None, page: LivePage | None) -> li
     interface, port = preflight.control_address(agent.task)
     identity = Identity(agent.spec.name, agent.task.name, agent.incarnation)
     view = chief.status if chief else functools.partial(task_view.status_of, agent)
-    scrape, hosts = Scrape(agent, view), {agent.task.control_address(*each)[0] for each in agent.task.members()}
+    scrape = Scrape(agent, view)
+    hosts = {agent.task.control_address(*each)[0] for each in agent.task.members()}
 
     def status() -> dict[str, object]:
         return view().document()

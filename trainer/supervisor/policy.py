@@ -29,8 +29,8 @@ _CAUSES = {
 }
 """By how the reason of a loss begins."""
 _HEARTBEATS = "stopped sending heartbeats"
-"""In an error that TensorFlow's coordination service causes 10 s after a peer was stopped, or its machine
-went away (xla/tsl/distributed_runtime/coordination/coordination_service.cc)."""
+"""In the error of TensorFlow's coordination service, up to 10 s after a peer was stopped or its machine was lost
+(xla/tsl/distributed_runtime/coordination/coordination_service.cc)."""
 _ENDED, _STOPPED, _STALLED = "child_ended", "asked_to_stop", "no_new_step"
 CAUSES = tuple(dict.fromkeys([*_CAUSES.values(), _ENDED, _STOPPED, _STALLED]))
 """Of restarts, in /metrics."""

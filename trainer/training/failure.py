@@ -99,12 +99,12 @@ def _has_peers() -> bool:
 
 
 def _one_line(error: BaseException) -> str:
-    text = str(error)
+    text = " ".join(str(error).split())[:300]
     if _has_tensorflow():
         from trainer.training.user_code import essence
 
-        text = essence(text)
-    return f"{type(error).__name__}: {' '.join(text.split())[:300]}"
+        text = essence(str(error))
+    return f"{type(error).__name__}: {text}"
 
 
 def _place(error: BaseException) -> str:

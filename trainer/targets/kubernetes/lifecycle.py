@@ -24,7 +24,7 @@ from trainer.targets.kubernetes.objects import ConfigMap, Job, Manifest
 KINDS = ("JobSet", "Job", "PodGroup", "VolcanoPodGroup", "Service", "NetworkPolicy", "ConfigMap", "PodMonitor")
 """The kinds of a job's objects, besides its volume."""
 MAKERS = ("JobSet", "Job")
-"""Those that make its pods."""
+"""The kinds whose controllers create the job's pods."""
 
 
 async def submit(spec: JobSpec, namespace: str | None, command: str, dry_run: bool) -> Submitted:

@@ -60,7 +60,7 @@ class Output:
 
     @property
     def descriptors(self) -> list[int]:
-        """Those that keep its lock in a process that inherits them."""
+        """The open file, if there is one. A process that inherits it holds the lock too."""
         return [self._file] if self._file >= 0 else []
 
     def close(self) -> None:
