@@ -85,7 +85,14 @@ def test_a_chief_that_was_killed_before_reports_the_end_once(tmp_path: Path) -> 
             job.signal("chief:0", "pid")
             assert job.wait() == 0, job.output
         (request,) = server.requests
-    assert (request.document["outcome"], request.document["generations"]) == ("done", 2)
+    report = request.document
+    assert (report["outcome"], report["generations"], report["restarts"]) == ("done", 2, 1)
+    lost = "chief:0 lost (its supervisor was restarted), re-forming"
+    happened = ["generation 1 formed: 3 tasks", lost, "generation 2 formed: 3 tasks"]
+    marks = json.loads((job.model_dir / "history.json").read_text())["history"]["marks"]
+    for events in (job.result()["events"], marks):
+        assert [event["text"] for event in events if event["kind"] in ("formed", "lost")] == happened
+    assert any(b"events/lost" in path.read_bytes() for path in (job.model_dir / "tensorboard/job").iterdir())
 
 
 def test_a_webhook_that_hangs_costs_the_deadline_and_changes_no_exit_code(tmp_path: Path) -> None:

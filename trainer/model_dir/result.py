@@ -108,7 +108,7 @@ class Result:
     tasks: dict[str, str]
     """Each task's start line."""
     events: list[JobEvent]
-    """The newest."""
+    """The newest since the job was started, over restarts of its chief."""
     versions: dict[str, str]
     """Versions of the packages that affect the result."""
     compatibility_key: dict[str, object]

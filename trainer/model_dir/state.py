@@ -18,6 +18,7 @@ from trainer.job import environment
 from trainer.job.errors import UserError
 from trainer.model_dir import layout
 from trainer.model_dir.files import is_locked, read_json, typed, write_json
+from trainer.model_dir.result import JobEvent
 
 
 @dataclass
@@ -59,6 +60,10 @@ class State:
     """Equal to the incarnation in /healthz as long as this chief still has the port."""
     launcher: int = 0
     """Process id of the program on this machine that restarts the job's tasks; 0 elsewhere."""
+    events: list[JobEvent] = field(default_factory=list)
+    """The newest, of all chiefs since the job was started."""
+    restarts: dict[str, Annotated[int, Field(ge=0, lt=2**31)]] = field(default_factory=dict)
+    """Since then, by cause."""
     end: End | None = None
     """None while the job runs."""
 

@@ -106,7 +106,7 @@ class JobStatus(TaskStatus):
     checkpoint_bytes: int | None = None
     """Its size."""
     restarts_by_cause: dict[str, int] = field(default_factory=dict)
-    """Restarts of the cluster and of tasks that restart alone, since the chief's supervisor started."""
+    """Restarts of the cluster and of tasks that restart alone, since the job was started."""
     waiting_for: str | None
     """Tasks that prevent the cluster from forming, and why; null once it runs."""
     seconds: float

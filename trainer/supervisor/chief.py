@@ -60,6 +60,7 @@ class Chief:
             lambda: earlier_run.newest_step(self._spec) or 0,
             self._record.progress,
             self._record.wrote,
+            self._record.chronicle,
         )
         self._rendezvous.term = self._record.lease.number
         self.stragglers = Stragglers(self._spec.traits.collective)
@@ -116,6 +117,8 @@ class Chief:
                 self._rendezvous.end(Exit.GAVE_UP, "the chief was lost, and the program does not resume (resume: none)")
             else:
                 self._job_end.warnings = earlier_run.check_checkpoint(self._spec, key)
+                if self._record.continues:
+                    self._rendezvous.take_over(self._clock())
                 self._record.accept(preflight.control_address(self._task)[1], self._agent.incarnation)
                 self._observers.begin()
                 await self._lead(session)
@@ -275,9 +278,9 @@ class Chief:
     def _announce(self) -> None:
         """Answers all held reports, and logs new events."""
         rendezvous = self._rendezvous
-        new, self._events_logged = rendezvous.event_count - self._events_logged, rendezvous.event_count
-        for event in rendezvous.events[max(0, len(rendezvous.events) - new) :]:
+        for event in rendezvous.chronicle.since(self._events_logged):
             log_line(event.text)
+        self._events_logged = rendezvous.chronicle.noted
         if rendezvous.version != self._announced:
             self._look_at_lease()
             if rendezvous.generation != self._record.state.generation:

@@ -35,7 +35,7 @@ METRICS = {
     "task_up": Family("From the chief, of each task: whether it reports"),
     "task_slow": Family("From the chief, of each task: whether it makes the others wait, or is slower than they are"),
     "restarts_total": Family(
-        "From the chief: restarts of the cluster and of tasks that restart alone, since its supervisor started",
+        "From the chief: restarts of the cluster and of tasks that restart alone, since the job was started",
         ("cause",),
     ),
     "child_restarts_total": Family("Restarts of this task's child alone, since its supervisor started"),

@@ -52,7 +52,7 @@ class Ending:
     """Since the job's start."""
     generations: int = 0
     restarts: int = 0
-    """Of the cluster, and of tasks that restart alone, since the chief's supervisor started."""
+    """Of the cluster, and of tasks that restart alone, since the job was started."""
 
     @property
     def outcome(self) -> Outcome:

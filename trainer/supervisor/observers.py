@@ -52,7 +52,7 @@ class Observers:
             figures=self.figures or (child.status.figures if child else {}),
             seconds=self._record.seconds(),
             generations=rendezvous.generation,
-            restarts=sum(rendezvous.restarts.values()),
+            restarts=rendezvous.chronicle.restarts.total(),
         )
         spec, seconds = self._agent.spec, notify.seconds_left(self._agent.spec, self._agent.leaving_since)
         await asyncio.gather(

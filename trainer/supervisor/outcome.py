@@ -107,7 +107,7 @@ def result_of(
         generations=rendezvous.generation,
         warnings=[*warnings, *no_numbers, *not_scored],
         tasks=dict(sorted(rendezvous.tasks.start_lines.items())),
-        events=rendezvous.events,
+        events=rendezvous.chronicle.events,
         hangs=rendezvous.gathering.hangs,
         versions=versions,
         compatibility_key={**key, **result.steps_asked(spec)},

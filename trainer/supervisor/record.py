@@ -1,4 +1,4 @@
-"""What the chief keeps in model_dir over its own restarts: its running time, generation and progress."""
+"""What the chief keeps in model_dir over its own restarts: its running time, generation, progress and events."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ from trainer.job.spec import JobSpec
 from trainer.model_dir import fingerprint, layout, lease
 from trainer.model_dir import state as job_state
 from trainer.model_dir.lease import Lease, Predecessor
+from trainer.supervisor import chronicle
+from trainer.supervisor.chronicle import Chronicle
 from trainer.supervisor.progress import Progress
 
 SAVE_SECONDS = 5.0
@@ -62,6 +64,8 @@ class Record:
         """Whether an earlier chief of this job was lost while it ran."""
         self.begins = not self.state.generation
         """Whether no generation of this job has formed before."""
+        # After a stop or a failure they begin anew: that is no restart, and history.json has them all.
+        self.chronicle = Chronicle() if self.state.end else chronicle.of(self.state.events, self.state.restarts)
         self.state.boot, self.state.up, self.state.end = boot, up - before, None
         self.progress = Progress(self.state.step, self.state.generations_without_progress)
         self._counts_files = not spec.runs.chief_watches
@@ -114,6 +118,7 @@ class Record:
 
     def _save(self) -> None:
         self.require_lease()
+        self.state.events, self.state.restarts = self.chronicle.events, dict(self.chronicle.restarts)
         job_state.save(self._directory, self.state)
 
     def seconds(self) -> float:
@@ -143,8 +148,10 @@ class Record:
         self._save()
 
     def save_progress(self, generation: int, now: float) -> None:
-        """Saves progress in case the chief is killed: at the first of a generation at once, then at intervals."""
+        """Saves progress in case the chief is killed: at the first of a generation at once, then at intervals. Events
+        are saved at once."""
         due = self.progress.step != self.state.step and now - self._saved > SAVE_SECONDS
+        due |= self.chronicle.events != self.state.events
         if due or self.progress.generations_without_progress < self.state.generations_without_progress:
             self.save(generation)
 

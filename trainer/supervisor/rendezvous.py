@@ -14,24 +14,21 @@ the consequences of failures; progress.py watches whether training advances.
 from __future__ import annotations
 
 import contextlib
-import time
-from collections import Counter
 from collections.abc import Callable
 
 from trainer.job.cluster import Task
 from trainer.job.errors import Exit
 from trainer.job.messages import counted
 from trainer.job.spec import JobSpec
-from trainer.model_dir.result import JobEvent, Kind
+from trainer.model_dir.result import Kind
 from trainer.protocol.reports import Phase, Reply, Report, plain_text
+from trainer.supervisor.chronicle import Chronicle
 from trainer.supervisor.deaths import Deaths
 from trainer.supervisor.gathering import Gathering, Why
 from trainer.supervisor.membership import Member, Membership
-from trainer.supervisor.policy import CAUSES, Decision, FailurePolicy
+from trainer.supervisor.policy import Decision, FailurePolicy
 from trainer.supervisor.progress import Progress, ProgressWatch
 from trainer.supervisor.waiting import Waiting
-
-EVENTS_KEPT = 50
 
 
 class Rendezvous:
@@ -46,6 +43,7 @@ class Rendezvous:
         resume: Callable[[], int] = lambda: 0,
         progress: Progress | None = None,
         wrote: Callable[[], bool] = lambda: False,
+        chronicle: Chronicle | None = None,
     ) -> None:
         """
         Args:
@@ -62,12 +60,8 @@ class Rendezvous:
         self.term = 0
         """Number of the chief's lease of model_dir."""
         self.code, self.message = Exit.OK, ""
-        self.events: list[JobEvent] = []
-        """The newest."""
-        self.event_count = 0
-        """The number of all events so far."""
+        self.chronicle = chronicle or Chronicle()
         self.gathering = Gathering()
-        self.restarts = Counter(dict.fromkeys(CAUSES, 0))
         self.stopping = False
         """Whether the chief itself was asked to stop: a task that leaves after that is not lost."""
         self.waiting = Waiting(spec, self.tasks, now)
@@ -82,6 +76,11 @@ class Rendezvous:
     def begin(self, now: float) -> None:
         """The chief is ready, which may have taken longer than any deadline: from now on it waits for the others."""
         self.waiting.begin(now)
+
+    def take_over(self, now: float) -> None:
+        """An earlier chief was lost while the job ran."""
+        self.policy.task_lost = True
+        self._lost(self.tasks.chief, "its supervisor was restarted", now)
 
     def report(self, report: Report, now: float) -> Reply:
         """Handles one report; returns the reply to that task."""
@@ -270,7 +269,7 @@ class Rendezvous:
 
     def _apply(self, decision: Decision, now: float) -> None:
         if decision.cause and not self.over:
-            self.restarts[decision.cause] += 1
+            self.chronicle.restarts[decision.cause] += 1
         if decision.re_form:
             self._re_form(decision, now)
         elif decision.note:
@@ -318,5 +317,4 @@ class Rendezvous:
         return ""
 
     def note(self, text: str, kind: Kind = "", task: str | None = None) -> None:
-        self.events = [*self.events[1 - EVENTS_KEPT :], JobEvent(time.time(), plain_text(text), kind, task)]
-        self.event_count += 1
+        self.chronicle.note(text, kind, task)

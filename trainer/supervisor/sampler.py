@@ -52,9 +52,9 @@ class Sampler:
 
     def marks(self, now: float, rendezvous: Rendezvous, rows: Mapping[str, Figures]) -> list[Mark]:
         """What has happened since the last call."""
-        new, self._events = rendezvous.event_count - self._events, rendezvous.event_count
+        new, self._events = rendezvous.chronicle.since(self._events), rendezvous.chronicle.noted
         found = []
-        for event in rendezvous.events[max(0, len(rendezvous.events) - new) :]:
+        for event in new:
             found.append(Mark(event.time, event.kind, event.text, event.task, rendezvous.generation))
             if event.kind == "lost" and event.task:
                 self._away[event.task] = event.time

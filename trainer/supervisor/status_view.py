@@ -34,10 +34,10 @@ def job_status(
         last_checkpoint=last_checkpoint,
         checkpoint_time=written,
         checkpoint_bytes=size,
-        restarts_by_cause=dict(rendezvous.restarts),
+        restarts_by_cause=dict(rendezvous.chronicle.restarts),
         waiting_for=rendezvous.tasks.waiting_for(now) or None if rendezvous.phase == "forming" else None,
         seconds=seconds,
-        events=rendezvous.events,
+        events=rendezvous.chronicle.events,
         hangs=rendezvous.gathering.hangs,
         tasks={
             name: replace(row, shares=stragglers.shares.get(name))

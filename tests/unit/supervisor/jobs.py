@@ -83,7 +83,7 @@ class Job:
 
     @property
     def logged(self) -> list[str]:
-        return [event.text for event in self.core.events]
+        return [event.text for event in self.core.chronicle.events]
 
 
 def lose_child(job: Job, name: str) -> None:

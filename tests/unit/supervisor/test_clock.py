@@ -110,9 +110,9 @@ def test_a_chief_that_was_suspended_declares_no_task_lost(chief: Chief, times: T
         asyncio.run(chief.answer(replace(worker, generation=1), 0))
     beat(chief, times, LOST)
     assert chief._rendezvous.phase == "running"
-    assert not chief._rendezvous.events[1:]
+    assert not chief._rendezvous.chronicle.events[1:]
     beat(chief, times, 1)
-    assert chief._rendezvous.events[-1].text == "worker:1 lost (silent for 3 s), re-forming"
+    assert chief._rendezvous.chronicle.events[-1].text == "worker:1 lost (silent for 3 s), re-forming"
 
 
 def test_a_chief_suspended_while_the_cluster_forms_keeps_waiting(chief: Chief, times: Times) -> None:

@@ -13,7 +13,7 @@ from tests.unit.supervisor.jobs import LOST, PROGRESS, PS, REJOIN, START, Job, l
 from trainer.job.errors import Exit
 from trainer.protocol.reports import Reply, answer, read_answer
 from trainer.supervisor import status_view
-from trainer.supervisor.rendezvous import EVENTS_KEPT
+from trainer.supervisor.chronicle import EVENTS_KEPT
 
 PACKAGE = str(Path(trainer.__file__).parent)
 
