@@ -77,6 +77,22 @@ def test_a_stop_and_the_end_of_the_resumed_job_are_two_reports(tmp_path: Path) -
     assert (end["outcome"], end["step"]) == ("done", 300)
 
 
+def test_a_stopped_program_is_reported_with_its_last_figures_and_no_restart(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("import time, trainer\ntrainer.report(step=3, loss=0.5)\ntime.sleep(600)\n")
+    with receiver() as server:
+        spec: dict[str, Any] = {
+            "name": "mine", "strategy": "multi_worker_mirrored", "tasks": {"worker": 2},
+            "program": ["python", "train.py"], "code": str(tmp_path), **told(server.address),
+        }  # fmt: skip
+        with Job(tmp_path, spec) as job:
+            job.until_step(3)
+            job.process.send_signal(signal.SIGTERM)
+            assert job.wait() == 143, job.output
+    (request,) = server.requests
+    report = request.document
+    assert (report["outcome"], report["figures"], report["restarts"]) == ("stopped", {"loss": 0.5}, 0)
+
+
 @pytest.mark.slow
 def test_a_chief_that_was_killed_before_reports_the_end_once(tmp_path: Path) -> None:
     with receiver() as server:

@@ -10,7 +10,9 @@ from trainer.supervisor.notify import Ending
 from trainer.supervisor.tracking import Tracker
 
 if TYPE_CHECKING:
+    from trainer.protocol.events import Figures
     from trainer.supervisor.agent import Agent
+    from trainer.supervisor.child import Child
     from trainer.supervisor.record import Record
     from trainer.supervisor.rendezvous import Rendezvous
 
@@ -21,6 +23,10 @@ class Observers:
     def __init__(self, agent: Agent, record: Record, rendezvous: Rendezvous) -> None:
         self._agent, self._record, self._rendezvous = agent, record, rendezvous
         self._tracker: Tracker | None = None
+        self._child: Child | None = None
+        """The newest; the agent forgets one that has ended."""
+        self._reported: Figures = {}
+        """What a child has reported last: a new one may not have yet."""
         self.figures: dict[str, object] = {}
         """The result's main figures, once there is a result."""
         self.told = False
@@ -35,13 +41,15 @@ class Observers:
 
     def look(self) -> None:
         """Takes what is new; to be called at each beat."""
-        child = self._agent.running
+        self._child = child = self._agent.running or self._child
+        if child:
+            self._reported = child.status.figures or self._reported
         if self._tracker and self._agent.spec.program and child and child.status.step is not None:
             self._tracker.report(child.status.step, child.status.figures)
 
     async def tell(self) -> None:
         """The job has ended."""
-        rendezvous, child = self._rendezvous, self._agent.running
+        rendezvous = self._rendezvous
         if self.told:
             return
         self.look()
@@ -49,7 +57,7 @@ class Observers:
             code=rendezvous.code,
             message=rendezvous.message,
             step=rendezvous.watch.step,
-            figures=self.figures or (child.status.figures if child else {}),
+            figures=self.figures or self._reported,
             seconds=self._record.seconds(),
             generations=rendezvous.generation,
             restarts=rendezvous.chronicle.restarts.total(),

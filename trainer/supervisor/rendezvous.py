@@ -268,7 +268,7 @@ class Rendezvous:
             self.policy.lives_without_step.clear()
 
     def _apply(self, decision: Decision, now: float) -> None:
-        if decision.cause and not self.over:
+        if decision.cause and not self.over and not self.stopping:
             self.chronicle.restarts[decision.cause] += 1
         if decision.re_form:
             self._re_form(decision, now)

@@ -239,8 +239,10 @@ def test_a_task_lost_after_the_chief_was_asked_to_stop_is_not_a_failure(tasks: d
     for name in job.core.tasks.required[1:]:
         job.report(name, generation=0, leaving=True)
         lose_child(job, name)
+    job.report(job.chief, generation=0, leaving=True)
     job.wait(2 * LOST, *job.core.tasks.required[1:])
     assert job.logged == reported
+    assert job.core.chronicle.restarts.total() == 0
     assert job.outcome[1] == Exit.OK
 
 
