@@ -64,7 +64,7 @@ def report(spec: JobSpec, end: Ending) -> dict[str, object]:
     figures = {name: value if _is_plain(value) else None for name, value in end.figures.items()}
     return {
         "version": VERSION,
-        "text": _text(spec, end).translate(_IN_A_CHAT),
+        "text": _text(spec, end),
         "job": spec.name,
         "outcome": end.outcome,
         **asdict(end),
@@ -130,11 +130,13 @@ async def tell(spec: JobSpec, task: Task, end: Ending, seconds: float) -> None:
     given = spec.notify
     if given is None or end.outcome not in given.when:
         return
-    body = json.dumps(report(spec, end)).encode()
+    found = report(spec, end)
+    body = json.dumps(found).encode()
+    for_a_chat = json.dumps({**found, "text": str(found["text"]).translate(_IN_A_CHAT)}).encode()
     environ = child_environ.of_program(spec, task)
     address = given.webhook or environ.get(given.webhook_from or "")
     attempts = {
-        **({"webhook": _post(address, body, environ, seconds)} if address else {}),
+        **({"webhook": _post(address, for_a_chat, environ, seconds)} if address else {}),
         **({"command": _run(spec, given.command, body, environ, seconds)} if given.command else {}),
     }
     for name, why in zip(attempts, await asyncio.gather(*attempts.values()), strict=True):

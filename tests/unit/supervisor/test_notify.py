@@ -56,8 +56,10 @@ def test_a_failure_has_its_code_and_message_and_no_number_that_json_lacks() -> N
 
 def test_the_text_for_a_chat_is_short_and_plain() -> None:
     end = Ending(Exit.USER, "<!channel> model() returned <class 'int'> & more: é " + "x" * 10_000)
-    found = notify.report(spec_of(webhook="http://x"), end)
-    text = str(found["text"])
+    with receiver() as server:
+        tell(spec_of(webhook=server.address), end)
+    found = server.requests[0].document
+    text = found["text"]
     assert text.startswith("j failed after 0 s with exit code 2: &lt;!channel&gt; model() returned &lt;class 'int'&gt;")
     assert "&amp; more: é x" in text
     assert len(text) < 3100
@@ -139,6 +141,12 @@ def test_a_command_gets_the_report_on_its_standard_input(tmp_path: Path, monkeyp
     assert found["words"] == ["--to=#a b", "$x; rm -r /"]
     assert (found["env"]["CHANNEL"], found["cwd"]) == ("#a b", str(Path.cwd()))
     assert "TRAINER_JOB" not in found["env"]
+
+
+def test_a_command_gets_the_text_as_it_is(tmp_path: Path) -> None:
+    message = "ValueError: <no> layers & no data, in <module>"
+    tell(spec_of(tmp_path, command=command(tmp_path, SCRIPT)), Ending(Exit.USER, message))
+    assert json.loads((tmp_path / "told.json").read_text())["in"]["text"].endswith(message)
 
 
 def test_a_command_that_does_not_end_is_killed_with_its_children(
