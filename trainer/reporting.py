@@ -23,6 +23,8 @@ TEXT_BYTES = 1000
 _MOST_FIGURES = 1000
 """That wait to be sent, while no datagram can be."""
 _LARGEST = 1 << 63
+NOT_FINITE = ("nan", "inf", "-inf")
+"""Figures that JSON has no number for are sent as these texts."""
 
 
 def report(*, step: object = None, total: object = None, **figures: object) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from trainer import reporting
 from trainer.model_dir import layout
 from trainer.model_dir.files import json_object
 
@@ -83,10 +84,9 @@ def numbers(figures: object) -> dict[str, float]:
     """Those of the figures that are numbers; what a workload or a program reports is not validated."""
     found = {}
     for name, value in figures.items() if isinstance(figures, dict) else ():
-        if isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e300:
+        fits = isinstance(value, int) and not isinstance(value, bool) and abs(value) < 1e300
+        if fits or isinstance(value, float) or value in reporting.NOT_FINITE:
             found[str(name)] = float(value)
-        elif isinstance(value, float):  # NaN, infinity
-            found[str(name)] = value
     return found
 
 

@@ -13,6 +13,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 
+from trainer import reporting
 from trainer.job import environment, program
 from trainer.job.cluster import Task
 from trainer.job.errors import Exit, UserError
@@ -77,7 +78,9 @@ def report(spec: JobSpec, end: Ending) -> dict[str, object]:
 
 
 def _is_plain(value: object) -> bool:
-    return isinstance(value, (str, bool, int)) or (isinstance(value, float) and math.isfinite(value))
+    if isinstance(value, str):
+        return value not in reporting.NOT_FINITE
+    return isinstance(value, (bool, int)) or (isinstance(value, float) and math.isfinite(value))
 
 
 def _text(spec: JobSpec, end: Ending) -> str:

@@ -4,6 +4,7 @@ import json
 import math
 from pathlib import Path
 
+from trainer import reporting
 from trainer.supervisor import curves
 from trainer.supervisor.curves import Curve, Record
 
@@ -54,6 +55,11 @@ def test_what_is_no_record_or_no_number_is_left_out(tmp_path: Path) -> None:
     assert {name: str(value) for name, value in record.figures.items()} == {
         "test_loss": "nan", "test_count": "3.0", "test_é": "inf",
     }  # fmt: skip
+
+
+def test_a_number_that_a_program_reports_as_text_is_one() -> None:
+    figures = {name: reporting.plain(name, value) for name, value in {"a": math.nan, "b": -math.inf, "c": "x"}.items()}
+    assert {name: str(value) for name, value in curves.numbers(figures).items()} == {"a": "nan", "b": "-inf"}
 
 
 def test_a_job_that_logs_very_often_is_thinned_but_for_the_first_and_the_last(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import math
 import sys
 import time
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 
 from tests.harness import alive
 from tests.receiver import receiver
+from trainer import reporting
 from trainer.job.cluster import tasks_of
 from trainer.job.errors import Exit, UserError
 from trainer.job.load import build
@@ -52,6 +54,15 @@ def test_a_failure_has_its_code_and_message_and_no_number_that_json_lacks() -> N
     assert found["text"] == "j failed after 5 s with exit code 13: worker:0: the loss is NaN at step 7"
     assert (found["outcome"], found["code"], found["figures"]) == ("failed", 13, {"loss": None})
     json.dumps(found, allow_nan=False)
+
+
+def test_a_program_that_reports_no_number_has_none_either() -> None:
+    """It comes as a text: see reporting.plain."""
+    given = {"loss": math.nan, "worst": -math.inf, "best": math.inf, "phase": "warm", "accuracy": 0.5}
+    figures = {name: reporting.plain(name, value) for name, value in given.items()}
+    found = notify.report(spec_of(webhook="http://x"), Ending(Exit.OK, figures=figures))
+    assert found["figures"] == {"loss": None, "worst": None, "best": None, "phase": "warm", "accuracy": 0.5}
+    assert str(found["text"]).endswith("loss=nan worst=-inf best=inf phase=warm accuracy=0.5")
 
 
 def test_the_text_for_a_chat_is_short_and_plain() -> None:
