@@ -23,7 +23,7 @@ from trainer.protocol.orders import Final, Go, Order, Silent, Stop, Where, write
 from trainer.supervisor import child_environ, orphans
 from trainer.supervisor.child_status import ChildStatus
 from trainer.supervisor.output import STDOUT, Output
-from trainer.supervisor.stack_pipe import StackPipe
+from trainer.supervisor.stack_pipes import StackPipes
 
 LAST_WORDS_SECONDS = 0.5
 """Wait for what a child wrote, after its end."""
@@ -66,7 +66,7 @@ class Child:
         """Whether it ended with an error that a lost peer may have caused; `failure` is the error otherwise."""
         self.killed_for: str | None = None
         self._silent: list[str] = []
-        self.stacks = StackPipe()
+        self.stacks: StackPipes
         self._their_stdout: int | None = None
         """The end of a pipe, if it is copied."""
         self._outputs: list[Output] = []
@@ -93,6 +93,7 @@ class Child:
         """
         child = cls(task, on_change, clock)
         child._copy_stdout(take)
+        child.stacks = StackPipes()
         ours, theirs = os.pipe()
         own = {environment.CHILD: child._mark, **child.stacks.environ}
         environ = {**child_environ.of_child(task, theirs), **own, **more_environ}

@@ -12,7 +12,7 @@ from trainer.protocol.stacks import TaskStacks
 from trainer.supervisor import hang
 
 SECONDS = 4.0
-"""For the answers: a task takes its own stacks within two seconds, and reports at once."""
+"""For the answers: a task takes its own stacks within three seconds, and reports at once."""
 AGAIN_SECONDS = 20.0
 """From one question to the next because of a child that is silent: it reports so until it is killed."""
 HANGS_KEPT = 5

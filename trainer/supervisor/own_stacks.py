@@ -10,7 +10,7 @@ from pathlib import Path
 from trainer.protocol.stacks import TaskStacks
 from trainer.supervisor import gathering, hang
 from trainer.supervisor.child import Child
-from trainer.supervisor.stack_pipe import threads
+from trainer.supervisor.stack_pipes import threads
 
 DOING_SECONDS = 0.5
 """For the child's answer to what it does: one that hangs may give none."""

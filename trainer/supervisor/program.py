@@ -22,6 +22,7 @@ from trainer.protocol.tracebacks import blames_peer, reason
 from trainer.supervisor import child_environ, orphans
 from trainer.supervisor.child import Child, OnChange, Take
 from trainer.supervisor.output import STDERR, Output
+from trainer.supervisor.stack_pipes import StackPipes
 
 MOST_REPORTS = 100
 """That are taken in one turn of the event loop."""
@@ -66,6 +67,7 @@ class Program(Child):
         """
         child = cls(spec, task, on_change, clock)
         child.generation = generation
+        child.stacks = StackPipes()
         try:
             own = {environment.GENERATION: str(generation), environment.CHILD: child._mark}
             environ = {

@@ -22,6 +22,7 @@ from trainer.supervisor.agent import Agent
 from trainer.supervisor.chief import Chief
 from trainer.supervisor.child import Child
 from trainer.supervisor.clock import BEAT_SECONDS, LONGEST_GAP, ListeningClock
+from trainer.supervisor.stack_pipes import StackPipes
 from trainer.supervisor.task_view import report_of
 
 LOST = 3.0
@@ -132,6 +133,7 @@ def test_a_suspended_supervisor_does_not_consider_its_child_hung(times: Times, t
         child = agent.running = Child(agent.task, agent._on_child, agent.clock)
         child.kill = lambda why=None: setattr(child, "killed_for", why)  # type: ignore[method-assign]
         child._order = lambda order: None  # type: ignore[method-assign]
+        child.stacks = StackPipes()
         child.warm, killed = True, []
         times.pass_(40)
         await agent.look_after_children()
@@ -139,6 +141,7 @@ def test_a_suspended_supervisor_does_not_consider_its_child_hung(times: Times, t
         for _ in range(10):  # the chief takes the stacks of all tasks meanwhile
             times.pass_(1)
             await agent.look_after_children()
+        child.stacks.close()
         return [*killed, child.killed_for]
 
     assert asyncio.run(run()) == [None, "no sign of life for 5 s"]

@@ -1,4 +1,4 @@
-"""Stacks of real processes, taken by a signal."""
+"""Stacks of real processes."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ import pytest
 
 from trainer.protocol.stacks import MOST_FRAMES, MOST_THREADS
 from trainer.stack_dump import SIGNAL
-from trainer.supervisor.stack_pipe import StackPipe, threads
+from trainer.supervisor.stack_pipes import StackPipes, threads
 
 READS = "import os\ndef wait():\n    os.read(0, 1)\n"
 
 
 @contextlib.contextmanager
-def running(pipe: StackPipe, folder: Path, text: str) -> Iterator[subprocess.Popen[bytes]]:
+def running(pipe: StackPipes, folder: Path, text: str) -> Iterator[subprocess.Popen[bytes]]:
     """A program, once it has printed a line."""
     (folder / "mine.py").write_text(textwrap.dedent(text))
     process = subprocess.Popen(
@@ -58,7 +58,7 @@ def test_the_threads_of_a_process_and_it_goes_on(tmp_path: Path) -> None:
         wait()
         print("ended", flush=True)
         """
-    pipe = StackPipe()
+    pipe = StackPipes()
     with running(pipe, tmp_path, program) as process:
         for _ in range(3):
             state, text = asyncio.run(pipe.take())
@@ -89,14 +89,116 @@ def test_two_that_ask_at_the_same_time_have_all_threads_each(tmp_path: Path) -> 
     async def both() -> list[tuple[str, str]]:
         return [each for _ in range(10) for each in await asyncio.gather(pipe.take(), pipe.take())]
 
-    pipe = StackPipe()
+    pipe = StackPipes()
     with running(pipe, tmp_path, program):
         found = asyncio.run(both())
-    assert {(state, text.count("most recent call first")) for state, text in found} == {("", 21)}
+    written = {(state, text.count("most recent call first")) for state, text in found}
+    assert written == {("", 22)}, "20 of the program, its main thread, and the one that writes"
+
+
+def test_a_busy_process_is_not_harmed(tmp_path: Path) -> None:
+    program = """
+        import threading
+        from trainer import stack_dump
+        stack_dump.register()
+
+        def deep(n):
+            return n if n < 2 else deep(n - 1) + deep(n - 2)
+
+        def works():
+            while True:
+                names = {}
+                exec("def fresh(n): return [i for i in range(n)]", names)
+                [names["fresh"](n) for n in range(30)]
+                deep(8)
+
+        for _ in range(4):
+            threading.Thread(target=works, daemon=True).start()
+        print("begun", flush=True)
+        works()
+        """
+
+    async def often() -> set[int]:
+        return {(await pipe.take())[1].count("most recent call first") for _ in range(200)}
+
+    pipe = StackPipes()
+    with running(pipe, tmp_path, program) as process:
+        assert asyncio.run(often()) == {6}
+        assert process.poll() is None
+
+
+def test_a_process_that_keeps_the_gil_answers_to_the_signal(tmp_path: Path) -> None:
+    program = """
+        import ctypes
+        from trainer import stack_dump
+        stack_dump.register()
+
+        def keeps():
+            ctypes.PyDLL(None).getchar()
+
+        print("begun", flush=True)
+        keeps()
+        """
+    pipe = StackPipes()
+    with running(pipe, tmp_path, program):
+        for _ in range(2):
+            state, text = asyncio.run(pipe.take())
+            assert state == ""
+            assert threads(text, tmp_path)[-1][0].function == "keeps"
+
+
+def test_an_answer_that_comes_too_late_is_not_the_next_ones(tmp_path: Path) -> None:
+    program = """
+        import ctypes
+        from trainer import stack_dump
+        stack_dump.register()
+
+        def first():
+            ctypes.PyDLL(None).getchar()
+
+        def second():
+            print("again", flush=True)
+            input()
+
+        print("begun", flush=True)
+        first()
+        second()
+        """
+    pipe = StackPipes()
+    with running(pipe, tmp_path, program) as process:
+        assert threads(asyncio.run(pipe.take())[1], tmp_path)[-1][0].function == "first"
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(b"x")
+        process.stdin.flush()
+        assert process.stdout.readline() == b"again\n"
+        text = asyncio.run(pipe.take())[1]
+        assert "in second" in text
+        assert "in first" not in text
+
+
+def test_more_processes_than_are_asked_cost_no_descriptor(tmp_path: Path) -> None:
+    program = """
+        import os, subprocess, sys
+        from trainer.job.environment import STACKS
+        inherited = [int(os.environ[STACKS].partition(":")[0])]
+        each = "from trainer import stack_dump; stack_dump.register(); print(flush=True); input()"
+        others = [
+            subprocess.Popen([sys.executable, "-c", each], pass_fds=inherited, stdin=-1, stdout=-1) for _ in range(70)
+        ]
+        [other.stdout.readline() for other in others]
+        print("begun", flush=True)
+        input()
+        """
+    pipe, before = StackPipes(), len(list(Path("/proc/self/fd").iterdir()))
+    with running(pipe, tmp_path, program):
+        text = asyncio.run(pipe.take())[1]
+        assert text.count("<string>") == 64
+        assert len(list(Path("/proc/self/fd").iterdir())) <= before + 2 * 64 + 2
 
 
 def test_a_process_that_has_not_registered_is_not_signalled(tmp_path: Path) -> None:
-    pipe = StackPipe()
+    pipe = StackPipes()
     with running(pipe, tmp_path, "import time; print('begun', flush=True); time.sleep(60)") as process:
         assert asyncio.run(pipe.take()) == ("not asked", "")
         assert process.poll() is None
@@ -110,13 +212,13 @@ def test_a_program_with_its_own_action_keeps_it(tmp_path: Path) -> None:
         stack_dump.register()
         print("begun", flush=True); time.sleep(60)
         """
-    pipe = StackPipe()
+    pipe = StackPipes()
     with running(pipe, tmp_path, program):
         assert asyncio.run(pipe.take())[0] == "not asked"
 
 
 def test_a_process_of_the_program_with_another_file_of_that_number_writes_nothing_there(tmp_path: Path) -> None:
-    pipe = StackPipe()
+    pipe = StackPipes()
     pipe.environ["TRAINER_STACKS"] = f"{pipe.theirs}:1"
     program = "from trainer import stack_dump; stack_dump.register(); print('begun', flush=True); input()"
     with running(pipe, tmp_path, program):
@@ -124,7 +226,7 @@ def test_a_process_of_the_program_with_another_file_of_that_number_writes_nothin
 
 
 def test_a_stopped_process_is_known(tmp_path: Path) -> None:
-    pipe = StackPipe()
+    pipe = StackPipes()
     program = "from trainer import stack_dump; stack_dump.register(); print('begun', flush=True); input()"
     with running(pipe, tmp_path, program) as process:
         assert asyncio.run(pipe.take())[0] == ""
@@ -134,7 +236,7 @@ def test_a_stopped_process_is_known(tmp_path: Path) -> None:
 
 
 def test_a_process_that_has_ended_is_not_asked_again(tmp_path: Path) -> None:
-    pipe = StackPipe()
+    pipe = StackPipes()
     program = "from trainer import stack_dump; stack_dump.register(); print('begun', flush=True)"
     with running(pipe, tmp_path, program) as process:
         process.wait(10)
@@ -144,7 +246,7 @@ def test_a_process_that_has_ended_is_not_asked_again(tmp_path: Path) -> None:
 def test_a_process_that_a_shell_started_is_asked(tmp_path: Path) -> None:
     inner = tmp_path / "inner.py"
     inner.write_text("from trainer import stack_dump; stack_dump.register(); print('begun', flush=True); input()")
-    pipe = StackPipe()
+    pipe = StackPipes()
     program = f"import os; os.execvp('sh', ['sh', '-c', '{sys.executable} {inner}; true'])"
     with running(pipe, tmp_path, program):
         (main,) = threads(asyncio.run(pipe.take())[1], tmp_path)
