@@ -127,7 +127,23 @@ def _device_problems(spec: JobSpec) -> list[Problem]:
     if spec.communication.gradients != "float32" and not row.collective:
         rule = f"is for {peers}; remove it"
         problems.append(Problem("communication.gradients", spec.communication.gradients, rule, ("strategy",)))
-    return problems
+    return problems + _round_problems(spec)
+
+
+def _round_problems(spec: JobSpec) -> list[Problem]:
+    """Of rounds of local steps."""
+    given = spec.communication
+    if given.every == 1:
+        set_ = {"warmup_steps": given.warmup_steps, "outer": given.outer and given.outer.model_dump()}
+        rule = "is for rounds of local steps; set communication.every above 1, or remove it"
+        return [Problem(f"communication.{key}", value, rule) for key, value in set_.items() if value]
+    if not spec.traits.collective:
+        rule = f"is for {names(lambda other: other.collective)}; remove it"
+        return [Problem("communication.every", given.every, rule, ("strategy",))]
+    if spec.train.mixed_precision == "float16":
+        rule = "replicas would skip different batches; use bfloat16, or 1"
+        return [Problem("communication.every", given.every, rule, ("train.mixed_precision",))]
+    return []
 
 
 def _chosen_device_problems(spec: JobSpec, devices: list[str]) -> list[Problem]:

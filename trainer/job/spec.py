@@ -94,6 +94,15 @@ class Tasks(Strict):
         return {t: group.replicas for t in TASK_TYPES if (group := self.group(t)) is not None}
 
 
+class Outer(Strict):
+    """The optimizer that applies the mean change of a round to the weights, as in DiLoCo (arXiv 2311.08105)."""
+
+    optimizer: Literal["nesterov"] = "nesterov"
+    """SGD with Nesterov's momentum."""
+    learning_rate: Positive = 0.7
+    momentum: float = Field(default=0.9, ge=0, lt=1)
+
+
 class Communication(Strict):
     """All-reduce of multi_worker_mirrored (CommunicationOptions) and of mirrored (CrossDeviceOps)."""
 
@@ -105,6 +114,13 @@ class Communication(Strict):
     gradients: Literal["float32", "bfloat16"] = "float32"
     """bfloat16 halves the bytes that multi_worker_mirrored sends, and rounds the sum of gradients to 8 bits of
     mantissa."""
+    every: int = Field(default=1, ge=1, lt=2**31)
+    """Steps of a round, in which each replica of multi_worker_mirrored trains on its own batches alone. At its end the
+    weights of all replicas are averaged. 1: gradients are added up in each step."""
+    warmup_steps: int = Field(default=0, ge=0, lt=2**63)
+    """First steps of the job in which gradients are added up in each step, before the first round."""
+    outer: Outer | None = None
+    """Applies the mean change of a round with momentum, instead of only averaging the weights."""
 
 
 class Deadlines(Strict):

@@ -20,8 +20,11 @@ from trainer.model_dir import init_files
 
 MAY_CHANGE_UNDERWAY = ("workload_sha256",)
 """A job may resume with a corrected workload file, if the variables still fit. The result then has a warning."""
-_IMPLIED = {"settings": {}, "api": "loop"}
-"""Defaults for files of the first versions, which lack these keys. Other missing values are not compared."""
+_IMPLIED: dict[str, object] = {
+    "settings": {}, "api": "loop",
+    "communication.every": 1, "communication.warmup_steps": 0, "communication.outer": None,
+}  # fmt: skip
+"""Defaults for files of earlier versions, which lack these keys. Other missing values are not compared."""
 
 
 def key(spec: JobSpec, counts: dict[TaskType, int], digest: str | None) -> dict[str, object]:
@@ -67,6 +70,9 @@ def key(spec: JobSpec, counts: dict[TaskType, int], digest: str | None) -> dict[
         "train.deterministic": train.deterministic,
         "train.mixed_precision": train.mixed_precision,
         "communication.gradients": spec.communication.gradients,
+        "communication.every": spec.communication.every,
+        "communication.warmup_steps": spec.communication.warmup_steps,
+        "communication.outer": spec.communication.outer and spec.communication.outer.model_dump(),
     }
 
 

@@ -3,9 +3,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TypeAlias
 
 import numpy as np
@@ -104,6 +105,36 @@ def rows_vary(optimizers: Iterable[Optimizer]) -> bool:
     instead would change the result: Keras' optimizers take rows that occur twice one by one.
     """
     return any(getattr(inner(each), "rows_vary", False) for each in optimizers)
+
+
+_local = False
+"""Whether steps that are traced are of each replica alone. Not a context variable: replicas are traced in threads."""
+
+
+@contextlib.contextmanager
+def alone(local: bool) -> Iterator[None]:  # noqa: FBT001
+    """Within, steps that are traced are of each replica alone, if `local`."""
+    global _local
+    before, _local = _local, local
+    try:
+        yield
+    finally:
+        _local = before
+
+
+def are_local() -> bool:
+    """Whether a step that is being traced is of each replica alone: its gradients are means over the batch of that
+    replica, instead of parts of a sum over all."""
+    return _local
+
+
+def keep_local(optimizer: Optimizer) -> None:
+    """Makes an optimizer add up no gradients in steps of each replica alone."""
+
+    def unless_alone(add_up: AddUp) -> AddUp:
+        return lambda pairs: list(pairs) if are_local() else add_up(pairs)
+
+    replace_gradient_sum(optimizer, unless_alone)
 
 
 def compress(optimizer: Optimizer) -> None:

@@ -30,6 +30,18 @@ def inner(optimizer: Optimizer) -> Optimizer:
     return getattr(optimizer, "inner_optimizer", optimizer)
 
 
+def slots(optimizer: Optimizer) -> list[Variable]:
+    """What an optimizer keeps of the gradients, such as momentum; not its counter and its learning rate.
+
+    Test: tests/unit/training/test_rounds.py.
+    """
+    import keras
+
+    others = {id(optimizer.iterations), id(optimizer._learning_rate)}
+    found = [v for v in optimizer.variables if id(v) not in others]
+    return [v for v in found if keras.backend.is_float_dtype(v.dtype)]
+
+
 def adam_slots(optimizer: Optimizer, variable: Variable) -> tuple[Variable, Variable]:
     """Adam's momentum and velocity of a variable (keras/src/optimizers/adam.py), for one fused update (adam.py).
 

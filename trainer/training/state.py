@@ -40,13 +40,15 @@ class TrainState:
     """The one whose updates count the steps: the only one, or the last that a step uses."""
     others: Sequence[Optimizer] = ()
     """More, of a `train_step` of the model's own."""
+    outer: Optimizer | None = None
+    """That of rounds of local steps."""
     figures: compiled.Figures | None = None
     """Of a compiled model."""
 
     @property
     def variables(self) -> list[tuple[str, Variable]]:
         """The variables in a checkpoint, named by position: Keras' own names change with each model that is built."""
-        parts = {"model": self.model} | self.optimizers
+        parts = {"model": self.model} | self.optimizers | ({"outer": self.outer} if self.outer else {})
         return [(f"{part}.{i:03d}", v) for part, owner in parts.items() for i, v in enumerate(owner.variables)]
 
     @property
@@ -164,6 +166,8 @@ def _communicating(job: TrainingTask, optimizer: Optimizer) -> Optimizer:
         gradients.note_rows(optimizer)
     if job.spec.communication.gradients == "bfloat16":
         gradients.compress(optimizer)
+    if job.spec.communication.every > 1:
+        gradients.keep_local(optimizer)
     return optimizer
 
 

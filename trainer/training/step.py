@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from trainer.training import per_example
+from trainer.training import gradients, per_example
 from trainer.training.loss_scale import LossScale
 from trainer.training.model import predict, require_labels
 from trainer.training.state import TrainState
@@ -69,6 +69,8 @@ def _make_step_of_functions(job: TrainingTask, state: TrainState) -> Callable[[T
             total = tf.reduce_sum(per_example.weighted(values, weights)) / float(job.global_batch)
             if model.losses:
                 total += tf.add_n([tf.cast(each, tf.float32) for each in model.losses]) / replicas
+            if gradients.are_local():
+                total *= replicas
             scale = tf.identity(optimizer.dynamic_scale.value) if isinstance(optimizer, LossScale) else None
             scaled = total if scale is None else total * scale
         slopes = tape.gradient(scaled, model.trainable_variables)
@@ -78,7 +80,7 @@ def _make_step_of_functions(job: TrainingTask, state: TrainState) -> Callable[[T
         else:
             applied = optimizer.apply_if_finite(slopes, model.trainable_variables, scale)
         figures = [per_example.values(f"METRICS[{name!r}]", f, y, prediction) for name, f in job.metrics.items()]
-        loss = total * replicas
+        loss = total if gradients.are_local() else total * replicas
         return applied, loss, tf.stack([loss, *map(tf.reduce_mean, figures)])
 
     made: Callable[[Tensor], tuple[Tensor, Tensor, Tensor]] = step

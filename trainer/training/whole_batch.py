@@ -9,7 +9,7 @@ import keras
 import tensorflow as tf
 
 from trainer.job.errors import UserError
-from trainer.training import keras_patches, keras_private, tensorflow_patches, tensorflow_private
+from trainer.training import gradients, keras_patches, keras_private, tensorflow_patches, tensorflow_private
 from trainer.workloads.types import Model, Optimizer, Strategy, Tensor, Variable
 
 
@@ -73,7 +73,7 @@ def add_up_first(optimizer: Optimizer, divisor: int = 1) -> None:
             trainable_variables = keras_private.variables_of(optimizer)
         variables = list(trainable_variables)
         sums = [g for g, _ in add_up(zip(grads, variables, strict=True))]
-        if divisor > 1:
+        if divisor > 1 and not gradients.are_local():
             sums = [None if g is None else keras.ops.divide(g, divisor) for g in sums]
         if tensorflow_private.replicas_decide_by_themselves() or not _updates_conditionally(optimizer):
             apply(sums, variables)

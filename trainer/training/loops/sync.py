@@ -11,6 +11,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
+from typing import Protocol
 
 import numpy as np
 import tensorflow as tf
@@ -19,17 +20,17 @@ from trainer.job.cluster import Task
 from trainer.job.spec import JobSpec
 from trainer.protocol import events
 from trainer.protocol.log_lines import start_line
-from trainer.training import batches, fitting, layer_state, step_time
+from trainer.training import batches, fitting, gradients, layer_state, step_time
 from trainer.training.callbacks.epochs import Cluster, Epochs, Share
 from trainer.training.channel import Channel
 from trainer.training.divergence import raise_if_not_finite
-from trainer.training.gradients import rows_vary
 from trainer.training.input_time import InputTime
 from trainer.training.loops.position import Position
 from trainer.training.loops.progress import Progress, Result
 from trainer.training.loss_scale import raise_if_stuck, skipped
 from trainer.training.model import check
 from trainer.training.outputs.saver import Saver
+from trainer.training.rounds import Rounds, make_outer, steps_left
 from trainer.training.restore import from_chief, require_same_files, require_same_rows, restore_everywhere
 from trainer.training.state import TrainState, build_state, prepare
 from trainer.training.step import Step, make_step
@@ -66,6 +67,7 @@ def _run(strategy: Strategy, job: TrainingTask, state: TrainState, resume_step: 
     require_same_files(job)
     with strategy.scope():
         warnings += prepare(strategy, job, state, source)
+        state.outer = make_outer(spec.communication.outer, state.model)
     total = job.total_steps(source)
     step = restore_everywhere(strategy, job, state, total, channel, resume_step)
     if step == 0:
@@ -79,15 +81,21 @@ def _run(strategy: Strategy, job: TrainingTask, state: TrainState, resume_step: 
     with strategy.scope():
         batch = batches.replica_spec(job, source)
         made = make_step(strategy, job, state, batch)
+        rounds = Rounds(strategy, spec, state)
     call = _make_call(strategy, job, state, made, channel, iterator, Position(channel, step))
     saver = Saver(job, state, channel) if task.is_chief else None
     progress = Progress(job, made, channel, InputTime(source), step, total)
-    average = layer_state.make_average(strategy, state.model)
+    average_layers = layer_state.make_average(strategy, state.model)
+
+    def average() -> None:
+        rounds.end(progress.step, early=True)
+        average_layers()
+
     epochs = None
     if job.workload.callbacks is not None:
         cluster, steps = Cluster(strategy.scope, _make_share(job), average), job.steps_in_epoch(source)
         epochs = Epochs(job, state, made, channel, cluster, batch, steps=steps, step=step, total=total)
-    step, stopped = _train(job, state, call, progress, epochs.average if epochs else average, saver, epochs)
+    step, stopped = _train(job, state, call, rounds, progress, epochs.average if epochs else average, saver, epochs)
     job.end(step)
     weights = epochs.end() if epochs and not stopped else None
     if saver:
@@ -99,6 +107,7 @@ def _train(
     job: TrainingTask,
     state: TrainState,
     call: _Call,
+    rounds: Rounds,
     progress: Progress,
     average: Callable[[], None],
     saver: Saver | None,
@@ -119,10 +128,11 @@ def _train(
         if epochs:
             count = min(count, epochs.left())
         called = time.perf_counter()
-        result = call(count, own_pace)
+        result = call(count, own_pace, local=rounds.begin(step))
         _raise_if_diverged(result, step, job)
         done = int(result.applied.sum())
         step += done
+        rounds.end(step)
         raise_if_stuck(state.optimizer, step)
         stopped = result.stop
         own_pace = progress.called(step, count, time.perf_counter() - called, result)
@@ -135,7 +145,7 @@ def _train(
         if stopped or (done and step == total) or (due and not (epochs and epochs.ends())):
             save()
         count = min(_until_next_boundary(step, total, job.spec), _affordable(result.pace, stop_seconds))
-        if rows_vary(state.optimizers.values()):
+        if gradients.rows_vary(state.optimizers.values()):
             count = 1
         if result.pace > stop_seconds:
             progress.warn_of_slow_steps(result.pace)
@@ -153,7 +163,8 @@ def _make_share(job: TrainingTask) -> Share:
 
 def _until_next_boundary(step: int, total: int, spec: JobSpec) -> int:
     """Steps of the next call, which ends at a checkpoint, a log line or the end of the job."""
-    ends = (total - step, *(every - step % every for every in (spec.train.checkpoint_steps, spec.train.log_steps)))
+    rounds = [steps_left(spec.communication, step)] if spec.communication.every > 1 else []
+    ends = (total - step, *rounds, *(every - step % every for every in (spec.train.checkpoint_steps, spec.train.log_steps)))
     return max(1, min(spec.train.steps_per_call, *ends))
 
 
@@ -162,8 +173,10 @@ def _affordable(pace: float, stop: float) -> int:
     return max(1, int(CALL_SHARE * stop / pace)) if pace else 1
 
 
-_Call = Callable[[int, float], Result]
-"""A function from the number of steps to attempt, and this task's seconds per step, to the result of a call."""
+class _Call(Protocol):
+    def __call__(self, count: int, own_pace: float, *, local: bool) -> Result:
+        """Attempts `count` steps, of each replica alone if they are `local`; `own_pace` is this task's seconds per
+        step."""
 
 
 def _make_call(
@@ -175,10 +188,13 @@ def _make_call(
     iterator: Iterator[Dataset],
     position: Position,
 ) -> _Call:
-    graph = _make_graph(strategy, job, state, step, channel, position)
+    def make(*, local: bool) -> Callable[..., Tensor]:
+        return _make_graph(strategy, job, state, step, channel, position, local=local)
 
-    def call(count: int, own_pace: float) -> Result:
-        tensors = graph(iterator, tf.constant(count), tf.constant(own_pace, tf.float32))
+    graphs = {local: make(local=local) for local in (False, True)}
+
+    def call(count: int, own_pace: float, *, local: bool) -> Result:
+        tensors = graphs[local](iterator, tf.constant(count), tf.constant(own_pace, tf.float32))
         losses, applied, sums, own, stop, *seconds = (tensor.numpy() for tensor in tensors)
         pace, longest_wait, waited, exchanged = map(float, np.hstack(seconds))
         return Result(
@@ -189,13 +205,20 @@ def _make_call(
 
 
 def _make_graph(
-    strategy: Strategy, job: TrainingTask, state: TrainState, step: Step, channel: Channel, position: Position
+    strategy: Strategy,
+    job: TrainingTask,
+    state: TrainState,
+    step: Step,
+    channel: Channel,
+    position: Position,
+    *,
+    local: bool,
 ) -> Callable[..., Tensor]:
     """A graph that attempts `count` steps. It returns the global loss of each step and whether it was applied, the
     sums over the applied steps, this task's own, the number of replicas to stop, all workers' mean `pace`, the
     seconds for which that task waited for data whose steps waited longest: the others wait for it; and the seconds for
     which this one waited for data, and those of its exchange with the others."""
-    replicas, local = float(job.replicas), float(job.local_replicas)
+    replicas, own_replicas = float(job.replicas), float(job.local_replicas)
     longest, tasks = job.spec.train.steps_per_call, job.part.shards
     wish = _wish_to_stop(channel)
 
@@ -208,12 +231,12 @@ def _make_graph(
             batch = next(iterator)
             there = step_time.arrived(batch)
             position.arrived(batch)
-            with step_time.added() as work:
+            with step_time.added() as work, gradients.alone(local):
                 ran, loss, vector = map(strategy.experimental_local_results, strategy.run(step.run, (batch,)))
             end = work.completed()
             position.made(work, end)
             kept = ran[0]  # the same on all replicas
-            losses = tf.tensor_scatter_nd_update(losses, [[i]], [tf.add_n(loss) / local])
+            losses = tf.tensor_scatter_nd_update(losses, [[i]], [tf.add_n(loss) / own_replicas])
             applied = tf.tensor_scatter_nd_update(applied, [[i]], [kept])
             added = tf.add_n(vector)
             spent += tf.stack([tf.maximum(there - free, 0.0), work.exchanged()])
@@ -227,7 +250,7 @@ def _make_graph(
         with tf.control_dependencies([losses]):
             stop = wish.read_value()
         waits = tf.one_hot(job.part.index, tasks) * tf.cast(spent[0], tf.float32)
-        vector = tf.concat([losses, own / local, [stop, pace], waits], 0)
+        vector = tf.concat([losses, own / own_replicas, [stop, pace], waits], 0)
         ready = step_time.after([vector, end])
         reduced = _all_reduce(strategy, tf.distribute.ReduceOp.SUM, vector)
         exchanged = tf.maximum(step_time.after([reduced]) - ready, 0.0)
@@ -237,7 +260,7 @@ def _make_graph(
         require_same_rows(job, state)
         channel.send(events.Traced())
         stop, pace = reduced[longest + step.width], reduced[longest + step.width + 1] / replicas
-        longest_wait = tf.reduce_max(reduced[-tasks:]) / local
+        longest_wait = tf.reduce_max(reduced[-tasks:]) / own_replicas
         return reduced[:longest] / replicas, applied, sums, own, stop, pace, longest_wait, spent
 
     graph: Callable[..., Tensor] = call

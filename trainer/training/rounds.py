@@ -1,0 +1,152 @@
+"""Rounds of local steps: each replica trains on its own batches alone, then the weights of all are averaged
+(communication.every).
+
+Local SGD (arXiv 1805.09767); after first steps in sync, post-local SGD (arXiv 1808.07217); with an outer optimizer, DiLoCo
+(arXiv 2311.08105).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import keras
+import tensorflow as tf
+
+from trainer.job.spec import Communication, JobSpec, Outer
+from trainer.training import keras_patches, keras_private
+from trainer.training.state import TrainState
+from trainer.workloads.types import Model, Optimizer, Strategy, Tensor, Variable
+
+
+def local(given: Communication, step: int) -> bool:
+    """Whether the step after this one is of a replica alone."""
+    return given.every > 1 and step >= given.warmup_steps
+
+
+def steps_left(given: Communication, step: int) -> int:
+    """Steps until the next end of a round, or the last step in sync. Rounds end at the same steps whatever happens in
+    between: what ends one early, such as a checkpoint, does not move the others."""
+    if step < given.warmup_steps:
+        return given.warmup_steps - step
+    return given.every - (step - given.warmup_steps) % given.every
+
+
+def make_outer(given: Outer | None, model: Model) -> Optimizer | None:
+    """The outer optimizer. Its momentum is part of the checkpoints, and all replicas compute the same."""
+    if given is None:
+        return None
+    optimizer = keras.optimizers.SGD(given.learning_rate, momentum=given.momentum, nesterov=True)
+    keras_patches.replace_gradient_sum(optimizer, lambda _: list)
+    optimizer.build(model.trainable_variables)
+    return optimizer
+
+
+class Rounds:
+    """The rounds of a job; without any, both methods do nothing."""
+
+    def __init__(self, strategy: Strategy, spec: JobSpec, state: TrainState) -> None:
+        """To be called within the strategy's scope."""
+        self._given = spec.communication
+        self._open = False
+        if self._given.every == 1:
+            return
+        weights, small = list(state.model.trainable_variables), self._given.gradients == "bfloat16"
+        before = []
+        if state.outer or small:
+            before = [tf.Variable(tf.zeros(v.shape, v.dtype), trainable=False) for v in weights]
+        self._begin, self._end = _make_graphs(strategy, weights, before, state.outer, small=small)
+        slots = [v for each in (state.optimizer, *state.others) for v in keras_private.slots(each)]
+        self._average_slots = _make_average(strategy, slots)
+
+    def begin(self, step: int) -> bool:
+        """To be called before steps are made after `step`; returns whether they are of each replica alone."""
+        if not local(self._given, step):
+            return False
+        if not self._open:
+            self._begin()
+            self._open = True
+        return True
+
+    def end(self, step: int, *, early: bool = False) -> None:
+        """Averages the weights, if a round ends at this step.
+
+        Args:
+            early: ends a round in any case, and averages also what the optimizers keep, for a checkpoint. Between
+                checkpoints replicas keep that for themselves (DiLoCo does so too).
+        """
+        if not self._open or not (early or steps_left(self._given, step) == self._given.every):
+            return
+        self._end()
+        self._open = False
+        if early:
+            self._average_slots()
+
+
+def _make_graphs(
+    strategy: Strategy,
+    weights: Sequence[Variable],
+    before: Sequence[Variable],
+    outer: Optimizer | None,
+    *,
+    small: bool,
+) -> tuple[Callable[[], None], Callable[[], None]]:
+    """Functions for the begin and the end of a round.
+
+    Args:
+        before: take the values of the weights at the begin of a round; empty if nobody needs them.
+        small: sends the change of the weights as bfloat16.
+    """
+
+    @tf.function(autograph=False)
+    def begin() -> None:
+        for v, kept in zip(weights, before, strict=True):
+            kept.assign(v.value)
+
+    def total() -> list[Tensor]:
+        values = [tf.convert_to_tensor(v.value) for v in weights]
+        if before:
+            values = [value - kept for value, kept in zip(values, before, strict=True)]
+        if small:
+            values = [tf.cast(value, tf.bfloat16) for value in values]
+        return _sums(values)
+
+    @tf.function(autograph=False)
+    def end() -> None:
+        sums = _first(strategy, strategy.run(total))
+        means = [tf.cast(each, v.dtype) / strategy.num_replicas_in_sync for each, v in zip(sums, weights, strict=True)]
+        if outer is None:
+            for i, v in enumerate(weights):
+                v.assign(before[i] + means[i] if before else means[i])
+            return
+        for v, kept in zip(weights, before, strict=True):
+            v.assign(kept)
+        strategy.run(outer.apply, args=([-mean for mean in means], weights))
+
+    return (begin if before else lambda: None), end
+
+
+def _make_average(strategy: Strategy, variables: Sequence[Variable]) -> Callable[[], None]:
+    """A function that replaces each variable by its mean over all replicas."""
+
+    def total() -> list[Tensor]:
+        return _sums([tf.convert_to_tensor(v.value) for v in variables])
+
+    @tf.function(autograph=False)
+    def average() -> None:
+        for v, each in zip(variables, _first(strategy, strategy.run(total)), strict=True):
+            v.assign(each / strategy.num_replicas_in_sync)
+
+    return average if variables else lambda: None
+
+
+def _sums(values: list[Tensor]) -> list[Tensor]:
+    """The sums over all replicas, in packs as gradients; in a replica's context."""
+    # identity places a tensor on the replica's device: without a device, "destinations can not be empty".
+    placed = [tf.identity(value) for value in values]
+    sums: list[Tensor] = tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, placed)
+    return sums
+
+
+def _first(strategy: Strategy, values: list[Tensor]) -> list[Tensor]:
+    """Those of one local replica, of values that are the same on all."""
+    return [strategy.experimental_local_results(value)[0] for value in values]
