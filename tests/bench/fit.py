@@ -29,6 +29,7 @@ from trainer.job.load import build
 from trainer.training import batches
 from trainer.training.loops import sync
 from trainer.training.loops.position import Position
+from trainer.training.rounds import Rounds
 from trainer.training.state import build_state, prepare
 from trainer.training.step import make_step
 from trainer.training.task import TrainingTask
@@ -95,13 +96,14 @@ def loop(name: str) -> Callable[[int], object]:
         state = build_state(job)
         prepare(strategy, job, state, job.training)
         made = make_step(strategy, job, state, batches.replica_spec(job, job.training))
+        rounds = Rounds(strategy, spec, state)
     iterator = iter(batches.synchronous(strategy, job, job.training, 0))
     channel: Any = SimpleNamespace(send=lambda event: None, stopping=threading.Event())
-    call = sync._make_call(strategy, job, state, made, channel, iterator, Position(channel, 0))
+    call = sync._make_call(strategy, job, state, made, channel, iterator, Position(channel, 0), rounds)
     per_call = spec.train.steps_per_call
 
     def run(steps: int) -> object:
-        return [made.figures(call(per_call, 0.0).sums, per_call) for _ in range(steps // per_call)]
+        return [made.figures(call(0, per_call, 0.0).sums, per_call) for _ in range(steps // per_call)]
 
     return run
 

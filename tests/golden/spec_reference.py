@@ -36,6 +36,7 @@ SECTIONS = {
     "keep_best": "KeepBest",
     "train": "Train",
     "communication": "Communication",
+    "communication.outer": "Outer",
     "deadlines": "Deadlines",
     "tracking": "Tracking",
     "notify": "Notify",

@@ -112,7 +112,7 @@ _local = False
 
 
 @contextlib.contextmanager
-def alone(local: bool) -> Iterator[None]:  # noqa: FBT001
+def alone(local: bool) -> Iterator[None]:
     """Within, steps that are traced are of each replica alone, if `local`."""
     global _local
     before, _local = _local, local

@@ -1,12 +1,13 @@
 """Rounds of local steps: each replica trains on its own batches alone, then the weights of all are averaged
 (communication.every).
 
-Local SGD (arXiv 1805.09767); after first steps in sync, post-local SGD (arXiv 1808.07217); with an outer optimizer, DiLoCo
-(arXiv 2311.08105).
+Local SGD (arXiv 1805.09767); after first steps in sync, post-local SGD (arXiv 1808.07217); with an outer optimizer,
+DiLoCo (arXiv 2311.08105).
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 
 import keras
@@ -42,12 +43,15 @@ def make_outer(given: Outer | None, model: Model) -> Optimizer | None:
 
 
 class Rounds:
-    """The rounds of a job; without any, both methods do nothing."""
+    """The rounds of a job. Its methods do nothing if it has none."""
 
     def __init__(self, strategy: Strategy, spec: JobSpec, state: TrainState) -> None:
         """To be called within the strategy's scope."""
         self._given = spec.communication
         self._open = False
+        """Whether replicas have trained alone since their weights were the same."""
+        self._apart = False
+        """Whether they have since what their optimizers keep was the same."""
         if self._given.every == 1:
             return
         weights, small = list(state.model.trainable_variables), self._given.gradients == "bfloat16"
@@ -64,22 +68,28 @@ class Rounds:
             return False
         if not self._open:
             self._begin()
-            self._open = True
+            self._open = self._apart = True
         return True
 
-    def end(self, step: int, *, early: bool = False) -> None:
-        """Averages the weights, if a round ends at this step.
+    def end_at(self, step: int) -> float:
+        """Averages the weights, if a round ends at this step; returns the seconds that this took."""
+        begun = time.perf_counter()
+        if steps_left(self._given, step) == self._given.every:
+            self._end_round()
+        return time.perf_counter() - begun
 
-        Args:
-            early: ends a round in any case, and averages also what the optimizers keep, for a checkpoint. Between
-                checkpoints replicas keep that for themselves (DiLoCo does so too).
-        """
-        if not self._open or not (early or steps_left(self._given, step) == self._given.every):
-            return
-        self._end()
-        self._open = False
-        if early:
+    def end(self) -> None:
+        """Makes all replicas the same, for a checkpoint: ends the round early, and averages also what the optimizers
+        keep. Between checkpoints each replica keeps that for itself, as in DiLoCo."""
+        self._end_round()
+        if self._apart:
             self._average_slots()
+            self._apart = False
+
+    def _end_round(self) -> None:
+        if self._open:
+            self._end()
+            self._open = False
 
 
 def _make_graphs(

@@ -92,7 +92,9 @@ sections: Keys = {
     "job_name": some("worker", "local"),
     "tpu": section({"address": some("local"), "cores": small}),
     "train": section(train),
-    "communication": section({"implementation": some("auto", "ring", "nccl"), "bytes_per_pack": small}),
+    "communication": section(
+        {"implementation": some("auto", "ring", "nccl"), "bytes_per_pack": small, "every": small, "warmup_steps": small}
+    ),
     "model_dir": some(None, "/data/x", "runs/é\u2028\U0001f600"),
     "warm_standby": mostly(st.booleans()),
     "max_restarts": small,

@@ -88,6 +88,19 @@ def worker(**settings: Any) -> dict[str, Any]:
             "communication.gradients: 'bfloat16': is for multi_worker_mirrored; remove it",
         ),
         (
+            spec_of("mirrored", communication={"every": 4}),
+            "communication.every: 4: is for multi_worker_mirrored; remove it",
+        ),
+        (
+            spec_of("multi_worker_mirrored", communication={"warmup_steps": 7}),
+            "communication.warmup_steps: 7: is for rounds of local steps; set communication.every above 1, or "
+            "remove it",
+        ),
+        (
+            spec_of("multi_worker_mirrored", communication={"every": 4}, train={"mixed_precision": "float16"}),
+            "communication.every: 4: replicas would skip different batches; use bfloat16, or 1",
+        ),
+        (
             spec_of("one_device", communication={"implementation": "nccl"}),
             "communication.implementation: 'nccl': one_device knows auto",
         ),

@@ -11,7 +11,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import Protocol
 
 import numpy as np
 import tensorflow as tf
@@ -30,8 +29,8 @@ from trainer.training.loops.progress import Progress, Result
 from trainer.training.loss_scale import raise_if_stuck, skipped
 from trainer.training.model import check
 from trainer.training.outputs.saver import Saver
-from trainer.training.rounds import Rounds, make_outer, steps_left
 from trainer.training.restore import from_chief, require_same_files, require_same_rows, restore_everywhere
+from trainer.training.rounds import Rounds, make_outer, steps_left
 from trainer.training.state import TrainState, build_state, prepare
 from trainer.training.step import Step, make_step
 from trainer.training.strategy import make
@@ -82,20 +81,20 @@ def _run(strategy: Strategy, job: TrainingTask, state: TrainState, resume_step: 
         batch = batches.replica_spec(job, source)
         made = make_step(strategy, job, state, batch)
         rounds = Rounds(strategy, spec, state)
-    call = _make_call(strategy, job, state, made, channel, iterator, Position(channel, step))
+    call = _make_call(strategy, job, state, made, channel, iterator, Position(channel, step), rounds)
     saver = Saver(job, state, channel) if task.is_chief else None
     progress = Progress(job, made, channel, InputTime(source), step, total)
     average_layers = layer_state.make_average(strategy, state.model)
 
     def average() -> None:
-        rounds.end(progress.step, early=True)
+        rounds.end()
         average_layers()
 
     epochs = None
     if job.workload.callbacks is not None:
         cluster, steps = Cluster(strategy.scope, _make_share(job), average), job.steps_in_epoch(source)
         epochs = Epochs(job, state, made, channel, cluster, batch, steps=steps, step=step, total=total)
-    step, stopped = _train(job, state, call, rounds, progress, epochs.average if epochs else average, saver, epochs)
+    step, stopped = _train(job, state, call, progress, epochs.average if epochs else average, saver, epochs)
     job.end(step)
     weights = epochs.end() if epochs and not stopped else None
     if saver:
@@ -107,7 +106,6 @@ def _train(
     job: TrainingTask,
     state: TrainState,
     call: _Call,
-    rounds: Rounds,
     progress: Progress,
     average: Callable[[], None],
     saver: Saver | None,
@@ -128,11 +126,10 @@ def _train(
         if epochs:
             count = min(count, epochs.left())
         called = time.perf_counter()
-        result = call(count, own_pace, local=rounds.begin(step))
+        result = call(step, count, own_pace)
         _raise_if_diverged(result, step, job)
         done = int(result.applied.sum())
         step += done
-        rounds.end(step)
         raise_if_stuck(state.optimizer, step)
         stopped = result.stop
         own_pace = progress.called(step, count, time.perf_counter() - called, result)
@@ -164,7 +161,11 @@ def _make_share(job: TrainingTask) -> Share:
 def _until_next_boundary(step: int, total: int, spec: JobSpec) -> int:
     """Steps of the next call, which ends at a checkpoint, a log line or the end of the job."""
     rounds = [steps_left(spec.communication, step)] if spec.communication.every > 1 else []
-    ends = (total - step, *rounds, *(every - step % every for every in (spec.train.checkpoint_steps, spec.train.log_steps)))
+    ends = (
+        total - step,
+        *rounds,
+        *(every - step % every for every in (spec.train.checkpoint_steps, spec.train.log_steps)),
+    )
     return max(1, min(spec.train.steps_per_call, *ends))
 
 
@@ -173,10 +174,9 @@ def _affordable(pace: float, stop: float) -> int:
     return max(1, int(CALL_SHARE * stop / pace)) if pace else 1
 
 
-class _Call(Protocol):
-    def __call__(self, count: int, own_pace: float, *, local: bool) -> Result:
-        """Attempts `count` steps, of each replica alone if they are `local`; `own_pace` is this task's seconds per
-        step."""
+_Call = Callable[[int, int, float], Result]
+"""A function from the last step, the number of steps to attempt and this task's seconds per step to the result of a
+call."""
 
 
 def _make_call(
@@ -187,16 +187,19 @@ def _make_call(
     channel: Channel,
     iterator: Iterator[Dataset],
     position: Position,
+    rounds: Rounds,
 ) -> _Call:
     def make(*, local: bool) -> Callable[..., Tensor]:
         return _make_graph(strategy, job, state, step, channel, position, local=local)
 
     graphs = {local: make(local=local) for local in (False, True)}
 
-    def call(count: int, own_pace: float, *, local: bool) -> Result:
-        tensors = graphs[local](iterator, tf.constant(count), tf.constant(own_pace, tf.float32))
+    def call(last: int, count: int, own_pace: float) -> Result:
+        graph = graphs[rounds.begin(last)]
+        tensors = graph(iterator, tf.constant(count), tf.constant(own_pace, tf.float32))
         losses, applied, sums, own, stop, *seconds = (tensor.numpy() for tensor in tensors)
         pace, longest_wait, waited, exchanged = map(float, np.hstack(seconds))
+        exchanged += rounds.end_at(last + count)
         return Result(
             losses[:count], applied[:count], sums, own, float(stop) > 0, pace, longest_wait, waited, exchanged
         )

@@ -246,7 +246,7 @@ def averaged_by(job: TrainingTask, share: Any) -> list[list[Any]]:
     cluster = Cluster(strategy.scope, share, lambda: found.append([np.array(v) for v in state.model.variables]))
     epochs = Epochs(job, state, made, channel, cluster, batch, steps=4, step=0, total=12)
 
-    def call(count: int, _: float) -> Result:
+    def call(_: int, count: int, __: float) -> Result:
         nothing = np.zeros(made.width, np.float32)
         return Result(np.ones(count, np.float32), np.ones(count, bool), nothing, nothing, False, 0.0, 0.0, 0.0, 0.0)
 

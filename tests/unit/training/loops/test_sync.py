@@ -42,7 +42,7 @@ def test_calls_make_one_step_if_the_rows_of_a_gradient_vary(length: int | None, 
     def update(values: tf.Tensor, rows: tf.Tensor) -> None:
         optimizer.apply([tf.IndexedSlices(values, rows, tf.constant([7, 2]))])
 
-    def call(count: int, _: float) -> Result:
+    def call(_: int, count: int, __: float) -> Result:
         counts.append(count)
         update(tf.ones([5, 2]), tf.range(5))
         nothing = np.zeros(0, np.float32)

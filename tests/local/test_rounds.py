@@ -1,0 +1,117 @@
+"""Rounds of local steps train as an independent computation in NumPy does, from the batches that each replica had."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from tests.harness import Job, saved_values
+from tests.local.specs import mirrored
+from tests.local.workloads import adversarial, frozen, recorded
+
+Weights = npt.NDArray[np.float64]
+BATCH, CHECKPOINT_STEPS = 8, 24
+
+
+def gradient(weights: Weights, rows: npt.NDArray[np.int32]) -> Weights:
+    """Of the mean loss over some rows; the last row of the weights is the bias."""
+    x = np.concatenate([recorded.X[rows], np.ones((len(rows), 1))], 1).astype(np.float64)
+    found: Weights = x.T @ (2 * (x @ weights - recorded.TARGETS[rows])) / len(rows)
+    return found
+
+
+def trained(batches: list[npt.NDArray[np.int32]], momentum: float, given: dict[str, Any]) -> Weights:
+    """The weights after all batches, of each replica (steps, BATCH)."""
+    replicas, outer = range(len(batches)), given.get("outer")
+    every, warmup = given["every"], given.get("warmup_steps", 0)
+    own = [np.concatenate([np.ones((recorded.FEATURES, 2)), np.zeros((1, 2))]) for _ in replicas]
+    speed = [np.zeros_like(own[0]) for _ in replicas]
+    before, outer_speed = own[0].copy(), np.zeros_like(own[0])
+    for step in range(len(batches[0])):
+        slopes = [gradient(own[i], batches[i][step]) for i in replicas]
+        if step < warmup:
+            slopes = [np.mean(slopes, axis=0)] * len(replicas)
+        for i in replicas:
+            speed[i] = momentum * speed[i] - recorded.RATE * slopes[i]
+            own[i] = own[i] + speed[i]
+        done = step + 1
+        saves = done % CHECKPOINT_STEPS == 0 or done == len(batches[0])
+        if done <= warmup:
+            before = own[0].copy()
+        elif (done - warmup) % every == 0 or saves:
+            mean = np.mean(own, axis=0)
+            if outer:
+                change = outer["learning_rate"] * (mean - before)
+                outer_speed = outer["momentum"] * outer_speed + change
+                mean = before + outer["momentum"] * outer_speed + change
+            own, before = [mean.copy() for _ in replicas], mean
+        if saves:
+            speed = [np.mean(speed, axis=0)] * len(replicas)
+    return own[0]
+
+
+@pytest.mark.parametrize(
+    ("given", "momentum", "workers", "devices"),
+    [
+        ({"every": 7, "warmup_steps": 5}, 0.9, 2, 1),
+        ({"every": 4, "outer": {"learning_rate": 0.6, "momentum": 0.8}}, 0.0, 3, 1),
+        pytest.param({"every": 50}, 0.5, 1, 2, marks=pytest.mark.slow),
+        pytest.param({"every": 5, "gradients": "bfloat16"}, 0.5, 2, 2, marks=pytest.mark.slow),
+    ],
+)
+def test_the_weights_are_those_of_an_independent_computation(
+    tmp_path: Path, given: dict[str, Any], momentum: float, workers: int, devices: int
+) -> None:
+    (tmp_path / "seen").mkdir()
+    tasks = {"worker": {"replicas": workers, "cpu_devices": devices}}
+    spec = mirrored(
+        steps=60, workload=recorded.__file__, communication=given, tasks=tasks,
+        settings={"folder": str(tmp_path / "seen"), "momentum": momentum},
+        train={"batch_size": BATCH, "checkpoint_steps": CHECKPOINT_STEPS},
+    )  # fmt: skip
+    del spec["train"]["learning_rate"]
+    with Job(tmp_path, spec) as job:
+        assert job.wait() == 0, job.output
+    files = sorted((tmp_path / "seen").iterdir())
+    assert len(files) == workers * devices
+    batches = [np.fromfile(file, np.int32).reshape(-1, BATCH)[:60] for file in files]
+    wanted = trained(batches, momentum, given)
+    values = saved_values(job.model_dir, 60)
+    found = np.concatenate([values["model.000"], values["model.001"][None]])
+    accuracy = 2e-2 if given.get("gradients") else 1e-5
+    np.testing.assert_allclose(found, wanted, rtol=accuracy, atol=accuracy)
+
+
+@pytest.mark.parametrize(
+    ("workload", "given", "train"),
+    [
+        (frozen, {"every": 3, "gradients": "bfloat16"}, {"optimizer": "adam"}),
+        pytest.param(adversarial, {"every": 4, "outer": {}, "warmup_steps": 9}, {}, marks=pytest.mark.slow),
+    ],
+    ids=["layers that keep state", "train_step of its own"],
+)
+def test_a_job_that_loses_a_worker_and_one_that_does_not_have_the_same_weights(
+    tmp_path: Path, workload: ModuleType, given: dict[str, Any], train: dict[str, Any]
+) -> None:
+    train = {"checkpoint_steps": 20, "batch_size": 8, **train}
+    spec = mirrored(steps=200, workload=workload.__file__, communication=given, train=train)
+    if workload is adversarial:
+        del spec["train"]["learning_rate"]
+    found = {}
+    for name in ("unbroken", "broken"):
+        (folder := tmp_path / name).mkdir()
+        with Job(folder, spec) as job:
+            if name == "broken":
+                job.until_step(50)
+                job.signal("worker:1")
+            assert job.wait() == 0, job.output
+        assert job.result()["generations"] == (2 if name == "broken" else 1)
+        found[name] = saved_values(job.model_dir, 200)
+    assert all(np.isfinite(value).all() for value in found["unbroken"].values())
+    for name, value in found["unbroken"].items():
+        np.testing.assert_array_equal(value, found["broken"][name], err_msg=name)
