@@ -100,7 +100,9 @@ class Outer(Strict):
     optimizer: Literal["nesterov"] = "nesterov"
     """SGD with Nesterov's momentum."""
     learning_rate: Positive = 0.7
+    """1 with momentum 0 is the plain average."""
     momentum: float = Field(default=0.9, ge=0, lt=1)
+    """Share of the earlier rounds' changes that is added, below 1."""
 
 
 class Communication(Strict):
