@@ -246,7 +246,7 @@ SYMPTOMS = (
     Symptom(
         "fewer examples/s with more workers",
         "more workers than cores, or a slow network",
-        "see [Benchmarks](benchmarks.md#what-the-figures-mean); `communication.gradients: bfloat16`",
+        "fewer bytes: see [Communication](communication.md)",
         r"more workers than cores|waits for the network",
     ),
 )

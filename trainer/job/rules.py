@@ -133,6 +133,12 @@ def _device_problems(spec: JobSpec) -> list[Problem]:
 def _round_problems(spec: JobSpec) -> list[Problem]:
     """Of rounds of local steps."""
     given = spec.communication
+    if given.gradients == "powersgd" and spec.train.mixed_precision == "float16":
+        rule = "an overflow would stay in what is left out; use bfloat16"
+        return [Problem("communication.gradients", given.gradients, rule, ("train.mixed_precision",))]
+    if given.gradients == "powersgd" and given.every > 1:
+        rule = "sends no gradients in rounds of local steps; use float32 or bfloat16, or every: 1"
+        return [Problem("communication.gradients", given.gradients, rule, ("communication.every",))]
     if given.every == 1:
         set_ = {"warmup_steps": given.warmup_steps, "outer": given.outer and given.outer.model_dump()}
         rule = "is for rounds of local steps; set communication.every above 1, or remove it"

@@ -113,9 +113,11 @@ class Communication(Strict):
     bytes_per_pack: int | None = Field(default=None, ge=0, lt=2**31)
     """Gradients are sent in packs of about this size while those of earlier layers are computed. Default: 2 MiB; 0:
     one pack."""
-    gradients: Literal["float32", "bfloat16"] = "float32"
-    """bfloat16 halves the bytes that multi_worker_mirrored sends, and rounds the sum of gradients to 8 bits of
-    mantissa."""
+    gradients: Literal["float32", "bfloat16", "powersgd"] = "float32"
+    """How multi_worker_mirrored sends gradients. bfloat16 halves the bytes; powersgd sends products of two thin
+    matrices (arXiv 1905.13727). What one step leaves out is added to the next."""
+    rank: int = Field(default=4, ge=1, le=64)
+    """Columns of these matrices."""
     every: int = Field(default=1, ge=1, lt=2**31)
     """Steps of a round, in which each replica of multi_worker_mirrored trains on its own batches alone. At its end the
     weights of all replicas are averaged. 1: gradients are added up in each step."""

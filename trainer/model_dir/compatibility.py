@@ -70,6 +70,7 @@ def key(spec: JobSpec, counts: dict[TaskType, int], digest: str | None) -> dict[
         "train.deterministic": train.deterministic,
         "train.mixed_precision": train.mixed_precision,
         "communication.gradients": spec.communication.gradients,
+        **({"communication.rank": spec.communication.rank} if spec.communication.gradients == "powersgd" else {}),
         "communication.every": spec.communication.every,
         "communication.warmup_steps": spec.communication.warmup_steps,
         "communication.outer": spec.communication.outer and spec.communication.outer.model_dump(),

@@ -1,5 +1,5 @@
-"""How gradients are added up over replicas: rows that are the same in each batch, as bfloat16 if the spec asks for it
-(communication.gradients), and one step at a time if the number of rows varies."""
+"""How gradients are added up over replicas: rows that are the same in each batch, and one step at a time if the number
+of rows varies; and steps in which they are not."""
 
 from __future__ import annotations
 
@@ -135,25 +135,3 @@ def keep_local(optimizer: Optimizer) -> None:
         return lambda pairs: list(pairs) if are_local() else add_up(pairs)
 
     replace_gradient_sum(optimizer, unless_alone)
-
-
-def compress(optimizer: Optimizer) -> None:
-    """Makes an optimizer sum gradients over replicas in bfloat16, half the bytes of float32. Updates stay float32, and
-    sparse gradients are sent unchanged."""
-    replace_gradient_sum(optimizer, _compressed)
-
-
-def _compressed(add_up: AddUp) -> AddUp:
-    def add_up_compressed(pairs: Iterable[tuple[Tensor, Variable]]) -> list[tuple[Tensor, Variable]]:
-        pairs = list(pairs)
-        small = [(tf.cast(g, tf.bfloat16) if _is_dense(g) else g, v) for g, v in pairs]
-        return [
-            (tf.cast(total, given.dtype) if _is_dense(given) else total, v)
-            for (total, v), (given, _) in zip(add_up(small), pairs, strict=True)
-        ]
-
-    return add_up_compressed
-
-
-def _is_dense(gradient: Tensor) -> bool:
-    return isinstance(gradient, tf.Tensor) and gradient.dtype == tf.float32

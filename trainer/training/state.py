@@ -14,6 +14,7 @@ from trainer.training import (
     batches,
     compile_rules,
     compiled,
+    compression,
     gradients,
     inputs,
     keras_patches,
@@ -164,9 +165,12 @@ def _communicating(job: TrainingTask, optimizer: Optimizer) -> Optimizer:
     if job.replicas > 1:
         gradients.add_up_rows(optimizer, job.part.batch)
         gradients.note_rows(optimizer)
-    if job.spec.communication.gradients == "bfloat16":
-        gradients.compress(optimizer)
-    if job.spec.communication.every > 1:
+    communication = job.spec.communication
+    if communication.gradients == "bfloat16":
+        compression.to_bfloat16(optimizer, feedback=job.spec.train.mixed_precision != "float16")
+    if communication.gradients == "powersgd":
+        compression.to_low_rank(optimizer, communication.rank, job.replicas)
+    if communication.every > 1:
         gradients.keep_local(optimizer)
     return optimizer
 

@@ -10,20 +10,20 @@ import numpy as np
 import tensorflow as tf
 
 SETTINGS: dict[str, Any] = {"folder": "", "momentum": 0.0}
-ROWS, FEATURES = 480, 5
+ROWS, FEATURES, COUNT = 480, 24, 6
 _random = np.random.default_rng(11)
 X = _random.normal(size=(ROWS, FEATURES)).astype("float32")
-TARGETS = (X @ _random.normal(size=(FEATURES, 2)) + _random.normal(size=(ROWS, 2))).astype("float32")
-RATE = 0.05
+TARGETS = (X @ _random.normal(size=(FEATURES, COUNT)) + _random.normal(size=(ROWS, COUNT))).astype("float32")
+RATE = 0.01
 
 
 def data(split: str) -> Any:
-    """Each label is the two targets and the number of its row."""
+    """Each label is the targets and the number of its row."""
     return X, np.concatenate([TARGETS, np.arange(ROWS, dtype="float32")[:, None]], 1)
 
 
 def model() -> Any:
-    return keras.Sequential([keras.Input((FEATURES,)), keras.layers.Dense(2, kernel_initializer="ones")])
+    return keras.Sequential([keras.Input((FEATURES,)), keras.layers.Dense(COUNT, kernel_initializer="ones")])
 
 
 def optimizer(steps: int, replicas: int) -> Any:
@@ -38,5 +38,5 @@ def record(replica: Any, rows: Any) -> Any:
 
 def loss(y: Any, prediction: Any) -> Any:
     replica = tf.distribute.get_replica_context().replica_id_in_sync_group
-    with tf.control_dependencies([tf.numpy_function(record, [replica, y[:, 2]], tf.int64)]):
-        return tf.reduce_sum(tf.square(y[:, :2] - prediction), -1)
+    with tf.control_dependencies([tf.numpy_function(record, [replica, y[:, COUNT]], tf.int64)]):
+        return tf.reduce_sum(tf.square(y[:, :COUNT] - prediction), -1)

@@ -1,4 +1,4 @@
-"""When rounds of local steps begin and end. Their arithmetic: tests/local/test_rounds.py."""
+"""When rounds of local steps begin and end. Their arithmetic: tests/local/test_communication.py."""
 
 from __future__ import annotations
 

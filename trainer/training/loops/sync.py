@@ -19,7 +19,7 @@ from trainer.job.cluster import Task
 from trainer.job.spec import JobSpec
 from trainer.protocol import events
 from trainer.protocol.log_lines import start_line
-from trainer.training import batches, fitting, gradients, layer_state, step_time
+from trainer.training import batches, compression, fitting, gradients, keras_private, layer_state, step_time
 from trainer.training.callbacks.epochs import Cluster, Epochs, Share
 from trainer.training.channel import Channel
 from trainer.training.divergence import raise_if_not_finite
@@ -88,6 +88,8 @@ def _run(strategy: Strategy, job: TrainingTask, state: TrainState, resume_step: 
 
     def average() -> None:
         rounds.end()
+        for each in state.optimizers.values():
+            compression.forget(keras_private.inner(each))
         average_layers()
 
     epochs = None

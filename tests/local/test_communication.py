@@ -1,4 +1,5 @@
-"""Rounds of local steps train as an independent computation in NumPy does, from the batches that each replica had."""
+"""Rounds of local steps, and gradients in fewer bytes: a job trains as an independent computation in NumPy does, from
+the batches that each replica had."""
 
 from __future__ import annotations
 
@@ -6,13 +7,16 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 import pytest
+import tensorflow as tf
 
 from tests.harness import Job, saved_values
 from tests.local.specs import mirrored
 from tests.local.workloads import adversarial, frozen, recorded
+from trainer.training.compression import SEED
 
 Weights = npt.NDArray[np.float64]
 BATCH, CHECKPOINT_STEPS = 8, 24
@@ -25,17 +29,51 @@ def gradient(weights: Weights, rows: npt.NDArray[np.int32]) -> Weights:
     return found
 
 
+class Sum:
+    """The sum of the replicas' gradients, as it is sent."""
+
+    def __init__(self, given: dict[str, Any], replicas: int) -> None:
+        self.given, self.replicas = given, replicas
+        self.forget()
+
+    def forget(self) -> None:
+        shape = (recorded.FEATURES, recorded.COUNT)
+        self.left_out = [np.zeros((shape[0] + 1, shape[1])) for _ in range(self.replicas)]
+        self.guess = np.asarray(
+            tf.random.stateless_normal([shape[1], self.given.get("rank", 4)], [SEED, 0]), np.float64
+        )
+
+    def of(self, slopes: list[Weights]) -> Weights:
+        whole = [slope + left_out for slope, left_out in zip(slopes, self.left_out, strict=True)]
+        if self.given.get("gradients") == "bfloat16":
+            sent = [each.astype(ml_dtypes.bfloat16).astype(np.float64) for each in whole]
+            self.left_out = [each - rounded for each, rounded in zip(whole, sent, strict=True)]
+            return np.sum(sent, axis=0).astype(ml_dtypes.bfloat16).astype(np.float64)
+        if self.given.get("gradients") != "powersgd":
+            return np.sum(slopes, axis=0)
+        base = np.linalg.qr(sum(each[:-1] @ self.guess for each in whole))[0]  # the last row is the bias
+        self.guess = sum(each[:-1].T @ base for each in whole)
+        total = np.concatenate([base @ self.guess.T, sum(each[-1:] for each in whole)])
+        self.left_out = [
+            np.concatenate([(each - total / self.replicas)[:-1], np.zeros((1, each.shape[1]))]) for each in whole
+        ]
+        return total
+
+
 def trained(batches: list[npt.NDArray[np.int32]], momentum: float, given: dict[str, Any]) -> Weights:
     """The weights after all batches, of each replica (steps, BATCH)."""
     replicas, outer = range(len(batches)), given.get("outer")
-    every, warmup = given["every"], given.get("warmup_steps", 0)
-    own = [np.concatenate([np.ones((recorded.FEATURES, 2)), np.zeros((1, 2))]) for _ in replicas]
+    every, warmup = given.get("every", 1), given.get("warmup_steps", 0)
+    summed = Sum(given, len(batches))
+    own = [
+        np.concatenate([np.ones((recorded.FEATURES, recorded.COUNT)), np.zeros((1, recorded.COUNT))]) for _ in replicas
+    ]
     speed = [np.zeros_like(own[0]) for _ in replicas]
     before, outer_speed = own[0].copy(), np.zeros_like(own[0])
     for step in range(len(batches[0])):
         slopes = [gradient(own[i], batches[i][step]) for i in replicas]
-        if step < warmup:
-            slopes = [np.mean(slopes, axis=0)] * len(replicas)
+        if every == 1 or step < warmup:
+            slopes = [summed.of(slopes) / len(replicas)] * len(replicas)
         for i in replicas:
             speed[i] = momentum * speed[i] - recorded.RATE * slopes[i]
             own[i] = own[i] + speed[i]
@@ -43,7 +81,7 @@ def trained(batches: list[npt.NDArray[np.int32]], momentum: float, given: dict[s
         saves = done % CHECKPOINT_STEPS == 0 or done == len(batches[0])
         if done <= warmup:
             before = own[0].copy()
-        elif (done - warmup) % every == 0 or saves:
+        elif every > 1 and ((done - warmup) % every == 0 or saves):
             mean = np.mean(own, axis=0)
             if outer:
                 change = outer["learning_rate"] * (mean - before)
@@ -52,6 +90,7 @@ def trained(batches: list[npt.NDArray[np.int32]], momentum: float, given: dict[s
             own, before = [mean.copy() for _ in replicas], mean
         if saves:
             speed = [np.mean(speed, axis=0)] * len(replicas)
+            summed.forget()
     return own[0]
 
 
@@ -60,6 +99,8 @@ def trained(batches: list[npt.NDArray[np.int32]], momentum: float, given: dict[s
     [
         ({"every": 7, "warmup_steps": 5}, 0.9, 2, 1),
         ({"every": 4, "outer": {"learning_rate": 0.6, "momentum": 0.8}}, 0.0, 3, 1),
+        ({"gradients": "powersgd", "rank": 2}, 0.8, 2, 1),
+        pytest.param({"gradients": "bfloat16"}, 0.8, 2, 1, marks=pytest.mark.slow),
         pytest.param({"every": 50}, 0.5, 1, 2, marks=pytest.mark.slow),
         pytest.param({"every": 5, "gradients": "bfloat16"}, 0.5, 2, 2, marks=pytest.mark.slow),
     ],
@@ -83,7 +124,7 @@ def test_the_weights_are_those_of_an_independent_computation(
     wanted = trained(batches, momentum, given)
     values = saved_values(job.model_dir, 60)
     found = np.concatenate([values["model.000"], values["model.001"][None]])
-    accuracy = 2e-2 if given.get("gradients") else 1e-5
+    accuracy = {"bfloat16": 2e-2, "powersgd": 1e-3}.get(given.get("gradients", ""), 1e-4)
     np.testing.assert_allclose(found, wanted, rtol=accuracy, atol=accuracy)
 
 
