@@ -15,6 +15,10 @@ MWMS, PS = "multi_worker_mirrored", "parameter_server"
 IDEAL, PLAIN = "2 independent processes", "MWMS, TensorFlow's default: plain loop, RING"
 OURS, OURS_16 = "MWMS, trainer", "MWMS, trainer, bfloat16 gradients"
 OUR_PS, CLASSIC, FIT_PS = "PS, trainer", "PS, classic: compat.v1, feed_dict", "PS, tf_keras fit"
+EVERY, POWER = (
+    {n: f"MWMS, trainer, weights averaged every {n} steps" for n in (10, 30)},
+    "MWMS, trainer, PowerSGD of rank 4",
+)
 FIT, TORCH = "MWMS, tf_keras fit", "torch DDP, gloo, channels_last"
 FLOAT, MIXED = "one core, trainer, float32", "one core, trainer, mixed_bfloat16"
 
@@ -30,6 +34,9 @@ def contenders() -> dict[str, Contender]:
         IDEAL: lambda steps: run.ours("one_device", 1, steps.times(2), jobs=WORKERS),
         OURS: lambda steps: run.ours(MWMS, WORKERS, steps.times(2)),
         OURS_16: lambda steps: run.ours(MWMS, WORKERS, steps.times(2), communication={"gradients": "bfloat16"}),
+        POWER: lambda steps: run.ours(MWMS, WORKERS, steps.times(2), communication={"gradients": "powersgd"}),
+        EVERY[10]: lambda steps: run.ours(MWMS, WORKERS, steps.times(3), communication={"every": 10}),
+        EVERY[30]: lambda steps: run.ours(MWMS, WORKERS, steps.times(3), communication={"every": 30}),
         PLAIN: lambda steps: run.peer("plain_loop", MWMS, WORKERS, steps),
     }
     if PEERS_PYTHON.exists():
@@ -38,6 +45,8 @@ def contenders() -> dict[str, Contender]:
             f"{FIT}, 10 steps per execution": lambda steps: run.peer("tf_keras_fit", MWMS, WORKERS, steps, "10"),
             TORCH: lambda steps: _torch(steps.times(2), "float32"),
             f"{TORCH}, bfloat16 gradients": lambda steps: _torch(steps.times(2), "bfloat16"),
+            f"{TORCH}, PowerSGD of rank 4": lambda steps: _torch(steps.times(2), "powersgd"),
+            f"{TORCH}, post-local SGD every 10 steps": lambda steps: _torch(steps.times(3), "10"),
         }
     # Under a ps steps are the job's, not each worker's.
     found |= {

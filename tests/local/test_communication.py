@@ -47,10 +47,12 @@ class Sum:
         whole = [slope + left_out for slope, left_out in zip(slopes, self.left_out, strict=True)]
         if self.given.get("gradients") == "bfloat16":
             sent = [each.astype(ml_dtypes.bfloat16).astype(np.float64) for each in whole]
-            self.left_out = [each - rounded for each, rounded in zip(whole, sent, strict=True)]
-            return np.sum(sent, axis=0).astype(ml_dtypes.bfloat16).astype(np.float64)
+            self.left_out = [each - small for each, small in zip(whole, sent, strict=True)]
+            rounded: Weights = np.sum(sent, axis=0).astype(ml_dtypes.bfloat16).astype(np.float64)
+            return rounded
         if self.given.get("gradients") != "powersgd":
-            return np.sum(slopes, axis=0)
+            plain: Weights = np.sum(slopes, axis=0)
+            return plain
         base = np.linalg.qr(sum(each[:-1] @ self.guess for each in whole))[0]  # the last row is the bias
         self.guess = sum(each[:-1].T @ base for each in whole)
         total = np.concatenate([base @ self.guess.T, sum(each[-1:] for each in whole)])

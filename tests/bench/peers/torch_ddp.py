@@ -1,6 +1,7 @@
 """The usual alternative: torch's DistributedDataParallel over gloo, the same network, data and optimizer.
 
-    python torch_ddp.py WARM_UP STEPS FORMAT GRADIENTS      contiguous or channels_last; float32 or bfloat16
+    python torch_ddp.py WARM_UP STEPS FORMAT GRADIENTS      contiguous or channels_last; float32, bfloat16,
+                                                        powersgd (rank 4), or the period of post-local SGD
 
 as one rank, with RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT and TRAINER_DATA_DIR. Prints `examples_per_second=N`, of
 all ranks together.
@@ -16,7 +17,9 @@ from pathlib import Path
 import numpy as np
 import torch
 from torch import distributed, nn
-from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, post_localSGD_hook, powerSGD_hook
+from torch.distributed.algorithms.model_averaging.averagers import PeriodicModelAverager
+from torch.distributed.optim import PostLocalSGDOptimizer
 
 BATCH = 64
 
@@ -31,15 +34,24 @@ def main() -> None:
         x = torch.from_numpy(archive["x_train"][rank::ranks]).unsqueeze(1)
         y = torch.from_numpy(archive["y_train"].astype("int64")[rank::ranks])
     model = nn.parallel.DistributedDataParallel(cnn().to(memory_format=memory))
+    optimizer: torch.optim.Optimizer = torch.optim.Adam(model.parameters(), 1e-4, fused=True)
     if sys.argv[4] == "bfloat16":
         model.register_comm_hook(None, default_hooks.bf16_compress_hook)
-    optimizer = torch.optim.Adam(model.parameters(), 1e-4, fused=True)
+    elif sys.argv[4] == "powersgd":
+        power = powerSGD_hook.PowerSGDState(None, matrix_approximation_rank=4, start_powerSGD_iter=2)
+        model.register_comm_hook(power, powerSGD_hook.powerSGD_hook)
+    elif sys.argv[4] != "float32":
+        alone, _ = distributed.new_subgroups(1)
+        local = post_localSGD_hook.PostLocalSGDState(None, alone, start_localSGD_iter=2)
+        model.register_comm_hook(local, post_localSGD_hook.post_localSGD_hook)
+        averager = PeriodicModelAverager(int(sys.argv[4]), warmup_steps=2)
+        optimizer = PostLocalSGDOptimizer(optimizer, averager)
 
     def run(count: int) -> None:
         for _ in range(count):
             chosen = torch.randint(0, len(x), (BATCH,))
             batch = x[chosen].float().div_(255).contiguous(memory_format=memory)
-            optimizer.zero_grad(set_to_none=True)
+            optimizer.zero_grad()
             nn.functional.cross_entropy(model(batch), y[chosen]).backward()
             optimizer.step()
 
