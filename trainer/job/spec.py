@@ -114,8 +114,8 @@ class Communication(Strict):
     """Gradients are sent in packs of about this size while those of earlier layers are computed. Default: 2 MiB; 0:
     one pack."""
     gradients: Literal["float32", "bfloat16", "powersgd"] = "float32"
-    """How multi_worker_mirrored sends gradients. bfloat16 halves the bytes; powersgd sends products of two thin
-    matrices (arXiv 1905.13727). What one step leaves out is added to the next."""
+    """How multi_worker_mirrored sends gradients. bfloat16, also of parameter_server, halves the bytes; powersgd sends
+    products of two thin matrices (arXiv 1905.13727)."""
     rank: int = Field(default=4, ge=1, le=64)
     """Columns of these matrices."""
     every: int = Field(default=1, ge=1, lt=2**31)

@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+import keras
 import tensorflow as tf
 
 from trainer.training.keras_patches import AddUp, replace_gradient_sum
@@ -44,6 +45,24 @@ def to_bfloat16(optimizer: Optimizer, *, feedback: bool) -> None:
     replace_gradient_sum(optimizer, replacement)
     if feedback:
         _keep(optimizer, build, lambda: [(v, tf.zeros_like(v)) for v in kept.values()])
+
+
+def to_bfloat16_on_ps(optimizer: Optimizer) -> None:
+    """Makes an optimizer send dense gradients to the ps of their variables in bfloat16."""
+
+    def replacement(add_up: AddUp) -> AddUp:
+        def add_up_rounded(given: Iterable[tuple[Tensor, Variable]]) -> Pairs:
+            return [(_widened_at(v, g) if _is_dense(g) else g, v) for g, v in add_up(given)]
+
+        return add_up_rounded
+
+    replace_gradient_sum(optimizer, replacement)
+
+
+def _widened_at(variable: Variable, gradient: Tensor) -> Tensor:
+    rounded = tf.cast(gradient, tf.bfloat16)
+    with tf.device((variable.value if isinstance(variable, keras.Variable) else variable).device):
+        return tf.cast(rounded, gradient.dtype)
 
 
 def _rounded(gradient: Tensor, kept: Variable | None) -> Tensor:

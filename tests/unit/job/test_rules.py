@@ -85,7 +85,11 @@ def worker(**settings: Any) -> dict[str, Any]:
         ),
         (
             spec_of("mirrored", communication={"gradients": "bfloat16"}),
-            "communication.gradients: 'bfloat16': is for multi_worker_mirrored; remove it",
+            "communication.gradients: 'bfloat16': mirrored knows float32",
+        ),
+        (
+            spec_of("parameter_server", tasks={"ps": 1}, communication={"gradients": "powersgd"}),
+            "communication.gradients: 'powersgd': parameter_server knows float32, bfloat16",
         ),
         (
             spec_of("mirrored", communication={"every": 4}),
