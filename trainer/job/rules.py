@@ -124,9 +124,11 @@ def _device_problems(spec: JobSpec) -> list[Problem]:
     if packed is not None and not row.collective:
         rule = f"is for {peers}; remove it"
         problems.append(Problem("communication.bytes_per_pack", packed, rule, ("strategy",)))
-    allowed = ("float32", "bfloat16", "powersgd") if row.collective else ("float32", "bfloat16")
-    if not (row.collective or (row.coordinated and row.trains)):
-        allowed = ("float32",)
+    allowed = ["float32"]
+    if row.collective or (row.coordinated and row.trains):
+        allowed += ["bfloat16"]
+    if row.collective:
+        allowed += ["powersgd"]
     if spec.communication.gradients not in allowed:
         rule = f"{spec.strategy} knows {', '.join(allowed)}"
         problems.append(Problem("communication.gradients", spec.communication.gradients, rule, ("strategy",)))
