@@ -171,7 +171,7 @@ UNKNOWN_KEYS: list[tuple[dict[str, Any], str]] = [
     ({"tasks": {"chief": {"replcas": 3}}}, "tasks.chief.replcas: 3: unknown key; did you mean replicas?"),
     (
         {"communication": {"q": 1}},
-        "communication.q: 1: unknown key; known here: implementation, bytes_per_pack, gradients, "
+        "communication.q: 1: unknown key; known here: implementation, bytes_per_pack, gradients, rank, "
         "every, warmup_steps, outer",
     ),
     ({"tasks": {"": 1}}, "tasks.'': 1: unknown key; known here: chief, worker, ps, evaluator"),
