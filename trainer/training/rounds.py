@@ -73,9 +73,10 @@ class Rounds:
 
     def end_at(self, step: int) -> float:
         """Averages the weights, if a round ends at this step; returns the seconds that this took."""
+        if not self._open or steps_left(self._given, step) < self._given.every:
+            return 0.0
         begun = time.perf_counter()
-        if steps_left(self._given, step) == self._given.every:
-            self._end_round()
+        self._end_round()
         return time.perf_counter() - begun
 
     def end(self) -> None:
