@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -51,4 +53,8 @@ def limit_threads(tf: Any) -> None:
 
 def tell(examples: int, seconds: float) -> None:
     print(f"examples_per_second={examples / seconds:.1f}", flush=True)
+    config = json.loads(os.environ["TF_CONFIG"])
+    leader = {"type": "chief" if "chief" in config["cluster"] else "worker", "index": 0}
+    if config["task"] != leader:
+        signal.pause()  # until it is killed: the leader may still receive
     os._exit(0)  # TensorFlow's shutdown waits for peers that may be gone

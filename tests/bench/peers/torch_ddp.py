@@ -10,6 +10,7 @@ all ranks together.
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import time
 from pathlib import Path
@@ -59,6 +60,8 @@ def main() -> None:
     begun = time.perf_counter()
     run(steps)
     print(f"examples_per_second={steps * BATCH * ranks / (time.perf_counter() - begun):.1f}", flush=True)
+    if rank:
+        signal.pause()  # until it is killed: rank 0 may still receive
     os._exit(0)
 
 
