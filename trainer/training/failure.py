@@ -23,7 +23,7 @@ _MESSAGE_CHARACTERS = 5000
 def report(error: BaseException, spec: JobSpec | None, channel: Channel) -> Exit:
     """Reports an error in one line, and distinguishes errors caused by a lost peer from those that would repeat."""
     error = original(error)
-    inner = python_error(str(error), spec.workload) if spec else None
+    inner = python_error(_as_written(str(error)), spec.workload) if spec else None
     theirs = where_it_failed(error, spec.workload) if spec else None
     # compute() is the user's, so a lost peer surfaces at its line.
     meets_it = spec is not None and not spec.traits.trains
@@ -50,6 +50,14 @@ def report(error: BaseException, spec: JobSpec | None, channel: Channel) -> Exit
         return Exit.BUG
     channel.send(events.Failed(code=int(code), message=text[:_MESSAGE_CHARACTERS]))
     return code
+
+
+def _as_written(text: str) -> str:
+    if not _has_tensorflow():
+        return text
+    from trainer.training.tensorflow_private import as_written
+
+    return as_written(text)
 
 
 def _graph_error(error: BaseException, workload: str) -> str | None:

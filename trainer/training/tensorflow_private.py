@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import importlib.util
+import re
 import sys
 import types
 from collections.abc import Iterator
@@ -179,3 +180,24 @@ def constant_value(tensor: Tensor) -> npt.NDArray[np.generic] | None:
     with tf.init_scope():
         found: npt.NDArray[np.generic] = copied.get_concrete_function()().numpy()
     return found
+
+
+def as_written(text: str) -> str:
+    """A text with the lines of the user's own files in place of those of AutoGraph's translations, as in a traceback
+    that an operation quotes (`_PythonFnFactory`, tensorflow/python/autograph/pyct/transpiler.py).
+
+    Test: test_an_error_in_a_function_that_autograph_has_translated_is_reported_with_its_own_line.
+    """
+    if "__autograph_generated_file" not in text:
+        return text
+    from tensorflow.python.autograph.impl import api
+
+    kept = api._TRANSPILER._cache._cache.values()
+    maps = [factory.source_map for found in list(kept) for factory in list(found.values())]
+    origins = {(at.filename, at.lineno): origin.loc for each in maps for at, origin in each.items()}
+
+    def own(found: re.Match[str]) -> str:
+        origin = origins.get((found[1], int(found[2])))
+        return f'File "{origin.filename}", line {origin.lineno}' if origin else found[0]
+
+    return re.sub(r'File "([^"]*__autograph_generated_file[^"]*)", line (\d+)', own, text)

@@ -11,6 +11,7 @@ from pathlib import Path
 import tensorflow as tf
 
 from trainer.job.errors import TrainerError, UserError
+from trainer.training.tensorflow_private import as_written
 from trainer.workloads.locate import original, own_files, python_error, where_it_failed
 from trainer.workloads.types import PerExample, Tensor
 from trainer.workloads.workload import SHARD
@@ -78,7 +79,7 @@ def calling(workload: str, what: str, **given: object) -> Iterator[None]:
             raise
         if _is_ours(error, workload):
             raise TrainerError(f"unexpected {type(error).__name__}: {essence(str(error))}") from error
-        place = python_error(str(error), workload) or where_it_failed(error, workload)
+        place = python_error(as_written(str(error)), workload) or where_it_failed(error, workload)
         text = place or f"workload: {workload}: {what}: {type(error).__name__}: {essence(str(original(error)))}"
         shapes = ", ".join(f"{name}: {_described(value)}" for name, value in given.items())
         raise UserError("; ".join(filter(None, (text, shapes, hint(str(error), **given))))) from error

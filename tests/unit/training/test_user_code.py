@@ -1,5 +1,6 @@
 """User errors whose last frame is in Keras or TensorFlow."""
 
+import runpy
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import tensorflow as tf
 from trainer.job.errors import Exit, TrainerError, UserError
 from trainer.job.load import build
 from trainer.training import user_code
+from trainer.training.tensorflow_private import as_written
 from trainer.workloads import load
 from trainer.workloads.load import load_workload
 from trainer.workloads.locate import python_error
@@ -201,3 +203,27 @@ def test_examples_of_different_shapes_in_one_batch_are_reported_with_the_fix() -
     text = user_code.graph_error(caught.value, "mine.py")
     assert text is not None
     assert "pad or cut them, in parse() or data(), to one length by tf.pad" in text
+
+
+TRANSLATED = """import tensorflow as tf
+
+
+def data():
+    def parse(x):
+        def read(value):
+            if value > 1:
+                raise KeyError("colour")
+            return value
+
+        return tf.numpy_function(read, [x], tf.int64)
+
+    return tf.data.Dataset.range(4).map(parse)
+"""
+
+
+def test_an_error_in_a_function_that_autograph_has_translated_is_reported_with_its_own_line(tmp_path: Path) -> None:
+    (file := tmp_path / "mine.py").write_text(TRANSLATED)
+    names = runpy.run_path(str(file))
+    with pytest.raises(tf.errors.OpError) as caught:
+        list(names["data"]())
+    assert python_error(as_written(str(caught.value)), str(file)) == f"workload: {file}:8: KeyError: 'colour'"
