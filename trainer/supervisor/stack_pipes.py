@@ -33,7 +33,7 @@ _PIPE_BYTES = 1 << 20
 """Stacks that do not fit are cut."""
 _PID_BYTES = 20
 _MOST_PROCESSES = 64
-"""Of one child, at a time: those that come later are not asked."""
+"""Processes of one child that are asked at a time; further ones are not."""
 _THREAD = re.compile(r"^(?:Current thread|Thread) 0x[0-9a-f]+.*\(most recent call first\):$", re.MULTILINE)
 _FRAME = re.compile(r'^  File "(?P<file>[^"\n]*)", line (?P<line>\d+) in (?P<function>.*)$', re.MULTILINE)
 _PACKAGES = re.compile(r".*/(?:site|dist)-packages/")
@@ -180,8 +180,8 @@ async def _answer(process: _Process, seconds: float) -> str:
 
 
 def threads(text: str, folder: Path) -> list[list[Frame]]:
-    """The threads in a text of faulthandler, at most MOST_THREADS: those that run code of the user's first, and the
-    main thread last, as in the text.
+    """The stacks in faulthandler's text, at most MOST_THREADS, without that of the thread that wrote them. Threads that
+    run the user's code are kept first, and the main thread is the last, as in the text.
 
     Args:
         folder: that of the job's code.

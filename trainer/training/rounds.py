@@ -101,10 +101,10 @@ def _make_graphs(
     *,
     small: bool,
 ) -> tuple[Callable[[], None], Callable[[], None]]:
-    """Functions for the begin and the end of a round.
+    """Functions that begin and end a round.
 
     Args:
-        before: take the values of the weights at the begin of a round; empty if nobody needs them.
+        before: variables for the weights that a round begins with; empty if they are not needed.
         small: sends the change of the weights as bfloat16.
     """
 
@@ -113,17 +113,17 @@ def _make_graphs(
         for v, kept in zip(weights, before, strict=True):
             kept.assign(v.value)
 
-    def total() -> list[Tensor]:
+    def to_send() -> list[Tensor]:
         values = [tf.convert_to_tensor(v.value) for v in weights]
         if before:
             values = [value - kept for value, kept in zip(values, before, strict=True)]
         if small:
             values = [tf.cast(value, tf.bfloat16) for value in values]
-        return _sums(values)
+        return values
 
     @tf.function(autograph=False)
     def end() -> None:
-        sums = _first(strategy, strategy.run(total))
+        sums = _sums(strategy, to_send)
         means = [tf.cast(each, v.dtype) / strategy.num_replicas_in_sync for each, v in zip(sums, weights, strict=True)]
         if outer is None:
             for i, v in enumerate(weights):
@@ -139,25 +139,24 @@ def _make_graphs(
 def _make_average(strategy: Strategy, variables: Sequence[Variable]) -> Callable[[], None]:
     """A function that replaces each variable by its mean over all replicas."""
 
-    def total() -> list[Tensor]:
-        return _sums([tf.convert_to_tensor(v.value) for v in variables])
+    def to_send() -> list[Tensor]:
+        return [tf.convert_to_tensor(v.value) for v in variables]
 
     @tf.function(autograph=False)
     def average() -> None:
-        for v, each in zip(variables, _first(strategy, strategy.run(total)), strict=True):
+        for v, each in zip(variables, _sums(strategy, to_send), strict=True):
             v.assign(each / strategy.num_replicas_in_sync)
 
     return average if variables else lambda: None
 
 
-def _sums(values: list[Tensor]) -> list[Tensor]:
-    """The sums over all replicas, in packs as gradients; in a replica's context."""
-    # identity places a tensor on the replica's device: without a device, "destinations can not be empty".
-    placed = [tf.identity(value) for value in values]
-    sums: list[Tensor] = tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, placed)
-    return sums
+def _sums(strategy: Strategy, values: Callable[[], list[Tensor]]) -> list[Tensor]:
+    """The sums over all replicas of the values that each of them computes, in packs as gradients."""
 
+    def add_up() -> list[Tensor]:
+        # identity places a tensor on the replica's device: without a device, "destinations can not be empty".
+        placed = [tf.identity(value) for value in values()]
+        sums: list[Tensor] = tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, placed)
+        return sums
 
-def _first(strategy: Strategy, values: list[Tensor]) -> list[Tensor]:
-    """Those of one local replica, of values that are the same on all."""
-    return [strategy.experimental_local_results(value)[0] for value in values]
+    return [strategy.experimental_local_results(total)[0] for total in strategy.run(add_up)]

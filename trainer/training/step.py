@@ -69,10 +69,9 @@ def _make_step_of_functions(job: TrainingTask, state: TrainState) -> Callable[[T
             total = tf.reduce_sum(per_example.weighted(values, weights)) / float(job.global_batch)
             if model.losses:
                 total += tf.add_n([tf.cast(each, tf.float32) for each in model.losses]) / replicas
-            if gradients.are_local():
-                total *= replicas
+            goal = total * replicas if gradients.are_local() else total
             scale = tf.identity(optimizer.dynamic_scale.value) if isinstance(optimizer, LossScale) else None
-            scaled = total if scale is None else total * scale
+            scaled = goal if scale is None else goal * scale
         slopes = tape.gradient(scaled, model.trainable_variables)
         if scale is None:
             optimizer.apply(slopes, model.trainable_variables)
@@ -80,7 +79,7 @@ def _make_step_of_functions(job: TrainingTask, state: TrainState) -> Callable[[T
         else:
             applied = optimizer.apply_if_finite(slopes, model.trainable_variables, scale)
         figures = [per_example.values(f"METRICS[{name!r}]", f, y, prediction) for name, f in job.metrics.items()]
-        loss = total if gradients.are_local() else total * replicas
+        loss = total * replicas
         return applied, loss, tf.stack([loss, *map(tf.reduce_mean, figures)])
 
     made: Callable[[Tensor], tuple[Tensor, Tensor, Tensor]] = step

@@ -191,10 +191,10 @@ def _make_call(
     position: Position,
     rounds: Rounds,
 ) -> _Call:
-    def make(*, local: bool) -> Callable[..., Tensor]:
-        return _make_graph(strategy, job, state, step, channel, position, local=local)
-
-    graphs = {local: make(local=local) for local in (False, True)}
+    wish = _wish_to_stop(channel)
+    graphs = {
+        local: _make_graph(strategy, job, state, step, channel, position, wish, local=local) for local in (False, True)
+    }
 
     def call(last: int, count: int, own_pace: float) -> Result:
         graph = graphs[rounds.begin(last)]
@@ -216,6 +216,7 @@ def _make_graph(
     step: Step,
     channel: Channel,
     position: Position,
+    wish: tf.Variable,
     *,
     local: bool,
 ) -> Callable[..., Tensor]:
@@ -225,7 +226,6 @@ def _make_graph(
     which this one waited for data, and those of its exchange with the others."""
     replicas, own_replicas = float(job.replicas), float(job.local_replicas)
     longest, tasks = job.spec.train.steps_per_call, job.part.shards
-    wish = _wish_to_stop(channel)
 
     # autograph=False: converting this and what it calls took 0.5 s of every recovery (decision 12).
     @tf.function(autograph=False)
