@@ -19,7 +19,8 @@ EVERY, POWER = (
     {n: f"MWMS, trainer, weights averaged every {n} steps" for n in (10, 30)},
     "MWMS, trainer, PowerSGD of rank 4",
 )
-OUR_PS_16 = "PS, trainer, bfloat16 gradients"
+OUR_PS_16 = "PS, trainer, bfloat16 gradients and weights"
+PS_EVERY = {n: f"PS, trainer, sent every {n} steps" for n in (10, 30)}
 FIT, TORCH = "MWMS, tf_keras fit", "torch DDP, gloo, channels_last"
 FLOAT, MIXED = "one core, trainer, float32", "one core, trainer, mixed_bfloat16"
 
@@ -53,8 +54,11 @@ def contenders() -> dict[str, Contender]:
     found |= {
         OUR_PS: lambda steps: run.ours(PS, WORKERS, steps.times(2 * WORKERS)),
         OUR_PS_16: lambda steps: run.ours(
-            PS, WORKERS, steps.times(2 * WORKERS), communication={"gradients": "bfloat16"}
+            PS, WORKERS, steps.times(2 * WORKERS), communication={"gradients": "bfloat16", "weights": "bfloat16"}
         ),
+        # At the end of a job workers wait for the last rounds: it has many.
+        PS_EVERY[10]: lambda steps: run.ours(PS, WORKERS, steps.times(4 * WORKERS), communication={"every": 10}),
+        PS_EVERY[30]: lambda steps: run.ours(PS, WORKERS, steps.times(6 * WORKERS), communication={"every": 30}),
         CLASSIC: lambda steps: run.peer("classic_ps", PS, WORKERS, steps.times(WORKERS), chief=False),
     }
     if PEERS_PYTHON.exists():

@@ -14,8 +14,8 @@ import pytest
 import tensorflow as tf
 
 from tests.harness import Job, saved_values
-from tests.local.specs import mirrored
-from tests.local.workloads import adversarial, frozen, recorded
+from tests.local.specs import mirrored, parameter_server
+from tests.local.workloads import adversarial, frozen, known, recorded
 from trainer.training.compression import SEED
 
 Weights = npt.NDArray[np.float64]
@@ -158,3 +158,54 @@ def test_a_job_that_loses_a_worker_and_one_that_does_not_have_the_same_weights(
     assert all(np.isfinite(value).all() for value in found["unbroken"].values())
     for name, value in found["unbroken"].items():
         np.testing.assert_array_equal(value, found["broken"][name], err_msg=name)
+
+
+SCALE = 1 / np.sqrt(1 + 1e-3)
+"""What a new BatchNormalization multiplies by."""
+
+
+@pytest.mark.parametrize(
+    ("given", "momentum"),
+    [
+        ({"every": 7}, 0.8),
+        pytest.param({"every": 100, "gradients": "bfloat16", "weights": "bfloat16"}, 0.0, marks=pytest.mark.slow),
+        pytest.param({"weights": "bfloat16"}, 0.6, marks=pytest.mark.slow),
+    ],
+)
+def test_one_ps_worker_trains_as_an_independent_computation(
+    tmp_path: Path, given: dict[str, Any], momentum: float
+) -> None:
+    spec = parameter_server(
+        steps=60, workers=1, workload=known.__file__, communication=given, settings={"momentum": momentum},
+        train={"batch_size": known.ROWS, "checkpoint_steps": 25, "keep_checkpoints": 9},
+    )  # fmt: skip
+    del spec["train"]["learning_rate"]
+    with Job(tmp_path, spec) as job:
+        assert job.wait() == 0, job.output
+    x, weights = known.X.astype(np.float64) * SCALE, np.ones((known.FEATURES, known.COUNT))
+    speed, wanted = np.zeros_like(weights), {}
+    for step in range(1, 61):
+        speed = momentum * speed - known.RATE * x.T @ (2 * (x @ weights - known.TARGETS)) / known.ROWS
+        weights = weights + speed
+        wanted[step] = weights
+    for step in (25, 50, 60):
+        kernel = next(v for v in saved_values(job.model_dir, step).values() if v.shape == weights.shape)
+        accuracy = 1e-4 if given == {"every": 7} else 1e-2
+        np.testing.assert_allclose(kernel, wanted[step], rtol=accuracy, atol=accuracy)
+
+
+def test_each_step_of_ps_workers_is_applied_once_also_if_workers_are_lost(tmp_path: Path) -> None:
+    spec = parameter_server(
+        steps=4000, workers=3, workload=known.__file__, communication={"every": 6}, settings={"square": False},
+        train={"batch_size": 2, "checkpoint_steps": 700, "log_steps": 50},
+    )  # fmt: skip
+    del spec["train"]["learning_rate"]
+    with Job(tmp_path, spec) as job:
+        for step, worker in ((200, "worker:2"), (900, "worker:0")):
+            job.until_step(step)
+            job.signal(worker)
+        assert job.wait() == 0, job.output
+    slope = SCALE * np.outer(known.X[0], known.TARGETS[0])
+    values = saved_values(job.model_dir, 4000)
+    kernel = next(v for v in values.values() if v.shape == slope.shape)
+    np.testing.assert_allclose(kernel, 1 - 4000 * known.RATE * slope, rtol=1e-4, atol=1e-3)

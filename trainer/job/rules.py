@@ -125,19 +125,25 @@ def _device_problems(spec: JobSpec) -> list[Problem]:
         rule = f"is for {peers}; remove it"
         problems.append(Problem("communication.bytes_per_pack", packed, rule, ("strategy",)))
     allowed = ["float32"]
-    if row.collective or (row.coordinated and row.trains):
+    on_ps = row.coordinated and row.trains
+    if row.collective or on_ps:
         allowed += ["bfloat16"]
     if row.collective:
         allowed += ["powersgd"]
     if spec.communication.gradients not in allowed:
         rule = f"{spec.strategy} knows {', '.join(allowed)}"
         problems.append(Problem("communication.gradients", spec.communication.gradients, rule, ("strategy",)))
+    if spec.communication.weights != "float32" and not on_ps:
+        rule = f"is for {names(lambda other: other.coordinated and other.trains)}; remove it"
+        problems.append(Problem("communication.weights", spec.communication.weights, rule, ("strategy",)))
     return problems + _round_problems(spec)
 
 
 def _round_problems(spec: JobSpec) -> list[Problem]:
     """Of rounds of local steps."""
     given = spec.communication
+    if given.gradients != "powersgd" and given.rank != type(given).model_fields["rank"].default:
+        return [Problem("communication.rank", given.rank, "is for gradients: powersgd; remove it")]
     if given.gradients == "powersgd" and spec.train.mixed_precision == "float16":
         rule = "an overflow would stay in what is left out; use bfloat16"
         return [Problem("communication.gradients", given.gradients, rule, ("train.mixed_precision",))]
@@ -148,9 +154,13 @@ def _round_problems(spec: JobSpec) -> list[Problem]:
         set_ = {"warmup_steps": given.warmup_steps, "outer": given.outer and given.outer.model_dump()}
         rule = "is for rounds of local steps; set communication.every above 1, or remove it"
         return [Problem(f"communication.{key}", value, rule) for key, value in set_.items() if value]
-    if not spec.traits.collective:
-        rule = f"is for {names(lambda other: other.collective)}; remove it"
+    if not (spec.traits.collective or (spec.traits.coordinated and spec.traits.trains)):
+        rule = f"is for {names(lambda other: other.collective or (other.coordinated and other.trains))}; remove it"
         return [Problem("communication.every", given.every, rule, ("strategy",))]
+    set_ = {"warmup_steps": given.warmup_steps, "outer": given.outer and given.outer.model_dump()}
+    if not spec.traits.collective and any(set_.values()):
+        rule = f"is for {names(lambda other: other.collective)}; remove it"
+        return [Problem(f"communication.{key}", value, rule, ("strategy",)) for key, value in set_.items() if value]
     if spec.train.mixed_precision == "float16":
         rule = "replicas would skip different batches; use bfloat16, or 1"
         return [Problem("communication.every", given.every, rule, ("train.mixed_precision",))]

@@ -106,7 +106,8 @@ class Outer(Strict):
 
 
 class Communication(Strict):
-    """All-reduce of multi_worker_mirrored (CommunicationOptions) and of mirrored (CrossDeviceOps)."""
+    """How replicas exchange gradients and weights: all-reduce of multi_worker_mirrored (CommunicationOptions) and of
+    mirrored (CrossDeviceOps), and the messages between workers and ps of parameter_server."""
 
     implementation: Literal["auto", "ring", "nccl", "hierarchical_copy", "reduction_to_one_device"] = "auto"
     """The all-reduce algorithm. ring is for multi_worker_mirrored, the last two are for mirrored."""
@@ -118,9 +119,12 @@ class Communication(Strict):
     products of two thin matrices (arXiv 1905.13727)."""
     rank: int = Field(default=4, ge=1, le=64)
     """Columns of these matrices."""
+    weights: Literal["float32", "bfloat16"] = "float32"
+    """How workers of parameter_server read the weights, which the ps keep in float32. bfloat16 halves the bytes."""
     every: int = Field(default=1, ge=1, lt=2**31)
-    """Steps of a round, in which each replica of multi_worker_mirrored trains on its own batches alone. At its end the
-    weights of all replicas are averaged. 1: gradients are added up in each step."""
+    """Steps of a round, in which each replica trains on its own batches alone. At its end multi_worker_mirrored
+    averages the weights of all replicas; a worker of parameter_server sends what has changed, and reads all again. 1:
+    gradients are sent in each step."""
     warmup_steps: int = Field(default=0, ge=0, lt=2**63)
     """First steps of the job in which gradients are added up in each step, before the first round."""
     outer: Outer | None = None

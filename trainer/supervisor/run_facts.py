@@ -32,13 +32,15 @@ def params(spec: JobSpec, task: Task) -> dict[str, str]:
     if not spec.traits.trains:
         return _as_text(found)
     train = spec.train.model_dump(exclude_none=True)
+    # Those that change the weights a job ends with, as in the compatibility key.
+    communication = spec.communication.model_dump(exclude={"implementation", "bytes_per_pack"}, exclude_none=True)
     return _as_text(
         {
             **found,
             "api": spec.api,
             "dataset": spec.dataset,
             **{f"train.{name}": value for name, value in train.items()},
-            "communication.gradients": spec.communication.gradients,
+            **{f"communication.{name}": value for name, value in communication.items()},
             "replicas_in_sync": replicas_in_sync(spec, counts),
             "global_batch": batch_sizes(spec, counts)[0],
             "learning_rate": learning_rate(spec, counts),

@@ -6,14 +6,16 @@ keras_patches.py has the parts that trainer replaces.
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from trainer.workloads.types import Callback, Model, Optimizer, Tensor, Variable
 
 if TYPE_CHECKING:
     import keras
+    import tensorflow as tf
 
 
 def step_counter(optimizer: Optimizer) -> Variable:
@@ -49,6 +51,32 @@ def adam_slots(optimizer: Optimizer, variable: Variable) -> tuple[Variable, Vari
     """
     index = optimizer._get_variable_index(variable)
     return optimizer._momentums[index], optimizer._velocities[index]
+
+
+def tf_variable(variable: Variable) -> tf.Variable:
+    """The tf.Variable within a Keras variable; `value` may be a cast of it (keras/src/backend/common/variables.py).
+
+    Test: tests/unit/training/test_copies.py.
+    """
+    return variable._value
+
+
+@contextlib.contextmanager
+def replaced(variables: Sequence[Variable], others: Sequence[tf.Variable]) -> Iterator[None]:
+    """Within, Keras variables have other tf.Variables.
+
+    A StatelessScope has tensors instead, which optimizers of the TensorFlow backend cannot update
+    (keras/src/backend/tensorflow/optimizer.py).
+    Test: tests/unit/training/test_copies.py.
+    """
+    before = [v._value for v in variables]
+    for v, other in zip(variables, others, strict=True):
+        v._value = other
+    try:
+        yield
+    finally:
+        for v, own in zip(variables, before, strict=True):
+            v._value = own
 
 
 def created_as_not_trainable(model: Model) -> Iterator[Variable]:

@@ -166,9 +166,11 @@ def _communicating(job: TrainingTask, optimizer: Optimizer) -> Optimizer:
         gradients.add_up_rows(optimizer, job.part.batch)
         gradients.note_rows(optimizer)
     communication = job.spec.communication
-    if communication.gradients == "bfloat16" and job.spec.traits.coordinated:
-        compression.to_bfloat16_on_ps(optimizer)
-    elif communication.gradients == "bfloat16":
+    if job.spec.traits.coordinated:
+        if communication.gradients == "bfloat16" and communication.every == 1:
+            compression.to_bfloat16_on_ps(optimizer)
+        return optimizer
+    if communication.gradients == "bfloat16":
         compression.to_bfloat16(optimizer, feedback=job.spec.train.mixed_precision != "float16")
     if communication.gradients == "powersgd":
         compression.to_low_rank(optimizer, communication.rank, job.replicas)

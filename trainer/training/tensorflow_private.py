@@ -66,6 +66,25 @@ def converting_as_in_eager_code() -> Internal:
     return ag_ctx.ControlStatusCtx(ag_ctx.Status.UNSPECIFIED)
 
 
+def named_variable(name: str, like: Internal) -> Internal:
+    """A variable of the device that runs a graph, with the shape and type of another one, to be assigned before it is
+    read; in another call it is the same.
+
+    A tf.Variable that is created in a graph is lifted out of it, to the task that traces. Optimizers know a variable by
+    its `_unique_id` (keras/src/backend/tensorflow/optimizer.py), which is the other one's.
+    Sources: tensorflow/python/ops/resource_variable_ops.py, tensorflow/core/kernels/resource_variable_ops.cc.
+    Test: tests/unit/training/test_copies.py.
+    """
+    import tensorflow as tf
+    from tensorflow.python.ops import resource_variable_ops
+
+    handle = tf.raw_ops.VarHandleOp(dtype=like.dtype, shape=like.shape, shared_name=name)
+    return resource_variable_ops.BaseResourceVariable(
+        trainable=like.trainable, shape=like.shape, dtype=like.dtype, handle=handle, name=name, handle_name=name,
+        unique_id=like._unique_id, in_graph_mode=True,
+    )  # fmt: skip
+
+
 def is_deterministic() -> bool:
     """Whether operations must be deterministic (tensorflow/python/framework/config.py), for which there is no public
     question.

@@ -93,7 +93,23 @@ def worker(**settings: Any) -> dict[str, Any]:
         ),
         (
             spec_of("mirrored", communication={"every": 4}),
-            "communication.every: 4: is for multi_worker_mirrored; remove it",
+            "communication.every: 4: is for parameter_server and multi_worker_mirrored; remove it",
+        ),
+        (
+            spec_of("graph", communication={"every": 4}),
+            "communication.every: 4: is for parameter_server and multi_worker_mirrored; remove it",
+        ),
+        (
+            spec_of("parameter_server", tasks={"ps": 1}, communication={"every": 4, "warmup_steps": 7}),
+            "communication.warmup_steps: 7: is for multi_worker_mirrored; remove it",
+        ),
+        (
+            spec_of("multi_worker_mirrored", communication={"weights": "bfloat16"}),
+            "communication.weights: 'bfloat16': is for parameter_server; remove it",
+        ),
+        (
+            spec_of("multi_worker_mirrored", communication={"gradients": "bfloat16", "rank": 6}),
+            "communication.rank: 6: is for gradients: powersgd; remove it",
         ),
         (
             spec_of("multi_worker_mirrored", communication={"warmup_steps": 7}),

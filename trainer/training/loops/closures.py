@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
+import keras
 import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
@@ -12,6 +14,7 @@ import tensorflow as tf
 from trainer.protocol import events
 from trainer.training import keras_private, step_time, tensorflow_patches
 from trainer.training.channel import Channel
+from trainer.training.copies import Copies
 from trainer.training.state import TrainState
 from trainer.training.step import Step
 from trainer.training.task import TrainingTask
@@ -77,7 +80,10 @@ def make_closure(
 ) -> Closure:
     """Returns a closure of up to K steps, which any worker may run, while there are tickets."""
     fence = Fence([*state.others, state.optimizer], counters.begun, counters.ended)
-    one_ticket = functools.partial(_one_ticket, strategy, step, counters, fence)
+    copies = _rounded_copies(state) if job.spec.communication.weights == "bfloat16" else None
+    if copies:
+        fence.put_aside = copies.put_aside
+    one_ticket = functools.partial(_one_ticket, strategy, step, counters, fence, copies)
 
     # autograph=False: converting this and the dataset's function would take 1.2 s of every start (decision 12).
     @tf.function(autograph=False)
@@ -112,6 +118,7 @@ def _one_ticket(
     step: Step,
     counters: Counters,
     fence: Fence,
+    copies: Copies | None,
     iterator: Iterator[Dataset],
     done: Tensor,
     bad: Tensor,
@@ -138,7 +145,12 @@ def _one_ticket(
         with tf.control_dependencies([asked]):
             batch = next(iterator)
         waited = step_time.arrived(batch) - asked
-        applied, loss, vector = strategy.run(step.run, (batch,))
+        if copies is None:
+            applied, loss, vector = strategy.run(step.run, (batch,))
+        else:
+            copies.read()
+            with copies.in_use():
+                applied, loss, vector = strategy.run(step.run, (batch,))
         finite = tf.math.is_finite(loss)
         # No more tickets for any worker, so that the reported step is the first whose loss is not finite.
         tf.cond(finite, counters.last.read_value, lambda: counters.last.assign(0, read_value=True))
@@ -153,6 +165,14 @@ def _one_ticket(
     return result
 
 
+def _rounded_copies(state: TrainState) -> Copies:
+    """Of the weights that a step reads whole. Of a table of embeddings it reads some rows, on the ps."""
+    tables = [layer for layer in keras_private.all_layers(state.model) if isinstance(layer, keras.layers.Embedding)]
+    rows = {id(v) for table in tables for v in table.variables}
+    weights = [v for v in state.model.trainable_variables if v.dtype == "float32" and id(v) not in rows]
+    return Copies(weights, rounded=weights)
+
+
 class Fence:
     """Makes optimizers apply their gradients only if `holds()`, and then to all variables.
 
@@ -165,6 +185,8 @@ class Fence:
     def __init__(self, optimizers: Sequence[Optimizer], begun: tf.Variable, ended: tf.Variable) -> None:
         self._begun, self._ended = begun, ended
         self.holds: Callable[[], Tensor] = lambda: tf.constant(True)
+        self.put_aside: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext
+        """Within it, variables are those on the ps; see `Copies`."""
         self._ready: Tensor | None = None
         for optimizer in optimizers:
             # Of a LossScaleOptimizer that within: the scale may well follow gradients that are not applied.
@@ -187,6 +209,16 @@ class Fence:
         grads: list[Tensor],
         trainable_variables: Iterable[Variable] | None = None,
     ) -> None:
+        with self.put_aside():
+            self._apply(optimizer, own, grads, trainable_variables)
+
+    def _apply(
+        self,
+        optimizer: Optimizer,
+        own: Callable[[list[Tensor], list[Variable]], None],
+        grads: list[Tensor],
+        trainable_variables: Iterable[Variable] | None,
+    ) -> None:
         device = keras_private.step_counter(optimizer).value.device
         variables = list(trainable_variables or keras_private.variables_of(optimizer))
 
@@ -206,15 +238,27 @@ class Fence:
                     own(there, variables)
                 return True
 
-            # Places operations without a device on a ps; the default would be the worker.
-            with tf.device(device):
-                with tf.control_dependencies(arrived):
-                    begun = self._begun.assign_add(1, read_value=False)
-                with tf.control_dependencies([begun]):
-                    holds = self.holds()
-                applied = tf.cond(holds, apply, lambda: False)
-                with tf.control_dependencies([applied]):
-                    self._ended.assign_add(1, read_value=False)
+            apply_if(self.holds, self._begun, self._ended, device, arrived, apply)
 
         # As in Keras' LossScaleOptimizer: in a replica's context no branch may merge_call, which `apply` does.
         tf.distribute.get_replica_context().merge_call(across, args=(grads,))
+
+
+def apply_if(
+    holds: Callable[[], Tensor],
+    begun: tf.Variable,
+    ended: tf.Variable,
+    device: str,
+    arrived: Sequence[Tensor],
+    apply: Callable[[], bool],
+) -> None:
+    """Builds the part of a graph that changes variables on the ps, if `holds()` once all of this has arrived there."""
+    # Places operations without a device on a ps; the default would be the worker.
+    with tf.device(device):
+        with tf.control_dependencies(arrived):
+            began = begun.assign_add(1, read_value=False)
+        with tf.control_dependencies([began]):
+            held = holds()
+        applied = tf.cond(held, apply, lambda: False)
+        with tf.control_dependencies([applied]):
+            ended.assign_add(1, read_value=False)

@@ -29,7 +29,8 @@ from trainer.training.callbacks.epochs import Cluster, Epochs
 from trainer.training.channel import Channel
 from trainer.training.divergence import raise_if_not_finite
 from trainer.training.input_time import InputTime
-from trainer.training.loops.closures import Counters, make_closure
+from trainer.training.loops import closures, local_rounds
+from trainer.training.loops.closures import Counters
 from trainer.training.loops.silent_workers import SilentWorkers
 from trainer.training.loops.spent import Spent
 from trainer.training.loss_scale import raise_if_stuck, skipped
@@ -105,6 +106,7 @@ def _run(
     threading.Thread(target=silent.keep_cut_off, args=(channel,), daemon=True).start()
     read = step + (skipped(state.optimizer) or 0)
     iterator = iter(coordinator.create_per_worker_dataset(batches.per_worker(strategy, job, source, read)))
+    make_closure = local_rounds.make_closure if spec.communication.every > 1 else closures.make_closure
     closure = make_closure(job, strategy, state, made, counters, channel)
     rounds = _Rounds(
         job=job,
@@ -170,7 +172,8 @@ class _Rounds:
         Returns:
             The step that was reached, and the time since which workers have been idle.
         """
-        workers, per_call = self.job.task.counts["worker"], self.job.spec.train.steps_per_call
+        workers, spec = self.job.task.counts["worker"], self.job.spec
+        per_call = spec.communication.every if spec.communication.every > 1 else spec.train.steps_per_call
         # One closure more for each further worker: at the end of a round all of them take single steps.
         scheduled, enough = step, last + (workers - 1) * per_call
         begun, looked, taken, spent = time.perf_counter(), 0.0, step, 0.0

@@ -1,0 +1,60 @@
+"""Copies of a job's variables on the ps-worker that runs a graph, in place of those on the ps."""
+
+from __future__ import annotations
+
+import contextlib
+import uuid
+from collections.abc import Collection, Iterator, Sequence
+
+import tensorflow as tf
+
+from trainer.training import keras_private, tensorflow_private
+from trainer.workloads.types import Tensor, Variable
+
+
+class Copies:
+    """Copies of Keras variables. Those of a worker keep their memory from one call of the graph to the next."""
+
+    def __init__(self, variables: Sequence[Variable], rounded: Collection[Variable]) -> None:
+        """
+        Args:
+            rounded: those of the variables that are read in bfloat16 (communication.weights).
+        """
+        self.variables = list(variables)
+        self._rounded = {id(v) for v in rounded}
+        self._own = [keras_private.tf_variable(v) for v in self.variables]
+        self._name = uuid.uuid4().hex
+        self._copies: list[Variable] | None = None
+
+    def read(self) -> list[Tensor]:
+        """Builds the part of a graph that sets the copies to the values on the ps; returns these values."""
+        values = []
+        for v, own in zip(self.variables, self._own, strict=True):
+            if id(v) in self._rounded:
+                with tf.device(own.device):
+                    small = tf.cast(own, tf.bfloat16)
+                values.append(tf.cast(small, own.dtype))
+            else:
+                values.append(tf.identity(own))
+        self._copies = [tensorflow_private.named_variable(f"{self._name}_{i}", own) for i, own in enumerate(self._own)]
+        for copy, value in zip(self._copies, values, strict=True):
+            copy.assign(value, read_value=False)
+        return values
+
+    def values(self) -> list[Tensor]:
+        """What the copies are now."""
+        assert self._copies is not None
+        return [copy.read_value() for copy in self._copies]
+
+    @contextlib.contextmanager
+    def in_use(self) -> Iterator[None]:
+        """Within, the Keras variables are the copies to what is traced."""
+        assert self._copies is not None
+        with keras_private.replaced(self.variables, self._copies):
+            yield
+
+    @contextlib.contextmanager
+    def put_aside(self) -> Iterator[None]:
+        """Within, they are those on the ps again."""
+        with keras_private.replaced(self.variables, self._own):
+            yield
