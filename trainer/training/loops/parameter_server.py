@@ -130,6 +130,7 @@ def _train(rounds: _Rounds, epochs: Epochs | None, step: int, total: int) -> Tra
     job.begin()
     stopping = channel.stopping.is_set()
     while step < total and not stopping and (epochs is None or epochs.goes_on()):
+        saver.raise_failure()
         before, last = step, min(total, (step // every + 1) * every, step + epochs.left() if epochs else total)
         step, stood_still = rounds.run(step, last)
         stopping = channel.stopping.is_set()
