@@ -24,6 +24,8 @@ CHUNK = 4 << 20
 """Bytes that are hashed, written or read at once."""
 _INLINE = 1 << 16
 """Fewer bytes are hashed at once: to hand them to a thread would take longer."""
+_ALIGNMENT = 64
+"""Of arrays that TensorFlow takes without a copy (EIGEN_MAX_ALIGN_BYTES)."""
 _LOCAL_HEADER = struct.Struct("<26xHH")
 """Of an entry of a zip file, up to the lengths of its name and its extra field, which follow."""
 _UNREADABLE = (
@@ -195,6 +197,10 @@ def _read_one(reader: _Reader, entry: zipfile.ZipInfo) -> Array:
     count = int(np.prod(shape, dtype=object)) if shape else 1
     if dtype.hasobject or count * dtype.itemsize != entry.file_size - (reader.at - begin):
         raise ValueError("the entry has another length")
-    array = np.empty(count, dtype)
-    reader.fill(array.view(np.uint8).data)
+    size = count * dtype.itemsize
+    raw = np.empty(size + _ALIGNMENT, np.uint8)
+    start = -raw.ctypes.data % _ALIGNMENT
+    flat = raw[start : start + size]
+    reader.fill(flat.data)
+    array = flat.view(dtype)
     return array.reshape(shape[::-1]).T if fortran else array.reshape(shape)

@@ -32,8 +32,8 @@ _BROADCAST_WORDS = 2**24
 """Values of 4 bytes in one message, which is in memory several times: as an array, a tensor and bytes of gRPC."""
 _PACK_BYTES = 2**26
 """Small variables are sent together."""
-_FILES, _ROWS, _PACKS = 21, 22, 100
-"""`use` of the comparisons of files and rows, and that of the first pack of variables; others are in
+_FILES, _ROWS, _STEP, _PACKS = 21, 22, 23, 100
+"""`use` of the comparisons of files and rows, of the step, and of the first pack of variables; others are in
 callbacks/epochs.py and keras_fit.py."""
 _PIECES = 2**16
 """Maximum number of messages of one use."""
@@ -150,7 +150,7 @@ def _receive(task: Task, state: TrainState) -> int:
 
 def _share_step(task: Task, step: int, *, ends: bool) -> tuple[int, bool]:
     """Sends the chief's step, whose values follow, or with which training begins."""
-    step, ends = from_chief({"step": np.array([step, ends], np.int64)}, task)["step"].tolist()
+    step, ends = from_chief({"step": np.array([step, ends], np.int64)}, task, _STEP)["step"].tolist()
     return step, bool(ends)
 
 

@@ -138,6 +138,23 @@ def test_if_all_are_damaged_there_is_none_and_each_is_reported(tmp_path: Path) -
     )
 
 
+def test_if_all_are_damaged_and_values_of_one_were_taken_the_job_is_to_be_run_again(tmp_path: Path) -> None:
+    """Damage that shows at the end of the file: the model no longer has its first values."""
+    save(tmp_path, 100, 200)
+    for step in (100, 200):
+        flip_a_bit(tmp_path / "checkpoints" / checkpoint.name(step) / "variables.npz")
+    with pytest.raises(UserError, match=r"step-00000200 is .*step-00000100 is .*; run the job again, from the begin"):
+        latest(tmp_path)
+    assert latest(tmp_path) == (None, [])
+
+
+def test_a_single_checkpoint_is_verified_before_its_values_are_taken(tmp_path: Path) -> None:
+    save(tmp_path, 100)
+    flip_a_bit(tmp_path / "checkpoints" / checkpoint.name(100) / "variables.npz")
+    found, broken, values = restored(tmp_path)
+    assert (found, len(broken), values) == (None, 1, {})
+
+
 def test_of_the_damaged_ones_the_newest_is_kept(tmp_path: Path) -> None:
     for step in (40, 99_999_999, 100_000_000, 300):
         save(tmp_path, step)

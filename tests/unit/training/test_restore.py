@@ -99,11 +99,14 @@ def data(shard):
 PROGRAM = """
 import os
 import time
+from types import SimpleNamespace
 import numpy as np
 import tensorflow as tf
 from trainer.job.load import load_environment
 from trainer.job.tf_config import from_environment
+from trainer.model_dir import checkpoint
 from trainer.training import restore
+from trainer.training.state import build_state
 from trainer.training.task import load_task
 
 spec = load_environment()
@@ -123,6 +126,22 @@ values = {
 }
 shared = restore.from_chief(values, task)
 print({name: (v.dtype.name, v.tolist()) for name, v in shared.items()}, flush=True)
+
+with strategy.scope():
+    state = build_state(job)
+if task.is_chief:
+    meta = {"compatibility_key": job.compatibility_key, "variables": state.description()}
+    for step in (10, 20):
+        given = {name: np.full_like(v, step + i) for i, (name, v) in enumerate(state.values().items())}
+        path = checkpoint.save(spec.directory, step, given, meta) / "variables.npz"
+    whole = bytearray(path.read_bytes())
+    last = whole.rindex(given[name].tobytes())
+    whole[last] ^= 1
+    path.write_bytes(whole)
+lines = SimpleNamespace(send=lambda line: print(line.text, flush=True))
+restore._PACK_BYTES = 8
+step = restore.restore_everywhere(strategy, job, state, 100, lines, 1)
+print(step, all((v == 10 + i).all() for i, v in enumerate(state.values().values())), flush=True)
 # The chief's values are on their way after its last operation: it may not end before they have arrived.
 strategy.run(lambda: tf.distribute.get_replica_context().all_reduce("SUM", tf.constant(1.0)))
 os._exit(0)  # as a child does: TensorFlow's own end waits for its peers
@@ -161,3 +180,8 @@ def test_files_are_compared_however_late_a_task_has_found_their_records(outputs:
     for output in outputs:
         lines = output.splitlines()
         assert lines.index("Indexed()") < lines.index("the same files")
+
+
+def test_after_a_damaged_checkpoint_all_tasks_have_the_values_of_the_one_before(outputs: list[str]) -> None:
+    assert all("10 True" in output.splitlines() for output in outputs)
+    assert "step-00000020 is damaged" in outputs[0]
