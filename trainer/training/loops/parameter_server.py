@@ -62,6 +62,7 @@ def run(spec: JobSpec, task: Task, load: Load, _resume_step: int, channel: Chann
         tf.errors.OpError: a ps was lost.
     """
     keras_patches.make_counters_atomic()
+    keras_patches.look_up_rows_only()
     tensorflow_patches.capture_at_the_top()
     tensorflow_patches.keep_functions()
     strategy = make(spec, task)
