@@ -24,6 +24,8 @@ CHUNK = 4 << 20
 """Bytes that are hashed, written or read at once."""
 _INLINE = 1 << 16
 """Fewer bytes are hashed at once: to hand them to a thread would take longer."""
+LARGE = 1 << 26
+"""Bytes of an array whose memory is used again."""
 _ALIGNMENT = 64
 """Of arrays that TensorFlow takes without a copy (EIGEN_MAX_ALIGN_BYTES)."""
 _LOCAL_HEADER = struct.Struct("<26xHH")
@@ -154,8 +156,12 @@ class _Reader:
             pass
 
 
-def read(path: Path, sha256: object) -> Iterator[tuple[str, Array]]:
+def read(path: Path, sha256: object, *, reuse: bool = False) -> Iterator[tuple[str, Array]]:
     """Yields the arrays of a file in their order. They are good only if no error follows the last one.
+
+    Args:
+        reuse: an array of at least LARGE bytes may lose its values when the next one is asked for. New memory takes
+            longer than the copy into it.
 
     Raises:
         DamagedError: the file's SHA-256 is another one, or it cannot be read.
@@ -163,9 +169,9 @@ def read(path: Path, sha256: object) -> Iterator[tuple[str, Array]]:
     late = False
     try:
         with path.open("rb", buffering=0) as file, _Hash() as sha:
-            reader = _Reader(file, sha)
+            reader, memory = _Reader(file, sha), _Memory(reuse=reuse)
             for entry in _entries(file):
-                array = _read_one(reader, entry)
+                array = _read_one(reader, memory, entry)
                 late = True
                 yield entry.filename.removesuffix(".npy"), array
                 del array  # before the next one is made
@@ -183,7 +189,31 @@ def _entries(file: FileIO) -> list[zipfile.ZipInfo]:
     return found
 
 
-def _read_one(reader: _Reader, entry: zipfile.ZipInfo) -> Array:
+class _Memory:
+    """Memory for arrays, aligned. Large ones get the same if they may."""
+
+    def __init__(self, *, reuse: bool) -> None:
+        self._reuse = reuse
+        self._large: Array | None = None
+
+    def of(self, size: int) -> Array:
+        if not self._reuse or size < LARGE:
+            return _aligned(size)
+        if self._large is None or len(self._large) < size:
+            self._large = None  # before the new one is there
+            self._large = _aligned(size)
+        return self._large[:size]
+
+
+def _aligned(size: int) -> Array:
+    import numpy as np
+
+    raw = np.empty(size + _ALIGNMENT, np.uint8)
+    start = -raw.ctypes.data % _ALIGNMENT
+    return raw[start : start + size]
+
+
+def _read_one(reader: _Reader, memory: _Memory, entry: zipfile.ZipInfo) -> Array:
     import numpy as np
 
     reader.skip_to(entry.header_offset)
@@ -197,10 +227,7 @@ def _read_one(reader: _Reader, entry: zipfile.ZipInfo) -> Array:
     count = int(np.prod(shape, dtype=object)) if shape else 1
     if dtype.hasobject or count * dtype.itemsize != entry.file_size - (reader.at - begin):
         raise ValueError("the entry has another length")
-    size = count * dtype.itemsize
-    raw = np.empty(size + _ALIGNMENT, np.uint8)
-    start = -raw.ctypes.data % _ALIGNMENT
-    flat = raw[start : start + size]
+    flat = memory.of(count * dtype.itemsize)
     reader.fill(flat.data)
     array = flat.view(dtype)
     return array.reshape(shape[::-1]).T if fortran else array.reshape(shape)

@@ -141,7 +141,9 @@ def steps(model_dir: str | Path) -> list[int]:
     return [int(path.name.removeprefix("step-")) for path in _complete(model_dir)]
 
 
-def restore(model_dir: str | Path, fits: Callable[[Meta], None], take: Take) -> tuple[Checkpoint | None, list[str]]:
+def restore(
+    model_dir: str | Path, fits: Callable[[Meta], None], take: Take, *, reuse: bool = False
+) -> tuple[Checkpoint | None, list[str]]:
     """Gives `take` the newest intact checkpoint; returns it, and one line for each newer one that is damaged.
 
     For the task that writes checkpoints: it renames damaged ones. Otherwise `prune` would count them among those to
@@ -151,6 +153,7 @@ def restore(model_dir: str | Path, fits: Callable[[Meta], None], take: Take) -> 
 
     Args:
         fits: raises what is to be raised if a checkpoint does not fit.
+        reuse: whether an array may lose its values when the next one is asked for, see arrays.read.
 
     Raises:
         UserError: all are damaged, and `take` has had arrays.
@@ -163,7 +166,7 @@ def restore(model_dir: str | Path, fits: Callable[[Meta], None], take: Take) -> 
         if found is not None:
             fits(found.meta)
             try:
-                take(found, _read(found))
+                take(found, _read(found, reuse=reuse))
                 return found, [f"{line}; using that of step {found.step}" for line in broken]
             except DamagedError as error:
                 taken = taken or error.late
@@ -250,9 +253,9 @@ def _complete(model_dir: str | Path) -> list[Path]:
     return sorted(found, key=lambda path: int(path.name.removeprefix("step-")))
 
 
-def _read(found: Checkpoint) -> Arrays:
+def _read(found: Checkpoint, *, reuse: bool = False) -> Arrays:
     dtypes = {name: each["dtype"] for name, each in found.meta.get("variables", {}).items()}
-    arrays = npz.read(found.path / ARRAYS, found.meta.get("sha256"))
+    arrays = npz.read(found.path / ARRAYS, found.meta.get("sha256"), reuse=reuse)
     return ((name, typed(array, dtypes.get(name))) for name, array in arrays)
 
 

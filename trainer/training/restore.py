@@ -15,7 +15,7 @@ import tensorflow as tf
 from trainer.job.cluster import Task
 from trainer.job.errors import UserError
 from trainer.model_dir import checkpoint, checkpoint_meta, init_files
-from trainer.model_dir.arrays import DamagedError
+from trainer.model_dir.arrays import LARGE, DamagedError
 from trainer.protocol import events
 from trainer.training.channel import Channel
 from trainer.training.gradients import fixed_rows
@@ -30,8 +30,8 @@ _BROADCAST_KEY = 2**30
 """Distinct from the keys of TensorFlow's own collectives, which count up from 1 (cross_device_utils.py)."""
 _BROADCAST_WORDS = 2**24
 """Values of 4 bytes in one message, which is in memory several times: as an array, a tensor and bytes of gRPC."""
-_PACK_BYTES = 2**26
-"""Small variables are sent together."""
+_PACK_BYTES = LARGE
+"""Small variables are sent together. At most the last of a pack is large: the memory of such an array is used again."""
 _FILES, _ROWS, _STEP, _PACKS = 21, 22, 23, 100
 """`use` of the comparisons of files and rows, of the step, and of the first pack of variables; others are in
 callbacks/epochs.py and keras_fit.py."""
@@ -87,7 +87,10 @@ def _restore(job: TrainingTask, state: TrainState, total: int, take: _Take) -> t
             raise checkpoint_meta.refusal(meta, directory, different)
 
     found, broken = checkpoint.restore(
-        directory, require_fitting, lambda found, arrays: take(found.step, _of_variables(state, arrays))
+        directory,
+        require_fitting,
+        lambda found, arrays: take(found.step, _of_variables(state, arrays)),
+        reuse=not job.spec.traits.coordinated,  # what is sent to a ps is perhaps not there yet when `assign` returns
     )
     if found is not None or job.spec.init_from is None:
         return found.step if found else 0, broken

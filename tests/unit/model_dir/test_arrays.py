@@ -82,3 +82,19 @@ def test_one_array_at_a_time_is_in_memory(tmp_path: Path) -> None:
         alive.append(weakref.ref(array.base if array.base is not None else array))
         del array
     assert len(alive) == 4
+
+
+def test_large_arrays_get_the_same_memory_if_they_may(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arrays, "LARGE", 4000)
+    given = {str(count): np.full(count, float(count)) for count in (700, 9, 600, 800, 10)}
+    path = tmp_path / "v.npz"
+    with path.open("wb") as file:
+        digest = arrays.write(file, given.items())
+    for reuse in (False, True):
+        read = []
+        for name, array in arrays.read(path, digest, reuse=reuse):
+            assert (array == given[name]).all()
+            read.append(array)
+        first, _, second, *_ = read
+        assert np.shares_memory(first, second) == reuse
+    assert [(array == given[name]).all() for name, array in zip(given, read, strict=True)] == [0, 1, 0, 1, 1]

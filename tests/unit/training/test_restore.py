@@ -12,7 +12,7 @@ from tests.unit.training.jobs import setup
 from trainer.job.cluster import tasks_of
 from trainer.job.errors import UserError
 from trainer.job.load import build
-from trainer.model_dir import checkpoint
+from trainer.model_dir import arrays, checkpoint
 from trainer.targets.local import ports
 from trainer.training.restore import restore
 from trainer.training.state import TrainState, build_state
@@ -39,6 +39,21 @@ def test_restore_gives_the_newest_whole_checkpoint(tmp_path: Path) -> None:
     step, broken = restore(digits, other, 100)
     assert (step, len(broken)) == (10, 1)
     assert all((value == saved[name]).all() for name, value in other.values().items())
+
+
+def test_variables_keep_their_values_though_memory_of_arrays_is_used_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(arrays, "LARGE", 0)
+    digits = setup(model_dir=str(tmp_path))
+    state = build_state(digits)
+    rng = np.random.default_rng(5)
+    saved = {name: rng.integers(0, 99, v.shape).astype(v.dtype) for name, v in state.values().items()}
+    state.assign(saved)
+    save(digits, state, 10)
+    state.assign({name: np.zeros_like(value) for name, value in saved.items()})
+    assert restore(digits, state, 100) == (10, [])
+    assert all((value == saved[name]).all() for name, value in state.values().items())
 
 
 def test_restore_refuses_another_model(tmp_path: Path) -> None:
