@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
 from trainer.job.errors import Exit, TrainerError
+from trainer.model_dir.arrays import Array
 from trainer.training.inputs import Arrays
 from trainer.training.inputs.source import Source
 
@@ -36,7 +35,7 @@ def raise_if_not_finite(losses: npt.NDArray[np.floating], step_before: int, sour
         )
 
 
-def is_finite(value: npt.NDArray[Any]) -> bool:
+def is_finite(value: Array) -> bool:
     """Whether all numbers of an array are; it takes no memory that grows with the array."""
     if not np.issubdtype(value.dtype, np.floating) and value.dtype != ml_dtypes.bfloat16:
         return True

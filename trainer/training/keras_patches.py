@@ -45,8 +45,8 @@ def make_counters_atomic() -> None:
 
 
 def look_up_rows_only() -> None:
-    """Makes `ops.take` of the TensorFlow backend (keras/src/backend/tensorflow/numpy.py), which an Embedding calls, read
-    from a variable only the rows that it looks up.
+    """Makes `ops.take`, which an Embedding calls, read from a variable only the rows that it looks up
+    (keras/src/backend/tensorflow/numpy.py).
 
     Keras' own reads the variable first: a ps-worker would get the whole table in each step. The rows, and the gradient,
     are the same.

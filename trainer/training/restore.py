@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import keras
 import numpy as np
@@ -175,8 +175,8 @@ def _empty(state: TrainState, names: Sequence[str]) -> checkpoint.Values:
     return {name: np.zeros(variables[name].shape, _numpy_dtype(variables[name])) for name in names}
 
 
-def _numpy_dtype(variable: Variable) -> np.dtype[Any]:
-    dtype: np.dtype[Any] = np.dtype(tf.as_dtype(keras.backend.standardize_dtype(variable.dtype)).as_numpy_dtype)
+def _numpy_dtype(variable: Variable) -> np.dtype[np.generic]:
+    dtype: np.dtype[np.generic] = np.dtype(tf.as_dtype(keras.backend.standardize_dtype(variable.dtype)).as_numpy_dtype)
     return dtype
 
 

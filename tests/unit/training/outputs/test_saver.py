@@ -130,7 +130,7 @@ def test_a_variable_that_is_not_finite_ends_the_job_and_never_becomes_a_checkpoi
 
 
 def test_training_learns_of_a_failure_as_soon_as_the_thread_has_failed(tmp_path: Path) -> None:
-    state, saver = made(job_in(tmp_path))
+    _state, saver = made(job_in(tmp_path))
     (tmp_path / "checkpoints").write_text("a file where a folder should be")
     saver.raise_failure()
     saver.save(10)
@@ -172,7 +172,7 @@ def test_a_gate_that_stays_shut_pauses_training_for_a_limited_time(
     monkeypatch.setattr(saving, "HELD_BYTES", 0)
     monkeypatch.setattr(saving, "PAUSE_SECONDS", 0.2)
     gate = Gate(monkeypatch)
-    state, saver = made(job_in(tmp_path))
+    _state, saver = made(job_in(tmp_path))
     saver.save(10)
     assert checkpoint.steps(tmp_path) == [], "it did not wait for the thread"
     assert saver._stalled >= 0.2
