@@ -146,13 +146,17 @@ with strategy.scope():
     state = build_state(job)
 if task.is_chief:
     meta = {"compatibility_key": job.compatibility_key, "variables": state.description()}
-    for step in (10, 20):
+    def damage(step, position):
         given = {name: np.full_like(v, step + i) for i, (name, v) in enumerate(state.values().items())}
         path = checkpoint.save(spec.directory, step, given, meta) / "variables.npz"
-    whole = bytearray(path.read_bytes())
-    last = whole.rindex(list(given.values())[-1].tobytes())
-    whole[last] ^= 1
-    path.write_bytes(whole)
+        whole = bytearray(path.read_bytes())
+        if position is not None:
+            whole[position(whole, given)] ^= 1
+        path.write_bytes(whole)
+
+    damage(10, None)
+    damage(20, lambda whole, given: whole.rindex(list(given.values())[-1].tobytes()))  # shows when all is read
+    damage(30, lambda whole, given: whole.index(b"descr", whole.index(b"descr") + 1))  # of the second array
 lines = SimpleNamespace(send=lambda line: print(line.text, flush=True))
 restore._PACK_BYTES = 8
 step = restore.restore_everywhere(strategy, job, state, 100, lines, 1)
@@ -200,3 +204,4 @@ def test_files_are_compared_however_late_a_task_has_found_their_records(outputs:
 def test_after_a_damaged_checkpoint_all_tasks_have_the_values_of_the_one_before(outputs: list[str]) -> None:
     assert all("10 True" in output.splitlines() for output in outputs), "\n".join(outputs)[-6000:]
     assert "step-00000020 is damaged" in outputs[0]
+    assert "step-00000030 is damaged" in outputs[0]
