@@ -11,18 +11,17 @@ import pytest
 
 ROOT = Path(__file__).parents[3]
 PROGRAM = """
-import collections, json, os, socket, sys
+import collections, json, os, sys
 import keras, numpy as np, tensorflow as tf
+from trainer.targets.local import ports
 from trainer.training import tensorflow_patches
 from trainer.training.adam import Adam
 from trainer.training.state import TrainState
 
-def free():
-    with socket.socket() as each:
-        each.bind(("localhost", 0))
-        return f"localhost:{each.getsockname()[1]}"
-
-cluster = tf.train.ClusterSpec({"worker": [free()], "ps": [free(), free()]})
+names = ["worker:0", "ps:0", "ps:1"]
+with ports.reserve(names, None) as taken:
+    worker, *ps = [f"localhost:{taken[name]}" for name in names]
+cluster = tf.train.ClusterSpec({"worker": [worker], "ps": ps})
 config = tf.compat.v1.ConfigProto(inter_op_parallelism_threads=4)
 servers = [
     tf.distribute.Server(cluster, job_name=job, task_index=i, config=config)
