@@ -151,6 +151,10 @@ bench-smoke: setup ## run every benchmark once on a small scale; skips torch and
 	$(BIN)/python -m tests.bench.fit small --turns 1
 	$(BIN)/python -m tests.bench.programs --windows 1 --starts 1
 
+.PHONY: bench-large
+bench-large: setup ## measure checkpoints of models with 25 and 250 million parameters: pause, memory, restore
+	$(BIN)/python -m tests.bench.large
+
 .PHONY: bench-compose
 bench-compose: setup image-cpu ## measure a job across containers: sizes, start, first step, end
 	$(BIN)/python tests/bench/compose.py

@@ -13,22 +13,23 @@ import contextlib
 import json
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
+from typing import TypeAlias
 
-from trainer.job.errors import TrainerError, UserError
+from trainer.job.errors import UserError
+from trainer.model_dir import arrays as npz
 from trainer.model_dir import checkpoint_meta, compatibility, layout, lease
+from trainer.model_dir.arrays import DamagedError
 from trainer.model_dir.checkpoint_meta import Epochs, Meta
 from trainer.model_dir.files import OWN
 
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
-Array: TypeAlias = "npt.NDArray[Any]"
-Values: TypeAlias = "dict[str, Array]"
+Array: TypeAlias = npz.Array
+Values: TypeAlias = dict[str, Array]
+Arrays: TypeAlias = Iterator[tuple[str, Array]]
 FORMAT = 1
+ARRAYS = "variables.npz"
 CALLBACKS = "callbacks."
 """Prefix of the arrays that belong to epochs and callbacks, not to variables."""
 
@@ -40,6 +41,10 @@ class Checkpoint:
     path: Path
     step: int
     meta: Meta
+
+
+Take: TypeAlias = Callable[[Checkpoint, Arrays], None]
+"""Takes the arrays of a checkpoint, by name, as they are read; the iterator raises DamagedError at its end perhaps."""
 
 
 def folder(model_dir: str | Path) -> Path:
@@ -60,14 +65,23 @@ def written(model_dir: str | Path, step: int) -> tuple[float, int] | None:
 
 
 def save(model_dir: str | Path, step: int, values: Mapping[str, Array], meta: Mapping[str, object]) -> Path:
+    """Writes a checkpoint of values that are in memory anyway; see `write`."""
+    return write(model_dir, step, values.items(), sum(value.nbytes for value in values.values()), meta)
+
+
+def write(
+    model_dir: str | Path, step: int, arrays: Iterable[tuple[str, Array]], size: int, meta: Mapping[str, object]
+) -> Path:
     """Writes a checkpoint under a temporary name, syncs and renames it. An intact one of the same step is kept.
+
+    Args:
+        arrays: by name. Each is written before the next is asked for.
+        size: bytes of all of them, for the message if they cannot be written.
 
     Raises:
         UserError: the disk is full or the folder not writable; no partial file remains.
-        TrainerError: Exit.REPLACED, if another chief has taken this one's place.
+        TrainerError: what `arrays` raises; Exit.REPLACED, if another chief has taken this one's place.
     """
-    import numpy as np
-
     lease.require_own()
     target = folder(model_dir) / name(step)
     if verify(target) is not None:
@@ -76,28 +90,27 @@ def save(model_dir: str | Path, step: int, values: Mapping[str, Array], meta: Ma
     try:
         shutil.rmtree(target, ignore_errors=True)
         temporary.mkdir(parents=True, exist_ok=True)
-        archive = temporary / "variables.npz"
-        with archive.open("wb") as file:
-            np.savez(file, allow_pickle=False, **values)
-            _sync(file.fileno())
-        full = {"format": FORMAT, "step": step, "sha256": _sha256_of(archive), **meta}
-        with (temporary / "meta.json").open("w") as file:
-            json.dump(full, file, indent=1)
+        with (temporary / ARRAYS).open("wb") as file:
+            digest = npz.write(file, arrays)
             file.flush()
             _sync(file.fileno())
+        full = {"format": FORMAT, "step": step, "sha256": digest, **meta}
+        with (temporary / "meta.json").open("w") as text:
+            json.dump(full, text, indent=1)
+            text.flush()
+            _sync(text.fileno())
         lease.require_own()
         temporary.rename(target)
-    except TrainerError:
-        shutil.rmtree(temporary, ignore_errors=True)
-        raise
     except OSError as error:
         shutil.rmtree(temporary, ignore_errors=True)
         lease.require_own()  # another chief has perhaps removed the files
-        size = sum(v.nbytes for v in values.values()) / 1e6
         raise UserError(
-            f"model_dir: {target}: the checkpoint of step {step} ({size:.1f} MB) cannot be written: {error.strerror}; "
-            "make room or choose another model_dir; earlier checkpoints are intact"
+            f"model_dir: {target}: the checkpoint of step {step} ({size / 1e6:.1f} MB) cannot be written: "
+            f"{error.strerror}; make room or choose another model_dir; earlier checkpoints are intact"
         ) from None
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
     _sync_folder(target.parent)
     return target
 
@@ -128,17 +141,38 @@ def steps(model_dir: str | Path) -> list[int]:
     return [int(path.name.removeprefix("step-")) for path in _complete(model_dir)]
 
 
-def latest(model_dir: str | Path) -> tuple[Checkpoint | None, list[str]]:
-    """The newest intact checkpoint, and one line for each newer one that is damaged.
+def restore(
+    model_dir: str | Path, fits: Callable[[Meta], None], take: Take, *, reuse: bool = False
+) -> tuple[Checkpoint | None, list[str]]:
+    """Gives `take` the newest intact checkpoint; returns it, and one line for each newer one that is damaged.
 
     For the task that writes checkpoints: it renames damaged ones. Otherwise `prune` would count them among those to
-    keep, and delete intact ones.
+    keep, and delete intact ones. Most damage shows only at the end of the file, when `take` has had the arrays: then it
+    gets those of the next older checkpoint. The oldest is verified before, so that in its place the model's own values
+    are still there.
+
+    Args:
+        fits: raises what is to be raised if a checkpoint does not fit.
+        reuse: whether an array may lose its values when the next one is asked for, see arrays.read.
+
+    Raises:
+        UserError: all are damaged, and `take` has had arrays.
     """
     broken: list[str] = []
-    for path in reversed(_complete(model_dir)):
-        if (found := verify(path)) is not None:
-            return found, [f"{line}; using that of step {found.step}" for line in broken]
+    taken = False
+    paths = _complete(model_dir)
+    for path in reversed(paths):
+        found = verify(path) if path == paths[0] else _described(path)
+        if found is not None:
+            fits(found.meta)
+            try:
+                take(found, _read(found, reuse=reuse))
+                return found, [f"{line}; using that of step {found.step}" for line in broken]
+            except DamagedError as error:
+                taken = taken or error.late
         broken.append(f"{path} is damaged (its SHA-256 differs from meta.json){_set_aside(path)}")
+    if taken:
+        raise UserError("; ".join([*broken, "no intact checkpoint is left; run the job again, from the beginning"]))
     return None, [f"{line}; no intact checkpoint is left, so training starts from the beginning" for line in broken]
 
 
@@ -154,10 +188,7 @@ def _set_aside(path: Path) -> str:
 
 def newest(model_dir: str | Path) -> Checkpoint | None:
     """The newest checkpoint according to its meta.json; its values are not verified, and may be damaged."""
-    for path in reversed(_complete(model_dir)):
-        if (meta := checkpoint_meta.read(path)) is not None:
-            return Checkpoint(path, meta["step"], meta)
-    return None
+    return next((found for path in reversed(_complete(model_dir)) if (found := _described(path))), None)
 
 
 def workload_changes(model_dir: str | Path, key: Mapping[str, object]) -> list[int]:
@@ -175,17 +206,12 @@ def workload_changes(model_dir: str | Path, key: Mapping[str, object]) -> list[i
 
 def verify(path: Path) -> Checkpoint | None:
     """The checkpoint at path, or None if it is damaged."""
-    meta = checkpoint_meta.read(path)
+    found = _described(path)
     try:
-        whole = meta is not None and _sha256_of(path / "variables.npz") == meta.get("sha256")
+        whole = found is not None and _sha256_of(path / ARRAYS) == found.meta.get("sha256")
     except OSError:
         return None
-    return Checkpoint(path, meta["step"], meta) if meta is not None and whole else None
-
-
-def read(checkpoint: Checkpoint) -> Values:
-    with (checkpoint.path / "variables.npz").open("rb") as file:
-        return _values(file, checkpoint.meta)
+    return found if whole else None
 
 
 def load(path: Path) -> tuple[Checkpoint, Values] | None:
@@ -194,16 +220,18 @@ def load(path: Path) -> tuple[Checkpoint, Values] | None:
     For a task that does not write checkpoints: the chief may prune at the same time. The values are verified and read
     from one open file.
     """
-    if (meta := checkpoint_meta.read(path)) is None:
+    if (found := _described(path)) is None:
         return None
     try:
-        with (path / "variables.npz").open("rb") as file:
-            if compatibility.sha256(file) != meta.get("sha256"):
-                return None
-            file.seek(0)
-            return Checkpoint(path, meta["step"], meta), _values(file, meta)
-    except OSError:
+        return found, dict(_read(found))
+    except DamagedError:
         return None
+
+
+def _described(path: Path) -> Checkpoint | None:
+    """The checkpoint at path according to its meta.json."""
+    meta = checkpoint_meta.read(path)
+    return None if meta is None else Checkpoint(path, meta["step"], meta)
 
 
 def read_epochs(model_dir: str | Path, step: int) -> tuple[Epochs, Values] | None:
@@ -214,7 +242,7 @@ def read_epochs(model_dir: str | Path, step: int) -> tuple[Epochs, Values] | Non
     meta = checkpoint_meta.read(path)
     if meta is None or "epochs" not in meta:
         return None
-    with np.load(path / "variables.npz", allow_pickle=False) as archive:
+    with np.load(path / ARRAYS, allow_pickle=False) as archive:
         kept = [each for each in archive.files if each.startswith(CALLBACKS)]
         return meta["epochs"], {each: archive[each] for each in kept}
 
@@ -225,12 +253,10 @@ def _complete(model_dir: str | Path) -> list[Path]:
     return sorted(found, key=lambda path: int(path.name.removeprefix("step-")))
 
 
-def _values(file: BinaryIO, meta: Meta) -> Values:
-    import numpy as np
-
-    dtypes = {name: each["dtype"] for name, each in meta.get("variables", {}).items()}
-    with np.load(file, allow_pickle=False) as archive:
-        return {name: typed(archive[name], dtypes.get(name)) for name in archive.files}
+def _read(found: Checkpoint, *, reuse: bool = False) -> Arrays:
+    dtypes = {name: each["dtype"] for name, each in found.meta.get("variables", {}).items()}
+    arrays = npz.read(found.path / ARRAYS, found.meta.get("sha256"), reuse=reuse)
+    return ((name, typed(array, dtypes.get(name))) for name, array in arrays)
 
 
 def typed(array: Array, dtype: str | None) -> Array:

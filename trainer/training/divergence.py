@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
 from trainer.job.errors import Exit, TrainerError
+from trainer.model_dir.arrays import Array
 from trainer.training.inputs import Arrays
 from trainer.training.inputs.source import Source
 
 SMALLER_RATE = "lower the learning rate, in another model_dir, or look at the data"
+_PART = 1 << 18
+"""Numbers that a core's cache holds."""
 _PARTS = ("x", "y", "sample_weight")
 
 
@@ -29,6 +33,16 @@ def raise_if_not_finite(losses: npt.NDArray[np.floating], step_before: int, sour
         raise TrainerError(
             f"the loss is {losses[bad[0]]} at step {step}; {_bad_row(source) or SMALLER_RATE}", Exit.DIVERGED
         )
+
+
+def is_finite(value: Array) -> bool:
+    """Whether all numbers of an array are; it takes no memory that grows with the array."""
+    if not np.issubdtype(value.dtype, np.floating) and value.dtype != ml_dtypes.bfloat16:
+        return True
+    # NaN is the least and the largest of numbers among which it is.
+    flat = value.reshape(-1)
+    parts = (flat[i : i + _PART] for i in range(0, len(flat), _PART))
+    return all(np.isfinite(part.min()) and np.isfinite(part.max()) for part in parts)
 
 
 def _bad_row(source: Source) -> str:

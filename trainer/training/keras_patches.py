@@ -44,6 +44,32 @@ def make_counters_atomic() -> None:
     keras.src.backend.tensorflow.core.Variable.assign_add = assign_add
 
 
+def look_up_rows_only() -> None:
+    """Makes `ops.take`, which an Embedding calls, read from a variable only the rows that it looks up
+    (keras/src/backend/tensorflow/numpy.py).
+
+    Keras' own reads the variable first: a ps-worker would get the whole table in each step. The rows, and the gradient,
+    are the same.
+    Test: test_a_patched_embedding_reads_its_rows_only.
+    """
+    import keras
+    import tensorflow as tf
+    from keras.src.backend.common.stateless_scope import in_stateless_scope
+
+    numpy = keras.src.backend.tensorflow.numpy
+    plain = numpy.take
+
+    def take(x: Tensor, indices: Tensor, axis: int | None = None) -> Tensor:
+        special = isinstance(indices, tf.SparseTensor | tf.RaggedTensor) or in_stateless_scope()
+        if special or axis != 0 or not isinstance(x, keras.Variable):
+            return plain(x, indices, axis)
+        rows = keras.ops.convert_to_tensor(indices)
+        rows = tf.where(rows < 0, rows + tf.cast(x.shape[0], rows.dtype), rows)
+        return x._maybe_autocast(tf.gather(x._value, rows))
+
+    numpy.take = take
+
+
 def replace_gradient_sum(optimizer: Optimizer, replacement: Callable[[AddUp], AddUp]) -> AddUp:
     """Replaces the sum of gradients over replicas, the first step of an optimizer's `apply`; returns Keras' function.
 

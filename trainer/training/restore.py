@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeAlias
 
+import keras
 import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
@@ -11,58 +15,43 @@ import tensorflow as tf
 from trainer.job.cluster import Task
 from trainer.job.errors import UserError
 from trainer.model_dir import checkpoint, checkpoint_meta, init_files
+from trainer.model_dir.arrays import LARGE, DamagedError
 from trainer.protocol import events
 from trainer.training.channel import Channel
 from trainer.training.gradients import fixed_rows
 from trainer.training.init_from import initial_values
 from trainer.training.state import TrainState
 from trainer.training.task import TrainingTask
-from trainer.workloads.types import Strategy
+from trainer.workloads.types import Strategy, Variable
 
 Words = npt.NDArray[np.int32]
 
 _BROADCAST_KEY = 2**30
 """Distinct from the keys of TensorFlow's own collectives, which count up from 1 (cross_device_utils.py)."""
-_BROADCAST_WORDS = 2**26
-"""Values of 4 bytes in one message: gRPC allows at most 2 GB."""
-_FILES, _ROWS = 21, 22
-"""`use` of the comparisons of files and rows; others are in callbacks/epochs.py and keras_fit.py."""
+_BROADCAST_WORDS = 2**24
+"""Values of 4 bytes in one message, which is in memory several times: as an array, a tensor and bytes of gRPC."""
+_PACK_BYTES = LARGE
+"""Small variables are sent together. At most the last of a pack is large: the memory of such an array is used again."""
+_FILES, _ROWS, _STEP, _PACKS = 21, 22, 23, 100
+"""`use` of the comparisons of files and rows, of the step, and of the first pack of variables; others are in
+callbacks/epochs.py and keras_fit.py."""
 _PIECES = 2**16
 """Maximum number of messages of one use."""
 
 
-def newest_values(job: TrainingTask, state: TrainState, total: int) -> tuple[int, checkpoint.Values | None, list[str]]:
-    """Step and values of the newest whole checkpoint, in the order of `state.variables`; `total` is the step at
-    which the job ends.
+def restore(job: TrainingTask, state: TrainState, total: int) -> tuple[int, list[str]]:
+    """Loads the newest intact checkpoint into the variables, or if there is none the file of init_from.
+
+    Args:
+        total: the step at which the job ends.
 
     Returns:
-        If there is none 0, and the values of init_from or None; and a line for each damaged one that was skipped.
+        The step of the checkpoint, or 0; and a line for each damaged one.
 
     Raises:
         UserError: it does not fit the spec or the model, or is past the job's end; the message names the difference.
     """
-    directory = job.spec.directory
-    found, broken = checkpoint.latest(directory)
-    if found is None:
-        if job.spec.init_from is None:
-            return 0, None, broken
-        values, report = initial_values(job, state)
-        init_files.write_report(directory, report)
-        return 0, {**state.values(), **values}, [*broken, report]
-    if different := checkpoint_meta.differences(
-        found.meta, job.spec, job.compatibility_key, state.description(), total
-    ):
-        raise checkpoint_meta.refusal(found.meta, directory, different)
-    values = checkpoint.read(found)
-    return found.step, {name: values[name] for name, _ in state.variables}, broken
-
-
-def restore(job: TrainingTask, state: TrainState, total: int) -> tuple[int, list[str]]:
-    """Loads the newest intact checkpoint into the variables; returns its step, and a line for each damaged one."""
-    step, values, broken = newest_values(job, state, total)
-    if values is not None:
-        state.assign(values)
-    return step, broken
+    return _restore(job, state, total, lambda _, arrays: _assign(state, arrays))
 
 
 def restore_everywhere(
@@ -72,19 +61,123 @@ def restore_everywhere(
     the cluster. `resume_step` is 0 on all tasks if there is no checkpoint."""
     if not resume_step and job.spec.init_from is None:
         return 0
-    values, step = None, 0
-    if job.task.is_chief:
-        step, values, broken = newest_values(job, state, total)
-        for line in broken:
-            channel.send(events.Line(line))
-    shared = values or state.values()
-    if len(job.task.members()) > 1:
-        everything = {"step": np.array(step, np.int64), **shared}
-        shared = from_chief(everything, job.task)
-        step = int(shared.pop("step"))
     with strategy.scope():
-        state.assign(shared)
+        if not job.task.is_chief:
+            return _receive(job.task, state)
+        if len(job.task.members()) == 1:
+            step, broken = restore(job, state, total)
+        else:
+            step, broken = _restore(job, state, total, lambda step, arrays: _send(job.task, state, step, arrays))
+            _share_step(job.task, step, ends=True)
+    for line in broken:
+        channel.send(events.Line(line))
     return step
+
+
+_Take: TypeAlias = Callable[[int, checkpoint.Arrays], None]
+"""Takes the step of a checkpoint, and the arrays of all variables in their order; what the iterator raises is for
+`_restore`."""
+
+
+def _restore(job: TrainingTask, state: TrainState, total: int, take: _Take) -> tuple[int, list[str]]:
+    directory = job.spec.directory
+
+    def require_fitting(meta: checkpoint_meta.Meta) -> None:
+        if different := checkpoint_meta.differences(meta, job.spec, job.compatibility_key, state.description(), total):
+            raise checkpoint_meta.refusal(meta, directory, different)
+
+    found, broken = checkpoint.restore(
+        directory,
+        require_fitting,
+        lambda found, arrays: take(found.step, _of_variables(state, arrays)),
+        reuse=not job.spec.traits.coordinated,  # what is sent to a ps is perhaps not there yet when `assign` returns
+    )
+    if found is not None or job.spec.init_from is None:
+        return found.step if found else 0, broken
+    values, report = initial_values(job, state)
+    init_files.write_report(directory, report)
+    take(0, iter((state.values() | values).items()))
+    return 0, [*broken, report]
+
+
+def _of_variables(state: TrainState, arrays: checkpoint.Arrays) -> checkpoint.Arrays:
+    """Those of the variables, which come first in a file; and then reads the rest, to verify it."""
+    for name, _ in state.variables:
+        found = next(arrays, None)
+        if found is None or found[0] != name:
+            raise DamagedError(late=True)
+        yield found
+        del found  # before the next one is read
+    for _ in arrays:
+        pass
+
+
+def _assign(state: TrainState, arrays: checkpoint.Arrays) -> None:
+    variables = dict(state.variables)
+    for name, array in arrays:
+        variables[name].assign(array)
+        del array
+
+
+# The chief's values for all. ----------------------------------------------------------------------
+
+
+def _send(task: Task, state: TrainState, step: int, arrays: checkpoint.Arrays) -> None:
+    """Sends the arrays to all tasks, in packs, and assigns them. After damage the packs that are left have others: the
+    tasks wait for them."""
+    _share_step(task, step, ends=False)
+    damage = None
+    for number, pack in enumerate(_packs(state)):
+        values = _empty(state, pack)
+        try:
+            if damage is None:
+                values = dict(itertools.islice(arrays, len(pack)))
+        except DamagedError as error:
+            damage = error
+        _assign(state, iter(from_chief(values, task, _PACKS + number).items()))
+    if damage is not None:
+        raise damage
+    for _ in arrays:  # verifies the file
+        pass
+
+
+def _receive(task: Task, state: TrainState) -> int:
+    """Takes what the chief sends, until a file was intact; returns the step."""
+    while True:
+        step, ends = _share_step(task, 0, ends=False)
+        if ends:
+            return step
+        for number, pack in enumerate(_packs(state)):
+            _assign(state, iter(from_chief(_empty(state, pack), task, _PACKS + number).items()))
+
+
+def _share_step(task: Task, step: int, *, ends: bool) -> tuple[int, bool]:
+    """Sends the chief's step, whose values follow, or with which training begins."""
+    step, ends = from_chief({"step": np.array([step, ends], np.int64)}, task, _STEP)["step"].tolist()
+    return step, bool(ends)
+
+
+def _packs(state: TrainState) -> Iterator[list[str]]:
+    """The names of the variables in groups, of which each but the last has at least _PACK_BYTES."""
+    pack, size = [], 0
+    for name, v in state.variables:
+        pack.append(name)
+        size += int(np.prod(v.shape)) * _numpy_dtype(v).itemsize
+        if size >= _PACK_BYTES:
+            yield pack
+            pack, size = [], 0
+    if pack:
+        yield pack
+
+
+def _empty(state: TrainState, names: Sequence[str]) -> checkpoint.Values:
+    variables = dict(state.variables)
+    return {name: np.zeros(variables[name].shape, _numpy_dtype(variables[name])) for name in names}
+
+
+def _numpy_dtype(variable: Variable) -> np.dtype[np.generic]:
+    dtype: np.dtype[np.generic] = np.dtype(tf.as_dtype(keras.backend.standardize_dtype(variable.dtype)).as_numpy_dtype)
+    return dtype
 
 
 def require_same_files(job: TrainingTask) -> None:
@@ -142,19 +235,25 @@ def from_chief(values: checkpoint.Values, task: Task, use: int = 0) -> checkpoin
     Args:
         use: a number for all calls with values of the same shapes.
     """
-    raw = b"".join(v.tobytes() for v in values.values())
-    bits = np.frombuffer(raw + bytes(-len(raw) % 4), np.int32)
-    first = use * _PIECES
-    pieces = [_broadcast(piece, first + i, task) for i, piece in enumerate(_cut(bits))]
-    shared, offset, result = np.concatenate(pieces), 0, {}
+    own = _words(list(values.values()))
+    shared = own if task.is_chief else np.empty_like(own)
+    for number, i in enumerate(range(0, len(own), _BROADCAST_WORDS)):
+        received = _broadcast(own[i : i + _BROADCAST_WORDS], use * _PIECES + number, task)
+        if not task.is_chief:
+            shared[i : i + _BROADCAST_WORDS] = received
+    offset, result = 0, {}
     for name, v in values.items():
         result[name] = np.frombuffer(shared, v.dtype, v.size, offset).reshape(v.shape)
         offset += v.nbytes
     return result
 
 
-def _cut(bits: Words) -> list[Words]:
-    return np.array_split(bits, range(_BROADCAST_WORDS, len(bits), _BROADCAST_WORDS))
+def _words(arrays: list[checkpoint.Array]) -> Words:
+    """Their bits. Those of a single array, which may be large, are no copy."""
+    if len(arrays) == 1 and arrays[0].nbytes and arrays[0].nbytes % 4 == 0:
+        return np.ascontiguousarray(arrays[0]).reshape(-1).view(np.int32)
+    raw = b"".join(v.tobytes() for v in arrays)
+    return np.frombuffer(raw + bytes(-len(raw) % 4), np.int32)
 
 
 def _broadcast(bits: Words, number: int, task: Task) -> Words:

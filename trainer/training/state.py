@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import keras
 import numpy as np
+import tensorflow as tf
 
 from trainer.job.errors import UserError
 from trainer.model_dir import checkpoint, checkpoint_meta
@@ -26,7 +28,7 @@ from trainer.training.loss_scale import LossScale
 from trainer.training.model import build_model, require_new, require_shareable
 from trainer.training.task import TrainingTask
 from trainer.training.user_code import calling
-from trainer.workloads.types import Model, Optimizer, Strategy, Variable
+from trainer.workloads.types import Model, Optimizer, Strategy, Tensor, Variable
 
 OPTIMIZERS = {"adam": Adam, "sgd": keras.optimizers.SGD,
               "rmsprop": keras.optimizers.RMSprop, "adagrad": keras.optimizers.Adagrad}  # fmt: skip
@@ -74,14 +76,36 @@ class TrainState:
         names = {id(v): name for name, v in self.variables}
         return {id(v): names[id(average)] for v, average in keras_private.averages_of(own) if id(average) in names}
 
+    def snapshot(self) -> dict[str, Tensor]:
+        """The present values, each on its variable's device.
+
+        They are no copies as long as nothing changes: the next update of a variable leaves the values to this tensor,
+        and goes on with a copy of them (PrepareToUpdateVariable, tensorflow/core/kernels/training_op_helpers.h).
+        Only those of a GPU or TPU are copied, to this host, because their memory may not suffice.
+        """
+        found = {name: v.value if isinstance(v, keras.Variable) else v for name, v in self.variables}
+        tensors = {name: tf.convert_to_tensor(v) for name, v in found.items()}
+        _require_read(tensors.values())
+        return {name: t if "CPU" in t.backing_device else np.array(t) for name, t in tensors.items()}
+
     def values(self) -> checkpoint.Values:
-        """Copies of the values: a CPU variable's .numpy() may be a view that the next step changes."""
-        tensors = {name: v.value if isinstance(v, keras.Variable) else v.read_value() for name, v in self.variables}
-        return {name: np.array(tensor) for name, tensor in tensors.items()}
+        """The values as arrays, to be read only: those on this task's CPU are no copies, see `snapshot`."""
+        return {name: np.asarray(tensor) for name, tensor in self.snapshot().items()}
 
     def assign(self, values: checkpoint.Values) -> None:
         for name, v in self.variables:
             v.assign(values[name])
+
+
+def _require_read(tensors: Iterable[Tensor]) -> None:
+    """Waits until the variables on ps are read: until then this task has only asked for it."""
+    on_ps = defaultdict[str, list[Tensor]](list)
+    for each in tensors:
+        if "/job:ps/" in each.backing_device:
+            on_ps[each.backing_device].append(each)
+    for device, there in on_ps.items():
+        with tf.device(device):
+            tf.add_n([tf.raw_ops.Size(input=each) for each in there]).numpy()
 
 
 def build_state(job: TrainingTask) -> TrainState:

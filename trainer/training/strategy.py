@@ -74,7 +74,9 @@ def _multi_worker_mirrored(spec: JobSpec, task: Task) -> Strategy:
 
 
 def _parameter_server(_spec: JobSpec, _task: Task) -> Strategy:
-    return tf.distribute.ParameterServerStrategy(tf.distribute.cluster_resolver.TFConfigClusterResolver())
+    strategy = tf.distribute.ParameterServerStrategy(tf.distribute.cluster_resolver.TFConfigClusterResolver())
+    tensorflow_patches.place_by_bytes(strategy)
+    return strategy
 
 
 def _mirrored(spec: JobSpec, task: Task) -> Strategy:

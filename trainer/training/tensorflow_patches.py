@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from trainer.training.tensorflow_private import Internal, c_libraries
-from trainer.workloads.types import Strategy, Tensor
+from trainer.workloads.types import Strategy, Tensor, Variable
 
 _ALONE = threading.local()
 """Replicas of one task are traced in threads, which take turns (tensorflow/python/distribute/mirrored_run.py)."""
@@ -171,6 +171,27 @@ def _enable_collectives(context: Internal, definition: bytes) -> None:
     if code := framework.TF_GetCode(status):
         message = framework.TF_Message(status).decode(errors="replace")
         raise tf.compat.v1.errors.exception_type_from_error_code(code)(None, None, message)
+
+
+def place_by_bytes(strategy: Strategy) -> None:
+    """Makes a ParameterServerStrategy create each variable on the ps that has the fewest bytes of those so far.
+
+    It creates them on one after the other (`_create_variable_round_robin`,
+    tensorflow/python/distribute/parameter_server_strategy_v2.py): with two ps and layers of a kernel and a bias, all
+    kernels on the first. What an optimizer keeps for a variable is beside it in either case.
+    Test: test_variables_are_spread_over_the_ps_by_bytes.
+    """
+    extended = strategy.extended
+    own, loads = extended._create_variable_round_robin, [0] * extended._num_ps
+
+    def create(next_creator: Callable[..., Variable], **kwargs: object) -> Variable:
+        least = loads.index(min(loads))
+        extended._variable_count = least  # modulo the number of ps, it is where the variable is created
+        variable = own(next_creator, **kwargs)
+        loads[least] += variable.shape.num_elements() * variable.dtype.size
+        return variable
+
+    extended._create_variable_round_robin = create
 
 
 def keep_functions() -> None:

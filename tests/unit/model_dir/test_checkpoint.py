@@ -18,6 +18,18 @@ def values(seed: float = 0) -> checkpoint.Values:
     return {"model.000": np.full((20, 30), seed, np.float32), "optimizer.000": np.array(seed, np.int64)}
 
 
+def latest(folder: Path) -> tuple[checkpoint.Checkpoint | None, list[str]]:
+    found, broken, _ = restored(folder)
+    return found, broken
+
+
+def restored(folder: Path) -> tuple[checkpoint.Checkpoint | None, list[str], checkpoint.Values]:
+    """The newest intact checkpoint, lines about others, and its values."""
+    read: checkpoint.Values = {}
+    found, broken = checkpoint.restore(folder, lambda _: None, lambda _, arrays: read.update(arrays))
+    return found, broken, read
+
+
 def save(folder: Path, *steps: int) -> None:
     for step in steps:
         checkpoint.save(folder, step, values(step), {})
@@ -45,16 +57,16 @@ def test_every_dtype_and_shape_comes_back_as_it_was(tmp_path: Path, dtype: str, 
     saved = (np.arange(np.prod(shape, dtype=int)) % 5 - 1).reshape(shape).astype(known)
     meta = {"variables": {"model.000": {"path": "v", "shape": list(shape), "dtype": dtype}}}
     checkpoint.save(tmp_path, 1, {"model.000": saved}, meta)
-    found, _ = checkpoint.latest(tmp_path)
+    found, _, values = restored(tmp_path)
     assert found is not None
-    read = checkpoint.read(found)["model.000"]
+    read = values["model.000"]
     assert (read.dtype, read.shape, read.tobytes()) == (saved.dtype, shape, saved.tobytes())
 
 
 def test_what_was_saved_is_reported(tmp_path: Path) -> None:
-    assert checkpoint.latest(tmp_path) == (None, [])
+    assert latest(tmp_path) == (None, [])
     checkpoint.save(tmp_path, 7, values(), {"compatibility_key": {"workload": "digits"}})
-    found, broken = checkpoint.latest(tmp_path)
+    found, broken = latest(tmp_path)
     assert found is not None
     assert (found.step, found.meta["compatibility_key"], broken) == (7, {"workload": "digits"}, [])
     assert found.path.name == "step-00000007"
@@ -100,16 +112,16 @@ def test_after_a_damaged_checkpoint_the_previous_one_is_used_and_logged(tmp_path
     save(tmp_path, 100, 200, 300)
     damaged = tmp_path / "checkpoints" / "step-00000300"
     damage(damaged / name)
-    found, broken = checkpoint.latest(tmp_path)
+    found, broken, values = restored(tmp_path)
     assert found is not None
     assert found.step == 200
-    assert float(checkpoint.read(found)["model.000"][0, 0]) == 200
+    assert float(values["model.000"][0, 0]) == 200
     (line,) = broken
     renamed = "and was renamed to .damaged-step-00000300; using that of step 200"
     reported = f"is damaged (its SHA-256 differs from meta.json), {renamed}"
     assert line == f"{damaged} {reported}"
     assert checkpoint.steps(tmp_path) == [100, 200], "it is no checkpoint any more"
-    assert checkpoint.latest(tmp_path)[1] == [], "and is reported once"
+    assert latest(tmp_path)[1] == [], "and is reported once"
     checkpoint.prune(tmp_path, 1)
     assert files(tmp_path) == [".damaged-step-00000300", "step-00000200"], "it takes no good one's place"
 
@@ -118,7 +130,7 @@ def test_if_all_are_damaged_there_is_none_and_each_is_reported(tmp_path: Path) -
     save(tmp_path, 100, 200)
     for step in (100, 200):
         cut_off(tmp_path / "checkpoints" / f"step-00000{step}" / "variables.npz")
-    found, broken = checkpoint.latest(tmp_path)
+    found, broken = latest(tmp_path)
     assert found is None
     assert [line.split(" is ")[0][-3:] for line in broken] == ["200", "100"]
     assert all(
@@ -126,11 +138,28 @@ def test_if_all_are_damaged_there_is_none_and_each_is_reported(tmp_path: Path) -
     )
 
 
+def test_if_all_are_damaged_and_values_of_one_were_taken_the_job_is_to_be_run_again(tmp_path: Path) -> None:
+    """Damage that shows at the end of the file: the model no longer has its first values."""
+    save(tmp_path, 100, 200)
+    for step in (100, 200):
+        flip_a_bit(tmp_path / "checkpoints" / checkpoint.name(step) / "variables.npz")
+    with pytest.raises(UserError, match=r"step-00000200 is .*step-00000100 is .*; run the job again, from the begin"):
+        latest(tmp_path)
+    assert latest(tmp_path) == (None, [])
+
+
+def test_a_single_checkpoint_is_verified_before_its_values_are_taken(tmp_path: Path) -> None:
+    save(tmp_path, 100)
+    flip_a_bit(tmp_path / "checkpoints" / checkpoint.name(100) / "variables.npz")
+    found, broken, values = restored(tmp_path)
+    assert (found, len(broken), values) == (None, 1, {})
+
+
 def test_of_the_damaged_ones_the_newest_is_kept(tmp_path: Path) -> None:
     for step in (40, 99_999_999, 100_000_000, 300):
         save(tmp_path, step)
         cut_off(tmp_path / "checkpoints" / checkpoint.name(step) / "variables.npz")
-        checkpoint.latest(tmp_path)
+        latest(tmp_path)
     save(tmp_path, 20)
     checkpoint.prune(tmp_path, 3)
     assert files(tmp_path) == [".damaged-step-100000000", "step-00000020"]
@@ -150,9 +179,9 @@ def test_each_change_of_the_workload_is_known_from_the_checkpoints_alone(tmp_pat
 def test_the_same_step_saved_twice_is_kept_as_it_was(tmp_path: Path) -> None:
     checkpoint.save(tmp_path, 5, values(1), {})
     path = checkpoint.save(tmp_path, 5, values(2), {})
-    found = checkpoint.verify(path)
-    assert found is not None
-    assert checkpoint.read(found)["optimizer.000"] == 1
+    loaded = checkpoint.load(path)
+    assert loaded is not None
+    assert loaded[1]["optimizer.000"] == 1
 
 
 @pytest.mark.parametrize("name", ["variables.npz", "meta.json"])
@@ -160,9 +189,9 @@ def test_a_damaged_checkpoint_is_replaced_when_its_step_comes_again(tmp_path: Pa
     path = checkpoint.save(tmp_path, 5, values(1), {})
     cut_off(path / name)
     checkpoint.save(tmp_path, 5, values(2), {})
-    found = checkpoint.verify(path)
-    assert found is not None
-    assert checkpoint.read(found)["optimizer.000"] == 2
+    loaded = checkpoint.load(path)
+    assert loaded is not None
+    assert loaded[1]["optimizer.000"] == 2
 
 
 @pytest.mark.parametrize("keep", [1, 2, 9])
@@ -172,7 +201,7 @@ def test_prune_keeps_the_newest(tmp_path: Path, keep: int) -> None:
     assert checkpoint.steps(tmp_path) == steps
     checkpoint.prune(tmp_path, keep)
     assert checkpoint.steps(tmp_path) == steps[-keep:]
-    found, _ = checkpoint.latest(tmp_path)
+    found, _ = latest(tmp_path)
     assert found is not None
     assert found.step == 100_000_000
 
@@ -198,7 +227,7 @@ checkpoint.save({str(tmp_path)!r}, 200, {{"model.000": numpy.zeros(9)}}, {{}})
     ended = subprocess.run([sys.executable, "-c", program], check=False)
     assert ended.returncode == -9
     assert len(files(tmp_path)) == 1
-    assert checkpoint.latest(tmp_path) == (None, [])
+    assert latest(tmp_path) == (None, [])
     save(tmp_path, 200)
     checkpoint.prune(tmp_path, 3)
     assert files(tmp_path) == ["step-00000200"]

@@ -2,16 +2,17 @@
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 import pytest
 
 from trainer.job import environment
 from trainer.job.errors import Exit, TrainerError, UserError
-from trainer.model_dir import checkpoint, layout, lease
+from trainer.model_dir import arrays, checkpoint, layout, lease
 from trainer.model_dir.files import write_json
 from trainer.model_dir.lease import Lease, Predecessor
 
@@ -237,17 +238,18 @@ def test_a_write_that_fails_because_another_chief_has_removed_the_files_is_no_fa
 ) -> None:
     lease.take(str(tmp_path), "old", "a run", HERE)
     monkeypatch.setenv(environment.LEASE, lease.holder(str(tmp_path), "old"))
-    write = np.savez
+    write = arrays.write
 
-    def slow(file: object, **values: object) -> None:
-        write(file, **values)  # type: ignore[arg-type]
+    def slow(file: BinaryIO, values: Iterable[tuple[str, arrays.Array]]) -> str:
+        digest = write(file, values)
         lease.take(str(tmp_path), "new", "a run", ELSEWHERE)
         for path in layout.checkpoints(tmp_path).glob(".tmp-*"):
             for each in path.iterdir():
                 each.unlink()
             path.rmdir()
+        return digest
 
-    monkeypatch.setattr(np, "savez", slow)
+    monkeypatch.setattr(arrays, "write", slow)
     with pytest.raises(TrainerError) as caught:
         checkpoint.save(tmp_path, 500, {"w": np.zeros(3)}, {})
     assert caught.value.code == Exit.REPLACED

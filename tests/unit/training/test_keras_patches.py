@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import keras
+import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -33,6 +34,37 @@ def test_a_patched_keras_counter_is_one_atomic_operation(monkeypatch: pytest.Mon
     keras_patches.make_counters_atomic()
     assert operations().count("AssignAddVariableOp") == 1
     assert "AssignVariableOp" not in operations()
+
+
+@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16", "mixed_float16"])
+def test_a_patched_embedding_reads_its_rows_only(monkeypatch: pytest.MonkeyPatch, policy: str) -> None:
+    numpy = keras.src.backend.tensorflow.numpy
+    monkeypatch.setattr(numpy, "take", numpy.take)  # so that it is put back
+    layer = keras.layers.Embedding(9, 4, dtype=policy)
+    layer.build()
+    words = tf.constant([[3, -1, 0], [3, 8, 5]])
+
+    def traced() -> tuple[list[str], list[Any]]:
+        @tf.function(autograph=False)
+        def step() -> Any:
+            with tf.GradientTape() as tape:
+                found = layer(words)
+                total = tf.reduce_sum(tf.cast(found, tf.float32) ** 3)
+            gradient = tape.gradient(total, layer.embeddings.value)
+            assert isinstance(gradient, tf.IndexedSlices) or policy != "float32"
+            return found, tf.convert_to_tensor(gradient)
+
+        operations = [each.type for each in step.get_concrete_function().graph.get_operations()]
+        return operations, [np.array(tf.cast(each, tf.float32)) for each in step()]
+
+    plain, expected = traced()
+    assert "ReadVariableOp" in plain, "or the patch is needed no more"
+    keras_patches.look_up_rows_only()
+    patched, found = traced()
+    assert "ResourceGather" in patched
+    assert "ReadVariableOp" not in patched
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(one, other)
 
 
 def test_a_patched_optimizer_counts_its_steps_by_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ from tests.unit.training.jobs import setup
 from trainer.job.cluster import tasks_of
 from trainer.job.errors import UserError
 from trainer.job.load import build
-from trainer.model_dir import checkpoint
+from trainer.model_dir import arrays, checkpoint
 from trainer.targets.local import ports
 from trainer.training.restore import restore
 from trainer.training.state import TrainState, build_state
@@ -39,6 +39,21 @@ def test_restore_gives_the_newest_whole_checkpoint(tmp_path: Path) -> None:
     step, broken = restore(digits, other, 100)
     assert (step, len(broken)) == (10, 1)
     assert all((value == saved[name]).all() for name, value in other.values().items())
+
+
+def test_variables_keep_their_values_though_memory_of_arrays_is_used_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(arrays, "LARGE", 0)
+    digits = setup(model_dir=str(tmp_path))
+    state = build_state(digits)
+    rng = np.random.default_rng(5)
+    saved = {name: rng.integers(0, 99, v.shape).astype(v.dtype) for name, v in state.values().items()}
+    state.assign(saved)
+    save(digits, state, 10)
+    state.assign({name: np.zeros_like(value) for name, value in saved.items()})
+    assert restore(digits, state, 100) == (10, [])
+    assert all((value == saved[name]).all() for name, value in state.values().items())
 
 
 def test_restore_refuses_another_model(tmp_path: Path) -> None:
@@ -99,11 +114,14 @@ def data(shard):
 PROGRAM = """
 import os
 import time
+from types import SimpleNamespace
 import numpy as np
 import tensorflow as tf
 from trainer.job.load import load_environment
 from trainer.job.tf_config import from_environment
+from trainer.model_dir import checkpoint
 from trainer.training import restore
+from trainer.training.state import build_state
 from trainer.training.task import load_task
 
 spec = load_environment()
@@ -123,6 +141,26 @@ values = {
 }
 shared = restore.from_chief(values, task)
 print({name: (v.dtype.name, v.tolist()) for name, v in shared.items()}, flush=True)
+
+with strategy.scope():
+    state = build_state(job)
+if task.is_chief:
+    meta = {"compatibility_key": job.compatibility_key, "variables": state.description()}
+    def damage(step, position):
+        given = {name: np.full_like(v, step + i) for i, (name, v) in enumerate(state.values().items())}
+        path = checkpoint.save(spec.directory, step, given, meta) / "variables.npz"
+        whole = bytearray(path.read_bytes())
+        if position is not None:
+            whole[position(whole, given)] ^= 1
+        path.write_bytes(whole)
+
+    damage(10, None)
+    damage(20, lambda whole, given: whole.rindex(list(given.values())[-1].tobytes()))  # shows when all is read
+    damage(30, lambda whole, given: whole.index(b"descr", whole.index(b"descr") + 1))  # of the second array
+lines = SimpleNamespace(send=lambda line: print(line.text, flush=True))
+restore._PACK_BYTES = 8
+step = restore.restore_everywhere(strategy, job, state, 100, lines, 1)
+print(step, all((v == 10 + i).all() for i, v in enumerate(state.values().values())), flush=True)
 # The chief's values are on their way after its last operation: it may not end before they have arrived.
 strategy.run(lambda: tf.distribute.get_replica_context().all_reduce("SUM", tf.constant(1.0)))
 os._exit(0)  # as a child does: TensorFlow's own end waits for its peers
@@ -161,3 +199,9 @@ def test_files_are_compared_however_late_a_task_has_found_their_records(outputs:
     for output in outputs:
         lines = output.splitlines()
         assert lines.index("Indexed()") < lines.index("the same files")
+
+
+def test_after_a_damaged_checkpoint_all_tasks_have_the_values_of_the_one_before(outputs: list[str]) -> None:
+    assert all("10 True" in output.splitlines() for output in outputs), "\n".join(outputs)[-6000:]
+    assert "step-00000020 is damaged" in outputs[0]
+    assert "step-00000030 is damaged" in outputs[0]

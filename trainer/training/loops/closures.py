@@ -27,7 +27,7 @@ class Counters:
     """The job's counters, on a ps."""
 
     def __init__(self, workers: int, width: int) -> None:
-        # The plain optimizer variables are spread over the ps the same way: by the strategy's round-robin.
+        # The plain optimizer variables are spread over the ps the same way: by the strategy.
         first = tf.VariableAggregation.ONLY_FIRST_REPLICA
         self.taken = tf.Variable(0, dtype=tf.int64, state=False, aggregation=first)
         """The last ticket that was taken; a ticket is the number of a step."""

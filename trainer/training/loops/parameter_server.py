@@ -63,6 +63,7 @@ def run(spec: JobSpec, task: Task, load: Load, _resume_step: int, channel: Chann
         tf.errors.OpError: a ps was lost.
     """
     keras_patches.make_counters_atomic()
+    keras_patches.look_up_rows_only()
     tensorflow_patches.capture_at_the_top()
     tensorflow_patches.keep_functions()
     strategy = make(spec, task)
@@ -132,6 +133,7 @@ def _train(rounds: _Rounds, epochs: Epochs | None, step: int, total: int) -> Tra
     job.begin()
     stopping = channel.stopping.is_set()
     while step < total and not stopping and (epochs is None or epochs.goes_on()):
+        saver.raise_failure()
         before, last = step, min(total, (step // every + 1) * every, step + epochs.left() if epochs else total)
         step, stood_still = rounds.run(step, last)
         stopping = channel.stopping.is_set()

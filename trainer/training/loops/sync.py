@@ -127,6 +127,8 @@ def _train(
             break
         if epochs:
             count = min(count, epochs.left())
+        if saver:
+            saver.raise_failure()
         called = time.perf_counter()
         result = call(step, count, own_pace)
         _raise_if_diverged(result, step, job)

@@ -118,7 +118,9 @@ def test_the_checkpoint_of_an_early_end_has_the_weights_after_its_epoch(tmp_path
     assert ended.step == newest.step == best.step == 10  # by far the largest loss
     for i, variable in enumerate(model.variables):
         for saved in (newest, best):
-            np.testing.assert_array_equal(checkpoint.read(saved)[f"model.{i:03d}"], np.array(variable.value))
+            loaded = checkpoint.load(saved.path)
+            assert loaded is not None
+            np.testing.assert_array_equal(loaded[1][f"model.{i:03d}"], np.array(variable.value))
     assert newest.meta["epochs"]["number"] == 1
 
 

@@ -151,10 +151,11 @@ def test_a_checkpoint_is_scored_once(tmp_path: Path) -> None:
     save(job, state, 10, 0.01)  # and of a start after it
     records = [json.loads(line) for line in layout.validation(tmp_path).read_text().splitlines()]
     assert [record["step"] for record in records] == [10]
-    kept, last = (checkpoint.newest(folder) for folder in (tmp_path / "best", tmp_path))
+    folders = [checkpoint.folder(folder) for folder in (tmp_path / "best", tmp_path)]
+    kept, last = (checkpoint.load(folder / checkpoint.name(10)) for folder in folders)
     assert kept is not None
     assert last is not None
-    assert (checkpoint.read(kept)["model.000"] == checkpoint.read(last)["model.000"]).all()
+    assert (kept[1]["model.000"] == last[1]["model.000"]).all()
 
 
 def averaged() -> Any:

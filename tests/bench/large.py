@@ -1,0 +1,132 @@
+"""Checkpoints of models with 25 and 250 million parameters: pause, memory, and seconds to restore.
+
+python -m tests.bench.large [TURNS]     `make bench-large`
+
+Each turn is a process of its own, which trains with a table of rows and three layers on one CPU device, and saves twice
+while it trains. `peak` and `stays` are shares of what model and optimizer have; a process that has imported TensorFlow
+and has no model is not counted.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+SIZES = {"25M": (160_000, 20, 6_000), "250M": (4_000_000, 40, 13_000)}
+"""Rows and columns of the table, and units of the first layer; the second has half of them."""
+WORDS, BATCH = 8, 16
+SAVES = 2
+
+
+def main() -> None:
+    turns = int(sys.argv[1]) if len(sys.argv) > 1 else 1
+    print(json.dumps(measure(turns), indent=1))
+
+
+def measure(turns: int) -> dict[str, dict[str, list[float]]]:
+    """By size the figures of all turns."""
+    found: dict[str, dict[str, list[float]]] = {size: defaultdict(list) for size in SIZES}
+    for _ in range(turns):
+        for size, figures in found.items():
+            command = [sys.executable, "-m", "tests.bench.large", "one", size]
+            ended = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, timeout=600)
+            for name, values in json.loads(ended.stdout.splitlines()[-1]).items():
+                figures[name] += values
+    return found
+
+
+def one(size: str) -> dict[str, list[float]]:
+    """The figures of one process."""
+    import numpy as np
+
+    from tests.unit.training import jobs
+    from tests.unit.training.callbacks.loop import RecordingChannel
+    from trainer.model_dir import checkpoint
+    from trainer.training.outputs.saver import Saver
+    from trainer.training.restore import restore
+    from trainer.training.state import build_state
+
+    found = defaultdict[str, list[float]](list)
+    with tempfile.TemporaryDirectory() as folder:
+        job = jobs.setup(model_dir=folder)
+        job = replace(job, workload=replace(job.workload, model=lambda: _model(*SIZES[size])))
+        before = _resident("VmRSS")
+        state = build_state(job)
+        whole = 4 * sum(int(np.prod(v.shape)) for _, v in state.variables)
+        step = _make_step(state, SIZES[size][0])
+        _seconds(step)
+        found["step_seconds"] = usual = [_seconds(step) for _ in range(7)]
+        found["peak_without"] = [(_resident("VmHWM") - before) / whole]
+        saver = Saver(job, state, RecordingChannel())
+        for i in range(SAVES):
+            found["pause_seconds"].append(_seconds(lambda at=i + 1: saver.save(at)))  # type: ignore[misc]
+            slower = []
+            while saver._pending is not None and not saver._pending.done():
+                slower.append(_seconds(step) - statistics.median(usual))
+            saver.wait()
+            found["slower_seconds"].append(sum(slower))
+            found["slowest_step_seconds"].append(max(slower, default=0.0))
+        found["peak"] = [(_resident("VmHWM") - before) / whole]
+        found["stays"] = [(_resident("VmRSS") - before) / whole]
+        file = checkpoint.folder(folder) / checkpoint.name(SAVES) / checkpoint.ARRAYS
+        for _ in range(2):
+            found["read_seconds"].append(_seconds(file.read_bytes))
+            found["restore_seconds"].append(_seconds(lambda: restore(job, state, 1000)))
+    return found
+
+
+def _model(rows: int, columns: int, units: int) -> Any:
+    import keras
+
+    layers = keras.layers
+    return keras.Sequential(
+        [keras.Input((WORDS,), dtype="int32"), layers.Embedding(rows, columns), layers.Flatten(),
+         layers.Dense(units, activation="relu"), layers.Dense(units // 2, activation="relu"), layers.Dense(10)]
+    )  # fmt: skip
+
+
+def _make_step(state: Any, rows: int) -> Callable[[], object]:
+    import keras
+    import numpy as np
+    import tensorflow as tf
+
+    rng = np.random.default_rng(0)
+    x = tf.constant(rng.integers(0, rows, (BATCH, WORDS)), tf.int32)
+    y = tf.constant(rng.integers(0, 10, BATCH))
+
+    @tf.function(autograph=False)
+    def step() -> Any:
+        variables = state.model.trainable_variables
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(keras.losses.sparse_categorical_crossentropy(y, state.model(x), from_logits=True))
+        state.optimizer.apply(tape.gradient(loss, [v.value for v in variables]), variables)
+        return loss
+
+    return lambda: step().numpy()
+
+
+def _seconds(call: Callable[[], object]) -> float:
+    begun = time.perf_counter()
+    call()
+    return time.perf_counter() - begun
+
+
+def _resident(which: str) -> int:
+    (line,) = (each for each in Path("/proc/self/status").read_text().splitlines() if each.startswith(f"{which}:"))
+    return int(line.split()[1]) << 10
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["one"]:
+        print(json.dumps(one(sys.argv[2])))
+    else:
+        main()

@@ -1,0 +1,181 @@
+"""Checkpoints are the state at their step, although training continues while they are written."""
+
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.unit.training import jobs
+from tests.unit.training.callbacks.loop import RecordingChannel
+from trainer.job.errors import Exit, TrainerError, UserError
+from trainer.model_dir import arrays, checkpoint
+from trainer.training.outputs import saver as saving
+from trainer.training.outputs.saver import Saver
+from trainer.training.state import TrainState, build_state
+from trainer.training.task import TrainingTask
+
+ROWS = 50
+
+
+class Counting(keras.layers.Layer):  # type: ignore[misc]
+    """Has a variable of its own, which each step changes."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.counted = self.add_weight(shape=(5,), dtype=kind, initializer="zeros", trainable=False, name="counted")
+
+    def call(self, x: Any) -> Any:
+        self.counted.assign(self.counted.value + tf.ones([5], self.counted.dtype))
+        return x
+
+
+def embedding(kind: str = "float32") -> keras.Model:
+    return keras.Sequential(
+        [keras.Input((4,), dtype="int32"), keras.layers.Embedding(ROWS, 3), keras.layers.Flatten(), Counting(kind),
+         keras.layers.Dense(2)]
+    )  # fmt: skip
+
+
+def job_in(folder: Path, model: Callable[[], keras.Model] = embedding, **train: Any) -> TrainingTask:
+    job = jobs.setup(model_dir=str(folder), train=train)
+    return replace(job, workload=replace(job.workload, model=model))
+
+
+def steps_of(state: TrainState) -> Callable[[int], None]:
+    """Makes steps: an embedding's gradients are sparse, those of the other layers are not."""
+
+    @tf.function(autograph=False)
+    def step(x: Any) -> None:
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(tf.cast(state.model(x), tf.float32) ** 2)
+        variables = state.model.trainable_variables
+        gradients = tape.gradient(loss, [v.value for v in variables])
+        assert isinstance(gradients[0], tf.IndexedSlices)
+        state.optimizer.apply(gradients, variables)
+
+    def steps(count: int) -> None:
+        for i in range(count):
+            step(tf.constant([[i % ROWS, 1, 1, 7]]))
+
+    return steps
+
+
+class Gate:
+    """Keeps the thread from writing until it is opened."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.opened, own = threading.Event(), arrays.write
+
+        def write(file: BinaryIO, values: Any) -> str:
+            assert self.opened.wait(60)
+            return own(file, values)
+
+        monkeypatch.setattr(arrays, "write", write)
+
+
+def made(job: TrainingTask) -> tuple[TrainState, Saver]:
+    state = build_state(job)
+    return state, Saver(job, state, RecordingChannel())
+
+
+@pytest.mark.parametrize("kind", ["float32", "float16", "bfloat16"])
+@pytest.mark.parametrize("optimizer", ["adam", "sgd", "rmsprop", "adagrad"])
+def test_a_checkpoint_has_each_bit_of_its_step_though_training_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, optimizer: str, kind: str
+) -> None:
+    gate = Gate(monkeypatch)
+    job = job_in(tmp_path, lambda: embedding(kind), optimizer=optimizer)
+    state, saver = made(job)
+    steps = steps_of(state)
+    steps(3)
+    expected = {name: value.tobytes() for name, value in state.values().items()}
+    saver.save(3)
+    steps(4)
+    gate.opened.set()
+    saver.wait()
+    loaded = checkpoint.load(checkpoint.folder(tmp_path) / checkpoint.name(3))
+    assert loaded is not None
+    assert {name: value.tobytes() for name, value in loaded[1].items()} == expected
+    changed = {name for name, value in state.values().items() if value.tobytes() != expected[name]}
+    assert {"model.000", "model.001", "model.002", "model.003"} <= changed, "training went on"
+    assert list(loaded[1]) == [name for name, _ in state.variables]
+
+
+def test_a_snapshot_of_variables_on_a_cpu_copies_nothing() -> None:
+    state = build_state(jobs.setup())
+    one, other = state.values(), state.values()
+    assert all(np.shares_memory(one[name], other[name]) for name in one if one[name].size)
+    assert not any(value.flags.writeable for value in one.values())
+
+
+@pytest.mark.parametrize(("kind", "bad"), [("float32", np.nan), ("float16", np.inf), ("bfloat16", -np.inf)])
+def test_a_variable_that_is_not_finite_ends_the_job_and_never_becomes_a_checkpoint(
+    tmp_path: Path, kind: str, bad: float
+) -> None:
+    state, saver = made(job_in(tmp_path, lambda: embedding(kind)))
+    saver.save(10)
+    (counted,) = (v for v in state.model.variables if v.name == "counted")
+    counted.assign([0, 1, bad, 2, 3])
+    saver.save(20)
+    with pytest.raises(TrainerError, match=r"variable \S*counted is not finite at step 20; lower") as caught:
+        saver.wait()
+    assert caught.value.code == Exit.DIVERGED
+    assert [path.name for path in checkpoint.folder(tmp_path).iterdir()] == ["step-00000010"]
+
+
+def test_training_learns_of_a_failure_as_soon_as_the_thread_has_failed(tmp_path: Path) -> None:
+    _state, saver = made(job_in(tmp_path))
+    (tmp_path / "checkpoints").write_text("a file where a folder should be")
+    saver.raise_failure()
+    saver.save(10)
+    assert saver._pending is not None
+    saver._pending.exception(60)
+    with pytest.raises(UserError, match=r"the checkpoint of step 10 \(0\.0 MB\) cannot be written: Not a directory"):
+        saver.raise_failure()
+
+
+@pytest.mark.parametrize("share", [0.2, 0.7])
+def test_training_waits_until_most_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, share: float) -> None:
+    """The thread stops within the array with which enough is written: without the wait `save` would return before."""
+    monkeypatch.setattr(saving, "HELD_BYTES", 0)
+    monkeypatch.setattr(saving, "HELD_SHARE", share)
+    monkeypatch.setattr(saving, "PAUSE_SECONDS", 60)
+    returned, written, own = threading.Event(), list[int](), arrays.write
+    state, saver = made(job_in(tmp_path))
+    whole = sum(value.nbytes for value in state.values().values())
+
+    def stopping(values: Any) -> Any:
+        for name, value in values:
+            if whole - sum(written) <= share * whole:
+                assert returned.wait(60)
+            yield name, value
+            written.append(value.nbytes)
+
+    monkeypatch.setattr(arrays, "write", lambda file, values: own(file, stopping(values)))
+    saver.save(10)
+    assert whole - sum(written) <= share * whole
+    assert checkpoint.steps(tmp_path) == []
+    returned.set()
+    saver.wait()
+    assert checkpoint.steps(tmp_path) == [10]
+
+
+def test_a_gate_that_stays_shut_pauses_training_for_a_limited_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(saving, "HELD_BYTES", 0)
+    monkeypatch.setattr(saving, "PAUSE_SECONDS", 0.2)
+    gate = Gate(monkeypatch)
+    _state, saver = made(job_in(tmp_path))
+    saver.save(10)
+    assert checkpoint.steps(tmp_path) == [], "it did not wait for the thread"
+    assert saver._stalled >= 0.2
+    gate.opened.set()
+    saver.wait()
+    assert checkpoint.steps(tmp_path) == [10]
