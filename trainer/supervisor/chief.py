@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -66,7 +65,8 @@ class Chief:
         self.stragglers = Stragglers(self._spec.traits.collective)
         self._observers = Observers(self._agent, self._record, self._rendezvous)
         self._job_end = JobEnd(self._agent, self._record, self._rendezvous, self._observers)
-        self._news = asyncio.Event()
+        self._held = set[asyncio.Future[None]]()
+        """Of each report that is held."""
         self._announced = self._rendezvous.version
         self._events_logged = 0
         self._dialler = Dialler(self._spec.name, self._task, self._rendezvous, self._clock, self._announce)
@@ -152,15 +152,26 @@ class Chief:
                 await asyncio.sleep(peers.POLL_SECONDS)
             return reply
         if reply.version == known:
-            news = self._news
-            with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(news.wait(), peers.POLL_SECONDS)
+            await self._until_news()
             if not self._rendezvous.tasks.counts(report):
                 return self._rendezvous.report(report, self._clock())
             reply = self._rendezvous.reply()
         if reply.phase in ("done", "failed") and report.task in self._rendezvous.tasks.members:
             self._rendezvous.tasks.members[report.task].notified = True
         return reply
+
+    async def _until_news(self) -> None:
+        """Holds a report. A future and a timer: asyncio.wait_for makes a task of each, of thousands each second."""
+        loop = asyncio.get_running_loop()
+        news: asyncio.Future[None] = loop.create_future()
+        seconds = peers.hold_seconds(len(self._rendezvous.tasks.required), self._spec.deadlines.task_lost)
+        timer = loop.call_later(seconds, _release, news)
+        self._held.add(news)
+        try:
+            await news
+        finally:
+            timer.cancel()
+            self._held.discard(news)
 
     def refuse(self, peer: str, task: str, why: str) -> None:
         """Handles a request to /report that is not a report of this job."""
@@ -291,8 +302,8 @@ class Chief:
             if rendezvous.over and rendezvous.code is not Exit.OK:  # before any task that it answers repeats it
                 (log_line if rendezvous.code is Exit.STOPPED else log_error)(rendezvous.message)
             self._announced = rendezvous.version
-            self._news.set()
-            self._news = asyncio.Event()
+            for news in self._held:
+                _release(news)
             self._agent.changed.set()
 
     def _look_at_lease(self) -> None:
@@ -302,3 +313,8 @@ class Chief:
                 self._record.require_lease()
             except TrainerError:
                 self._lose()
+
+
+def _release(news: asyncio.Future[None]) -> None:
+    if not news.done():
+        news.set_result(None)

@@ -12,6 +12,7 @@ from trainer.job.names import task_name
 from trainer.job.spec import JobSpec
 from trainer.protocol.reports import Report
 from trainer.supervisor.admission import mismatch
+from trainer.supervisor.peers import hold_seconds
 
 DIFFERS_SECONDS = 10.0
 """A task that differs from its chief ends the job after this time, in which a right one may replace it."""
@@ -38,8 +39,8 @@ class Member:
     """Whether it has been notified that the job is over."""
 
 
-ALIVE_SECONDS = 3.0
-"""A task that reported so recently still runs: reports come each second."""
+LATE_SECONDS = 2.0
+"""A task whose next report is not later than this still runs."""
 
 Place = Literal["free", "taken", "lost"]
 
@@ -54,6 +55,7 @@ class Membership:
         self.evaluators = [task_name("evaluator", 0)] if spec.tasks.evaluator else []
         self._known = {*self.required, *self.evaluators}
         self._awaited = self.required[-1]
+        self._hold = hold_seconds(len(self.required), spec.deadlines.task_lost)
         self.members: dict[str, Member] = {}
         self._replaced: set[tuple[str, str]] = set()
         """Tasks with incarnations whose place another one has taken."""
@@ -93,7 +95,7 @@ class Membership:
         member = self.members.get(report.task)
         if (report.task, report.incarnation) in self._replaced:
             return "lost"
-        if member is None or self.counts(report) or now - member.seen > ALIVE_SECONDS:
+        if member is None or self.counts(report) or now - member.seen > self._hold + LATE_SECONDS:
             return "free"
         if report.started < member.report.started:
             self._replaced.add((report.task, report.incarnation))
