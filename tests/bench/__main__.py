@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from tests.bench import cost_model, costs, gpu, growth, page, run, separate, steps, throughput
+from tests.bench import cost_model, costs, gpu, growth, losses, page, run, separate, steps, throughput
 
 PAGE = run.ROOT / "docs" / "benchmarks.md"
 BEGIN, END = "<!-- `make bench` writes from here -->", "<!-- to here: bench -->"
@@ -31,6 +31,7 @@ PARTS: dict[str, tuple[Callable[[int, bool], Any], Callable[[Any], list[str]]]] 
 }
 TABLES: dict[str, Callable[[Any], list[str]]] = {
     **{part: table for part, (_, table) in PARTS.items()},
+    "losses": losses.table,
     "network": lambda figures: [*separate.network_table(figures), *cost_model.check_table(figures)],
     "accuracy": separate.accuracy_table,
 }

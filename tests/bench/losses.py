@@ -1,6 +1,6 @@
 """3,000 supervisors' reports to one real chief's, which trains, while 1 % of the tasks are lost per minute.
 
-    python -m tests.bench.losses [--tasks N] [--seconds S] [--profile FILE]
+    python -m tests.bench.losses [--tasks N] [--seconds S] [--share S] [--profile FILE] [--write]
 
 The chief is a `trainer task` with its child, of a parameter_server program, whose workers restart alone. All others are
 coroutines of this process, with reports as supervisors send them: signed, one after the other on a connection of their
@@ -18,12 +18,13 @@ import json
 import random
 import re
 import resource
+import socket
 import statistics
 import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -34,29 +35,27 @@ from tests.bench.run import Steps
 from tests.harness import TRAINER
 from trainer.job import environment, load
 from trainer.job.cluster import Task, tasks_of
-from trainer.job.names import task_name
-from trainer.job.spec import JobSpec
+from trainer.job.names import CONTROL_PORT_OFFSET, task_name
+from trainer.job.spec import Deadlines, JobSpec
 from trainer.protocol import reports
 from trainer.protocol.reports import Reply, Report, Used
 from trainer.protocol.signature import HEADER, sign
-from trainer.supervisor import child_environ, interpreter, preflight
+from trainer.supervisor import child_environ, interpreter
 from trainer.targets.local import run as local
 
-SHARE_PER_MINUTE = 0.01
-SETTLE_SECONDS = 15.0
+SETTLE_SECONDS = 10.0
 """Before the first loss, and before CPU time counts."""
 ABSENT_SECONDS = 3.0
 """From the notice of a loss until another process has the task's place."""
 NOTICE_SECONDS = 2.0
 """How much longer than deadlines.task_lost it may take until a loss is noticed."""
 START_SECONDS = 120.0
-CHIEF_PORT, PORT = 2222, 2223
 SECRET = b"0123456789abcdef0123456789abcdef"
 PROGRAM = """
 import time, trainer
 for step in range(1, 10**9):
     trainer.report(step=step, loss=1 / step)
-    time.sleep(0.05)
+    time.sleep(0.1)
 """
 _LOST = re.compile(r"(\w+:\d+) lost \((silent for|[^)]*)")
 
@@ -152,10 +151,10 @@ class Crowd:
                 supervisor.reporting.cancel()
 
     async def _keep_reporting(self, supervisor: Supervisor) -> None:
-        known = 0
+        known, own = 0, supervisor.task.control_address(supervisor.task.type, supervisor.task.index)[0]
         while True:
             try:
-                reader, writer = await asyncio.open_connection(*self._address)
+                reader, writer = await asyncio.open_connection(*self._address, local_addr=(own, 0))
             except OSError:
                 await asyncio.sleep(0.2)
                 continue
@@ -208,31 +207,36 @@ class Crowd:
         self.begin(supervisor)
 
 
-async def measure(count: int, seconds: float, wrap: Callable[[list[str]], list[str]] = list) -> Found:
+async def measure(tasks: int, seconds: float, share: float, profiler: Sequence[str] = ()) -> Found:
     """
     Args:
         seconds: in which tasks are lost.
-        wrap: what runs the chief's command, as a profiler.
+        share: of the tasks that is lost per minute.
+        profiler: words of Python's, which run the chief's command.
     """
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
     with tempfile.TemporaryDirectory() as folder:
-        job = _job(count, folder)
+        job = _job(tasks, folder)
         # All of 127.0.0.0/8 is this machine: an address for each.
         names = [task.name for task in tasks_of(job)]
-        ports = {name: CHIEF_PORT if name == "chief:0" else PORT for name in names}
-        places = {name: f"127.1.{i // 250}.{i % 250 + 1}:{ports[name]}" for i, name in enumerate(names)}
+        listening = socket.create_server(("0.0.0.0", 0), backlog=1024)
+        port = listening.getsockname()[1] - CONTROL_PORT_OFFSET
+        # One port for all of them, and another for the chief, which listens itself.
+        places = {name: f"127.1.{i // 250}.{i % 250 + 1}:{port - (not i)}" for i, name in enumerate(names)}
         chief, *others = tasks_of(job, lambda task_type, index: places[task_name(task_type, index)])
         crowd = Crowd(job, chief, others)
-        port = preflight.control_address(others[0])[1]
-        async with await asyncio.start_server(crowd.answer_healthz, "0.0.0.0", port, backlog=1024):
+        async with await asyncio.start_server(crowd.answer_healthz, sock=listening):
             process = await asyncio.create_subprocess_exec(
-                *wrap([*TRAINER, "task"]),
+                TRAINER[0],
+                *profiler,
+                *TRAINER[1:],
+                "task",
                 env={**local.environment_of(job, chief, {}), environment.SECRET: SECRET.decode()},
                 stdout=asyncio.subprocess.PIPE,
             )
             try:
-                return await _measure(crowd, process, job, seconds)
+                return await _measure(crowd, process, job, seconds, share)
             finally:
                 crowd.end()
                 process.terminate()
@@ -250,7 +254,9 @@ def _job(count: int, folder: str) -> JobSpec:
     return load.build({**kept, "program": program, "model_dir": folder, "deadlines": {"start": START_SECONDS}})
 
 
-async def _measure(crowd: Crowd, process: asyncio.subprocess.Process, job: JobSpec, seconds: float) -> Found:
+async def _measure(
+    crowd: Crowd, process: asyncio.subprocess.Process, job: JobSpec, seconds: float, share: float
+) -> Found:
     found = Found()
     reading = asyncio.create_task(_read(process, crowd, found))
     for supervisor in crowd.all.values():
@@ -259,7 +265,7 @@ async def _measure(crowd: Crowd, process: asyncio.subprocess.Process, job: JobSp
     await asyncio.sleep(SETTLE_SECONDS)
     before = (time.monotonic(), cpu_seconds(process.pid), memory(process.pid)["resident"], crowd.sent)
     first_step = _step(job)
-    await _lose_some(crowd, seconds)
+    await _lose_some(crowd, seconds, share)
     spent = time.monotonic() - before[0]
     found.cpu = (cpu_seconds(process.pid) - before[1]) / spent
     found.memory = before[2], memory(process.pid)["resident"]
@@ -275,9 +281,9 @@ def _step(job: JobSpec) -> int:
     return int(json.loads((Path(job.directory) / "state.json").read_text())["step"])
 
 
-async def _lose_some(crowd: Crowd, seconds: float) -> None:
+async def _lose_some(crowd: Crowd, seconds: float, share: float) -> None:
     dice, begun = random.Random(0), time.monotonic()
-    interval = 60 / (SHARE_PER_MINUTE * len(crowd.all))
+    interval = 60 / (share * len(crowd.all))
     number = 0
     while (passed := time.monotonic() - begun) < seconds:
         await asyncio.sleep(min(max(0.0, (number + 1) * interval - passed), seconds - passed))
@@ -305,30 +311,45 @@ async def _read(process: asyncio.subprocess.Process, crowd: Crowd, found: Found)
     raise SystemExit("the chief has ended")
 
 
-def table(found: Found, count: int, seconds: float) -> list[str]:
+def table(figures: dict[str, Any]) -> list[str]:
+    """As part of docs/benchmarks.md."""
+    found = Found(**figures["found"])
     delays = found.delays or [float("nan")]
     return [
-        f"{count:,} tasks, {seconds:.0f} s, {found.reports:.0f} reports/s:",
-        f"chief's supervisor: {found.cpu:.1%} of a core, {found.memory[0]:.0f} MB, at the end {found.memory[1]:.0f} MB",
-        f"losses noticed: {len(found.delays)}, after {statistics.median(delays):.1f} s, at most {max(delays):.1f} s; "
-        f"not noticed: {len(found.unnoticed)}; false: {len(found.false)}",
-        f"steps meanwhile: {found.steps:,}",
+        f"| {figures['tasks']:,} tasks, {figures['share']:.0%} lost per minute, {figures['seconds']:.0f} s | |",
+        "|---|---|",
+        f"| reports | {found.reports:.0f} per second |",
+        f"| the chief's supervisor, CPU | {found.cpu:.1%} of a core |",
+        f"| its memory | {found.memory[0]:.0f} MB, at the end {found.memory[1]:.0f} MB |",
+        f"| losses | {len(found.delays) + len(found.unnoticed)}, of which {len(found.unnoticed)} were not noticed; {len(found.false)} false ones |",
+        f"| from a loss to the chief's notice | {statistics.median(delays):.1f} s, at most {max(delays):.1f} s |",
+        f"| steps that the chief's child made meanwhile | {found.steps:,} |",
     ]
 
 
-def main() -> None:
+def holds(found: Found, task_lost: float) -> bool:
+    """Whether each loss was noticed in time, and nothing else was taken for one."""
+    return not found.unnoticed and not found.false and max(found.delays, default=0.0) <= task_lost + NOTICE_SECONDS
+
+
+def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.bench.losses", description="see tests/bench/losses.py")
     parser.add_argument("--tasks", type=int, default=3000)
     parser.add_argument("--seconds", type=float, default=600.0, help="in which tasks are lost (600)")
+    parser.add_argument("--share", type=float, default=0.01, help="of the tasks that is lost per minute (0.01)")
     parser.add_argument("--profile", help="file for cProfile's statistics of the chief's supervisor")
+    parser.add_argument("--write", action="store_true", help="keep the results for docs/benchmarks.md")
     arguments = parser.parse_args()
-    wrap: Callable[[list[str]], list[str]] = list
-    if arguments.profile:
-        profiler = ["-m", "cProfile", "-o", arguments.profile]
-        wrap = lambda command: [command[0], *profiler, *command[1:]]  # noqa: E731
-    found: Any = asyncio.run(measure(arguments.tasks, arguments.seconds, wrap))
-    print("\n".join(table(found, arguments.tasks, arguments.seconds)))
+    profiler = ["-m", "cProfile", "-o", arguments.profile] if arguments.profile else []
+    given = {"tasks": arguments.tasks, "seconds": arguments.seconds, "share": arguments.share}
+    found = asyncio.run(measure(**given, profiler=profiler))
+    figures = {**given, "found": vars(found)}
+    print("\n".join(table(figures)))
+    if arguments.write:
+        machine = run.machine()
+        run.results("losses", machine).write_text(json.dumps({"machine": machine, "figures": figures}, indent=1) + "\n")
+    return 0 if holds(found, Deadlines().task_lost) else 1
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -19,6 +19,7 @@ from trainer.protocol.status import JobStatus
 from trainer.supervisor import earlier_run, fence, outcome, peers, preflight, status_view, task_view
 from trainer.supervisor.dialler import Dialler
 from trainer.supervisor.ending import JobEnd
+from trainer.supervisor.held import Held
 from trainer.supervisor.observers import Observers
 from trainer.supervisor.record import Record
 from trainer.supervisor.rendezvous import Rendezvous
@@ -65,8 +66,7 @@ class Chief:
         self.stragglers = Stragglers(self._spec.traits.collective)
         self._observers = Observers(self._agent, self._record, self._rendezvous)
         self._job_end = JobEnd(self._agent, self._record, self._rendezvous, self._observers)
-        self._held = set[asyncio.Future[None]]()
-        """Of each report that is held."""
+        self._held = Held()
         self._announced = self._rendezvous.version
         self._events_logged = 0
         self._dialler = Dialler(self._spec.name, self._task, self._rendezvous, self._clock, self._announce)
@@ -152,26 +152,14 @@ class Chief:
                 await asyncio.sleep(peers.POLL_SECONDS)
             return reply
         if reply.version == known:
-            await self._until_news()
+            tasks = len(self._rendezvous.tasks.required)
+            await self._held.until_news(peers.hold_seconds(tasks, self._spec.deadlines.task_lost))
             if not self._rendezvous.tasks.counts(report):
                 return self._rendezvous.report(report, self._clock())
             reply = self._rendezvous.reply()
         if reply.phase in ("done", "failed") and report.task in self._rendezvous.tasks.members:
             self._rendezvous.tasks.members[report.task].notified = True
         return reply
-
-    async def _until_news(self) -> None:
-        """Holds a report. A future and a timer: asyncio.wait_for makes a task of each, of thousands each second."""
-        loop = asyncio.get_running_loop()
-        news: asyncio.Future[None] = loop.create_future()
-        seconds = peers.hold_seconds(len(self._rendezvous.tasks.required), self._spec.deadlines.task_lost)
-        timer = loop.call_later(seconds, _release, news)
-        self._held.add(news)
-        try:
-            await news
-        finally:
-            timer.cancel()
-            self._held.discard(news)
 
     def refuse(self, peer: str, task: str, why: str) -> None:
         """Handles a request to /report that is not a report of this job."""
@@ -225,9 +213,12 @@ class Chief:
     async def _lead(self, session: ClientSession) -> None:
         agent, rendezvous, logged = self._agent, self._rendezvous, self._clock()
         rendezvous.begin(logged)
+        dialled = logged
         while not rendezvous.over:
             now = self._clock()
-            self._dialler.dial(session)
+            if rendezvous.phase == "forming" or now - dialled >= BEAT_SECONDS:  # not at each step of the child
+                self._dialler.dial(session)
+                dialled = now
             rendezvous.stopping = agent.leaving_since is not None
             rendezvous.report(task_view.report_of(agent), now)
             rendezvous.tick(now)
@@ -302,8 +293,7 @@ class Chief:
             if rendezvous.over and rendezvous.code is not Exit.OK:  # before any task that it answers repeats it
                 (log_line if rendezvous.code is Exit.STOPPED else log_error)(rendezvous.message)
             self._announced = rendezvous.version
-            for news in self._held:
-                _release(news)
+            self._held.release()
             self._agent.changed.set()
 
     def _look_at_lease(self) -> None:
@@ -313,8 +303,3 @@ class Chief:
                 self._record.require_lease()
             except TrainerError:
                 self._lose()
-
-
-def _release(news: asyncio.Future[None]) -> None:
-    if not news.done():
-        news.set_result(None)

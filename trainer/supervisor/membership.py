@@ -64,6 +64,8 @@ class Membership:
         self._differs_since: dict[str, float] = {}
         self.unreachable: dict[str, str] = {}
         """By task that has never reported: why the chief cannot connect to it either."""
+        self._next_silence = 0.0
+        """Before this time no task can become silent: to look through all at each beat would cost a third of it."""
         self.start_lines: dict[str, str] = {}
         """By task: the line that its child printed when it began to train."""
 
@@ -120,6 +122,17 @@ class Membership:
     def last_heard(self) -> dict[str, float]:
         """When each required task that is not silent last reported."""
         return {name: self.members[name].seen for name in self.required if not self.members[name].silent}
+
+    def newly_silent(self, now: float) -> list[str]:
+        """Tasks that have not reported for deadlines.task_lost, each once until it reports again."""
+        if now <= self._next_silence:
+            return []
+        seconds = self._spec.deadlines.task_lost
+        found = [name for name, seen in self.last_heard().items() if now - seen > seconds]
+        for name in found:
+            self.members[name].silent = True
+        self._next_silence = min(self.last_heard().values(), default=now) + seconds
+        return found
 
     def silent(self) -> list[str]:
         """Tasks that have not reported for deadlines.task_lost."""

@@ -189,12 +189,9 @@ class Rendezvous:
             if self.phase == "forming" and (end := self.waiting.give_up(now)):
                 self.end(*end)
         elif self.phase == "running":
-            seconds = self.spec.deadlines.task_lost
-            for name in self.tasks.required:
-                member = self.tasks.members[name]
-                if now - member.seen > seconds and not member.silent:
-                    member.silent = self.policy.task_lost = True
-                    self._lost(name, f"silent for {seconds:g} s", now, ended=False)
+            for name in self.tasks.newly_silent(now):
+                self.policy.task_lost = True
+                self._lost(name, f"silent for {self.spec.deadlines.task_lost:g} s", now, ended=False)
             if self.phase == "running":
                 self._judge(now)
                 for name, why in self.waiting.newly_wrong(now).items():

@@ -204,31 +204,6 @@ def test_without_news_a_report_is_answered_in_the_end(chief: Chief, monkeypatch:
     asyncio.run(run())
 
 
-def test_all_held_reports_are_answered_at_the_news_and_none_is_kept(
-    chief: Chief, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Also those whose sender has gone meanwhile."""
-    monkeypatch.setattr(peers, "hold_seconds", lambda *_: 60.0)
-
-    async def run() -> list[Reply]:
-        first = await chief.answer(report_of(chief, "worker:1"), 0)
-        held = [
-            asyncio.create_task(chief.answer(report_of(chief, "worker:1", number=number), first.version))
-            for number in (1, 2, 3)
-        ]
-        while len(chief._held) < len(held):
-            await asyncio.sleep(0)
-        held[1].cancel()
-        await asyncio.wait({held[1]})
-        assert len(chief._held) == 2
-        chief._rendezvous.end(Exit.USER, "no file")
-        chief._announce()
-        return [await held[0], await held[2]]
-
-    assert [reply.message for reply in asyncio.run(asyncio.wait_for(run(), 30))] == ["no file", "no file"]
-    assert not chief._held
-
-
 def test_a_report_in_the_chiefs_name_changes_nothing(chief: Chief) -> None:
     async def run() -> Reply:
         return await chief.answer(report_of(chief, "worker:0", failure=(2, "x")), 0)

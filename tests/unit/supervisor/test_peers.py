@@ -57,7 +57,7 @@ def test_what_users_put_into_a_report_is_cut_to_what_may_be_sent() -> None:
 
 @pytest.mark.parametrize(
     ("tasks", "task_lost", "seconds"),
-    [(2, 10.0, 1.0), (1000, 10.0, 1.0), (2500, 10.0, 2.5), (8192, 9.0, 3.0), (3000, 2.0, 1.0)],
+    [(2, 10.0, 1.0), (800, 10.0, 1.0), (2000, 10.0, 2.5), (8192, 9.0, 3.0), (3000, 2.0, 1.0)],
 )
 def test_many_tasks_report_less_often_but_three_times_before_they_are_lost(
     tasks: int, task_lost: float, seconds: float

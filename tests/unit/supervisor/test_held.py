@@ -1,0 +1,51 @@
+"""Reports that are held, on a real event loop."""
+
+from __future__ import annotations
+
+import asyncio
+
+from trainer.supervisor.held import Held
+
+
+def test_all_are_answered_at_the_news_and_none_is_kept() -> None:
+    """Also the one whose sender has gone meanwhile."""
+
+    async def run() -> None:
+        held = Held()
+        reports = [asyncio.create_task(held.until_news(60.0)) for _ in range(3)]
+        while len(held) < 3:
+            await asyncio.sleep(0)
+        reports[1].cancel()
+        await asyncio.wait({reports[1]})
+        assert len(held) == 2
+        held.release()
+        await asyncio.gather(reports[0], reports[2])
+        assert len(held) == 0
+
+    asyncio.run(asyncio.wait_for(run(), 30))
+
+
+def test_without_news_each_is_answered_after_its_own_time() -> None:
+    async def run() -> None:
+        held = Held()
+        short, long = (asyncio.create_task(held.until_news(seconds)) for seconds in (0.01, 60.0))
+        await short
+        assert not long.done()
+        assert len(held) == 1
+        held.release()
+        await long
+
+    asyncio.run(asyncio.wait_for(run(), 30))
+
+
+def test_news_and_the_end_of_the_time_may_come_together() -> None:
+    async def run() -> None:
+        held = Held()
+        report = asyncio.create_task(held.until_news(0.0))
+        await asyncio.sleep(0)
+        held.release()
+        held.release()
+        await report
+        await asyncio.sleep(0.01)  # a timer that were left would end it again
+
+    asyncio.run(asyncio.wait_for(run(), 30))
