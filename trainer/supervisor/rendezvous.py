@@ -139,7 +139,7 @@ class Rendezvous:
 
     def _judge(self, now: float) -> None:
         """Acts on the first cause of the programs' ends, once it is known."""
-        if (cause := self._deaths.cause(self.tasks.last_heard(), now)) is None:
+        if not self._deaths or (cause := self._deaths.cause(self.tasks.last_heard(), now)) is None:
             return
         if cause.failure is not None and not cause.blames_peer:
             self.end(Exit.PROGRAM, f"{cause.task}: {cause.failure[1]}")

@@ -57,13 +57,17 @@ def test_what_users_put_into_a_report_is_cut_to_what_may_be_sent() -> None:
 
 @pytest.mark.parametrize(
     ("tasks", "task_lost", "seconds"),
-    [(2, 10.0, 1.0), (800, 10.0, 1.0), (2000, 10.0, 2.5), (8192, 9.0, 3.0), (3000, 2.0, 1.0)],
+    [(2, 10.0, 1.0), (600, 10.0, 1.0), (1500, 10.0, 2.5), (3000, 10.0, 5.0), (8192, 10.0, 5.0), (8192, 6.0, 2.0)],
 )
-def test_many_tasks_report_less_often_but_three_times_before_they_are_lost(
-    tasks: int, task_lost: float, seconds: float
-) -> None:
-    """The least is a second, whatever the deadline: below three seconds a task may be lost after one report less."""
+def test_many_tasks_report_less_often(tasks: int, task_lost: float, seconds: float) -> None:
     assert peers.hold_seconds(tasks, task_lost) == seconds
+
+
+@pytest.mark.parametrize("tasks", [1, 700, 3000, 8192])
+@pytest.mark.parametrize("task_lost", [5.0, 7.5, 10.0, 60.0])
+def test_a_lost_report_does_not_make_its_task_a_lost_one(tasks: int, task_lost: float) -> None:
+    """Its client gives up, and sends the next one before the deadline, which counts from the one before."""
+    assert peers.hold_seconds(tasks, task_lost) + peers.DIAL_SECONDS < task_lost
 
 
 def test_a_client_waits_for_as_long_as_the_chief_holds_its_report(monkeypatch: pytest.MonkeyPatch) -> None:
