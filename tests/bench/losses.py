@@ -321,7 +321,8 @@ def table(figures: dict[str, Any]) -> list[str]:
         f"| reports | {found.reports:.0f} per second |",
         f"| the chief's supervisor, CPU | {found.cpu:.1%} of a core |",
         f"| its memory | {found.memory[0]:.0f} MB, at the end {found.memory[1]:.0f} MB |",
-        f"| losses | {len(found.delays) + len(found.unnoticed)}, of which {len(found.unnoticed)} were not noticed; {len(found.false)} false ones |",
+        f"| losses | {len(found.delays) + len(found.unnoticed)} |",
+        f"| of these not noticed; false ones | {len(found.unnoticed)}; {len(found.false)} |",
         f"| from a loss to the chief's notice | {statistics.median(delays):.1f} s, at most {max(delays):.1f} s |",
         f"| steps that the chief's child made meanwhile | {found.steps:,} |",
     ]
