@@ -21,6 +21,8 @@ def test_all_are_answered_at_the_news_and_none_is_kept() -> None:
         held.release()
         await asyncio.gather(reports[0], reports[2])
         assert len(held) == 0
+        timers = vars(asyncio.get_running_loop())["_scheduled"]
+        assert [timer for timer in timers if not timer.cancelled()] == []
 
     asyncio.run(asyncio.wait_for(run(), 30))
 
@@ -46,6 +48,5 @@ def test_news_and_the_end_of_the_time_may_come_together() -> None:
         held.release()
         held.release()
         await report
-        await asyncio.sleep(0.01)  # a timer that were left would end it again
 
     asyncio.run(asyncio.wait_for(run(), 30))
