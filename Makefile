@@ -106,8 +106,12 @@ pictures: chromium setup ## renew the screenshots of the page, that of the READM
 test-all: prometheus chromium lint docs test-locks test test-browser test-slow demo test-compose test-kind soak bench-smoke ## run all tests and checks
 
 .PHONY: bench
-bench: setup $(PEERS_STAMP) $(TF_KERAS_STAMP) ## measure throughput, steps, costs, growth and the page, beside torch, tf_keras and classic TensorFlow (30 minutes); writes docs/benchmarks.md
+bench: setup $(PEERS_STAMP) $(TF_KERAS_STAMP) ## measure throughput, steps, costs and growth, beside torch, tf_keras and classic TensorFlow (30 minutes); writes docs/benchmarks.md
 	$(BIN)/python -m tests.bench
+
+.PHONY: bench-page
+bench-page: setup $(PEERS_STAMP) ## measure what the page of a job costs it (10 minutes)
+	$(BIN)/python -m tests.bench page
 
 # FROM="FILE ...": results that were measured before, named PART-*.json.
 FROM ?=

@@ -36,7 +36,7 @@ from trainer.page.server import KINDS, STATIC
 MWMS, PS = "multi_worker_mirrored", "parameter_server"
 WORKLOAD = str(run.ROOT / "tests/local/workloads/measured.py")
 WINDOW_SECONDS = 5.0
-WINDOWS_A_TURN = 2
+WINDOWS_A_TURN = 4
 LOG_STEPS, WARM_UP = 10, 200
 POLL_SECONDS, LINES = 2.0, 500
 """As the page's view of logs asks: trainer/page/static/views/logs.js."""
