@@ -19,8 +19,8 @@ from trainer.protocol.status import Cause, Shares, Straggler, TaskRow
 
 LOOK_SECONDS = 2.0
 """Between two samples, of up to LOOK_SECONDS * TASKS_A_SECOND tasks."""
-TASKS_A_SECOND = 1000
-"""Of more, samples are rarer: a thousand tasks take the chief 15 ms each time."""
+TASKS_A_SECOND = 600
+"""Of more, samples are as rare as their reports (peers.py): 3,000 tasks take the chief 50 ms each time."""
 WINDOW_SECONDS = 20.0
 """Of steps that are compared. With the reports' delay a task is named within 30 s after it has become slow."""
 FIRST_SECONDS = 12.0
