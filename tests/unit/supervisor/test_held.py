@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from trainer.supervisor.held import Held
 
 
@@ -52,3 +54,22 @@ def test_news_and_the_end_of_the_time_may_come_together() -> None:
         await report
 
     asyncio.run(asyncio.wait_for(run(), 30))
+
+
+@pytest.mark.parametrize("seconds", [1.0, 5.0])
+def test_reports_of_different_moments_are_answered_together(seconds: float) -> None:
+    async def run() -> None:
+        loop, held = asyncio.get_running_loop(), Held()
+        reports = []
+        for _ in range(200):
+            reports.append(asyncio.create_task(held.until_news(seconds)))
+            await asyncio.sleep(0)
+        now = loop.time()
+        due = [timer.when() - now for timer in vars(loop)["_scheduled"]]
+        assert len(due) == 200
+        assert len(set(due)) <= 2
+        assert all(0.85 * seconds < each <= seconds for each in due)
+        held.release()
+        await asyncio.gather(*reports)
+
+    asyncio.run(run())
