@@ -106,8 +106,18 @@ pictures: chromium setup ## renew the screenshots of the page, that of the READM
 test-all: prometheus chromium lint docs test-locks test test-browser test-slow demo test-compose test-kind soak bench-smoke ## run all tests and checks
 
 .PHONY: bench
-bench: setup $(PEERS_STAMP) $(TF_KERAS_STAMP) ## measure throughput, costs, growth and the page, also of torch, tf_keras and classic TensorFlow; writes docs/benchmarks.md
+bench: setup $(PEERS_STAMP) $(TF_KERAS_STAMP) ## measure throughput, steps, costs and growth, beside torch, tf_keras and classic TensorFlow (30 minutes); writes docs/benchmarks.md
 	$(BIN)/python -m tests.bench
+
+.PHONY: bench-page
+bench-page: setup $(PEERS_STAMP) ## measure what the page of a job costs it (10 minutes)
+	$(BIN)/python -m tests.bench page
+
+# FROM="FILE ...": results that were measured before, named PART-*.json.
+FROM ?=
+.PHONY: bench-compare
+bench-compare: setup $(PEERS_STAMP) $(TF_KERAS_STAMP) ## say what is slower than the committed results of this kind of CPU (20 minutes; FROM=FILE: at once)
+	$(BIN)/python -m tests.bench.compare $(if $(FROM),--from $(FROM))
 
 # Five gigabytes: torch's wheel for Linux includes CUDA, even without a GPU.
 $(PEERS_STAMP): tests/bench/peers/requirements.lock
@@ -148,8 +158,15 @@ notebook-setup: $(NOTEBOOK_STAMP) ## install what the test of trainer in a noteb
 .PHONY: bench-smoke
 bench-smoke: setup ## run every benchmark once on a small scale; skips torch and tf_keras if .venv-peers is missing
 	$(BIN)/python -m tests.bench --smoke
+	$(BIN)/python -m tests.bench.compare --smoke
 	$(BIN)/python -m tests.bench.fit small --turns 1
 	$(BIN)/python -m tests.bench.programs --windows 1 --starts 1
+	$(BIN)/python -m tests.bench.losses --tasks 40 --share 0.5 --seconds 8
+
+.PHONY: bench-losses
+bench-losses: setup $(PEERS_STAMP) ## lose 1 % of 3,000 tasks per minute: what the chief notices, and what that costs it (12 minutes)
+	$(BIN)/python -m tests.bench.losses --write
+	$(BIN)/python -m tests.bench --render
 
 .PHONY: bench-large
 bench-large: setup ## measure checkpoints of models with 25 and 250 million parameters: pause, memory, restore

@@ -1,9 +1,10 @@
 """`make bench`: costs and throughput of trainer, compared with its alternatives.
 
-    python -m tests.bench [PART ...] [--turns N] [--smoke]      parts: throughput, costs, growth, page, gpu
+    python -m tests.bench [PART ...] [--turns N] [--smoke]      parts: throughput, steps, costs, growth, page, gpu
+    python -m tests.bench --render                              writes pictures and tables again, of the kept results
 
-Writes tests/bench/results/PART-INSTRUCTIONS.json, docs/growth.png and the tables of docs/benchmarks.md: a ratio depends
-on the CPU, so the last result of each kind of CPU is kept. With --smoke each runs once, small, and nothing is written.
+Writes tests/bench/results/PART-INSTRUCTIONS.json, docs/plots and the tables of docs/benchmarks.md: a ratio depends on
+the CPU, so the last result of each kind of CPU is kept. With --smoke each runs once, small, and nothing is written.
 """
 
 from __future__ import annotations
@@ -14,33 +15,49 @@ import os
 import subprocess
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-from tests.bench import costs, gpu, growth, page, run, throughput
+from tests.bench import cost_model, costs, gpu, growth, losses, page, run, separate, steps, throughput
 
-RESULTS = Path(__file__).parent / "results"
 PAGE = run.ROOT / "docs" / "benchmarks.md"
 BEGIN, END = "<!-- `make bench` writes from here -->", "<!-- to here: bench -->"
 PARTS: dict[str, tuple[Callable[[int, bool], Any], Callable[[Any], list[str]]]] = {
     "throughput": (throughput.measure, throughput.table),
+    "steps": (steps.measure, steps.table),
     "costs": (costs.measure, costs.table),
     "growth": (growth.measure, growth.table),
     "page": (page.measure, page.table),
     "gpu": (gpu.measure, gpu.table),
 }
+APART = {"page"}
+"""Takes ten minutes, and half an hour is for all: it is measured when it is asked for."""
+TABLES: dict[str, Callable[[Any], list[str]]] = {
+    **{part: table for part, (_, table) in PARTS.items()},
+    "losses": losses.table,
+    "network": lambda figures: [*separate.network_table(figures), *cost_model.check_table(figures)],
+    "accuracy": separate.accuracy_table,
+}
+PICTURES = {
+    "throughput": "Examples/s of trainer and its peers, as a share of two processes that do not communicate",
+    "steps": "Milliseconds of a step by what they are spent on",
+    "growth": "Examples/s by the number of workers",
+    "network": "Seconds to the accuracy by the bandwidth of the network",
+}
+"""By part what its picture shows (plot.py)."""
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description="see tests/bench/__main__.py")
-    parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)}; default all")
+    parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)}; default all but page")
     parser.add_argument("--turns", type=int, default=5, help="of each contender (5)")
     parser.add_argument("--smoke", action="store_true", help="everything once, small, to see that it runs")
+    parser.add_argument("--render", action="store_true", help="measure nothing, write pictures and tables again")
     arguments = parser.parse_args()
     if unknown := set(arguments.parts) - set(PARTS):
         parser.error(f"{', '.join(unknown)}: parts are {', '.join(PARTS)}")
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # some machines set it: trainer would be compiled at each start
-    for part in arguments.parts or PARTS:
+    everything = PARTS if arguments.smoke else set(PARTS) - APART
+    for part in [] if arguments.render else arguments.parts or [part for part in PARTS if part in everything]:
         measure, table = PARTS[part]
         print(f"{part}:", flush=True)
         begun = time.perf_counter()
@@ -50,30 +67,40 @@ def main() -> None:
         if figures and not arguments.smoke:
             _write(part, figures)
     if not arguments.smoke:
-        if "growth" in (arguments.parts or PARTS):
-            subprocess.run([throughput.PEERS_PYTHON, Path(__file__).parent / "plot.py"], check=True)
+        subprocess.run([throughput.PEERS_PYTHON, "-m", "tests.bench.plot"], check=True, cwd=run.ROOT)
         write_page()
 
 
 def write_page() -> None:
-    """The tables of all results that there are, each with the machine that it comes from."""
+    """The tables of all results that there are, each with the machine that it comes from, and their pictures."""
     lines = [BEGIN]
-    for part, (_, table) in PARTS.items():
-        for path in sorted(RESULTS.glob(f"{part}-*.json")):
+    for part, table in TABLES.items():
+        for path in sorted(run.RESULTS.glob(f"{part}-*.json")):
             result = json.loads(path.read_text())
             on = result["machine"]
             machine = f"{on['cpu']} ({', '.join(on['instructions'])}), {on['cores']} cores, {on['date']}"
             lines += ["", f"{part.capitalize()} on {machine}:", "", *table(result["figures"])]
-    lines += ["", "![examples/s by number of workers](growth.png)"]
+        if part in PICTURES and (run.ROOT / "docs" / "plots" / f"{part}-light.svg").exists():
+            lines += ["", *_picture(part)]
     text = PAGE.read_text()
     before, rest = text.split(BEGIN)
     PAGE.write_text(before + "\n".join([*lines, "", END]) + rest.split(END)[1])
 
 
+def _picture(part: str) -> list[str]:
+    """In the reader's colours: GitHub and mkdocs both know this element."""
+    return [
+        "<picture>",
+        f'<source media="(prefers-color-scheme: dark)" srcset="plots/{part}-dark.svg">',
+        f'<img alt="{PICTURES[part]}" src="plots/{part}-light.svg">',
+        "</picture>",
+    ]
+
+
 def _write(part: str, figures: Any) -> None:
     machine = run.machine()
-    RESULTS.mkdir(exist_ok=True)
-    path = RESULTS / f"{part}-{['other', *machine['instructions']][-1]}.json"
+    run.RESULTS.mkdir(exist_ok=True)
+    path = run.results(part, machine)
     path.write_text(json.dumps({"machine": machine, "figures": figures}, indent=1) + "\n")
 
 

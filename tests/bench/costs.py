@@ -28,10 +28,12 @@ DEFAULT_CHECKPOINT_STEPS = 500
 
 
 def measure(turns: int, smoke: bool) -> dict[str, Any]:
-    times, kills = (1, 1) if smoke else (min(turns, 2), min(turns, 3))
+    times, kills = (1, 1) if smoke else (min(turns, 3), min(turns, 3))
+    pair = Steps(10, 10) if smoke else Steps(20, 40)
     crowds = (20, 100) if smoke else (1_000, 3_000)  # more addresses do not fit into a TF_CONFIG: rules.py
     first = {how: repeat(times, functools.partial(start_and_end, how)) for how in (("warm",) if smoke else CACHES)}
     return {
+        "ideal": repeat(times, lambda: run.ours("one_device", 1, pair, jobs=2)),
         "first_step": {how: [each["phases"] for each in runs] for how, runs in first.items()},
         "end": [each["end"] for runs in first.values() for each in runs],
         "recovery": {name: deaths(*DEATHS[name], kills) for name in (list(DEATHS)[-1:] if smoke else DEATHS)},

@@ -28,7 +28,7 @@ def measure(_turns: int, smoke: bool) -> list[dict[str, float]]:
 def _one(workers: int, steps: Steps) -> dict[str, float]:
     sent: list[int] = []
     # Nothing else here talks over the loopback; counted from the first record on, when the cluster has formed.
-    rate = run.ours("multi_worker_mirrored", workers, steps, seen=lambda: sent.append(_loopback_bytes()))
+    rate = run.ours("multi_worker_mirrored", workers, steps, seen=lambda _: sent.append(_loopback_bytes()))
     cores = min(workers, len(os.sched_getaffinity(0)))
     return {
         "examples_per_second": rate,

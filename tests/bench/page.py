@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tests.bench import run
+from tests.bench import intervals, run
 from tests.bench.costs import cpu_seconds, memory
 from tests.bench.run import Steps
 from tests.harness import Job
@@ -190,17 +190,13 @@ def reading(job: Job) -> Iterator[Counter[str]]:
 
 def table(figures: dict[str, Any]) -> list[str]:
     lines = [
-        "| of a job with it, to one without | examples/s: median | min to max | CPU time of a step | "
+        "| of a job with it, to one without | examples/s: median (95 %) | CPU time of a step | "
         "chief's supervisor: CPU time of 1,000 steps | of a core | resident | PSS |",
-        "|---|---|---|---|---|---|---|---|",
+        "|---|---|---|---|---|---|---|",
     ]
     for name, both in figures.items():
-        rates, cpu = (
-            [one / other for one, other in zip(*(each[key] for each in both), strict=True)] for key in ("rates", "cpu")
-        )
         cells = [
-            run.spread(rates, 3),
-            f"{statistics.median(cpu):.3f}",
+            *(intervals.ratio(*(each[key] for each in both)).text(".3f") for key in ("rates", "cpu")),
             _both(f"{1000 * statistics.mean(each['supervisor']):.2f} s" for each in both),
             _both(f"{_share(each):.2%}" for each in both),
             *(_both(f"{each['memory'][kind]:.1f} MB" for each in both) for kind in ("resident", "proportional")),

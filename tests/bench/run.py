@@ -26,6 +26,7 @@ from trainer.targets.local import run as local
 
 ROOT = Path(__file__).parents[2]
 PEERS = Path(__file__).parent / "peers"
+RESULTS = Path(__file__).parent / "results"
 SECONDS = 300.0
 BATCH = 64
 BFLOAT16 = ("avx512_bf16", "amx_bf16")
@@ -121,14 +122,14 @@ def ours(
     workers: int,
     steps: Steps,
     jobs: int = 1,
-    seen: Callable[[], Any] | None = None,
+    seen: Callable[[Path], Any] | None = None,
     environ: Mapping[str, str] | None = None,
     **more: Any,
 ) -> float:
     """Examples per second of `trainer task` processes, worker i on core i; of several jobs at once, together.
 
     Args:
-        seen: called at each figure of a job, as soon as it is written.
+        seen: called with model_dir at each figure of a job, as soon as it is written.
         environ: more of it for all tasks.
         more: keys of the spec.
     """
@@ -150,7 +151,7 @@ def _core(task: Task, job: int) -> int | None:
 
 
 def _records(
-    model_dir: Path, last: int, leader: subprocess.Popen[str], seen: Callable[[], Any] | None
+    model_dir: Path, last: int, leader: subprocess.Popen[str], seen: Callable[[Path], Any] | None
 ) -> list[dict[str, Any]]:
     """The learning curve, as soon as it is complete, without waiting for the final evaluation and the export."""
     path, deadline, known = model_dir / "metrics.jsonl", time.monotonic() + SECONDS, 0
@@ -158,7 +159,7 @@ def _records(
         lines = path.read_text().splitlines(keepends=True) if path.exists() else []
         records = [json.loads(line) for line in lines if line.endswith("\n")]
         if seen and len(records) > known:
-            seen()
+            seen(model_dir)
             known = len(records)
         if records and records[-1]["step"] == last:
             return records
@@ -205,6 +206,11 @@ def machine() -> dict[str, Any]:
         "python": platform.python_version(),
         "date": time.strftime("%Y-%m-%d"),
     }
+
+
+def results(part: str, on: Mapping[str, Any]) -> Path:
+    """The file of a part's results on machines of this kind."""
+    return RESULTS / f"{part}-{['other', *on['instructions']][-1]}.json"
 
 
 def spread(values: Sequence[float], digits: int = 0) -> str:

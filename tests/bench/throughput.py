@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import socket
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
-from tests.bench import run
+from tests.bench import intervals, run
 from tests.bench.run import Process, Steps
 
 WORKERS = 2
@@ -71,8 +71,12 @@ def contenders() -> dict[str, Contender]:
     return found
 
 
-def measure(turns: int, smoke: bool) -> dict[str, list[float]]:
-    known = contenders()
+def measure(turns: int, smoke: bool, only: Collection[str] = ()) -> dict[str, list[float]]:
+    """
+    Args:
+        only: contenders; all if it is empty.
+    """
+    known = {name: contender for name, contender in contenders().items() if not only or name in only}
     turns, steps = (1, Steps(10, 10)) if smoke else (turns, Steps(10, 20))
     if smoke:  # one of each program
         known = {name: known[name] for name in known if name != f"{FIT}, 10 steps per execution"}
@@ -84,22 +88,22 @@ def measure(turns: int, smoke: bool) -> dict[str, list[float]]:
     return rates
 
 
-def ratio(rates: dict[str, list[float]], one: str, other: str) -> float:
+def ratio(rates: dict[str, list[float]], one: str, other: str) -> str:
     """How many times as fast one is, in the median of the turns."""
-    return statistics.median(a / b for a, b in zip(rates[one], rates[other], strict=True))
+    return intervals.ratio(rates[one], rates[other]).text()
 
 
 def table(rates: dict[str, list[float]]) -> list[str]:
     lines = [
         "| examples/s, 2 workers of one core, CNN, batch 64 each | median | min to max | of independent processes "
-        "| trainer is |",
+        "(95 %) | trainer is |",
         "|---|---|---|---|---|",
     ]
     for name, values in rates.items():
         own = OUR_PS if name.startswith("PS") else OURS
         alone = name in (IDEAL, FLOAT, MIXED)
-        times = "" if alone or name.startswith(own) else f"{ratio(rates, own, name):.2f} times as fast"
-        share = "" if alone else f"{ratio(rates, name, IDEAL):.2f}"
+        times = "" if alone or name.startswith(own) else f"{ratio(rates, own, name)} times as fast"
+        share = "" if alone else ratio(rates, name, IDEAL)
         lines.append(f"| {name} | {run.spread(values)} | {share} | {times} |")
     return [*lines, "", *_verdicts(rates)]
 
@@ -107,25 +111,25 @@ def table(rates: dict[str, list[float]]) -> list[str]:
 def _verdicts(rates: dict[str, list[float]]) -> list[str]:
     """Each row of what was promised, as one sentence with its figure."""
 
-    def lost(name: str) -> float:
+    def lost(name: str) -> str:
         """Of what TensorFlow's default loses to the ideal, in the median of the turns."""
         turns = zip(rates[IDEAL], rates[name], rates[PLAIN], strict=True)
-        return statistics.median((ideal - own) / (ideal - default) for ideal, own, default in turns)
+        return intervals.median([(ideal - own) / (ideal - default) for ideal, own, default in turns]).text(".0%")
 
     lines = [
-        f"Of what TensorFlow's default loses to independent processes, MWMS loses {lost(OURS):.0%}, with "
-        f"bfloat16 gradients {lost(OURS_16):.0%}."
+        f"Of what TensorFlow's default loses to independent processes, MWMS loses {lost(OURS)}, with "
+        f"bfloat16 gradients {lost(OURS_16)}."
     ]
     torch = [name for name in rates if name.startswith("torch")]
     if torch:
         best = max(torch, key=lambda name: statistics.median(rates[name]))
         lines.append(
-            f'Of torch\'s best ("{best}") it reaches {ratio(rates, OURS, best):.2f}, '
-            f"with bfloat16 gradients {ratio(rates, OURS_16, best):.2f}."
+            f'Of torch\'s best ("{best}") it reaches {ratio(rates, OURS, best)}, '
+            f"with bfloat16 gradients {ratio(rates, OURS_16, best)}."
         )
     lines.append("Horovod has no wheel and is not measured.")
     if MIXED in rates:
-        lines.append(f"In mixed_bfloat16 one core trains {ratio(rates, MIXED, FLOAT):.2f} times as fast as in float32.")
+        lines.append(f"In mixed_bfloat16 one core trains {ratio(rates, MIXED, FLOAT)} times as fast as in float32.")
     else:
         lines.append("This CPU has no bfloat16: mixed precision was not measured.")
     return [" ".join(lines)]

@@ -49,3 +49,10 @@ def test_weights_are_those_of_a_loop_without_clocks(
     assert seconds > 0 == none
     assert values.keys() == without.keys()
     assert {name for name, value in values.items() if value.tobytes() != without[name].tobytes()} == set()
+
+
+def test_the_average_at_the_end_of_a_round_is_an_exchange(tmp_path: Path) -> None:
+    """Between two averages there is none, and all of the time is known."""
+    spec = mirrored(steps=10**6, train={"batch_size": 16, "log_steps": 10_000}, communication={"every": 6})
+    with Job(tmp_path, spec) as job:
+        job.until("an average", lambda s: all((t.get("seconds_exchange") or 0) > 0 for t in s["tasks"].values()))

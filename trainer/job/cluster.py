@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from trainer.job.names import (
     TASK_TYPES,
@@ -68,7 +69,7 @@ class Task:
         """Every task of the cluster, in the order of TASK_TYPES."""
         return [(task_type, index) for task_type, count in self.counts.items() for index in range(count)]
 
-    @property
+    @cached_property  # part of each report
     def digest(self) -> str:
         """Short hash of the cluster's JSON, to compare between tasks."""
         return hashlib.sha256(json.dumps(self.cluster).encode()).hexdigest()[:12]

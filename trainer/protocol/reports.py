@@ -205,7 +205,7 @@ def read_question(body: bytes) -> Asked:
 
 
 def answer(reply: Reply) -> bytes:
-    return json.dumps(asdict(reply)).encode()
+    return json.dumps(vars(reply)).encode()  # asdict takes ten times as long
 
 
 def read_answer(body: bytes) -> Reply:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 
 HEADER = "Trainer-Signature"
@@ -12,7 +11,7 @@ NOT_SIGNED = "lacks this job's secret"
 
 def sign(secret: bytes, *parts: bytes) -> str:
     """The HMAC-SHA256 of these bytes; empty without a secret."""
-    return hmac.new(secret, b"\0".join(parts), hashlib.sha256).hexdigest() if secret else ""
+    return hmac.digest(secret, b"\0".join(parts), "sha256").hex() if secret else ""
 
 
 def is_signed(signature: str | None, secret: bytes, *parts: bytes) -> bool:

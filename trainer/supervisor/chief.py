@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -20,6 +19,7 @@ from trainer.protocol.status import JobStatus
 from trainer.supervisor import earlier_run, fence, outcome, peers, preflight, status_view, task_view
 from trainer.supervisor.dialler import Dialler
 from trainer.supervisor.ending import JobEnd
+from trainer.supervisor.held import Held
 from trainer.supervisor.observers import Observers
 from trainer.supervisor.record import Record
 from trainer.supervisor.rendezvous import Rendezvous
@@ -66,7 +66,7 @@ class Chief:
         self.stragglers = Stragglers(self._spec.traits.collective)
         self._observers = Observers(self._agent, self._record, self._rendezvous)
         self._job_end = JobEnd(self._agent, self._record, self._rendezvous, self._observers)
-        self._news = asyncio.Event()
+        self._held = Held()
         self._announced = self._rendezvous.version
         self._events_logged = 0
         self._dialler = Dialler(self._spec.name, self._task, self._rendezvous, self._clock, self._announce)
@@ -152,9 +152,8 @@ class Chief:
                 await asyncio.sleep(peers.POLL_SECONDS)
             return reply
         if reply.version == known:
-            news = self._news
-            with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(news.wait(), peers.POLL_SECONDS)
+            tasks = len(self._rendezvous.tasks.required)
+            await self._held.until_news(peers.hold_seconds(tasks, self._spec.deadlines.task_lost))
             if not self._rendezvous.tasks.counts(report):
                 return self._rendezvous.report(report, self._clock())
             reply = self._rendezvous.reply()
@@ -214,9 +213,12 @@ class Chief:
     async def _lead(self, session: ClientSession) -> None:
         agent, rendezvous, logged = self._agent, self._rendezvous, self._clock()
         rendezvous.begin(logged)
+        dialled = logged
         while not rendezvous.over:
             now = self._clock()
-            self._dialler.dial(session)
+            if rendezvous.phase == "forming" or now - dialled >= BEAT_SECONDS:  # not at each step of the child
+                self._dialler.dial(session)
+                dialled = now
             rendezvous.stopping = agent.leaving_since is not None
             rendezvous.report(task_view.report_of(agent), now)
             rendezvous.tick(now)
@@ -291,8 +293,7 @@ class Chief:
             if rendezvous.over and rendezvous.code is not Exit.OK:  # before any task that it answers repeats it
                 (log_line if rendezvous.code is Exit.STOPPED else log_error)(rendezvous.message)
             self._announced = rendezvous.version
-            self._news.set()
-            self._news = asyncio.Event()
+            self._held.release()
             self._agent.changed.set()
 
     def _look_at_lease(self) -> None:

@@ -35,6 +35,9 @@ class Deaths:
     def __init__(self) -> None:
         self._found: dict[str, Death] = {}
 
+    def __bool__(self) -> bool:
+        return bool(self._found)
+
     def clear(self) -> None:
         self._found.clear()
 

@@ -116,7 +116,8 @@ async def _exchange(agent: Agent, session: ClientSession, report: Report, known:
         ConnectionError: the chief does not reply.
     """
     chief = agent.task.control_address(*agent.task.chief)
-    asking = asyncio.create_task(peers.send_report(session, chief, report, known, agent.secret))
+    hold = peers.hold_seconds(len(agent.task.members()), agent.spec.deadlines.task_lost)
+    asking = asyncio.create_task(peers.send_report(session, chief, report, known, agent.secret, hold))
     change = asyncio.create_task(agent.changed.wait())
     await asyncio.wait({asking, change}, return_when=asyncio.FIRST_COMPLETED)
     agent.changed.clear()

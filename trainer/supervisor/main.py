@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import gc
 import os
 import signal
 import socket
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
     from trainer.supervisor.page import LivePage
 
 
+OBJECTS_OF_A_TASK = 10
+"""That reports may leave before Python looks for those that refer to each other, and nothing else does to them."""
 CERTIFICATES = "SSL_CERT_FILE"
 """Where OpenSSL finds the certificates that it trusts."""
 
@@ -124,6 +127,9 @@ async def _run(agent: Agent) -> Exit:
         loop.add_signal_handler(number, agent.leave)
     await preflight.until_port_is_free(task)
     chief = Chief(agent) if task.is_chief else None
+    if chief:
+        # By default after 700 new objects, which of thousands of tasks takes a quarter of the chief's time.
+        gc.set_threshold(max(gc.get_threshold()[0], OBJECTS_OF_A_TASK * len(task.members())))
     page = _page(agent, chief)
     runners = await _serve(agent, chief, page)
     beside += [asyncio.create_task(each) for each in _beside(agent, chief, page)]

@@ -12,6 +12,7 @@ from trainer.job.names import task_name
 from trainer.job.spec import JobSpec
 from trainer.protocol.reports import Report
 from trainer.supervisor.admission import mismatch
+from trainer.supervisor.peers import hold_seconds
 
 DIFFERS_SECONDS = 10.0
 """A task that differs from its chief ends the job after this time, in which a right one may replace it."""
@@ -38,8 +39,8 @@ class Member:
     """Whether it has been notified that the job is over."""
 
 
-ALIVE_SECONDS = 3.0
-"""A task that reported so recently still runs: reports come each second."""
+LATE_SECONDS = 2.0
+"""A task whose next report is not later than this still runs."""
 
 Place = Literal["free", "taken", "lost"]
 
@@ -54,6 +55,7 @@ class Membership:
         self.evaluators = [task_name("evaluator", 0)] if spec.tasks.evaluator else []
         self._known = {*self.required, *self.evaluators}
         self._awaited = self.required[-1]
+        self._hold = hold_seconds(len(self.required), spec.deadlines.task_lost)
         self.members: dict[str, Member] = {}
         self._replaced: set[tuple[str, str]] = set()
         """Tasks with incarnations whose place another one has taken."""
@@ -62,6 +64,8 @@ class Membership:
         self._differs_since: dict[str, float] = {}
         self.unreachable: dict[str, str] = {}
         """By task that has never reported: why the chief cannot connect to it either."""
+        self._next_silence = 0.0
+        """Before this time no task can become silent: to look through all at each beat would cost a third of it."""
         self.start_lines: dict[str, str] = {}
         """By task: the line that its child printed when it began to train."""
 
@@ -93,7 +97,7 @@ class Membership:
         member = self.members.get(report.task)
         if (report.task, report.incarnation) in self._replaced:
             return "lost"
-        if member is None or self.counts(report) or now - member.seen > ALIVE_SECONDS:
+        if member is None or self.counts(report) or now - member.seen > self._hold + LATE_SECONDS:
             return "free"
         if report.started < member.report.started:
             self._replaced.add((report.task, report.incarnation))
@@ -118,6 +122,17 @@ class Membership:
     def last_heard(self) -> dict[str, float]:
         """When each required task that is not silent last reported."""
         return {name: self.members[name].seen for name in self.required if not self.members[name].silent}
+
+    def newly_silent(self, now: float) -> list[str]:
+        """Tasks that have not reported for deadlines.task_lost, each once until it reports again."""
+        if now <= self._next_silence:
+            return []
+        seconds = self._spec.deadlines.task_lost
+        found = [name for name, seen in self.last_heard().items() if now - seen > seconds]
+        for name in found:
+            self.members[name].silent = True
+        self._next_silence = min(self.last_heard().values(), default=now) + seconds
+        return found
 
     def silent(self) -> list[str]:
         """Tasks that have not reported for deadlines.task_lost."""

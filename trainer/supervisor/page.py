@@ -85,7 +85,8 @@ class LivePage:
         if self._chief.rendezvous.tasks.counts(report):
             self._logs.take(report)
         reply = await self._chief.answer(report, known)
-        return replace(reply, lines_after=self._logs.after(report.task, report.incarnation))
+        after = self._logs.after(report.task, report.incarnation)
+        return reply if reply.lines_after == after else replace(reply, lines_after=after)
 
     def subscribe(self) -> asyncio.Queue[str]:
         queue: asyncio.Queue[str] = asyncio.Queue(MOST_WAITING)

@@ -139,7 +139,7 @@ class Rendezvous:
 
     def _judge(self, now: float) -> None:
         """Acts on the first cause of the programs' ends, once it is known."""
-        if (cause := self._deaths.cause(self.tasks.last_heard(), now)) is None:
+        if not self._deaths or (cause := self._deaths.cause(self.tasks.last_heard(), now)) is None:
             return
         if cause.failure is not None and not cause.blames_peer:
             self.end(Exit.PROGRAM, f"{cause.task}: {cause.failure[1]}")
@@ -189,12 +189,9 @@ class Rendezvous:
             if self.phase == "forming" and (end := self.waiting.give_up(now)):
                 self.end(*end)
         elif self.phase == "running":
-            seconds = self.spec.deadlines.task_lost
-            for name in self.tasks.required:
-                member = self.tasks.members[name]
-                if now - member.seen > seconds and not member.silent:
-                    member.silent = self.policy.task_lost = True
-                    self._lost(name, f"silent for {seconds:g} s", now, ended=False)
+            for name in self.tasks.newly_silent(now):
+                self.policy.task_lost = True
+                self._lost(name, f"silent for {self.spec.deadlines.task_lost:g} s", now, ended=False)
             if self.phase == "running":
                 self._judge(now)
                 for name, why in self.waiting.newly_wrong(now).items():

@@ -110,7 +110,8 @@ def rows_of(rendezvous: Rendezvous, workers: Mapping[str, Figures]) -> dict[str,
     """The figures of each task that has reported; of a ps-worker with those of its coordinator."""
     members = rendezvous.tasks.members
     names = (*rendezvous.tasks.required, *rendezvous.tasks.evaluators)
-    return {name: {**workers.get(name, {}), **members[name].report.status} for name in names if name in members}
+    there: dict[str, Figures] = {name: members[name].report.status for name in names if name in members}
+    return there | {name: {**own, **there[name]} for name, own in workers.items() if name in there}
 
 
 def used_of(rendezvous: Rendezvous) -> dict[str, Used]:

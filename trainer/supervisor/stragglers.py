@@ -18,7 +18,9 @@ from typing import NamedTuple
 from trainer.protocol.status import Cause, Shares, Straggler, TaskRow
 
 LOOK_SECONDS = 2.0
-"""Between two samples: 1,000 tasks take the chief some milliseconds each time."""
+"""Between two samples, of up to LOOK_SECONDS * TASKS_A_SECOND tasks."""
+TASKS_A_SECOND = 600
+"""Of more, samples are as rare as their reports (peers.py): 3,000 tasks take the chief 50 ms each time."""
 WINDOW_SECONDS = 20.0
 """Of steps that are compared. With the reports' delay a task is named within 30 s after it has become slow."""
 FIRST_SECONDS = 12.0
@@ -156,8 +158,12 @@ def _begins_again(last: Sample, new: Sample) -> bool:
 def _cost(samples: Sequence[Sample]) -> Cost:
     """Of two samples or more."""
     first, last = samples[0], samples[-1]
-    spent = (last.input - first.input, last.compute - first.compute, last.exchange - first.exchange)
-    return Cost(*(seconds / (last.steps - first.steps) for seconds in spent))
+    steps = last.steps - first.steps
+    return Cost(
+        (last.input - first.input) / steps,
+        (last.compute - first.compute) / steps,
+        (last.exchange - first.exchange) / steps,
+    )
 
 
 def _own(cost: Cost, in_sync: bool) -> float:
@@ -242,7 +248,7 @@ class Stragglers:
         self._windows: dict[str, Sequence[Sample]] = {}
 
     def due(self, now: float) -> bool:
-        return now - self._looked >= LOOK_SECONDS
+        return now - self._looked >= max(LOOK_SECONDS, len(self._windows) / TASKS_A_SECOND)
 
     def look(self, rows: Mapping[str, TaskRow], now: float) -> str | None:
         """Takes a sample; returns what is to be noted of the job: another straggler or cause, or that it is over."""

@@ -6,6 +6,9 @@ from trainer.job.errors import Exit
 from trainer.job.spec import JobSpec
 from trainer.supervisor.membership import Membership
 
+LOOK_SECONDS = 0.5
+"""Between two looks for tasks that are wrong, which goes through all of them."""
+
 
 class Waiting:
     """The waits of a rendezvous, with its clock."""
@@ -16,6 +19,7 @@ class Waiting:
         """Whether this chief has formed a generation."""
         self._wrong: set[str] = set()
         """Tasks that have come back to a running job, and cannot take part."""
+        self._looked = float("-inf")
         self.begin(now)
 
     def begin(self, now: float) -> None:
@@ -66,6 +70,9 @@ class Waiting:
 
         They end no job that trains well without them: one that does not makes no steps, forms again, and ends then.
         """
+        if now - self._looked < LOOK_SECONDS:
+            return {}
+        self._looked = now
         wrong = self._tasks.wrong(self.begun, now)
         found = {name: wrong[name] for name in sorted(wrong.keys() - self._wrong)}
         self._wrong = set(wrong)

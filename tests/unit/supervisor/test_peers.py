@@ -55,6 +55,41 @@ def test_what_users_put_into_a_report_is_cut_to_what_may_be_sent() -> None:
     assert len(report.failure[1]) == 8000
 
 
+@pytest.mark.parametrize(
+    ("tasks", "task_lost", "seconds"),
+    [(2, 10.0, 1.0), (600, 10.0, 1.0), (1500, 10.0, 2.5), (3000, 10.0, 5.0), (8192, 10.0, 5.0), (8192, 6.0, 2.0)],
+)
+def test_many_tasks_report_less_often(tasks: int, task_lost: float, seconds: float) -> None:
+    assert peers.hold_seconds(tasks, task_lost) == seconds
+
+
+@pytest.mark.parametrize("tasks", [1, 700, 3000, 8192])
+@pytest.mark.parametrize("task_lost", [5.0, 7.5, 10.0, 60.0])
+def test_a_lost_report_does_not_make_its_task_a_lost_one(tasks: int, task_lost: float) -> None:
+    """Its client gives up, and sends the next one before the deadline, which counts from the one before."""
+    assert peers.hold_seconds(tasks, task_lost) + peers.DIAL_SECONDS < task_lost
+
+
+def test_a_client_waits_for_as_long_as_the_chief_holds_its_report(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peers, "DIAL_SECONDS", 0.2)
+    monkeypatch.setattr(peers, "POLL_SECONDS", 0.1)
+    came = asyncio.Event()
+
+    async def answer_late(_report: Report, _known: int) -> Reply:
+        came.set()
+        await asyncio.sleep(0.6)  # longer than both, shorter than what the client is told
+        return REPLY
+
+    async def run() -> Reply:
+        async with serving(answer_late) as (session, port):
+            with pytest.raises(ConnectionError, match="no answer"):
+                await peers.send_report(session, (HOST, port), REPORT, 6)
+            assert came.is_set()
+            return await peers.send_report(session, (HOST, port), REPORT, 6, hold=60.0)
+
+    assert asyncio.run(run()) == REPLY
+
+
 # The secret. --------------------------------------------------------------------------------------
 
 

@@ -369,3 +369,12 @@ def test_whatever_tasks_report_shares_are_shares(seed: int, sync: bool) -> None:
             known = [x for x in (found.input, found.compute, found.wait, found.network, found.between) if x is not None]
             assert all(0 <= each <= 1 for each in known)
             assert sum(known) == pytest.approx(1.0) or not sum(known)
+
+
+@pytest.mark.parametrize(("tasks", "seconds"), [(3, 2.0), (1200, 2.0), (3000, 5.0)])
+def test_samples_of_many_tasks_are_as_rare_as_their_reports(tasks: int, seconds: float) -> None:
+    looks = Stragglers(in_sync=False)
+    assert looks.due(0.0)
+    looks.look({f"worker:{i}": TaskRow(state="running", figures={}) for i in range(tasks)}, 0.0)
+    assert not looks.due(seconds - 0.1)
+    assert looks.due(seconds)

@@ -199,11 +199,12 @@ def _make_call(
     }
 
     def call(last: int, count: int, own_pace: float) -> Result:
-        graph = graphs[rounds.begin(last)]
-        tensors = graph(iterator, tf.constant(count), tf.constant(own_pace, tf.float32))
+        alone = rounds.begin(last)
+        tensors = graphs[alone](iterator, tf.constant(count), tf.constant(own_pace, tf.float32))
         losses, applied, sums, own, stop, *seconds = (tensor.numpy() for tensor in tensors)
         pace, longest_wait, waited, exchanged = map(float, np.hstack(seconds))
-        exchanged += rounds.end_at(last + count)
+        averaged = rounds.end_at(last + count)
+        exchanged = averaged if alone else exchanged  # steps of a replica alone have no exchange that has a clock
         return Result(
             losses[:count], applied[:count], sums, own, float(stop) > 0, pace, longest_wait, waited, exchanged
         )

@@ -1,0 +1,44 @@
+"""Which tasks are silent, beside a count that looks through all of them at each beat."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+
+from tests.unit.supervisor.jobs import LOST, Job
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_each_silence_is_noticed_at_the_first_beat_after_its_deadline(seed: int) -> None:
+    dice, job = random.Random(seed), Job({"worker": 6, "ps": 1})
+    job.run()
+    tasks, seen, silent = job.core.tasks, dict.fromkeys(job.core.tasks.required, 0.0), set[str]()
+    reports_again = dict.fromkeys(seen, 0.0)
+    noticed = 0
+    for beat in range(1, 400):
+        now = beat * 0.5
+        for name in seen:
+            if now >= reports_again[name]:
+                reports_again[name] = now + dice.choice([1.0, 3.0, LOST, LOST + 0.5, 3 * LOST])
+                job.reports[name] = replace(job.reports[name], number=beat)
+                tasks.heard(tasks.members[name], job.reports[name], now)
+                seen[name] = now
+                silent.discard(name)
+        due = [name for name in tasks.required if now - seen[name] > LOST and name not in silent]
+        assert tasks.newly_silent(now) == due
+        silent |= set(due)
+        assert tasks.silent() == [name for name in tasks.required if name in silent]
+        noticed += len(due)
+    assert noticed > 10
+
+
+@pytest.mark.parametrize(("workers", "alive"), [(2, 3.0), (1498, 4.5)])
+def test_another_process_has_the_place_of_one_whose_next_report_is_late(workers: int, alive: float) -> None:
+    """Until then the one that started later has it."""
+    job = Job({"worker": workers, "ps": 1})
+    job.arrive("worker:1")
+    earlier = replace(job.reports["worker:1"], incarnation="another", started=-1.0)
+    assert job.core.tasks.place(earlier, alive + 0.1) == "free"
+    assert job.core.tasks.place(earlier, alive - 0.1) == "lost"
