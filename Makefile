@@ -151,6 +151,16 @@ bench-smoke: setup ## run every benchmark once on a small scale; skips torch and
 	$(BIN)/python -m tests.bench.fit small --turns 1
 	$(BIN)/python -m tests.bench.programs --windows 1 --starts 1
 
+.PHONY: bench-network
+bench-network: setup $(PEERS_STAMP) ## measure workers on slow networks, in network namespaces (15 minutes; Linux, as root); writes docs/benchmarks.md
+	$(BIN)/python -m tests.bench.network
+
+# PARTS="cnn --seeds 1": a part of it; the other results stay.
+PARTS ?=
+.PHONY: bench-accuracy
+bench-accuracy: setup ## measure the accuracy of each setting of communication (40 minutes); writes docs/benchmarks.md
+	$(BIN)/python -m tests.bench.accuracy $(PARTS)
+
 .PHONY: bench-compose
 bench-compose: setup image-cpu ## measure a job across containers: sizes, start, first step, end
 	$(BIN)/python tests/bench/compose.py

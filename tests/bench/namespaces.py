@@ -12,6 +12,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from types import FrameType
@@ -108,8 +109,6 @@ def hosts(count: int) -> Iterator[Hosts]:
 
 def receive(address: str, _mbit: int) -> None:
     """Prints Mbit/s from the first byte to the last."""
-    import time
-
     with socket.create_server((address, PORT)) as server:
         print("listening", flush=True)
         connection = server.accept()[0]

@@ -1,5 +1,5 @@
-"""A ResNet (arXiv 1512.03385: that of 20 layers, with fewer and narrower blocks, batch normalisation kept), on digits of
-MNIST that are small, at random places and in noise."""
+"""A ResNet (arXiv 1512.03385: that of 20 layers, with fewer and narrower blocks, batch normalisation kept), on digits
+of MNIST that are small, at random places and in noise."""
 
 from __future__ import annotations
 
