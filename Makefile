@@ -150,6 +150,7 @@ bench-smoke: setup ## run every benchmark once on a small scale; skips torch and
 	$(BIN)/python -m tests.bench --smoke
 	$(BIN)/python -m tests.bench.fit small --turns 1
 	$(BIN)/python -m tests.bench.programs --windows 1 --starts 1
+	$(BIN)/python -m tests.bench.accuracy --smoke --settings every10
 
 .PHONY: bench-network
 bench-network: setup $(PEERS_STAMP) ## measure workers on slow networks, in network namespaces (15 minutes; Linux, as root); writes docs/benchmarks.md

@@ -17,9 +17,10 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from types import FrameType
 
-BURSTS = {10_000: "4mb", 1_000: "256kb", 100: "64kb"}
+BURSTS = {10_000: "4mb", 1_000: "256kb", 100: "128kb"}
 """By Mbit/s: what a link may send at once. With less, the kernel's timer would limit 10 Gbit/s; with more, a slow link
-would send whole gradients at the speed of memory."""
+would send whole gradients at the speed of memory. A packet of up to 64 KiB that waits while the bandwidth changes must
+be smaller, or it waits for ever."""
 QUEUE = "20ms"
 """Of packets that wait for a link; later ones are dropped."""
 PORT = 9000

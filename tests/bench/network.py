@@ -78,8 +78,8 @@ def contenders() -> dict[str, Contender]:
 
 
 def _ours(strategy: str, **communication: Any) -> Contender:
-    per_step = WORKERS if strategy == MWMS else 1
-    log_steps = max(10, communication.get("every", 1)) * WORKERS // per_step
+    per_step = WORKERS if strategy == MWMS else 1  # batches in a step; under a ps steps are the job's
+    log_steps = max(10, communication.get("every", 1))
 
     def start(hosts: Hosts, folder: Path) -> list[Process]:
         how = Steps(log_steps, FOR_EVER)

@@ -14,8 +14,8 @@ from keras import layers, ops
 from tests.bench.networks import keep
 
 SETTINGS = {"keep_steps": 30}
-SYMBOLS, LENGTH = 24, 32
-EXAMPLES = {"train": 8_000, "test": 2_000}
+SYMBOLS, LENGTH = 12, 32
+EXAMPLES = {"train": 6_000, "test": 2_000}
 WIDTH, HEADS, BLOCKS = 64, 4, 2
 
 
