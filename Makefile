@@ -162,6 +162,7 @@ bench-smoke: setup ## run every benchmark once on a small scale; skips torch and
 	$(BIN)/python -m tests.bench.fit small --turns 1
 	$(BIN)/python -m tests.bench.programs --windows 1 --starts 1
 	$(BIN)/python -m tests.bench.losses --tasks 40 --share 0.5 --seconds 8
+	$(BIN)/python -m tests.bench.accuracy --smoke --settings every10
 
 .PHONY: bench-losses
 bench-losses: setup $(PEERS_STAMP) ## lose 1 % of 3,000 tasks per minute: what the chief notices, and what that costs it (12 minutes)
@@ -171,6 +172,16 @@ bench-losses: setup $(PEERS_STAMP) ## lose 1 % of 3,000 tasks per minute: what t
 .PHONY: bench-large
 bench-large: setup ## measure checkpoints of models with 25 and 250 million parameters: pause, memory, restore
 	$(BIN)/python -m tests.bench.large
+
+.PHONY: bench-network
+bench-network: setup $(PEERS_STAMP) ## measure workers on slow networks, in network namespaces (15 minutes; Linux, as root); writes docs/benchmarks.md
+	$(BIN)/python -m tests.bench.network
+
+# PARTS="cnn --seeds 1": a part of it; the other results stay.
+PARTS ?=
+.PHONY: bench-accuracy
+bench-accuracy: setup ## measure the accuracy of each setting of communication (40 minutes); writes docs/benchmarks.md
+	$(BIN)/python -m tests.bench.accuracy $(PARTS)
 
 .PHONY: bench-compose
 bench-compose: setup image-cpu ## measure a job across containers: sizes, start, first step, end

@@ -31,7 +31,7 @@ def to_bfloat16(optimizer: Optimizer, *, feedback: bool) -> None:
     def replacement(add_up: AddUp) -> AddUp:
         def add_up_rounded(given: Iterable[tuple[Tensor, Variable]]) -> Pairs:
             pairs = list(given)
-            rounded = [(_rounded(g, kept.get(id(v))) if _is_dense(g) else g, v) for g, v in pairs]
+            rounded = [(_rounded(g, kept.get(_key(v))) if _is_dense(g) else g, v) for g, v in pairs]
             return [
                 (tf.cast(total, g.dtype) if _is_dense(g) else total, v)
                 for (total, v), (g, _) in zip(add_up(rounded), pairs, strict=True)
@@ -40,7 +40,7 @@ def to_bfloat16(optimizer: Optimizer, *, feedback: bool) -> None:
         return add_up_rounded
 
     def build(variables: Sequence[Variable]) -> None:
-        kept.update({id(v): _of_replica(v.shape) for v in variables if v.dtype == "float32"})
+        kept.update({_key(v): _of_replica(v.shape) for v in variables if v.dtype == "float32"})
 
     replace_gradient_sum(optimizer, replacement)
     if feedback:
@@ -94,7 +94,7 @@ def to_low_rank(optimizer: Optimizer, rank: int, replicas: int) -> None:
     def replacement(add_up: AddUp) -> AddUp:
         def add_up_low_rank(given: Iterable[tuple[Tensor, Variable]]) -> Pairs:
             pairs = list(given)
-            found = {i: states[id(v)] for i, (g, v) in enumerate(pairs) if _is_dense(g) and id(v) in states}
+            found = {i: states[_key(v)] for i, (g, v) in enumerate(pairs) if _is_dense(g) and _key(v) in states}
             whole = {i: tf.reshape(pairs[i][0], s.left_out.shape) + s.left_out for i, s in found.items()}
             thin = {i: tf.matmul(whole[i], s.guess) for i, s in found.items()}
             sums = [total for total, _ in add_up((thin.get(i, g), v) for i, (g, v) in enumerate(pairs))]
@@ -114,7 +114,7 @@ def to_low_rank(optimizer: Optimizer, rank: int, replicas: int) -> None:
             rows, columns = math.prod(v.shape[:-1]), v.shape[-1] if v.shape else 1
             if v.dtype == "float32" and 2 * rank * (rows + columns) < rows * columns:
                 first = tf.random.stateless_normal([columns, rank], [SEED, i])
-                states[id(v)] = _LowRank(_of_replica([rows, columns]), _of_replica([columns, rank]), first)
+                states[_key(v)] = _LowRank(_of_replica([rows, columns]), _of_replica([columns, rank]), first)
 
     def begin() -> list[tuple[Variable, Tensor]]:
         left_out = [(s.left_out, tf.zeros_like(s.left_out)) for s in states.values()]
@@ -157,6 +157,12 @@ def _of_replica(shape: Sequence[int]) -> Variable:
         tf.zeros(shape), trainable=False, synchronization=tf.VariableSynchronization.ON_READ,
         aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
     )  # fmt: skip
+
+
+def _key(variable: Variable) -> int:
+    """The same of a Keras variable, with which an optimizer is built, and of the variable within it, which comes with
+    a gradient."""
+    return id(variable.value if isinstance(variable, keras.Variable) else variable)
 
 
 def _is_dense(gradient: Tensor) -> bool:

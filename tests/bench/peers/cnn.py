@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import signal
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +52,13 @@ def limit_threads(tf: Any) -> None:
     """To one core, as a container of one CPU would."""
     tf.config.threading.set_intra_op_parallelism_threads(1)
     tf.config.threading.set_inter_op_parallelism_threads(4)
+
+
+def run_for_ever(run: Callable[[int], None], steps: int) -> None:
+    """Prints a line after each `steps` steps, until the process is killed."""
+    for count in itertools.count(1):
+        run(steps)
+        print(f"step={count * steps} time={time.time()}", flush=True)
 
 
 def tell(examples: int, seconds: float) -> None:

@@ -4,7 +4,8 @@
 
 Without a TF_CONFIG it is a plain tf.function on one device.
 
-Prints `examples_per_second=N`, of all workers together.
+Prints `examples_per_second=N`, of all workers together. With 0 STEPS it goes on until it is killed, and prints
+`step=N time=T` after each WARM_UP steps.
 """
 
 from __future__ import annotations
@@ -60,6 +61,8 @@ def main() -> None:
         for _ in range(count // cnn.STEPS_PER_CALL):
             float(in_graph(iterator))
 
+    if not steps:
+        cnn.run_for_ever(run, warm_up)
     run(warm_up)
     begun = time.perf_counter()
     run(steps)

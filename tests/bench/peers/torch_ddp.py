@@ -1,18 +1,22 @@
 """The usual alternative: torch's DistributedDataParallel over gloo, the same network, data and optimizer.
 
-    python torch_ddp.py WARM_UP STEPS FORMAT GRADIENTS      contiguous or channels_last; float32, bfloat16,
+    python torch_ddp.py WARM_UP STEPS FORMAT GRADIENTS [LEARNING_RATE]
+                                                        contiguous or channels_last; float32, bfloat16,
                                                         powersgd (rank 4), or the period of post-local SGD
 
 as one rank, with RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT and TRAINER_DATA_DIR. Prints `examples_per_second=N`, of
-all ranks together.
+all ranks together. With 0 STEPS it goes on until it is killed, and prints `step=N time=T` after each WARM_UP
+steps, and with a LEARNING_RATE the accuracy on the test data too.
 """
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -37,7 +41,8 @@ def main() -> None:
     # Of two buckets PowerSGD's callbacks send in any order: gloo ended with "a distributed collective mismatch".
     one_bucket = 64 if sys.argv[4] == "powersgd" else None
     model = nn.parallel.DistributedDataParallel(cnn().to(memory_format=memory), bucket_cap_mb=one_bucket)
-    optimizer: torch.optim.Optimizer = torch.optim.Adam(model.parameters(), 1e-4, fused=True)
+    rate = float(sys.argv[5]) if len(sys.argv) > 5 else 1e-4
+    optimizer: torch.optim.Optimizer = torch.optim.Adam(model.parameters(), rate, fused=True)
     if sys.argv[4] == "bfloat16":
         model.register_comm_hook(None, default_hooks.bf16_compress_hook)
     elif sys.argv[4] == "powersgd":
@@ -58,6 +63,8 @@ def main() -> None:
             nn.functional.cross_entropy(model(batch), y[chosen]).backward()
             optimizer.step()
 
+    if not steps:
+        run_for_ever(run, warm_up, (lambda: accuracy(model.module, memory)) if len(sys.argv) > 5 else None)
     run(warm_up)
     begun = time.perf_counter()
     run(steps)
@@ -65,6 +72,22 @@ def main() -> None:
     if rank:
         signal.pause()  # until it is killed: rank 0 may still receive
     os._exit(0)
+
+
+def run_for_ever(run: Callable[[int], None], steps: int, accuracy: Callable[[], float] | None) -> None:
+    run(3)  # rounds of post-local SGD end after steps 3, 3 + period, ...: then all ranks have the same weights
+    for count in itertools.count(1):
+        run(steps)
+        score = f" accuracy={accuracy()}" if accuracy else ""
+        print(f"step={count * steps} time={time.time()}{score}", flush=True)
+
+
+def accuracy(model: nn.Module, memory: torch.memory_format) -> float:
+    with np.load(Path(os.environ["TRAINER_DATA_DIR"]) / "mnist.npz") as archive:
+        x, y = torch.from_numpy(archive["x_test"]).unsqueeze(1), torch.from_numpy(archive["y_test"].astype("int64"))
+    with torch.no_grad():
+        parts = [model(each.float().div_(255).contiguous(memory_format=memory)).argmax(1) for each in x.split(500)]
+    return float((torch.cat(parts) == y).float().mean())
 
 
 def cnn() -> nn.Module:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import keras
@@ -72,3 +72,25 @@ def test_low_ranks_are_exact_for_a_gradient_of_that_rank_and_make_up_for_others(
     means = [sum(summed(full) for _ in range(count)) / count for count in (30, 300)]
     early, late = (np.abs(mean - full).max() for mean in means)
     assert late < early / 4, "each part is sent at last"
+
+
+def test_what_is_left_out_is_known_of_the_variables_that_keras_itself_gives_to_the_sum() -> None:
+    random = np.random.default_rng(3)
+    gradient = random.normal(size=(24, 36)).astype(np.float32)
+
+    def applied(compress: Callable[[Any], None], times: int) -> Any:
+        optimizer, weight = keras.optimizers.SGD(1.0), keras.Variable(np.zeros((24, 36), np.float32))
+        compress(optimizer)
+        optimizer.build([weight])
+        for _ in range(times):
+            optimizer.apply([tf.constant(gradient)], [weight])
+        return -weight.numpy()
+
+    def low(optimizer: Any) -> None:
+        compression.to_low_rank(optimizer, 2, 1)
+
+    def rounded(optimizer: Any) -> None:
+        compression.to_bfloat16(optimizer, feedback=True)
+
+    assert np.linalg.matrix_rank(applied(low, 1), tol=1e-4) == 2
+    np.testing.assert_allclose(applied(rounded, 64), 64 * gradient, atol=2**-5)
