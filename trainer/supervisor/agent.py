@@ -107,6 +107,8 @@ class Agent:
                 await self.go(reply.generation, step)
             elif not child.alive and self.restarts_alone and child.result is None and not child.failed:
                 await self.go_again(reply.generation, step)
+            elif self.first_step_at is None and reply.step > reply.resume_step and is_server(self.spec, self.task.type):
+                self.first_step_at = time.monotonic()  # it makes none itself
         await self.look_after_children()
 
     async def _let_go(self, child: Child) -> None:

@@ -61,7 +61,6 @@ def main() -> None:
 
 def _run(spec: JobSpec, task: Task, channel: Channel) -> None:
     if is_server(spec, task.type):
-        _warm(channel)
         _serve(spec, task, channel)
         return
     tensorflow_patches.keep_no_converted_source()
@@ -123,12 +122,14 @@ def _warm(channel: Channel) -> None:
 def _serve(spec: JobSpec, task: Task, channel: Channel) -> None:
     from trainer.training.loops import tf_server
 
-    go = channel.go.get()
     group = spec.tasks.of(task.type)
     if group.gpus:
         # Only TensorFlow's Python can count the devices.
         from trainer.training.devices import require_gpus
-
+    tf_server.load()
+    _warm(channel)
+    go = channel.go.get()
+    if group.gpus:
         require_gpus(group.gpus)
     tf_server.start(spec, task, host.cpus(group.cpu), lambda: _close_to_others(spec, task, channel))
     step = go.resume_step
