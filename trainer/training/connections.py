@@ -39,10 +39,11 @@ def until_they_listen(addresses: Iterable[str]) -> None:
 
 def _listens(address: str) -> bool:
     try:
-        socket.create_connection(split_address(address), _DIAL_SECONDS).close()
+        with socket.create_connection(split_address(address), _DIAL_SECONDS) as made:
+            # The kernel may choose the same port for this end, and connect it to itself: then nobody listens.
+            return bool(made.getsockname() != made.getpeername())
     except OSError:
         return False
-    return True
 
 
 def sockets() -> Iterator[socket.socket]:

@@ -54,3 +54,11 @@ def test_peers_that_never_listen_are_waited_for_until_the_deadline(monkeypatch: 
     begun = time.monotonic()
     connections.until_they_listen(["127.0.0.1:1", "nowhere.invalid:2222"])
     assert time.monotonic() - begun >= 0.3
+
+
+def test_a_connection_to_itself_is_no_peer_that_listens(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as own:
+        own.bind(("127.0.0.1", 0))
+        own.connect(own.getsockname())
+        monkeypatch.setattr(socket, "create_connection", lambda *_: own)
+        assert not connections._listens("{}:{}".format(*own.getsockname()))
