@@ -21,7 +21,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -37,6 +37,7 @@ DESCRIPTORS = Path("/proc/self/fd" if LINUX else "/dev/fd")
 PARENT_SECONDS = 0.5
 _IMPORTED = time.monotonic()
 _PR_SET_PDEATHSIG = 1
+_LOWEST = 19
 _CGROUP = Path("/sys/fs/cgroup")
 
 
@@ -106,6 +107,28 @@ def _die_after(parent: int, number: signal.Signals) -> None:
     while os.getppid() == parent:
         time.sleep(PARENT_SECONDS)
     os.kill(os.getpid(), number)
+
+
+def at_lowest_priority(function: Callable[[], None]) -> None:
+    """Calls a function in a thread that has the CPU only while hardly any other wants it.
+
+    Threads that the function starts keep that priority until they end: nothing but root may raise it (setpriority(2)).
+    """
+    failures: list[BaseException] = []
+
+    def run() -> None:
+        if LINUX:  # elsewhere it is that of the whole process
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _LOWEST)
+        try:
+            function()
+        except BaseException as error:
+            failures.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    if failures:
+        raise failures[0]
 
 
 def process_age() -> float:

@@ -8,6 +8,7 @@ import os
 import re
 import signal
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -220,11 +221,15 @@ def test_an_import_that_takes_long_is_no_hang(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_warm_standby_takes_over(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("make", "victim"), [(mirrored, "worker:1"), (parameter_server, "ps:0")])
+def test_warm_standby_takes_over(tmp_path: Path, make: Callable[..., dict[str, Any]], victim: str) -> None:
     """That it is fast is the benchmark's to say; here, that the spare is what continues."""
-    with Job(tmp_path, mirrored(steps=30_000, warm_standby=True, workload=PACED)) as job:
+    with Job(tmp_path, make(steps=30_000, warm_standby=True, workload=PACED)) as job:
         before = job.until("spares are ready", lambda s: all(t.get("standby") for t in s["tasks"].values()))
-        job.signal("worker:1")
-        job.until("the next generation steps", lambda s: s["generation"] == 2 and (s.get("step") or 0) > before["step"])
+        job.signal(victim)
+        after = job.until(
+            "generation 2 steps", lambda s: s["generation"] == 2 and (s.get("step") or 0) > before["step"]
+        )
+        assert not any(t.get("standby") for t in after["tasks"].values()), "the spares are what runs"
         job.process.send_signal(signal.SIGTERM)
         assert job.wait(30) == 143, job.output

@@ -4,6 +4,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -245,3 +246,16 @@ def test_what_only_linux_has_is_in_one_module() -> None:
             short = {text for text in strings if "\n" not in text and " " not in text}
             found = {word for text in short | names for word in ONLY_LINUX.findall(text)}
             assert found <= ELSEWHERE.get(path.name, set()), path
+
+
+@pytest.mark.skipif(not host.LINUX, reason="elsewhere a thread has no priority of its own")
+def test_a_function_has_the_lowest_priority_and_its_caller_keeps_its_own() -> None:
+    seen = []
+    before = os.getpriority(os.PRIO_PROCESS, 0)
+    host.at_lowest_priority(lambda: seen.append(os.getpriority(os.PRIO_PROCESS, threading.get_native_id())))
+    assert (seen, os.getpriority(os.PRIO_PROCESS, threading.get_native_id())) == ([19], before)
+
+
+def test_what_a_function_at_the_lowest_priority_raises_reaches_its_caller() -> None:
+    with pytest.raises(ZeroDivisionError):
+        host.at_lowest_priority(lambda: print(1 // 0))

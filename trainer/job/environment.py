@@ -61,6 +61,8 @@ STACKS = "TRAINER_STACKS"
 """The descriptor and the inode of the socket at which a process registers that writes its stacks (stack_dump.py)."""
 CHILD = "TRAINER_CHILD"
 """A mark shared by a child and all processes that it starts."""
+AHEAD = "TRAINER_AHEAD"
+"""If set, a child is started ahead of its order, and imports only while no other process wants the CPU."""
 LEASE = "TRAINER_LEASE"
 """For the chief's child: the incarnation that must have the lease when it writes a checkpoint, and of which model_dir:
 the best checkpoint is in a folder below it."""

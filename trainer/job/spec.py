@@ -248,7 +248,8 @@ class JobSpec(Strict):
     """Environment variables of every task whose values are stored elsewhere, as in {API_KEY: {secret: mine, key:
     api}}."""
     warm_standby: bool = True
-    """Keeps a second child with TensorFlow imported, so that a restart takes a second (about 300 MB per task)."""
+    """Keeps a second child with TensorFlow loaded, so that a restart takes a second (about 300 MB per task, 50 MB per
+    server)."""
     max_restarts: int = Field(default=5, ge=0, lt=2**31)
     """How many times in a row the cluster is re-formed, or a ps-worker restarted, without a new step. The next failure
     ends the job with exit code 14."""

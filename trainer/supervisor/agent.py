@@ -107,6 +107,8 @@ class Agent:
                 await self.go(reply.generation, step)
             elif not child.alive and self.restarts_alone and child.result is None and not child.failed:
                 await self.go_again(reply.generation, step)
+            elif self.first_step_at is None and reply.step > reply.resume_step and is_server(self.spec, self.task.type):
+                self.first_step_at = time.monotonic()  # it makes none itself
         await self.look_after_children()
 
     async def _let_go(self, child: Child) -> None:
@@ -150,9 +152,14 @@ class Agent:
     async def prepare_child(self) -> None:
         """Starts the first child, which waits for its order. A program starts with its generation."""
         if self.spec.runs.takes_orders:
-            self.standby.child = await self.start_child()
+            # The job waits for the import of the others, which on one machine share its CPUs with the servers.
+            self.standby.child = await self.start_child(ahead=is_server(self.spec, self.task.type))
 
-    async def start_child(self, generation: int = 0) -> Child:
+    async def start_child(self, generation: int = 0, *, ahead: bool = False) -> Child:
+        """
+        Args:
+            ahead: whether its import may take longer, because nothing waits for it yet.
+        """
         spec = self.spec
         take = self.logs.stream() if spec.page != "none" else None
         try:
@@ -161,6 +168,8 @@ class Agent:
                 return await Program.run(spec, self.task, self.log, more, generation, self._on_child, self.clock, take)
             files = {environment.WORKLOAD: json.dumps(self._workload)}
             given = {**child_environ.settings(spec, self.task), **self.places, **files}
+            if ahead:
+                given[environment.AHEAD] = "1"
             if self.task.is_chief:
                 given[environment.LEASE] = lease.holder(self.spec.directory, self.incarnation)
             return await Child.start(self.task, self.log, given, self._on_child, self.clock, take)
@@ -202,7 +211,7 @@ class Agent:
             if why := await self.stacks.look(child, child.silence(limit) if limit and silent else None):
                 child.kill(why)
         if self.standby.due(self.first_step_at) and self.leaving_since is None and not self._is_finishing():
-            self.standby.child = await self.start_child()
+            self.standby.child = await self.start_child(ahead=True)
 
     def _on_child(self, child: Child, event: Event | Exited) -> None:
         match event:

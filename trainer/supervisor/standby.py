@@ -1,4 +1,4 @@
-"""The warm standby of a task: a second child, with TensorFlow imported, that takes over when the first one dies."""
+"""The warm standby of a task: a second child, with TensorFlow loaded, that takes over when the first one dies."""
 
 from __future__ import annotations
 
@@ -6,13 +6,12 @@ import time
 from pathlib import Path
 
 from trainer.job.cluster import Task
-from trainer.job.derived import is_server
 from trainer.job.spec import JobSpec
 from trainer.protocol.log_lines import log_line
 from trainer.supervisor.child import Child
 
 AFTER_SECONDS = 10.0
-"""Seconds of steady training before a standby is started: the import takes seconds of CPU."""
+"""Seconds of steady training before a standby is started: loading TensorFlow takes CPU time."""
 FAILURES = 3
 """Consecutive failures, each followed by a longer pause, after which no standby is started: it may lack memory."""
 
@@ -22,8 +21,7 @@ class Standby:
 
     def __init__(self, spec: JobSpec, task: Task, log: Path) -> None:
         self._task, self._log = task, log
-        trains = not is_server(spec, task.type) and task.type != "evaluator"
-        self._ever = spec.warm_standby and trains and spec.runs.takes_orders
+        self._ever = spec.warm_standby and task.type != "evaluator" and spec.runs.takes_orders
         self._failures, self._not_before = 0, 0.0
         self.child: Child | None = None
 
@@ -32,7 +30,7 @@ class Standby:
         return self.child is not None and self.child.warm
 
     def due(self, first_step_at: float | None) -> bool:
-        """Whether one is to be started, beside a child that made its first step at that time."""
+        """Whether one is to be started, beside a child whose generation made its first step at that time."""
         now = time.monotonic()
         steady = first_step_at is not None and now - first_step_at > AFTER_SECONDS
         again = self._failures < FAILURES and now >= self._not_before

@@ -1,4 +1,4 @@
-"""This process's own TCP sockets, and connections by peer."""
+"""This process's own TCP sockets, connections by peer, and peers that do not listen yet."""
 
 from __future__ import annotations
 
@@ -6,13 +6,18 @@ import contextlib
 import os
 import socket
 import stat
-from collections.abc import Iterator, Set
+import time
+from collections.abc import Iterable, Iterator, Set
 from typing import TypeAlias
 
 from trainer import host
 from trainer.job.names import split_address
 
 Peer: TypeAlias = "tuple[str, int]"
+LISTEN_SECONDS = 20.0
+"""Wait for peers to listen; after it TensorFlow waits for them."""
+_POLL_SECONDS = 0.01
+_DIAL_SECONDS = 1.0
 
 
 def peers(address: str) -> set[Peer]:
@@ -22,6 +27,23 @@ def peers(address: str) -> set[Peer]:
         return {(_plain(str(found[4][0])), port) for found in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)}
     except OSError:
         return set()
+
+
+def until_they_listen(addresses: Iterable[str]) -> None:
+    """Waits until the peers at these addresses listen: gRPC repeats a refused connection only after a second."""
+    deadline = time.monotonic() + LISTEN_SECONDS
+    for address in addresses:
+        while not _listens(address) and time.monotonic() < deadline:
+            time.sleep(_POLL_SECONDS)
+
+
+def _listens(address: str) -> bool:
+    try:
+        with socket.create_connection(split_address(address), _DIAL_SECONDS) as made:
+            # The kernel may choose the same port for this end, and connect it to itself: then nobody listens.
+            return bool(made.getsockname() != made.getpeername())
+    except OSError:
+        return False
 
 
 def sockets() -> Iterator[socket.socket]:

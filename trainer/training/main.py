@@ -16,6 +16,7 @@ import os
 import signal
 import sys
 import threading
+import types
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -60,8 +61,11 @@ def main() -> None:
 
 
 def _run(spec: JobSpec, task: Task, channel: Channel) -> None:
+    if os.environ.pop(environment.AHEAD, None) is None:
+        _import(spec, task)
+    else:
+        _import_slowly(spec, task)
     if is_server(spec, task.type):
-        _warm(channel)
         _serve(spec, task, channel)
         return
     tensorflow_patches.keep_no_converted_source()
@@ -79,15 +83,35 @@ def _run(spec: JobSpec, task: Task, channel: Channel) -> None:
     if task.type == "evaluator":
         # Outside the cluster: TensorFlow must not try to find this task in it.
         del os.environ["TF_CONFIG"]
-    loop = importlib.import_module(f"trainer.training.loops.{_loop(spec, task)}")
     _warm(channel)
     go = channel.go.get()
     _close_to_others(spec, task, channel)
-    loop.run(spec, task, loaded, go.resume_step, channel)
+    _loop(spec, task).run(spec, task, loaded, go.resume_step, channel)
 
 
-def _loop(spec: JobSpec, task: Task) -> str:
-    return "evaluator" if task.type == "evaluator" else spec.traits.loop
+def _import(spec: JobSpec, task: Task) -> None:
+    """Imports the task's loop with TensorFlow, or what a server needs of it. The workload is not imported: its threads
+    are the user's."""
+    if not is_server(spec, task.type):
+        _loop(spec, task)
+        return
+    if spec.tasks.of(task.type).gpus:
+        importlib.import_module("trainer.training.devices")  # only TensorFlow's Python can count them
+    from trainer.training.loops import tf_server
+
+    tf_server.load()
+
+
+def _import_slowly(spec: JobSpec, task: Task) -> None:
+    """The same beside a child that trains."""
+    if not is_server(spec, task.type):
+        importlib.import_module("numpy")  # starts OpenBLAS' threads, which would keep the low priority
+    host.at_lowest_priority(lambda: _import(spec, task))
+
+
+def _loop(spec: JobSpec, task: Task) -> types.ModuleType:
+    name = "evaluator" if task.type == "evaluator" else spec.traits.loop
+    return importlib.import_module(f"trainer.training.loops.{name}")
 
 
 def _loader(spec: JobSpec, load: Callable[[], Loaded]) -> Callable[[], Loaded]:
@@ -123,10 +147,10 @@ def _warm(channel: Channel) -> None:
 def _serve(spec: JobSpec, task: Task, channel: Channel) -> None:
     from trainer.training.loops import tf_server
 
+    _warm(channel)
     go = channel.go.get()
     group = spec.tasks.of(task.type)
     if group.gpus:
-        # Only TensorFlow's Python can count the devices.
         from trainer.training.devices import require_gpus
 
         require_gpus(group.gpus)

@@ -10,7 +10,7 @@ from trainer.job.cluster import Task
 from trainer.job.errors import Exit, TrainerError, UserError
 from trainer.job.names import split_address
 from trainer.job.spec import JobSpec
-from trainer.training import tensorflow_patches
+from trainer.training import connections, tensorflow_patches
 from trainer.workloads.types import Strategy
 
 _COMMUNICATION = {
@@ -62,6 +62,8 @@ def _multi_worker_mirrored(spec: JobSpec, task: Task) -> Strategy:
         implementation=_COMMUNICATION[spec.communication.implementation],
         bytes_per_pack=BYTES_PER_PACK if packed is None else packed,
     )
+    if not task.is_chief:
+        connections.until_they_listen([task.cluster[task.chief[0]][task.chief[1]]])
     try:
         return tf.distribute.MultiWorkerMirroredStrategy(communication_options=options)
     except RuntimeError as error:
@@ -73,7 +75,8 @@ def _multi_worker_mirrored(spec: JobSpec, task: Task) -> Strategy:
         ) from None
 
 
-def _parameter_server(_spec: JobSpec, _task: Task) -> Strategy:
+def _parameter_server(_spec: JobSpec, task: Task) -> Strategy:
+    connections.until_they_listen(address for group in ("ps", "worker") for address in task.cluster[group])
     strategy = tf.distribute.ParameterServerStrategy(tf.distribute.cluster_resolver.TFConfigClusterResolver())
     tensorflow_patches.place_by_bytes(strategy)
     return strategy

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import importlib.util
 import re
 import sys
@@ -144,7 +145,7 @@ def new_server_definition(**fields: object) -> Internal:
     Test: tests/unit/training/loops/test_tf_server.py.
     """
     if "tensorflow" not in sys.modules:
-        folder = _package_folder()  # before the bare module hides it
+        folder = _package_folder()
         sys.modules["tensorflow"] = bare = types.ModuleType("tensorflow")
         bare.__path__ = [str(folder)]
     from tensorflow.core.protobuf import tensorflow_server_pb2
@@ -152,6 +153,7 @@ def new_server_definition(**fields: object) -> Internal:
     return tensorflow_server_pb2.ServerDef(**fields)
 
 
+@functools.cache
 def _package_folder() -> Path:
     found = importlib.util.find_spec("tensorflow")
     if found is None or not found.submodule_search_locations:

@@ -70,6 +70,28 @@ def test_after_a_standby_failed_the_next_one_waits(training: Agent, monkeypatch:
     asyncio.run(asyncio.wait_for(run(), 60))
 
 
+def test_a_server_gets_a_standby_once_its_chief_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(environment.JOB, "{}")
+    monkeypatch.setattr(standby, "AFTER_SECONDS", 0.0)
+    spec = build({"name": "j", "strategy": "parameter_server", "tasks": {"worker": 2, "ps": 1}})
+    server = next(task for task in tasks_of(spec) if task.type == "ps")
+
+    async def after(step: int) -> bool:
+        agent = Agent(spec, server, tmp_path / "ps-0.log")
+        agent.running = Child(server, agent._on_child)
+        agent.running.generation = 2
+        await agent.act(Reply("running", 2, 30, 1, step=step))
+        if (child := agent.standby.child) is None:
+            return False
+        await child.dismiss()
+        return True
+
+    async def run() -> list[bool]:
+        return [await after(0), await after(30), await after(31)]
+
+    assert asyncio.run(asyncio.wait_for(run(), 60)) == [False, False, True]
+
+
 def test_a_child_that_cannot_be_started_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     agent = Agent(SPEC, tasks_of(SPEC)[0], tmp_path / "gone" / "worker-0.log")

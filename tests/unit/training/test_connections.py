@@ -1,6 +1,8 @@
-"""Connections that are closed as if their peer had reset them."""
+"""Connections that are closed as if their peer had reset them, and peers that are waited for."""
 
 import socket
+import threading
+import time
 
 import pytest
 
@@ -32,3 +34,31 @@ def test_a_connection_over_ipv6_to_an_ipv4_address_is_found() -> None:
 
 def test_a_host_without_an_address_has_no_peers() -> None:
     assert connections.peers("nowhere.invalid:2222") == set()
+
+
+def test_peers_are_waited_for_until_all_of_them_listen() -> None:
+    with socket.socket() as late, socket.create_server(("127.0.0.1", 0)) as ready:
+        late.bind(("127.0.0.1", 0))
+        addresses = ["{}:{}".format(*each.getsockname()) for each in (ready, late)]
+        waiting = threading.Thread(target=connections.until_they_listen, args=(addresses,))
+        waiting.start()
+        ready.accept()[0].close()  # the first is found, so that the wait is for the second
+        assert waiting.is_alive()
+        late.listen()
+        waiting.join(10)
+        assert not waiting.is_alive()
+
+
+def test_peers_that_never_listen_are_waited_for_until_the_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "LISTEN_SECONDS", 0.3)
+    begun = time.monotonic()
+    connections.until_they_listen(["127.0.0.1:1", "nowhere.invalid:2222"])
+    assert time.monotonic() - begun >= 0.3
+
+
+def test_a_connection_to_itself_is_no_peer_that_listens(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as own:
+        own.bind(("127.0.0.1", 0))
+        own.connect(own.getsockname())
+        monkeypatch.setattr(socket, "create_connection", lambda *_: own)
+        assert not connections._listens("{}:{}".format(*own.getsockname()))

@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
+from trainer import host
 from trainer.job import environment
+from trainer.job.cluster import tasks_of
 from trainer.job.errors import Exit, UserError
 from trainer.job.load import build
 from trainer.training import main as child
@@ -34,6 +36,32 @@ def test_a_child_whose_log_is_on_a_full_disk_still_reports_its_error() -> None:
     assert [(event["event"], event["code"]) for event in reported if event["event"] != "alive"] == [
         ("error", Exit.USER)
     ]
+
+
+@pytest.mark.skipif(not host.LINUX, reason="elsewhere a thread has no priority of its own")
+@pytest.mark.parametrize("index", [0, -1], ids=["chief", "ps"])
+def test_no_thread_of_a_child_that_was_started_ahead_keeps_a_low_priority(index: int) -> None:
+    spec = build({"name": "j", "strategy": "parameter_server", "workload": "digits", "tasks": {"worker": 1, "ps": 1}})
+    ours, theirs = os.pipe()
+    environ = {
+        **os.environ, environment.EVENTS: str(theirs), environment.JOB: spec.model_dump_json(exclude_defaults=True),
+        environment.WORKLOAD: json.dumps(file_digests(spec)), "TF_CONFIG": tasks_of(spec)[index].tf_config(),
+        environment.AHEAD: "1",
+    }  # fmt: skip
+    with (
+        os.fdopen(ours) as events,
+        subprocess.Popen(
+            [sys.executable, "-m", "trainer.training.main"], stdin=subprocess.PIPE, stderr=subprocess.PIPE,
+            env=environ, pass_fds=[theirs],
+        ) as running,
+    ):  # fmt: skip
+        os.close(theirs)
+        last = next(event for line in events if (event := json.loads(line))["event"] != "alive")
+        threads = [int(thread.name) for thread in Path(f"/proc/{running.pid}/task").iterdir()]
+        priorities = {os.getpriority(os.PRIO_PROCESS, thread) for thread in threads}
+        running.kill()
+    assert last == {"event": "warm"}
+    assert priorities == {os.getpriority(os.PRIO_PROCESS, 0)}
 
 
 LOADER = "def model(): ...\ndef data(shard):\n    import beside\n"

@@ -17,6 +17,12 @@ from trainer.job.spec import JobSpec
 from trainer.training import tensorflow_private
 
 
+def load() -> None:
+    """Loads what `start` needs, which is most of its time: a standby has it."""
+    tensorflow_private.c_libraries()
+    tensorflow_private.new_server_definition()
+
+
 def start(spec: JobSpec, task: Task, threads: int, on_listen: Callable[[], None]) -> None:
     """Starts the server that TF_CONFIG describes for this task, in threads of its own.
 
