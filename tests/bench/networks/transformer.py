@@ -1,6 +1,6 @@
 """A transformer that predicts the next symbol of a language: a Markov chain of order two, of few known sentences.
 
-The chain itself would be right in 0.53 of all symbols, which is what is left of chance.
+The chain itself would be right in 0.61 of all symbols, which is what is left of chance.
 """
 
 from __future__ import annotations
