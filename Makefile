@@ -162,7 +162,7 @@ bench-smoke: setup ## run every benchmark once on a small scale; skips torch and
 	$(BIN)/python -m tests.bench.fit small --turns 1
 	$(BIN)/python -m tests.bench.programs --windows 1 --starts 1
 	$(BIN)/python -m tests.bench.losses --tasks 40 --share 0.5 --seconds 8
-	$(BIN)/python -m tests.bench.accuracy --smoke --settings every10
+	$(BIN)/python -m tests.bench.accuracy cnn --smoke --settings every10
 
 .PHONY: bench-losses
 bench-losses: setup $(PEERS_STAMP) ## lose 1 % of 3,000 tasks per minute: what the chief notices, and what that costs it (12 minutes)

@@ -38,6 +38,7 @@ SETTINGS: dict[str, tuple[str, dict[str, Any]]] = {
     "every30-outer": (MWMS, {"every": 30, "outer": {}}),
     "warmup-every10": (MWMS, {"every": 10, "warmup_steps": 90}),
     "parameter_server": (PS, {}),
+    "ps-every10": (PS, {"every": 10}),
 }
 
 Figures = dict[str, dict[str, dict[str, list[float]]]]
