@@ -32,7 +32,10 @@ def inside(job: KubernetesJob, task_type: str, program: str) -> str:
 @pytest.mark.parametrize("force", [pytest.param(False, marks=pytest.mark.slow), True], ids=["stopped", "killed"])
 def test_deleted_pods_come_back_and_the_job_ends_at_its_step(namespace: Namespace, tmp_path: Path, force: bool) -> None:
     steps = 3000
-    job = namespace.submit_spec(tmp_path, specs.parameter_server(steps=steps, workload=specs.PACED))
+    # A chief that is quick enough to stop the job fails two pods of workers, of which Kubernetes replaces the next one
+    # 40 s after its end (10, 20, 40 s of a Job's backoff): the chief must wait for it for longer.
+    spec = specs.parameter_server(steps=steps, workload=specs.PACED, deadlines={"chief_lost": 120})
+    job = namespace.submit_spec(tmp_path, spec)
     generation = job.until_step(100)["generation"]
     how = ["--force", "--grace-period=0"] if force else []
     for task in ("ps", "chief"):
