@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from tests.bench import cost_model, costs, gpu, growth, losses, page, run, separate, steps, throughput
+from tests.bench import costs, gpu, growth, losses, page, run, section, steps, throughput
 
 PAGE = run.ROOT / "docs" / "benchmarks.md"
 BEGIN, END = "<!-- `make bench` writes from here -->", "<!-- to here: bench -->"
@@ -34,14 +34,11 @@ APART = {"page"}
 TABLES: dict[str, Callable[[Any], list[str]]] = {
     **{part: table for part, (_, table) in PARTS.items()},
     "losses": losses.table,
-    "network": lambda figures: [*separate.network_table(figures), *cost_model.check_table(figures)],
-    "accuracy": separate.accuracy_table,
 }
 PICTURES = {
     "throughput": "Examples/s of trainer and its peers, as a share of two processes that do not communicate",
     "steps": "Milliseconds of a step by what they are spent on",
     "growth": "Examples/s by the number of workers",
-    "network": "Seconds to the accuracy by the bandwidth of the network",
 }
 """By part what its picture shows (plot.py)."""
 
@@ -80,21 +77,10 @@ def write_page() -> None:
             on = result["machine"]
             machine = f"{on['cpu']} ({', '.join(on['instructions'])}), {on['cores']} cores, {on['date']}"
             lines += ["", f"{part.capitalize()} on {machine}:", "", *table(result["figures"])]
-        if part in PICTURES and (run.ROOT / "docs" / "plots" / f"{part}-light.svg").exists():
-            lines += ["", *_picture(part)]
+        lines += section.picture(part, PICTURES.get(part, ""))
     text = PAGE.read_text()
     before, rest = text.split(BEGIN)
     PAGE.write_text(before + "\n".join([*lines, "", END]) + rest.split(END)[1])
-
-
-def _picture(part: str) -> list[str]:
-    """In the reader's colours: GitHub and mkdocs both know this element."""
-    return [
-        "<picture>",
-        f'<source media="(prefers-color-scheme: dark)" srcset="plots/{part}-dark.svg">',
-        f'<img alt="{PICTURES[part]}" src="plots/{part}-light.svg">',
-        "</picture>",
-    ]
 
 
 def _write(part: str, figures: Any) -> None:

@@ -13,7 +13,6 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from tests.bench import growth, run
-from tests.bench.separate import bandwidth_text
 
 
 class Network(NamedTuple):
@@ -111,6 +110,11 @@ def check(
             longer = SENT[name] * size * 8e-6 * (1 / float(mbit) - 1 / float(fastest))
             found.append((name, mbit, 1000 * measured[mbit], 1000 * (measured[fastest] + longer)))
     return sorted(found, key=lambda each: (list(SENT).index(each[0]), -float(each[1])))
+
+
+def bandwidth_text(mbit: str) -> str:
+    number = float(mbit)
+    return f"{number / 1000:g} Gbit/s" if number >= 1000 else f"{number:g} Mbit/s"
 
 
 def check_table(figures: Mapping[str, Mapping[str, Mapping[str, Sequence[float]]]]) -> list[str]:

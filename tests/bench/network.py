@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tests.bench import learning, marks, namespaces, run, section
+from tests.bench import cost_model, intervals, learning, marks, namespaces, run, section
 from tests.bench.marks import Mark, Marks
 from tests.bench.namespaces import Hosts
 from tests.bench.run import Process, Steps
@@ -33,7 +33,7 @@ from trainer.job import load
 from trainer.job.cluster import tasks_of
 from trainer.targets.local import run as local
 
-NEEDED = section.RESULTS / "examples.json"
+NEEDED = run.RESULTS / "examples.json"
 IDEAL, OURS = "2 independent processes", "trainer"
 PLAIN = "TensorFlow's default: plain loop, RING"
 ACCURACY, STEPS, SEEDS = 0.98, 480, (1, 2, 3)
@@ -235,8 +235,8 @@ def table(figures: dict[str, Any]) -> list[str]:
         cells = []
         for mbit in bandwidths:
             turns, ideal = (each[mbit]["examples_per_second"] for each in (by_mbit, figures[IDEAL]))
-            share = statistics.median(a / b for a, b in zip(turns, ideal, strict=True))
-            cells += [f"{statistics.median(turns):.0f}", "" if name == IDEAL else f"{share:.2f}"]
+            share = "" if name == IDEAL else intervals.ratio(turns, ideal).text()
+            cells += [f"{statistics.median(turns):.0f}", share]
             cells.append(_seconds(by_mbit[mbit]["seconds_to_accuracy"]))
         lines.append(f"| {name} | {' | '.join(cells)} |")
     return lines
@@ -269,7 +269,8 @@ def main() -> None:
     found = figures(measure(arguments.turns, arguments.smoke), needed)
     print("\n".join(table(found)))
     if not arguments.smoke:
-        section.write("network", found, table)
+        shows = f"Seconds to an accuracy of {ACCURACY} by the bandwidth of the network"
+        section.write("network", found, lambda each: [*table(each), *cost_model.check_table(each)], shows)
 
 
 if __name__ == "__main__":

@@ -59,6 +59,7 @@ def main() -> None:
     matplotlib.rcParams["font.sans-serif"] = ["DejaVu Sans", "Verdana", "Arial"]
     for part, draw in DRAWN.items():
         results = [json.loads(path.read_text()) for path in sorted(RESULTS.glob(f"{part}-*.json"))]
+        results = [each for each in results if part != "network" or _reached(each["figures"])]
         for theme, colors in THEMES.items() if results else ():
             style = dict.fromkeys(("text.color", "axes.labelcolor", "xtick.color", "ytick.color"), colors.text)
             style |= {"axes.edgecolor": colors.faint, "figure.facecolor": colors.page, "axes.facecolor": colors.page}
@@ -145,7 +146,9 @@ def network(results: Sequence[Result], colors: Colors) -> Any:
         for index, name in enumerate(names):
             rows = result["figures"].get(name, {})
             reached = {float(mbit): each["seconds_to_accuracy"] for mbit, each in rows.items()}
-            points = [(mbit, intervals.median(times)) for mbit, times in sorted(reached.items()) if times]
+            points = [
+                (mbit, intervals.median(times)) for mbit, times in sorted(reached.items()) if times and all(times)
+            ]
             if not points:
                 continue
             middle = [each.median for _, each in points]
@@ -196,6 +199,11 @@ def _only_bars(axes: Any, names: Sequence[str]) -> None:
     axes.tick_params(axis="y", length=0)
     axes.title.set_fontsize(10)
     _no_frame(axes)
+
+
+def _reached(figures: Mapping[str, Any]) -> bool:
+    """Whether any contender is known to have reached the accuracy."""
+    return any(each["seconds_to_accuracy"] for rows in figures.values() for each in rows.values())
 
 
 def _no_frame(axes: Any) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.bench import marks, namespaces, network, section
+from tests.bench import marks, namespaces, network, run, section
 from tests.bench.marks import Mark
 from tests.bench.run import Process
 
@@ -32,7 +32,7 @@ def test_the_table_has_shares_of_the_same_turn_and_tells_of_runs_that_were_not_a
     }
     *_, ideal, own = network.table(network.figures(rates, {"trainer": [500, None, 1000]}))
     assert ideal.split(" | ")[1:4] == ["200", "", ""]
-    assert own.split(" | ")[1:4] == ["50", "0.50", "20 (10 to longer)"]
+    assert own.split(" | ")[1:4] == ["50", "0.50 (0.10 to 0.90)", "20 (10 to longer)"]
 
 
 def test_marks_are_read_from_output_and_from_the_curve_and_an_end_is_told_with_the_output(tmp_path: Path) -> None:
@@ -50,7 +50,7 @@ def test_tables_are_written_between_their_marks(tmp_path: Path, monkeypatch: pyt
     page = tmp_path / "page.md"
     page.write_text(f"before\n{section.begin('network')}\nold\n{section.end('network')}\nafter\n")
     monkeypatch.setattr(section, "PAGE", page)
-    monkeypatch.setattr(section, "RESULTS", tmp_path)
+    monkeypatch.setattr(run, "RESULTS", tmp_path)
     section.write("network", {"a": 3}, lambda figures: [f"| {figures['a']} |"])
     begin, *_, row, _, end, _ = page.read_text().partition("before\n")[2].split("\n")[:-1]
     assert (begin, row, end) == (section.begin("network"), "| 3 |", section.end("network"))
