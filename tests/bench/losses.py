@@ -4,7 +4,7 @@
 
 The chief is a `trainer task` with its child, of a parameter_server program, whose workers restart alone. All others are
 coroutines of this process, with reports as supervisors send them: signed, one after the other on a connection of their
-own, with what their children have reported. A lost one closes its connection, or keeps it and says nothing more, in
+own, with what their children have reported. A lost one closes its connection, or keeps it and sends nothing more, in
 turns. Once the chief has noticed, another process takes its place, as a restarted container does. What it notices is
 read from its log, as it writes it: to ask for its status would cost it more than what is measured.
 """

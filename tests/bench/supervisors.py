@@ -27,7 +27,7 @@ class Supervisor:
     task: Task
     report: Report
     generation: int = 0
-    """Of its child; it starts one as soon as it is told to."""
+    """Of its child; it starts one when it is ordered to."""
     step: int = 0
     reporting: asyncio.Task[None] | None = None
     lost_at: float | None = None

@@ -125,16 +125,15 @@ def _device_problems(spec: JobSpec) -> list[Problem]:
         rule = f"is for {peers}; remove it"
         problems.append(Problem("communication.bytes_per_pack", packed, rule, ("strategy",)))
     allowed = ["float32"]
-    on_ps = row.coordinated and row.trains
-    if row.collective or on_ps:
+    if row.collective or row.on_ps:
         allowed += ["bfloat16"]
     if row.collective:
         allowed += ["powersgd"]
     if spec.communication.gradients not in allowed:
         rule = f"{spec.strategy} knows {', '.join(allowed)}"
         problems.append(Problem("communication.gradients", spec.communication.gradients, rule, ("strategy",)))
-    if spec.communication.weights != "float32" and not on_ps:
-        rule = f"is for {names(lambda other: other.coordinated and other.trains)}; remove it"
+    if spec.communication.weights != "float32" and not row.on_ps:
+        rule = f"is for {names(lambda other: other.on_ps)}; remove it"
         problems.append(Problem("communication.weights", spec.communication.weights, rule, ("strategy",)))
     return problems + _round_problems(spec)
 
@@ -150,14 +149,13 @@ def _round_problems(spec: JobSpec) -> list[Problem]:
     if given.gradients == "powersgd" and given.every > 1:
         rule = "sends no gradients in rounds of local steps; use float32 or bfloat16, or every: 1"
         return [Problem("communication.gradients", given.gradients, rule, ("communication.every",))]
+    set_ = {"warmup_steps": given.warmup_steps, "outer": given.outer and given.outer.model_dump()}
     if given.every == 1:
-        set_ = {"warmup_steps": given.warmup_steps, "outer": given.outer and given.outer.model_dump()}
         rule = "is for rounds of local steps; set communication.every above 1, or remove it"
         return [Problem(f"communication.{key}", value, rule) for key, value in set_.items() if value]
-    if not (spec.traits.collective or (spec.traits.coordinated and spec.traits.trains)):
-        rule = f"is for {names(lambda other: other.collective or (other.coordinated and other.trains))}; remove it"
+    if not (spec.traits.collective or spec.traits.on_ps):
+        rule = f"is for {names(lambda other: other.collective or other.on_ps)}; remove it"
         return [Problem("communication.every", given.every, rule, ("strategy",))]
-    set_ = {"warmup_steps": given.warmup_steps, "outer": given.outer and given.outer.model_dump()}
     if not spec.traits.collective and any(set_.values()):
         rule = f"is for {names(lambda other: other.collective)}; remove it"
         return [Problem(f"communication.{key}", value, rule, ("strategy",)) for key, value in set_.items() if value]

@@ -46,6 +46,11 @@ class Strategy:
         return bool(self.servers)
 
     @property
+    def on_ps(self) -> bool:
+        """Whether it trains variables that are on ps."""
+        return "ps" in self.servers
+
+    @property
     def collective(self) -> bool:
         """Whether the tasks are peers that train in sync, the chief included."""
         return not self.one_task and not self.servers

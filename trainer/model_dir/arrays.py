@@ -34,7 +34,7 @@ _UNREADABLE = (
     zipfile.BadZipFile, ValueError, struct.error, NotImplementedError, EOFError, OSError, SyntaxError, OverflowError,
     tokenize.TokenError,
 )  # fmt: skip
-"""What zipfile and NumPy raise when the bytes are not those that were written."""
+"""What zipfile and NumPy raise for a damaged file."""
 
 
 class DamagedError(Exception):
@@ -47,7 +47,7 @@ class DamagedError(Exception):
 
 
 class _Hash:
-    """SHA-256 in a thread of its own."""
+    """Computes a SHA-256 in a thread."""
 
     def __init__(self) -> None:
         self._sha = hashlib.sha256()

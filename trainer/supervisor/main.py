@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 OBJECTS_OF_A_TASK = 10
-"""That reports may leave before Python looks for those that refer to each other, and nothing else does to them."""
+"""New objects for each task of the job before Python's garbage collector runs."""
 CERTIFICATES = "SSL_CERT_FILE"
 """Where OpenSSL finds the certificates that it trusts."""
 

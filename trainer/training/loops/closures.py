@@ -49,6 +49,21 @@ class Counters:
         # Row per worker: seconds of its steps' waits for data, of their exchange with ps, and of its closures.
         self.seconds = tf.Variable(np.zeros((workers, 3)), state=False, aggregation=first)
 
+    def claim(self, count: int) -> tuple[Tensor, Tensor]:
+        """Builds the part of a graph that takes tickets; gives the round, and the last of `count` tickets.
+
+        Two workers that add at once may read the same number: then tickets are lost, and none is applied twice.
+        """
+        round_ = self.round.read_value()
+        with tf.control_dependencies([round_]):
+            self.taken.assign_add(count)
+        return round_, self.taken.read_value()
+
+    def end_unless(self, finite: Tensor) -> None:
+        """Builds the part of a graph that leaves no worker a ticket after a loss that is not finite: the step that is
+        reported is the first such one."""
+        tf.cond(finite, self.last.read_value, lambda: self.last.assign(0, read_value=True))
+
     def report(self, worker: Tensor, done: Tensor, bad: Tensor, sums: Tensor, seconds: Tensor) -> bool:
         """Builds the part of a graph that writes a worker's row, from the sums over the steps of its closure."""
         row = tf.concat([tf.cast([bad, done], tf.float64), tf.cast(sums, tf.float64)], 0)
@@ -132,12 +147,8 @@ def _one_ticket(
     The exchange lasts from then until the next ticket has come, which a ps gives after the update. To wait for the end
     of the update itself would take a message more.
     """
-    round_ = counters.round.read_value()
-    with tf.control_dependencies([round_]):
-        counters.taken.assign_add(1)
+    round_, ticket = counters.claim(1)
     fence.holds = lambda: tf.equal(round_, counters.round)
-    # Two workers that add at once may read the same ticket: then one ticket is lost, and none is applied twice.
-    ticket = counters.taken.read_value()
 
     def train() -> tuple[Tensor, ...]:
         with tf.control_dependencies([ticket]):
@@ -152,8 +163,7 @@ def _one_ticket(
             with copies.in_use():
                 applied, loss, vector = strategy.run(step.run, (batch,))
         finite = tf.math.is_finite(loss)
-        # No more tickets for any worker, so that the reported step is the first whose loss is not finite.
-        tf.cond(finite, counters.last.read_value, lambda: counters.last.assign(0, read_value=True))
+        counters.end_unless(finite)
         counts = applied | ~finite  # a batch that float16 skips is not a step
         added = tf.concat([[loss], vector], 0)
         added = tf.where(counts, added, tf.zeros_like(added))
@@ -209,16 +219,6 @@ class Fence:
         grads: list[Tensor],
         trainable_variables: Iterable[Variable] | None = None,
     ) -> None:
-        with self.put_aside():
-            self._apply(optimizer, own, grads, trainable_variables)
-
-    def _apply(
-        self,
-        optimizer: Optimizer,
-        own: Callable[[list[Tensor], list[Variable]], None],
-        grads: list[Tensor],
-        trainable_variables: Iterable[Variable] | None,
-    ) -> None:
         device = keras_private.step_counter(optimizer).value.device
         variables = list(trainable_variables or keras_private.variables_of(optimizer))
 
@@ -241,7 +241,8 @@ class Fence:
             apply_if(self.holds, self._begun, self._ended, device, arrived, apply)
 
         # As in Keras' LossScaleOptimizer: in a replica's context no branch may merge_call, which `apply` does.
-        tf.distribute.get_replica_context().merge_call(across, args=(grads,))
+        with self.put_aside():
+            tf.distribute.get_replica_context().merge_call(across, args=(grads,))
 
 
 def apply_if(

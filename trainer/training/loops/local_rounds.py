@@ -39,11 +39,8 @@ def make_closure(
     def closure(iterator: Iterator[Dataset]) -> None:
         worker = tf.cast(tf.distribute.coordinator.experimental_get_current_worker_index(), tf.int32)
         begun = step_time.now()
-        round_ = counters.round.read_value()
-        with tf.control_dependencies([round_]):
-            counters.taken.assign_add(every)
-        # Two workers that add at once may read the same number: then some tickets are lost, and none is used twice.
-        first = counters.taken.read_value() - every
+        round_, ticket = counters.claim(every)
+        first = ticket - every
         count = tf.clip_by_value(counters.last - first, 0, every)
 
         def train() -> bool:
@@ -69,14 +66,14 @@ class _Rounds:
                 "needs; create it with add_weight() or keras.Variable, or remove communication.every"
             )
         trained = {id(v) for each in optimizers for v in keras_private.variables_of(keras_private.inner(each))}
-        layers = {id(v) for v in keras_private.created_as_not_trainable(state.model)}
+        kept = list(keras_private.created_as_not_trainable(state.model))
         slots = {id(v) for each in optimizers for v in keras_private.slots(each)}
         counts = {id(keras_private.step_counter(each)) for each in optimizers}
         small = [v for v in variables if id(v) in trained and v.dtype == "float32"]
         self._copies = Copies(variables, small if given.weights == "bfloat16" else [])
         self._small = {id(v) for v in small} if given.gradients == "bfloat16" else set[int]()
-        self._added = trained | counts | {id(v) for v in variables if id(v) in layers and not _is_float(v)}
-        self._replaced = slots | {id(v) for v in variables if id(v) in layers and _is_float(v)}
+        self._added = trained | counts | {id(v) for v in kept if not _is_float(v)}
+        self._replaced = slots | {id(v) for v in kept if _is_float(v)}
 
     def train(
         self, iterator: Iterator[Dataset], worker: Tensor, round_: Tensor, first: Tensor, count: Tensor, begun: Tensor
@@ -104,8 +101,7 @@ class _Rounds:
             (tf.constant(0, tf.int64), True, tf.zeros([1 + width]), tf.constant(0.0, tf.float64)),
             parallel_iterations=1,
         )
-        # No more tickets for any worker, so that the reported step is the first whose loss is not finite.
-        tf.cond(finite, counters.last.read_value, lambda: counters.last.assign(0, read_value=True))
+        counters.end_unless(finite)
         ready = self._send(values, round_, finite)
         ended = step_time.after([counters.ended.read_value()])
         exchanged = there - asked + ended - ready
