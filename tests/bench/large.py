@@ -62,11 +62,11 @@ def one(size: str) -> dict[str, list[float]]:
         before = _resident("VmRSS")
         state = build_state(job)
         whole = 4 * sum(int(np.prod(v.shape)) for _, v in state.variables)
+        saver = Saver(job, state, RecordingChannel())
         step = _make_step(state, SIZES[size][0])
         _seconds(step)
         found["step_seconds"] = usual = [_seconds(step) for _ in range(7)]
         found["peak_without"] = [(_resident("VmHWM") - before) / whole]
-        saver = Saver(job, state, RecordingChannel())
         for i in range(SAVES):
             found["pause_seconds"].append(_seconds(lambda at=i + 1: saver.save(at)))  # type: ignore[misc]
             slower = []

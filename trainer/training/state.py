@@ -90,11 +90,20 @@ class TrainState:
 
     def values(self) -> checkpoint.Values:
         """The values as arrays, to be read only: those on this task's CPU are no copies, see `snapshot`."""
-        return {name: np.asarray(tensor) for name, tensor in self.snapshot().items()}
+        return {name: as_array(tensor) for name, tensor in self.snapshot().items()}
 
     def assign(self, values: checkpoint.Values) -> None:
         for name, v in self.variables:
             v.assign(values[name])
+
+
+def as_array(value: Tensor) -> checkpoint.Array:
+    """The values of a tensor, without a copy if they are in this task's memory."""
+    if tf.is_tensor(value) and value.dtype == tf.bfloat16 and not value.shape.rank:  # np.asarray fails (2.21)
+        alone: checkpoint.Array = np.array(value.numpy())
+        alone.flags.writeable = False
+        return alone
+    return np.asarray(value)
 
 
 def _require_read(tensors: Iterable[Tensor]) -> None:

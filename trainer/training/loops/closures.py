@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 import keras
 import numpy as np
@@ -21,6 +22,17 @@ from trainer.training.task import TrainingTask
 from trainer.workloads.types import Dataset, Optimizer, Strategy, Tensor, Variable
 
 Closure = Callable[[Iterator[Dataset]], None]
+
+
+class Reading(NamedTuple):
+    """What the counters show; see `Counters`."""
+
+    taken: int
+    step: int
+    """The step that was reached."""
+    rows: npt.NDArray[np.float64]
+    worker_steps: npt.NDArray[np.int64]
+    seconds: npt.NDArray[np.float64]
 
 
 class Counters:
@@ -48,6 +60,28 @@ class Counters:
         self._taken = np.zeros(1 + width)
         # Row per worker: seconds of its steps' waits for data, of their exchange with ps, and of its closures.
         self.seconds = tf.Variable(np.zeros((workers, 3)), state=False, aggregation=first)
+
+    def reader(self, step: tf.Variable) -> Callable[[], Reading]:
+        """Returns a function that reads the counters with one message to each ps.
+
+        Args:
+            step: the counter of the steps that were applied.
+        """
+        parts = (self.taken, step, self.rows, self.worker_steps, self.seconds)
+        ends = np.cumsum([part.shape.num_elements() for part in parts])[:-1]
+
+        @tf.function(autograph=False)
+        def read() -> Tensor:
+            values = [part.read_value() for part in parts]
+            with tf.device("/job:chief/device:CPU:0"):
+                return tf.concat([tf.cast(tf.reshape(each, [-1]), tf.float64) for each in values], 0)
+
+        def reading() -> Reading:
+            found = (each.reshape(part.shape) for each, part in zip(np.split(read().numpy(), ends), parts, strict=True))
+            taken, reached, rows, worker_steps, seconds = found
+            return Reading(int(taken), int(reached), rows, worker_steps.astype(np.int64), seconds)
+
+        return reading
 
     def claim(self, count: int) -> tuple[Tensor, Tensor]:
         """Builds the part of a graph that takes tickets; gives the round, and the last of `count` tickets.

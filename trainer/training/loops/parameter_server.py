@@ -30,7 +30,7 @@ from trainer.training.channel import Channel
 from trainer.training.divergence import raise_if_not_finite
 from trainer.training.input_time import InputTime
 from trainer.training.loops import closures, local_rounds
-from trainer.training.loops.closures import Counters
+from trainer.training.loops.closures import Counters, Reading
 from trainer.training.loops.silent_workers import SilentWorkers
 from trainer.training.loops.spent import Spent
 from trainer.training.loss_scale import raise_if_stuck, skipped
@@ -97,6 +97,7 @@ def _run(
         batch = batches.replica_spec(job, source)
         made = make_step(strategy, job, state, batch)
         counters = Counters(task.counts["worker"], made.width)
+        read = counters.reader(keras_private.step_counter(state.optimizer).value)
     if step == 0:
         job.require_test_data()
     for line in [*warnings, *broken]:
@@ -105,8 +106,8 @@ def _run(
     # Runs during every wait for a worker: in a round, a stop, and the evaluation, whose graphs use all workers.
     silent = SilentWorkers(task.cluster["worker"])
     threading.Thread(target=silent.keep_cut_off, args=(channel,), daemon=True).start()
-    read = step + (skipped(state.optimizer) or 0)
-    iterator = iter(coordinator.create_per_worker_dataset(batches.per_worker(strategy, job, source, read)))
+    begin = step + (skipped(state.optimizer) or 0)
+    iterator = iter(coordinator.create_per_worker_dataset(batches.per_worker(strategy, job, source, begin)))
     make_closure = local_rounds.make_closure if spec.communication.every > 1 else closures.make_closure
     closure = make_closure(job, strategy, state, made, counters, channel)
     rounds = _Rounds(
@@ -116,7 +117,8 @@ def _run(
         counters=counters,
         coordinator=coordinator,
         schedule=lambda: coordinator.schedule(closure, args=(iterator,)),
-        watch=_Watch(job, made, channel, counters, InputTime(source), step, total),
+        read=read,
+        watch=_Watch(job, made, channel, InputTime(source), step, total),
     )
     epochs = None
     if job.workload.callbacks is not None:
@@ -165,6 +167,7 @@ class _Rounds:
     counters: Counters
     coordinator: tf.distribute.coordinator.ClusterCoordinator
     schedule: Callable[[], object]
+    read: Callable[[], Reading]
     watch: _Watch
     _first_step: tuple[float, int] | None = None
 
@@ -184,9 +187,9 @@ class _Rounds:
         while scheduled < enough or not self.coordinator.done():  # done() raises what a closure or a dead ps raised
             if self.channel.stopping.is_set():
                 return self._drain()
-            now = time.perf_counter()
+            now, reading = time.perf_counter(), self.read()
             if not spent:
-                taken = int(self.counters.taken.numpy())
+                taken = reading.taken
                 spent = now if taken >= last else 0.0
             while scheduled < enough and scheduled - taken < CLOSURES_AHEAD * workers * per_call:
                 self.schedule()
@@ -194,7 +197,7 @@ class _Rounds:
             # A stop saves nothing before a step was seen: the first one is looked for more often.
             if now - looked > (POLL_SECONDS if self.watch.moved else FIRST_POLL_SECONDS):
                 looked = now
-                self._look()
+                self._look(reading)
             # Polls more often as the end of the round approaches.
             rate = (taken - step) / (now - begun)
             time.sleep(
@@ -224,11 +227,11 @@ class _Rounds:
             if time.perf_counter() > deadline:
                 raise tf.errors.AbortedError(None, None, f"{under_way} updates of a lost worker were applied in part")
             time.sleep(DRAIN_POLL_SECONDS)
-        return self._look()
+        return self._look(self.read())
 
-    def _look(self) -> int:
-        step = int(keras_private.step_counter(self.state.optimizer).numpy())
-        self.watch.look(step)
+    def _look(self, reading: Reading) -> int:
+        step = reading.step
+        self.watch.look(reading)
         raise_if_stuck(self.state.optimizer, step)
         if self._first_step is None and self.watch.moved:
             self._first_step = (time.perf_counter(), step)
@@ -250,7 +253,6 @@ class _Watch:
         job: TrainingTask,
         made: Step,
         channel: Channel,
-        counters: Counters,
         input_time: InputTime,
         step: int,
         total: int,
@@ -259,26 +261,25 @@ class _Watch:
         self._spent = Spent(job.task.counts["worker"])
         self._worker_steps = 0
         self._figures = made.figures
-        self._job, self._channel, self._counters, self._total = job, channel, counters, total
+        self._job, self._channel, self._total = job, channel, total
         self._curve = Curve(job.spec.directory, "metrics", step)
         self._logged = (time.perf_counter(), step, np.zeros(job.task.counts["worker"], np.int64))
         self._step = step
         self.moved = False
         channel.doing = lambda: f"{IN_STEP} {self._step + 1}"
 
-    def look(self, step: int) -> None:
+    def look(self, reading: Reading) -> None:
+        _, step, rows, worker_steps, seconds = reading
         # A bad row follows its step and stops all further ones, so it is also checked while no step is made.
-        rows = self._counters.rows.numpy()
         if len(bad := rows[rows[:, 0] > 0]):
             first = bad[bad[:, 0].argmin()]
             raise_if_not_finite(first[2:3], int(first[0]) - 1, self._job.training)
         if step == self._step:
             return
         self.moved = True
-        self._step, worker_steps = step, self._counters.worker_steps.numpy()
+        self._step = step
         now, (then, since, steps_then) = time.perf_counter(), self._logged
         rates = (worker_steps - steps_then) * self._job.batch / (now - then)
-        seconds = self._counters.seconds.numpy()
         workers = {
             f"worker:{i}": {
                 "step": int(worker_steps[i]),

@@ -1,20 +1,16 @@
 """Writes checkpoints while training continues.
 
-A checkpoint begins with a snapshot of the variables, which costs nothing (TrainState.snapshot), and a thread writes one
-array after the other. The next update of a variable that is not written by then copies it first. So that these copies
-remain few, training goes on when most of a large model is written (decision 66).
+Training waits while the variables are copied. A thread then writes one array after the other (decision 66).
 """
 
 from __future__ import annotations
 
-import concurrent.futures
 import time
-from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 
-import numpy as np
 import tensorflow as tf
 
+from trainer import host
 from trainer.job.errors import Exit, TrainerError
 from trainer.model_dir import checkpoint
 from trainer.protocol import events
@@ -22,17 +18,10 @@ from trainer.training.callbacks import memory
 from trainer.training.channel import Channel
 from trainer.training.divergence import SMALLER_RATE, is_finite
 from trainer.training.outputs.best import Validation, require_scored
-from trainer.training.state import TrainState
+from trainer.training.outputs.host_memory import HostMemory
+from trainer.training.state import TrainState, as_array
 from trainer.training.task import TrainingTask
 from trainer.workloads.types import Tensor
-
-HELD_BYTES = 64 << 20
-"""What the thread may still have to write when training goes on, and so what updates may copy."""
-HELD_SHARE = 0.4
-"""The same, as a share of all variables; the larger of both counts."""
-PAUSE_SECONDS = 0.7
-"""Maximum wait for that."""
-_POLL_SECONDS = 0.002
 
 
 class Saver:
@@ -42,6 +31,7 @@ class Saver:
         self._job, self._state, self._channel = job, state, channel
         self._thread = ThreadPoolExecutor(1, "checkpoint")
         self._pending: Future[None] | None = None
+        self._memory = HostMemory(host.cpus(job.spec.tasks.of(job.task.type).cpu), state.snapshot())
         self._key = job.compatibility_key
         self._changes = checkpoint.workload_changes(job.spec.directory, self._key)
         keep, self._validation = job.spec.keep_best, None
@@ -67,12 +57,8 @@ class Saver:
         begun = since or time.perf_counter()
         self._job.require_unchanged_files()
         self.wait()
-        left = self._state.snapshot()
-        most = max(HELD_BYTES, HELD_SHARE * _held(left))
+        left = self._memory.copies(self._state.snapshot())
         self._pending = self._thread.submit(self._write, step, left, epochs)
-        while _held(left) > most and time.perf_counter() < begun + PAUSE_SECONDS:
-            if concurrent.futures.wait([self._pending], _POLL_SECONDS).done:
-                break
         self._stalled += time.perf_counter() - begun
         if self._validation:
             self.wait()
@@ -116,7 +102,7 @@ class Saver:
             TrainerError: Exit.DIVERGED, if one is not finite.
         """
         for name in list(left):
-            yield name, self._finite(step, name, np.asarray(left[name]))
+            yield name, self._finite(step, name, as_array(left[name]))
             del left[name]
         yield from more.items()
 
@@ -125,11 +111,6 @@ class Saver:
             path = self._state.description()[name]["path"]
             raise TrainerError(f"variable {path} is not finite at step {step}; {SMALLER_RATE}", Exit.DIVERGED)
         return value
-
-
-def _held(left: Mapping[str, Tensor]) -> int:
-    """Bytes of the variables' own memory among what is left to write."""
-    return sum(_bytes(each) for each in list(left.values()) if tf.is_tensor(each))
 
 
 def _bytes(value: Tensor) -> int:

@@ -15,7 +15,6 @@ from tests.unit.training import jobs
 from tests.unit.training.callbacks.loop import RecordingChannel
 from trainer.job.errors import Exit, TrainerError, UserError
 from trainer.model_dir import arrays, checkpoint
-from trainer.training.outputs import saver as saving
 from trainer.training.outputs.saver import Saver
 from trainer.training.state import TrainState, build_state
 from trainer.training.task import TrainingTask
@@ -138,44 +137,3 @@ def test_training_learns_of_a_failure_as_soon_as_the_thread_has_failed(tmp_path:
     saver._pending.exception(60)
     with pytest.raises(UserError, match=r"the checkpoint of step 10 \(0\.0 MB\) cannot be written: Not a directory"):
         saver.raise_failure()
-
-
-@pytest.mark.parametrize("share", [0.2, 0.7])
-def test_training_waits_until_most_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, share: float) -> None:
-    """The thread stops within the array with which enough is written: without the wait `save` would return before."""
-    monkeypatch.setattr(saving, "HELD_BYTES", 0)
-    monkeypatch.setattr(saving, "HELD_SHARE", share)
-    monkeypatch.setattr(saving, "PAUSE_SECONDS", 60)
-    returned, written, own = threading.Event(), list[int](), arrays.write
-    state, saver = made(job_in(tmp_path))
-    whole = sum(value.nbytes for value in state.values().values())
-
-    def stopping(values: Any) -> Any:
-        for name, value in values:
-            if whole - sum(written) <= share * whole:
-                assert returned.wait(60)
-            yield name, value
-            written.append(value.nbytes)
-
-    monkeypatch.setattr(arrays, "write", lambda file, values: own(file, stopping(values)))
-    saver.save(10)
-    assert whole - sum(written) <= share * whole
-    assert checkpoint.steps(tmp_path) == []
-    returned.set()
-    saver.wait()
-    assert checkpoint.steps(tmp_path) == [10]
-
-
-def test_a_gate_that_stays_shut_pauses_training_for_a_limited_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(saving, "HELD_BYTES", 0)
-    monkeypatch.setattr(saving, "PAUSE_SECONDS", 0.2)
-    gate = Gate(monkeypatch)
-    _state, saver = made(job_in(tmp_path))
-    saver.save(10)
-    assert checkpoint.steps(tmp_path) == [], "it did not wait for the thread"
-    assert saver._stalled >= 0.2
-    gate.opened.set()
-    saver.wait()
-    assert checkpoint.steps(tmp_path) == [10]
