@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -21,6 +22,11 @@ from trainer.training.step import Step
 from trainer.training.task import TrainingTask
 from trainer.workloads.types import Dataset, Optimizer, Strategy, Tensor, Variable
 
+SMALL = 100_000
+"""Bytes of a gradient that is sent together with others."""
+NO_TICKETS = 2**40
+"""More than a round has."""
+
 Closure = Callable[[Iterator[Dataset]], None]
 
 
@@ -36,10 +42,9 @@ class Reading(NamedTuple):
 
 
 class Counters:
-    """The job's counters, on a ps."""
+    """The job's counters, on one ps."""
 
     def __init__(self, workers: int, width: int) -> None:
-        # The plain optimizer variables are spread over the ps the same way: by the strategy.
         first = tf.VariableAggregation.ONLY_FIRST_REPLICA
         self.taken = tf.Variable(0, dtype=tf.int64, state=False, aggregation=first)
         """The last ticket that was taken; a ticket is the number of a step."""
@@ -83,20 +88,35 @@ class Counters:
 
         return reading
 
-    def claim(self, count: int) -> tuple[Tensor, Tensor]:
-        """Builds the part of a graph that takes tickets; gives the round, and the last of `count` tickets.
+    def claim(self, count: int | Tensor) -> list[Tensor]:
+        """Builds the part of a graph that takes tickets; gives the round, the last of `count` tickets, and the last of
+        the round.
 
         Two workers that add at once may read the same number: then tickets are lost, and none is applied twice.
         """
-        round_ = self.round.read_value()
-        with tf.control_dependencies([round_]):
-            self.taken.assign_add(count)
-        return round_, self.taken.read_value()
+        with tf.device(self.taken.device):
+            round_ = self.round.read_value()
+            with tf.control_dependencies([round_]):
+                self.taken.assign_add(count)
+            message = tf.stack([round_, self.taken.read_value(), self.last.read_value()])
+        found: list[Tensor] = tf.unstack(message)
+        return found
+
+    def claim_after(self, finite: Tensor, count: Tensor) -> list[Tensor]:
+        """The same after the updates before it; see `end_unless`."""
+        # Of tf.stack Grappler would make two messages (RemoveStackSliceSameAxis).
+        message = tf.concat([[_unless(finite)], [count]], 0)
+        with tf.device(self.taken.device):
+            less, count = tf.unstack(message)
+            self.last.assign_sub(less)
+            with tf.control_dependencies([self.ended.read_value()]):
+                taken = tf.identity(count)
+        return self.claim(taken)
 
     def end_unless(self, finite: Tensor) -> None:
         """Builds the part of a graph that leaves no worker a ticket after a loss that is not finite: the step that is
         reported is the first such one."""
-        tf.cond(finite, self.last.read_value, lambda: self.last.assign(0, read_value=True))
+        self.last.assign_sub(_unless(finite))
 
     def report(self, worker: Tensor, done: Tensor, bad: Tensor, sums: Tensor, seconds: Tensor) -> bool:
         """Builds the part of a graph that writes a worker's row, from the sums over the steps of its closure."""
@@ -132,7 +152,8 @@ def make_closure(
     copies = _rounded_copies(state) if job.spec.communication.weights == "bfloat16" else None
     if copies:
         fence.put_aside = copies.put_aside
-    one_ticket = functools.partial(_one_ticket, strategy, step, counters, fence, copies)
+    one_step = functools.partial(_one_step, strategy, step, counters, fence, copies)
+    most = job.spec.train.steps_per_call
 
     # autograph=False: converting this and the dataset's function would take 1.2 s of every start (decision 12).
     @tf.function(autograph=False)
@@ -140,14 +161,14 @@ def make_closure(
         # Not inside a branch: a value that differs per worker can only be captured at the top (2.21).
         worker = tf.cast(tf.distribute.coordinator.experimental_get_current_worker_index(), tf.int32)
         begun = step_time.now()
-        _, done, bad, sums, spent, ready = tf.while_loop(
-            lambda more, *_: more,
-            lambda _, *so_far: one_ticket(iterator, *so_far),
+        # No branch within, and few messages: each that the loop adds goes to a ps in each step (decision 77).
+        *_, done, bad, sums, spent, ready = tf.while_loop(
+            lambda i, round_, ticket, last, *_: (i < most) & (ticket <= last),
+            lambda i, *so_far: (i + 1, *one_step(iterator, tf.cast(i + 1 < most, tf.int64), *so_far)),
             (
-                True, tf.constant(0, tf.int64), tf.constant(0, tf.int64), tf.zeros([1 + step.width]),
-                tf.zeros([2], tf.float64), begun,
+                tf.constant(0), *counters.claim(1), tf.constant(0, tf.int64), tf.constant(0, tf.int64),
+                tf.zeros([1 + step.width]), tf.zeros([2], tf.float64), begun,
             ),
-            maximum_iterations=job.spec.train.steps_per_call,
             parallel_iterations=1,
         )  # fmt: skip
         # The last update's end: the steps before it noticed it by their tickets.
@@ -162,51 +183,57 @@ def make_closure(
     return made
 
 
-def _one_ticket(
+def _one_step(
     strategy: Strategy,
     step: Step,
     counters: Counters,
     fence: Fence,
     copies: Copies | None,
     iterator: Iterator[Dataset],
+    more: Tensor,
+    round_: Tensor,
+    ticket: Tensor,
+    _last: Tensor,
     done: Tensor,
     bad: Tensor,
     sums: Tensor,
     spent: Tensor,
     ready: Tensor,
 ) -> tuple[Tensor, ...]:
-    """Whether there was a ticket for a step; done, the ticket of a bad loss, the sums of figures, the seconds of
-    waiting for data and of the exchange with ps after it, and when its gradients were computed.
+    """What was claimed for the step after this one, if it asks for `more`; done, the ticket of a bad loss, the sums of
+    figures, the seconds of waiting for data and of the exchange with ps before it, and when its gradients were
+    computed.
 
     The exchange lasts from then until the next ticket has come, which a ps gives after the update. To wait for the end
     of the update itself would take a message more.
     """
-    round_, ticket = counters.claim(1)
     fence.holds = lambda: tf.equal(round_, counters.round)
+    with tf.control_dependencies([ticket]):
+        asked = step_time.now()
+    with tf.control_dependencies([asked]):
+        batch = next(iterator)
+    waited = step_time.arrived(batch) - asked
+    if copies is not None:
+        copies.read()
+    with copies.in_use() if copies is not None else contextlib.nullcontext():
+        applied, loss, vector = strategy.run(step.run, (batch,))
+    finite = tf.math.is_finite(loss)
+    counts = applied | ~finite  # a batch that float16 skips is not a step
+    added = tf.concat([[loss], vector], 0)
+    added = tf.where(counts, added, tf.zeros_like(added))
+    return (
+        *counters.claim_after(finite, more),
+        done + tf.cast(counts, tf.int64),
+        tf.where(finite, bad, ticket),
+        sums + added,
+        spent + tf.stack([waited, asked - ready]),
+        fence.take_ready(),
+    )
 
-    def train() -> tuple[Tensor, ...]:
-        with tf.control_dependencies([ticket]):
-            asked = step_time.now()
-        with tf.control_dependencies([asked]):
-            batch = next(iterator)
-        waited = step_time.arrived(batch) - asked
-        if copies is None:
-            applied, loss, vector = strategy.run(step.run, (batch,))
-        else:
-            copies.read()
-            with copies.in_use():
-                applied, loss, vector = strategy.run(step.run, (batch,))
-        finite = tf.math.is_finite(loss)
-        counters.end_unless(finite)
-        counts = applied | ~finite  # a batch that float16 skips is not a step
-        added = tf.concat([[loss], vector], 0)
-        added = tf.where(counts, added, tf.zeros_like(added))
-        done_now, bad_now = done + tf.cast(counts, tf.int64), tf.where(finite, bad, ticket)
-        return True, done_now, bad_now, sums + added, spent + tf.stack([waited, asked - ready]), fence.take_ready()
 
-    none = (False, done, bad, sums, spent, ready)
-    result: tuple[Tensor, ...] = tf.cond(ticket > counters.last, lambda: none, train)
-    return result
+def _unless(finite: Tensor) -> Tensor:
+    """What makes `last` less than any ticket, or leaves it as it is."""
+    return tf.where(finite, tf.constant(0, tf.int64), tf.constant(NO_TICKETS, tf.int64))
 
 
 def _rounded_copies(state: TrainState) -> Copies:
@@ -256,15 +283,9 @@ class Fence:
         device = keras_private.step_counter(optimizer).value.device
         variables = list(trainable_variables or keras_private.variables_of(optimizer))
 
-        def copied(part: Tensor) -> Tensor:
-            return None if part is None else tf.identity(part)  # None: the loss does not use this variable
-
         def across(strategy: Strategy, gradients: list[Tensor]) -> None:
             self._ready = step_time.arrived([g for g in gradients if g is not None])
-            there = []
-            for gradient, variable in zip(gradients, variables, strict=True):
-                with tf.device(variable.value.device):
-                    there.append(tf.nest.map_structure(copied, gradient, expand_composites=True))
+            there = _sent(gradients, variables)
             arrived = [t for t in tf.nest.flatten(there, expand_composites=True) if t is not None]
 
             def apply() -> bool:
@@ -277,6 +298,33 @@ class Fence:
         # As in Keras' LossScaleOptimizer: in a replica's context no branch may merge_call, which `apply` does.
         with self.put_aside():
             tf.distribute.get_replica_context().merge_call(across, args=(grads,))
+
+
+def _sent(gradients: Sequence[Tensor], variables: Sequence[Variable]) -> list[Tensor]:
+    """The gradients, on the ps of their variables. Small ones go there in one message: most variables of a model with
+    normalization are small, and a message takes as long as 100 KB."""
+    there, small = list(gradients), defaultdict[tuple[str, tf.DType], list[int]](list)
+    for i, (gradient, variable) in enumerate(zip(gradients, variables, strict=True)):
+        device = variable.value.device
+        if _is_small(gradient):
+            small[device, gradient.dtype].append(i)
+        elif gradient is not None:  # None: the loss does not use this variable
+            with tf.device(device):
+                there[i] = tf.nest.map_structure(tf.identity, gradient, expand_composites=True)
+    for (device, _), members in small.items():
+        message = tf.concat([tf.reshape(gradients[i], [-1]) for i in members], 0)
+        with tf.device(device):
+            for i, part in zip(
+                members, tf.split(message, [gradients[i].shape.num_elements() for i in members]), strict=True
+            ):
+                there[i] = tf.reshape(part, gradients[i].shape)
+    return there
+
+
+def _is_small(gradient: Tensor) -> bool:
+    """Whether it is a small tensor that is still to be sent: not one that came as bfloat16 (compression.py)."""
+    dense = isinstance(gradient, tf.Tensor) and gradient.shape.is_fully_defined()
+    return dense and "/job:ps" not in gradient.device and gradient.shape.num_elements() * gradient.dtype.size <= SMALL
 
 
 def apply_if(

@@ -39,9 +39,9 @@ def make_closure(
     def closure(iterator: Iterator[Dataset]) -> None:
         worker = tf.cast(tf.distribute.coordinator.experimental_get_current_worker_index(), tf.int32)
         begun = step_time.now()
-        round_, ticket = counters.claim(every)
+        round_, ticket, last = counters.claim(every)
         first = ticket - every
-        count = tf.clip_by_value(counters.last - first, 0, every)
+        count = tf.clip_by_value(last - first, 0, every)
 
         def train() -> bool:
             return rounds.train(iterator, worker, round_, first, count, begun)

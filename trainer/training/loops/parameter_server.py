@@ -96,8 +96,10 @@ def _run(
         step, broken = restore(job, state, total)
         batch = batches.replica_spec(job, source)
         made = make_step(strategy, job, state, batch)
-        counters = Counters(task.counts["worker"], made.width)
-        read = counters.reader(keras_private.step_counter(state.optimizer).value)
+        applied = keras_private.step_counter(state.optimizer).value
+        with strategy.extended.colocate_vars_with(applied):
+            counters = Counters(task.counts["worker"], made.width)
+        read = counters.reader(applied)
     if step == 0:
         job.require_test_data()
     for line in [*warnings, *broken]:

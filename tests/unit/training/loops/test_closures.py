@@ -1,5 +1,6 @@
 """A ps-worker's step is applied whole, or not at all."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import keras
@@ -8,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from trainer.training.adam import Adam
-from trainer.training.loops.closures import Fence
+from trainer.training.loops.closures import SMALL, Fence, _sent
 
 OPTIMIZERS: dict[str, Any] = {
     "adam": lambda: Adam(0.1),
@@ -145,3 +146,48 @@ def test_no_operation_of_an_update_is_left_to_the_worker() -> None:
     devices |= {node.name: node.device for node in body.node_def}
     assert "ResourceApplyAdam" in {node.op for node in body.node_def}
     assert {name: device for name, device in devices.items() if "worker" in device} == {}
+
+
+PS = "/job:ps/replica:0/task:{}/device:CPU:0"
+
+
+def on(device: str) -> Any:
+    return SimpleNamespace(value=SimpleNamespace(device=device))
+
+
+def test_small_gradients_of_a_ps_come_in_one_message_each_for_its_variable() -> None:
+    random = np.random.default_rng(5)
+
+    def dense(shape: list[int], dtype: Any = np.float32) -> Any:
+        return tf.constant(random.normal(size=shape).astype(dtype))
+
+    large = [SMALL // 4 + 1]
+    kinds = [
+        (dense([3, 5]), 0), (dense([]), 1), (None, 0), (dense(large), 0), (dense([0, 2]), 0), (dense([7]), 0),
+        (tf.IndexedSlices(dense([2, 4]), tf.constant([0, 2])), 0), (dense([4], np.float64), 0), (dense([6]), 1),
+    ]  # fmt: skip
+    gradients, variables = [gradient for gradient, _ in kinds], [on(PS.format(task)) for _, task in kinds]
+
+    @tf.function(autograph=False)
+    def send(*given: Any) -> list[Any]:
+        return [each for each in _sent(given, variables) if each is not None]
+
+    graph = send.get_concrete_function(*gradients).graph
+    entered = {
+        (op.device, tensor.name)
+        for op in graph.get_operations() if "ps" in op.device
+        for tensor in op.inputs if tensor.op.type != "Const" and "ps" not in tensor.op.device
+    }  # fmt: skip
+    messages = {task: [name for device, name in entered if device == PS.format(task)] for task in (0, 1)}
+    # Of ps 0: three small ones together, one of another type, the large one, and rows with their places.
+    assert {task: len(names) for task, names in messages.items()} == {0: 5, 1: 1}
+
+
+def test_sent_gradients_are_the_same() -> None:
+    random = np.random.default_rng(6)
+    shapes = [[3, 5], [], [SMALL], [0, 2], [7]]
+    gradients = [tf.constant(random.normal(size=shape).astype(np.float32)) for shape in shapes]
+    variables = [on("CPU:0")] * len(shapes)
+    for own, sent in zip(gradients, _sent(gradients, variables), strict=True):
+        assert sent.shape == own.shape
+        np.testing.assert_array_equal(sent, own)
