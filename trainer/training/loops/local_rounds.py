@@ -20,7 +20,9 @@ from trainer.protocol import events
 from trainer.training import keras_private, step_time
 from trainer.training.channel import Channel
 from trainer.training.copies import Copies
-from trainer.training.loops.closures import Closure, Counters, apply_if
+from trainer.training.loops.closures import Closure
+from trainer.training.loops.counters import Counters
+from trainer.training.loops.fence import apply_if
 from trainer.training.state import TrainState
 from trainer.training.step import Step
 from trainer.training.task import TrainingTask

@@ -30,7 +30,7 @@ from trainer.training.channel import Channel
 from trainer.training.divergence import raise_if_not_finite
 from trainer.training.input_time import InputTime
 from trainer.training.loops import closures, local_rounds
-from trainer.training.loops.closures import Counters, Reading
+from trainer.training.loops.counters import Counters, Reading
 from trainer.training.loops.silent_workers import SilentWorkers
 from trainer.training.loops.spent import Spent
 from trainer.training.loss_scale import raise_if_stuck, skipped

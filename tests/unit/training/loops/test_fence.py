@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from trainer.training.adam import Adam
-from trainer.training.loops.closures import SMALL, Fence, _sent
+from trainer.training.loops.fence import SMALL, Fence, _sent
 
 OPTIMIZERS: dict[str, Any] = {
     "adam": lambda: Adam(0.1),
