@@ -1,14 +1,15 @@
-"""Checkpoints of models with 25 and 250 million parameters: pause, memory, and seconds to restore.
+"""`make bench-large`: checkpoints of models with 22 and 250 million parameters, and how fast large models train.
 
-python -m tests.bench.large [TURNS]     `make bench-large`
+    python -m tests.bench.large [--turns N] [--only checkpoints rates ps]
 
-Each turn is a process of its own, which trains with a table of rows and three layers on one CPU device, and saves twice
-while it trains. `peak` and `stays` are shares of what model and optimizer have; a process that has imported TensorFlow
-and has no model is not counted.
+Each turn of the checkpoints is a process of its own, which trains with a table of rows and three layers on one CPU
+device, and saves while it trains. `peak` and `stays` are shares of what model and optimizer have; a process that has
+imported TensorFlow and has no model is not counted.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import statistics
 import subprocess
@@ -21,15 +22,54 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-SIZES = {"25M": (160_000, 20, 6_000), "250M": (4_000_000, 40, 13_000)}
+from tests.bench import large_rates, namespaces, section
+
+SIZES = {"22M": (160_000, 20, 6_000), "250M": (4_000_000, 40, 13_000)}
 """Rows and columns of the table, and units of the first layer; the second has half of them."""
 WORDS, BATCH = 8, 16
 SAVES = 2
+TEXTS = {
+    "step_seconds": "seconds of a step: median (largest)",
+    "pause_seconds": "pause of training for a checkpoint",
+    "slowest_step_seconds": "a step while it is written takes longer by at most",
+    "slower_seconds": "all of them together",
+    "peak_without": "peak memory without checkpoints, of model and optimizer",
+    "peak": "with checkpoints",
+    "stays": "memory afterwards",
+    "read_seconds": "seconds to read the file",
+    "restore_seconds": "to restore it",
+}
 
 
 def main() -> None:
-    turns = int(sys.argv[1]) if len(sys.argv) > 1 else 1
-    print(json.dumps(measure(turns), indent=1))
+    parser = argparse.ArgumentParser(prog="python -m tests.bench.large", description="see tests/bench/large.py")
+    parser.add_argument("--turns", type=int, default=3, help="of each figure (3)")
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=[*PARTS], help="default all")
+    arguments = parser.parse_args()
+    known = section.read("large")
+    if "ps" in arguments.only and (why := namespaces.problem()) is not None:
+        sys.exit(f"bench-large: {why}; or leave ps out with --only")
+    for part in arguments.only:
+        known[part] = PARTS[part](arguments.turns)
+    print("\n".join(table(known)))
+    section.write("large", known, table)
+
+
+def table(figures: dict[str, Any]) -> list[str]:
+    return [
+        *(_checkpoints(figures["checkpoints"]) if "checkpoints" in figures else []),
+        *(large_rates.table(figures["rates"]) if "rates" in figures else []),
+        *(large_rates.ps_text(figures["ps"]) if "ps" in figures else []),
+    ]
+
+
+def _checkpoints(figures: dict[str, dict[str, list[float]]]) -> list[str]:
+    heads = list(next(iter(figures.values())))
+    lines = [f"| parameters | {' | '.join(TEXTS[name] for name in heads)} |", "|---" * (1 + len(heads)) + "|"]
+    for size, each in figures.items():
+        cells = [f"{statistics.median(each[name]):.2f} ({max(each[name]):.2f})" for name in heads]
+        lines.append(f"| {size} | {' | '.join(cells)} |")
+    return [*lines, ""]
 
 
 def measure(turns: int) -> dict[str, dict[str, list[float]]]:
@@ -124,6 +164,12 @@ def _resident(which: str) -> int:
     (line,) = (each for each in Path("/proc/self/status").read_text().splitlines() if each.startswith(f"{which}:"))
     return int(line.split()[1]) << 10
 
+
+PARTS: dict[str, Callable[[int], Any]] = {
+    "checkpoints": measure,
+    "rates": lambda turns: large_rates.measure(turns, [*large_rates.BATCHES]),
+    "ps": large_rates.measure_ps,
+}
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["one"]:

@@ -59,6 +59,14 @@ class Marks:
         self._ended.set()
 
 
+def after(found: Marks, moment: float) -> Mark:
+    """The first mark after a time."""
+    mark = found.next()
+    while mark.time < moment:
+        mark = found.next()
+    return mark
+
+
 @contextmanager
 def started(wanted: Sequence[Process], model_dir: Path) -> Iterator[Marks]:
     """The marks of processes that are killed when the context is left."""

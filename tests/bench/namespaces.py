@@ -13,7 +13,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from types import FrameType
 
@@ -74,10 +74,16 @@ class Hosts:
         """What runs a command on a host."""
         return ["ip", "netns", "exec", self._names[host]]
 
-    def limit(self, mbit: int) -> None:
-        """Gives all links this bandwidth, also while they are in use."""
+    def limit(self, mbit: int, only: Collection[int] = ()) -> None:
+        """Gives all links this bandwidth, also while they are in use.
+
+        Args:
+            only: hosts whose links get it.
+        """
         bucket = f"root tbf rate {mbit}mbit burst {BURSTS[mbit]} latency {QUEUE}"
         for i, name in enumerate(self._names):
+            if only and i not in only:
+                continue
             for namespace, device in ((name, self.device(i)), (self._switch, f"port{i}")):
                 subprocess.run(["tc", "-n", namespace, *f"qdisc replace dev {device} {bucket}".split()], check=True)
 

@@ -24,7 +24,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tests.bench import cost_model, intervals, learning, marks, namespaces, run, section
-from tests.bench.marks import Mark, Marks
 from tests.bench.namespaces import Hosts
 from tests.bench.run import Process, Steps
 from tests.bench.throughput import MWMS, PEERS_PYTHON, PS, WORKERS
@@ -158,17 +157,10 @@ def _rates(hosts: Hosts, contender: Contender, window: float) -> dict[str, float
             found.next()
             for mbit in namespaces.BURSTS:
                 hosts.limit(mbit)
-                begin = _after(found, time.time() + SETTLES)
-                end = _after(found, begin.time + window)
+                begin = marks.after(found, time.time() + SETTLES)
+                end = marks.after(found, begin.time + window)
                 measured[str(mbit)] = (end.step - begin.step) * contender.examples / (end.time - begin.time)
     return measured
-
-
-def _after(found: Marks, moment: float) -> Mark:
-    mark = found.next()
-    while mark.time < moment:
-        mark = found.next()
-    return mark
 
 
 def measure(turns: int, smoke: bool) -> Rates:

@@ -139,7 +139,12 @@ def _verdicts(rates: dict[str, list[float]]) -> list[str]:
 def _torch(steps: Steps, gradients: str) -> float:
     # contiguous was 0.8 to 0.9 of channels_last.
     command = [str(PEERS_PYTHON), str(run.PEERS / "torch_ddp.py"), *steps.words, "channels_last", gradients]
+    return run.figures([Process(command, environ, i) for i, environ in enumerate(torch_ranks())])
+
+
+def torch_ranks() -> list[dict[str, str]]:
+    """The environments of torch's processes, the first leads."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     shared = {"WORLD_SIZE": str(WORKERS), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-    return run.figures([Process(command, {**shared, "RANK": str(i)}, i) for i in range(WORKERS)])
+    return [{**shared, "RANK": str(i)} for i in range(WORKERS)]
