@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import uuid
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 import tensorflow as tf
 
+from trainer.job.errors import UserError
 from trainer.training import keras_private, tensorflow_private
+from trainer.training.tensorflow_private import Internal
 from trainer.workloads.types import Tensor, Variable
 
 
@@ -52,6 +54,22 @@ class Copies:
         assert self._copies is not None
         with keras_private.replaced(self.variables, self._copies):
             yield
+
+    def require_unchanged(self, operations: Iterable[Internal]) -> None:
+        """Checks that these operations assign nothing to the copies.
+
+        Raises:
+            UserError: they do, so that the variable on the ps would not change.
+        """
+        assert self._copies is not None
+        paths = {copy.handle.name: v.path for copy, v in zip(self._copies, self.variables, strict=True)}
+        for op in operations:
+            if op.type.startswith(("Assign", "ResourceScatter")) and op.inputs and op.inputs[0].name in paths:
+                path = paths[op.inputs[0].name]
+                raise UserError(
+                    f"communication.weights: bfloat16: {path} is changed within the step, not only by its optimizer (as "
+                    "by SpectralNormalization); remove communication.weights"
+                )
 
     @contextlib.contextmanager
     def put_aside(self) -> Iterator[None]:

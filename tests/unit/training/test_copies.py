@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from trainer.job.errors import UserError
+from trainer.training import step_time
 from trainer.training.adam import Adam
 from trainer.training.copies import Copies
 
@@ -86,3 +88,32 @@ def test_within_a_use_the_variables_can_be_put_aside_and_rounded_ones_are_bfloat
     assert rounded != third
     assert [value.numpy().tolist() for value in run()] == [[1, rounded], [1, third], [5, 5], [1, third]]
     assert (small.numpy().tolist(), whole.numpy().tolist()) == ([1, third], [7, 7])
+
+
+@pytest.mark.parametrize("how", ["call", "rows", "reads"])
+def test_a_step_that_changes_a_copy_is_refused(how: str) -> None:
+    class Clipping(keras.layers.Dense):  # type: ignore[misc]  # keras has no types
+        def call(self, x: Any, training: bool = False) -> Any:
+            if how == "call" and training:
+                self.kernel.assign(tf.clip_by_value(self.kernel, -1.0, 1.0))
+            if how == "rows":
+                self.kernel.value.scatter_update(tf.IndexedSlices(tf.zeros([1, 2]), tf.constant([1])))
+            return super().call(x)
+
+    layer = Clipping(2, name="clipping")
+    layer.build((None, 3))
+    copies = Copies(layer.variables, rounded=layer.variables)
+
+    @tf.function(autograph=False)
+    def run() -> Any:
+        copies.read()
+        with copies.in_use(), step_time.added() as made:
+            total = tf.reduce_sum(layer(tf.ones([4, 3]), training=True))
+        copies.require_unchanged(made.operations)
+        return total
+
+    if how == "reads":
+        run()
+    else:
+        with pytest.raises(UserError, match=r"communication.weights: bfloat16: clipping/kernel is changed within"):
+            run()

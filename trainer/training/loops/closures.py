@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 from collections.abc import Callable, Iterator
 
@@ -92,10 +91,13 @@ def _one_step(
     with tf.control_dependencies([asked]):
         batch = next(iterator)
     waited = step_time.arrived(batch) - asked
-    if copies is not None:
-        copies.read()
-    with copies.in_use() if copies is not None else contextlib.nullcontext():
+    if copies is None:
         applied, loss, vector = strategy.run(step.run, (batch,))
+    else:
+        copies.read()
+        with copies.in_use(), step_time.added() as made:
+            applied, loss, vector = strategy.run(step.run, (batch,))
+        copies.require_unchanged(made.operations)
     finite = tf.math.is_finite(loss)
     counts = applied | ~finite  # a batch that float16 skips is not a step
     added = tf.concat([[loss], vector], 0)
