@@ -67,8 +67,8 @@ class Copies:
             if op.type.startswith(("Assign", "ResourceScatter")) and op.inputs and op.inputs[0].name in paths:
                 path = paths[op.inputs[0].name]
                 raise UserError(
-                    f"communication.weights: bfloat16: {path} is changed within the step, not only by its optimizer (as "
-                    "by SpectralNormalization); remove communication.weights"
+                    f"communication.weights: bfloat16: {path} is changed within the step, not by its optimizer alone "
+                    "(as by SpectralNormalization); remove communication.weights"
                 )
 
     @contextlib.contextmanager
