@@ -15,6 +15,7 @@ import tensorflow as tf
 
 from trainer.job.spec import Communication, JobSpec, Outer
 from trainer.training import keras_patches, keras_private
+from trainer.training.parts import add_up_in_parts
 from trainer.training.state import TrainState
 from trainer.workloads.types import Model, Optimizer, Strategy, Tensor, Variable
 
@@ -156,7 +157,7 @@ def _sums(strategy: Strategy, values: Callable[[], list[Tensor]]) -> list[Tensor
     def add_up() -> list[Tensor]:
         # identity places a tensor on the replica's device: without a device, "destinations can not be empty".
         placed = [tf.identity(value) for value in values()]
-        sums: list[Tensor] = tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, placed)
-        return sums
+        replica, how = tf.distribute.get_replica_context(), tf.distribute.ReduceOp.SUM
+        return add_up_in_parts(lambda parts: replica.all_reduce(how, parts), placed)
 
     return [strategy.experimental_local_results(total)[0] for total in strategy.run(add_up)]

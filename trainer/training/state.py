@@ -21,6 +21,7 @@ from trainer.training import (
     inputs,
     keras_patches,
     keras_private,
+    parts,
     whole_batch,
 )
 from trainer.training.adam import Adam
@@ -195,16 +196,19 @@ def _require_apply(job: TrainingTask, optimizer: Optimizer) -> None:
 
 def _communicating(job: TrainingTask, optimizer: Optimizer) -> Optimizer:
     """The optimizer, which adds up gradients over replicas as one would have them, and sends them as the spec wants."""
+    spec = job.spec
     if job.replicas > 1:
+        if spec.strategy == "multi_worker_mirrored" and not spec.tasks.of(job.task.type).gpus:  # NCCL has its own
+            parts.send_in_parts(optimizer)
         gradients.add_up_rows(optimizer, job.part.batch)
         gradients.note_rows(optimizer)
-    communication = job.spec.communication
-    if job.spec.traits.coordinated:
+    communication = spec.communication
+    if spec.traits.coordinated:
         if communication.gradients == "bfloat16" and communication.every == 1:
             compression.to_bfloat16_on_ps(optimizer)
         return optimizer
     if communication.gradients == "bfloat16":
-        compression.to_bfloat16(optimizer, feedback=job.spec.train.mixed_precision != "float16")
+        compression.to_bfloat16(optimizer, feedback=spec.train.mixed_precision != "float16")
     if communication.gradients == "powersgd":
         compression.to_low_rank(optimizer, communication.rank, job.replicas)
     if communication.every > 1:
