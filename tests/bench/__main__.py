@@ -62,7 +62,7 @@ def main() -> None:
         print("\n".join(table(figures)))
         print(f"{part} took {time.perf_counter() - begun:.0f} s", flush=True)
         if figures and not arguments.smoke:
-            _write(part, figures)
+            section.keep(part, figures)
     if not arguments.smoke:
         subprocess.run([throughput.PEERS_PYTHON, "-m", "tests.bench.plot"], check=True, cwd=run.ROOT)
         write_page()
@@ -81,13 +81,6 @@ def write_page() -> None:
     text = PAGE.read_text()
     before, rest = text.split(BEGIN)
     PAGE.write_text(before + "\n".join([*lines, "", END]) + rest.split(END)[1])
-
-
-def _write(part: str, figures: Any) -> None:
-    machine = run.machine()
-    run.RESULTS.mkdir(exist_ok=True)
-    path = run.results(part, machine)
-    path.write_text(json.dumps({"machine": machine, "figures": figures}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

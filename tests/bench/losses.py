@@ -28,7 +28,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.bench import run
+from tests.bench import run, section
 from tests.bench.costs import cpu_seconds, memory
 from tests.bench.run import Steps
 from tests.bench.supervisors import SECRET, Crowd
@@ -212,8 +212,7 @@ def main() -> int:
     figures = {**given, "found": vars(found)}
     print("\n".join(table(figures)))
     if arguments.write:
-        machine = run.machine()
-        run.results("losses", machine).write_text(json.dumps({"machine": machine, "figures": figures}, indent=1) + "\n")
+        section.keep("losses", figures)
     return 0 if holds(found, Deadlines().task_lost) else 1
 
 

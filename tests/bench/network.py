@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import socket
 import statistics
 import sys
 import tempfile
@@ -26,7 +25,7 @@ from typing import Any, NamedTuple
 from tests.bench import cost_model, intervals, learning, marks, namespaces, run, section
 from tests.bench.namespaces import Hosts
 from tests.bench.run import Process, Steps
-from tests.bench.throughput import MWMS, PEERS_PYTHON, PS, WORKERS
+from tests.bench.throughput import MWMS, PEERS_PYTHON, PS, WORKERS, torch_ranks
 from tests.harness import TRAINER
 from trainer.job import load
 from trainer.job.cluster import tasks_of
@@ -123,21 +122,14 @@ def _torch(gradients: str) -> Contender:
     words = [str(PEERS_PYTHON), str(run.PEERS / "torch_ddp.py")]
     how = ["0", "channels_last", gradients]
 
-    def ranks(address: str, port: int, devices: list[str]) -> list[dict[str, str]]:
-        shared = {"WORLD_SIZE": str(WORKERS), "MASTER_ADDR": address, "MASTER_PORT": str(port)}
-        return [{**shared, "RANK": str(i), "GLOO_SOCKET_IFNAME": device} for i, device in enumerate(devices)]
-
     def start(hosts: Hosts, _: Path) -> list[Process]:
         every = gradients if gradients.isdigit() else "10"
-        own = ranks(hosts.address(0), PORT, [hosts.device(i) for i in range(WORKERS)])
+        own = torch_ranks(hosts.address(0), PORT, [hosts.device(i) for i in range(WORKERS)])
         return [Process([*hosts.command(i), *words, every, *how], own[i], i) for i in range(WORKERS)]
 
     def step_of_accuracy(steps: int, _: int) -> int | None:
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            port = free.getsockname()[1]
         command = [*words, str(learning.KEEP_STEPS), *how, str(learning.LEARNING_RATE)]
-        own = ranks("127.0.0.1", port, ["lo"] * WORKERS)
-        processes = [Process(command, environ, i) for i, environ in enumerate(own)]
+        processes = [Process(command, environ, i) for i, environ in enumerate(torch_ranks())]
         with tempfile.TemporaryDirectory() as folder, marks.started(processes, Path(folder)) as found:
             mark = found.next()
             while mark.step < steps and (mark.accuracy or 0) < ACCURACY:

@@ -17,6 +17,13 @@ def read(part: str) -> dict[str, Any]:
     return dict(json.loads(path.read_text())["figures"]) if path.exists() else {}
 
 
+def keep(part: str, figures: Any) -> None:
+    """Keeps the figures of this kind of CPU."""
+    machine = run.machine()
+    run.RESULTS.mkdir(exist_ok=True)
+    run.results(part, machine).write_text(json.dumps({"machine": machine, "figures": figures}, indent=1) + "\n")
+
+
 def picture(part: str, shows: str) -> list[str]:
     """A part's picture (plot.py) in the reader's colours, if there is one: GitHub and mkdocs both know this element."""
     if not (run.ROOT / "docs" / "plots" / f"{part}-light.svg").exists():
@@ -36,8 +43,7 @@ def write(part: str, figures: Any, table: Callable[[Any], list[str]], shows: str
     Args:
         shows: what the picture shows, if there is one.
     """
-    machine = run.machine()
-    run.results(part, machine).write_text(json.dumps({"machine": machine, "figures": figures}, indent=1) + "\n")
+    keep(part, figures)
     lines = [begin(part)]
     for path in sorted(run.RESULTS.glob(f"{part}-*.json")):
         result = json.loads(path.read_text())

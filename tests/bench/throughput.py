@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import statistics
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 
 from tests.bench import intervals, run
 from tests.bench.run import Process, Steps
@@ -142,9 +142,17 @@ def _torch(steps: Steps, gradients: str) -> float:
     return run.figures([Process(command, environ, i) for i, environ in enumerate(torch_ranks())])
 
 
-def torch_ranks() -> list[dict[str, str]]:
-    """The environments of torch's processes, the first leads."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    shared = {"WORLD_SIZE": str(WORKERS), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-    return [{**shared, "RANK": str(i)} for i in range(WORKERS)]
+def torch_ranks(
+    address: str = "127.0.0.1", port: int | None = None, devices: Sequence[str] = ("lo",) * WORKERS
+) -> list[dict[str, str]]:
+    """The environments of torch's processes.
+
+    Args:
+        address, port: of the first; without a port one that is free now.
+        devices: the network device of each.
+    """
+    if port is None:
+        with socket.create_server((address, 0)) as free:
+            port = free.getsockname()[1]
+    shared = {"WORLD_SIZE": str(WORKERS), "MASTER_ADDR": address, "MASTER_PORT": str(port)}
+    return [{**shared, "RANK": str(i), "GLOO_SOCKET_IFNAME": device} for i, device in enumerate(devices)]

@@ -85,7 +85,7 @@ def _one_step(
     The exchange lasts from then until the next ticket has come, which a ps gives after the update. To wait for the end
     of the update itself would take a message more.
     """
-    fence.holds = lambda: tf.equal(round_, counters.round)
+    fence.sent, fence.holds = [round_], lambda sent: tf.equal(sent, counters.round)
     with tf.control_dependencies([ticket]):
         asked = step_time.now()
     with tf.control_dependencies([asked]):

@@ -19,15 +19,17 @@ SMALL = 100_000
 class Fence:
     """Makes optimizers apply their gradients only if `holds()`, and then to all variables.
 
-    `holds` is evaluated when all gradients have arrived on the ps, and what follows does not depend on the worker: even
-    if it dies or stops, its update is applied to all variables, or to none. `begun` counts an update before the check,
-    `ended` when all variables are updated. If a step has several optimizers, a worker that dies between two of them
-    leaves the update of the first; the last one counts the step.
+    `holds` is evaluated when all gradients and what it takes have arrived on the ps, and what follows does not depend
+    on the worker: even if it dies or stops, its update is applied to all variables, or to none. `begun` counts an
+    update before the check, `ended` when all variables are updated. If a step has several optimizers, a worker that
+    dies between two of them leaves the update of the first; the last one counts the step.
     """
 
     def __init__(self, optimizers: Sequence[Optimizer], begun: tf.Variable, ended: tf.Variable) -> None:
         self._begun, self._ended = begun, ended
-        self.holds: Callable[[], Tensor] = lambda: tf.constant(True)
+        self.holds: Callable[..., Tensor] = lambda: tf.constant(True)
+        self.sent: Sequence[Tensor] = ()
+        """What `holds` takes: it is sent to the ps with the gradients."""
         self.put_aside: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext
         """Within it, variables are those on the ps; see `Copies`."""
         self._ready: Tensor | None = None
@@ -65,7 +67,7 @@ class Fence:
                     own(there, variables)
                 return True
 
-            apply_if(self.holds, self._begun, self._ended, device, arrived, apply)
+            apply_if(self.holds, self.sent, self._begun, self._ended, device, arrived, apply)
 
         # As in Keras' LossScaleOptimizer: in a replica's context no branch may merge_call, which `apply` does.
         with self.put_aside():
@@ -100,20 +102,22 @@ def _is_small(gradient: Tensor) -> bool:
 
 
 def apply_if(
-    holds: Callable[[], Tensor],
+    holds: Callable[..., Tensor],
+    sent: Sequence[Tensor],
     begun: tf.Variable,
     ended: tf.Variable,
     device: str,
     arrived: Sequence[Tensor],
     apply: Callable[[], bool],
 ) -> None:
-    """Builds the part of a graph that changes variables on the ps, if `holds()` once all of this has arrived there."""
+    """Builds the part of a graph that changes variables on the ps, if `holds(*sent)` once all has arrived there."""
     # Places operations without a device on a ps; the default would be the worker.
     with tf.device(device):
-        with tf.control_dependencies(arrived):
+        there = [tf.identity(each) for each in sent]
+        with tf.control_dependencies([*arrived, *there]):
             began = begun.assign_add(1, read_value=False)
         with tf.control_dependencies([began]):
-            held = holds()
+            held = holds(*there)
         applied = tf.cond(held, apply, lambda: False)
         with tf.control_dependencies([applied]):
             ended.assign_add(1, read_value=False)

@@ -137,7 +137,13 @@ class _Rounds:
 
         device = keras_private.step_counter(self._state.optimizer).value.device
         apply_if(
-            lambda: tf.equal(round_, counters.round) & finite, counters.begun, counters.ended, device, there, apply
+            lambda round_, finite: tf.equal(round_, counters.round) & finite,
+            [round_, finite],
+            counters.begun,
+            counters.ended,
+            device,
+            there,
+            apply,
         )
         return ready
 

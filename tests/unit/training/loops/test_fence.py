@@ -123,6 +123,28 @@ def test_an_update_is_under_way_until_all_its_variables_have_it() -> None:
     assert (int(begun), int(ended)) == (2, 2)
 
 
+def test_an_update_begins_once_what_its_check_takes_has_arrived() -> None:
+    """Otherwise a worker that dies in between would leave an update that never ends."""
+    weights, seen = keras.Variable([1.0, 2.0]), []
+    optimizer = keras.optimizers.SGD(0.1)
+    optimizer.build([weights])
+    begun, ended = tf.Variable(0), tf.Variable(0)
+    fence = Fence([optimizer], begun, ended)
+    fence.holds = lambda sent: tf.equal(sent, 7)
+
+    @tf.function(autograph=False)
+    def step() -> None:
+        late = tf.py_function(lambda: seen.append(int(begun)) or 7, [], tf.int32)  # type: ignore[func-returns-value]
+        fence.sent = [late]
+        optimizer.apply([tf.constant([1.0, 1.0])], [weights])
+
+    for count in (1, 2):
+        step()
+        assert (int(begun), int(ended)) == (count, count)
+    assert seen == [0, 1]
+    np.testing.assert_allclose(weights.numpy(), [0.8, 1.8], rtol=1e-6)
+
+
 def test_no_operation_of_an_update_is_left_to_the_worker() -> None:
     """Once the gradients have arrived: a worker that is killed or stands still then would leave half of an update."""
     weights = keras.Variable([1.0, 2.0])
