@@ -77,15 +77,18 @@ class TrainState:
         names = {id(v): name for name, v in self.variables}
         return {id(v): names[id(average)] for v, average in keras_private.averages_of(own) if id(average) in names}
 
-    def snapshot(self) -> dict[str, Tensor]:
+    def tensors(self) -> dict[str, Tensor]:
         """The present values, each on its variable's device.
 
         They are no copies as long as nothing changes: the next update of a variable leaves the values to this tensor,
         and goes on with a copy of them (PrepareToUpdateVariable, tensorflow/core/kernels/training_op_helpers.h).
-        Only those of a GPU or TPU are copied, to this host, because their memory may not suffice.
         """
         found = {name: v.value if isinstance(v, keras.Variable) else v for name, v in self.variables}
-        tensors = {name: tf.convert_to_tensor(v) for name, v in found.items()}
+        return {name: tf.convert_to_tensor(v) for name, v in found.items()}
+
+    def snapshot(self) -> dict[str, Tensor]:
+        """The same; but those of a GPU or TPU are copied to this host, because their memory may not suffice."""
+        tensors = self.tensors()
         _require_read(tensors.values())
         return {name: t if "CPU" in t.backing_device else np.array(t) for name, t in tensors.items()}
 

@@ -58,8 +58,11 @@ class HostMemory:
 
 def _here(values: Mapping[str, Tensor]) -> dict[str, Array]:
     """The tensors that are in this task's memory."""
-    tensors = {name: each for name, each in values.items() if tf.is_tensor(each)}
-    return {name: as_array(each) for name, each in tensors.items() if "/job:ps/" not in each.backing_device}
+    return {name: as_array(each) for name, each in values.items() if tf.is_tensor(each) and _is_here(each)}
+
+
+def _is_here(tensor: Tensor) -> bool:
+    return "CPU" in tensor.backing_device and "/job:ps/" not in tensor.backing_device
 
 
 def _large(arrays: Mapping[str, Array]) -> dict[str, Array]:

@@ -31,7 +31,7 @@ class Saver:
         self._job, self._state, self._channel = job, state, channel
         self._thread = ThreadPoolExecutor(1, "checkpoint")
         self._pending: Future[None] | None = None
-        self._memory = HostMemory(host.cpus(job.spec.tasks.of(job.task.type).cpu), state.snapshot())
+        self._memory = HostMemory(host.cpus(job.spec.tasks.of(job.task.type).cpu), state.tensors())
         self._key = job.compatibility_key
         self._changes = checkpoint.workload_changes(job.spec.directory, self._key)
         keep, self._validation = job.spec.keep_best, None
