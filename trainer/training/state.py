@@ -201,7 +201,7 @@ def _communicating(job: TrainingTask, optimizer: Optimizer) -> Optimizer:
     """The optimizer, which adds up gradients over replicas as one would have them, and sends them as the spec wants."""
     spec = job.spec
     if job.replicas > 1:
-        if spec.strategy == "multi_worker_mirrored" and not spec.tasks.of(job.task.type).gpus:  # NCCL has its own
+        if spec.traits.collective and not spec.tasks.of(job.task.type).gpus:  # NCCL has its own
             parts.send_in_parts(optimizer)
         gradients.add_up_rows(optimizer, job.part.batch)
         gradients.note_rows(optimizer)
