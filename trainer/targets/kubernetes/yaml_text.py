@@ -17,7 +17,7 @@ _WORDS = {"y", "n", "yes", "no", "on", "off", "true", "false", "null"}
 def one_line(value: object) -> str:
     """A value on one line in ASCII: JSON, with characters beyond U+FFFF as YAML escapes them.
 
-    No key may have more than 1,024 characters as it is written (https://yaml.org/spec/1.1/#id904245).
+    No key may have more than 1,024 characters as it is written (simple keys, https://yaml.org/spec/1.1/).
     """
     text = json.dumps(value, ensure_ascii=False)
     return re.sub(r"[^\x00-\x7e]", lambda m: f"\\u{ord(m[0]):04x}" if m[0] <= "\uffff" else f"\\U{ord(m[0]):08x}", text)
