@@ -41,7 +41,7 @@ def loss(y, prediction):
 BROKEN = """
 from trainer.model_dir import checkpoint
 from trainer.workloads.digits import DATASET, model
-checkpoint.save = None
+checkpoint.write = None
 """
 SHAPE = """import keras
 from trainer.workloads.digits import DATASET
