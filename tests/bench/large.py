@@ -26,7 +26,7 @@ from tests.bench import large_rates, namespaces, section
 
 SIZES = {"22M": (160_000, 20, 6_000), "250M": (4_000_000, 40, 13_000)}
 """Rows and columns of the table, and units of the first layer; the second has half of them."""
-WORDS, BATCH = 8, 16
+BATCH = 16
 SAVES = 2
 TEXTS = {
     "step_seconds": "seconds of a step: median (largest)",
@@ -88,6 +88,7 @@ def one(size: str) -> dict[str, list[float]]:
     """The figures of one process."""
     import numpy as np
 
+    from tests.bench.networks import wide
     from tests.unit.training import jobs
     from tests.unit.training.callbacks.loop import RecordingChannel
     from trainer.model_dir import checkpoint
@@ -98,7 +99,7 @@ def one(size: str) -> dict[str, list[float]]:
     found = defaultdict[str, list[float]](list)
     with tempfile.TemporaryDirectory() as folder:
         job = jobs.setup(model_dir=folder)
-        job = replace(job, workload=replace(job.workload, model=lambda: _model(*SIZES[size])))
+        job = replace(job, workload=replace(job.workload, model=lambda: wide.wide(*SIZES[size])))
         before = _resident("VmRSS")
         state = build_state(job)
         whole = 4 * sum(int(np.prod(v.shape)) for _, v in state.variables)
@@ -126,23 +127,13 @@ def one(size: str) -> dict[str, list[float]]:
     return found
 
 
-def _model(rows: int, columns: int, units: int) -> Any:
-    import keras
-
-    layers = keras.layers
-    return keras.Sequential(
-        [keras.Input((WORDS,), dtype="int32"), layers.Embedding(rows, columns), layers.Flatten(),
-         layers.Dense(units, activation="relu"), layers.Dense(units // 2, activation="relu"), layers.Dense(10)]
-    )  # fmt: skip
-
-
 def _make_step(state: Any, rows: int) -> Callable[[], object]:
     import keras
     import numpy as np
     import tensorflow as tf
 
     rng = np.random.default_rng(0)
-    x = tf.constant(rng.integers(0, rows, (BATCH, WORDS)), tf.int32)
+    x = tf.constant(rng.integers(0, rows, (BATCH, *state.model.input_shape[1:])), tf.int32)
     y = tf.constant(rng.integers(0, 10, BATCH))
 
     @tf.function(autograph=False)

@@ -12,13 +12,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from tests.bench import intervals, marks, namespaces, run
+from tests.bench import intervals, marks, namespaces, network, run
 from tests.bench.run import Process, Steps
 from tests.bench.throughput import IDEAL, MWMS, PEERS_PYTHON, PS, WORKERS, torch_ranks
-from tests.harness import TRAINER
-from trainer.job import load
-from trainer.job.cluster import tasks_of
-from trainer.targets.local import run as local
 
 BATCHES = {"resnet50": 16, "wide": 64}
 STEPS = Steps(10, 10)
@@ -28,7 +24,8 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "trainer, bfloat16 gradients": {"gradients": "bfloat16"},
     "trainer, weights averaged every 10 steps": {"every": 10},
 }
-PS_BATCH, PS_MBIT, WORKER_MBIT, PORT = 16, 100, 1_000, 10_000
+EVEN = str(NETWORKS / "even.py")
+PS_BATCH, PS_MBIT, WORKER_MBIT = 16, 100, 1_000
 WINDOW = 8.0
 """Seconds that are measured, at least."""
 
@@ -36,23 +33,23 @@ Rates = dict[str, dict[str, list[float]]]
 """Examples per second by network or number of ps, and by contender."""
 
 
-def contenders(network: str) -> dict[str, Callable[[], float]]:
-    batch = BATCHES[network]
-    own: dict[str, Any] = {"workload": str(NETWORKS / f"{network}.py"), "train": {"batch_size": batch}}
+def contenders(name: str) -> dict[str, Callable[[], float]]:
+    batch = BATCHES[name]
+    own: dict[str, Any] = {"workload": str(NETWORKS / f"{name}.py"), "train": {"batch_size": batch}}
 
     def ours(communication: Mapping[str, Any]) -> float:
         return run.ours(MWMS, WORKERS, STEPS, communication=communication, **own)
 
     def torch(gradients: str) -> float:
-        words = [network, *STEPS.words, str(batch), gradients]
+        words = [name, *STEPS.words, str(batch), gradients]
         command = [str(PEERS_PYTHON), str(run.PEERS / "torch_large.py"), *words]
         return run.figures([Process(command, environ, i) for i, environ in enumerate(torch_ranks())])
 
     found: dict[str, Callable[[], float]] = {IDEAL: lambda: run.ours("one_device", 1, STEPS, jobs=WORKERS, **own)}
-    found |= {name: lambda given=given: ours(given) for name, given in SETTINGS.items()}  # type: ignore[misc]
+    found |= {setting: lambda given=given: ours(given) for setting, given in SETTINGS.items()}  # type: ignore[misc]
     if PEERS_PYTHON.exists():
         found["torch DDP"] = lambda: torch("float32")
-        if network != "wide":  # its hooks refuse gradients of rows
+        if name != "wide":  # its hooks refuse gradients of rows
             found["torch DDP, bfloat16 gradients"] = lambda: torch("bfloat16")
     return found
 
@@ -60,10 +57,10 @@ def contenders(network: str) -> dict[str, Callable[[], float]]:
 def measure(turns: int, networks: list[str]) -> Rates:
     found: Rates = {name: {contender: [] for contender in contenders(name)} for name in networks}
     for turn in range(turns):
-        for network, rates in found.items():
-            for name, contender in contenders(network).items():
-                rates[name].append(contender())
-                print(f"  {turn + 1}/{turns} {network}, {name}: {rates[name][-1]:.1f} examples/s", flush=True)
+        for name, rates in found.items():
+            for each, contender in contenders(name).items():
+                rates[each].append(contender())
+                print(f"  {turn + 1}/{turns} {name}, {each}: {rates[each][-1]:.1f} examples/s", flush=True)
     return found
 
 
@@ -82,20 +79,10 @@ def measure_ps(turns: int) -> dict[str, list[float]]:
 
 
 def _rate(hosts: namespaces.Hosts, count: int) -> float:
-    def address(task_type: str, index: int) -> str:
-        return f"{hosts.address(_host(task_type, index))}:{PORT + (task_type == 'ps')}"
-
     with tempfile.TemporaryDirectory() as folder:
-        how = run.spec(PS, WORKERS, Steps(10, 10**6), {"batch_size": PS_BATCH}, workload=str(NETWORKS / "even.py"))
-        how["tasks"]["ps"] = {"cpu": 1, "replicas": count}
-        job = load.build({**how, "model_dir": folder})
-        tasks = sorted(tasks_of(job, address), key=lambda task: not task.is_chief)
-        wanted = [
-            Process(
-                [*hosts.command(_host(task.type, task.index)), *TRAINER, "task"], local.environment_of(job, task, {})
-            )
-            for task in tasks
-        ]
+        spec = run.spec(PS, WORKERS, Steps(10, 10**6), {"batch_size": PS_BATCH}, model_dir=folder, workload=EVEN)
+        spec["tasks"]["ps"]["replicas"] = count
+        wanted = network.tasks(hosts, spec, _host)
         with marks.started(wanted, Path(folder)) as found:
             found.next()
             begin = marks.after(found, time.time() + WINDOW / 4)
@@ -113,10 +100,10 @@ def table(rates: Rates) -> list[str]:
         f"| examples/s, {WORKERS} workers of one core | network | median | of independent processes (95 %) |",
         "|---|---|---|---|",
     ]
-    for network, each in rates.items():
-        for name, turns in each.items():
-            share = "" if name == IDEAL else intervals.ratio(turns, each[IDEAL]).text()
-            lines.append(f"| {name} | {network} | {statistics.median(turns):.1f} | {share} |")
+    for name, each in rates.items():
+        for contender, turns in each.items():
+            share = "" if contender == IDEAL else intervals.ratio(turns, each[IDEAL]).text()
+            lines.append(f"| {contender} | {name} | {statistics.median(turns):.1f} | {share} |")
     return [*lines, ""]
 
 

@@ -81,7 +81,8 @@ def _ours(strategy: str, **communication: Any) -> Contender:
 
     def start(hosts: Hosts, folder: Path) -> list[Process]:
         how = Steps(log_steps, FOR_EVER)
-        return _tasks(hosts, run.spec(strategy, WORKERS, how, communication=communication, model_dir=str(folder)))
+        spec = run.spec(strategy, WORKERS, how, communication=communication, model_dir=str(folder))
+        return tasks(hosts, spec, lambda task_type, index: index if task_type == "worker" else WORKERS)
 
     def step_of_accuracy(steps: int, seed: int) -> int | None:
         with learning.trained("cnn", strategy, communication, steps, seed) as made:
@@ -91,12 +92,13 @@ def _ours(strategy: str, **communication: Any) -> Contender:
     return Contender(start, step_of_accuracy, per_step * run.BATCH)
 
 
-def _tasks(hosts: Hosts, spec: dict[str, Any]) -> list[Process]:
-    """A job's tasks, the leader first."""
-    job = load.build(spec)
+def tasks(hosts: Hosts, spec: dict[str, Any], host_of: Callable[[str, int], int]) -> list[Process]:
+    """A job's tasks, the leader first, each worker on a core of its own.
 
-    def host_of(task_type: str, index: int) -> int:
-        return index if task_type == "worker" else WORKERS
+    Args:
+        host_of: the host of a task, by its type and index.
+    """
+    job = load.build(spec)
 
     def address(task_type: str, index: int) -> str:
         return f"{hosts.address(host_of(task_type, index))}:{PORT + (task_type == 'ps')}"

@@ -1,4 +1,4 @@
-"""A table of rows and three layers, 250 million parameters, on random words: for the time of a step."""
+"""A table of rows and three layers, 236 million parameters, on random words: for the times of steps."""
 
 from __future__ import annotations
 
@@ -18,13 +18,17 @@ def data(_: Any) -> Any:
 
 
 def model() -> keras.Model:
+    return wide(ROWS, COLUMNS, UNITS)
+
+
+def wide(rows: int, columns: int, units: int) -> keras.Model:
     return keras.Sequential(
         [
             keras.Input((WORDS,), dtype="int32"),
-            layers.Embedding(ROWS, COLUMNS),
+            layers.Embedding(rows, columns),
             layers.Flatten(),
-            layers.Dense(UNITS, activation="relu"),
-            layers.Dense(UNITS // 2, activation="relu"),
+            layers.Dense(units, activation="relu"),
+            layers.Dense(units // 2, activation="relu"),
             layers.Dense(10),
         ]
     )

@@ -86,11 +86,11 @@ def _sent(gradients: Sequence[Tensor], variables: Sequence[Variable]) -> list[Te
             with tf.device(device):
                 there[i] = tf.nest.map_structure(tf.identity, gradient, expand_composites=True)
     for (device, _), members in small.items():
-        message = tf.concat([tf.reshape(gradients[i], [-1]) for i in members], 0)
+        flat = [tf.reshape(gradients[i], [-1]) for i in members]
+        message = tf.concat(flat, 0)
         with tf.device(device):
-            for i, part in zip(
-                members, tf.split(message, [gradients[i].shape.num_elements() for i in members]), strict=True
-            ):
+            parts = tf.split(message, [each.shape[0] for each in flat])
+            for i, part in zip(members, parts, strict=True):
                 there[i] = tf.reshape(part, gradients[i].shape)
     return there
 

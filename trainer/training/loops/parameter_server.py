@@ -189,15 +189,18 @@ class _Rounds:
         while scheduled < enough or not self.coordinator.done():  # done() raises what a closure or a dead ps raised
             if self.channel.stopping.is_set():
                 return self._drain()
-            now, reading = time.perf_counter(), self.read()
+            now = time.perf_counter()
+            # A stop saves nothing before a step was seen: the first one is looked for more often.
+            due = now - looked > (POLL_SECONDS if self.watch.moved else FIRST_POLL_SECONDS)
+            if due or not spent:
+                reading = self.read()
             if not spent:
                 taken = reading.taken
                 spent = now if taken >= last else 0.0
             while scheduled < enough and scheduled - taken < CLOSURES_AHEAD * workers * per_call:
                 self.schedule()
                 scheduled += per_call
-            # A stop saves nothing before a step was seen: the first one is looked for more often.
-            if now - looked > (POLL_SECONDS if self.watch.moved else FIRST_POLL_SECONDS):
+            if due:
                 looked = now
                 self._look(reading)
             # Polls more often as the end of the round approaches.

@@ -17,7 +17,7 @@ from trainer.training.state import as_array
 from trainer.workloads.types import Tensor
 
 LARGE = 1 << 22
-"""Bytes of an array that has pages of its own."""
+"""An array of this many bytes or more gets memory that is kept."""
 PART = 32 << 20
 """Bytes that a thread copies at once."""
 
@@ -52,8 +52,9 @@ class HostMemory:
 
     def _room_for(self, name: str, array: Array) -> Array:
         kept = self._kept.get(name)
-        fits = kept is not None and (kept.shape, kept.dtype) == (array.shape, array.dtype)
-        return kept if kept is not None and fits else _room(array)
+        if kept is not None and (kept.shape, kept.dtype) == (array.shape, array.dtype):
+            return kept
+        return _room(array)
 
 
 def _here(values: Mapping[str, Tensor]) -> dict[str, Array]:
