@@ -87,6 +87,7 @@ def measure(turns: int) -> dict[str, dict[str, list[float]]]:
 def one(size: str) -> dict[str, list[float]]:
     """The figures of one process."""
     import numpy as np
+    import tensorflow as tf
 
     from tests.bench.networks import wide
     from tests.unit.training import jobs
@@ -123,7 +124,7 @@ def one(size: str) -> dict[str, list[float]]:
         file = checkpoint.folder(folder) / checkpoint.name(SAVES) / checkpoint.ARRAYS
         for _ in range(2):
             found["read_seconds"].append(_seconds(file.read_bytes))
-            found["restore_seconds"].append(_seconds(lambda: restore(job, state, 1000)))
+            found["restore_seconds"].append(_seconds(lambda: restore(tf.distribute.get_strategy(), job, state, 1000)))
     return found
 
 

@@ -39,8 +39,12 @@ _PIECES = 2**16
 """Maximum number of messages of one use."""
 
 
-def restore(job: TrainingTask, state: TrainState, total: int) -> tuple[int, list[str]]:
+def restore(strategy: Strategy, job: TrainingTask, state: TrainState, total: int) -> tuple[int, list[str]]:
     """Loads the newest intact checkpoint into the variables, or if there is none the file of init_from.
+
+    To be called outside the strategy's scope: Keras makes an optimizer of its own to list the names of a model's
+    weights (`get_attr_skipset`, keras/src/saving/saving_lib.py), whose variables the other tasks would have to create
+    too.
 
     Args:
         total: the step at which the job ends.
@@ -51,7 +55,12 @@ def restore(job: TrainingTask, state: TrainState, total: int) -> tuple[int, list
     Raises:
         UserError: it does not fit the spec or the model, or is past the job's end; the message names the difference.
     """
-    return _restore(job, state, total, lambda _, arrays: _assign(state, arrays))
+
+    def take(_: int, arrays: checkpoint.Arrays) -> None:
+        with strategy.scope():
+            _assign(state, arrays)
+
+    return _restore(job, state, total, take)
 
 
 def restore_everywhere(
@@ -61,14 +70,19 @@ def restore_everywhere(
     the cluster. `resume_step` is 0 on all tasks if there is no checkpoint."""
     if not resume_step and job.spec.init_from is None:
         return 0
-    with strategy.scope():
-        if not job.task.is_chief:
+
+    def send(step: int, arrays: checkpoint.Arrays) -> None:
+        with strategy.scope():
+            _send(job.task, state, step, arrays)
+
+    if not job.task.is_chief:
+        with strategy.scope():
             return _receive(job.task, state)
-        if len(job.task.members()) == 1:
-            step, broken = restore(job, state, total)
-        else:
-            step, broken = _restore(job, state, total, lambda step, arrays: _send(job.task, state, step, arrays))
-            _share_step(job.task, step, ends=True)
+    if len(job.task.members()) == 1:
+        step, broken = restore(strategy, job, state, total)
+    else:
+        step, broken = _restore(job, state, total, send)
+        _share_step(job.task, step, ends=True)
     for line in broken:
         channel.send(events.Line(line))
     return step

@@ -6,6 +6,7 @@ from pathlib import Path
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from tests.harness import processes
 from tests.unit.training.jobs import setup
@@ -19,6 +20,8 @@ from trainer.training.state import TrainState, build_state
 from trainer.training.task import TrainingTask
 from trainer.workloads import workload
 
+ONE = tf.distribute.get_strategy()
+
 # TensorFlow's variables and Keras, as they are, with NumPy 2.
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy:DeprecationWarning")
 
@@ -31,12 +34,12 @@ def save(digits: TrainingTask, state: TrainState, step: int) -> Path:
 def test_restore_gives_the_newest_whole_checkpoint(tmp_path: Path) -> None:
     digits = setup(model_dir=str(tmp_path), train={"seed": 1})
     state = build_state(digits)
-    assert restore(digits, state, 100) == (0, [])
+    assert restore(ONE, digits, state, 100) == (0, [])
     saved = state.values()
     save(digits, state, 10)
     (save(digits, state, 20) / "variables.npz").write_bytes(b"")
     other = build_state(setup(model_dir=str(tmp_path), train={"seed": 2}))
-    step, broken = restore(digits, other, 100)
+    step, broken = restore(ONE, digits, other, 100)
     assert (step, len(broken)) == (10, 1)
     assert all((value == saved[name]).all() for name, value in other.values().items())
 
@@ -52,7 +55,7 @@ def test_variables_keep_their_values_though_memory_of_arrays_is_used_again(
     state.assign(saved)
     save(digits, state, 10)
     state.assign({name: np.zeros_like(value) for name, value in saved.items()})
-    assert restore(digits, state, 100) == (10, [])
+    assert restore(ONE, digits, state, 100) == (10, [])
     assert all((value == saved[name]).all() for name, value in state.values().items())
 
 
@@ -65,7 +68,7 @@ def test_restore_refuses_another_model(tmp_path: Path) -> None:
 
     other = replace(digits, workload=replace(digits.workload, model=bigger))
     with pytest.raises(UserError, match=r"does not fit this spec: variable \S+: checkpoint float32\[64, 128\], model"):
-        restore(other, build_state(other), 100)
+        restore(ONE, other, build_state(other), 100)
 
 
 def test_restore_refuses_a_checkpoint_past_the_end_of_the_job(tmp_path: Path) -> None:
@@ -80,9 +83,9 @@ def test_restore_refuses_a_checkpoint_past_the_end_of_the_job(tmp_path: Path) ->
         digits = setup(model_dir=str(tmp_path), train=dict(train))
         total = digits.total_steps(digits.split(workload.Shard("train")))
         with pytest.raises(UserError, match=f"its checkpoint of step 1500 does not fit this spec: {message}; undo the"):
-            restore(digits, state, total)
+            restore(ONE, digits, state, total)
     digits = setup(model_dir=str(tmp_path), train={"steps": 1500})
-    assert restore(digits, state, 1500) == (1500, [])
+    assert restore(ONE, digits, state, 1500) == (1500, [])
 
 
 def test_a_bfloat16_variable_survives_a_checkpoint(tmp_path: Path) -> None:
@@ -95,7 +98,7 @@ def test_a_bfloat16_variable_survives_a_checkpoint(tmp_path: Path) -> None:
     saved = state.values()["model.000"].astype(np.float32)
     save(digits, state, 10)
     state.assign({name: np.zeros_like(value) for name, value in state.values().items()})
-    assert restore(digits, state, 100) == (10, [])
+    assert restore(ONE, digits, state, 100) == (10, [])
     assert (state.values()["model.000"].astype(np.float32) == saved).all()
 
 
@@ -114,10 +117,12 @@ def data(shard):
 PROGRAM = """
 import os
 import time
+from dataclasses import replace
 from types import SimpleNamespace
+import keras
 import numpy as np
 import tensorflow as tf
-from trainer.job.load import load_environment
+from trainer.job.load import build, load_environment
 from trainer.job.tf_config import from_environment
 from trainer.model_dir import checkpoint
 from trainer.training import restore
@@ -161,6 +166,15 @@ lines = SimpleNamespace(send=lambda line: print(line.text, flush=True))
 restore._PACK_BYTES = 8
 step = restore.restore_everywhere(strategy, job, state, 100, lines, 1)
 print(step, all((v == 10 + i).all() for i, v in enumerate(state.values().values())), flush=True)
+
+spec = build({"name": "j", "strategy": "multi_worker_mirrored", "tasks": {"worker": 2}, "workload": spec.workload,
+              "model_dir": spec.directory + "/begun", "init_from": {"path": os.environ["INIT_FROM"]}})
+job = replace(job, spec=spec)
+with strategy.scope():
+    state.model.compile(keras.optimizers.SGD())  # Keras lists the names of its attributes too
+step = restore.restore_everywhere(strategy, job, state, 100, lines, 0)
+print(step, [v.tolist() for name, v in state.values().items() if name.startswith("model")], flush=True)
+
 # The chief's values are on their way after its last operation: it may not end before they have arrived.
 strategy.run(lambda: tf.distribute.get_replica_context().all_reduce("SUM", tf.constant(1.0)))
 os._exit(0)  # as a child does: TensorFlow's own end waits for its peers
@@ -178,9 +192,12 @@ def outputs(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
         {"name": "j", "strategy": "multi_worker_mirrored", "tasks": {"worker": 2}, "deadlines": {"progress": 1}}
         | {"workload": str(folder / "late.py"), "model_dir": str(folder / "run")}
     )
+    first = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1, name="dense")])
+    first.set_weights([np.array([[3]]), np.array([5])])
+    first.save(folder / "first.keras")
     with ports.reserve([task.name for task in tasks_of(spec)], None) as taken:
         tasks = tasks_of(spec, lambda task_type, index: f"127.0.0.1:{taken[f'{task_type}:{index}']}")
-        job = {"TRAINER_JOB": spec.model_dump_json(), "TF_CPP_MIN_LOG_LEVEL": "3"}
+        job = {"TRAINER_JOB": spec.model_dump_json(), "TF_CPP_MIN_LOG_LEVEL": "3", "INIT_FROM": str(folder / "first.keras")}
         commands = [
             ([sys.executable, "-c", PROGRAM], {**os.environ, **job, "TF_CONFIG": task.tf_config()}) for task in tasks
         ]
@@ -205,3 +222,7 @@ def test_after_a_damaged_checkpoint_all_tasks_have_the_values_of_the_one_before(
     assert all("10 True" in output.splitlines() for output in outputs), "\n".join(outputs)[-6000:]
     assert "step-00000020 is damaged" in outputs[0]
     assert "step-00000030 is damaged" in outputs[0]
+
+
+def test_all_tasks_begin_with_the_weights_of_a_keras_file(outputs: list[str]) -> None:
+    assert all("0 [[[3.0]], [5.0]]" in output.splitlines() for output in outputs), "\n".join(outputs)[-6000:]

@@ -92,8 +92,9 @@ def _run(
                 f"workload: {job.workload.name}: model() has no trainable variables; nothing can be trained"
             )
         warnings = check(job, state.model, source) + prepare(strategy, job, state, source)
-        total = job.total_steps(source)
-        step, broken = restore(job, state, total)
+    total = job.total_steps(source)
+    step, broken = restore(strategy, job, state, total)
+    with strategy.scope():
         batch = batches.replica_spec(job, source)
         made = make_step(strategy, job, state, batch)
         applied = keras_private.step_counter(state.optimizer).value
