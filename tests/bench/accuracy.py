@@ -38,6 +38,8 @@ SETTINGS: dict[str, tuple[str, dict[str, Any]]] = {
     "every30-outer": (MWMS, {"every": 30, "outer": {}}),
     "warmup-every10": (MWMS, {"every": 10, "warmup_steps": 90}),
     "parameter_server": (PS, {}),
+    "ps-bfloat16": (PS, {"gradients": "bfloat16", "weights": "bfloat16"}),
+    "ps-prefetch": (PS, {"prefetch": True}),
     "ps-every10": (PS, {"every": 10}),
 }
 

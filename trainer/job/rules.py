@@ -132,10 +132,23 @@ def _device_problems(spec: JobSpec) -> list[Problem]:
     if spec.communication.gradients not in allowed:
         rule = f"{spec.strategy} knows {', '.join(allowed)}"
         problems.append(Problem("communication.gradients", spec.communication.gradients, rule, ("strategy",)))
-    if spec.communication.weights != "float32" and not row.on_ps:
+    return problems + _weights_problems(spec) + _round_problems(spec)
+
+
+def _weights_problems(spec: JobSpec) -> list[Problem]:
+    """Of the reading of weights from ps."""
+    given = spec.communication
+    if not spec.traits.on_ps:
         rule = f"is for {names(lambda other: other.on_ps)}; remove it"
-        problems.append(Problem("communication.weights", spec.communication.weights, rule, ("strategy",)))
-    return problems + _round_problems(spec)
+        set_ = {"weights": given.weights != "float32", "prefetch": given.prefetch}
+        return [Problem(f"communication.{key}", getattr(given, key), rule, ("strategy",)) for key in set_ if set_[key]]
+    if given.prefetch and given.every > 1:
+        rule = "rounds of local steps read all weights at their start; remove it, or use every: 1"
+        return [Problem("communication.prefetch", given.prefetch, rule, ("communication.every",))]
+    if given.prefetch and spec.train.steps_per_call == 1:
+        rule = "reads ahead within a call; set train.steps_per_call above 1, or remove it"
+        return [Problem("communication.prefetch", given.prefetch, rule, ("train.steps_per_call",))]
+    return []
 
 
 def _round_problems(spec: JobSpec) -> list[Problem]:

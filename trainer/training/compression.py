@@ -47,24 +47,6 @@ def to_bfloat16(optimizer: Optimizer, *, feedback: bool) -> None:
         _keep(optimizer, build, lambda: [(v, tf.zeros_like(v)) for v in kept.values()])
 
 
-def to_bfloat16_on_ps(optimizer: Optimizer) -> None:
-    """Makes an optimizer send dense gradients to the ps of their variables in bfloat16."""
-
-    def replacement(add_up: AddUp) -> AddUp:
-        def add_up_rounded(given: Iterable[tuple[Tensor, Variable]]) -> Pairs:
-            return [(_widened_at(v, g) if _is_dense(g) else g, v) for g, v in add_up(given)]
-
-        return add_up_rounded
-
-    replace_gradient_sum(optimizer, replacement)
-
-
-def _widened_at(variable: Variable, gradient: Tensor) -> Tensor:
-    rounded = tf.cast(gradient, tf.bfloat16)
-    with tf.device((variable.value if isinstance(variable, keras.Variable) else variable).device):
-        return tf.cast(rounded, gradient.dtype)
-
-
 def _rounded(gradient: Tensor, kept: Variable | None) -> Tensor:
     if kept is None:
         return tf.cast(gradient, tf.bfloat16)

@@ -30,6 +30,12 @@ class Copies:
 
     def read(self) -> list[Tensor]:
         """Builds the part of a graph that sets the copies to the values on the ps; returns these values."""
+        values = self.fetch()
+        self.hold(values)
+        return values
+
+    def fetch(self) -> list[Tensor]:
+        """Builds the part of a graph that reads the values on the ps."""
         values = []
         for v, own in zip(self.variables, self._own, strict=True):
             if id(v) in self._rounded:
@@ -38,10 +44,13 @@ class Copies:
                 values.append(tf.cast(small, own.dtype))
             else:
                 values.append(tf.identity(own))
+        return values
+
+    def hold(self, values: Sequence[Tensor]) -> None:
+        """Builds the part of a graph that sets the copies to values that were read."""
         self._copies = [tensorflow_private.named_variable(f"{self._name}_{i}", own) for i, own in enumerate(self._own)]
         for copy, value in zip(self._copies, values, strict=True):
             copy.assign(value, read_value=False)
-        return values
 
     def values(self) -> list[Tensor]:
         """What the copies are now."""
@@ -55,8 +64,8 @@ class Copies:
         with keras_private.replaced(self.variables, self._copies):
             yield
 
-    def require_unchanged(self, operations: Iterable[Internal]) -> None:
-        """Checks that these operations assign nothing to the copies.
+    def require_unchanged(self, operations: Iterable[Internal], setting: str) -> None:
+        """Checks that these operations assign nothing to the copies, which `setting` of the spec needs.
 
         Raises:
             UserError: they do, so that the variable on the ps would not change.
@@ -67,8 +76,8 @@ class Copies:
             if op.type.startswith(("Assign", "ResourceScatter")) and op.inputs and op.inputs[0].name in paths:
                 path = paths[op.inputs[0].name]
                 raise UserError(
-                    f"communication.weights: bfloat16: {path} is changed within the step, not by its optimizer alone "
-                    "(as by SpectralNormalization); remove communication.weights"
+                    f"{setting}: {path} is changed within the step, not by its optimizer alone (as by "
+                    "SpectralNormalization); remove it"
                 )
 
     @contextlib.contextmanager

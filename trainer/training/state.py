@@ -207,9 +207,7 @@ def _communicating(job: TrainingTask, optimizer: Optimizer) -> Optimizer:
         gradients.note_rows(optimizer)
     communication = spec.communication
     if spec.traits.coordinated:
-        if communication.gradients == "bfloat16" and communication.every == 1:
-            compression.to_bfloat16_on_ps(optimizer)
-        return optimizer
+        return optimizer  # a Fence sends its gradients
     if communication.gradients == "bfloat16":
         compression.to_bfloat16(optimizer, feedback=spec.train.mixed_precision != "float16")
     if communication.gradients == "powersgd":

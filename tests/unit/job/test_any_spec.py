@@ -93,7 +93,13 @@ sections: Keys = {
     "tpu": section({"address": some("local"), "cores": small}),
     "train": section(train),
     "communication": section(
-        {"implementation": some("auto", "ring", "nccl"), "bytes_per_pack": small, "every": small, "warmup_steps": small}
+        {
+            "implementation": some("auto", "ring", "nccl"),
+            "bytes_per_pack": small,
+            "every": small,
+            "warmup_steps": small,
+            "prefetch": st.booleans(),
+        }
     ),
     "model_dir": some(None, "/data/x", "runs/é\u2028\U0001f600"),
     "warm_standby": mostly(st.booleans()),

@@ -197,7 +197,11 @@ def outputs(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     first.save(folder / "first.keras")
     with ports.reserve([task.name for task in tasks_of(spec)], None) as taken:
         tasks = tasks_of(spec, lambda task_type, index: f"127.0.0.1:{taken[f'{task_type}:{index}']}")
-        job = {"TRAINER_JOB": spec.model_dump_json(), "TF_CPP_MIN_LOG_LEVEL": "3", "INIT_FROM": str(folder / "first.keras")}
+        job = {
+            "TRAINER_JOB": spec.model_dump_json(),
+            "TF_CPP_MIN_LOG_LEVEL": "3",
+            "INIT_FROM": str(folder / "first.keras"),
+        }
         commands = [
             ([sys.executable, "-c", PROGRAM], {**os.environ, **job, "TF_CONFIG": task.tf_config()}) for task in tasks
         ]

@@ -26,6 +26,16 @@ class Reading(NamedTuple):
     seconds: npt.NDArray[np.float64]
 
 
+class Claim(NamedTuple):
+    """Tickets that a worker took."""
+
+    round_: Tensor
+    ticket: Tensor
+    """The last one; steps may be made for those up to `last`."""
+    last: Tensor
+    """The last ticket of the round."""
+
+
 class Counters:
     """The job's counters, on one ps."""
 
@@ -73,9 +83,8 @@ class Counters:
 
         return reading
 
-    def claim(self, count: int | Tensor) -> list[Tensor]:
-        """Builds the part of a graph that takes tickets; gives the round, the last of `count` tickets, and the last of
-        the round.
+    def claim(self, count: int | Tensor) -> Claim:
+        """Builds the part of a graph that takes `count` tickets.
 
         Two workers that add at once may read the same number: then tickets are lost, and none is applied twice.
         """
@@ -84,10 +93,9 @@ class Counters:
             with tf.control_dependencies([round_]):
                 self.taken.assign_add(count)
             message = tf.stack([round_, self.taken.read_value(), self.last.read_value()])
-        found: list[Tensor] = tf.unstack(message)
-        return found
+        return Claim(*tf.unstack(message))
 
-    def claim_after(self, finite: Tensor, count: Tensor) -> list[Tensor]:
+    def claim_after(self, finite: Tensor, count: Tensor) -> Claim:
         """The same after the updates before it; see `end_unless`."""
         # Of tf.stack Grappler would make two messages (RemoveStackSliceSameAxis).
         message = tf.concat([[_unless(finite)], [count]], 0)

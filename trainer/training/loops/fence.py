@@ -25,8 +25,14 @@ class Fence:
     dies between two of them leaves the update of the first; the last one counts the step.
     """
 
-    def __init__(self, optimizers: Sequence[Optimizer], begun: tf.Variable, ended: tf.Variable) -> None:
-        self._begun, self._ended = begun, ended
+    def __init__(
+        self, optimizers: Sequence[Optimizer], begun: tf.Variable, ended: tf.Variable, *, as_bfloat16: bool = False
+    ) -> None:
+        """
+        Args:
+            as_bfloat16: whether dense float32 gradients are sent as bfloat16.
+        """
+        self._begun, self._ended, self._as_bfloat16 = begun, ended, as_bfloat16
         self.holds: Callable[..., Tensor] = lambda: tf.constant(True)
         self.sent: Sequence[Tensor] = ()
         """What `holds` takes: it is sent to the ps with the gradients."""
@@ -59,7 +65,7 @@ class Fence:
 
         def across(strategy: Strategy, gradients: list[Tensor]) -> None:
             self._ready = step_time.arrived([g for g in gradients if g is not None])
-            there = _sent(gradients, variables)
+            there = _sent(gradients, variables, as_bfloat16=self._as_bfloat16)
             arrived = [t for t in tf.nest.flatten(there, expand_composites=True) if t is not None]
 
             def apply() -> bool:
@@ -74,7 +80,7 @@ class Fence:
             tf.distribute.get_replica_context().merge_call(across, args=(grads,))
 
 
-def _sent(gradients: Sequence[Tensor], variables: Sequence[Variable]) -> list[Tensor]:
+def _sent(gradients: Sequence[Tensor], variables: Sequence[Variable], *, as_bfloat16: bool) -> list[Tensor]:
     """The gradients, on the ps of their variables. Small ones go there in one message: most variables of a model with
     normalization are small, and a message takes as long as 100 KB."""
     there, small = list(gradients), defaultdict[tuple[str, tf.DType], list[int]](list)
@@ -83,11 +89,10 @@ def _sent(gradients: Sequence[Tensor], variables: Sequence[Variable]) -> list[Te
         if _is_small(gradient):
             small[device, gradient.dtype].append(i)
         elif gradient is not None:  # None: the loss does not use this variable
-            with tf.device(device):
-                there[i] = tf.nest.map_structure(tf.identity, gradient, expand_composites=True)
+            there[i] = _moved(gradient, device, as_bfloat16)
     for (device, _), members in small.items():
         flat = [tf.reshape(gradients[i], [-1]) for i in members]
-        message = tf.concat(flat, 0)
+        message = _moved(tf.concat(flat, 0), device, as_bfloat16)
         with tf.device(device):
             parts = tf.split(message, [each.shape[0] for each in flat])
             for i, part in zip(members, parts, strict=True):
@@ -96,9 +101,17 @@ def _sent(gradients: Sequence[Tensor], variables: Sequence[Variable]) -> list[Te
 
 
 def _is_small(gradient: Tensor) -> bool:
-    """Whether it is a small tensor that is still to be sent: not one that came as bfloat16 (compression.py)."""
     dense = isinstance(gradient, tf.Tensor) and gradient.shape.is_fully_defined()
-    return dense and "/job:ps" not in gradient.device and gradient.shape.num_elements() * gradient.dtype.size <= SMALL
+    return dense and gradient.shape.num_elements() * gradient.dtype.size <= SMALL
+
+
+def _moved(gradient: Tensor, device: str, as_bfloat16: bool) -> Tensor:
+    if as_bfloat16 and isinstance(gradient, tf.Tensor) and gradient.dtype == tf.float32:
+        rounded = tf.cast(gradient, tf.bfloat16)
+        with tf.device(device):
+            return tf.cast(rounded, tf.float32)
+    with tf.device(device):
+        return tf.nest.map_structure(tf.identity, gradient, expand_composites=True)
 
 
 def apply_if(

@@ -4,6 +4,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import keras
+import ml_dtypes
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -177,7 +178,8 @@ def on(device: str) -> Any:
     return SimpleNamespace(value=SimpleNamespace(device=device))
 
 
-def test_small_gradients_of_a_ps_come_in_one_message_each_for_its_variable() -> None:
+@pytest.mark.parametrize("as_bfloat16", [False, True])
+def test_small_gradients_of_a_ps_come_in_one_message_each_for_its_variable(as_bfloat16: bool) -> None:
     random = np.random.default_rng(5)
 
     def dense(shape: list[int], dtype: Any = np.float32) -> Any:
@@ -192,24 +194,27 @@ def test_small_gradients_of_a_ps_come_in_one_message_each_for_its_variable() -> 
 
     @tf.function(autograph=False)
     def send(*given: Any) -> list[Any]:
-        return [each for each in _sent(given, variables) if each is not None]
+        return [each for each in _sent(given, variables, as_bfloat16=as_bfloat16) if each is not None]
 
     graph = send.get_concrete_function(*gradients).graph
     entered = {
-        (op.device, tensor.name)
+        (op.device, tensor.name, tensor.dtype.name)
         for op in graph.get_operations() if "ps" in op.device
         for tensor in op.inputs if tensor.op.type != "Const" and "ps" not in tensor.op.device
     }  # fmt: skip
-    messages = {task: [name for device, name in entered if device == PS.format(task)] for task in (0, 1)}
+    messages = {task: sorted(dtype for device, _, dtype in entered if device == PS.format(task)) for task in (0, 1)}
     # Of ps 0: three small ones together, one of another type, the large one, and rows with their places.
-    assert {task: len(names) for task, names in messages.items()} == {0: 5, 1: 1}
+    sent = "bfloat16" if as_bfloat16 else "float32"
+    assert messages == {0: sorted([sent, "float64", sent, "float32", "int32"]), 1: [sent]}
 
 
-def test_sent_gradients_are_the_same() -> None:
+@pytest.mark.parametrize("as_bfloat16", [False, True])
+def test_sent_gradients_are_the_same(as_bfloat16: bool) -> None:
     random = np.random.default_rng(6)
     shapes = [[3, 5], [], [SMALL], [0, 2], [7]]
     gradients = [tf.constant(random.normal(size=shape).astype(np.float32)) for shape in shapes]
     variables = [on("CPU:0")] * len(shapes)
-    for own, sent in zip(gradients, _sent(gradients, variables), strict=True):
-        assert sent.shape == own.shape
-        np.testing.assert_array_equal(sent, own)
+    for own, sent in zip(gradients, _sent(gradients, variables, as_bfloat16=as_bfloat16), strict=True):
+        assert (sent.shape, sent.dtype) == (own.shape, own.dtype)
+        wanted = own.numpy().astype(ml_dtypes.bfloat16).astype(np.float32) if as_bfloat16 else own
+        np.testing.assert_array_equal(sent, wanted)
