@@ -1,5 +1,6 @@
 """Tickets of a ps job."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ def counters() -> Counters:
     return made
 
 
-def numbers(found: list[Any]) -> list[int]:
+def numbers(found: Iterable[Any]) -> list[int]:
     return [int(each) for each in found]
 
 
