@@ -140,8 +140,8 @@ def _weights_problems(spec: JobSpec) -> list[Problem]:
     given = spec.communication
     if not spec.traits.on_ps:
         rule = f"is for {names(lambda other: other.on_ps)}; remove it"
-        set_ = {"weights": given.weights != "float32", "prefetch": given.prefetch}
-        return [Problem(f"communication.{key}", getattr(given, key), rule, ("strategy",)) for key in set_ if set_[key]]
+        set_ = {"weights": given.weights if given.weights != "float32" else None, "prefetch": given.prefetch}
+        return [Problem(f"communication.{key}", value, rule, ("strategy",)) for key, value in set_.items() if value]
     if given.prefetch and given.every > 1:
         rule = "rounds of local steps read all weights at their start; remove it, or use every: 1"
         return [Problem("communication.prefetch", given.prefetch, rule, ("communication.every",))]

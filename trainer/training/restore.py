@@ -42,9 +42,7 @@ _PIECES = 2**16
 def restore(strategy: Strategy, job: TrainingTask, state: TrainState, total: int) -> tuple[int, list[str]]:
     """Loads the newest intact checkpoint into the variables, or if there is none the file of init_from.
 
-    To be called outside the strategy's scope: Keras makes an optimizer of its own to list the names of a model's
-    weights (`get_attr_skipset`, keras/src/saving/saving_lib.py), whose variables the other tasks would have to create
-    too.
+    Call it outside the strategy's scope, see `_restore`.
 
     Args:
         total: the step at which the job ends.
@@ -55,12 +53,7 @@ def restore(strategy: Strategy, job: TrainingTask, state: TrainState, total: int
     Raises:
         UserError: it does not fit the spec or the model, or is past the job's end; the message names the difference.
     """
-
-    def take(_: int, arrays: checkpoint.Arrays) -> None:
-        with strategy.scope():
-            _assign(state, arrays)
-
-    return _restore(job, state, total, take)
+    return _restore(strategy, job, state, total, lambda _, arrays: _assign(state, arrays))
 
 
 def restore_everywhere(
@@ -70,18 +63,13 @@ def restore_everywhere(
     the cluster. `resume_step` is 0 on all tasks if there is no checkpoint."""
     if not resume_step and job.spec.init_from is None:
         return 0
-
-    def send(step: int, arrays: checkpoint.Arrays) -> None:
-        with strategy.scope():
-            _send(job.task, state, step, arrays)
-
     if not job.task.is_chief:
         with strategy.scope():
             return _receive(job.task, state)
     if len(job.task.members()) == 1:
         step, broken = restore(strategy, job, state, total)
     else:
-        step, broken = _restore(job, state, total, send)
+        step, broken = _restore(strategy, job, state, total, lambda step, arrays: _send(job.task, state, step, arrays))
         _share_step(job.task, step, ends=True)
     for line in broken:
         channel.send(events.Line(line))
@@ -93,8 +81,19 @@ _Take: TypeAlias = Callable[[int, checkpoint.Arrays], None]
 `_restore`."""
 
 
-def _restore(job: TrainingTask, state: TrainState, total: int, take: _Take) -> tuple[int, list[str]]:
+def _restore(
+    strategy: Strategy, job: TrainingTask, state: TrainState, total: int, take: _Take
+) -> tuple[int, list[str]]:
+    """Reads the file outside the strategy's scope, and calls `take` within it.
+
+    To list the names of a model's weights Keras creates an optimizer (`get_attr_skipset`,
+    keras/src/saving/saving_lib.py). Within the scope each task would have to create its variables.
+    """
     directory = job.spec.directory
+
+    def take_in_scope(step: int, arrays: checkpoint.Arrays) -> None:
+        with strategy.scope():
+            take(step, arrays)
 
     def require_fitting(meta: checkpoint_meta.Meta) -> None:
         if different := checkpoint_meta.differences(meta, job.spec, job.compatibility_key, state.description(), total):
@@ -103,14 +102,14 @@ def _restore(job: TrainingTask, state: TrainState, total: int, take: _Take) -> t
     found, broken = checkpoint.restore(
         directory,
         require_fitting,
-        lambda found, arrays: take(found.step, _of_variables(state, arrays)),
+        lambda found, arrays: take_in_scope(found.step, _of_variables(state, arrays)),
         reuse=not job.spec.traits.coordinated,  # what is sent to a ps is perhaps not there yet when `assign` returns
     )
     if found is not None or job.spec.init_from is None:
         return found.step if found else 0, broken
     values, report = initial_values(job, state)
     init_files.write_report(directory, report)
-    take(0, iter((state.values() | values).items()))
+    take_in_scope(0, iter((state.values() | values).items()))
     return 0, [*broken, report]
 
 
