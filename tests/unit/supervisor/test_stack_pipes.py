@@ -18,7 +18,8 @@ from trainer.protocol.stacks import MOST_FRAMES, MOST_THREADS
 from trainer.stack_dump import SIGNAL
 from trainer.supervisor.stack_pipes import StackPipes, threads
 
-READS = "import os\ndef wait():\n    os.read(0, 1)\n"
+KEEPS = 'ctypes.PyDLL(None).system(b"echo begun; read line")'
+"""A call of C that prints a line and keeps the GIL until it has read one: no other thread runs between the two."""
 
 
 @contextlib.contextmanager
@@ -46,16 +47,23 @@ def running(pipe: StackPipes, folder: Path, text: str) -> Iterator[subprocess.Po
 
 
 def test_the_threads_of_a_process_and_it_goes_on(tmp_path: Path) -> None:
-    program = f"""
-        import sys, threading
+    program = """
+        import os, threading
         from trainer import stack_dump
         stack_dump.register()
-        {READS.replace(chr(10), chr(10) + " " * 8)}
+        started, waits = threading.Event(), threading.Condition()
+
         def sleeps():
-            threading.Event().wait()
+            with waits:
+                started.set(); waits.wait()
+
+        def reads():
+            print("begun", flush=True); os.read(0, 1)
+
         threading.Thread(target=sleeps, daemon=True).start()
-        print("begun", flush=True)
-        wait()
+        started.wait()
+        waits.acquire()  # it has released it, so it waits
+        reads()
         print("ended", flush=True)
         """
     pipe = StackPipes()
@@ -64,8 +72,8 @@ def test_the_threads_of_a_process_and_it_goes_on(tmp_path: Path) -> None:
             state, text = asyncio.run(pipe.take())
             assert state == ""
         other, main = threads(text, tmp_path)
-        assert [str(frame) for frame in main if frame.theirs] == ["mine.py:7 wait()", "mine.py:13 <module>"]
-        assert [str(frame) for frame in other if frame.theirs] == ["mine.py:10 sleeps()"]
+        assert [str(frame) for frame in main if frame.theirs] == ["mine.py:12 reads()", "mine.py:17 <module>"]
+        assert [str(frame) for frame in other if frame.theirs] == ["mine.py:9 sleeps()"]
         assert other[0].file == "threading.py"
         assert not other[0].theirs
         assert process.stdin is not None
@@ -128,15 +136,14 @@ def test_a_busy_process_is_not_harmed(tmp_path: Path) -> None:
 
 
 def test_a_process_that_keeps_the_gil_answers_to_the_signal(tmp_path: Path) -> None:
-    program = """
+    program = f"""
         import ctypes
         from trainer import stack_dump
         stack_dump.register()
 
         def keeps():
-            ctypes.PyDLL(None).getchar()
+            {KEEPS}
 
-        print("begun", flush=True)
         keeps()
         """
     pipe = StackPipes()
@@ -148,19 +155,18 @@ def test_a_process_that_keeps_the_gil_answers_to_the_signal(tmp_path: Path) -> N
 
 
 def test_an_answer_that_comes_too_late_is_not_the_next_ones(tmp_path: Path) -> None:
-    program = """
+    program = f"""
         import ctypes
         from trainer import stack_dump
         stack_dump.register()
 
         def first():
-            ctypes.PyDLL(None).getchar()
+            {KEEPS}
 
         def second():
             print("again", flush=True)
             input()
 
-        print("begun", flush=True)
         first()
         second()
         """
@@ -169,7 +175,7 @@ def test_an_answer_that_comes_too_late_is_not_the_next_ones(tmp_path: Path) -> N
         assert threads(asyncio.run(pipe.take())[1], tmp_path)[-1][0].function == "first"
         assert process.stdin is not None
         assert process.stdout is not None
-        process.stdin.write(b"x")
+        process.stdin.write(b"x\n")
         process.stdin.flush()
         assert process.stdout.readline() == b"again\n"
         text = asyncio.run(pipe.take())[1]
