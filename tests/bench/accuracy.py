@@ -18,7 +18,7 @@ from tests.bench import learning, section
 from tests.bench.learning import KEEP_STEPS, Run
 from tests.bench.throughput import MWMS, PS
 
-STEPS = {"cnn": 300, "resnet": 480, "transformer": 480}
+STEPS = {"cnn": 300, "resnet": 480, "transformer": 150}
 """Of float32, by network."""
 LONGER = 1.5
 """No setting is faster than that: float32 reaches 0.7 or more of what independent processes do."""

@@ -17,8 +17,9 @@ INSTALL = [*UV, "pip", "install", "--only-binary", ":all:"]
 LOWEST = ("--resolution", "lowest-direct")
 # Those that import neither TensorFlow, numpy nor what renders.
 TESTS = [
-    "job/test_spec.py", "job/test_rules.py", "job/test_tf_config.py", "protocol/test_events.py",
-    "protocol/test_reports.py", "protocol/test_status.py", "model_dir/test_state.py", "model_dir/test_result.py",
+    "job/test_spec.py", "job/test_rules.py", "job/test_communication_rules.py", "job/test_tf_config.py",
+    "protocol/test_events.py", "protocol/test_reports.py", "protocol/test_status.py", "model_dir/test_state.py",
+    "model_dir/test_result.py",
     "supervisor/test_server.py", "supervisor/test_peers.py", "supervisor/test_metrics.py",
     "supervisor/test_follower.py", "supervisor/test_notification.py",
 ]  # fmt: skip

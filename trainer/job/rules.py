@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 
-from trainer.job import environment, program_rules, tracking_rules
+from trainer.job import communication_rules, environment, program_rules, tracking_rules
 from trainer.job.data import OTHER_SOURCES, READABLE, SOURCES, Data, scheme, variable
 from trainer.job.derived import batch_rule, rate_rule
 from trainer.job.fields import Strict
@@ -25,7 +25,7 @@ def problems(spec: JobSpec) -> list[Problem]:
     """Lists every broken rule."""
     found = (_name_problems, _volume_problems, _task_problems, _device_problems, _train_problems, _api_problems)
     others = (_data_problems, _code_problems, _init_problems, _best_problems, _secret_problems)
-    elsewhere = (program_rules.problems, tracking_rules.problems)
+    elsewhere = (communication_rules.problems, program_rules.problems, tracking_rules.problems)
     broken = [problem for look in (*found, *others, *elsewhere) for problem in look(spec)]
     return broken or _size_problems(spec)
 
@@ -113,69 +113,7 @@ def _device_problems(spec: JobSpec) -> list[Problem]:
                 problems.append(Problem(f"tasks.chief.{key}", mine, rule, ("strategy", "tasks.worker")))
     if spec.devices is not None:
         problems += _chosen_device_problems(spec, spec.devices)
-    implementation = spec.communication.implementation
-    if implementation not in row.all_reduces:
-        rule = f"{spec.strategy} knows {', '.join(row.all_reduces)}"
-        problems.append(Problem("communication.implementation", implementation, rule, ("strategy",)))
-    elif implementation == "nccl" and row.one_task and not worker.gpus:
-        rule = "NCCL is for GPUs; set tasks.worker.gpus, or hierarchical_copy or reduction_to_one_device"
-        problems.append(Problem("communication.implementation", implementation, rule, ("tasks.worker",)))
-    packed, peers = spec.communication.bytes_per_pack, names(lambda other: other.collective)
-    if packed is not None and not row.collective:
-        rule = f"is for {peers}; remove it"
-        problems.append(Problem("communication.bytes_per_pack", packed, rule, ("strategy",)))
-    allowed = ["float32"]
-    if row.collective or row.on_ps:
-        allowed += ["bfloat16"]
-    if row.collective:
-        allowed += ["powersgd"]
-    if spec.communication.gradients not in allowed:
-        rule = f"{spec.strategy} knows {', '.join(allowed)}"
-        problems.append(Problem("communication.gradients", spec.communication.gradients, rule, ("strategy",)))
-    return problems + _weights_problems(spec) + _round_problems(spec)
-
-
-def _weights_problems(spec: JobSpec) -> list[Problem]:
-    """Of the reading of weights from ps."""
-    given = spec.communication
-    if not spec.traits.on_ps:
-        rule = f"is for {names(lambda other: other.on_ps)}; remove it"
-        set_ = {"weights": given.weights if given.weights != "float32" else None, "prefetch": given.prefetch}
-        return [Problem(f"communication.{key}", value, rule, ("strategy",)) for key, value in set_.items() if value]
-    if given.prefetch and given.every > 1:
-        rule = "rounds of local steps read all weights at their start; remove it, or use every: 1"
-        return [Problem("communication.prefetch", given.prefetch, rule, ("communication.every",))]
-    if given.prefetch and spec.train.steps_per_call == 1:
-        rule = "reads ahead within a call; set train.steps_per_call above 1, or remove it"
-        return [Problem("communication.prefetch", given.prefetch, rule, ("train.steps_per_call",))]
-    return []
-
-
-def _round_problems(spec: JobSpec) -> list[Problem]:
-    """Of rounds of local steps."""
-    given = spec.communication
-    if given.gradients != "powersgd" and given.rank != type(given).model_fields["rank"].default:
-        return [Problem("communication.rank", given.rank, "is for gradients: powersgd; remove it")]
-    if given.gradients == "powersgd" and spec.train.mixed_precision == "float16":
-        rule = "an overflow would stay in what is left out; use bfloat16"
-        return [Problem("communication.gradients", given.gradients, rule, ("train.mixed_precision",))]
-    if given.gradients == "powersgd" and given.every > 1:
-        rule = "sends no gradients in rounds of local steps; use float32 or bfloat16, or every: 1"
-        return [Problem("communication.gradients", given.gradients, rule, ("communication.every",))]
-    set_ = {"warmup_steps": given.warmup_steps, "outer": given.outer and given.outer.model_dump()}
-    if given.every == 1:
-        rule = "is for rounds of local steps; set communication.every above 1, or remove it"
-        return [Problem(f"communication.{key}", value, rule) for key, value in set_.items() if value]
-    if not (spec.traits.collective or spec.traits.on_ps):
-        rule = f"is for {names(lambda other: other.collective or other.on_ps)}; remove it"
-        return [Problem("communication.every", given.every, rule, ("strategy",))]
-    if not spec.traits.collective and any(set_.values()):
-        rule = f"is for {names(lambda other: other.collective)}; remove it"
-        return [Problem(f"communication.{key}", value, rule, ("strategy",)) for key, value in set_.items() if value]
-    if spec.train.mixed_precision == "float16":
-        rule = "replicas would skip different batches; use bfloat16, or 1"
-        return [Problem("communication.every", given.every, rule, ("train.mixed_precision",))]
-    return []
+    return problems
 
 
 def _chosen_device_problems(spec: JobSpec, devices: list[str]) -> list[Problem]:

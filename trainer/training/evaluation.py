@@ -11,7 +11,8 @@ import tensorflow as tf
 from trainer.job.errors import UserError
 from trainer.model_dir import checkpoint
 from trainer.training import keras_private, per_example
-from trainer.training.model import build_model, can_evaluate, has_own_step, predict, require_labels
+from trainer.training.build_model import build_copy
+from trainer.training.model import can_evaluate, has_own_step, predict, require_labels
 from trainer.training.state import given_optimizer
 from trainer.training.task import TrainingTask
 from trainer.training.user_code import calling
@@ -34,7 +35,7 @@ def copy_of_model(job: TrainingTask, values: checkpoint.Values, *, averaged: boo
     Under parameter_server the trained variables live on the ps, and under multi_worker_mirrored a metric's
     result is a collective; a local copy needs neither.
     """
-    model = build_model(job)
+    model = build_copy(job)
     _give(model, None if averaged else _own_optimizer(job, model), values)
     return model
 
@@ -42,7 +43,7 @@ def copy_of_model(job: TrainingTask, values: checkpoint.Values, *, averaged: boo
 def make_score_of_values(job: TrainingTask) -> Callable[[checkpoint.Values, Dataset, Callable[[], bool]], Figures]:
     """A function that scores checkpoints, as `score_on` of a `copy_of_model` does, with one model and one graph for all
     of them: under parameter_server graphs stay for the life of the process (tensorflow_patches.keep_functions)."""
-    model = build_model(job)
+    model = build_copy(job)
     optimizer, score = _own_optimizer(job, model), make_score(job, model)
     # A metric of the user's own may have no reset_state().
     metrics = [*model.metrics, *keras_private.metrics_of_compile(model)]

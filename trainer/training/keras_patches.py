@@ -10,9 +10,12 @@ import collections
 import contextlib
 import functools
 import inspect
+import random
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from trainer.workloads.types import Model, Optimizer, Tensor, Variable
 
@@ -93,8 +96,8 @@ def replace_gradient_sum(optimizer: Optimizer, replacement: Callable[[AddUp], Ad
 
 
 @contextlib.contextmanager
-def noting_created() -> Iterator[set[int]]:
-    """Within, the ids of all layers, optimizers and metrics that are created.
+def noting_created() -> Iterator[dict[int, object]]:
+    """Within, all layers, optimizers and metrics that are created, by their ids.
 
     The classes of all of them call these three (keras/src/layers/layer.py, optimizers/base_optimizer.py,
     metrics/metric.py).
@@ -103,12 +106,12 @@ def noting_created() -> Iterator[set[int]]:
     import keras
     from keras.src.optimizers.base_optimizer import BaseOptimizer
 
-    created: set[int] = set()
+    created: dict[int, object] = {}
 
     def noting(own: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(own)
         def begin(self: object, *args: object, **kwargs: object) -> None:
-            created.add(id(self))
+            created[id(self)] = self
             own(self, *args, **kwargs)
 
         # Keras looks a class's arguments up, which may have no __init__ of its own; `wraps` answers one of its two
@@ -152,6 +155,27 @@ def named_alike(make: Callable[[], Model]) -> Model:
             if used is None or _numbers.get(used[1], 0) >= last.get(used[1], 0):
                 raise
             _numbers[used[1]] = _numbers.get(used[1], 0) + 1
+
+
+@contextlib.contextmanager
+def keeping_random_state() -> Iterator[None]:
+    """Afterwards random numbers are drawn as before: those of Python, of NumPy, and of Keras' own generator
+    (`global_seed_generator`, keras/src/random/seed_generator.py), a variable which belongs to the strategy in whose
+    scope it was created. TensorFlow's eager generator goes on from where the code within leaves it.
+
+    Test: test_a_copy_draws_no_numbers_of_the_program.
+    """
+    from keras.src.backend.common import global_state
+    from keras.src.random.seed_generator import GLOBAL_SEED_GENERATOR
+
+    own, of_numpy = random.getstate(), np.random.get_state()
+    generator = global_state.get_global_attribute(GLOBAL_SEED_GENERATOR)
+    try:
+        yield
+    finally:
+        random.setstate(own)
+        np.random.set_state(of_numpy)
+        global_state.set_global_attribute(GLOBAL_SEED_GENERATOR, generator)
 
 
 def replace_losses(model: Model, replacement: Callable[[keras.losses.Loss], keras.losses.Loss]) -> None:

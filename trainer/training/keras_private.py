@@ -103,6 +103,14 @@ def all_layers(model: Model) -> Iterator[Model]:
     yield from model._flatten_layers()
 
 
+def was_called(layer: Model) -> bool:
+    """Whether the layer was called on a symbolic tensor outside of other layers (keras/src/ops/node.py).
+
+    Test: test_weights_that_are_not_in_the_model_are_reported.
+    """
+    return bool(layer._inbound_nodes)
+
+
 def metrics_of_compile(model: Model) -> list[keras.metrics.Metric]:
     """The metrics that compile was given as objects (`CompileMetrics`, keras/src/trainers/compile_utils.py), which are
     attributes of the model only once it is built on data.

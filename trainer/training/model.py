@@ -1,117 +1,22 @@
-"""Builds a workload's model, checks it against data and loss, and calls it."""
+"""Checks a workload's model against data and loss, and calls it."""
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Container, Iterable, Iterator
-from typing import Any
+from collections.abc import Iterable
 
 import keras
 import tensorflow as tf
 
 from trainer.job.errors import UserError
-from trainer.training import batches, inputs, keras_patches, keras_private
+from trainer.training import batches, inputs
 from trainer.training.keras_private import all_layers, created_as_not_trainable, layer_of, own_variables
 from trainer.training.task import TrainingTask
-from trainer.training.user_code import calling, essence
+from trainer.training.user_code import calling
 from trainer.workloads.types import Model, Tensor, Variable
 
-_BUILD = (
+HOW_TO_BUILD = (
     "begin with keras.Input, or call it once in model(), on zeros of an example's shape behind a first dimension of 1"
 )
-
-
-def build_model(job: TrainingTask) -> Model:
-    """Builds a complete new model of the workload."""
-    with keras_patches.noting_created() as created:
-        with calling(job.workload.name, "model()"):
-            model = keras_patches.named_alike(job.workload.model)
-        if not isinstance(model, keras.Model):
-            raise UserError(f"workload: {job.workload.name}: model() must give a Keras model, gave {_kind(model)}")
-        others = [layer for layer in all_layers(model) if layer is not model]
-        called = type(model).call is not keras.Model.call
-        if has_own_step(model) and all(map(_has_variables, [model, *others] if called else others)):
-            for layer in (model, *others):  # such as a GAN, which is never called itself
-                layer.built = True
-        if not model.built:
-            _build(job, model)  # some layers create others in build()
-    require_new(job, "model()", created, _parts(model))
-    return model
-
-
-def _parts(model: Model) -> list[Any]:
-    """What copies of a model must not share: layers that are trained, optimizers and metrics."""
-    layers = [layer for layer in all_layers(model) if layer.trainable_variables]
-    optimizers = [each for each in _values(vars(model)) if isinstance(each, keras.optimizers.Optimizer)]
-    return [
-        *layers,
-        *optimizers,
-        *map(keras_private.inner, optimizers),
-        *model.metrics,
-        *keras_private.metrics_of_compile(model),
-    ]
-
-
-def _values(collection: Iterable[object]) -> Iterator[object]:
-    """What lists, tuples and dicts hold, at any depth; one may hold itself."""
-    rest, seen = [collection], set[int]()
-    while rest:
-        if id(each := rest.pop()) in seen:
-            continue
-        seen.add(id(each))
-        for value in each.values() if isinstance(each, dict) else each:
-            if isinstance(value, (list, tuple, dict)):
-                rest.append(value)
-            else:
-                yield value
-
-
-def require_new(job: TrainingTask, function: str, created: Container[int], parts: Iterable[Any]) -> None:
-    """Checks that a call of the workload's function has created what it gives.
-
-    Otherwise the model that is trained and its copies, as for validation and export, have variables in common.
-
-    Args:
-        created: ids of what the call has created.
-
-    Raises:
-        UserError: something is older, such as a layer at the top of the file.
-    """
-    for part in parts:
-        if id(part) not in created:
-            raise UserError(
-                f"workload: {job.workload.name}: {function}: {type(part).__name__} {part.name!r} was created outside "
-                f"it, and several models would share it; create it within {function}"
-            )
-
-
-def _build(job: TrainingTask, model: Model) -> None:
-    """Creates the variables of a model without Input, as fit does before its first step: it sees a batch."""
-    x, *_ = keras.utils.unpack_x_y_sample_weight(batches.replica_spec(job, job.training))
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of the error that follows, without its text
-            model(tf.nest.map_structure(_symbolic, x))
-    except Exception as error:
-        reason = str(error).rpartition("Error encountered:")[2]
-        what = f"workload: {job.workload.name}: model() must give a built model, and a call does not build it"
-        raise UserError(f"{what} ({type(error).__name__}: {essence(reason)}); {_BUILD}") from None
-
-
-def _symbolic(part: tf.TensorSpec) -> keras.KerasTensor:
-    return keras.KerasTensor((None, *part.shape[1:]), keras.backend.standardize_dtype(part.dtype))
-
-
-def _has_variables(layer: keras.layers.Layer) -> bool:
-    """Whether the layer has all its variables: it is built, or its class has no build() that would create some."""
-    return bool(layer.built or type(layer).build is keras.layers.Layer.build)
-
-
-def _kind(value: object) -> str:
-    kind = type(value)
-    if any(base.__module__.startswith("tf_keras.") for base in kind.__mro__):
-        return f"{kind.__name__} of tf_keras (Keras 2); import keras, or leave TF_USE_LEGACY_KERAS out"
-    return kind.__name__
 
 
 def has_own_step(model: Model) -> bool:
@@ -229,7 +134,7 @@ def predict(job: TrainingTask, model: Model, x: Tensor, *, training: bool) -> Te
             return model(x, training=training)
     finally:
         if len(model.variables) != count:
-            raise UserError(f"workload: {name}: model() must give a model with all its variables; {_BUILD}")
+            raise UserError(f"workload: {name}: model() must give a model with all its variables; {HOW_TO_BUILD}")
 
 
 def require_shareable(job: TrainingTask, model: Model) -> None:

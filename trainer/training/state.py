@@ -25,8 +25,9 @@ from trainer.training import (
     whole_batch,
 )
 from trainer.training.adam import Adam
+from trainer.training.build_model import build_model, require_new
 from trainer.training.loss_scale import LossScale
-from trainer.training.model import build_model, require_new, require_shareable
+from trainer.training.model import require_shareable
 from trainer.training.task import TrainingTask
 from trainer.training.user_code import calling
 from trainer.workloads.types import Model, Optimizer, Strategy, Tensor, Variable
@@ -48,6 +49,8 @@ class TrainState:
     """That of rounds of local steps."""
     figures: compiled.Figures | None = None
     """Of a compiled model."""
+    warnings: Sequence[str] = ()
+    """About the model."""
 
     @property
     def variables(self) -> list[tuple[str, Variable]]:
@@ -127,17 +130,17 @@ def build_state(job: TrainingTask) -> TrainState:
     Optimizers of the workload are built once its data is known, see `prepare`.
     """
     spec = job.spec
-    keras.utils.set_random_seed(spec.train.seed)
-    model = build_model(job)
+    warnings: list[str] = []
+    model = build_model(job, warnings.append)
     require_shareable(job, model)
     compile_rules.require_usable(job, model)
     if model.compiled or job.workload.optimizer is not None:
-        return TrainState(model, model.optimizer if model.compiled else None)
+        return TrainState(model, model.optimizer if model.compiled else None, warnings=warnings)
     optimizer = _communicating(job, OPTIMIZERS[spec.train.optimizer](job.learning_rate))
     if spec.train.mixed_precision == "float16":
         optimizer = LossScale(optimizer)
     optimizer.build(model.trainable_variables)
-    return TrainState(model, optimizer)
+    return TrainState(model, optimizer, warnings=warnings)
 
 
 def prepare(strategy: Strategy, job: TrainingTask, state: TrainState, source: inputs.Source) -> list[str]:

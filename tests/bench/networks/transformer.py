@@ -1,6 +1,6 @@
 """A transformer that predicts the next symbol of a language: a Markov chain of order two, of few known sentences.
 
-The chain itself would be right in 0.61 of all symbols, which is what is left of chance.
+The chain itself would be right in 0.76 of all symbols, which is what is left of chance.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from keras import layers, ops
 from tests.bench.networks import keep
 
 SETTINGS = {"keep_steps": 30}
-SYMBOLS, LENGTH = 12, 32
+SYMBOLS, LENGTH = 8, 32
 EXAMPLES = {"train": 6_000, "test": 2_000}
 WIDTH, HEADS, BLOCKS = 64, 4, 2
 
@@ -32,7 +32,9 @@ def data(shard: Any) -> Any:
 
 def model() -> keras.Model:
     inputs = keras.Input((LENGTH,), dtype="int32")
-    x = layers.Embedding(SYMBOLS, WIDTH)(inputs) + layers.Embedding(LENGTH, WIDTH)(ops.arange(LENGTH))
+    # Of a constant alone Keras would compute a constant, which is not trained.
+    places = ops.zeros_like(inputs) + ops.arange(LENGTH, dtype="int32")
+    x = layers.Embedding(SYMBOLS, WIDTH)(inputs) + layers.Embedding(LENGTH, WIDTH)(places)
     for _ in range(BLOCKS):
         seen = layers.LayerNormalization()(x)
         x += layers.MultiHeadAttention(HEADS, WIDTH // HEADS)(seen, seen, use_causal_mask=True)

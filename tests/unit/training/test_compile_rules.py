@@ -14,7 +14,7 @@ from tests.unit.training.jobs import setup, with_data
 from tests.unit.training.prepared import built, job_of, network, refusal
 from trainer.job.errors import UserError
 from trainer.training import batches
-from trainer.training.model import build_model
+from trainer.training.build_model import build_model
 from trainer.training.state import build_state, prepare
 from trainer.training.step import make_step
 

@@ -17,9 +17,10 @@ from trainer.job.errors import UserError
 from trainer.model_dir import checkpoint, checkpoint_meta
 from trainer.protocol import events
 from trainer.training import evaluation, keras_private
+from trainer.training.build_model import build_copy
 from trainer.training.callbacks import given, memory
 from trainer.training.channel import Channel
-from trainer.training.model import build_model, can_evaluate, has_own_step
+from trainer.training.model import can_evaluate, has_own_step
 from trainer.training.state import TrainState, given_optimizer
 from trainer.training.task import TrainingTask
 from trainer.training.user_code import calling
@@ -58,7 +59,7 @@ class Hooks:
             metrics: the names in the logs of an epoch, validation aside.
         """
         self._job, self._channel, self._trained = job, channel, state.model
-        self.model = build_model(job)
+        self.model = build_copy(job)
         evaluates = not has_own_step(self.model) or can_evaluate(self.model)
         self._validation = job.validation() if evaluates else None
         self.callbacks, lines = given.callbacks(job, metrics, validates=self._validation is not None)

@@ -87,7 +87,7 @@ def _run(
             raise UserError(
                 f"workload: {job.workload.name}: model() has no trainable variables; nothing can be trained"
             )
-        warnings = check(job, state.model, source) + prepare(strategy, job, state, source)
+        warnings = [*state.warnings, *check(job, state.model, source), *prepare(strategy, job, state, source)]
     total = job.total_steps(source)
     step, broken = restore(strategy, job, state, total)
     with strategy.scope():

@@ -62,7 +62,7 @@ def run(spec: JobSpec, task: Task, load: Load, resume_step: int, channel: Channe
 
 def _run(strategy: Strategy, job: TrainingTask, state: TrainState, resume_step: int, channel: Channel) -> Trained:
     spec, task, source = job.spec, job.task, job.training
-    warnings = check(job, state.model, source)
+    warnings = [*state.warnings, *check(job, state.model, source)]
     require_same_files(job)
     with strategy.scope():
         warnings += prepare(strategy, job, state, source)

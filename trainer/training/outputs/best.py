@@ -15,9 +15,9 @@ from trainer.job.train import KeepBest
 from trainer.model_dir import checkpoint, layout, lease
 from trainer.model_dir.best import BestCheckpoint, known
 from trainer.protocol import events
+from trainer.training.build_model import build_copy
 from trainer.training.channel import Channel
 from trainer.training.evaluation import copy_of_model, make_score_of_values, score_on
-from trainer.training.model import build_model
 from trainer.training.outputs.curve import Curve, read
 from trainer.training.task import TrainingTask
 from trainer.workloads.types import Dataset, Model
@@ -163,5 +163,5 @@ def require(keep: KeepBest, figures: Iterable[str]) -> None:
 
 def _names(job: TrainingTask, data: Dataset) -> list[str]:
     """The names of a model's figures. Those of a compiled one are known once it has been evaluated."""
-    model = build_model(job)
+    model = build_copy(job)
     return list(score_on(job, model, data.take(1))) if model.compiled else job.figure_names
