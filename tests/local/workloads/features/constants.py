@@ -1,4 +1,4 @@
-"""Constants that `model()` draws"""
+"""constants that `model()` draws"""
 
 from __future__ import annotations
 
