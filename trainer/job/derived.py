@@ -31,6 +31,14 @@ def rate_rule(spec: JobSpec, counts: dict[TaskType, int]) -> str | None:
     return f"has no rate for the global batch size {batch}; it has {', '.join(map(str, sorted(rates)))}"
 
 
+def has_ring(spec: JobSpec, counts: Mapping[TaskType, int]) -> bool:
+    """Whether gradients are added up over tasks by trainer's own ring (trainer/training/ring.py): those of one CPU in
+    each task."""
+    worker, members = spec.tasks.worker, sum(count for kind, count in counts.items() if kind != "evaluator")
+    ours = spec.traits.collective and spec.traits.trains and spec.communication.implementation == "auto"
+    return ours and not spec.program and members > 1 and not worker.gpus and worker.cpu_devices == 1
+
+
 def replicas_in_sync(spec: JobSpec, counts: dict[TaskType, int]) -> int:
     """Replicas whose gradients make one step (`num_replicas_in_sync`), in a cluster of these counts."""
     if spec.traits.replicas == "one":

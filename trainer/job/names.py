@@ -13,6 +13,7 @@ TF_PORT = 2222
 # A supervisor's port is this far above the TensorFlow port of its task, so that any TF_CONFIG gives both.
 CONTROL_PORT_OFFSET = 1000
 METRICS_PORT_OFFSET = 2000
+GRADIENTS_PORT_OFFSET = 3000
 MAX_TF_PORT = 65535 - CONTROL_PORT_OFFSET
 
 # RFC 1035 label, as Kubernetes requires of a Service and of a Job whose pods get DNS names.
@@ -51,6 +52,11 @@ def container_address(job: str, task_type: str, index: int) -> str:
 
 def control_port(tf_port: int) -> int:
     return tf_port + CONTROL_PORT_OFFSET
+
+
+def gradients_port(tf_port: int) -> int:
+    """Of the port to which a task of multi_worker_mirrored sends the next one gradients."""
+    return tf_port + GRADIENTS_PORT_OFFSET
 
 
 def metrics_port(tf_port: int) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 import traceback
 from pathlib import Path
@@ -22,7 +23,7 @@ _MESSAGE_CHARACTERS = 5000
 
 def report(error: BaseException, spec: JobSpec | None, channel: Channel) -> Exit:
     """Reports an error in one line, and distinguishes errors caused by a lost peer from those that would repeat."""
-    error = original(error)
+    error = _of_ring(original(error))
     inner = python_error(_as_written(str(error)), spec.workload) if spec else None
     theirs = where_it_failed(error, spec.workload) if spec else None
     # compute() is the user's, so a lost peer surfaces at its line.
@@ -50,6 +51,18 @@ def report(error: BaseException, spec: JobSpec | None, channel: Channel) -> Exit
         return Exit.BUG
     channel.send(events.Failed(code=int(code), message=text[:_MESSAGE_CHARACTERS]))
     return code
+
+
+def _of_ring(error: BaseException) -> BaseException:
+    """The error of a lost peer in place of the one in which TensorFlow quotes our function that waited for it."""
+    if not _has_tensorflow():
+        return error
+    import tensorflow as tf
+
+    from trainer.training.ring import LOST
+
+    found = re.search(rf"{LOST}: [^\n]*", str(error)) if isinstance(error, tf.errors.UnknownError) else None
+    return tf.errors.UnavailableError(None, None, found[0]) if found else error
 
 
 def _as_written(text: str) -> str:

@@ -21,6 +21,7 @@ from trainer.training import (
     inputs,
     keras_patches,
     keras_private,
+    packs,
     parts,
     whole_batch,
 )
@@ -28,6 +29,7 @@ from trainer.training.adam import Adam
 from trainer.training.build_model import build_model, require_new
 from trainer.training.loss_scale import LossScale
 from trainer.training.model import require_shareable
+from trainer.training.strategy import BYTES_PER_PACK
 from trainer.training.task import TrainingTask
 from trainer.training.user_code import calling
 from trainer.workloads.types import Model, Optimizer, Strategy, Tensor, Variable
@@ -204,7 +206,9 @@ def _communicating(job: TrainingTask, optimizer: Optimizer) -> Optimizer:
     """The optimizer, which adds up gradients over replicas as one would have them, and sends them as the spec wants."""
     spec = job.spec
     if job.replicas > 1:
-        if spec.traits.collective and not spec.tasks.of(job.task.type).gpus:  # NCCL has its own
+        if job.ring:
+            packs.add_up_by_ring(optimizer, job.ring, spec.communication.bytes_per_pack or BYTES_PER_PACK)
+        elif spec.traits.collective and not spec.tasks.of(job.task.type).gpus:  # NCCL has its own
             parts.send_in_parts(optimizer)
         gradients.add_up_rows(optimizer, job.part.batch)
         gradients.note_rows(optimizer)

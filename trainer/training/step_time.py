@@ -7,6 +7,7 @@ while those of the first are computed.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,6 +17,8 @@ import tensorflow as tf
 from trainer.training.tensorflow_private import Internal, is_deterministic, without_order
 from trainer.workloads.types import Tensor
 
+BEGIN, END = "RingBegin", "RingEnd"
+"""Names of the operations that give trainer's ring gradients, and that wait for their sums."""
 UNKNOWN = float("nan")
 """Seconds that are not measured."""
 
@@ -80,15 +83,16 @@ def added() -> Iterator[Added]:
 
 
 def exchanges(operations: Sequence[Internal]) -> list[tuple[list[Tensor], list[Internal]]]:
-    """The collectives among operations, in groups of which each needs results of the one before: what they are given,
-    and they themselves.
+    """The collectives among operations, TensorFlow's and those of trainer's ring, in groups of which each needs results
+    of the one before: what they are given, and the operations that give the sums.
 
     The first group's are sums of gradients, as a rule. More follow if the number of an embedding's rows is exchanged
     before these, if BatchNormalization is synchronized, or if the update of one optimizer precedes the gradients of
     another. Collectives have a resource in common that keeps their order, which a condition with collectives within
     has too.
     """
-    first = next((i for i, op in enumerate(operations) if op.type.startswith("Collective")), len(operations))
+    kinds = ("Collective", BEGIN, END)
+    first = next((i for i, op in enumerate(operations) if _kind(op).startswith(kinds)), len(operations))
     later = operations[first:]
     tokens = {id(i) for op in later if op.type.startswith("Collective") for i in op.inputs if i.dtype == tf.resource}
     groups: list[tuple[list[Tensor], list[Internal]]] = []
@@ -98,13 +102,20 @@ def exchanges(operations: Sequence[Internal]) -> list[tuple[list[Tensor], list[I
         inputs = list(op.inputs)
         deepest = max((depth.get(id(i), 0) for i in inputs if id(i) not in tokens), default=0)
         collective = any(id(i) in tokens for i in inputs)
-        if collective:
+        if collective or _kind(op) == BEGIN:
             if deepest == len(groups):
                 groups.append(([], []))
             groups[deepest][0].extend(i for i in inputs if i.dtype != tf.resource)
-            groups[deepest][1].append(op)
             deepest += 1
+        if collective or _kind(op) == END:
+            groups[deepest - 1][1].append(op)
         if deepest:
             changed = (i for i in inputs if i.dtype == tf.resource and id(i) not in tokens)
             depth.update((id(each), deepest) for each in (*op.outputs, *changed))
     return groups
+
+
+def _kind(operation: Internal) -> str:
+    """Its type; of a function of Python's its name, which TensorFlow may have numbered."""
+    kind = str(operation.type)
+    return re.sub(r"_\d+$", "", operation.name.rpartition("/")[2]) if kind == "PyFunc" else kind

@@ -20,6 +20,7 @@ from trainer.protocol import events
 from trainer.training import devices, inputs, per_example
 from trainer.training.records.opened import opened
 from trainer.training.records.reader import Records
+from trainer.training.ring import Ring
 from trainer.training.user_code import called, calling
 from trainer.workloads import datasets
 from trainer.workloads.estimator import Context, Hook
@@ -41,6 +42,8 @@ class TrainingTask:
     """The argument of fit."""
     send: Callable[[events.Event], None] = lambda _: None
     """For what takes long before the first step."""
+    ring: Ring | None = None
+    """By which gradients are added up over tasks, if not by TensorFlow."""
 
     @cached_property
     def replicas(self) -> int:

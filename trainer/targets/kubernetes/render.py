@@ -10,8 +10,9 @@ import math
 
 from trainer.job import code, pod_security
 from trainer.job import secret as job_secret
+from trainer.job.derived import has_ring
 from trainer.job.errors import Exit, UserError
-from trainer.job.names import TF_PORT, control_port, metrics_port, secret_name
+from trainer.job.names import TF_PORT, control_port, gradients_port, metrics_port, secret_name
 from trainer.job.spec import JobSpec
 from trainer.targets import container
 from trainer.targets.container import STOP_SECONDS
@@ -91,7 +92,13 @@ def _values(spec: JobSpec) -> dict[str, object]:
         "secret": {"name": secret_name(spec.name), "key": job_secret.FILE, "folder": volumes.SECRET_FOLDER},
         "claim": volumes.claim(spec),
         "host_path": (given.volume.host_path or "").replace("$", "$$"),
-        "ports": {"tensorflow": TF_PORT, "control": control_port(TF_PORT), "metrics": metrics_port(TF_PORT)},
+        "ports": {
+            "tensorflow": TF_PORT,
+            "control": control_port(TF_PORT),
+            "metrics": metrics_port(TF_PORT),
+            "gradients": gradients_port(TF_PORT),
+        },
+        "ring": has_ring(spec, spec.tasks.counts()),
         "metrics": given.metrics,
         # NCCL takes any port, and a program may.
         "any_port": bool(spec.program) or any(pod.gpus(spec, task_type) for task_type in pods),

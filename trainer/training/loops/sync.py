@@ -11,11 +11,13 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import numpy as np
 import tensorflow as tf
 
 from trainer.job.cluster import Task
+from trainer.job.derived import has_ring
 from trainer.job.spec import JobSpec
 from trainer.protocol import events
 from trainer.protocol.log_lines import start_line
@@ -30,6 +32,7 @@ from trainer.training.loss_scale import raise_if_stuck, skipped
 from trainer.training.model import check
 from trainer.training.outputs.saver import Saver
 from trainer.training.restore import from_chief, require_same_files, require_same_rows, restore_everywhere
+from trainer.training.ring import form
 from trainer.training.rounds import Rounds, make_outer, steps_left
 from trainer.training.state import TrainState, build_state, prepare
 from trainer.training.step import Step, make_step
@@ -50,7 +53,8 @@ def run(spec: JobSpec, task: Task, load: Load, resume_step: int, channel: Channe
         tf.errors.OpError: a peer was lost.
     """
     strategy = make(spec, task)
-    job = load()
+    ring = form(task) if has_ring(spec, task.counts) else None
+    job = replace(load(), ring=ring)
     with strategy.scope():
         state = build_state(job)
 
