@@ -51,6 +51,9 @@ class _Part:
     given: Array
     total: Array
     bounds: list[int]
+    messages: int
+    """Those that are still to be sent and received: a sum that is not sent yet must not go to TensorFlow, which may
+    use its memory for another result."""
     done: threading.Event = field(default_factory=threading.Event)
 
     def chunk(self, of: Array, number: int) -> Array:
@@ -70,7 +73,7 @@ class Ring:
         self._uses = defaultdict[int, int](int)
         self._calls: dict[int, tuple[Array, list[tuple[int, int, int]]]] = {}
         self._tickets = itertools.count()
-        self._to_send: queue.SimpleQueue[tuple[bytes, memoryview]] = queue.SimpleQueue()
+        self._to_send: queue.SimpleQueue[tuple[bytes, memoryview, _Part]] = queue.SimpleQueue()
         self._failure = ""
         for each in (self._send, self._receive):
             threading.Thread(target=self._until_it_fails, args=(each,), name="ring", daemon=True).start()
@@ -86,7 +89,7 @@ class Ring:
         for number, start in enumerate(range(0, max(1, given.size), PART // given.itemsize)):
             own, sums = (each[start : start + PART // given.itemsize] for each in (given, total))
             bounds = [own.size * i // self._size for i in range(self._size + 1)]
-            parts[key, use, number] = _Part(own, sums, bounds)
+            parts[key, use, number] = _Part(own, sums, bounds, 4 * (self._size - 1))
         ticket = next(self._tickets)
         self._calls[ticket] = total, list(parts)
         with self._began:
@@ -95,7 +98,7 @@ class Ring:
                 part.done.set()
             self._began.notify()
         for label, part in parts.items():
-            self._put(label, 0, part.chunk(part.given, self._rank))
+            self._put(label, part, 0, part.chunk(part.given, self._rank))
         return ticket
 
     def end(self, ticket: int) -> Array:
@@ -114,14 +117,22 @@ class Ring:
                 del self._parts[label]
         return total
 
-    def _put(self, label: tuple[int, int, int], number: int, chunk: Array) -> None:
-        self._to_send.put((_HEADER.pack(*label, number, chunk.nbytes), chunk.view(np.uint8).data))
+    def _put(self, label: tuple[int, int, int], part: _Part, number: int, chunk: Array) -> None:
+        self._to_send.put((_HEADER.pack(*label, number, chunk.nbytes), chunk.view(np.uint8).data, part))
+
+    def _passed(self, part: _Part) -> None:
+        """Counts a message that was sent or received."""
+        with self._began:
+            part.messages -= 1
+            if not part.messages:
+                part.done.set()
 
     def _send(self) -> None:
-        header, chunk = self._to_send.get()
+        header, chunk, part = self._to_send.get()
         sent = self._following.sendmsg([header, chunk])
         self._following.sendall(header[sent:])
         self._following.sendall(chunk[max(0, sent - len(header)) :])
+        self._passed(part)
 
     def _receive(self) -> None:
         *label, number, size = _HEADER.unpack(self._read(bytearray(_HEADER.size)))
@@ -139,9 +150,8 @@ class Ring:
         if number < self._size - 1:
             np.add(chunk, part.chunk(part.given, which), out=chunk)
         if number < 2 * self._size - 3:
-            self._put((key, use, index), number + 1, chunk)
-        else:
-            part.done.set()
+            self._put((key, use, index), part, number + 1, chunk)
+        self._passed(part)
 
     def _read(self, into: Any) -> Any:
         view = memoryview(into)
