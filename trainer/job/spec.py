@@ -110,7 +110,8 @@ class Communication(Strict):
     mirrored (CrossDeviceOps), and the messages between workers and ps of parameter_server."""
 
     implementation: Literal["auto", "ring", "nccl", "hierarchical_copy", "reduction_to_one_device"] = "auto"
-    """The all-reduce algorithm. ring is for multi_worker_mirrored, the last two are for mirrored."""
+    """The all-reduce algorithm. ring, TensorFlow's own, is for multi_worker_mirrored; there auto is trainer's ring if
+    tasks have one CPU device and no GPU. The last two are for mirrored."""
     bytes_per_pack: int | None = Field(default=None, ge=0, lt=2**31)
     """Gradients are sent in packs of about this size while those of earlier layers are computed. Default: 2 MiB; 0:
     one pack."""

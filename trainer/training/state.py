@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -207,7 +208,8 @@ def _communicating(job: TrainingTask, optimizer: Optimizer) -> Optimizer:
     spec = job.spec
     if job.replicas > 1:
         if job.ring:
-            packs.add_up_by_ring(optimizer, job.ring, spec.communication.bytes_per_pack or BYTES_PER_PACK)
+            most = spec.communication.bytes_per_pack
+            packs.add_up_by_ring(optimizer, job.ring, BYTES_PER_PACK if most is None else most or sys.maxsize)
         elif spec.traits.collective and not spec.tasks.of(job.task.type).gpus:  # NCCL has its own
             parts.send_in_parts(optimizer)
         gradients.add_up_rows(optimizer, job.part.batch)

@@ -163,3 +163,21 @@ def test_an_error_that_no_one_expects_has_its_place() -> None:
     (said,) = channel.events
     assert isinstance(said, events.Failed)
     assert re.fullmatch(r"unexpected KeyError: 'x' \(test_failure\.py:\d+ in fails\)", str(said.message))
+
+
+def test_a_closed_connection_of_the_ring_is_a_lost_peer_and_no_error_of_the_workload(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tf = pytest.importorskip("tensorflow")
+    from trainer.training.ring import LOST
+
+    monkeypatch.setenv("TF_CONFIG", TWO)
+    trace = 'Traceback (most recent call last):\n\n  File "/opt/ring.py", line 109, in end\n    raise ConnectionError'
+    line = f"ConnectionError: {LOST}: Connection reset by peer"
+    text = f"{line}\n{trace}\n\n{line}"
+    error = tf.errors.UnknownError(None, None, f"Graph execution error:\n{text}\n\t [[{{{{node RingEnd}}}}]]")
+    spec, channel = build({"name": "j", "strategy": "multi_worker_mirrored"}), Events()
+    failure.report(error, spec, channel)  # type: ignore[arg-type]
+    (event,) = channel.events
+    assert events.name_of(event) == "peer_lost"
+    assert events.status_of(event) == {"text": f"UnavailableError: {LOST}: Connection reset by peer"}
