@@ -9,6 +9,7 @@ sums go around. So all tasks have the same bits.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import queue
@@ -26,6 +27,7 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from trainer.job.cluster import Task
+from trainer.job.errors import UserError
 from trainer.job.names import gradients_port, split_address, task_name
 from trainer.training import tensorflow_private
 
@@ -194,61 +196,61 @@ def form(task: Task) -> Ring:
     rank, size = members.index((task.type, task.index)), len(members)
     token = secrets.token_hex(_TOKEN_BYTES // 2)
     with _listener(task) as listener:
-        tensorflow_private.tell_tasks(f"trainer/ring/{rank}", json.dumps([listener.getsockname()[1], token]))
-        kind, index = members[(rank + 1) % size]
+        own = listener.getsockname()[1]
+        tensorflow_private.tell_tasks(f"trainer/ring/{rank}", json.dumps([own, token]))
+        (kind, index), before = members[(rank + 1) % size], task_name(*members[rank - 1])
         deadline = time.monotonic() + _FORM_SECONDS
         port, theirs = json.loads(tensorflow_private.told(f"trainer/ring/{(rank + 1) % size}", _FORM_SECONDS))
-        address = split_address(task.cluster[kind][index])[0], port
-        try:
-            following = _dialled(address, theirs, deadline)
-            previous = _accepted(listener, token, deadline)
-        except OSError as error:
-            raise tf.errors.UnknownError(
-                None, None,
-                f"{task.name} cannot connect to {task_name(kind, index)} at {address[0]}:{port} ({error}), to add up "
-                "gradients; allow this port, or set communication.implementation=ring",
-            ) from None  # fmt: skip
+        host = split_address(task.cluster[kind][index])[0]
+        following = _dialled((host, port), theirs, deadline, f"{task.name} cannot connect to {task_name(kind, index)}")
+        previous = _accepted(listener, token, deadline, f"{before} did not connect to port {own} of {task.name}")
     return Ring(rank, size, following, previous)
+
+
+def _unconnected(what: str, error: OSError) -> tf.errors.UnknownError:
+    hint = "to add up gradients; allow it, or set communication.implementation=ring"
+    return tf.errors.UnknownError(None, None, f"{what} ({error.strerror or error}), {hint}")
 
 
 def _listener(task: Task) -> socket.socket:
     assert task.address is not None
     host, port = task.address
     if task.on_loopback:
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        return socket.create_server((host, 0), family=family)
-    both = socket.has_dualstack_ipv6()
-    family = socket.AF_INET6 if both else socket.AF_INET
-    try:
-        return socket.create_server(("", gradients_port(port)), family=family, dualstack_ipv6=both)
-    except (OSError, OverflowError):  # another task of this machine has it, or it is beyond 65535
-        return socket.create_server(("", 0), family=family, dualstack_ipv6=both)
+        return socket.create_server((host, 0), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+    families = (True, False) if socket.has_dualstack_ipv6() else (False,)
+    for wanted, any_family in itertools.product((gradients_port(port), 0), families):
+        family = socket.AF_INET6 if any_family else socket.AF_INET
+        # Another task of this machine may have the port, or it is beyond 65535; a host may have no IPv6.
+        with contextlib.suppress(OSError, OverflowError):
+            return socket.create_server(("", wanted), family=family, dualstack_ipv6=any_family)
+    raise UserError(f"{task.name}: no port is free to listen on for gradients")
 
 
-def _dialled(address: tuple[str, int], token: str, deadline: float) -> socket.socket:
+def _dialled(address: tuple[str, int], token: str, deadline: float, failed: str) -> socket.socket:
     while True:
         try:
             found = socket.create_connection(address, _DIAL_SECONDS)
             break
-        except OSError:
+        except OSError as error:
             if time.monotonic() > deadline:
-                raise
+                raise _unconnected(f"{failed} at {address[0]}:{address[1]}", error) from None
             time.sleep(_POLL_SECONDS)
     found.sendall(token.encode())
     return _without_delay(found)
 
 
-def _accepted(listener: socket.socket, token: str, deadline: float) -> socket.socket:
-    """The connection of the one that knows the token."""
+def _accepted(listener: socket.socket, token: str, deadline: float, failed: str) -> socket.socket:
+    """The connection of the task that knows the token."""
     while True:
         listener.settimeout(max(_POLL_SECONDS, deadline - time.monotonic()))
-        found, _ = listener.accept()
-        found.settimeout(_DIAL_SECONDS)
         try:
+            found, _ = listener.accept()
+        except OSError as error:
+            raise _unconnected(failed, error) from None
+        found.settimeout(_DIAL_SECONDS)
+        with contextlib.suppress(OSError):
             if secrets.compare_digest(found.recv(_TOKEN_BYTES, socket.MSG_WAITALL), token.encode()):
                 return _without_delay(found)
-        except OSError:
-            pass
         found.close()
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from trainer.training import ring
 from trainer.training.ring import LOST, PART, Ring
@@ -141,13 +142,25 @@ def test_only_who_knows_the_token_is_connected() -> None:
         stranger.sendall(b"f" * 16)
         found: list[socket.socket] = []
         token = "0123456789abcdef"
-        accepting = threading.Thread(target=lambda: found.append(ring._accepted(listener, token, deadline)))
+        accepting = threading.Thread(target=lambda: found.append(ring._accepted(listener, token, deadline, "")))
         accepting.start()
         silent.shutdown(socket.SHUT_WR)
-        own = ring._dialled(address, token, deadline)
+        own = ring._dialled(address, token, deadline, "")
         accepting.join(20)
         own.sendall(b"hello")
         assert found[0].recv(5) == b"hello"
         assert stranger.recv(1) == b""
         for each_ in (silent, stranger, own, *found):
             each_.close()
+
+
+def test_a_peer_that_does_not_connect_is_named_with_its_port() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        late = time.monotonic() - 1
+        text = f"worker:0 did not connect to port {port} of worker:1"
+        rule = r" \(timed out\), to add up gradients; allow it, or set communication.implementation=ring$"
+        with pytest.raises(tf.errors.UnknownError, match=f"^{text}{rule}"):
+            ring._accepted(listener, "0123456789abcdef", late, text)
+    with pytest.raises(tf.errors.UnknownError, match=f"^worker:0 cannot connect to worker:1 at 127.0.0.1:{port} "):
+        ring._dialled(("127.0.0.1", port), "", late, "worker:0 cannot connect to worker:1")
