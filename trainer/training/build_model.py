@@ -61,7 +61,7 @@ def build_copy(job: TrainingTask) -> Model:
         return build_model(job)
 
 
-def _left_out(model: Model, created: Mapping[int, object]) -> list[Any]:
+def _left_out(model: Model, created: Mapping[int, object]) -> list[Model]:
     """Layers with weights that Keras has not found in the model, such as one that was called on constants alone: Keras
     makes a constant of its result.
 

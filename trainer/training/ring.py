@@ -19,8 +19,8 @@ import struct
 import threading
 import time
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -31,7 +31,7 @@ from trainer.job.errors import UserError
 from trainer.job.names import gradients_port, split_address, task_name
 from trainer.training import tensorflow_private
 
-Array = npt.NDArray[Any]
+Array = npt.NDArray[np.floating]
 
 PART = 4 << 20
 """Bytes of an array that go around at a time: large ones are added up while others are on their way."""
@@ -155,7 +155,7 @@ class Ring:
             self._put((key, use, index), part, number + 1, chunk)
         self._passed(part)
 
-    def _read(self, into: Any) -> Any:
+    def _read(self, into: bytearray | memoryview) -> bytes | bytearray | memoryview:
         view = memoryview(into)
         while len(view):
             count = self._previous.recv_into(view, len(view), socket.MSG_WAITALL)
@@ -164,7 +164,7 @@ class Ring:
             view = view[count:]
         return into
 
-    def _until_it_fails(self, step: Any) -> None:
+    def _until_it_fails(self, step: Callable[[], None]) -> None:
         try:
             while not self._failure:
                 step()
