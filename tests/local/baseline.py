@@ -1,6 +1,6 @@
 """Trains a feature's model by Keras' own fit on the batches of a job; prints the figures of each seed.
 
-python -m tests.local.baseline FEATURE SEED...
+python -m tests.local.baseline FEATURE SHARE SEED...
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from trainer.job.load import build
 from trainer.training.task import load_task
 
 
-def train(feature: str, seed: int) -> dict[str, float]:
-    """The figures of model.evaluate after as many steps as a job makes; with keep_best that of the best epoch too."""
+def train(feature: str, share: float, seed: int) -> dict[str, float]:
+    """The figures of model.evaluate after this share of a job's steps; with keep_best that of the best epoch too."""
     spec = build(spec_of(feature, api_of(feature), ONE, seed))
     job = load_task(spec, tasks_of(spec)[0])
     module = sys.modules[f"trainer_workload_{feature}"]
     keras.config.set_dtype_policy(_POLICIES[spec.train.mixed_precision])
     keras.utils.set_random_seed(seed)
     model = (module.in_keras if hasattr(module, "in_keras") else module.model)()
-    total = job.total_steps(job.training)
+    total = int(share * job.total_steps(job.training))
     per_epoch = total // (spec.train.epochs or 1)
     with tempfile.TemporaryDirectory() as folder:
         arguments = {"validation_data": job.validation(), "callbacks": _callbacks(module, folder)}
@@ -53,5 +53,5 @@ _POLICIES = {"none": "float32", "bfloat16": "mixed_bfloat16", "float16": "mixed_
 
 
 if __name__ == "__main__":
-    name, *seeds = sys.argv[1:]
-    print(json.dumps([train(name, int(seed)) for seed in seeds]))
+    name, of_steps, *seeds = sys.argv[1:]
+    print(json.dumps([train(name, float(of_steps), int(seed)) for seed in seeds]))
