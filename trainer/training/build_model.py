@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
-from typing import Any
 
 import keras
 import tensorflow as tf
@@ -15,10 +14,10 @@ from trainer.training.keras_private import all_layers
 from trainer.training.model import HOW_TO_BUILD, has_own_step
 from trainer.training.task import TrainingTask
 from trainer.training.user_code import calling, essence
-from trainer.workloads.types import Model
+from trainer.workloads.types import Metric, Model, Optimizer
 
 
-def build_model(job: TrainingTask, warn: Callable[[str], object] = lambda _: None) -> Model:
+def build_model(job: TrainingTask, warn: Callable[[str], object] | None = None) -> Model:
     """Builds a complete new model of the workload, and sets all random seeds to that of the job before.
 
     Args:
@@ -42,12 +41,13 @@ def build_model(job: TrainingTask, warn: Callable[[str], object] = lambda _: Non
         if not model.built:
             _build(job, model)  # some layers create others in build()
     require_new(job, "model()", created, _parts(model))
-    for layer in _left_out(model, created):
-        warn(
-            f"warning: workload: {job.workload.name}: model(): the weights of {type(layer).__name__} {layer.name!r} "
-            "are not in the model and are not trained; call it on a tensor that depends on the inputs, as "
-            "ops.zeros_like(x) + ops.arange(n), or make it an attribute of a layer"
-        )
+    if warn:
+        for layer in _left_out(model, created):
+            warn(
+                f"warning: workload: {job.workload.name}: model(): the weights of {type(layer).__name__} "
+                f"{layer.name!r} are not in the model and are not trained; call it on a tensor that depends on the "
+                "inputs, as ops.zeros_like(x) + ops.arange(n), or make it an attribute of a layer"
+            )
     return model
 
 
@@ -74,7 +74,7 @@ def _left_out(model: Model, created: Mapping[int, object]) -> list[Model]:
     return [each for each in others if each.built and each.trainable_variables and not keras_private.was_called(each)]
 
 
-def _parts(model: Model) -> list[Any]:
+def _parts(model: Model) -> list[Model | Optimizer | Metric]:
     """What copies of a model must not share: layers that are trained, optimizers and metrics."""
     layers = [layer for layer in all_layers(model) if layer.trainable_variables]
     optimizers = [each for each in _values(vars(model)) if isinstance(each, keras.optimizers.Optimizer)]
@@ -101,7 +101,9 @@ def _values(collection: Iterable[object]) -> Iterator[object]:
                 yield value
 
 
-def require_new(job: TrainingTask, function: str, created: Container[int], parts: Iterable[Any]) -> None:
+def require_new(
+    job: TrainingTask, function: str, created: Container[int], parts: Iterable[Model | Optimizer | Metric]
+) -> None:
     """Checks that a call of the workload's function has created what it gives.
 
     Otherwise the model that is trained and its copies, as for validation and export, have variables in common.

@@ -30,11 +30,10 @@ from trainer.job.cluster import Task
 from trainer.job.errors import UserError
 from trainer.job.names import gradients_port, split_address, task_name
 from trainer.training import tensorflow_private
+from trainer.training.parts import PART
 
 Array = npt.NDArray[np.floating]
 
-PART = 4 << 20
-"""Bytes of an array that go around at a time: large ones are added up while others are on their way."""
 LOST = "the connection for gradients was lost"
 """Begins the message of the error if a peer is gone."""
 _FORM_SECONDS = 60.0
@@ -54,8 +53,8 @@ class _Part:
     total: Array
     bounds: list[int]
     messages: int
-    """Those that are still to be sent and received: a sum that is not sent yet must not go to TensorFlow, which may
-    use its memory for another result."""
+    """Messages that are not sent or not received yet. TensorFlow may overwrite a sum that it is given, so all messages
+    that are read from it must be sent before."""
     done: threading.Event = field(default_factory=threading.Event)
 
     def chunk(self, of: Array, number: int) -> Array:

@@ -30,7 +30,7 @@ from trainer.training.adam import Adam
 from trainer.training.build_model import build_model, require_new
 from trainer.training.loss_scale import LossScale
 from trainer.training.model import require_shareable
-from trainer.training.strategy import BYTES_PER_PACK
+from trainer.training.strategy import bytes_per_pack
 from trainer.training.task import TrainingTask
 from trainer.training.user_code import calling
 from trainer.workloads.types import Model, Optimizer, Strategy, Tensor, Variable
@@ -208,8 +208,7 @@ def _communicating(job: TrainingTask, optimizer: Optimizer) -> Optimizer:
     spec = job.spec
     if job.replicas > 1:
         if job.ring:
-            most = spec.communication.bytes_per_pack
-            packs.add_up_by_ring(optimizer, job.ring, BYTES_PER_PACK if most is None else most or sys.maxsize)
+            packs.add_up_by_ring(optimizer, job.ring, bytes_per_pack(spec) or sys.maxsize)
         elif spec.traits.collective and not spec.tasks.of(job.task.type).gpus:  # NCCL has its own
             parts.send_in_parts(optimizer)
         gradients.add_up_rows(optimizer, job.part.batch)

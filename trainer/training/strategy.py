@@ -32,6 +32,12 @@ TPU_SECONDS = 10.0
 """Timeout for connecting to a TPU; TensorFlow itself would wait for minutes without a message."""
 
 
+def bytes_per_pack(spec: JobSpec) -> int:
+    """Bytes of gradients that are sent together; 0: all."""
+    given = spec.communication.bytes_per_pack
+    return BYTES_PER_PACK if given is None else given
+
+
 def make(spec: JobSpec, task: Task) -> Strategy:
     """Creates the strategy, with the spec's number of replicas; to be called before any TensorFlow operation. In a
     cluster it waits for the servers.
@@ -53,14 +59,14 @@ def compute_devices(spec: JobSpec, task: Task) -> list[str]:
 
 
 def _multi_worker_mirrored(spec: JobSpec, task: Task) -> Strategy:
-    count, packed = spec.tasks.of(task.type).cpu_devices, spec.communication.bytes_per_pack
+    count = spec.tasks.of(task.type).cpu_devices
     if count > 1:
         tensorflow_patches.use_cpu_devices(count)
     if task.on_loopback:
         tensorflow_patches.start_collectives_without_the_gil()
     options = tf.distribute.experimental.CommunicationOptions(
         implementation=_COMMUNICATION[spec.communication.implementation],
-        bytes_per_pack=BYTES_PER_PACK if packed is None else packed,
+        bytes_per_pack=bytes_per_pack(spec),
     )
     if not task.is_chief:
         connections.until_they_listen([task.cluster[task.chief[0]][task.chief[1]]])

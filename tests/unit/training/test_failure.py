@@ -88,7 +88,8 @@ ONE = '{"cluster": {"worker": ["a:1"]}, "task": {"type": "worker", "index": 0}}'
 def test_only_a_task_with_peers_may_blame_one_and_doubtful_errors_say_what_they_are_otherwise(
     error: str, tf_config: str, event: str, fields: set[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tf = pytest.importorskip("tensorflow")
+    import tensorflow as tf
+
     monkeypatch.setenv("TF_CONFIG", tf_config)
     channel: Any = Events()
     failure.report(
@@ -126,7 +127,8 @@ HEARTBEAT = "Collective ops is aborted by: Deadline Exceeded RPC: /tensorflow.Co
 def test_a_line_of_the_workload_may_meet_a_lost_peer_too(
     error: str, text: str, tf_config: str, event: str, fields: set[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tf = pytest.importorskip("tensorflow")
+    import tensorflow as tf
+
     monkeypatch.setenv("TF_CONFIG", tf_config)
     path = tmp_path / "mine.py"
     path.write_text("def model(error):\n    raise error\n")
@@ -168,7 +170,8 @@ def test_an_error_that_no_one_expects_has_its_place() -> None:
 def test_a_closed_connection_of_the_ring_is_a_lost_peer_and_no_error_of_the_workload(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    tf = pytest.importorskip("tensorflow")
+    import tensorflow as tf
+
     from trainer.training.ring import LOST
 
     monkeypatch.setenv("TF_CONFIG", TWO)

@@ -16,7 +16,8 @@ import pytest
 import tensorflow as tf
 
 from trainer.training import ring
-from trainer.training.ring import LOST, PART, Ring
+from trainer.training.parts import PART
+from trainer.training.ring import LOST, Ring
 
 TYPES = {"float32": 1e-6, "float64": 1e-14, "float16": 2e-3, "bfloat16": 2e-2}
 """The relative error of a sum of a few positive numbers."""
