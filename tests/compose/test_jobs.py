@@ -20,8 +20,9 @@ from tests.local import specs
 from trainer.job.errors import Exit
 
 # A rate that the CNN learns fast with: a minute instead of the ten of 5,000 steps at the classic rate. Under a ps 600
-# steps end between 0.977 and 0.984 (five runs), 400 between 0.969 and 0.981 (ten).
-SHORT = {"TRAINER_SET": "train.steps=600 train.learning_rate=1e-3 train.checkpoint_steps=200"}
+# steps end between 0.976 and 0.982 (ten runs). At twice the rate the last updates of three workers, which do not wait
+# for each other, move the weights so far that they end between 0.958 and 0.986 (22 runs).
+SHORT = {"TRAINER_SET": "train.steps=600 train.learning_rate=5e-4 train.checkpoint_steps=200"}
 REPLICAS = {"mnist-ps": 1, "mnist-mwms": 2}
 
 

@@ -15,7 +15,7 @@ from tests.local import specs
 from trainer.job.errors import Exit
 
 # As in tests/compose/test_jobs.py, with 50 examples in each step of both.
-SHORT = "train.steps=600 train.learning_rate=1e-3 train.checkpoint_steps=200 "
+SHORT = "train.steps=600 train.learning_rate=5e-4 train.checkpoint_steps=200 "
 SHORT += "train.batch_size=null train.global_batch_size=50"
 REPLICAS = {"mnist-ps": 1, "mnist-mwms": 2}
 # Kubernetes has PodGroups of its own from 1.36 on; tests/golden checks that manifest by its schema.
