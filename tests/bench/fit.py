@@ -96,7 +96,7 @@ def loop(name: str) -> Callable[[int], object]:
         state = build_state(job)
         prepare(strategy, job, state, job.training)
         made = make_step(strategy, job, state, batches.replica_spec(job, job.training))
-        rounds = Rounds(strategy, spec, state)
+        rounds = Rounds(strategy, job.ring, spec, state)
     iterator = iter(batches.synchronous(strategy, job, job.training, 0))
     channel: Any = SimpleNamespace(send=lambda event: None, stopping=threading.Event())
     call = sync._make_call(strategy, job, state, made, channel, iterator, Position(channel, 0), rounds)

@@ -1,4 +1,4 @@
-"""Sums of gradients over tasks by a ring (ring.py), in packs."""
+"""Sums of tensors over tasks by a ring (ring.py), in packs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from trainer.training.ring import Ring
 from trainer.workloads.types import Optimizer, Tensor, Variable
 
 
-def add_up_by_ring(optimizer: Optimizer, ring: Ring, most: int) -> None:
+def send_by_ring(optimizer: Optimizer, ring: Ring, most: int) -> None:
     """Makes an optimizer add up dense gradients by the ring, the others as before.
 
     A pack is sent as soon as its gradients are computed, while those of earlier layers still are. Only when all are on
@@ -25,17 +25,24 @@ def add_up_by_ring(optimizer: Optimizer, ring: Ring, most: int) -> None:
     def replacement(own: AddUp) -> AddUp:
         def add_up(given: Iterable[tuple[Tensor, Variable]]) -> list[tuple[Tensor, Variable]]:
             pairs = list(given)
-            packs = list(_packs([gradient for gradient, _ in pairs], most))
-            members = {i for pack in packs for i in pack}
-            rest = [i for i in range(len(pairs)) if i not in members]
+            values = [gradient for gradient, _ in pairs]
+            rest = [i for i, value in enumerate(values) if not _is_dense(value)]
             sums = {i: total for i, (total, _) in zip(rest, own([pairs[i] for i in rest]), strict=True)} if rest else {}
-            for pack, total in zip(packs, _sums(ring, [[pairs[i][0] for i in pack] for pack in packs]), strict=True):
-                sums |= zip(pack, total, strict=True)
+            sums |= add_up_by_ring(ring, values, most)
             return [(sums[i], v) for i, (_, v) in enumerate(pairs)]
 
         return add_up
 
     replace_gradient_sum(optimizer, replacement)
+
+
+def add_up_by_ring(ring: Ring, values: Sequence[Tensor], most: int) -> dict[int, Tensor]:
+    """The sums of the dense ones of values, by their positions."""
+    found: dict[int, Tensor] = {}
+    packs = list(_packs(values, most))
+    for pack, sums in zip(packs, _sums(ring, [[values[i] for i in pack] for pack in packs]), strict=True):
+        found |= zip(pack, sums, strict=True)
+    return found
 
 
 def _packs(gradients: Sequence[Tensor], most: int) -> Iterator[list[int]]:

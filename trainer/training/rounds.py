@@ -14,8 +14,8 @@ import keras
 import tensorflow as tf
 
 from trainer.job.spec import Communication, JobSpec, Outer
-from trainer.training import keras_patches, keras_private
-from trainer.training.parts import add_up_in_parts
+from trainer.training import averages, keras_patches, keras_private
+from trainer.training.ring import Ring
 from trainer.training.state import TrainState
 from trainer.workloads.types import Model, Optimizer, Strategy, Tensor, Variable
 
@@ -46,7 +46,7 @@ def make_outer(given: Outer | None, model: Model) -> Optimizer | None:
 class Rounds:
     """The rounds of a job. Its methods do nothing if it has none."""
 
-    def __init__(self, strategy: Strategy, spec: JobSpec, state: TrainState) -> None:
+    def __init__(self, strategy: Strategy, ring: Ring | None, spec: JobSpec, state: TrainState) -> None:
         """To be called within the strategy's scope."""
         self._given = spec.communication
         self._open = False
@@ -59,9 +59,9 @@ class Rounds:
         before = []
         if state.outer or small:
             before = [tf.Variable(tf.zeros(v.shape, v.dtype), trainable=False) for v in weights]
-        self._begin, self._end = _make_graphs(strategy, weights, before, state.outer, small=small)
+        self._begin, self._end = _make_graphs(strategy, ring, weights, before, state.outer, small=small)
         slots = [v for each in (state.optimizer, *state.others) for v in keras_private.slots(each)]
-        self._average_slots = _make_average(strategy, slots)
+        self._average_slots = averages.make_average(strategy, ring, slots)
 
     def begin(self, step: int) -> bool:
         """To be called before steps are made after `step`; returns whether they are of each replica alone."""
@@ -96,6 +96,7 @@ class Rounds:
 
 def _make_graphs(
     strategy: Strategy,
+    ring: Ring | None,
     weights: Sequence[Variable],
     before: Sequence[Variable],
     outer: Optimizer | None,
@@ -124,7 +125,7 @@ def _make_graphs(
 
     @tf.function(autograph=False)
     def end() -> None:
-        sums = _sums(strategy, to_send)
+        sums = averages.sums(strategy, ring, to_send)
         means = [tf.cast(each, v.dtype) / strategy.num_replicas_in_sync for each, v in zip(sums, weights, strict=True)]
         if outer is None:
             for i, v in enumerate(weights):
@@ -135,29 +136,3 @@ def _make_graphs(
         strategy.run(outer.apply, args=([-mean for mean in means], weights))
 
     return (begin if before else lambda: None), end
-
-
-def _make_average(strategy: Strategy, variables: Sequence[Variable]) -> Callable[[], None]:
-    """A function that replaces each variable by its mean over all replicas."""
-
-    def to_send() -> list[Tensor]:
-        return [tf.convert_to_tensor(v.value) for v in variables]
-
-    @tf.function(autograph=False)
-    def average() -> None:
-        for v, each in zip(variables, _sums(strategy, to_send), strict=True):
-            v.assign(each / strategy.num_replicas_in_sync)
-
-    return average if variables else lambda: None
-
-
-def _sums(strategy: Strategy, values: Callable[[], list[Tensor]]) -> list[Tensor]:
-    """The sums over all replicas of the values that each of them computes, in packs as gradients."""
-
-    def add_up() -> list[Tensor]:
-        # identity places a tensor on the replica's device: without a device, "destinations can not be empty".
-        placed = [tf.identity(value) for value in values()]
-        replica, how = tf.distribute.get_replica_context(), tf.distribute.ReduceOp.SUM
-        return add_up_in_parts(lambda parts: replica.all_reduce(how, parts), placed)
-
-    return [strategy.experimental_local_results(total)[0] for total in strategy.run(add_up)]

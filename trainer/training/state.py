@@ -208,7 +208,7 @@ def _communicating(job: TrainingTask, optimizer: Optimizer) -> Optimizer:
     spec = job.spec
     if job.replicas > 1:
         if job.ring:
-            packs.add_up_by_ring(optimizer, job.ring, bytes_per_pack(spec) or sys.maxsize)
+            packs.send_by_ring(optimizer, job.ring, bytes_per_pack(spec) or sys.maxsize)
         elif spec.traits.collective and not spec.tasks.of(job.task.type).gpus:  # NCCL has its own
             parts.send_in_parts(optimizer)
         gradients.add_up_rows(optimizer, job.part.batch)

@@ -43,7 +43,7 @@ def test_only_what_a_layer_may_update_by_itself(parts: Any, names: list[str]) ->
 
 
 def test_layers_that_are_frozen_after_they_were_built() -> None:
-    model = keras.Sequential([keras.Input((4,)), layers.Dense(4, name="dense"), layers.Dense(2)])
+    model = keras.Sequential([keras.Input((4,)), layers.Dense(4, name="dense"), layers.Dense(2, name="last")])
     model.get_layer("dense").trainable = False
     assert len(model.non_trainable_variables) == 2
     assert updated_by_layers(model) == []

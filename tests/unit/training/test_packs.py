@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from tests.unit.training.test_ring import each, rings
 from trainer.training import packs, step_time
-from trainer.training.packs import add_up_by_ring
+from trainer.training.packs import send_by_ring
 from trainer.training.ring import Ring
 
 SHAPES = [(3, 5), (), (40, 50), (7,), (60, 70)]
@@ -32,7 +32,7 @@ def add_up_of(ring: Ring, most: int) -> Any:
         return pairs
 
     optimizer._all_reduce_sum_gradients = without_ring
-    add_up_by_ring(optimizer, ring, most)
+    send_by_ring(optimizer, ring, most)
 
     def add_up(given: list[Any]) -> tuple[list[Any], list[int]]:
         sums = optimizer._all_reduce_sum_gradients([(gradient, i) for i, gradient in enumerate(given)])

@@ -84,11 +84,11 @@ def _run(strategy: Strategy, job: TrainingTask, state: TrainState, resume_step: 
     with strategy.scope():
         batch = batches.replica_spec(job, source)
         made = make_step(strategy, job, state, batch)
-        rounds = Rounds(strategy, spec, state)
+        rounds = Rounds(strategy, job.ring, spec, state)
     call = _make_call(strategy, job, state, made, channel, iterator, Position(channel, step), rounds)
     saver = Saver(job, state, channel) if task.is_chief else None
     progress = Progress(job, made, channel, InputTime(source), step, total)
-    average_layers = layer_state.make_average(strategy, state.model)
+    average_layers = layer_state.make_average(strategy, job.ring, state.model)
 
     def average() -> None:
         rounds.end()
