@@ -1,6 +1,7 @@
 """`make bench`: costs and throughput of trainer, compared with its alternatives.
 
     python -m tests.bench [PART ...] [--turns N] [--smoke]      parts: throughput, steps, costs, growth, page, gpu
+    python -m tests.bench --avx2 PART ...                as on a CPU without AVX-512
     python -m tests.bench --render                              writes pictures and tables again, of the kept results
 
 Writes tests/bench/results/PART-INSTRUCTIONS.json, docs/plots and the tables of docs/benchmarks.md: a ratio depends on
@@ -49,10 +50,12 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=5, help="of each contender (5)")
     parser.add_argument("--smoke", action="store_true", help="everything once, small, to see that it runs")
     parser.add_argument("--render", action="store_true", help="measure nothing, write pictures and tables again")
+    parser.add_argument("--avx2", action="store_true", help="switch AVX-512 off")
     arguments = parser.parse_args()
     if unknown := set(arguments.parts) - set(PARTS):
         parser.error(f"{', '.join(unknown)}: parts are {', '.join(PARTS)}")
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # some machines set it: trainer would be compiled at each start
+    os.environ.update(run.AVX2 if arguments.avx2 else {})
     everything = PARTS if arguments.smoke else set(PARTS) - APART
     for part in [] if arguments.render else arguments.parts or [part for part in PARTS if part in everything]:
         measure, table = PARTS[part]

@@ -32,6 +32,8 @@ BATCH = 64
 BFLOAT16 = ("avx512_bf16", "amx_bf16")
 INSTRUCTIONS = ("avx2", "avx512f", *BFLOAT16)
 """Of x86; they decide how fast oneDNN computes, and whether TensorFlow uses it without being asked."""
+AVX2 = {"ONEDNN_MAX_CPU_ISA": "AVX2", "ATEN_CPU_CAPABILITY": "avx2", "MKL_ENABLE_INSTRUCTIONS": "AVX2"}
+"""The environment in which oneDNN, torch and MKL compute as on a CPU without AVX-512."""
 
 
 class Steps(NamedTuple):
@@ -188,19 +190,28 @@ def peer(name: str, strategy: str, workers: int, steps: Steps, *words: str, chie
     with cluster(job) as tasks:
         known = [replace(task, cluster=_without_chief(task.cluster)) for task, _ in tasks if task.type != "chief"]
         known = [task for task, _ in tasks] if chief else sorted(known, key=lambda task: task.name != "worker:0")
-        return figures([Process(command, {"TF_CONFIG": task.tf_config()}, _core(task, 0)) for task in known])
+        # Without AVX-512 TensorFlow does not use oneDNN by default (tsl/util/port.cc).
+        own = {"TF_ENABLE_ONEDNN_OPTS": "0"} if limited() else {}
+        return figures([Process(command, {"TF_CONFIG": task.tf_config(), **own}, _core(task, 0)) for task in known])
 
 
 def _without_chief(cluster: Mapping[str, Any]) -> dict[str, Any]:
     return {task_type: addresses for task_type, addresses in cluster.items() if task_type != "chief"}
 
 
+def limited() -> bool:
+    """Whether measured programs compute without AVX-512 on a CPU that has it."""
+    return os.environ.items() >= AVX2.items()
+
+
 def machine() -> dict[str, Any]:
     cpuinfo = [line.partition(":") for line in Path("/proc/cpuinfo").read_text().splitlines()]
     first = {key.strip(): value.strip() for key, _, value in reversed(cpuinfo)}
-    known = first.get("flags", "").split()
+    cpu, known = first.get("model name", platform.machine()), first.get("flags", "").split()
+    if limited():
+        cpu, known = f"{cpu} with AVX-512 switched off", [name for name in known if name == "avx2"]
     return {
-        "cpu": first.get("model name", platform.machine()),
+        "cpu": cpu,
         "cores": len(os.sched_getaffinity(0)),
         "instructions": [name for name in INSTRUCTIONS if name in known],
         "python": platform.python_version(),
