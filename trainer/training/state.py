@@ -96,7 +96,7 @@ class TrainState:
         """The same; but those of a GPU or TPU are copied to this host, because their memory may not suffice."""
         tensors = self.tensors()
         _require_read(tensors.values())
-        return {name: t if "CPU" in t.backing_device else np.array(t) for name, t in tensors.items()}
+        return {name: t if "CPU" in t.backing_device else as_array(t) for name, t in tensors.items()}
 
     def values(self) -> checkpoint.Values:
         """The values as arrays, to be read only: those on this task's CPU are no copies, see `snapshot`."""
