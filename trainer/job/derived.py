@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
+from trainer.job.cluster import Task
 from trainer.job.names import TaskType
 from trainer.job.spec import JobSpec
 
@@ -68,6 +69,16 @@ def batch_sizes(spec: JobSpec, counts: dict[TaskType, int]) -> tuple[int, int]:
 def is_server(spec: JobSpec, task_type: str) -> bool:
     """Whether such a task only serves graphs sent by its chief, and so does not need TensorFlow's Python."""
     return task_type in spec.traits.servers
+
+
+def gpus_on_one_machine(spec: JobSpec, tasks: Iterable[Task]) -> dict[str, range]:
+    """The numbers of each task's GPUs, by its name, on a machine that has those of all tasks: the first ones are those
+    of the first task, and so on."""
+    found, first = {}, 0
+    for task in tasks:
+        found[task.name] = range(first, first + spec.tasks.of(task.type).gpus)
+        first = found[task.name].stop
+    return found
 
 
 def hidden_gpus(spec: JobSpec, task_type: str) -> dict[str, str]:

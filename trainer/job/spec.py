@@ -48,7 +48,7 @@ class TaskGroup(Strict):
     """Cores per task; sets the thread counts."""
     memory: Quantity | None = None
     """Memory limit per task, in Kubernetes' notation: 2Gi."""
-    gpus: int = Field(default=0, ge=0, lt=2**31)
+    gpus: int = Field(default=0, ge=0, le=1024)
     """GPUs per task. A task that finds fewer exits with code 12."""
     cpu_devices: int = Field(default=1, ge=1, le=64)
     """Logical CPU devices per task, each a replica: to try out on a CPU a job for several GPUs."""

@@ -51,6 +51,9 @@ _HINTS = [
     (r"Cannot batch tensors with different shapes|Cannot add tensor to the batch",
      "examples of one batch must have one shape: pad or cut them, in parse() or data(), to one length by tf.pad, or "
      "return trainer.batched(dataset.padded_batch(...))"),
+    (r"No DNN in stream executor|No blas support for stream|CUDA_ERROR_OUT_OF_MEMORY",
+     "the GPU has no memory left, because another task or program uses it: give each its own, or set the variable "
+     "TF_FORCE_GPU_ALLOW_GROWTH=true, with which each takes what it needs"),
     (r"OOM when allocating|failed to allocate memory", "the device has too little memory: lower train.batch_size"),
 ]  # fmt: skip
 

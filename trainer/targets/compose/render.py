@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import yaml
@@ -10,7 +10,7 @@ import yaml
 from trainer.job import code
 from trainer.job.cluster import Task, chief_of, tasks_of
 from trainer.job.data import CACHE, copies, mounted, reads
-from trainer.job.derived import memory_bytes
+from trainer.job.derived import gpus_on_one_machine, memory_bytes
 from trainer.job.errors import UserError
 from trainer.job.names import TF_PORT, host_name, secret_name
 from trainer.job.spec import OUR_IMAGES, JobSpec
@@ -78,6 +78,7 @@ def _job(profile: str, spec: JobSpec) -> dict[str, object]:
         new_volumes = [*new_volumes, folders[-1]]
     tasks = tasks_of(spec, lambda task_type, index: f"{host_name(spec.name, task_type, index)}:{TF_PORT}")
     chief = next(task for task in tasks if task.is_chief)
+    gpus = gpus_on_one_machine(spec, tasks)
     image = spec.image_of(chief.type)
     return {
         "name": spec.name,
@@ -102,11 +103,11 @@ def _job(profile: str, spec: JobSpec) -> dict[str, object]:
         "stop_seconds": f"{spec.deadlines.stop + STOP_SECONDS:g}",
         "spec": job_of(spec),
         "chief": host_name(spec.name, chief.type, chief.index),
-        "tasks": [_task(spec, task) for task in tasks],
+        "tasks": [_task(spec, task, gpus[task.name]) for task in tasks],
     }
 
 
-def _task(spec: JobSpec, task: Task) -> dict[str, object]:
+def _task(spec: JobSpec, task: Task, gpus: Iterable[int]) -> dict[str, object]:
     group = spec.tasks.group(task.type)
     assert group is not None
     return {
@@ -117,7 +118,8 @@ def _task(spec: JobSpec, task: Task) -> dict[str, object]:
         "cpu": f"{group.cpu:g}" if group.cpu else None,
         "memory": memory_bytes(group.memory) if group.memory else None,
         "reads_data": reads(task.type),
-        "gpus": group.gpus,
+        # By number: a count is that of the machine's first GPUs for each container (moby/daemon/nvidia_linux.go).
+        "gpus": list(map(str, gpus)),
     }
 
 

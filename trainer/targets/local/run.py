@@ -27,6 +27,7 @@ from trainer.model_dir import layout
 from trainer.protocol.log_lines import FAILURE_MARK
 from trainer.targets import here, outside, summary
 from trainer.targets.local import output, ports, view
+from trainer.targets.local.gpus import shared_out
 from trainer.targets.local.output import Output
 from trainer.targets.local.processes import LocalJob, is_evaluator, keep_running, send
 
@@ -172,7 +173,12 @@ async def _run(
             job.show("local", f"page: http://localhost:{status_port}/")
         job.show("local", f"status: {shlex.join(words)}")
         shared = {**shared, FAILURE_MARK: job.mark}
-        environs = {task.name: {**environment_of(spec, task, taken), **shared} for task in tasks}
+        gpus, sharing = shared_out(spec, tasks)
+        if sharing:
+            job.show("local", sharing)
+        environs = {
+            task.name: {**environment_of(spec, task, taken), **shared, **gpus.get(task.name, {})} for task in tasks
+        }
         runs = [asyncio.create_task(keep_running(job, name, command, environ)) for name, environ in environs.items()]
         try:
             await _until_the_end(job, spec)

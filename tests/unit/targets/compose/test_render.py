@@ -69,9 +69,18 @@ def test_limits_and_gpus_come_from_the_spec() -> None:
     assert worker["image"] == "trainer:cuda"
     assert worker["deploy"]["resources"] == {
         "limits": {"cpus": "1.5", "memory": "1610612736"},
-        "reservations": {"devices": [{"driver": "nvidia", "count": 2, "capabilities": ["gpu"]}]},
+        "reservations": {"devices": [{"driver": "nvidia", "device_ids": ["0", "1"], "capabilities": ["gpu"]}]},
     }
     assert "deploy" not in services(spec())["j-worker-0"]
+
+
+def test_each_container_has_gpus_of_its_own() -> None:
+    found = services(spec(tasks={"chief": {"gpus": 2}, "worker": {"replicas": 2, "gpus": 2}, "evaluator": 1}))
+    devices = {name: service["deploy"]["resources"]["reservations"]["devices"] for name, service in found.items()
+               if "deploy" in service}  # fmt: skip
+    assert {name: each[0]["device_ids"] for name, each in devices.items()} == {
+        "j-chief-0": ["0", "1"], "j-worker-0": ["2", "3"], "j-worker-1": ["4", "5"],
+    }  # fmt: skip
 
 
 def test_every_container_is_locked_down() -> None:

@@ -1,0 +1,50 @@
+"""The GPUs of this machine, and which tasks of a local job get which."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Sequence
+
+from trainer.job.cluster import Task
+from trainer.job.derived import gpus_on_one_machine
+from trainer.job.spec import JobSpec
+
+SECONDS = 20.0
+"""For the driver to answer: it is loaded at the first question."""
+VISIBLE, GROWTH = "CUDA_VISIBLE_DEVICES", "TF_FORCE_GPU_ALLOW_GROWTH"
+
+
+def shared_out(spec: JobSpec, tasks: Sequence[Task]) -> tuple[dict[str, dict[str, str]], str | None]:
+    """Variables of each task, by its name, that give it GPUs of its own, and a line if there are too few for that.
+
+    TensorFlow takes all memory of the GPUs that it sees, and tasks would all begin with the first one. Tasks that must
+    share GPUs take memory as they need it. Where no GPU is found a task finds out itself, and ends with Exit.DEVICES.
+    """
+    wanted = gpus_on_one_machine(spec, tasks)
+    total, most = sum(map(len, wanted.values())), max(map(len, wanted.values()))
+    there = _visible() if total else []
+    if len(there) < max(1, most):
+        return {}, None
+    found = {
+        name: {VISIBLE: ",".join(there[number % len(there)] for number in numbers)}
+        for name, numbers in wanted.items()
+        if numbers
+    }
+    if total <= len(there):
+        return found, None
+    for variables in found.values():
+        variables[GROWTH] = os.environ.get(GROWTH, "true")
+    return found, f"tasks ask for {total} GPUs, and this machine has {len(there)}: tasks share them"
+
+
+def _visible() -> list[str]:
+    """Indexes or UUIDs, as CUDA reads them; empty if there are none or nvidia-smi is missing."""
+    if (given := os.environ.get(VISIBLE)) is not None:
+        return [each for part in given.split(",") if (each := part.strip()) and each != "-1"]
+    command = ["nvidia-smi", "--query-gpu=index", "--format=csv,noheader"]
+    try:
+        listed = subprocess.run(command, capture_output=True, text=True, check=True, timeout=SECONDS)
+    except (OSError, subprocess.SubprocessError):
+        return []
+    return listed.stdout.split()
