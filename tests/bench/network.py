@@ -6,7 +6,8 @@ Each worker is on a host of its own (namespaces.py) and on a core of its own; th
 are together on a third host. A contender starts once in each turn, and the bandwidth changes while it trains.
 
 How many examples it needs to be accurate depends on what it computes, not on the network or the CPU: --examples
-measures that instead, on loopback, into results/examples.json. The seconds to an accuracy are the quotient of both.
+measures that instead, on loopback, into results/examples.json, where they are missing. The seconds to an accuracy
+are the quotient of both.
 """
 
 from __future__ import annotations
@@ -186,21 +187,27 @@ def _add(found: Rates, name: str, rates: dict[str, float]) -> None:
     print(f"  {name}: examples/s {each}", flush=True)
 
 
-def examples_needed(smoke: bool) -> dict[str, list[int | None]]:
-    """By contender, examples until it is accurate, in several runs; None: more than those of STEPS."""
+def measure_examples(smoke: bool) -> None:
+    """Examples until a contender is accurate, in several runs, for those that NEEDED lacks; None: more than STEPS."""
     steps, seeds = (learning.KEEP_STEPS, SEEDS[:1]) if smoke else (STEPS, SEEDS)
-    found: dict[str, list[int | None]] = {}
+    found = {} if smoke else _needed()
     for name, contender in contenders().items():
-        if contender.step_of_accuracy is None:
+        if contender.step_of_accuracy is None or name in found:
             continue
         made = [contender.step_of_accuracy(steps, seed) for seed in seeds]
         found[name] = [None if step is None else step * WORKERS * run.BATCH for step in made]
         print(f"  {name}: {found[name]} examples to {ACCURACY}", flush=True)
-    return found
+        if not smoke:
+            NEEDED.write_text(json.dumps(found, indent=1) + "\n")
 
 
-def figures(rates: Rates, needed: dict[str, list[int | None]]) -> dict[str, Any]:
+def _needed() -> dict[str, list[int | None]]:
+    return dict(json.loads(NEEDED.read_text())) if NEEDED.exists() else {}
+
+
+def figures(rates: Rates) -> dict[str, Any]:
     """The results: rates, and the seconds to ACCURACY by run, at the median rate; None where it was not reached."""
+    needed = _needed()
 
     def seconds(name: str, turns: list[float]) -> list[float | None]:
         rate = statistics.median(turns)
@@ -245,21 +252,24 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.bench.network", description="see tests/bench/network.py")
     parser.add_argument("--turns", type=int, default=3, help="of each contender (3)")
     parser.add_argument("--smoke", action="store_true", help="everything once, short; writes nothing")
-    parser.add_argument("--examples", action="store_true", help="measure the examples to an accuracy instead")
+    parser.add_argument(
+        "--examples", action="store_true", help="measure the examples to an accuracy instead, where they are missing"
+    )
     arguments = parser.parse_args()
     if arguments.examples:
-        needed = examples_needed(arguments.smoke)
-        if not arguments.smoke:
-            NEEDED.write_text(json.dumps(needed, indent=1) + "\n")
-        return
-    if (why := namespaces.problem()) is not None:
+        measure_examples(arguments.smoke)
+        rates: Rates = {
+            name: {mbit: each["examples_per_second"] for mbit, each in by_mbit.items()}
+            for name, by_mbit in section.read("network").items()
+        }
+    elif (why := namespaces.problem()) is not None:
         sys.exit(f"bench-network: {why}")
-    needed = json.loads(NEEDED.read_text()) if NEEDED.exists() else {}
-    found = figures(measure(arguments.turns, arguments.smoke), needed)
-    print("\n".join(table(found)))
-    if not arguments.smoke:
+    else:
+        rates = measure(arguments.turns, arguments.smoke)
+        print("\n".join(table(figures(rates))))
+    if rates and not arguments.smoke:
         shows = f"Seconds to an accuracy of {ACCURACY} by the bandwidth of the network"
-        section.write("network", found, lambda each: [*table(each), *cost_model.check_table(each)], shows)
+        section.write("network", figures(rates), lambda each: [*table(each), *cost_model.check_table(each)], shows)
 
 
 if __name__ == "__main__":

@@ -14,23 +14,35 @@ from tests.bench.run import Process
 BANDWIDTHS = [str(mbit) for mbit in namespaces.BURSTS]
 
 
-def test_seconds_are_the_examples_of_each_run_at_the_median_rate() -> None:
+def needs(monkeypatch: pytest.MonkeyPatch, folder: Path, examples: dict[str, list[int | None]]) -> None:
+    path = folder / "examples.json"
+    path.write_text(json.dumps(examples))
+    monkeypatch.setattr(network, "NEEDED", path)
+
+
+def test_seconds_are_the_examples_of_each_run_at_the_median_rate(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    needs(monkeypatch, tmp_path, {"trainer": [200, 300, None], "torch DDP": [1000]})
     rates: network.Rates = {
         name: {key: [90.0, 100.0, 400.0] for key in BANDWIDTHS} for name in ("trainer", "torch DDP")
     }
     rates[network.PLAIN] = {key: [50.0] for key in BANDWIDTHS}
-    found = network.figures(rates, {"trainer": [200, 300, None], "torch DDP": [1000]})
+    found = network.figures(rates)
     assert found["trainer"]["100"]["seconds_to_accuracy"] == [2.0, 3.0, None]
     assert found["torch DDP"]["1000"]["seconds_to_accuracy"] == [10.0]
     assert found[network.PLAIN]["100"]["seconds_to_accuracy"] == [4.0, 6.0, None], "it computes what ours does"
 
 
-def test_the_table_has_shares_of_the_same_turn_and_tells_of_runs_that_were_not_accurate() -> None:
+def test_the_table_has_shares_of_the_same_turn_and_tells_of_runs_that_were_not_accurate(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    needs(monkeypatch, tmp_path, {"trainer": [500, None, 1000]})
     rates: network.Rates = {
         network.IDEAL: {key: [100.0, 200.0, 400.0] for key in BANDWIDTHS},
         "trainer": {key: [50.0, 20.0, 360.0] for key in BANDWIDTHS},
     }
-    *_, ideal, own = network.table(network.figures(rates, {"trainer": [500, None, 1000]}))
+    *_, ideal, own = network.table(network.figures(rates))
     assert ideal.split(" | ")[1:4] == ["200", "", ""]
     assert own.split(" | ")[1:4] == ["50", "0.50 (0.10 to 0.90)", "20 (10 to longer)"]
 
@@ -51,6 +63,7 @@ def test_tables_are_written_between_their_marks(tmp_path: Path, monkeypatch: pyt
     page.write_text(f"before\n{section.begin('network')}\nold\n{section.end('network')}\nafter\n")
     monkeypatch.setattr(section, "PAGE", page)
     monkeypatch.setattr(run, "RESULTS", tmp_path)
+    monkeypatch.setattr(run, "ROOT", tmp_path)  # where there are no pictures
     section.write("network", {"a": 3}, lambda figures: [f"| {figures['a']} |"])
     begin, *_, row, _, end, _ = page.read_text().partition("before\n")[2].split("\n")[:-1]
     assert (begin, row, end) == (section.begin("network"), "| 3 |", section.end("network"))
