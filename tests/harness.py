@@ -7,6 +7,7 @@ import csv
 import json
 import math
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -181,6 +182,14 @@ def get_json(url: str) -> dict[str, Any]:
     with urllib.request.urlopen(url, timeout=5) as response:
         value: dict[str, Any] = json.load(response)
         return value
+
+
+def gpus() -> int:
+    """The NVIDIA GPUs of this machine."""
+    if not shutil.which("nvidia-smi"):
+        return 0
+    listed = subprocess.run(["nvidia-smi", "--list-gpus"], capture_output=True, text=True, check=False)
+    return len(listed.stdout.splitlines()) if listed.returncode == 0 else 0
 
 
 def alive(pid: int) -> bool:

@@ -1,7 +1,7 @@
 """`make bench`: costs and throughput of trainer, compared with its alternatives.
 
     python -m tests.bench [PART ...] [--turns N] [--smoke]      parts: throughput, steps, costs, growth, page, gpu
-    python -m tests.bench --avx2 PART ...                as on a CPU without AVX-512
+    python -m tests.bench --avx2 PART ...                       as on a CPU without AVX-512
     python -m tests.bench --render                              writes pictures and tables again, of the kept results
 
 Writes tests/bench/results/PART-INSTRUCTIONS.json, docs/plots and the tables of docs/benchmarks.md: a ratio depends on

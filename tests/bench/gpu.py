@@ -5,15 +5,13 @@ Without a GPU there is nothing to measure: only the smoke run, on a core, shows 
 
 from __future__ import annotations
 
-import shutil
 import statistics
-import subprocess
 import sys
 from collections.abc import Callable
-from typing import Any
 
 from tests.bench import run
 from tests.bench.run import Process, Steps
+from tests.harness import gpus
 
 BATCH = 1024
 PLAIN = "plain tf.function"
@@ -21,11 +19,11 @@ SHARED = {"TF_FORCE_GPU_ALLOW_GROWTH": "true"}  # the first of two tasks would t
 XLA = {"TF_XLA_FLAGS": "--tf_xla_auto_jit=2 --tf_xla_cpu_global_jit"}
 
 
-def contenders(batch: int, gpus: int) -> dict[str, Callable[[Steps], float]]:
+def contenders(batch: int, asked: int) -> dict[str, Callable[[Steps], float]]:
     def ours(steps: Steps, workers: int = 1, precision: str = "none", environ: dict[str, str] | None = None) -> float:
         strategy = "one_device" if workers == 1 else "multi_worker_mirrored"
         train = {"batch_size": batch, "mixed_precision": precision}
-        tasks = {"worker": {"replicas": workers, "cpu": 1, "gpus": gpus}}
+        tasks = {"worker": {"replicas": workers, "cpu": 1, "gpus": asked}}
         return run.ours(strategy, workers, steps, environ=environ, tasks=tasks, train=train)
 
     plain = [sys.executable, str(run.PEERS / "plain_loop.py")]
@@ -40,11 +38,11 @@ def contenders(batch: int, gpus: int) -> dict[str, Callable[[Steps], float]]:
 
 def measure(turns: int, smoke: bool) -> dict[str, list[float]]:
     """Examples per second by contender; nothing where there is no GPU."""
-    gpus = _gpus()
-    if not gpus and not smoke:
+    there = gpus()
+    if not there and not smoke:
         return {}
-    known = contenders(16 if smoke else BATCH, min(gpus, 1))
-    if smoke and not gpus:  # what else is there runs in the smoke of throughput
+    known = contenders(16 if smoke else BATCH, min(there, 1))
+    if smoke and not there:  # what else is there runs in the smoke of throughput
         known = {name: known[name] for name in (PLAIN, "trainer, XLA")}
     steps = Steps(10, 10) if smoke else Steps(100, 1000)
     rates: dict[str, list[float]] = {name: [] for name in known}
@@ -58,15 +56,8 @@ def measure(turns: int, smoke: bool) -> dict[str, list[float]]:
 def table(rates: dict[str, list[float]]) -> list[str]:
     if not rates:
         return ["No GPU here: a plain tf.function, mixed precision, XLA and two tasks on one GPU were not measured."]
-    lines = [f"| examples/s, CNN, batch {BATCH}, {_gpus()} GPU | median | min to max | of plain |", "|---|---|---|---|"]
+    lines = [f"| examples/s, CNN, batch {BATCH}, {gpus()} GPU | median | min to max | of plain |", "|---|---|---|---|"]
     for name, values in rates.items():
         of_plain = statistics.median(own / plain for own, plain in zip(values, rates[PLAIN], strict=True))
         lines.append(f"| {name} | {run.spread(values)} | {of_plain:.2f} |")
     return lines
-
-
-def _gpus() -> int:
-    if shutil.which("nvidia-smi") is None:
-        return 0
-    listed: Any = subprocess.run(["nvidia-smi", "--list-gpus"], capture_output=True, text=True, check=False)
-    return len(listed.stdout.splitlines()) if listed.returncode == 0 else 0

@@ -266,10 +266,12 @@ def main() -> None:
         sys.exit(f"bench-network: {why}")
     else:
         rates = measure(arguments.turns, arguments.smoke)
-        print("\n".join(table(figures(rates))))
-    if rates and not arguments.smoke:
+    found = figures(rates)
+    if not arguments.examples:
+        print("\n".join(table(found)))
+    if found and not arguments.smoke:
         shows = f"Seconds to an accuracy of {ACCURACY} by the bandwidth of the network"
-        section.write("network", figures(rates), lambda each: [*table(each), *cost_model.check_table(each)], shows)
+        section.write("network", found, lambda each: [*table(each), *cost_model.check_table(each)], shows)
 
 
 if __name__ == "__main__":

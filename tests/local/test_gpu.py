@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 from pathlib import Path
 
 import numpy as np
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.harness import Job, saved_values
+from tests.harness import Job, gpus, saved_values
 from tests.local import specs
 from tests.local.test_monitoring import addresses, scrape
 
@@ -36,13 +34,6 @@ ACCURACY = {False: "test_accuracy", True: "test_sparse_categorical_accuracy"}
 """Of a model that is compiled, or not."""
 SHARED = {"TF_FORCE_GPU_ALLOW_GROWTH": "true"}
 """TensorFlow takes all of a GPU's memory by default, and these tests run beside each other."""
-
-
-def gpus() -> int:
-    if not shutil.which("nvidia-smi"):
-        return 0
-    listed = subprocess.run(["nvidia-smi", "--list-gpus"], capture_output=True, text=True, check=False)
-    return len(listed.stdout.splitlines()) if listed.returncode == 0 else 0
 
 
 pytestmark = pytest.mark.skipif(not gpus(), reason="this machine has no NVIDIA GPU")

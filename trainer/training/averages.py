@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import tensorflow as tf
 
@@ -27,14 +27,12 @@ def make_average(
         return [tf.cast(tf.convert_to_tensor(v.value), dtype or v.dtype) for v in variables]
 
     @tf.function(autograph=False)
-    def graph() -> None:
+    def average() -> None:
         for v, total in zip(variables, sums(strategy, ring, values), strict=True):
             v.assign(tf.cast(total / strategy.num_replicas_in_sync, v.dtype))
 
-    def average() -> None:
-        graph()
-
-    return average
+    averaged: Callable[[], None] = average
+    return averaged
 
 
 def sums(strategy: Strategy, ring: Ring | None, values: Callable[[], list[Tensor]]) -> list[Tensor]:
@@ -43,11 +41,11 @@ def sums(strategy: Strategy, ring: Ring | None, values: Callable[[], list[Tensor
     def add_up() -> list[Tensor]:
         # identity places a tensor on the replica's device: without a device, "destinations can not be empty".
         placed = [tf.identity(value) for value in values()]
-        found = add_up_by_ring(ring, placed, PART) if ring else {}
-        if rest := [i for i in range(len(placed)) if i not in found]:
-            replica, how = tf.distribute.get_replica_context(), tf.distribute.ReduceOp.SUM
-            others = add_up_in_parts(lambda parts: replica.all_reduce(how, parts), [placed[i] for i in rest])
-            found |= zip(rest, others, strict=True)
-        return [found[i] for i in range(len(placed))]
+        replica, how = tf.distribute.get_replica_context(), tf.distribute.ReduceOp.SUM
+
+        def all_reduced(positions: Iterable[int]) -> list[Tensor]:
+            return add_up_in_parts(lambda parts: replica.all_reduce(how, parts), [placed[i] for i in positions])
+
+        return add_up_by_ring(ring, placed, PART, all_reduced) if ring else all_reduced(range(len(placed)))
 
     return [strategy.experimental_local_results(total)[0] for total in strategy.run(add_up)]

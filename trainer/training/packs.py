@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import tensorflow as tf
 
@@ -25,24 +25,28 @@ def send_by_ring(optimizer: Optimizer, ring: Ring, most: int) -> None:
     def replacement(own: AddUp) -> AddUp:
         def add_up(given: Iterable[tuple[Tensor, Variable]]) -> list[tuple[Tensor, Variable]]:
             pairs = list(given)
-            values = [gradient for gradient, _ in pairs]
-            rest = [i for i, value in enumerate(values) if not _is_dense(value)]
-            sums = {i: total for i, (total, _) in zip(rest, own([pairs[i] for i in rest]), strict=True)} if rest else {}
-            sums |= add_up_by_ring(ring, values, most)
-            return [(sums[i], v) for i, (_, v) in enumerate(pairs)]
+
+            def others(positions: list[int]) -> list[Tensor]:
+                return [total for total, _ in own([pairs[i] for i in positions])]
+
+            sums = add_up_by_ring(ring, [gradient for gradient, _ in pairs], most, others)
+            return [(total, v) for total, (_, v) in zip(sums, pairs, strict=True)]
 
         return add_up
 
     replace_gradient_sum(optimizer, replacement)
 
 
-def add_up_by_ring(ring: Ring, values: Sequence[Tensor], most: int) -> dict[int, Tensor]:
-    """The sums of the dense ones of values, by their positions."""
-    found: dict[int, Tensor] = {}
+def add_up_by_ring(
+    ring: Ring, values: Sequence[Tensor], most: int, others: Callable[[list[int]], Iterable[Tensor]]
+) -> list[Tensor]:
+    """The sums of values: of dense ones by the ring, of those at the other positions by `others`."""
     packs = list(_packs(values, most))
+    rest = [i for i, value in enumerate(values) if not _is_dense(value)]
+    found = dict(zip(rest, others(rest), strict=True)) if rest else {}
     for pack, sums in zip(packs, _sums(ring, [[values[i] for i in pack] for pack in packs]), strict=True):
         found |= zip(pack, sums, strict=True)
-    return found
+    return [found[i] for i in range(len(values))]
 
 
 def _packs(gradients: Sequence[Tensor], most: int) -> Iterator[list[int]]:

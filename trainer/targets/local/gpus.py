@@ -15,11 +15,13 @@ SECONDS = 20.0
 VISIBLE, GROWTH = "CUDA_VISIBLE_DEVICES", "TF_FORCE_GPU_ALLOW_GROWTH"
 
 
-def shared_out(spec: JobSpec, tasks: Sequence[Task]) -> tuple[dict[str, dict[str, str]], str | None]:
-    """Variables of each task, by its name, that give it GPUs of its own, and a line if there are too few for that.
+def assign(spec: JobSpec, tasks: Sequence[Task]) -> tuple[dict[str, dict[str, str]], str | None]:
+    """Returns the environment variables that assign GPUs to each task, by the task's name, and a message if tasks share
+    GPUs.
 
-    TensorFlow takes all memory of the GPUs that it sees, and tasks would all begin with the first one. Tasks that must
-    share GPUs take memory as they need it. Where no GPU is found a task finds out itself, and ends with Exit.DEVICES.
+    Without them each task uses the first GPU, and TensorFlow reserves all memory of the GPUs that it sees. Tasks that
+    share a GPU allocate memory as they need it. Where there are fewer GPUs than a single task asks for, nothing is
+    assigned: that task ends with Exit.DEVICES.
     """
     wanted = gpus_on_one_machine(spec, tasks)
     total, most = sum(map(len, wanted.values())), max(map(len, wanted.values()))

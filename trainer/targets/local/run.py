@@ -27,7 +27,7 @@ from trainer.model_dir import layout
 from trainer.protocol.log_lines import FAILURE_MARK
 from trainer.targets import here, outside, summary
 from trainer.targets.local import output, ports, view
-from trainer.targets.local.gpus import shared_out
+from trainer.targets.local.gpus import assign
 from trainer.targets.local.output import Output
 from trainer.targets.local.processes import LocalJob, is_evaluator, keep_running, send
 
@@ -173,7 +173,7 @@ async def _run(
             job.show("local", f"page: http://localhost:{status_port}/")
         job.show("local", f"status: {shlex.join(words)}")
         shared = {**shared, FAILURE_MARK: job.mark}
-        gpus, sharing = shared_out(spec, tasks)
+        gpus, sharing = assign(spec, tasks)
         if sharing:
             job.show("local", sharing)
         environs = {

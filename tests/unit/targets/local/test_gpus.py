@@ -10,14 +10,14 @@ import pytest
 
 from trainer.job.cluster import tasks_of
 from trainer.job.load import build
-from trainer.targets.local.gpus import shared_out
+from trainer.targets.local.gpus import assign
 
 
 def shared(
     tasks: dict[str, Any], strategy: str = "multi_worker_mirrored"
 ) -> tuple[dict[str, dict[str, str]], str | None]:
     spec = build({"name": "j", "strategy": strategy, "tasks": tasks})
-    return shared_out(spec, tasks_of(spec))
+    return assign(spec, tasks_of(spec))
 
 
 def machine(monkeypatch: pytest.MonkeyPatch, folder: Path, script: str | None) -> None:
