@@ -22,9 +22,26 @@ DATASET = "digits"
 """
 
 
-def figures(folder: Path, implementation: str) -> tuple[dict[str, Any], str]:
+HEADS = """
+import keras
+
+NAMES = {"color", "shape", "size", "weight", "price", "age"}
+
+
+def model():
+    print("order of the layers:", *NAMES, flush=True)
+    x = keras.Input((8, 8))
+    heads = [keras.layers.Dense(10, name=name)(keras.layers.Flatten()(x)) for name in NAMES]
+    return keras.Model(x, keras.layers.Average()(heads))
+
+
+DATASET = "digits"
+"""
+
+
+def figures(folder: Path, implementation: str, workload: str = WORKLOAD) -> tuple[dict[str, Any], str]:
     (folder / "run").mkdir(parents=True)
-    (folder / "mine.py").write_text(WORKLOAD)
+    (folder / "mine.py").write_text(workload)
     spec = {
         "name": "ring", "strategy": "multi_worker_mirrored", "workload": str(folder / "mine.py"),
         "tasks": {"worker": 3}, "communication": {"implementation": implementation}, "train": {"steps": 40, "seed": 3},
@@ -42,3 +59,10 @@ def test_trainers_ring_and_tensorflows_train_the_same(tmp_path: Path) -> None:
     assert "connections of a ring: 0" in other
     assert "connections of a ring: 2" not in other
     assert ours["test_loss"] == pytest.approx(theirs["test_loss"], rel=1e-5)
+
+
+def test_layers_of_a_set_have_one_order_in_all_tasks(tmp_path: Path) -> None:
+    """All have the same size: the sums of different layers' gradients would be no error."""
+    _, log = figures(tmp_path, "auto", HEADS)
+    orders = {line.partition("order of the layers:")[2] for line in log.splitlines() if "order of the layers:" in line}
+    assert len(orders) == 1

@@ -1,7 +1,8 @@
 """Exit codes and the one exception that carries them.
 
 TrainerError
-├── UserError      exit 2: an error in spec, TF_CONFIG, workload, data or model_dir, for the user to fix
+├── UserError         exit 2: an error in spec, TF_CONFIG, workload, data or model_dir, for the user to fix
+├── UnreachableError  exit 11: a peer cannot be reached, which is perhaps lost
 └── (any other code of Exit, passed to the constructor)
 """
 
@@ -45,7 +46,7 @@ _MEANINGS = {
     Exit.MISSING: "a task was still missing after deadlines.start, or after deadlines.rejoin",
     Exit.MISMATCH: (
         "a task differs from its chief (cluster, spec, workload file, secret or versions), or does not answer at its "
-        "address in TF_CONFIG"
+        "address in TF_CONFIG, or at its port for gradients"
     ),
     Exit.DEVICES: "a task lacks a device: fewer GPUs than the spec asks for, no TPU, an unknown device name",
     Exit.DIVERGED: "the loss became NaN or infinite, or float16 skips every batch; the message names the step",
@@ -85,3 +86,10 @@ class UserError(TrainerError):
     def __init__(self, *problems: str) -> None:
         super().__init__("\n".join(problems), Exit.USER)
         self.problems = problems
+
+
+class UnreachableError(TrainerError):
+    """A peer does not answer, because it is lost or because something blocks its port."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, Exit.MISMATCH)

@@ -198,14 +198,15 @@ class _Memory:
 
     def of(self, size: int) -> Array:
         if not self._reuse or size < LARGE:
-            return _aligned(size)
+            return aligned(size)
         if self._large is None or len(self._large) < size:
             self._large = None  # before the new one is there
-            self._large = _aligned(size)
+            self._large = aligned(size)
         return self._large[:size]
 
 
-def _aligned(size: int) -> Array:
+def aligned(size: int) -> Array:
+    """This many bytes, without values yet, which TensorFlow takes without a copy."""
     import numpy as np
 
     raw = np.empty(size + _ALIGNMENT, np.uint8)

@@ -21,6 +21,9 @@ _FAST = {
     "MALLOC_TOP_PAD_": str(2**26),
 }
 """Variables that TensorFlow and glibc read at a process's start; the user's own take precedence (decision 23)."""
+_ALIKE = {"PYTHONHASHSEED": "0"}
+"""A set of names has another order in each process: a model() that creates a layer for each name of one would add up the
+gradients of different layers."""
 _OURS = {
     environment.JOB, environment.SET, environment.CLUSTER, environment.PARENT, environment.CPUS, environment.RESTARTS,
     environment.CODE, environment.LOGS, environment.CONTROL_PORT, environment.HOST_PATH, environment.CODE_SHA256,
@@ -34,6 +37,7 @@ def of_child(task: Task, events_pipe: int) -> dict[str, str]:
     return {
         "TF_CPP_MIN_LOG_LEVEL": "1",
         **_FAST,
+        **_ALIKE,
         **os.environ,
         "TF_CONFIG": task.tf_config(),
         environment.EVENTS: str(events_pipe),

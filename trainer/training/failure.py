@@ -12,7 +12,7 @@ from typing import Literal
 
 from trainer import host
 from trainer.job import tf_config
-from trainer.job.errors import Exit, TrainerError, UserError
+from trainer.job.errors import Exit, TrainerError, UnreachableError, UserError
 from trainer.job.spec import JobSpec
 from trainer.protocol import events
 from trainer.training.channel import Channel
@@ -54,15 +54,20 @@ def report(error: BaseException, spec: JobSpec | None, channel: Channel) -> Exit
 
 
 def _of_ring(error: BaseException) -> BaseException:
-    """The error of a lost peer in place of the one in which TensorFlow quotes our function that waited for it."""
+    """The ring's error in place of the one in which TensorFlow quotes our function that waited for a sum."""
     if not _has_tensorflow():
         return error
     import tensorflow as tf
 
-    from trainer.training.ring import LOST
+    from trainer.training.ring import DIFFERENT, LOST
 
-    found = re.search(rf"{LOST}: [^\n]*", str(error)) if isinstance(error, tf.errors.UnknownError) else None
-    return tf.errors.UnavailableError(None, None, found[0]) if found else error
+    if not isinstance(error, tf.errors.OpError):
+        return error
+    if found := re.search(rf"{LOST}: [^\n]*", str(error)):
+        return tf.errors.UnavailableError(None, None, found[0])
+    if found := re.search(rf"{DIFFERENT}: [^\n]*", str(error)):
+        return UserError(f"workload: {found[0]}; model() must create the same layers in the same order in each task")
+    return error
 
 
 def _as_written(text: str) -> str:
@@ -93,11 +98,13 @@ def _damaged_file(error: BaseException) -> str | None:
 
 
 def _blame(error: BaseException, *, at_their_line: bool) -> Literal["certain", "doubtful"] | None:
-    """Whether an error of TensorFlow comes from a lost peer.
+    """Whether an error comes from a lost peer.
 
     A graph's own errors have some of the same codes, and so have errors of calls in the user's code, for example to a
     network file system. Lost peers surface at the user's lines too: each variable of model() is sent to all tasks.
     """
+    if isinstance(error, UnreachableError):
+        return "doubtful"
     if not _has_tensorflow():
         return None
     from trainer.training.user_code import LOST_PEER_FOR_CERTAIN, may_be_a_lost_peers

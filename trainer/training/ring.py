@@ -9,38 +9,28 @@ sums go around. So all tasks have the same bits.
 
 from __future__ import annotations
 
-import contextlib
 import itertools
-import json
 import queue
-import secrets
 import socket
 import struct
 import threading
-import time
+import weakref
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
-import tensorflow as tf
 
-from trainer.job.cluster import Task
-from trainer.job.errors import UserError
-from trainer.job.names import gradients_port, split_address, task_name
-from trainer.training import tensorflow_private
+from trainer.model_dir.arrays import aligned
 from trainer.training.parts import PART
 
 Array = npt.NDArray[np.floating]
 
 LOST = "the connection for gradients was lost"
 """Begins the message of the error if a peer is gone."""
-_FORM_SECONDS = 60.0
-"""For the peers to listen: all tasks have created their strategy by then."""
-_DIAL_SECONDS = 2.0
-_POLL_SECONDS = 0.01
-_TOKEN_BYTES = 16
+DIFFERENT = "tasks compute different gradients"
+"""Begins the message of the error if their sizes differ."""
 _HEADER = struct.Struct("<IIIII")
 """Of a message: key, use, part, round, and bytes."""
 
@@ -62,6 +52,26 @@ class _Part:
         return of[self.bounds[i] : self.bounds[i + 1]]
 
 
+class _Memory:
+    """Memory of sums. That of a large one is used again once TensorFlow has dropped the array: new pages take longer
+    than the exchange of what they hold."""
+
+    def __init__(self) -> None:
+        self._free = defaultdict[int, list[Array]](list)
+
+    def like(self, given: Array) -> Array:
+        """An array without values yet, which TensorFlow takes without a copy."""
+        free = self._free[given.nbytes]
+        try:
+            memory = free.pop()
+        except IndexError:
+            memory = aligned(given.nbytes)
+        made = memory.view(given.dtype)
+        if given.nbytes >= PART:
+            weakref.finalize(made, free.append, memory).atexit = False
+        return made
+
+
 class Ring:
     """This task's connections."""
 
@@ -69,13 +79,14 @@ class Ring:
         self._rank, self._size, self._following, self._previous = rank, size, following, previous
         self.keys = itertools.count()
         """For the arrays of a graph: all tasks trace the same steps in the same order."""
+        self._memory = _Memory()
         self._parts: dict[tuple[int, int, int], _Part] = {}
         self._began = threading.Condition()
         self._uses = defaultdict[int, int](int)
         self._calls: dict[int, tuple[Array, list[tuple[int, int, int]]]] = {}
         self._tickets = itertools.count()
         self._to_send: queue.SimpleQueue[tuple[bytes, memoryview, _Part]] = queue.SimpleQueue()
-        self._failure = ""
+        self._failure: Exception | None = None
         for each in (self._send, self._receive):
             threading.Thread(target=self._until_it_fails, args=(each,), name="ring", daemon=True).start()
 
@@ -86,7 +97,7 @@ class Ring:
             key: names the array: each task adds up its first one of this key to the first one of the others.
         """
         use = self._uses[key] = self._uses[key] + 1
-        total, parts = _aligned(given), {}
+        total, parts = self._memory.like(given), {}
         for number, start in enumerate(range(0, max(1, given.size), PART // given.itemsize)):
             own, sums = (each[start : start + PART // given.itemsize] for each in (given, total))
             bounds = [own.size * i // self._size for i in range(self._size + 1)]
@@ -106,13 +117,15 @@ class Ring:
         """Waits for the sum over all tasks.
 
         Raises:
-            ConnectionError: a peer is gone, or sends arrays of another size.
+            ConnectionError: a peer is gone. A sum that was complete before is returned nevertheless.
+            ValueError: a peer sends arrays of another size.
+            RuntimeError: a thread failed.
         """
         total, labels = self._calls.pop(ticket)
         for label in labels:
             self._parts[label].done.wait()
-            if self._failure:
-                raise ConnectionError(self._failure)
+            if self._failure and self._parts[label].messages:
+                raise self._failure
         with self._began:
             for label in labels:
                 del self._parts[label]
@@ -146,7 +159,7 @@ class Ring:
         which = self._rank - 1 - number
         chunk = part.chunk(part.total, which)
         if chunk.nbytes != size:
-            raise ConnectionError(f"{size} bytes came for {chunk.nbytes}: tasks compute different gradients")
+            raise ValueError(f"{DIFFERENT}: {size} bytes came for {chunk.nbytes}")
         self._read(chunk.view(np.uint8).data)
         if number < self._size - 1:
             _add(chunk, part.chunk(part.given, which))
@@ -165,14 +178,22 @@ class Ring:
 
     def _until_it_fails(self, step: Callable[[], None]) -> None:
         try:
-            while not self._failure:
-                step()
+            with np.errstate(all="ignore"):  # of float16 some sums are infinite; where warnings are errors, that is one
+                while not self._failure:
+                    step()
         except OSError as error:
-            with self._began:
-                self._failure = self._failure or f"{LOST}: {error.strerror or error}"
-                for part in self._parts.values():
-                    part.done.set()
-                self._began.notify_all()
+            self._fail(ConnectionError(f"{LOST}: {error.strerror or error}"))
+        except ValueError as error:
+            self._fail(error)
+        except Exception as error:
+            self._fail(RuntimeError(f"gradients cannot be added up: {type(error).__name__}: {error}"))
+
+    def _fail(self, failure: Exception) -> None:
+        with self._began:
+            self._failure = self._failure or failure
+            for part in self._parts.values():
+                part.done.set()
+            self._began.notify_all()
 
 
 def _add(to: Array, given: Array) -> None:
@@ -181,87 +202,3 @@ def _add(to: Array, given: Array) -> None:
         to[:] = to.astype(np.float32) + given.astype(np.float32)
     else:
         np.add(to, given, out=to)
-
-
-def _aligned(like: Array) -> Array:
-    """An empty array, aligned so that TensorFlow takes it without a copy (EIGEN_MAX_ALIGN_BYTES, py_func.cc)."""
-    memory = np.empty(like.nbytes + 64, np.uint8)
-    first = -memory.ctypes.data % 64
-    return memory[first : first + like.nbytes].view(like.dtype)
-
-
-def form(task: Task) -> Ring:
-    """Connects this task to the next one, and the one before it to this task.
-
-    A task listens where its TensorFlow does, and tells the others its port and a token through TensorFlow's
-    coordination service, so that no others take part. To be called once the strategy is made.
-
-    Raises:
-        tf.errors.UnknownError: they cannot be connected.
-    """
-    members = task.members()
-    rank, size = members.index((task.type, task.index)), len(members)
-    token = secrets.token_hex(_TOKEN_BYTES // 2)
-    with _listener(task) as listener:
-        own = listener.getsockname()[1]
-        tensorflow_private.tell_tasks(f"trainer/ring/{rank}", json.dumps([own, token]))
-        (kind, index), before = members[(rank + 1) % size], task_name(*members[rank - 1])
-        deadline = time.monotonic() + _FORM_SECONDS
-        port, theirs = json.loads(tensorflow_private.told(f"trainer/ring/{(rank + 1) % size}", _FORM_SECONDS))
-        host = split_address(task.cluster[kind][index])[0]
-        following = _dialled((host, port), theirs, deadline, f"{task.name} cannot connect to {task_name(kind, index)}")
-        previous = _accepted(listener, token, deadline, f"{before} did not connect to port {own} of {task.name}")
-    return Ring(rank, size, following, previous)
-
-
-def _unconnected(what: str, error: OSError) -> tf.errors.UnknownError:
-    hint = "to add up gradients; allow it, or set communication.implementation=ring"
-    return tf.errors.UnknownError(None, None, f"{what} ({error.strerror or error}), {hint}")
-
-
-def _listener(task: Task) -> socket.socket:
-    assert task.address is not None
-    host, port = task.address
-    if task.on_loopback:
-        return socket.create_server((host, 0), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
-    families = (True, False) if socket.has_dualstack_ipv6() else (False,)
-    for wanted, any_family in itertools.product((gradients_port(port), 0), families):
-        family = socket.AF_INET6 if any_family else socket.AF_INET
-        # Another task of this machine may have the port, or it is beyond 65535; a host may have no IPv6.
-        with contextlib.suppress(OSError, OverflowError):
-            return socket.create_server(("", wanted), family=family, dualstack_ipv6=any_family)
-    raise UserError(f"{task.name}: no port is free to listen on for gradients")
-
-
-def _dialled(address: tuple[str, int], token: str, deadline: float, failed: str) -> socket.socket:
-    while True:
-        try:
-            found = socket.create_connection(address, _DIAL_SECONDS)
-            break
-        except OSError as error:
-            if time.monotonic() > deadline:
-                raise _unconnected(f"{failed} at {address[0]}:{address[1]}", error) from None
-            time.sleep(_POLL_SECONDS)
-    found.sendall(token.encode())
-    return _without_delay(found)
-
-
-def _accepted(listener: socket.socket, token: str, deadline: float, failed: str) -> socket.socket:
-    """The connection of the task that knows the token."""
-    while True:
-        listener.settimeout(max(_POLL_SECONDS, deadline - time.monotonic()))
-        try:
-            found, _ = listener.accept()
-        except OSError as error:
-            raise _unconnected(failed, error) from None
-        found.settimeout(_DIAL_SECONDS)
-        with contextlib.suppress(OSError):
-            if secrets.compare_digest(found.recv(_TOKEN_BYTES, socket.MSG_WAITALL), token.encode()):
-                return _without_delay(found)
-        found.close()
-
-
-def _without_delay(made: socket.socket) -> socket.socket:
-    made.settimeout(None)
-    made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return made

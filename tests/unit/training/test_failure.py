@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from trainer.job.errors import Exit, TrainerError
+from trainer.job.errors import Exit, TrainerError, UnreachableError
 from trainer.job.load import build
 from trainer.protocol import events
 from trainer.training import failure
@@ -167,20 +167,43 @@ def test_an_error_that_no_one_expects_has_its_place() -> None:
     assert re.fullmatch(r"unexpected KeyError: 'x' \(test_failure\.py:\d+ in fails\)", str(said.message))
 
 
+def of_a_ring(kind: str, line: str, spec: Any) -> events.Event:
+    """The report of what a ring raised in a graph, in which TensorFlow quotes it."""
+    import tensorflow as tf
+
+    trace = 'Traceback (most recent call last):\n\n  File "/opt/ring.py", line 109, in end\n    raise self._failure'
+    text = f"Graph execution error:\n{line}\n{trace}\n\n{line}\n\t [[{{{{node RingEnd}}}}]]"
+    channel = Events()
+    failure.report(getattr(tf.errors, kind)(None, None, text), spec, channel)  # type: ignore[arg-type]
+    (event,) = channel.events
+    return event
+
+
 def test_a_closed_connection_of_the_ring_is_a_lost_peer_and_no_error_of_the_workload(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    import tensorflow as tf
-
     from trainer.training.ring import LOST
 
     monkeypatch.setenv("TF_CONFIG", TWO)
-    trace = 'Traceback (most recent call last):\n\n  File "/opt/ring.py", line 109, in end\n    raise ConnectionError'
-    line = f"ConnectionError: {LOST}: Connection reset by peer"
-    text = f"{line}\n{trace}\n\n{line}"
-    error = tf.errors.UnknownError(None, None, f"Graph execution error:\n{text}\n\t [[{{{{node RingEnd}}}}]]")
+    spec = build({"name": "j", "strategy": "multi_worker_mirrored"})
+    event = of_a_ring("UnknownError", f"ConnectionError: {LOST}: Connection reset by peer", spec)
+    assert event == events.PeerLost(f"UnavailableError: {LOST}: Connection reset by peer")
+
+
+def test_tasks_with_different_gradients_are_an_error_of_the_workload(monkeypatch: pytest.MonkeyPatch) -> None:
+    from trainer.training.ring import DIFFERENT
+
+    monkeypatch.setenv("TF_CONFIG", TWO)
+    spec = build({"name": "j", "strategy": "multi_worker_mirrored"})
+    event = of_a_ring("InvalidArgumentError", f"ValueError: {DIFFERENT}: 40 bytes came for 80", spec)
+    fix = "model() must create the same layers in the same order in each task"
+    assert event == events.Failed(Exit.USER, f"workload: {DIFFERENT}: 40 bytes came for 80; {fix}")
+
+
+def test_a_peer_that_cannot_be_reached_may_be_lost_and_is_else_no_defect(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TF_CONFIG", TWO)
     spec, channel = build({"name": "j", "strategy": "multi_worker_mirrored"}), Events()
-    failure.report(error, spec, channel)  # type: ignore[arg-type]
+    failure.report(UnreachableError("worker:0 cannot connect to worker:1"), spec, channel)  # type: ignore[arg-type]
     (event,) = channel.events
-    assert events.name_of(event) == "peer_lost"
-    assert events.status_of(event) == {"text": f"UnavailableError: {LOST}: Connection reset by peer"}
+    assert isinstance(event, events.PeerLost)
+    assert (event.code, event.message) == (Exit.MISMATCH, "worker:0 cannot connect to worker:1")

@@ -6,6 +6,7 @@ import contextlib
 import socket
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -13,11 +14,10 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from trainer.training import ring
 from trainer.training.parts import PART
-from trainer.training.ring import LOST, Ring
+from trainer.training.ring import DIFFERENT, LOST, Ring
 
 TYPES = {"float32": 1e-6, "float64": 1e-14, "float16": 2e-3, "bfloat16": 2e-2}
 """The relative error of a sum of a few positive numbers."""
@@ -129,39 +129,66 @@ def test_arrays_of_different_sizes_are_an_error() -> None:
     with rings(2) as (tasks, _):
 
         def work(task: Ring, i: int) -> None:
-            with pytest.raises(ConnectionError, match=LOST):
+            with pytest.raises(ValueError, match=f"^{DIFFERENT}: |^{LOST}"):
                 task.end(task.begin(0, numbers(i, 1000 + 8 * i)))
 
         each(tasks, work)
 
 
-def test_only_who_knows_the_token_is_connected() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        address, deadline = listener.getsockname(), time.monotonic() + 20
-        silent = socket.create_connection(address)
-        stranger = socket.create_connection(address)
-        stranger.sendall(b"f" * 16)
-        found: list[socket.socket] = []
-        token = "0123456789abcdef"
-        accepting = threading.Thread(target=lambda: found.append(ring._accepted(listener, token, deadline, "")))
-        accepting.start()
-        silent.shutdown(socket.SHUT_WR)
-        own = ring._dialled(address, token, deadline, "")
-        accepting.join(20)
-        own.sendall(b"hello")
-        assert found[0].recv(5) == b"hello"
-        assert stranger.recv(1) == b""
-        for each_ in (silent, stranger, own, *found):
-            each_.close()
+def test_a_sum_that_was_complete_is_there_although_a_peer_has_left_since() -> None:
+    with rings(2) as (tasks, connections):
+        tickets = [task.begin(0, np.full(1000, i + 1, "float32")) for i, task in enumerate(tasks)]
+        np.testing.assert_array_equal(tasks[0].end(tickets[0]), np.full(1000, 3, "float32"))
+        second = tasks[1]
+        assert second._parts[0, 1, 0].done.wait(20)
+        connections[0].shutdown(socket.SHUT_RDWR)
+        with pytest.raises(ConnectionError, match=f"^{LOST}"):
+            second.end(second.begin(1, numbers(0, 10)))
+        np.testing.assert_array_equal(second.end(tickets[1]), np.full(1000, 3, "float32"))
 
 
-def test_a_peer_that_does_not_connect_is_named_with_its_port() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
-        late = time.monotonic() - 1
-        text = f"worker:0 did not connect to port {port} of worker:1"
-        rule = r" \(timed out\), to add up gradients; allow it, or set communication.implementation=ring$"
-        with pytest.raises(tf.errors.UnknownError, match=f"^{text}{rule}"):
-            ring._accepted(listener, "0123456789abcdef", late, text)
-    with pytest.raises(tf.errors.UnknownError, match=f"^worker:0 cannot connect to worker:1 at 127.0.0.1:{port} "):
-        ring._dialled(("127.0.0.1", port), "", late, "worker:0 cannot connect to worker:1")
+def test_infinite_sums_are_sums_where_warnings_are_errors(recwarn: pytest.WarningsRecorder) -> None:
+    warnings.simplefilter("error")
+    with rings(2) as (tasks, _):
+        given = [np.array([np.inf, 1], "float16"), np.array([-np.inf, 2], "float16")]
+        for total in each(tasks, lambda task, i: task.end(task.begin(0, given[i]))):
+            np.testing.assert_array_equal(total, np.array([np.nan, 3], "float16"))
+
+
+def test_a_thread_that_fails_is_an_error_of_who_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_memory(*_: object) -> None:
+        raise MemoryError("no 4 bytes left")
+
+    monkeypatch.setattr(ring, "_add", no_memory)
+    with rings(2) as (tasks, _):
+
+        def work(task: Ring, i: int) -> None:
+            with pytest.raises(RuntimeError, match="^gradients cannot be added up: MemoryError: no 4 bytes left$"):
+                task.end(task.begin(0, numbers(i, 1000)))
+
+        each(tasks, work)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_memory_of_large_sums_is_used_again_once_they_are_dropped(dtype: str) -> None:
+    size = PART // np.dtype(dtype).itemsize + 3
+    with rings(2) as (tasks, _):
+
+        def sums(seed: int) -> list[Any]:
+            return each(tasks, lambda task, i: task.end(task.begin(0, numbers(seed + i, size, dtype))))
+
+        def where(found: list[Any]) -> list[int]:
+            return [total.ctypes.data for total in found]
+
+        first = sums(1)
+        kept, places = [total.copy() for total in first], where(first)
+        second = sums(3)
+        assert not set(places) & set(where(second))  # the first ones are still there
+        for total, before in zip(first, kept, strict=True):
+            np.testing.assert_array_equal(total, before)
+        del first, total
+        third = sums(5)
+        assert where(third) == places
+        expected = numbers(5, size, dtype).astype("float64") + numbers(6, size, dtype)
+        for total in third:
+            np.testing.assert_allclose(total.astype("float64"), expected, rtol=TYPES[dtype])

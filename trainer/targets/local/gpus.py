@@ -29,9 +29,8 @@ def assign(spec: JobSpec, tasks: Sequence[Task]) -> tuple[dict[str, dict[str, st
     if len(there) < max(1, most):
         return {}, None
     found = {
-        name: {VISIBLE: ",".join(there[number % len(there)] for number in numbers)}
+        name: {VISIBLE: ",".join(there[number % len(there)] for number in numbers) or "-1"}
         for name, numbers in wanted.items()
-        if numbers
     }
     if total <= len(there):
         return found, None

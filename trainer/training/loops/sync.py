@@ -32,7 +32,7 @@ from trainer.training.loss_scale import raise_if_stuck, skipped
 from trainer.training.model import check
 from trainer.training.outputs.saver import Saver
 from trainer.training.restore import from_chief, require_same_files, require_same_rows, restore_everywhere
-from trainer.training.ring import form
+from trainer.training.ring_connections import form
 from trainer.training.rounds import Rounds, make_outer, steps_left
 from trainer.training.state import TrainState, build_state, prepare
 from trainer.training.step import Step, make_step

@@ -46,7 +46,9 @@ def test_each_task_has_gpus_of_its_own(monkeypatch: pytest.MonkeyPatch, tmp_path
 def test_tasks_without_gpus_take_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     machine(monkeypatch, tmp_path, FOUR)
     found, line = shared({"ps": 1, "worker": {"replicas": 3, "gpus": 1}}, "parameter_server")
-    assert found == {f"worker:{i}": {"CUDA_VISIBLE_DEVICES": str(i)} for i in range(3)}
+    workers = {f"worker:{i}": {"CUDA_VISIBLE_DEVICES": str(i)} for i in range(3)}
+    # Named: a program would get what is set where the job is started.
+    assert found == {"ps:0": {"CUDA_VISIBLE_DEVICES": "-1"}, "chief:0": {"CUDA_VISIBLE_DEVICES": "-1"}, **workers}
     assert line is None
 
 
