@@ -17,7 +17,8 @@ from tests.bench.run import Process, Steps
 from tests.bench.throughput import IDEAL, MWMS, PEERS_PYTHON, PS, WORKERS, torch_ranks
 
 BATCHES = {"resnet50": 16, "wide": 64}
-STEPS = Steps(10, 10)
+STEPS = Steps(20, 20)
+"""In the first ones the kernel gives the processes memory, which takes longer than what is measured."""
 NETWORKS = Path(__file__).parent / "networks"
 SETTINGS: dict[str, dict[str, Any]] = {
     "trainer": {},

@@ -22,7 +22,7 @@ _FAST = {
 }
 """Variables that TensorFlow and glibc read at a process's start; the user's own take precedence (decision 23)."""
 _ALIKE = {"PYTHONHASHSEED": "0"}
-"""A set of names has another order in each process: a model() that creates a layer for each name of one would add up the
+"""A set of names has another order in each process: tasks whose model() creates a layer for each name would add up the
 gradients of different layers."""
 _OURS = {
     environment.JOB, environment.SET, environment.CLUSTER, environment.PARENT, environment.CPUS, environment.RESTARTS,

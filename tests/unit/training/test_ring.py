@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import socket
-import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -163,7 +162,7 @@ def test_a_thread_that_fails_is_an_error_of_who_waits(monkeypatch: pytest.Monkey
     with rings(2) as (tasks, _):
 
         def work(task: Ring, i: int) -> None:
-            with pytest.raises(RuntimeError, match="^gradients cannot be added up: MemoryError: no 4 bytes left$"):
+            with pytest.raises(RuntimeError, match=r"^gradients cannot be added up: MemoryError: no 4 bytes left$"):
                 task.end(task.begin(0, numbers(i, 1000)))
 
         each(tasks, work)
