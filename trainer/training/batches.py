@@ -15,11 +15,21 @@ from trainer.workloads.types import Dataset, Strategy, Tensor
 def synchronous(strategy: Strategy, job: TrainingTask, source: inputs.Source, start: int) -> Dataset:
     """This task's endless batches from step `start` on, distributed to its replicas.
 
+    For a single replica on a CPU there is nothing to distribute: the functions that would copy batches to its device
+    took 0.1 s of each start, and a thread in each step.
+
     repeat() because TensorFlow does not know that a flat_map never ends: in each step tasks would ask one another
     whether they have a batch, whose size would not be known (`_enable_get_next_as_optional`,
     tensorflow/python/distribute/input_lib.py).
     """
-    return strategy.distribute_datasets_from_function(lambda _: source.batches(replace(job.part, start=start)).repeat())
+
+    def endless() -> Dataset:
+        return source.batches(replace(job.part, start=start)).repeat()
+
+    devices = strategy.extended.worker_devices
+    if len(devices) == 1 and "CPU" in devices[0]:
+        return endless().prefetch(1)
+    return strategy.distribute_datasets_from_function(lambda _: endless())
 
 
 def per_worker(strategy: Strategy, job: TrainingTask, source: inputs.Source, start: int) -> Callable[[], Dataset]:
