@@ -46,23 +46,23 @@ TESTS = {
     "a task has not come yet, or is lost": [
         "unit/supervisor/test_waiting.py::"
         "test_the_deadline_of_the_start_holds_until_a_first_generation_and_that_of_a_loss_later",
-        "local/test_failures.py::test_a_task_that_never_comes_is_named_at_the_deadline_by_all",
+        "local/test_task.py::test_a_task_that_never_comes_is_named_at_the_deadline_by_all",
         "kind/test_late.py::test_a_worker_that_comes_minutes_after_its_chief_and_a_chief_after_its_worker_train",
     ],
     "a task reports, but does not answer": [
         "unit/supervisor/test_waiting.py::"
         "test_a_task_that_reports_and_does_not_answer_at_its_address_ends_the_job_long_before_the_deadline",
-        "local/test_failures.py::test_a_wrong_address_is_named_with_its_reason",
+        "local/test_task.py::test_a_wrong_address_is_named_with_its_reason",
     ],
     "the chief has not come yet": [
         "unit/supervisor/test_follower.py::test_a_task_waits_for_its_first_word_longer_than_for_the_next",
     ],
     "a task has a different cluster": [
         "kind/test_late.py::test_a_pod_with_another_spec_ends_the_job_within_seconds",
-        "local/test_failures.py::test_another_cluster_json_is_refused_at_once_and_the_job_ends",
-        "local/test_failures.py::test_another_tensorflow_version_is_refused_with_both_versions",
-        "local/test_failures.py::test_another_workload_file_is_refused_with_its_name",
-        "local/test_failures.py::test_another_secret_is_refused_and_neither_is_printed",
+        "local/test_task.py::test_another_cluster_json_is_refused_at_once_and_the_job_ends",
+        "local/test_task.py::test_another_tensorflow_version_is_refused_with_both_versions",
+        "local/test_task.py::test_another_workload_file_is_refused_with_its_name",
+        "local/test_task.py::test_another_secret_is_refused_and_neither_is_printed",
     ],
     "the workload file, a module beside it, or a file of `code` is edited": [
         "local/test_edited_workload.py::test_a_synchronous_job_ends_when_a_child_would_load_another_module",
@@ -70,7 +70,7 @@ TESTS = {
     ],
     "the chief is done, or has failed": [
         "local/test_jobs.py::test_parameter_server_trains_digits_and_every_task_ends_by_itself",
-        "local/test_failures.py::test_a_late_task_is_notified_by_a_chief_that_was_refused",
+        "local/test_task.py::test_a_late_task_is_notified_by_a_chief_that_was_refused",
         "kind/test_late.py::test_a_pod_that_comes_after_the_chief_is_done_ends_well",
         "kind/test_late.py::test_a_pod_that_comes_after_the_chief_has_failed_is_not_replaced",
     ],
@@ -102,7 +102,7 @@ TESTS = {
         "unit/supervisor/test_agent.py::test_a_standby_that_fails_is_logged_and_not_restarted_forever"
     ],
     "a task that could not be reached comes back": [
-        "local/test_failures.py::test_a_chief_that_was_replaced_while_it_could_not_run_writes_nothing_more_and_ends",
+        "local/test_task.py::test_a_chief_that_was_replaced_while_it_could_not_run_writes_nothing_more_and_ends",
         "unit/supervisor/test_fencing.py::test_a_worker_that_was_replaced_does_not_come_back",
         "kind/test_nodes.py::test_a_chief_on_a_lost_node_moves_with_a_volume_of_several_nodes",
     ],

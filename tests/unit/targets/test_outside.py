@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.unit.cli.test_main import trainer
+from tests.unit.cli.commands import trainer
 from trainer.job.errors import Exit, UserError
 from trainer.job.load import build, load_file
 from trainer.job.spec import JobSpec

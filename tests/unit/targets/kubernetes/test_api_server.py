@@ -16,7 +16,7 @@ import pytest
 import yaml
 from kubernetes.aio.client import ApiClient, Configuration
 
-from tests.unit.cli.test_main import trainer
+from tests.unit.cli.commands import trainer
 from trainer.job.errors import Exit
 from trainer.job.load import build
 from trainer.job.spec import JobSpec

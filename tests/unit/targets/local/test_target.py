@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 import trainer
-from tests.unit.targets.local.test_run import make, stand_in
+from tests.unit.targets.local.stand_in import make, stand_in
 from trainer import host
 from trainer.job.errors import Exit, UserError
 from trainer.job.spec import JobSpec
