@@ -170,7 +170,7 @@ bench-losses: setup $(PEERS_STAMP) ## lose 1 % of 3,000 tasks per minute: what t
 	$(BIN)/python -m tests.bench --render
 
 .PHONY: bench-large
-bench-large: setup $(PEERS_STAMP) ## measure models with 22 to 250 million parameters: steps, checkpoints, two ps (30 minutes; Linux, as root); writes docs/benchmarks.md
+bench-large: setup $(PEERS_STAMP) ## measure models with 22 to 250 million parameters: steps, checkpoints, two ps (40 minutes; Linux, as root); writes docs/benchmarks.md
 	$(BIN)/python -m tests.bench.large
 
 .PHONY: bench-network
