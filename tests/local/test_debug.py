@@ -24,12 +24,12 @@ from tests.documents import commands
 from tests.hangs import HANGS
 from tests.harness import TRAINER, Job, processes
 from tests.local.specs import PACED, mirrored, parameter_server
+from tests.local.tasks import TASK, until
 from tests.local.test_evaluator import ENDLESS, UNSCORED
-from tests.local.test_failures import GENERATOR, environments, until  # noqa: F401 (a fixture)
+from tests.local.test_failures import GENERATOR
 from trainer.debug.symptoms import SYMPTOMS
 from trainer.job.errors import Exit
 
-TASK = [*TRAINER, "task"]
 CRASH = GENERATOR.format(at_3000="__import__('ctypes').string_at(0)")
 GONE = GENERATOR.format(at_3000="os._exit(7)")
 NAN = """
@@ -247,7 +247,7 @@ Environments = Callable[..., Any]
 
 
 @pytest.mark.slow
-def test_a_task_that_never_came(tmp_path: Path, environments: Environments) -> None:  # noqa: F811
+def test_a_task_that_never_came(tmp_path: Path, environments: Environments) -> None:
     made = environments(mirrored(workers=2, deadlines={"start": 5, "rejoin": 5}), tmp_path / "run")
     assert run_tasks(tmp_path / "run", [made["worker:0"][1]]) == [Exit.MISSING]
     says = r"worker:1: has not reported"
@@ -255,7 +255,7 @@ def test_a_task_that_never_came(tmp_path: Path, environments: Environments) -> N
 
 
 @pytest.mark.slow
-def test_a_task_with_another_spec(tmp_path: Path, environments: Environments) -> None:  # noqa: F811
+def test_a_task_with_another_spec(tmp_path: Path, environments: Environments) -> None:
     made = environments(mirrored(workers=2, deadlines={"start": 60}), tmp_path / "run")
     other = dict(made["worker:1"][1], TRAINER_SET="train.steps=401")
     assert run_tasks(tmp_path / "run", [made["worker:0"][1], other]) == [Exit.MISMATCH] * 2
@@ -263,7 +263,7 @@ def test_a_task_with_another_spec(tmp_path: Path, environments: Environments) ->
     assert_named(Debugged(tmp_path, tmp_path / "run"), Exit.MISMATCH, says, "exit code 11")
 
 
-def test_a_chief_that_never_came(tmp_path: Path, environments: Environments) -> None:  # noqa: F811
+def test_a_chief_that_never_came(tmp_path: Path, environments: Environments) -> None:
     spec = parameter_server(deadlines={"start": 3})
     made = environments(spec, tmp_path / "run")
     assert run_tasks(tmp_path / "run", [made["worker:0"][1]]) == [Exit.CHIEF_LOST]
@@ -272,7 +272,7 @@ def test_a_chief_that_never_came(tmp_path: Path, environments: Environments) -> 
 
 
 @pytest.mark.slow
-def test_a_port_in_use(tmp_path: Path, environments: Environments) -> None:  # noqa: F811
+def test_a_port_in_use(tmp_path: Path, environments: Environments) -> None:
     spec = mirrored(workers=1)
     task, environ = environments(spec, tmp_path / "run")["worker:0"]
     with socket.create_server(("127.0.0.1", task.address[1])):
@@ -282,7 +282,7 @@ def test_a_port_in_use(tmp_path: Path, environments: Environments) -> None:  # n
 
 
 @pytest.mark.slow
-def test_a_chief_that_was_replaced(tmp_path: Path, environments: Environments) -> None:  # noqa: F811
+def test_a_chief_that_was_replaced(tmp_path: Path, environments: Environments) -> None:
     """Both have one model_dir, as after the loss of a node that comes back; the job continues."""
     spec = mirrored(steps=100_000, workers=1, workload=PACED)
     both = [environments(spec, tmp_path / "run")["worker:0"] for _ in range(2)]

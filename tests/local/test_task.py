@@ -2,53 +2,29 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import re
 import signal
 import socket
 import time
-import urllib.error
-import urllib.request
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.harness import Job, alive, get_json, processes
+from tests.harness import Job, alive, processes
 from tests.local.specs import KEY, KEYED, PACED, mirrored, parameter_server
-from tests.local.tasks import TASK, errors, run_tasks
+from tests.local.tasks import TASK, Environments, environment, errors, run_tasks, until
 from trainer.job import load
-from trainer.job.cluster import Task, tasks_of
+from trainer.job.cluster import Task
 from trainer.job.errors import Exit
 from trainer.model_dir import compatibility, layout, result
 from trainer.model_dir.files import write_json
-from trainer.targets.local import ports
 
 SOON = {"start": 10, "rejoin": 10, "chief_lost": 30}
 LATER = {"start": 60}
 """For tasks that come and are wrong, so that the job does not end before they come."""
-Environments = Callable[[dict[str, Any], Path], dict[str, tuple[Task, dict[str, str]]]]
-
-
-@pytest.fixture
-def environments() -> Iterator[Environments]:
-    """Each task of a spec on local ports of the test's own, with the environment that a container would give it."""
-    with contextlib.ExitStack() as stack:
-
-        def make(spec: dict[str, Any], model_dir: Path) -> dict[str, tuple[Task, dict[str, str]]]:
-            job = load.build({"model_dir": str(model_dir), **spec})
-            taken = stack.enter_context(ports.reserve([task.name for task in tasks_of(job)], None))
-            tasks = tasks_of(job, lambda task_type, index: f"127.0.0.1:{taken[f'{task_type}:{index}']}")
-            return {task.name: (task, environment(task, job.model_dump_json(exclude_none=True))) for task in tasks}
-
-        yield make
-
-
-def environment(task: Task, job: str) -> dict[str, str]:
-    return {**os.environ, "TF_CONFIG": task.tf_config(), "TRAINER_JOB": job, "TRAINER_CPUS": "1"}
 
 
 def test_a_task_that_never_comes_is_named_at_the_deadline_by_all(tmp_path: Path, environments: Environments) -> None:
@@ -295,14 +271,3 @@ def test_a_chief_that_was_replaced_while_it_could_not_run_writes_nothing_more_an
             new.terminate()
             output, _ = new.communicate(timeout=60)
             assert new.returncode == Exit.STOPPED, output
-
-
-def until(url: str, figure: str, least: int = 1) -> dict[str, Any]:
-    """Waits until a figure of a chief's status is at least so high."""
-    deadline = time.monotonic() + 90
-    while time.monotonic() < deadline:
-        with contextlib.suppress(urllib.error.URLError, ConnectionError):
-            if ((status := get_json(url)).get(figure) or 0) >= least:
-                return status
-        time.sleep(0.1)
-    raise AssertionError(f"{figure} of {url} did not reach {least}")

@@ -61,11 +61,11 @@ def _of_ring(error: BaseException) -> BaseException:
 
     from trainer.training.ring import DIFFERENT, LOST
 
-    if not isinstance(error, tf.errors.OpError):
-        return error
-    if found := re.search(rf"{LOST}: [^\n]*", str(error)):
-        return tf.errors.UnavailableError(None, None, found[0])
-    if found := re.search(rf"{DIFFERENT}: [^\n]*", str(error)):
+    text = str(error) if isinstance(error, tf.errors.OpError) else ""
+    if found := re.search(rf"{LOST}: [^\n]*", text):
+        lost: BaseException = tf.errors.UnavailableError(None, None, found[0])
+        return lost
+    if found := re.search(rf"{DIFFERENT}: [^\n]*", text):
         return UserError(f"workload: {found[0]}; model() must create the same layers in the same order in each task")
     return error
 
