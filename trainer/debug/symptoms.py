@@ -39,7 +39,7 @@ SYMPTOMS = (
     Symptom(
         "exit code 11",
         "a task runs with another spec, workload file, secret or version; or its address in TF_CONFIG is wrong, or a "
-        "firewall blocks it",
+        "firewall blocks it or [the port for gradients](#ports)",
         "start all tasks with the same image, spec and files; the message names both values, or the address",
         code=Exit.MISMATCH,
     ),

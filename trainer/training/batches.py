@@ -15,8 +15,8 @@ from trainer.workloads.types import Dataset, Strategy, Tensor
 def synchronous(strategy: Strategy, job: TrainingTask, source: inputs.Source, start: int) -> Dataset:
     """This task's endless batches from step `start` on, distributed to its replicas.
 
-    For a single replica on a CPU there is nothing to distribute: the functions that would copy batches to its device
-    took 0.1 s of each start, and a thread in each step.
+    Where a task is a single CPU, as in a ring, there is nothing to distribute: the functions that would copy batches to
+    its device took up to 0.2 s of each start, and a thread in each step.
 
     repeat() because TensorFlow does not know that a flat_map never ends: in each step tasks would ask one another
     whether they have a batch, whose size would not be known (`_enable_get_next_as_optional`,
@@ -26,8 +26,7 @@ def synchronous(strategy: Strategy, job: TrainingTask, source: inputs.Source, st
     def endless() -> Dataset:
         return source.batches(replace(job.part, start=start)).repeat()
 
-    devices = strategy.extended.worker_devices
-    if len(devices) == 1 and "CPU" in devices[0]:
+    if job.ring:
         return endless().prefetch(1)
     return strategy.distribute_datasets_from_function(lambda _: endless())
 

@@ -59,8 +59,9 @@ def test_a_task_knows_its_replicas_and_batches(
     assert [job.replicas, job.global_batch, job.batch] == numbers
 
 
+@pytest.mark.parametrize("ring", [None, object()], ids=["no ring", "a ring"])
 @pytest.mark.parametrize("kind", ["arrays", "files", "a Dataset", "batches"])
-def test_tensorflow_knows_that_batches_never_end_and_how_large_they_are(kind: str, tmp_path: Path) -> None:
+def test_tensorflow_knows_that_batches_never_end_and_how_large_they_are(kind: str, ring: Any, tmp_path: Path) -> None:
     (tmp_path / "lines.txt").write_text("1\n" * 100)
     examples = np.zeros((100, 3), np.int32), np.zeros(100)
     dataset = tf.data.Dataset.from_tensor_slices(examples)
@@ -71,6 +72,6 @@ def test_tensorflow_knows_that_batches_never_end_and_how_large_they_are(kind: st
         "batches": trainer.batched(dataset.batch(16, drop_remainder=True)),
     }
     job = with_data(setup({"worker": 2}, train={"batch_size": 16}, model_dir=str(tmp_path)), lambda shard: given[kind])
-    found = batches.synchronous(tf.distribute.get_strategy(), job, job.training, 1)
+    found = batches.synchronous(tf.distribute.get_strategy(), replace(job, ring=ring), job.training, 1)
     assert found.cardinality() == tf.data.INFINITE_CARDINALITY, "or tasks ask one another in each step"
     assert found.element_spec[0].shape == (16, 3), "or rows of an Embedding seem to vary"
