@@ -21,7 +21,7 @@ _FORM_SECONDS = 60.0
 """For the peers to listen: all tasks have created their strategy by then."""
 _DIAL_SECONDS = 2.0
 _TOKEN_SECONDS = 2.0
-"""For the token of who connects: others wait meanwhile."""
+"""For the token of a new connection: other connections wait meanwhile."""
 _POLL_SECONDS, _MOST_POLL_SECONDS = 0.01, 0.5
 _KEEPALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10}
 """Seconds. Firewalls forget connections on which nothing is sent, as during a long validation."""
@@ -49,7 +49,7 @@ def form(task: Task) -> Ring:
         address = split_address(task.cluster[kind][index])[0], port
         failed = f"{task.name} cannot connect to {task_name(kind, index)} at {address[0]}:{port}"
         dial = functools.partial(_dialled, address, their_token, deadline, failed)
-        # All tasks dial before they accept. So the answer is waited for last.
+        # All tasks dial before they accept: a wait for the answer before that would never end.
         following = dial()
         previous = _accepted(
             listener, token, answer, deadline, f"{before} did not connect to port {own} of {task.name}"
