@@ -18,6 +18,8 @@ TF215_STAMP := .venv-tf215/.installed
 NOTEBOOK_STAMP := .venv-peers/notebook/.installed
 MLFLOW_STAMP := .venv-mlflow/.installed
 TENSORBOARD := $(shell grep -om1 'tensorboard==[^"]*' pyproject.toml)
+# Each run of tests says which 25 took longest, and leaves the seconds of all in build/tests/.
+PYTEST = $(BIN)/pytest --durations 25 --durations-min 1 --junitxml build/tests/$(subst /,-,$@)$(1).xml
 SHELL_SCRIPTS := $(wildcard scripts/*.sh images/*.sh .ci/run) images/trainer
 
 # Settings for the machines of our continuous integration; not needed elsewhere.
@@ -54,15 +56,15 @@ demo: setup ## train a digit classifier on a local parameter-server cluster
 
 .PHONY: test
 test: setup notebook-setup ## run unit and golden tests, and the quick tests on local clusters (8 minutes)
-	$(BIN)/pytest -n auto tests/unit tests/golden
-	$(BIN)/pytest -n 2 -m "not slow" tests/local
+	$(call PYTEST,-unit) -n auto tests/unit tests/golden
+	$(call PYTEST,-local) -n 2 -m "not slow" tests/local
 
 # TRAINER_SLOW=all make test-slow: all of them, the whole support table too.
 TRAINER_SLOW ?= part
 .PHONY: test-slow
 test-slow: setup programs-setup ## run the eighth of the slow tests on local clusters whose turn it is (TRAINER_SLOW=all: all)
-	$(BIN)/pytest -n 2 -m slow --slow=$(TRAINER_SLOW) tests/local
-	$(BIN)/pytest -n 2 --slow=part tests/failures -k "not compose and not kind"
+	$(call PYTEST) -n 2 -m slow --slow=$(TRAINER_SLOW) tests/local
+	$(call PYTEST,-failures) -n 2 --slow=part tests/failures -k "not compose and not kind"
 
 .PHONY: support-table
 support-table: setup ## run each feature under each API and strategy (40 minutes); writes the table in docs/models.md
@@ -82,7 +84,7 @@ failures: setup $(if $(filter-out local,$(TARGET)),image-cpu) ## try each fault 
 
 .PHONY: soak
 soak: setup ## run random jobs with random faults, judged by the files that they leave
-	TRAINER_SOAK_SEED=$${TRAINER_SOAK_SEED:-$$(date +%s)} $(BIN)/pytest -n 2 -m soak tests/soak
+	TRAINER_SOAK_SEED=$${TRAINER_SOAK_SEED:-$$(date +%s)} $(call PYTEST) -n 2 -m soak tests/soak
 
 .PHONY: prometheus
 prometheus: ## check that Prometheus is installed, without which the tests of the metrics are skipped
@@ -96,14 +98,16 @@ chromium: ## check that Chromium and the fonts of its pictures are installed, fo
 
 .PHONY: test-browser
 test-browser: chromium setup ## run the tests of the page in Chromium (5 minutes)
-	$(BIN)/pytest --timeout 300 tests/browser
+	$(call PYTEST) --timeout 300 tests/browser
 
 .PHONY: pictures
 pictures: chromium setup ## renew the screenshots of the page, that of the README too; look at them before you commit
 	$(BIN)/pytest tests/browser/test_pictures.py -k looks --update-golden
 
 .PHONY: test-all
-test-all: prometheus chromium lint docs test-locks test test-browser test-slow demo test-compose test-kind soak bench-smoke ## run all tests and checks
+test-all: setup ## run all tests and checks, and say how many seconds each stage took
+	scripts/stages.sh prometheus chromium lint docs test-locks test test-browser test-slow demo images-of-tests \
+	  test-compose test-kind soak bench-smoke
 
 .PHONY: bench
 bench: setup $(PEERS_STAMP) $(TF_KERAS_STAMP) ## measure throughput, steps, costs and growth, beside torch, tf_keras and classic TensorFlow (30 minutes); writes docs/benchmarks.md
@@ -206,6 +210,9 @@ images: ## build trainer:cpu, trainer:cuda, trainer:tensorboard, trainer:supervi
 image-cpu image-cuda image-tensorboard image-supervisor: image-%:
 	scripts/images.sh $*
 
+.PHONY: images-of-tests
+images-of-tests: image-cpu image-tensorboard image-supervisor
+
 .PHONY: compose-file
 compose-file: setup ## write docker-compose.yml from examples/
 	$(BIN)/trainer render compose ps=examples/mnist-ps.yaml mwms=examples/mnist-mwms.yaml gpu=examples/mnist-gpu.yaml \
@@ -221,8 +228,8 @@ manifests: setup ## write k8s/*.yaml from examples/
 
 .PHONY: test-compose
 test-compose: setup programs-setup image-cpu image-tensorboard image-supervisor ## run the container tests on a real Docker Engine
-	$(BIN)/pytest --timeout 600 --slow=$(TRAINER_SLOW) tests/compose
-	$(BIN)/pytest --slow=part tests/failures -k compose
+	$(call PYTEST) --timeout 600 --slow=$(TRAINER_SLOW) tests/compose
+	$(call PYTEST,-failures) --slow=part tests/failures -k compose
 
 .PHONY: kind-up kind-down
 kind-up: setup image-cpu ## create a kind cluster of three nodes, with trainer:cpu and a demo job
@@ -234,9 +241,9 @@ kind-down: ## remove that cluster
 .PHONY: test-kind
 test-kind: prometheus setup programs-setup image-cpu ## run the Kubernetes tests on a kind cluster
 	scripts/kind.sh run bash -ec 'scripts/kind.sh controllers; \
-	  $(BIN)/pytest -n 2 --dist loadfile --timeout 600 --slow=$(TRAINER_SLOW) tests/kind --ignore tests/kind/test_nodes.py; \
-	  $(BIN)/pytest --timeout 600 --slow=$(TRAINER_SLOW) tests/kind/test_nodes.py; \
-	  $(BIN)/pytest --slow=part tests/failures -k kind'
+	  $(call PYTEST) -n 2 --dist loadfile --timeout 600 --slow=$(TRAINER_SLOW) tests/kind --ignore tests/kind/test_nodes.py; \
+	  $(call PYTEST,-nodes) --timeout 600 --slow=$(TRAINER_SLOW) tests/kind/test_nodes.py; \
+	  $(call PYTEST,-failures) --slow=part tests/failures -k kind'
 
 .PHONY: lint
 lint: setup ## ruff, mypy, shellcheck, hadolint
@@ -278,7 +285,7 @@ lock: setup ## renew all lock files from pyproject.toml (UPGRADE=--upgrade: the 
 
 .PHONY: test-locks
 test-locks: setup ## check that the package index has wheels of all locked packages for each platform
-	$(BIN)/pytest tests/locks
+	$(call PYTEST) tests/locks
 
 .PHONY: golden
 golden: setup ## rewrite the expected texts of tests/golden; read the diff before you commit
