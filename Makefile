@@ -111,26 +111,26 @@ test-all: setup ## run all tests and checks, and say how many seconds each stage
 
 .PHONY: bench
 bench: setup $(PEERS_STAMP) $(TF_KERAS_STAMP) ## measure throughput, steps, costs and growth, beside torch, tf_keras and classic TensorFlow (30 minutes); writes docs/benchmarks.md
-	$(BIN)/python -m tests.bench
+	$(BIN)/python -m bench
 
 .PHONY: bench-page
 bench-page: setup $(PEERS_STAMP) ## measure what the page of a job costs it (10 minutes)
-	$(BIN)/python -m tests.bench page
+	$(BIN)/python -m bench page
 
 # FROM="FILE ...": results that were measured before, named PART-*.json.
 FROM ?=
 .PHONY: bench-compare
 bench-compare: setup $(PEERS_STAMP) $(TF_KERAS_STAMP) ## say what is slower than the committed results of this kind of CPU (20 minutes; FROM=FILE: at once)
-	$(BIN)/python -m tests.bench.compare $(if $(FROM),--from $(FROM))
+	$(BIN)/python -m bench.compare $(if $(FROM),--from $(FROM))
 
 # Five gigabytes: torch's wheel for Linux includes CUDA, even without a GPU.
-$(PEERS_STAMP): tests/bench/peers/requirements.lock
+$(PEERS_STAMP): bench/peers/requirements.lock
 	$(PYTHON) -m venv --clear .venv-peers
 	.venv-peers/bin/pip install --require-hashes -r $<
 	@touch $@
 
 # tf_keras needs the TensorFlow of .venv, so it is in a folder of its own.
-$(TF_KERAS_STAMP): tests/bench/peers/tf_keras.lock | setup
+$(TF_KERAS_STAMP): bench/peers/tf_keras.lock | setup
 	rm -rf $(@D)
 	$(BIN)/pip install --no-deps --require-hashes --target $(@D) -r $<
 	@touch $@
@@ -161,39 +161,39 @@ notebook-setup: $(NOTEBOOK_STAMP) ## install what the test of trainer in a noteb
 
 .PHONY: bench-smoke
 bench-smoke: setup ## run every benchmark once on a small scale; skips torch and tf_keras if .venv-peers is missing
-	$(BIN)/python -m tests.bench --smoke
-	$(BIN)/python -m tests.bench.compare --smoke
-	$(BIN)/python -m tests.bench.fit small --turns 1
-	$(BIN)/python -m tests.bench.programs --windows 1 --starts 1
-	$(BIN)/python -m tests.bench.losses --tasks 40 --share 0.5 --seconds 8
-	$(BIN)/python -m tests.bench.accuracy cnn --smoke --settings every10
+	$(BIN)/python -m bench --smoke
+	$(BIN)/python -m bench.compare --smoke
+	$(BIN)/python -m bench.fit small --turns 1
+	$(BIN)/python -m bench.programs --windows 1 --starts 1
+	$(BIN)/python -m bench.losses --tasks 40 --share 0.5 --seconds 8
+	$(BIN)/python -m bench.accuracy cnn --smoke --settings every10
 
 .PHONY: bench-losses
 bench-losses: setup $(PEERS_STAMP) ## lose 1 % of 3,000 tasks per minute: what the chief notices, and what that costs it (12 minutes)
-	$(BIN)/python -m tests.bench.losses --write
-	$(BIN)/python -m tests.bench --render
+	$(BIN)/python -m bench.losses --write
+	$(BIN)/python -m bench --render
 
 .PHONY: bench-large
 bench-large: setup $(PEERS_STAMP) ## measure models with 22 to 250 million parameters: steps, checkpoints, two ps (40 minutes; Linux, as root); writes docs/benchmarks.md
-	$(BIN)/python -m tests.bench.large
+	$(BIN)/python -m bench.large
 
 .PHONY: bench-network
 bench-network: setup $(PEERS_STAMP) ## measure workers on slow networks, in network namespaces (15 minutes; Linux, as root); writes docs/benchmarks.md
-	$(BIN)/python -m tests.bench.network
+	$(BIN)/python -m bench.network
 
 # PARTS="cnn --seeds 1": a part of it; the other results stay.
 PARTS ?=
 .PHONY: bench-accuracy
 bench-accuracy: setup ## measure the accuracy of each setting of communication (40 minutes); writes docs/benchmarks.md
-	$(BIN)/python -m tests.bench.accuracy $(PARTS)
+	$(BIN)/python -m bench.accuracy $(PARTS)
 
 .PHONY: bench-compose
 bench-compose: setup image-cpu ## measure a job across containers: sizes, start, first step, end
-	$(BIN)/python tests/bench/compose.py
+	$(BIN)/python bench/compose.py
 
 .PHONY: bench-kind
 bench-kind: setup image-cpu ## measure a job across pods and across local processes: first step, rate, end
-	scripts/kind.sh run $(BIN)/python tests/bench/kubernetes.py
+	scripts/kind.sh run $(BIN)/python bench/kubernetes.py
 
 .PHONY: wheel
 wheel: setup ## build dist/trainer-VERSION-py3-none-any.whl
@@ -277,8 +277,8 @@ lock: setup ## renew all lock files from pyproject.toml (UPGRADE=--upgrade: the 
 	$(COMPILE) --python-version 3.10 $(addprefix --no-emit-package ,markdown-it-py mdurl pygments) -c requirements.lock \
 	  --extra nvml --output-file images/requirements-supervisor.lock pyproject.toml
 	$(COMPILE) --output-file images/requirements-uv.lock -c requirements.lock - <<< uv
-	$(COMPILE) --python-version 3.11 --output-file tests/bench/peers/requirements.lock - <<< $$'numpy\ntorch\nmatplotlib'
-	$(COMPILE) --no-deps --output-file tests/bench/peers/tf_keras.lock - <<< 'tf_keras==2.21.0'
+	$(COMPILE) --python-version 3.11 --output-file bench/peers/requirements.lock - <<< $$'numpy\ntorch\nmatplotlib'
+	$(COMPILE) --no-deps --output-file bench/peers/tf_keras.lock - <<< 'tf_keras==2.21.0'
 	$(COMPILE) --python-version 3.10 --output-file tests/programs/tf215.lock tests/programs/tf215.in
 	$(COMPILE) --python-version 3.10 -c requirements.lock --output-file tests/local/notebook.lock - <<< $$'ipykernel\nnbclient'
 	$(COMPILE) --python-version 3.10 --output-file tests/programs/mlflow.lock - <<< mlflow

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests import rotation
+from tests.tools import rotation
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -6,7 +6,7 @@ This module holds all uses of features that only Linux has (affinity, cgroups, p
 - The age of a process counts from its first imports.
 - Processes are found by ps(1), without their environment: one in a session of its own is not found.
 - The process that holds a port is not named, and the boot is not identified.
-- A listener cannot be restricted to loopback (trainer/training/loopback.py): a warning names the port.
+- A listener cannot be restricted to loopback (trainer/training/runtime/loopback.py): a warning names the port.
 """
 
 from __future__ import annotations

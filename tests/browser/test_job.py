@@ -14,7 +14,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from tests.browser.conftest import Open
 from tests.browser.watch import Watch
-from tests.harness import Job, get_json
+from tests.tools.harness import Job, get_json
 
 SECONDS = 30
 """In which the page says who is slow and why, and that a task was killed."""

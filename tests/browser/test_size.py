@@ -9,12 +9,12 @@ from typing import TypeAlias
 import pytest
 from playwright.sync_api import CDPSession, Page, expect
 
-from tests.bench.costs import memory
+from bench.costs import memory
 from tests.browser import scripted
 from tests.browser.conftest import Open
 from tests.browser.scripted import LOST, NOW, SLOW, Document
 from tests.browser.served import Script
-from tests.opened import opened as trainer_ui
+from tests.tools.opened import opened as trainer_ui
 from trainer.model_dir import layout
 
 Opened: TypeAlias = Callable[..., Page]

@@ -19,7 +19,7 @@ from typing import Any
 import docker
 import yaml
 
-from tests.harness import TRAINER, Watched
+from tests.tools.harness import TRAINER, Watched
 from trainer.job import load
 from trainer.job.names import host_name
 from trainer.targets.compose import engine

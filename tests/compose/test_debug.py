@@ -9,9 +9,9 @@ from pathlib import Path
 import yaml
 
 from tests.compose.project import Project, trainer
-from tests.debugged import Debugged
-from tests.documents import commands
 from tests.local import specs
+from tests.tools.debugged import Debugged
+from tests.tools.documents import commands
 from trainer.job.errors import Exit
 
 PROGRAM = """import json, os, sys

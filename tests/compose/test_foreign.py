@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.compose.project import CLIENT, ROOT, Project
-from tests.wheel import build
+from tests.tools.wheel import build
 from trainer import __version__
 
 FOLDER = ROOT / "tests" / "compose" / "foreign"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.compose.project import Project, run_in, trainer
-from tests.hangs import HANGS
+from tests.tools.hangs import HANGS
 
 SLOW = [name if name == "lock" else pytest.param(name, marks=pytest.mark.slow) for name in HANGS]
 

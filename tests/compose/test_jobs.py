@@ -15,8 +15,8 @@ import yaml
 from docker.errors import ImageNotFound
 
 from tests.compose.project import CLIENT, ROOT, Project, file_of, left_of, root_compose, run_in
-from tests.harness import Job, assert_same_curve
 from tests.local import specs
+from tests.tools.harness import Job, assert_same_curve
 from trainer.job.errors import Exit
 
 # A rate that the CNN learns fast with: a minute instead of the ten of 5,000 steps at the classic rate. Under a ps 600

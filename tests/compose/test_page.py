@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tests.compose.project import Project, run_in, trainer
 from tests.local import specs
-from tests.opened import opened, require_that_a_second_one_ends
+from tests.tools.opened import opened, require_that_a_second_one_ends
 from trainer.job.errors import Exit
 from trainer.targets.page import NONE
 

@@ -8,8 +8,8 @@ import pytest
 import yaml
 
 from tests.compose.project import left_of, trainer
-from tests.documents import commands
 from tests.local import specs
+from tests.tools.documents import commands
 from trainer.api.job import load
 from trainer.api.run import JobFailed
 from trainer.job.errors import Exit

@@ -16,7 +16,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from tests.bench.run import ROOT
+from bench.run import ROOT
 from tests.failures import records, table
 from tests.failures.cells import TARGETS, TASKS, Cell, cells
 from tests.failures.records import Results

@@ -9,7 +9,7 @@ import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from tests.bench.run import machine
+from bench.run import machine
 from tests.failures.cells import Cell, cells
 from tests.failures.judge import Verdict
 

@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Iterator
 from itertools import groupby
 
-from tests.bench.run import ROOT
+from bench.run import ROOT
 from tests.failures.cells import FAULTS, LEFT_OUT, MOMENTS, TARGETS, TASKS, Cell, cells, promise
 from tests.failures.jobs import DEADLINES, MISSED_SECONDS
 from tests.failures.records import Record, Results

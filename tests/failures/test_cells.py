@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.bench.run import machine
+from bench.run import machine
 from tests.failures import table
 from tests.failures.cells import TARGETS, TASKS, Cell, cells, combinations, left_out
 from tests.failures.records import Results

@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from tests.harness import TRAINER, Watched
+from tests.tools.harness import TRAINER, Watched
 
 ROOT = Path(__file__).parents[2]
 SECONDS = 60

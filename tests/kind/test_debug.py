@@ -7,10 +7,10 @@ import json
 import secrets
 from pathlib import Path
 
-from tests.debugged import Debugged
-from tests.documents import commands
 from tests.kind.cluster import Namespace, trainer
 from tests.local import specs
+from tests.tools.debugged import Debugged
+from tests.tools.documents import commands
 from trainer.job.errors import Exit
 from trainer.targets.page import NONE
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.hangs import HANGS
 from tests.kind.cluster import Namespace, trainer
+from tests.tools.hangs import HANGS
 
 SLOW = [name if name == "dns" else pytest.param(name, marks=pytest.mark.slow) for name in HANGS]
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.harness import Job, assert_same_curve
 from tests.kind.cluster import ROOT, Namespace, kubectl, render, trainer
 from tests.local import specs
+from tests.tools.harness import Job, assert_same_curve
 from trainer.job.errors import Exit
 
 # As in tests/compose/test_jobs.py, with 50 examples in each step of both.

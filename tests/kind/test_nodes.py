@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from tests.debugged import Debugged
 from tests.kind.cluster import KubernetesJob, Namespace, kubectl, trainer
 from tests.kind.nodes import on, partitioned, shared_claim, stopped
 from tests.kind.test_gang import ended, submit, until
 from tests.local import specs
+from tests.tools.debugged import Debugged
 
 STEPS = 2500
 PATIENT = {"start": 300, "rejoin": 300, "chief_lost": 300}

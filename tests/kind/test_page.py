@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.kind.cluster import KubernetesJob, Namespace, trainer
 from tests.local import specs
-from tests.opened import opened, require_that_a_second_one_ends
+from tests.tools.opened import opened, require_that_a_second_one_ends
 from trainer.job.errors import Exit
 
 STEPS = 3000

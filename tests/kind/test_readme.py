@@ -7,8 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.documents import blocks
 from tests.kind.cluster import JOB_SECONDS, ROOT, Namespace, kubectl
+from tests.tools.documents import blocks
 
 
 def test_the_commands_run(namespace: Namespace) -> None:

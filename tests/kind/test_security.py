@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.kind.cluster import Namespace, trainer
 from tests.local import specs
-from trainer.supervisor import isolation
+from trainer.supervisor.chief import network_policy
 
 ALLOW_ALL = """
 apiVersion: networking.k8s.io/v1
@@ -45,7 +45,7 @@ def test_another_pod_is_refused_by_the_network_policy_and_not_without_it(
     assert [knock(elsewhere, "stranger", *door) for door in doors] == ["closed"] * 4
     assert [knock(namespace, "job/digits-worker", *door) for door in doors] == ["open"] * 4
     # Longer than the chief tries: it has found that the policy is enforced.
-    seen = job.until("the check is over", lambda s: s["seconds"] > sum(isolation.PAUSES) + 15)
+    seen = job.until("the check is over", lambda s: s["seconds"] > sum(network_policy.PAUSES) + 15)
     assert seen["warnings"] == []
     namespace.kubectl("delete", "networkpolicy", "digits")
     deadline = time.monotonic() + 30

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from tests.debugged import Debugged
 from tests.kind.cluster import Namespace, kubectl, trainer
 from tests.local import specs
+from tests.tools.debugged import Debugged
 from trainer.job.errors import Exit
 
 # What waits, why, whether the chief runs and can tell, and the symptom by which the page on troubles has it.

@@ -14,13 +14,13 @@ from pathlib import Path
 import yaml
 from rich.console import Console
 
-from tests.harness import Job
+from tests.tools.harness import Job
 from trainer.job import load
 from trainer.job.cluster import tasks_of
 from trainer.job.names import task_name
 from trainer.model_dir import state as job_state
 from trainer.protocol.status import read
-from trainer.targets import table
+from trainer.targets.show import table
 
 ROOT = Path(__file__).parents[2]
 PICTURE = ROOT / "docs" / "table.svg"

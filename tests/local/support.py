@@ -24,8 +24,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tests.harness import Job
 from tests.local.specs import DEADLINES
+from tests.tools.harness import Job
 from trainer.job import load
 from trainer.job.errors import UserError
 

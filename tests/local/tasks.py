@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tests.harness import TRAINER, get_json, processes
+from tests.tools.harness import TRAINER, get_json, processes
 from trainer.job.cluster import Task
 
 TASK = [*TRAINER, "task"]

@@ -12,8 +12,8 @@ import pytest
 import yaml
 
 import trainer
-from tests.harness import Job, alive
 from tests.local.specs import PACED, mirrored
+from tests.tools.harness import Job, alive
 from trainer.targets.local import launcher, output
 
 PROGRAM = """

@@ -10,8 +10,8 @@ import keras
 import numpy as np
 import pytest
 
-from tests.harness import Job
 from tests.local.specs import EITHER, mirrored, parameter_server
+from tests.tools.harness import Job
 
 # train_and_evaluate. ----------------------------------------------------------------------------------
 

@@ -8,8 +8,8 @@ import keras
 import numpy as np
 import pytest
 
-from tests.harness import Job, csv_rows
 from tests.local.specs import EITHER, mirrored, parameter_server
+from tests.tools.harness import Job, csv_rows
 from tests.unit.training.callbacks.loop import fit
 from trainer.job.cluster import tasks_of
 from trainer.job.load import build

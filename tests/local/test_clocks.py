@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.harness import Job, saved_values
 from tests.local.specs import mirrored
+from tests.tools.harness import Job, saved_values
 
 WORKLOADS = Path(__file__).parent / "workloads"
 STEP = 30

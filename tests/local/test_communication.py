@@ -13,10 +13,10 @@ import numpy.typing as npt
 import pytest
 import tensorflow as tf
 
-from tests.harness import Job, saved_values
 from tests.local.specs import mirrored, parameter_server
 from tests.local.workloads import adversarial, frozen, known, recorded
-from trainer.training.compression import SEED
+from tests.tools.harness import Job, saved_values
+from trainer.training.exchange.compression import SEED
 
 Weights = npt.NDArray[np.float64]
 BATCH, CHECKPOINT_STEPS = 8, 24

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.harness import Job, saved_values
 from tests.local.specs import EITHER, mirrored, parameter_server
 from tests.local.test_exact_steps import ALL_KEPT, assert_exact
 from tests.local.workloads import adversarial, scheduled
+from tests.tools.harness import Job, saved_values
 
 pytestmark = pytest.mark.slow
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.harness import Job
 from tests.local import specs
+from tests.tools.harness import Job
 from trainer.job.errors import Exit
 
 

@@ -19,14 +19,14 @@ from typing import Any
 
 import pytest
 
-from tests.debugged import Debugged
-from tests.documents import commands
-from tests.hangs import HANGS
-from tests.harness import TRAINER, Job, processes
 from tests.local.specs import PACED, mirrored, parameter_server
 from tests.local.tasks import TASK, until
 from tests.local.test_evaluator import ENDLESS, UNSCORED
 from tests.local.test_failures import GENERATOR
+from tests.tools.debugged import Debugged
+from tests.tools.documents import commands
+from tests.tools.hangs import HANGS
+from tests.tools.harness import TRAINER, Job, processes
 from trainer.debug.symptoms import SYMPTOMS
 from trainer.job.errors import Exit
 

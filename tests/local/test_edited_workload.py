@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.harness import Job
 from tests.local.specs import PACED, mirrored, parameter_server
+from tests.tools.harness import Job
 from trainer.job.errors import Exit
 
 pytestmark = pytest.mark.slow

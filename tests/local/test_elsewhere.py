@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.harness import Job, alive
 from tests.local.specs import PACED, parameter_server
+from tests.tools.harness import Job, alive
 
 pytestmark = pytest.mark.slow
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from tests.harness import Job
 from tests.local.specs import mirrored
 from tests.local.workloads import negatives
+from tests.tools.harness import Job
 
 pytestmark = pytest.mark.slow
 ONE_TASK = {"strategy": "mirrored", "tasks": {"worker": {"replicas": 1, "cpu_devices": 2}}}

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.harness import Job
+from tests.tools.harness import Job
 
 ROOT = Path(__file__).parents[2]
 PROGRAMS = ROOT / "examples" / "programs"

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.harness import Job
 from tests.local.specs import assert_exported, example, images
+from tests.tools.harness import Job
 from trainer.workloads.load import _import_file
 from trainer.workloads.workload import Shard
 

@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.harness import TRAINER, Job, alive
 from tests.local.specs import EITHER, PACED, mirrored, parameter_server
 from tests.local.tasks import run_tasks
+from tests.tools.harness import TRAINER, Job, alive
 from trainer.job import load
 from trainer.job.errors import Exit
 from trainer.targets.local import ports

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.harness import Job
 from tests.local.specs import DEADLINES
+from tests.tools.harness import Job
 
 pytestmark = pytest.mark.slow
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.harness import Job, gpus, saved_values
 from tests.local import specs
 from tests.local.test_monitoring import addresses, scrape
+from tests.tools.harness import Job, gpus, saved_values
 
 CONVOLUTIONS = """
 import keras

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import yaml
 
-from tests.harness import Job
 from tests.local.specs import DEADLINES
+from tests.tools.harness import Job
 
 ROOT = Path(__file__).parents[2]
 

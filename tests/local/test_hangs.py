@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.hangs import HANGS
-from tests.harness import Job
+from tests.tools.hangs import HANGS
+from tests.tools.harness import Job
 from trainer.page import files
 
 SLOW = [name if name in ("pipe", "silent_ps") else pytest.param(name, marks=pytest.mark.slow) for name in HANGS]

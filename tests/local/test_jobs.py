@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from tests.harness import Job
 from tests.local import specs
 from tests.local.specs import mirrored, parameter_server
+from tests.tools.harness import Job
 
 ROOT = Path(__file__).parents[2]
 

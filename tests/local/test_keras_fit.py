@@ -1,4 +1,4 @@
-"""api keras_fit on real processes: model.fit is the loop. What it refuses: tests/unit/training/test_keras_fit.py."""
+"""api keras_fit on real processes: model.fit is the loop. It refuses: tests/unit/training/loops/test_keras_fit.py."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.harness import Job
 from tests.local.specs import DEADLINES, mirrored
+from tests.tools.harness import Job
 from trainer.workloads.load import _import_file
 from trainer.workloads.workload import Shard
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.documents import ROOT
+from tests.tools.documents import ROOT
 from tests.unit import reports
 from trainer.job.environment import REPORTS
 

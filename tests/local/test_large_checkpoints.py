@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.harness import Job, saved_values
 from tests.local.specs import DEADLINES
+from tests.tools.harness import Job, saved_values
 from trainer.model_dir import checkpoint
 
 STEPS, EVERY = 60, 10

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.harness import Job
 from tests.local.specs import mirrored
 from tests.local.workloads import frozen
+from tests.tools.harness import Job
 
 pytestmark = pytest.mark.slow
 

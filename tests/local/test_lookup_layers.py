@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.harness import Job
 from tests.local.specs import mirrored, parameter_server
+from tests.tools.harness import Job
 
-# Quicker: tests/unit/training/test_lookup_tables.py.
+# Quicker: tests/unit/training/loops/test_lookup_tables.py.
 pytestmark = pytest.mark.slow
 
 WORDS = str(Path(__file__).parent / "workloads/words.py")

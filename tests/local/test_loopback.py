@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from tests.harness import Job, processes
 from tests.local.specs import DEADLINES, PACED, mirrored, parameter_server
-from tests.network import Neighbour, neighbour
+from tests.tools.harness import Job, processes
+from tests.tools.network import Neighbour, neighbour
 from trainer.job.cluster import tasks_of
 from trainer.job.load import build
 
@@ -62,13 +62,13 @@ def test_other_machines_reach_no_port_of_a_job(kind: str, tmp_path: Path, outsid
         for port in ports:
             socket.create_connection(("127.0.0.1", port), 5).close()
         assert outside.reaches(ports) == set()
-        assert "other machines can connect" not in job.output, "the warning of trainer/training/loopback.py"
+        assert "other machines can connect" not in job.output, "the warning of trainer/training/runtime/loopback.py"
 
 
 ALONE = """
 import sys
 from trainer.job import load, tf_config
-from trainer.training import loopback, strategy
+from trainer.training.runtime import loopback, strategy
 spec = load.load_environment()
 task = tf_config.from_environment(spec)
 loopback.close(task.address[1], print)

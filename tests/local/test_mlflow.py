@@ -19,14 +19,14 @@ from typing import Any
 
 import pytest
 
-from tests.harness import Job
 from tests.local.specs import PACED, mirrored, parameter_server
+from tests.tools.harness import Job
 from trainer.job.cluster import tasks_of
 from trainer.job.errors import Exit
 from trainer.job.load import build
 from trainer.job.spec import JobSpec
-from trainer.supervisor.notify import Ending
-from trainer.supervisor.tracking import Tracker
+from trainer.supervisor.outside.tracking import Tracker
+from trainer.supervisor.outside.webhook import Ending
 
 MLFLOW = Path(__file__).parents[2] / ".venv-mlflow" / "bin"
 QUIET = {"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}

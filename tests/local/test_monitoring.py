@@ -18,13 +18,13 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.harness import Job, get_json
 from tests.local import specs
-from trainer.supervisor import metrics
+from tests.tools.harness import Job, get_json
+from trainer.supervisor.metrics.prometheus import METRICS
 
 MONITORING = Path(__file__).parents[2] / "k8s/monitoring"
 pytestmark = pytest.mark.skipif(not shutil.which("promtool"), reason="apt install prometheus")
-UNSEEN = {name for name in metrics.METRICS if name.startswith("gpu_")} | {"memory_limit_bytes"}
+UNSEEN = {name for name in METRICS if name.startswith("gpu_")} | {"memory_limit_bytes"}
 """Not on this machine."""
 
 
@@ -147,7 +147,7 @@ def test_prometheus_scrapes_every_task_and_has_a_value_for_each_panel_and_rule(
                     seen.add((sample.name, sample.labels["task"]))
                     assert sample.labels["job_name"] == "digits"
             assert ("trainer_cpu_seconds_total", name) in seen
-        assert families == {n: family.help for n, family in metrics.METRICS.items() if n not in UNSEEN}
+        assert families == {n: family.help for n, family in METRICS.items() if n not in UNSEEN}
         workers = {name for name in where if name.startswith("worker")}
         assert {task for name, task in seen if name == "trainer_step_seconds_total"} >= workers
         with prometheus(tmp_path, list(where.values())) as server:

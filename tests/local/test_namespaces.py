@@ -9,10 +9,10 @@ import sys
 
 import pytest
 
-from tests.bench import namespaces
+from bench import namespaces
 
 pytestmark = pytest.mark.skipif(namespaces.problem() is not None, reason=str(namespaces.problem()))
-SCRIPT = "from tests.bench import namespaces as n\nwith n.hosts(2): print('made', flush=True); input()"
+SCRIPT = "from bench import namespaces as n\nwith n.hosts(2): print('made', flush=True); input()"
 
 
 def names(pid: int) -> str:

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.documents import ROOT, blocks
 from tests.local.specs import PACED, mirrored
+from tests.tools.documents import ROOT, blocks
 from trainer.targets.local import output
 
 PACKAGES = ROOT / ".venv-peers" / "notebook"

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from tests.harness import Job
 from tests.local.specs import PACED, mirrored, parameter_server
-from tests.receiver import receiver
+from tests.tools.harness import Job
+from tests.tools.receiver import receiver
 
 ALL = ["done", "failed", "stopped"]
 

@@ -8,9 +8,9 @@ import signal
 from pathlib import Path
 from typing import Any
 
-from tests.harness import Job
 from tests.local import specs
-from tests.opened import Shown
+from tests.tools.harness import Job
+from tests.tools.opened import Shown
 from trainer.page import files
 
 WORKLOAD = """

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from tests.harness import Job, alive
+from tests.tools.harness import Job, alive
 from trainer.job.errors import Exit
 
 PROGRAM = Path(__file__).parent / "programs" / "obedient.py"

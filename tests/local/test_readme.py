@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.documents import ROOT, blocks, commands
-from tests.harness import Job
 from tests.local.specs import PACED, parameter_server
+from tests.tools.documents import ROOT, blocks, commands
+from tests.tools.harness import Job
 
 
 @pytest.mark.slow

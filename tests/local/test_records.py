@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.harness import Job
 from tests.local.specs import mirrored, parameter_server
+from tests.tools.harness import Job
 
 COUNTED = str(Path(__file__).parent / "workloads/counted.py")
 COUNTS = [300, 20, 480]

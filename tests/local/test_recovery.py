@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.harness import Job, alive, saved_values
 from tests.local.specs import PACED, mirrored, parameter_server
+from tests.tools.harness import Job, alive, saved_values
 
 STEPS = 600
 PS = parameter_server(steps=STEPS, workload=PACED)

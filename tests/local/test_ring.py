@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.harness import Job
+from tests.tools.harness import Job
 
 WORKLOAD = """
 import threading

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.harness import Job
 from tests.local.specs import PACED, parameter_server
 from tests.local.test_exact_steps import ALL_KEPT, assert_exact
+from tests.tools.harness import Job
 
 pytestmark = pytest.mark.slow
 

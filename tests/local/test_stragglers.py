@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.harness import Job
 from tests.local.specs import mirrored, parameter_server
+from tests.tools.harness import Job
 
 WORKLOAD = str(Path(__file__).parent / "workloads/unequal.py")
 TRAIN = {"global_batch_size": 48, "mixed_precision": "bfloat16", "log_steps": 1000, "checkpoint_steps": 100_000}

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.harness import Job
 from tests.local.support import EQUAL, Cell, baseline, cells, claims, spec_of, try_out
-from tests.rotation import TABLE_PARTS
+from tests.tools.harness import Job
+from tests.tools.rotation import TABLE_PARTS
 
 CLAIMS = claims()
 

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from tests.harness import Job, alive, processes
 from tests.local.specs import KEY, KEYED, PACED, mirrored, parameter_server
 from tests.local.tasks import TASK, Environments, environment, errors, run_tasks, until
+from tests.tools.harness import Job, alive, processes
 from trainer.job import load
 from trainer.job.cluster import Task
 from trainer.job.errors import Exit

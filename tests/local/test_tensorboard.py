@@ -18,8 +18,8 @@ from typing import Any
 
 import pytest
 
-from tests.harness import Job
 from tests.local.specs import PACED, mirrored
+from tests.tools.harness import Job
 
 
 class TensorBoard:

@@ -10,8 +10,8 @@ import keras
 import numpy as np
 import pytest
 
-from tests.harness import Job
 from tests.local import specs
+from tests.tools.harness import Job
 from trainer.workloads import datasets
 
 SUBCLASSED = str(Path(__file__).parent / "workloads/subclassed.py")

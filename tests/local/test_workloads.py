@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.harness import Job
 from tests.local.specs import mirrored, parameter_server
+from tests.tools.harness import Job
 
 pytestmark = pytest.mark.slow
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.wheel import ROOT, UV, build
+from tests.tools.wheel import ROOT, UV, build
 from trainer.job import environment
 from trainer.job.errors import Exit
 
@@ -20,11 +20,12 @@ TESTS = [
     "job/test_spec.py", "job/test_rules.py", "job/test_communication_rules.py", "job/test_tf_config.py",
     "protocol/test_events.py", "protocol/test_reports.py", "protocol/test_status.py", "model_dir/test_state.py",
     "model_dir/test_result.py",
-    "supervisor/test_server.py", "supervisor/test_peers.py", "supervisor/test_metrics.py",
-    "supervisor/test_follower.py", "supervisor/test_notification.py",
+    "supervisor/control_port/test_server.py", "supervisor/control_port/test_peers.py",
+    "supervisor/metrics/test_prometheus.py",
+    "supervisor/task/test_follower.py", "supervisor/chief/test_last_replies.py",
 ]  # fmt: skip
 # An older client of aiohttp, that of the test, sees the connection closed before it reads the answer.
-NOT = "tests/unit/supervisor/test_server.py::test_a_report_that_is_too_long_is_refused"
+NOT = "tests/unit/supervisor/control_port/test_server.py::test_a_report_that_is_too_long_is_refused"
 
 
 @pytest.fixture(scope="module")

@@ -22,8 +22,8 @@ from typing import Any
 
 import pytest
 
-from tests.harness import Job
 from tests.soak import plan
+from tests.tools.harness import Job
 from trainer.job import load
 from trainer.job.cluster import tasks_of
 from trainer.job.errors import Exit

@@ -8,14 +8,14 @@ import re
 
 import pytest
 
-from tests.documents import PAGES, ROOT
+from tests.tools.documents import PAGES, ROOT
 
 TESTS = {
     # The rows of the table, by event.
     "a worker dies or its child hangs, parameter_server": [
         "local/test_recovery.py::test_a_ps_worker_may_die_while_the_others_go_on_stepping",
-        "unit/supervisor/test_clock.py::test_a_suspended_supervisor_does_not_consider_its_child_hung",
-        "unit/supervisor/test_policy.py::test_a_loss_re_forms_or_leaves_the_others_alone",
+        "unit/supervisor/task/test_clock.py::test_a_suspended_supervisor_does_not_consider_its_child_hung",
+        "unit/supervisor/rendezvous/test_policy.py::test_a_loss_re_forms_or_leaves_the_others_alone",
     ],
     "a worker falls silent, parameter_server": [
         "local/test_silent_workers.py::test_the_others_go_on_and_end_without_it",
@@ -39,23 +39,23 @@ TESTS = {
         "local/test_slow_steps.py::test_a_step_that_takes_longer_than_a_stop_may_is_logged_with_the_fix",
     ],
     "tasks copy data": [
-        "unit/supervisor/test_waiting.py::test_a_task_that_copies_data_is_awaited_as_long_as_its_copy_grows",
-        "unit/supervisor/test_waiting.py::test_a_copy_that_does_not_grow_ends_the_job",
+        "unit/supervisor/rendezvous/test_waiting.py::test_a_task_that_copies_data_is_awaited_as_long_as_its_copy_grows",
+        "unit/supervisor/rendezvous/test_waiting.py::test_a_copy_that_does_not_grow_ends_the_job",
         "local/test_data.py::test_data_are_copied_once_for_all_tasks_of_a_node",
     ],
     "a task has not come yet, or is lost": [
-        "unit/supervisor/test_waiting.py::"
+        "unit/supervisor/rendezvous/test_waiting.py::"
         "test_the_deadline_of_the_start_holds_until_a_first_generation_and_that_of_a_loss_later",
         "local/test_task.py::test_a_task_that_never_comes_is_named_at_the_deadline_by_all",
         "kind/test_late.py::test_a_worker_that_comes_minutes_after_its_chief_and_a_chief_after_its_worker_train",
     ],
     "a task reports, but does not answer": [
-        "unit/supervisor/test_waiting.py::"
+        "unit/supervisor/rendezvous/test_waiting.py::"
         "test_a_task_that_reports_and_does_not_answer_at_its_address_ends_the_job_long_before_the_deadline",
         "local/test_task.py::test_a_wrong_address_is_named_with_its_reason",
     ],
     "the chief has not come yet": [
-        "unit/supervisor/test_follower.py::test_a_task_waits_for_its_first_word_longer_than_for_the_next",
+        "unit/supervisor/task/test_follower.py::test_a_task_waits_for_its_first_word_longer_than_for_the_next",
     ],
     "a task has a different cluster": [
         "kind/test_late.py::test_a_pod_with_another_spec_ends_the_job_within_seconds",
@@ -79,8 +79,8 @@ TESTS = {
         "local/test_evaluator.py::test_checkpoints_that_are_pruned_while_the_evaluator_reads_them_do_no_harm",
     ],
     "validation and callbacks at the end of an epoch, or reading the test data": [
-        "unit/supervisor/test_progress.py::test_a_validation_at_the_end_of_an_epoch_has_the_deadline_of_an_evaluation",
-        "unit/supervisor/test_progress.py::test_reading_test_data_before_the_first_step_has_the_deadline_of_an_evaluation",
+        "unit/supervisor/rendezvous/test_progress.py::test_a_validation_at_the_end_of_an_epoch_has_the_deadline_of_an_evaluation",
+        "unit/supervisor/rendezvous/test_progress.py::test_reading_test_data_before_the_first_step_has_the_deadline_of_an_evaluation",
     ],
     "the chief's final evaluation takes longer": [
         "local/test_evaluator.py::test_a_final_evaluation_that_never_ends_keeps_the_checkpoint_and_ends_the_job",
@@ -99,11 +99,11 @@ TESTS = {
         "local/test_recovery.py::test_processes_that_a_workload_forks_end_with_its_child",
     ],
     "a standby, the spare child": [
-        "unit/supervisor/test_agent.py::test_a_standby_that_fails_is_logged_and_not_restarted_forever"
+        "unit/supervisor/task/test_agent.py::test_a_standby_that_fails_is_logged_and_not_restarted_forever"
     ],
     "a task that could not be reached comes back": [
         "local/test_task.py::test_a_chief_that_was_replaced_while_it_could_not_run_writes_nothing_more_and_ends",
-        "unit/supervisor/test_fencing.py::test_a_worker_that_was_replaced_does_not_come_back",
+        "unit/supervisor/chief/test_fencing.py::test_a_worker_that_was_replaced_does_not_come_back",
         "kind/test_nodes.py::test_a_chief_on_a_lost_node_moves_with_a_volume_of_several_nodes",
     ],
     "a damaged checkpoint": ["local/test_failures.py::test_a_truncated_checkpoint_is_skipped_and_logged"],

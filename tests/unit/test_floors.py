@@ -38,6 +38,19 @@ BELOW: dict[str, set[str]] = {
     "stack_dump": {"job"},
 }
 TENSORFLOW, RENDERERS = {"tensorflow", "keras", "h5py"}, {"jinja2", "docker", "kubernetes"}
+# The entries of a layer that is a hall with rooms: each imports only those before it.
+ROOMS: dict[str, tuple[str, ...]] = {
+    "supervisor": (
+        "children", "control_port", "rendezvous", "preflight", "restart_guard", "task", "metrics", "outside", "chief",
+        "live_page", "main", "probe",
+    ),
+    "training": (
+        "private", "runtime", "inputs", "exchange", "task", "failure", "model", "weights", "callbacks", "outputs",
+        "loops", "main",
+    ),
+}  # fmt: skip
+MOST_ENTRIES = 12
+"""Modules and rooms on each level of a hall, so that one look at a folder is enough."""
 # What no file of a layer imports, not even within a function.
 NEVER = {
     "cli": TENSORFLOW,
@@ -107,9 +120,37 @@ def module_of(path: Path) -> str:
 FILES = sorted((ROOT / "trainer").rglob("*.py"))
 
 
-@pytest.mark.parametrize("path", FILES, ids=module_of)
-def test_imports_only_point_down(path: Path) -> None:
-    assert complaints(path.read_text(encoding="utf-8"), module_of(path)) == []
+def test_imports_only_point_down() -> None:
+    assert [each for path in FILES for each in complaints(path.read_text(encoding="utf-8"), module_of(path))] == []
+
+
+@pytest.mark.parametrize("hall", ROOMS)
+def test_a_room_imports_only_those_before_it(hall: str) -> None:
+    rooms = ROOMS[hall]
+    above = [
+        f"{module} imports {name}"
+        for path in FILES
+        if (module := module_of(path)).startswith(f"trainer.{hall}.") and module.split(".")[2] in rooms
+        for name in imported(path.read_text(encoding="utf-8"), module)
+        if name.startswith(f"trainer.{hall}.") and rooms.index(name.split(".")[2]) > rooms.index(module.split(".")[2])
+    ]
+    assert above == []
+
+
+@pytest.mark.parametrize("hall", ROOMS)
+def test_a_hall_has_few_entries_on_each_level(hall: str) -> None:
+    top = ROOT / "trainer" / hall
+    levels = [top, *(path.parent for path in top.rglob("__init__.py"))]
+    entries = {
+        str(level.relative_to(ROOT)): sorted(
+            each.name
+            for each in level.iterdir()
+            if each.name != "__init__.py" and (each.suffix == ".py" or any(each.rglob("*.py")))
+        )
+        for level in levels
+    }
+    assert {each.split(".")[0] for each in entries[f"trainer/{hall}"]} == {*ROOMS[hall]}
+    assert {level: names for level, names in entries.items() if len(names) > MOST_ENTRIES} == {}
 
 
 NEWER_THAN_3_10 = re.compile(
@@ -118,12 +159,14 @@ NEWER_THAN_3_10 = re.compile(
 )
 
 
-@pytest.mark.parametrize("path", FILES, ids=module_of)
-def test_nothing_is_taken_from_the_standard_library_that_python_3_10_lacks(path: Path) -> None:
+def test_nothing_is_taken_from_the_standard_library_that_python_3_10_lacks() -> None:
     """As far as imports and full names show; no other test runs on the oldest Python that pyproject.toml allows."""
-    source = path.read_text(encoding="utf-8")
-    names = [*imported(source, module_of(path)), *re.findall(r"\w+\.\w+", source)]
-    assert [name for name in names if NEWER_THAN_3_10.match(name)] == []
+    found = []
+    for path in FILES:
+        source = path.read_text(encoding="utf-8")
+        names = [*imported(source, module_of(path)), *re.findall(r"\w+\.\w+", source)]
+        found += [f"{module_of(path)}: {name}" for name in names if NEWER_THAN_3_10.match(name)]
+    assert found == []
 
 
 def test_every_file_is_in_a_known_layer() -> None:
@@ -232,7 +275,7 @@ def test_a_task_starts_without_what_it_needs_later_or_never() -> None:
         [sys.executable, "-c", START], cwd=ROOT, env=environ, capture_output=True, text=True, check=True
     )
     loaded, read, named = json.loads(done.stdout)
-    assert {"aiohttp", "trainer.supervisor.chief", "trainer.supervisor.server"} <= set(loaded)
+    assert {"aiohttp", "trainer.supervisor.chief.chief", "trainer.supervisor.control_port.server"} <= set(loaded)
     assert LATER & {name.partition(".")[0] for name in loaded} == set()
     assert (read, named) == (0, certificates)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.supervisor.test_child import SPEC, ps_task, started
+from tests.unit.supervisor.children.test_child import SPEC, ps_task, started
 from trainer.job import environment
 from trainer.job.errors import Exit
 from trainer.protocol.events import Warm

@@ -33,17 +33,18 @@ from trainer.protocol import events, reports
 from trainer.protocol.orders import Final, Go
 from trainer.protocol.reports import Identity, Reply, Report
 from trainer.protocol.status import read as read_status
-from trainer.supervisor import peers, restart_guard, server
-from trainer.supervisor.agent import Agent
-from trainer.supervisor.chief import Chief
-from trainer.supervisor.child import Child
-from trainer.supervisor.rendezvous import Rendezvous
-from trainer.supervisor.scrape import Scrape
-from trainer.supervisor.task_view import report_of
-from trainer.targets import summary, table
+from trainer.supervisor import restart_guard
+from trainer.supervisor.chief.chief import Chief
+from trainer.supervisor.children.child import Child
+from trainer.supervisor.control_port import peers, server
+from trainer.supervisor.metrics.scrape import Scrape
+from trainer.supervisor.rendezvous.state_machine import Rendezvous
+from trainer.supervisor.task.agent import Agent
+from trainer.supervisor.task.task_report import make_report
 from trainer.targets.base import ContainerState, JobOverview
-from trainer.targets.overview import describe
-from trainer.training import channel
+from trainer.targets.show import summary, table
+from trainer.targets.show.overview import describe
+from trainer.training.runtime import channel
 from trainer.workloads.check import check_workload
 from trainer.workloads.digests import digest
 
@@ -139,7 +140,7 @@ def chief(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Chief]:
 def form(chief: Chief) -> Report:
     """Forms a new, running cluster and returns the other task's report."""
     chief._rendezvous = core = Rendezvous(chief._spec, chief._task, 0, 0.0)
-    own = replace(report_of(chief._agent), failure=None, ended_early=0)
+    own = replace(make_report(chief._agent), failure=None, ended_early=0)
     other = replace(own, task="worker:1", incarnation="another", status={"line": "task=worker:1", "step": 3})
     for report in (own, other):
         core.report(report, 0.0)
@@ -227,9 +228,9 @@ def test_no_event_that_is_malformed_ends_a_job_well(dice: Dice, chief: Chief) ->
         for _ in range(400 * TIMES):
             good = dice.choices(EVENTS, k=4)
             child = await take(*(dice.document(event) for event in good))
-            reports.read_question(reports.question(report_of(agent), 0))
+            reports.read_question(reports.question(make_report(agent), 0))
             core = chief._rendezvous
-            core.report(report_of(agent), 1.0)
+            core.report(make_report(agent), 1.0)
             await chief._look_at_child(child)
             assert core.phase != "done"
             json_text(chief.status().document())

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.documents import PAGES, ROOT, blocks, commands, in_tables
+from tests.tools.documents import PAGES, ROOT, blocks, commands, in_tables
 from trainer.cli import main as cli
 from trainer.debug import symptoms
 from trainer.job import load
 from trainer.job.errors import Exit
-from trainer.supervisor import metrics
+from trainer.supervisor.metrics import prometheus
 from trainer.targets.kubernetes import render as kubernetes
 
 CONTAINERS, KUBERNETES = "docs/containers.md", "docs/kubernetes.md"
@@ -92,7 +92,7 @@ def test_troubleshooting_has_the_rows_of_the_code() -> None:
 def test_metrics_are_those_of_the_code() -> None:
     rows = re.findall(r"^\| `trainer_(\w+)(?:\{(.*)\})?` \| (.*) \|$", PAGES["docs/clusters.md"], re.MULTILINE)
     shown = {name: (help_text, tuple(labels.split(", ")) if labels else ()) for name, labels, help_text in rows}
-    assert shown == {name: (family.help, family.labels) for name, family in metrics.METRICS.items()}
+    assert shown == {name: (family.help, family.labels) for name, family in prometheus.METRICS.items()}
 
 
 def test_figures_in_the_readme_are_those_of_the_benchmarks() -> None:

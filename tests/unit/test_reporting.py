@@ -22,7 +22,7 @@ from trainer.job.environment import REPORTS
 from trainer.protocol import reports as protocol
 from trainer.protocol.events import Step
 from trainer.protocol.reports import Report
-from trainer.supervisor.child_status import ChildStatus
+from trainer.supervisor.children.child_status import ChildStatus
 
 ROOT = Path(__file__).parents[2]
 PYTHONS = [sys.executable, *filter(None, os.environ.get("TRAINER_TEST_PYTHONS", "").split(os.pathsep))]

@@ -2,8 +2,8 @@ import subprocess
 
 import pytest
 
-from tests import rotation
-from tests.documents import ROOT
+from tests.tools import rotation
+from tests.tools.documents import ROOT
 
 NAMES = [f"tests/local/test_x.py::test_{i}[{i % 3}]" for i in range(200)]
 

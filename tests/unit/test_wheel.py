@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
-from tests.wheel import ROOT, UV, build
+from tests.tools.wheel import ROOT, UV, build
 from trainer import __version__
 from trainer.job import environment
 from trainer.job.errors import Exit

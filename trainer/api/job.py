@@ -18,7 +18,7 @@ from trainer.job.load import load_file
 from trainer.job.spec import JobSpec
 from trainer.targets import base, here, outside
 from trainer.targets.base import Submitted
-from trainer.targets.text import command_line
+from trainer.targets.show.text import command_line
 from trainer.workloads.check import check_imports, check_workload
 
 

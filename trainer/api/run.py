@@ -25,7 +25,7 @@ from trainer.workloads.check import check_imports, check_workload
 
 if TYPE_CHECKING:
     from trainer.job.spec import JobSpec
-    from trainer.targets.debug import Debugged
+    from trainer.targets.evidence import Debugged
 
 
 class JobFailed(TrainerError):
@@ -194,9 +194,9 @@ class Run:
             UserError: the archive cannot be written.
             UserError, TrainerError: as `status`, if only the job's name or folder is known.
         """
-        from trainer.targets import debug
+        from trainer.targets import evidence
 
-        return debug.write(self.on, self.job, Path(path) if path is not None else None, self._refuse)
+        return evidence.write(self.on, self.job, Path(path) if path is not None else None, self._refuse)
 
     def _refuse(self, spec: JobSpec) -> None:
         """Raises what `Job.submit` would, of a job that never started."""

@@ -14,10 +14,10 @@ from trainer.api.run import Run, attach, find
 from trainer.protocol.status import JobStatus
 from trainer.targets import base
 from trainer.targets.base import JobOverview
-from trainer.targets.overview import describe
+from trainer.targets.show.overview import describe
 
 if TYPE_CHECKING:
-    from trainer.targets.table import Drawing, Pace
+    from trainer.targets.show.table import Drawing, Pace
 
 
 def watch(
@@ -43,7 +43,7 @@ def watch(
         run = find(base.Job(job.name, job.spec), target, namespace)
     else:
         run = attach(job, target, namespace=namespace, set=set)
-    from trainer.targets.table import Pace
+    from trainer.targets.show.table import Pace
 
     pace = Pace()
     with _screen() as show:
@@ -55,7 +55,7 @@ def draw(found: JobOverview, pace: Pace) -> Drawing:
     """The live table while the chief answers, otherwise what `trainer status` prints."""
     from rich.text import Text
 
-    from trainer.targets import table
+    from trainer.targets.show import table
 
     status = found.job
     if not isinstance(status, JobStatus):

@@ -9,7 +9,7 @@ from trainer.api import run as runs
 from trainer.cli.specs import require_options
 from trainer.debug.symptoms import plain
 from trainer.job.errors import Exit, UserError
-from trainer.targets import debug as archives
+from trainer.targets import evidence
 
 
 def debug(args: argparse.Namespace) -> int:
@@ -20,7 +20,7 @@ def debug(args: argparse.Namespace) -> int:
     except UserError as error:
         if not Path(args.spec).is_file():
             raise
-        done = archives.write_refused(Path(args.spec), error, output)
+        done = evidence.write_refused(Path(args.spec), error, output)
     else:
         done = run.debug(output)
     print(f"{done.path}: {done.size:,} bytes; unpack it and open index.html\n{done.verdict.headline}")

@@ -11,7 +11,7 @@ from trainer.job.derived import DEFAULT_STEPS, batch_sizes, learning_rate, repli
 from trainer.job.errors import UserError
 from trainer.job.messages import counted
 from trainer.job.spec import JobSpec
-from trainer.targets.text import aligned
+from trainer.targets.show.text import aligned
 from trainer.workloads.check import own_optimizer
 
 MOST_CONFIGS = 32

@@ -40,7 +40,7 @@ def local(args: argparse.Namespace) -> int:
 
 def result(args: argparse.Namespace) -> int:
     from trainer.job.errors import UserError
-    from trainer.targets import summary
+    from trainer.targets.show import summary
 
     model_dir = _model_dir(args)
     if summary.read_result(model_dir) is None:

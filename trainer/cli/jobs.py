@@ -18,8 +18,8 @@ from trainer.job.errors import Exit, TrainerError, UserError
 from trainer.job.load import load_file
 from trainer.targets import base
 from trainer.targets.base import JobOverview, Submitted
-from trainer.targets.overview import describe
-from trainer.targets.text import aligned, command_line
+from trainer.targets.show.overview import describe
+from trainer.targets.show.text import aligned, command_line
 
 
 def render(args: argparse.Namespace) -> int:

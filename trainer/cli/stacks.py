@@ -7,7 +7,7 @@ import argparse
 from trainer.cli.jobs import attached
 from trainer.cli.specs import require_options
 from trainer.job.errors import Exit
-from trainer.targets.stacks import describe
+from trainer.targets.show.stacks import describe
 
 
 def stacks(args: argparse.Namespace) -> int:

@@ -33,8 +33,8 @@ def rate_rule(spec: JobSpec, counts: dict[TaskType, int]) -> str | None:
 
 
 def has_ring(spec: JobSpec, counts: Mapping[TaskType, int]) -> bool:
-    """Whether gradients are added up over tasks by trainer's own ring (trainer/training/ring.py): those of one CPU in
-    each task."""
+    """Whether gradients are added up over tasks by trainer's own ring (trainer/training/exchange/ring.py): those of one
+    CPU in each task."""
     worker, members = spec.tasks.worker, sum(count for kind, count in counts.items() if kind != "evaluator")
     ours = spec.traits.collective and spec.traits.trains and spec.communication.implementation == "auto"
     return ours and not spec.program and members > 1 and not worker.gpus and worker.cpu_devices == 1

@@ -1,7 +1,7 @@
 """Traits of the strategies and APIs, and of what a task runs: one row each.
 
 To add a strategy, add a row and a module in `training/loops` with a function `run` that trains. (The loop `sync` takes
-its tf.distribute.Strategy from `training/strategy.py`.) To add an API, add a row. No other code compares
+its tf.distribute.Strategy from `training/runtime/strategy.py`.) To add an API, add a row. No other code compares
 their names; `tests/unit/job/test_strategies.py` counts exceptions.
 """
 
@@ -58,7 +58,7 @@ class Strategy:
 
 STRATEGIES: dict[str, Strategy] = {
     "parameter_server": Strategy(
-        loop="parameter_server",
+        loop="ps.loop",
         servers=("worker", "ps"),
         restart_alone=("worker",),
         replicas="one",

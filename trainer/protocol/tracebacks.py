@@ -20,7 +20,7 @@ _OF_A_GROUP = re.compile(r"^ *(?:\| ?|\+ (?=Exception Group)|\+(?:-\+)?-[-+ \d]*
 """What Python puts before the lines of a group of exceptions, and its lines between them (traceback.py)."""
 _TRACEBACK = "Traceback (most recent call last):"
 _LOST_PEER = re.compile(r"^(?:[\w.]+\.)?(?:Unavailable|Aborted|Cancelled|DeadlineExceeded)Error\b", re.MULTILINE)
-"""Exceptions of TensorFlow (training/user_code.py), alone or behind another one."""
+"""Exceptions of TensorFlow (training/runtime/user_code.py), alone or behind another one."""
 _CONNECTION = re.compile(
     r"Collective ops is aborted|CoordinationService|coordination service|connect to all addresses|Connection refused"
     r"|Connection reset|Socket closed|heartbeat|UNAVAILABLE|Unable to find the context_id"

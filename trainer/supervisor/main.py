@@ -20,8 +20,10 @@ from trainer.job import environment, load, program, secret, tf_config
 from trainer.job.errors import Exit, TrainerError
 from trainer.protocol import log_lines
 from trainer.protocol.log_lines import first_line, log_error, log_line
-from trainer.supervisor import child_environ, copies, interpreter, orphans, preflight, restart_guard
-from trainer.supervisor.agent import Agent
+from trainer.supervisor import preflight, restart_guard
+from trainer.supervisor.children import child_environ, interpreter, orphans
+from trainer.supervisor.task import data_copies
+from trainer.supervisor.task.agent import Agent
 from trainer.workloads.check import check_workload
 
 if TYPE_CHECKING:
@@ -31,8 +33,8 @@ if TYPE_CHECKING:
 
     from trainer.job.cluster import Task
     from trainer.job.spec import JobSpec
-    from trainer.supervisor.chief import Chief
-    from trainer.supervisor.page import LivePage
+    from trainer.supervisor.chief.chief import Chief
+    from trainer.supervisor.live_page.live_page import LivePage
 
 
 OBJECTS_OF_A_TASK = 10
@@ -68,7 +70,7 @@ def main() -> int:
 
 def _tell_chief(spec: JobSpec, task: Task, job_secret: bytes, error: TrainerError) -> Exit:
     _import_rest()
-    from trainer.supervisor.follower import report_failure
+    from trainer.supervisor.task.follower import report_failure
 
     return asyncio.run(report_failure(spec, task, job_secret, error))
 
@@ -76,9 +78,9 @@ def _tell_chief(spec: JobSpec, task: Task, job_secret: bytes, error: TrainerErro
 def _tell_end(spec: JobSpec, task: Task, error: TrainerError) -> Exit:
     """The chief cannot lead the job: that is how it ends."""
     _import_rest()
-    from trainer.supervisor import notify
+    from trainer.supervisor.outside import webhook
 
-    asyncio.run(notify.tell(spec, task, notify.Ending(error.code, str(error)), spec.deadlines.notify))
+    asyncio.run(webhook.tell(spec, task, webhook.Ending(error.code, str(error)), spec.deadlines.notify))
     return error.code
 
 
@@ -108,19 +110,20 @@ async def _run(agent: Agent) -> Exit:
         log_line(f"warning: program: $({name}): there is no such variable, so the text stays as it is")
     await orphans.end_left_over()
     beside: list[asyncio.Task[None]] = []
-    if folders := copies.wanted(spec, task.type):
+    if folders := data_copies.wanted(spec, task.type):
         agent.copying = "its copies of the data have not begun"
-        beside.append(asyncio.create_task(copies.keep(agent, folders)))
+        beside.append(asyncio.create_task(data_copies.keep(agent, folders)))
     elif task.type != "evaluator":
         # The child's import takes longest: it starts first, and the imports below run at the same time.
         await agent.prepare_child()
     _import_rest()
-    from trainer.supervisor import notify, peers
-    from trainer.supervisor.chief import Chief
-    from trainer.supervisor.follower import follow
+    from trainer.supervisor.chief.chief import Chief
+    from trainer.supervisor.control_port import peers
+    from trainer.supervisor.outside import webhook
+    from trainer.supervisor.task.follower import follow
 
     if task.is_chief:
-        notify.check(spec, task)
+        webhook.check(spec, task)
     loop = asyncio.get_running_loop()
     beside.append(asyncio.create_task(agent.clock.run()))
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -165,19 +168,22 @@ def _import_rest() -> None:
         del os.environ[CERTIFICATES]
         if before is not None:
             os.environ[CERTIFICATES] = before
-    from trainer.supervisor import chief, follower, page, server  # noqa: F401
+    from trainer.supervisor.chief import chief  # noqa: F401
+    from trainer.supervisor.control_port import server  # noqa: F401
+    from trainer.supervisor.live_page import live_page  # noqa: F401
+    from trainer.supervisor.task import follower  # noqa: F401
 
 
 async def _check_isolation(chief: Chief) -> None:
-    from trainer.supervisor import isolation
+    from trainer.supervisor.chief import network_policy
 
-    if text := await isolation.warning():
+    if text := await network_policy.warning():
         chief.warn(text)
 
 
 def _beside(agent: Agent, chief: Chief | None, page: LivePage | None) -> Iterator[Coroutine[None, None, None]]:
     """What runs until the task ends, beside its own loop."""
-    from trainer.supervisor import used
+    from trainer.supervisor.metrics import used
 
     if chief:
         yield _check_isolation(chief)
@@ -189,7 +195,7 @@ def _beside(agent: Agent, chief: Chief | None, page: LivePage | None) -> Iterato
 
 
 def _page(agent: Agent, chief: Chief | None) -> LivePage | None:
-    from trainer.supervisor.page import LivePage
+    from trainer.supervisor.live_page.live_page import LivePage
 
     return LivePage(agent, chief) if chief and agent.spec.page != "none" else None
 
@@ -198,12 +204,13 @@ async def _serve(agent: Agent, chief: Chief | None, page: LivePage | None) -> li
     """Listens on the control port, and where it is wanted on a port for /metrics alone."""
     from trainer.page.server import add_routes
     from trainer.protocol.reports import Identity
-    from trainer.supervisor import server, task_view
-    from trainer.supervisor.scrape import Scrape
+    from trainer.supervisor.control_port import server
+    from trainer.supervisor.metrics.scrape import Scrape
+    from trainer.supervisor.task import task_report
 
     interface, port = preflight.control_address(agent.task)
     identity = Identity(agent.spec.name, agent.task.name, agent.incarnation)
-    view = chief.status if chief else functools.partial(task_view.status_of, agent)
+    view = chief.status if chief else functools.partial(task_report.task_status, agent)
     scrape = Scrape(agent, view)
     hosts = {agent.task.control_address(*each)[0] for each in agent.task.members()}
 

@@ -15,7 +15,7 @@ from trainer.job import tf_config
 from trainer.job.errors import Exit, TrainerError, UnreachableError, UserError
 from trainer.job.spec import JobSpec
 from trainer.protocol import events
-from trainer.training.channel import Channel
+from trainer.training.runtime.channel import Channel
 from trainer.workloads.locate import original, python_error, where_it_failed
 
 _MESSAGE_CHARACTERS = 5000
@@ -59,7 +59,7 @@ def _of_ring(error: BaseException) -> BaseException:
         return error
     import tensorflow as tf
 
-    from trainer.training.ring import DIFFERENT, LOST
+    from trainer.training.exchange.ring import DIFFERENT, LOST
 
     text = str(error) if isinstance(error, tf.errors.OpError) else ""
     if found := re.search(rf"{LOST}: [^\n]*", text):
@@ -73,7 +73,7 @@ def _of_ring(error: BaseException) -> BaseException:
 def _as_written(text: str) -> str:
     if not _has_tensorflow():
         return text
-    from trainer.training.tensorflow_private import as_written
+    from trainer.training.private.tensorflow_private import as_written
 
     return as_written(text)
 
@@ -81,7 +81,7 @@ def _as_written(text: str) -> str:
 def _graph_error(error: BaseException, workload: str) -> str | None:
     if not _has_tensorflow():
         return None
-    from trainer.training.user_code import graph_error
+    from trainer.training.runtime.user_code import graph_error
 
     return graph_error(error, workload)
 
@@ -91,8 +91,8 @@ def _damaged_file(error: BaseException) -> str | None:
         return None
     import tensorflow as tf
 
-    from trainer.training.records.damage import named
-    from trainer.training.user_code import may_be_a_lost_peers
+    from trainer.training.inputs.records.damage import named
+    from trainer.training.runtime.user_code import may_be_a_lost_peers
 
     return named(error) if isinstance(error, tf.errors.OpError) and not may_be_a_lost_peers(error) else None
 
@@ -107,7 +107,7 @@ def _blame(error: BaseException, *, at_their_line: bool) -> Literal["certain", "
         return "doubtful"
     if not _has_tensorflow():
         return None
-    from trainer.training.user_code import LOST_PEER_FOR_CERTAIN, may_be_a_lost_peers
+    from trainer.training.runtime.user_code import LOST_PEER_FOR_CERTAIN, may_be_a_lost_peers
 
     if not may_be_a_lost_peers(error):
         return None
@@ -129,7 +129,7 @@ def _has_peers() -> bool:
 def _one_line(error: BaseException) -> str:
     text = " ".join(str(error).split())[:300]
     if _has_tensorflow():
-        from trainer.training.user_code import essence
+        from trainer.training.runtime.user_code import essence
 
         text = essence(str(error))
     return f"{type(error).__name__}: {text}"

@@ -28,8 +28,9 @@ from trainer.job.errors import Exit
 from trainer.job.spec import JobSpec
 from trainer.protocol import events
 from trainer.protocol.log_lines import log_traceback, start_line
-from trainer.training import failure, tensorflow_patches
-from trainer.training.channel import Channel
+from trainer.training import failure
+from trainer.training.private import tensorflow_patches
+from trainer.training.runtime.channel import Channel
 from trainer.workloads.check import check_workload, runs_code
 from trainer.workloads.digests import require_unchanged
 from trainer.workloads.load import load_graph, search_working_directory
@@ -96,7 +97,7 @@ def _import(spec: JobSpec, task: Task) -> None:
         _loop(spec, task)
         return
     if spec.tasks.of(task.type).gpus:
-        importlib.import_module("trainer.training.devices")  # only TensorFlow's Python can count them
+        importlib.import_module("trainer.training.runtime.devices")  # only TensorFlow's Python can count them
     from trainer.training.loops import tf_server
 
     tf_server.load()
@@ -151,7 +152,7 @@ def _serve(spec: JobSpec, task: Task, channel: Channel) -> None:
     go = channel.go.get()
     group = spec.tasks.of(task.type)
     if group.gpus:
-        from trainer.training.devices import require_gpus
+        from trainer.training.runtime.devices import require_gpus
 
         require_gpus(group.gpus)
     tf_server.start(spec, task, host.cpus(group.cpu), lambda: _close_to_others(spec, task, channel))
@@ -164,7 +165,7 @@ def _close_to_others(spec: JobSpec, task: Task, channel: Channel) -> None:
     """Closes this task's TensorFlow server to other machines if the whole cluster is on this one."""
     if spec.traits.one_task or not task.on_loopback:
         return
-    from trainer.training import loopback
+    from trainer.training.runtime import loopback
 
     assert task.address is not None
     port = task.address[1]

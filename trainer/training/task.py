@@ -17,11 +17,12 @@ from trainer.job.errors import UserError
 from trainer.job.spec import JobSpec
 from trainer.model_dir import compatibility
 from trainer.protocol import events
-from trainer.training import devices, inputs, per_example
-from trainer.training.records.opened import opened
-from trainer.training.records.reader import Records
-from trainer.training.ring import Ring
-from trainer.training.user_code import called, calling
+from trainer.training import inputs
+from trainer.training.exchange.ring import Ring
+from trainer.training.inputs.records.opened import opened
+from trainer.training.inputs.records.reader import Records
+from trainer.training.runtime import devices, per_example
+from trainer.training.runtime.user_code import called, calling
 from trainer.workloads import datasets
 from trainer.workloads.estimator import Context, Hook
 from trainer.workloads.files import Files

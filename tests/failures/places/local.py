@@ -13,7 +13,7 @@ from tests.failures.disk import empty, fill, small
 from tests.failures.files import Files
 from tests.failures.jobs import spec_of
 from tests.failures.run import Fault
-from tests.harness import Job
+from tests.tools.harness import Job
 
 
 class LocalJob:

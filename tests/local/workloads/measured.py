@@ -11,7 +11,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from trainer.training import step_time
+from trainer.training.exchange import step_time
 from trainer.training.loops.position import Position
 
 SETTINGS = {"without": ""}

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import trainer
-from tests.documents import PAGES
+from tests.tools.documents import PAGES
 from tests.unit.cli import fake
 from trainer.api import places
 from trainer.api.job import read, render

@@ -16,7 +16,7 @@ from trainer.model_dir.result import JobEvent
 from trainer.protocol.status import TaskRow
 from trainer.targets import base
 from trainer.targets.base import ContainerState, JobOverview
-from trainer.targets.table import Drawing, Pace
+from trainer.targets.show.table import Drawing, Pace
 
 
 @pytest.fixture(autouse=True)

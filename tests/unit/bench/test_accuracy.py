@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from tests.bench import accuracy, learning
-from tests.bench.learning import Run
-from tests.bench.marks import Mark
+from bench import accuracy, learning
+from bench.learning import Run
+from bench.marks import Mark
 from trainer.job import load
 
 

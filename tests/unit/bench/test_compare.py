@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.bench import compare, run
-from tests.bench.throughput import IDEAL
+from bench import compare, run
+from bench.throughput import IDEAL
 
 MACHINE = {"cpu": "Made Up", "cores": 4, "instructions": ["avx2", "avx512f"], "python": "3.13.1", "date": "2026-01-02"}
 TURNS = [1.0, 0.99, 1.01, 1.005, 0.995, 1.0]

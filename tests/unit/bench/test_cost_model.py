@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.bench import cost_model, growth, run
-from tests.bench.cost_model import Cost, Network
+from bench import cost_model, growth, run
+from bench.cost_model import Cost, Network
 
 
 def simulated_ring(workers: int, size: float, network: Network) -> tuple[float, float, list[list[float]]]:

@@ -8,7 +8,7 @@ import statistics
 
 import pytest
 
-from tests.bench import intervals
+from bench import intervals
 
 
 def exact(values: list[float], share: float) -> float:

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.bench import marks, namespaces, network, run, section
-from tests.bench.marks import Mark
-from tests.bench.run import Process
+from bench import marks, namespaces, network, run, section
+from bench.marks import Mark
+from bench.run import Process
 
 BANDWIDTHS = [str(mbit) for mbit in namespaces.BURSTS]
 

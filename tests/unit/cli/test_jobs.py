@@ -26,7 +26,7 @@ from trainer.targets import base
 from trainer.targets.base import ContainerState, Job, JobOverview, Submitted
 from trainer.targets.local import output
 from trainer.targets.local.output import Output
-from trainer.targets.overview import describe
+from trainer.targets.show.overview import describe
 
 ROOT = Path(__file__).parents[3]
 SPEC = """

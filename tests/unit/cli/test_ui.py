@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from tests.opened import opened
+from tests.tools.opened import opened
 from tests.unit.cli import fake
 from tests.unit.page.served import Scripted
 from trainer.cli import main as cli

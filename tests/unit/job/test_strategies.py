@@ -21,8 +21,8 @@ from trainer.job.load import build
 from trainer.job.spec import JobSpec
 from trainer.job.strategies import APIS, STRATEGIES, Api, Strategy, names
 from trainer.job.tf_config import from_environment
-from trainer.supervisor.agent import Agent
-from trainer.supervisor.policy import FailurePolicy
+from trainer.supervisor.rendezvous.policy import FailurePolicy
+from trainer.supervisor.task.agent import Agent
 
 ROOT = Path(__file__).parents[3]
 MOST_CONDITIONALS = 3

@@ -18,9 +18,9 @@ from trainer.model_dir import result as results
 from trainer.model_dir.files import read_json
 from trainer.model_dir.result import Computed, JobEvent, Result, Training
 from trainer.protocol import schema
-from trainer.supervisor.agent import Agent
-from trainer.supervisor.chief import Chief
-from trainer.supervisor.task_view import report_of, status_of
+from trainer.supervisor.chief.chief import Chief
+from trainer.supervisor.task.agent import Agent
+from trainer.supervisor.task.task_report import make_report, task_status
 
 TRAINED = Training(90, {"accuracy": 0.75, "top 5": 1}, None, 4.5, {"import": 4.5}, 0.25, 3)
 COMPUTED = Computed({"sum": 499_500, "slices": [1, 2]})
@@ -57,15 +57,15 @@ def test_a_status_is_what_its_schema_says(tmp_path: Path, code: Exit | None) -> 
     chief = Chief(agent)
     with contextlib.closing(chief._record.lock):
         figures: dict[str, Any] = {"step": 3, "loss": 0.5, "state": "theirs", "line": "task=worker:1"}
-        other = replace(report_of(agent), task="worker:1", incarnation="another", status=figures)
+        other = replace(make_report(agent), task="worker:1", incarnation="another", status=figures)
         chief._rendezvous.report(other, chief._clock())
         if code is not None:
             chief._rendezvous.end(code, "why")
-        for status in (chief.status(), status_of(agent)):
+        for status in (chief.status(), task_status(agent)):
             sent = json.loads(json.dumps(status.document()))
             jsonschema.validate(sent, schema.status())
             assert sent["version"] == 1
         row = json.loads(json.dumps(chief.status().document()))["tasks"]["worker:1"]
         assert (row["step"], row["loss"], row["state"]) == (3, 0.5, "done" if code is Exit.OK else "waiting")
         with pytest.raises(jsonschema.ValidationError):
-            jsonschema.validate({**status_of(agent).document(), "phase": "asleep"}, schema.status())
+            jsonschema.validate({**task_status(agent).document(), "phase": "asleep"}, schema.status())

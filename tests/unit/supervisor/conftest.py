@@ -8,8 +8,8 @@ import pytest
 from tests.unit.supervisor.ports import HOST
 from trainer.job.cluster import tasks_of
 from trainer.job.load import build
-from trainer.supervisor.agent import Agent
-from trainer.supervisor.chief import Chief
+from trainer.supervisor.chief.chief import Chief
+from trainer.supervisor.task.agent import Agent
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from trainer.job.errors import Exit
 from trainer.job.load import build
 from trainer.protocol.reports import Reply, Report
 from trainer.protocol.stacks import TaskStacks
-from trainer.supervisor.rendezvous import Rendezvous
+from trainer.supervisor.rendezvous.state_machine import Rendezvous
 
 START, REJOIN, LOST, PROGRESS = 100.0, 80.0, 10.0, 300.0
 ASKED = 1.0

@@ -8,7 +8,7 @@ from typing import Any
 from aiohttp import ClientSession
 
 from trainer.protocol.reports import Identity, Reply, Report
-from trainer.supervisor import peers, server
+from trainer.supervisor.control_port import peers, server
 
 HOST = "127.0.0.1"
 

@@ -8,14 +8,17 @@ import os
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
 
+from tests.unit.supervisor.ports import HOST
 from trainer.job import environment
 from trainer.job.names import CONTROL_PORT_OFFSET
 from trainer.protocol.reports import Identity
-from trainer.supervisor import server
+from trainer.supervisor.control_port import server as control_port
 
 
 async def ask(environ: dict[str, str], path: str, *words: str) -> tuple[int | None, str, str]:
@@ -39,7 +42,7 @@ def test_it_prints_the_answer_of_its_own_control_port(task_type: str) -> None:
         with socket.create_server(("127.0.0.1", 0)) as free:
             port = free.getsockname()[1]
         identity = Identity("j", f"{task_type}:1", "x")
-        runner = await server.serve(port, "127.0.0.1", identity, lambda: {"step": 3}, None)
+        runner = await control_port.serve(port, "127.0.0.1", identity, lambda: {"step": 3}, None)
         environ = {"TF_CONFIG": tf_config(task_type, port), environment.CONTROL_PORT: str(port)}
         answers = [await ask(environ, path) for path in ("healthz", "status", "nothing")]
         by_command = await ask(environ, "status", "trainer", "probe")
@@ -60,3 +63,63 @@ def test_without_a_supervisor_the_probe_exits_with_1_and_one_line() -> None:
     assert (code, out) == (1, "")
     assert err.startswith(f"port {port}: ")
     assert err.count("\n") == 1
+
+
+RELAY = "import sys; from trainer.supervisor import probe; sys.exit(probe._relay({}))"
+
+
+@contextmanager
+def relaying(port: int) -> Iterator[subprocess.Popen[bytes]]:
+    command = [sys.executable, "-c", RELAY.format(port)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+@pytest.fixture
+def server() -> Iterator[socket.socket]:
+    with socket.create_server((HOST, 0)) as listener:
+        listener.settimeout(20)
+        yield listener
+
+
+def accepted(server: socket.socket) -> socket.socket:
+    connection, _ = server.accept()
+    connection.settimeout(20)
+    return connection
+
+
+def test_bytes_go_in_both_directions_unchanged(server: socket.socket) -> None:
+    much = bytes(range(256)) * 4096
+    with relaying(server.getsockname()[1]) as process, accepted(server) as there:
+        assert process.stdin
+        assert process.stdout
+        process.stdin.write(b"\x00question\n")
+        process.stdin.flush()
+        assert there.recv(100) == b"\x00question\n"
+        there.settimeout(None)
+        there.sendall(much[:1000])
+        assert process.stdout.read(1000) == much[:1000]
+        there.sendall(much[1000:50_000])
+        there.shutdown(socket.SHUT_WR)
+        assert process.stdout.read() == much[1000:50_000]
+        assert process.wait(20) == 0
+
+
+def test_it_ends_when_who_asked_is_gone(server: socket.socket) -> None:
+    with relaying(server.getsockname()[1]) as process, accepted(server) as there:
+        assert process.stdin
+        process.stdin.close()
+        assert there.recv(100) == b""
+        assert process.wait(20) == 0
+
+
+def test_a_port_without_a_listener_is_named(free: int) -> None:
+    with relaying(free) as process:
+        assert process.wait(20) == 1
+        assert process.stdout
+        assert process.stderr
+        assert process.stdout.read() == b""
+        assert process.stderr.read().decode().startswith(f"port {free}: ")

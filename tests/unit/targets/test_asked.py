@@ -16,7 +16,7 @@ from trainer.protocol.status import Straggler
 from trainer.targets.asked import read_status
 from trainer.targets.base import ContainerState, JobOverview
 from trainer.targets.container import ASK_OURS
-from trainer.targets.overview import describe
+from trainer.targets.show.overview import describe
 
 ROOT = Path(__file__).parents[3]
 

@@ -15,9 +15,11 @@ import tensorflow as tf
 
 from tests.unit.training import models
 from tests.unit.training.jobs import setup
-from trainer.training import batches, step_time, tensorflow_patches
-from trainer.training.state import build_state, prepare
-from trainer.training.step import make_step
+from trainer.training.exchange import step_time
+from trainer.training.model import batches
+from trainer.training.model.state import build_state, prepare
+from trainer.training.model.step import make_step
+from trainer.training.private import tensorflow_patches
 from trainer.workloads.types import Strategy
 
 

@@ -9,8 +9,8 @@ import tensorflow as tf
 
 from trainer.job.cluster import tasks_of
 from trainer.job.load import build
-from trainer.training.state import TrainState
-from trainer.training.step import make_step
+from trainer.training.model.state import TrainState
+from trainer.training.model.step import make_step
 from trainer.training.task import TrainingTask
 from trainer.workloads import datasets
 from trainer.workloads.load import load_workload

@@ -10,7 +10,7 @@ import tensorflow as tf
 from tests.unit.training import models
 from tests.unit.training.jobs import setup
 from trainer.job.errors import UserError
-from trainer.training.state import TrainState, build_state, prepare
+from trainer.training.model.state import TrainState, build_state, prepare
 from trainer.training.task import TrainingTask
 
 

@@ -148,7 +148,7 @@ def test_a_line_of_the_workload_may_meet_a_lost_peer_too(
 
 def test_an_error_of_a_server_which_has_no_tensorflow_in_python_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "tensorflow", types.ModuleType("tensorflow"))  # as a server has
-    monkeypatch.delitem(sys.modules, "trainer.training.user_code", raising=False)
+    monkeypatch.delitem(sys.modules, "trainer.training.runtime.user_code", raising=False)
     spec, channel = build({"name": "j", "strategy": "parameter_server", "tasks": {"worker": 1, "ps": 1}}), Events()
     assert failure.report(RuntimeError("no such symbol"), spec, channel) is Exit.BUG  # type: ignore[arg-type]
     assert channel.events == [events.Failed(1, "unexpected RuntimeError: no such symbol")]
@@ -182,7 +182,7 @@ def of_a_ring(kind: str, line: str, spec: Any) -> events.Event:
 def test_a_closed_connection_of_the_ring_is_a_lost_peer_and_no_error_of_the_workload(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from trainer.training.ring import LOST
+    from trainer.training.exchange.ring import LOST
 
     monkeypatch.setenv("TF_CONFIG", TWO)
     spec = build({"name": "j", "strategy": "multi_worker_mirrored"})
@@ -191,7 +191,7 @@ def test_a_closed_connection_of_the_ring_is_a_lost_peer_and_no_error_of_the_work
 
 
 def test_tasks_with_different_gradients_are_an_error_of_the_workload(monkeypatch: pytest.MonkeyPatch) -> None:
-    from trainer.training.ring import DIFFERENT
+    from trainer.training.exchange.ring import DIFFERENT
 
     monkeypatch.setenv("TF_CONFIG", TWO)
     spec = build({"name": "j", "strategy": "multi_worker_mirrored"})

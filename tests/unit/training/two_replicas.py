@@ -19,11 +19,11 @@ import tensorflow as tf
 
 from tests.unit.training import models
 from tests.unit.training.jobs import setup
-from trainer.training import batches
-from trainer.training.gradients import rows_vary
-from trainer.training.restore import require_same_rows
-from trainer.training.state import build_state, prepare
-from trainer.training.step import make_step
+from trainer.training.exchange.gradients import rows_vary
+from trainer.training.model import batches
+from trainer.training.model.state import build_state, prepare
+from trainer.training.model.step import make_step
+from trainer.training.weights.restore import require_same_rows
 
 BATCH, STEPS = 32, 20
 

@@ -63,9 +63,9 @@ class Compose:
         return behind(engine.tunnel(spec), lambda: engine.status(spec), say, spec, copy)
 
     def debug(self, job: Job, archive: Archive) -> Facts:
-        from trainer.targets.compose import debug
+        from trainer.targets.compose import evidence
 
-        return debug.collect(archive, _spec(job))
+        return evidence.collect(archive, _spec(job))
 
 
 def _spec(job: Job) -> JobSpec:

@@ -66,6 +66,6 @@ class Kubernetes:
         return behind(forward.tunnel(job.name, self.namespace), lambda: self.status(job), say)
 
     def debug(self, job: Job, archive: Archive) -> Facts:
-        from trainer.targets.kubernetes import debug, loop
+        from trainer.targets.kubernetes import evidence, loop
 
-        return loop.run(debug.collect(archive, job.name, self.namespace))
+        return loop.run(evidence.collect(archive, job.name, self.namespace))

@@ -25,11 +25,12 @@ from trainer.job.names import control_port, task_name
 from trainer.job.spec import JobSpec
 from trainer.model_dir import layout
 from trainer.protocol.log_lines import FAILURE_MARK
-from trainer.targets import here, outside, summary
+from trainer.targets import here, outside
 from trainer.targets.local import output, ports, view
 from trainer.targets.local.gpus import assign
 from trainer.targets.local.output import Output
 from trainer.targets.local.processes import LocalJob, is_evaluator, keep_running, send
+from trainer.targets.show import summary
 
 TASK_COMMAND = host.command("trainer.cli.main", "task")
 

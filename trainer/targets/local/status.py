@@ -16,11 +16,11 @@ from trainer.model_dir.files import json_object
 from trainer.model_dir.state import State
 from trainer.protocol.status import read
 from trainer.targets import page as pages
-from trainer.targets import summary
 from trainer.targets.asked import read_stacks
 from trainer.targets.base import ContainerState, JobOverview, Page
 from trainer.targets.local import output
-from trainer.targets.text import command_line
+from trainer.targets.show import summary
+from trainer.targets.show.text import command_line
 
 if TYPE_CHECKING:
     from trainer.job.spec import JobSpec

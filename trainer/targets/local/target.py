@@ -90,9 +90,9 @@ class Local:
         return status.page(self._model_dir(job))
 
     def debug(self, job: Job, archive: Archive) -> Facts:
-        from trainer.targets.local import debug
+        from trainer.targets.local import evidence
 
-        return debug.collect(archive, job.name, self._model_dir(job), job.spec)
+        return evidence.collect(archive, job.name, self._model_dir(job), job.spec)
 
     def _model_dir(self, job: Job) -> str:
         given = job.spec.directory if job.spec else job.name

@@ -101,7 +101,7 @@ async def _watch(
     spec: JobSpec, names: Sequence[str], port: int, restarts: Mapping[str, int], begun: float, live: Live
 ) -> None:
     """Polls the chief and draws its status."""
-    from trainer.targets import table
+    from trainer.targets.show import table
 
     live.update(table.render(spec.name, spec.strategy, names, None, 0.0, port=port), refresh=True)
     import aiohttp

@@ -17,12 +17,12 @@ import numpy.typing as npt
 
 from trainer.model_dir import checkpoint, checkpoint_meta
 from trainer.protocol import events
-from trainer.training import keras_private
 from trainer.training.callbacks import memory
 from trainer.training.callbacks.hooks import Hooks, Logs, Replaced
-from trainer.training.channel import Channel
-from trainer.training.state import TrainState
-from trainer.training.step import Step, Sums
+from trainer.training.model.state import TrainState
+from trainer.training.model.step import Step, Sums
+from trainer.training.private import keras_private
+from trainer.training.runtime.channel import Channel
 from trainer.training.task import TrainingTask
 from trainer.workloads.types import Tensor
 

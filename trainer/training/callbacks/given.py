@@ -10,9 +10,9 @@ import keras
 
 from trainer.job.errors import UserError
 from trainer.keras import Report
-from trainer.training import keras_private
+from trainer.training.private import keras_private
+from trainer.training.runtime.user_code import calling
 from trainer.training.task import TrainingTask
-from trainer.training.user_code import calling
 from trainer.workloads.types import Callback, Optimizer
 
 _VALIDATION = "define validation(shard), or set train.validation_split"

@@ -16,14 +16,15 @@ import numpy as np
 from trainer.job.errors import UserError
 from trainer.model_dir import checkpoint, checkpoint_meta
 from trainer.protocol import events
-from trainer.training import evaluation, keras_private
-from trainer.training.build_model import build_copy
 from trainer.training.callbacks import given, memory
-from trainer.training.channel import Channel
-from trainer.training.model import can_evaluate, has_own_step
-from trainer.training.state import TrainState, given_optimizer
+from trainer.training.model import evaluation
+from trainer.training.model.build_model import build_copy
+from trainer.training.model.checks import can_evaluate, has_own_step
+from trainer.training.model.state import TrainState, given_optimizer
+from trainer.training.private import keras_private
+from trainer.training.runtime.channel import Channel
+from trainer.training.runtime.user_code import calling
 from trainer.training.task import TrainingTask
-from trainer.training.user_code import calling
 from trainer.workloads.types import Callback, Dataset, Model, Optimizer, Tensor
 
 Logs = dict[str, float]

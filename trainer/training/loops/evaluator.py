@@ -18,11 +18,11 @@ from trainer.model_dir import checkpoint, checkpoint_meta
 from trainer.protocol import events
 from trainer.protocol.log_lines import log_traceback
 from trainer.protocol.orders import Final
-from trainer.training.channel import Channel
-from trainer.training.evaluation import copy_of_model, score
+from trainer.training.model.evaluation import copy_of_model, score
 from trainer.training.outputs import exports
 from trainer.training.outputs.best import Best
 from trainer.training.outputs.curve import Curve, Record, read
+from trainer.training.runtime.channel import Channel
 from trainer.training.task import Load, TrainingTask
 from trainer.workloads.locate import where_it_failed
 from trainer.workloads.types import Model

@@ -13,8 +13,8 @@ from trainer.job.errors import Exit, TrainerError, UserError
 from trainer.job.spec import JobSpec
 from trainer.protocol import events
 from trainer.protocol.log_lines import start_line
-from trainer.training import devices
-from trainer.training.channel import Channel
+from trainer.training.runtime import devices
+from trainer.training.runtime.channel import Channel
 from trainer.workloads.cluster import Cluster
 from trainer.workloads.workload import Graph
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import tensorflow as tf
 
 from trainer.protocol.stacks import IN_EXCHANGE, IN_STEP, WAITS_FOR_DATA
-from trainer.training.channel import Channel
-from trainer.training.step_time import Added, exchanges
+from trainer.training.exchange.step_time import Added, exchanges
+from trainer.training.runtime.channel import Channel
 from trainer.workloads.types import Tensor
 
 

@@ -10,11 +10,10 @@ import numpy.typing as npt
 
 from trainer.protocol import events
 from trainer.protocol.log_lines import progress_line
-from trainer.training.channel import Channel
-from trainer.training.input_time import InputTime
-from trainer.training.loops.spent import parts
+from trainer.training.loops.time_spent import InputTime, parts
+from trainer.training.model.step import Step
 from trainer.training.outputs.curve import Curve
-from trainer.training.step import Step
+from trainer.training.runtime.channel import Channel
 from trainer.training.task import TrainingTask
 
 REPORT_SECONDS = 0.1

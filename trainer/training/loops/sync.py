@@ -21,24 +21,27 @@ from trainer.job.derived import has_ring
 from trainer.job.spec import JobSpec
 from trainer.protocol import events
 from trainer.protocol.log_lines import start_line
-from trainer.training import batches, compression, fitting, gradients, keras_private, layer_state, step_time
 from trainer.training.callbacks.epochs import Cluster, Epochs, Share
-from trainer.training.channel import Channel
-from trainer.training.divergence import raise_if_not_finite
-from trainer.training.input_time import InputTime
+from trainer.training.exchange import compression, gradients, layer_state, step_time
+from trainer.training.exchange.ring_connections import form
+from trainer.training.loops import fitting
 from trainer.training.loops.position import Position
 from trainer.training.loops.progress import Progress, Result
-from trainer.training.loss_scale import raise_if_stuck, skipped
-from trainer.training.model import check
+from trainer.training.loops.rounds import Rounds, make_outer, steps_left
+from trainer.training.loops.time_spent import InputTime
+from trainer.training.loops.trained import Trained
+from trainer.training.model import batches
+from trainer.training.model.checks import check
+from trainer.training.model.divergence import raise_if_not_finite
+from trainer.training.model.loss_scale import raise_if_stuck, skipped
+from trainer.training.model.state import TrainState, build_state, prepare
+from trainer.training.model.step import Step, make_step
 from trainer.training.outputs.saver import Saver
-from trainer.training.restore import from_chief, require_same_files, require_same_rows, restore_everywhere
-from trainer.training.ring_connections import form
-from trainer.training.rounds import Rounds, make_outer, steps_left
-from trainer.training.state import TrainState, build_state, prepare
-from trainer.training.step import Step, make_step
-from trainer.training.strategy import make
+from trainer.training.private import keras_private
+from trainer.training.runtime.channel import Channel
+from trainer.training.runtime.strategy import make
 from trainer.training.task import Load, TrainingTask
-from trainer.training.trained import Trained
+from trainer.training.weights.restore import from_chief, require_same_files, require_same_rows, restore_everywhere
 from trainer.workloads.types import Dataset, Strategy, Tensor
 
 CALL_SHARE = 0.25

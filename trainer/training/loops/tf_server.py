@@ -14,7 +14,7 @@ from trainer.host import port_in_use
 from trainer.job.cluster import Task, graph_cluster, job_of
 from trainer.job.errors import TrainerError
 from trainer.job.spec import JobSpec
-from trainer.training import tensorflow_private
+from trainer.training.private import tensorflow_private
 
 
 def load() -> None:

@@ -15,10 +15,10 @@ from trainer.job.train import KeepBest
 from trainer.model_dir import checkpoint, layout, lease
 from trainer.model_dir.best import BestCheckpoint, known
 from trainer.protocol import events
-from trainer.training.build_model import build_copy
-from trainer.training.channel import Channel
-from trainer.training.evaluation import copy_of_model, make_score_of_values, score_on
+from trainer.training.model.build_model import build_copy
+from trainer.training.model.evaluation import copy_of_model, make_score_of_values, score_on
 from trainer.training.outputs.curve import Curve, read
+from trainer.training.runtime.channel import Channel
 from trainer.training.task import TrainingTask
 from trainer.workloads.types import Dataset, Model
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from trainer.model_dir import layout, lease
 from trainer.model_dir.files import OWN, read_json
-from trainer.training import keras_private
+from trainer.training.private import keras_private
 from trainer.training.task import TrainingTask
 from trainer.workloads.estimator import Exporter
 from trainer.workloads.types import Model

@@ -10,15 +10,15 @@ from trainer.model_dir import init_files
 from trainer.model_dir.result import EQUAL
 from trainer.protocol import events
 from trainer.training.callbacks.hooks import Replaced
-from trainer.training.channel import Channel
-from trainer.training.evaluation import evaluate
-from trainer.training.loss_scale import skipped
+from trainer.training.model.evaluation import evaluate
+from trainer.training.model.loss_scale import skipped
+from trainer.training.model.state import TrainState
 from trainer.training.outputs import exports
 from trainer.training.outputs.best import at_the_end
 from trainer.training.outputs.reload import Reloading
-from trainer.training.state import TrainState
+from trainer.training.runtime.channel import Channel
+from trainer.training.runtime.user_code import calling, essence
 from trainer.training.task import TrainingTask
-from trainer.training.user_code import calling, essence
 from trainer.workloads.locate import where_it_failed
 from trainer.workloads.types import Model
 

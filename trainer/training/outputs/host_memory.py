@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from trainer import host
 from trainer.model_dir.checkpoint import Array
-from trainer.training.state import as_array
+from trainer.training.model.state import as_array
 from trainer.workloads.types import Tensor
 
 LARGE = 1 << 22

@@ -25,10 +25,10 @@ from trainer import host
 from trainer.job import environment
 from trainer.model_dir import layout
 from trainer.model_dir.files import read_json
-from trainer.training.channel import Channel
 from trainer.training.outputs import compare
+from trainer.training.runtime.channel import Channel
+from trainer.training.runtime.user_code import essence
 from trainer.training.task import TrainingTask
-from trainer.training.user_code import essence
 from trainer.workloads.types import Model, Tensor
 
 EXAMPLES = 8

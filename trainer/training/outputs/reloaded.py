@@ -26,7 +26,7 @@ from trainer.job.spec import JobSpec
 from trainer.model_dir import layout
 from trainer.model_dir.files import write_json
 from trainer.training.outputs import compare
-from trainer.training.user_code import essence
+from trainer.training.runtime.user_code import essence
 from trainer.workloads.load import load_workload, own_modules, search_working_directory
 from trainer.workloads.types import Model, Tensor
 

@@ -15,11 +15,11 @@ from trainer.job.errors import Exit, TrainerError
 from trainer.model_dir import checkpoint
 from trainer.protocol import events
 from trainer.training.callbacks import memory
-from trainer.training.channel import Channel
-from trainer.training.divergence import SMALLER_RATE, is_finite
+from trainer.training.model.divergence import SMALLER_RATE, is_finite
+from trainer.training.model.state import TrainState, as_array
 from trainer.training.outputs.best import Validation, require_scored
 from trainer.training.outputs.host_memory import HostMemory
-from trainer.training.state import TrainState, as_array
+from trainer.training.runtime.channel import Channel
 from trainer.training.task import TrainingTask
 from trainer.workloads.types import Tensor
 

@@ -23,7 +23,7 @@ from trainer.model_dir.result import Computed, Result, Training
 from trainer.model_dir.state import End, State
 from trainer.protocol.reports import Identity
 from trainer.protocol.status import read
-from trainer.supervisor import server
+from trainer.supervisor.control_port import server
 from trainer.targets.base import ContainerState, JobOverview
 from trainer.targets.local import status as local
 from trainer.targets.local.status import status

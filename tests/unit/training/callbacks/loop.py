@@ -14,11 +14,11 @@ import tensorflow as tf
 
 from tests.unit.training.jobs import setup
 from trainer.protocol import events
-from trainer.training.channel import Channel
 from trainer.training.loops import sync
-from trainer.training.state import build_state
+from trainer.training.loops.trained import Trained
+from trainer.training.model.state import build_state
+from trainer.training.runtime.channel import Channel
 from trainer.training.task import TrainingTask
-from trainer.training.trained import Trained
 
 Make = Callable[[Path], list[Any]]
 """From a folder for files to callbacks."""

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.harness import csv_rows
+from tests.tools.harness import csv_rows
 from tests.unit.training.callbacks.loop import Recorder, RecordingChannel, compiled, fit, job_of, network, train
 from tests.unit.training.jobs import DIGITS, setup, with_data
 from trainer.job.cluster import tasks_of
@@ -18,13 +18,14 @@ from trainer.job.errors import UserError
 from trainer.job.load import build
 from trainer.model_dir import checkpoint
 from trainer.protocol import events
-from trainer.training import batches, per_example
 from trainer.training.callbacks.epochs import Cluster, Epochs
-from trainer.training.input_time import InputTime
 from trainer.training.loops import sync
 from trainer.training.loops.progress import Progress, Result
-from trainer.training.state import build_state, prepare
-from trainer.training.step import make_step
+from trainer.training.loops.time_spent import InputTime
+from trainer.training.model import batches
+from trainer.training.model.state import build_state, prepare
+from trainer.training.model.step import make_step
+from trainer.training.runtime import per_example
 from trainer.training.task import TrainingTask
 from trainer.workloads.workload import Shard
 

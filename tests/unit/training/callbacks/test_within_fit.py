@@ -9,11 +9,11 @@ import tensorflow as tf
 
 from tests.unit.training.callbacks.loop import RecordingChannel
 from tests.unit.training.jobs import setup
-from tests.unit.training.test_keras_fit import MODEL
+from tests.unit.training.loops.test_keras_fit import MODEL
 from trainer.job.errors import UserError
-from trainer.training import keras_fit, state
-from trainer.training.loops import sync
-from trainer.training.trained import Trained
+from trainer.training.loops import keras_fit, sync
+from trainer.training.loops.trained import Trained
+from trainer.training.model import state
 
 
 def really(tmp_path: Path, text: str, seen: list[Any], optimizer: str) -> Trained:

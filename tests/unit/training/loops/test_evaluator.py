@@ -13,10 +13,10 @@ from trainer.job.load import build
 from trainer.model_dir import checkpoint
 from trainer.protocol.events import Done, Event, Scored
 from trainer.protocol.orders import Final
-from trainer.training.channel import Channel
 from trainer.training.loops import evaluator
+from trainer.training.model.state import build_state
 from trainer.training.outputs.curve import read
-from trainer.training.state import build_state
+from trainer.training.runtime.channel import Channel
 from trainer.training.task import TrainingTask
 from trainer.workloads import datasets
 from trainer.workloads.load import load_workload

@@ -15,13 +15,13 @@ from tests.unit.training.jobs import DIGITS, setup, with_data
 from trainer.job.cluster import tasks_of
 from trainer.job.errors import UserError
 from trainer.protocol import events
-from trainer.training import gradients
-from trainer.training.input_time import InputTime
+from trainer.training.exchange import gradients
 from trainer.training.loops import sync
 from trainer.training.loops.progress import Progress, Result
 from trainer.training.loops.sync import _affordable
-from trainer.training.state import TrainState
-from trainer.training.step import Step
+from trainer.training.loops.time_spent import InputTime
+from trainer.training.model.state import TrainState
+from trainer.training.model.step import Step
 from trainer.workloads.workload import Shard
 
 

@@ -20,10 +20,10 @@ from trainer.job.load import build
 from trainer.model_dir import checkpoint, layout
 from trainer.model_dir.best import BestCheckpoint, known
 from trainer.protocol.events import Event, Line
-from trainer.training.evaluation import copy_of_model, score_on
+from trainer.training.model.evaluation import copy_of_model, score_on
+from trainer.training.model.state import TrainState, build_state
 from trainer.training.outputs import best
 from trainer.training.outputs.saver import Saver
-from trainer.training.state import TrainState, build_state
 from trainer.training.task import TrainingTask
 from trainer.workloads.batched import batched
 

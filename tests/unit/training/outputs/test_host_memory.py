@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from trainer.training.model.state import as_array
 from trainer.training.outputs.host_memory import LARGE, PART, HostMemory
-from trainer.training.state import as_array
 
 
 def some(shape: list[int], dtype: tf.DType) -> Any:

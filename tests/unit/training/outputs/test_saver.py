@@ -15,8 +15,8 @@ from tests.unit.training import jobs
 from tests.unit.training.callbacks.loop import RecordingChannel
 from trainer.job.errors import Exit, TrainerError, UserError
 from trainer.model_dir import arrays, checkpoint
+from trainer.training.model.state import TrainState, build_state
 from trainer.training.outputs.saver import Saver
-from trainer.training.state import TrainState, build_state
 from trainer.training.task import TrainingTask
 
 ROWS = 50

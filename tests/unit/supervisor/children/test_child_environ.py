@@ -1,0 +1,50 @@
+"""Which variables a child of trainer's own gets, and which a program."""
+
+from __future__ import annotations
+
+import json
+import os
+
+import pytest
+
+from trainer.job import environment
+from trainer.job.cluster import Task, tasks_of
+from trainer.job.load import build
+from trainer.job.spec import JobSpec
+from trainer.protocol.log_lines import FAILURE_MARK
+from trainer.supervisor.children import child_environ
+
+
+def made(**more: object) -> tuple[JobSpec, Task]:
+    spec = build({"name": "j", "strategy": "multi_worker_mirrored", "tasks": {"worker": 2}, **more})
+    return spec, tasks_of(spec, lambda kind, index: f"{kind}-{index}.example:2222")[1]
+
+
+def test_a_child_has_its_task_and_the_user_s_own_variables_take_precedence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TF_ENABLE_ONEDNN_OPTS", raising=False)
+    monkeypatch.setenv("MALLOC_TOP_PAD_", "5")
+    environ = child_environ.of_child(made()[1], 7)
+    assert json.loads(environ["TF_CONFIG"])["task"] == {"type": "worker", "index": 1}
+    assert (environ["TF_ENABLE_ONEDNN_OPTS"], environ["MALLOC_TOP_PAD_"]) == ("1", "5")
+    assert (environ[environment.EVENTS], environ[environment.PARENT]) == ("7", str(os.getpid()))
+
+
+def test_the_cluster_s_traffic_goes_through_no_proxy() -> None:
+    spec, task = made(program=["true"])
+    hosts = "worker-0.example,worker-1.example"
+    assert child_environ.of_child(task, 7)["no_grpc_proxy"] == hosts
+    assert child_environ.of_program(spec, task)["no_grpc_proxy"] == hosts
+
+
+def test_a_program_does_not_get_what_is_the_supervisor_s(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(FAILURE_MARK, "mark")
+    monkeypatch.setenv("HOME", "/home/x")
+    environ = child_environ.of_program(*made(program=["true"], model_dir="/runs/j"))
+    assert FAILURE_MARK not in environ
+    assert (environ["HOME"], environ[environment.MODEL_DIR]) == ("/home/x", "/runs/j")
+
+
+def test_the_spec_s_variables_of_a_task_type_come_last() -> None:
+    spec, task = made(env={"A": "1", "B": "1"}, tasks={"worker": {"replicas": 2, "env": {"B": "2"}}})
+    found = child_environ.settings(spec, task)
+    assert (found["A"], found["B"]) == ("1", "2")

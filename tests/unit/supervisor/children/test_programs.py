@@ -1,0 +1,116 @@
+"""A rendezvous whose tasks run programs: which end of a program ends the job, re-forms it, or means nothing."""
+
+from typing import Any
+
+from tests.unit.supervisor.jobs import LOST, PS, Job
+from trainer.job.errors import Exit
+from trainer.supervisor.rendezvous.first_cause import CULPRIT_SECONDS, SETTLE_SECONDS
+
+PROGRAM: dict[str, Any] = {"program": ["python", "x.py"]}
+FAILED = {"failure": (int(Exit.PROGRAM), "its program exited with code 1: ValueError: x"), "reason": "code 1"}
+BLAMES = {**FAILED, "blames_peer": True}
+
+
+def ends(job: Job, name: str, **how: Any) -> None:
+    job.report(name, generation=0, ended_early=job.core.generation, **how)
+
+
+def test_a_failure_ends_the_job_once_all_others_have_reported() -> None:
+    job = Job({"worker": 3}, **PROGRAM)
+    job.run()
+    ends(job, "worker:0", **BLAMES)
+    ends(job, "worker:2", **FAILED)
+    assert job.outcome[0] == "running"
+    job.wait(SETTLE_SECONDS + 1)
+    assert job.outcome == ("failed", Exit.PROGRAM)
+    assert job.core.message.startswith("worker:2: its program exited with code 1")
+
+
+def test_a_task_that_falls_silent_is_the_cause_of_the_others_errors() -> None:
+    """Its node is lost: no report of its end ever comes, and the peers' programs end with errors of their own."""
+    job = Job({"worker": 3}, **PROGRAM)
+    job.run()
+    job.wait(1)
+    ends(job, "worker:0", **FAILED)
+    ends(job, "worker:1", **BLAMES)
+    job.wait(LOST - 2, "worker:2")
+    assert job.outcome[0] == "running", "worker:2 may be the cause"
+    job.wait(3, "worker:2")
+    assert job.outcome[0] == "forming"
+    assert job.logged[-1] == f"worker:2 lost (silent for {LOST:g} s), re-forming"
+
+
+def test_a_failure_of_an_earlier_generation_does_not_end_the_next() -> None:
+    job = Job({"worker": 2}, **PROGRAM)
+    job.run()
+    ends(job, "worker:0", **FAILED)
+    ends(job, "worker:1", reason="killed by SIGKILL")
+    job.wait(2)
+    assert (job.core.phase, job.core.generation) == ("running", 2), "formed again: no program runs"
+    assert "worker:1 lost (killed by SIGKILL), re-forming" in job.logged
+    job.wait(5)  # the same reports, before its supervisor has started the program again
+    assert job.outcome[0] == "running"
+
+
+def test_an_error_of_a_lost_peer_twice_without_any_loss_is_the_tasks_own() -> None:
+    job = Job({"worker": 2}, **PROGRAM)
+    job.run()
+    for _ in range(2):
+        assert job.outcome[0] == "running"
+        ends(job, "worker:1", **BLAMES)
+        job.wait(CULPRIT_SECONDS + 1)
+        job.report("worker:0", generation=0)
+        job.wait(1)
+    assert job.outcome == ("failed", Exit.PROGRAM)
+    assert "twice, and no other task was lost" in job.core.message
+
+
+def test_a_worker_of_parameter_server_that_fails_by_itself_ends_the_job() -> None:
+    job = Job(PS, **PROGRAM)
+    assert job.chief == "worker:0"
+    job.run()
+    job.report("worker:1", generation=job.core.generation, restarts=1, reason="killed by SIGKILL")
+    assert job.outcome[0] == "running"
+    ends(job, "worker:1", **FAILED)
+    job.wait(SETTLE_SECONDS + 1)
+    assert job.outcome == ("failed", Exit.PROGRAM)
+
+
+def test_the_chief_s_end_re_forms_parameter_server_also_where_it_is_a_worker() -> None:
+    job = Job(PS, **PROGRAM)
+    job.run()
+    ends(job, "worker:0", reason="killed by SIGKILL")
+    job.wait(1)
+    assert "worker:0 lost (killed by SIGKILL), re-forming" in job.logged
+
+
+def test_success_waits_for_the_tasks_that_the_spec_names() -> None:
+    for success, waits in (("chief", []), ("all_workers", ["worker:0", "worker:1"])):
+        job = Job({"chief": 1, "worker": 2, "ps": 1}, success=success, **PROGRAM)
+        job.run()
+        assert job.core.tasks.unfinished(job.core.generation) == ["chief:0", *waits]
+        job.report("chief:0", generation=0, finished=1)
+        assert job.core.tasks.unfinished(job.core.generation) == waits
+        job.report("worker:0", generation=0, finished=1)
+        job.report("worker:1", generation=0, finished=1)
+        assert job.core.tasks.unfinished(job.core.generation) == []
+
+
+def test_a_program_that_reports_nothing_is_no_hang() -> None:
+    job = Job({"worker": 2}, deadlines={"progress": 5}, **PROGRAM)
+    job.run()
+    job.wait(60)
+    assert (job.core.phase, job.core.generation) == ("running", 1)
+
+
+def test_a_worker_that_is_lost_often_in_a_job_that_advances_ends_nothing() -> None:
+    """Under parameter_server it restarts alone. Whether the job advances is seen by files, or the chief's reports."""
+    for wrote, step in ((True, 0), (False, 1), (False, 0)):
+        job = Job(PS, max_restarts=2, **PROGRAM)
+        job.core._wrote = lambda wrote=wrote: wrote  # type: ignore[misc]
+        job.run()
+        for restarts in range(1, 7):
+            job.report("worker:0", status={"step": step * restarts})
+            job.report("worker:1", restarts=restarts, reason="killed by SIGKILL")
+        advances = bool(wrote or step)
+        assert job.outcome == (("running", Exit.OK) if advances else ("failed", Exit.GAVE_UP))

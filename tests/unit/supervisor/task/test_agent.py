@@ -1,0 +1,154 @@
+"""How a supervisor manages its children, with real ones that fail at once: their job is `{}`."""
+
+import asyncio
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+
+from trainer.job import environment
+from trainer.job.cluster import tasks_of
+from trainer.job.errors import Exit, UserError
+from trainer.job.load import build
+from trainer.model_dir import layout
+from trainer.model_dir.files import read_json, write_json
+from trainer.protocol.events import Step
+from trainer.protocol.reports import Reply
+from trainer.supervisor.children import standby
+from trainer.supervisor.children.child import Child
+from trainer.supervisor.task import agent as agent_module
+from trainer.supervisor.task import program_end
+from trainer.supervisor.task.agent import Agent
+from trainer.supervisor.task.task_report import make_report
+
+SPEC = build({"name": "j", "strategy": "one_device"})
+
+
+@pytest.fixture
+def training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Agent:
+    """A supervisor whose child has trained for long enough to get a standby."""
+    monkeypatch.setenv(environment.JOB, "{}")
+    monkeypatch.setattr(standby, "AFTER_SECONDS", 0.0)
+    agent = Agent(SPEC, tasks_of(SPEC)[0], tmp_path / "worker-0.log")
+    agent.running = Child(agent.task, agent._on_child)
+    agent.phase, agent.first_step_at = "running", time.monotonic() - 1
+    return agent
+
+
+def test_a_standby_that_fails_is_logged_and_not_restarted_forever(
+    training: Agent, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def run() -> int:
+        started = 0
+        for _ in range(standby.FAILURES + 2):
+            await training.look_after_children()
+            if training.standby.child is not None:
+                started += 1
+                await training.standby.child.ended()
+        return started
+
+    assert asyncio.run(asyncio.wait_for(run(), 60)) == standby.FAILURES
+    *lost, last = capsys.readouterr().out.splitlines()
+    assert len(lost) == standby.FAILURES
+    assert all(line.startswith("worker:0: standby lost (") and "TRAINER_JOB: name: null: is required" in line
+               for line in lost)  # fmt: skip
+    assert all(line.endswith(f"its log: {training.log}") for line in lost)
+    assert last == "worker:0: 3 standbys were lost in a row; training continues without one"
+    assert training.failure is None, "training goes on"
+
+
+def test_after_a_standby_failed_the_next_one_waits(training: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(standby, "AFTER_SECONDS", 0.5)
+
+    async def run() -> None:
+        await training.look_after_children()
+        assert training.standby.child is not None
+        await training.standby.child.ended()
+        await training.look_after_children()
+        assert training.standby.child is None
+
+    asyncio.run(asyncio.wait_for(run(), 60))
+
+
+def test_a_server_gets_a_standby_once_its_chief_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(environment.JOB, "{}")
+    monkeypatch.setattr(standby, "AFTER_SECONDS", 0.0)
+    spec = build({"name": "j", "strategy": "parameter_server", "tasks": {"worker": 2, "ps": 1}})
+    server = next(task for task in tasks_of(spec) if task.type == "ps")
+
+    async def after(step: int) -> bool:
+        agent = Agent(spec, server, tmp_path / "ps-0.log")
+        agent.running = Child(server, agent._on_child)
+        agent.running.generation = 2
+        await agent.act(Reply("running", 2, 30, 1, step=step))
+        if (child := agent.standby.child) is None:
+            return False
+        await child.dismiss()
+        return True
+
+    async def run() -> list[bool]:
+        return [await after(0), await after(30), await after(31)]
+
+    assert asyncio.run(asyncio.wait_for(run(), 60)) == [False, False, True]
+
+
+def test_a_child_that_cannot_be_started_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    agent = Agent(SPEC, tasks_of(SPEC)[0], tmp_path / "gone" / "worker-0.log")
+    with pytest.raises(UserError, match=r"worker:0: .*gone/worker-0.log: No such file or directory; look at"):
+        asyncio.run(agent.go(1, 0))
+    assert list(tmp_path.iterdir()) == [], "nor is its temporary folder left"
+
+
+def test_an_evaluator_s_program_that_cannot_be_started_is_tried_a_few_times_and_warned_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(agent_module, "BACKOFF_SECONDS", (0.0, 60.0))
+    monkeypatch.setattr(program_end, "LOOK_SECONDS", 0.01)
+    (tmp_path / "score").write_text("no script\n")
+    (tmp_path / "score").chmod(0o755)
+    tasks = {"worker": 1, "evaluator": {"replicas": 1, "program": [str(tmp_path / "score")]}}
+    spec = build({"name": "j", "strategy": "multi_worker_mirrored", "program": ["true"], "tasks": tasks, "code": [],
+                  "max_restarts": 3, "working_dir": str(tmp_path), "model_dir": str(tmp_path)})  # fmt: skip
+    write_json(layout.result(spec.directory), {"status": "succeeded", "warnings": []})
+
+    async def run() -> Exit:
+        agent = Agent(spec, tasks_of(spec)[-1], tmp_path / "log")
+        for _ in range(10):
+            await agent.act(Reply("running", 1, 0, 1))
+        assert (agent.restarts, agent.failure) == (1, None), "the second attempt is at once, the third is not"
+        assert make_report(agent).reason.startswith("could not be started: program: ")
+        assert not agent.changed.is_set(), "it would report again at once"
+        monkeypatch.setattr(agent_module, "BACKOFF_SECONDS", (0.0,))
+        agent._retry_at = 0.0
+        return await program_end.end(agent, 1)
+
+    files = len(list(Path("/proc/self/fd").iterdir()))
+    assert asyncio.run(asyncio.wait_for(run(), 30)) == Exit.EVALUATION
+    assert len(list(Path("/proc/self/fd").iterdir())) == files
+    out, err = capsys.readouterr()
+    assert len(out.splitlines()) == 4
+    warnings = read_json(layout.result(spec.directory))["warnings"]
+    assert isinstance(warnings, list)
+    (warning,) = warnings
+    assert warning.startswith("evaluator:0: its program could not be started: program: ")
+    assert err == f"trainer: {warning}; the result of the training is valid\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"), [("x = 1\n", None), ("x = 2\n", "workload: beside.py changed while the job ran")]
+)
+def test_a_file_that_was_edited_until_the_first_step_fails_the_task(
+    tmp_path: Path, text: str, message: str | None
+) -> None:
+    (tmp_path / "mine.py").write_text("def model(): ...\ndef data(shard):\n    import beside\n")
+    (tmp_path / "beside.py").write_text("x = 1\n")
+    spec = build({"name": "j", "strategy": "one_device", "workload": str(tmp_path / "mine.py")})
+    agent = Agent(spec, tasks_of(spec)[0], tmp_path / "worker-0.log")
+    agent.running = Child(agent.task, agent._on_child)
+    (tmp_path / "beside.py").write_text(text)
+    agent._on_child(agent.running, Step(1))
+    failure = make_report(agent).failure
+    assert (failure is None) == (message is None)
+    assert failure is None or (failure[0] == Exit.USER and failure[1].startswith(str(message)))

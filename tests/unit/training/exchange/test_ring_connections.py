@@ -1,0 +1,129 @@
+"""How the tasks of a ring find each other, and refuse others."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from trainer.job.errors import Exit, UnreachableError
+from trainer.training.exchange import ring_connections
+from trainer.training.exchange.ring_connections import _accepted, _answered, _dialled
+
+TOKEN, ANSWER = b"0123456789abcdef", b"fedcba9876543210"
+RULE = "to add up gradients; allow it, or set communication.implementation=ring$"
+
+
+@pytest.fixture
+def listener() -> Iterator[socket.socket]:
+    with socket.create_server(("127.0.0.1", 0)) as found:
+        yield found
+
+
+def soon() -> float:
+    return time.monotonic() + 20
+
+
+def dialling(address: tuple[str, int], deadline: float) -> Callable[[], socket.socket]:
+    return lambda: _dialled(address, TOKEN, deadline, "no peer")
+
+
+def test_only_who_knows_the_token_is_connected(listener: socket.socket) -> None:
+    address, deadline = listener.getsockname(), soon()
+    silent, stranger = (socket.create_connection(address) for _ in range(2))
+    stranger.sendall(b"f" * 16)
+    silent.shutdown(socket.SHUT_WR)
+    with ThreadPoolExecutor(1) as pool:
+        accepted = pool.submit(_accepted, listener, TOKEN, ANSWER, deadline, "")
+        dial = dialling(address, deadline)
+        own = _answered(dial(), ANSWER, dial, deadline, "")
+        found = accepted.result(20)
+    own.sendall(b"hello")
+    assert found.recv(5) == b"hello"
+    assert stranger.recv(1) == silent.recv(1) == b""
+    for each in (silent, stranger, own, found):
+        each.close()
+
+
+def test_a_token_may_come_in_pieces(listener: socket.socket) -> None:
+    with ThreadPoolExecutor(1) as pool, socket.create_connection(listener.getsockname()) as peer:
+        peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        accepted = pool.submit(_accepted, listener, TOKEN, ANSWER, soon(), "")
+        for i in range(0, 16, 4):
+            peer.sendall(TOKEN[i : i + 4])
+            time.sleep(0.02)  # so that they are not read at once; whether they are changes nothing
+        accepted.result(20).close()
+        assert peer.recv(16, socket.MSG_WAITALL) == ANSWER
+
+
+@pytest.mark.parametrize("first", [b"", TOKEN], ids=["closed", "an echo"])
+def test_a_peer_that_was_refused_dials_again(listener: socket.socket, first: bytes) -> None:
+    """As where it was stopped before it sent its token, or another program had the port before."""
+    address, deadline = listener.getsockname(), soon()
+
+    def peer() -> socket.socket:
+        refused, _ = listener.accept()
+        refused.recv(16, socket.MSG_WAITALL)
+        refused.sendall(first)
+        refused.close()
+        return _accepted(listener, TOKEN, ANSWER, deadline, "")
+
+    with ThreadPoolExecutor(1) as pool:
+        accepted, dial = pool.submit(peer), dialling(address, deadline)
+        own = _answered(dial(), ANSWER, dial, deadline, "")
+        with own, accepted.result(20) as other:
+            other.sendall(b"hello")
+            assert own.recv(5) == b"hello"
+
+
+def test_a_peer_that_does_not_connect_is_named_with_its_port(listener: socket.socket) -> None:
+    address = listener.getsockname()
+    late = time.monotonic() - 1
+    text = f"worker:0 did not connect to port {address[1]} of worker:1"
+    with pytest.raises(UnreachableError, match=rf"^{text} \(timed out\), {RULE}") as raised:
+        _accepted(listener, TOKEN, ANSWER, late, text)
+    assert raised.value.code == Exit.MISMATCH
+    listener.close()
+    with pytest.raises(UnreachableError, match=rf"^worker:0 cannot connect \(Connection refused\), {RULE}"):
+        _dialled(address, TOKEN, late, "worker:0 cannot connect")
+
+
+def test_strangers_do_not_extend_the_deadline(listener: socket.socket) -> None:
+    deadline, over = time.monotonic() + 1, threading.Event()
+    strangers: list[socket.socket] = []
+
+    def flood() -> None:
+        while not over.is_set():
+            strangers.append(socket.create_connection(listener.getsockname()))
+            strangers.append(socket.create_connection(listener.getsockname()))
+            over.wait(0.05)
+
+    flooding = threading.Thread(target=flood)
+    flooding.start()
+    try:
+        with pytest.raises(UnreachableError, match="no peer"):
+            _accepted(listener, TOKEN, ANSWER, deadline, "no peer")
+    finally:
+        over.set()
+        flooding.join()
+        for each in strangers:
+            each.close()
+
+
+def test_a_peer_that_never_answers_is_unreachable(listener: socket.socket) -> None:
+    deadline = time.monotonic() + 0.3
+    dial = dialling(listener.getsockname(), deadline)
+    with pytest.raises(UnreachableError, match=rf"^no answer \(timed out\), {RULE}"):
+        _answered(dial(), ANSWER, dial, deadline, "no answer")
+
+
+def test_connections_are_kept_alive(listener: socket.socket) -> None:
+    if not hasattr(socket, "TCP_KEEPIDLE"):
+        pytest.skip("this system names the settings of keepalive otherwise")
+    with ring_connections._ready(socket.create_connection(listener.getsockname())) as made:
+        assert made.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+        assert made.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 30

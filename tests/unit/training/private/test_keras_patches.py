@@ -1,0 +1,161 @@
+"""Private parts of Keras. A test here fails when an upgrade changes what a patch relies on."""
+
+import ast
+import re
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import trainer
+from tests.unit.training.jobs import batch, setup, step_of
+from trainer.training.exchange import whole_batch
+from trainer.training.model.state import build_state
+from trainer.training.private import keras_patches, keras_private
+from trainer.training.private.adam import Adam
+from trainer.training.private.keras_patches import AddUp
+
+# TensorFlow's variables and Keras, as they are, with NumPy 2.
+pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy:DeprecationWarning")
+
+
+def test_a_patched_keras_counter_is_one_atomic_operation(monkeypatch: pytest.MonkeyPatch) -> None:
+    variable = keras.src.backend.tensorflow.core.Variable
+    monkeypatch.setattr(variable, "assign_add", variable.assign_add)  # so that it is put back
+
+    def operations() -> list[str]:
+        counter = keras.Variable(0, dtype="int64")
+        graph = tf.function(lambda: counter.assign_add(1)).get_concrete_function().graph
+        return [operation.type for operation in graph.get_operations() if "Variable" in operation.type]
+
+    assert operations()[:2] == ["ReadVariableOp", "AssignVariableOp"], "or the patch is needed no more"
+    keras_patches.make_counters_atomic()
+    assert operations().count("AssignAddVariableOp") == 1
+    assert "AssignVariableOp" not in operations()
+
+
+@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16", "mixed_float16"])
+def test_a_patched_embedding_reads_its_rows_only(monkeypatch: pytest.MonkeyPatch, policy: str) -> None:
+    numpy = keras.src.backend.tensorflow.numpy
+    monkeypatch.setattr(numpy, "take", numpy.take)  # so that it is put back
+    layer = keras.layers.Embedding(9, 4, dtype=policy)
+    layer.build()
+    words = tf.constant([[3, -1, 0], [3, 8, 5]])
+
+    def traced() -> tuple[list[str], list[Any]]:
+        @tf.function(autograph=False)
+        def step() -> Any:
+            with tf.GradientTape() as tape:
+                found = layer(words)
+                total = tf.reduce_sum(tf.cast(found, tf.float32) ** 3)
+            gradient = tape.gradient(total, layer.embeddings.value)
+            assert isinstance(gradient, tf.IndexedSlices) or policy != "float32"
+            return found, tf.convert_to_tensor(gradient)
+
+        operations = [each.type for each in step.get_concrete_function().graph.get_operations()]
+        return operations, [np.array(tf.cast(each, tf.float32)) for each in step()]
+
+    plain, expected = traced()
+    assert "ReadVariableOp" in plain, "or the patch is needed no more"
+    keras_patches.look_up_rows_only()
+    patched, found = traced()
+    assert "ResourceGather" in patched
+    assert "ReadVariableOp" not in patched
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_a_patched_optimizer_counts_its_steps_by_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    variable = keras.src.backend.tensorflow.core.Variable
+    monkeypatch.setattr(variable, "assign_add", variable.assign_add)
+    keras_patches.make_counters_atomic()
+    digits = setup(train={"optimizer": "sgd"})
+    state = build_state(digits)
+    step = tf.function(step_of(digits, state))
+    x, y = batch()
+    operations = step.get_concrete_function((x, y)).graph.get_operations()
+    adds = [o for o in operations if o.type == "AssignAddVariableOp" and o.inputs[1].dtype == tf.int64]
+    assert len(adds) == 1
+    step((x, y))
+    step((x, y))
+    assert int(state.optimizer.iterations) == 2
+
+
+def test_a_compiled_optimizer_counts_steps_and_not_updates() -> None:
+    variable = keras.Variable([4.0])
+    optimizer = keras.optimizers.SGD(1.0, gradient_accumulation_steps=3)
+    optimizer.build([variable])
+    for step in range(1, 7):
+        optimizer.apply([tf.constant([1.0])], [variable])
+        assert int(keras_private.step_counter(optimizer)) == step
+        assert int(optimizer.iterations) == step // 3
+    scaled = keras.optimizers.LossScaleOptimizer(optimizer)
+    assert keras_private.step_counter(scaled) is keras_private.step_counter(optimizer)
+
+
+def test_an_optimizer_may_be_given_gradients_alone() -> None:
+    variables, optimizer = [keras.Variable([4.0]), keras.Variable([2.0, 1.0])], keras.optimizers.SGD(1.0)
+    optimizer.build(variables)
+    assert [v is w for v, w in zip(keras_private.variables_of(optimizer), variables, strict=True)] == [True, True]
+    whole_batch.add_up_first(optimizer)
+    optimizer.apply([tf.constant([1.0]), tf.constant([1.0, 1.0])])
+    assert [v.numpy().tolist() for v in variables] == [[3.0], [1.0, 0.0]]
+
+
+# Sums of gradients. -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("make", [keras.optimizers.SGD, keras.optimizers.Adam, Adam])
+def test_an_optimizer_adds_up_gradients_by_the_method_that_is_replaced(make: Any) -> None:
+    asked: list[int] = []
+
+    def counted(own: AddUp) -> AddUp:
+        def add_up(pairs: Any) -> Any:
+            pairs = list(pairs)
+            asked.append(len(pairs))
+            return own((gradient * 2.0, variable) for gradient, variable in pairs)
+
+        return add_up
+
+    variable, optimizer = keras.Variable([4.0]), make(0.5)
+    keras_patches.replace_gradient_sum(optimizer, counted)
+    optimizer.apply([tf.constant([1.0])], [variable])
+    assert asked == [1]
+    if make is keras.optimizers.SGD:
+        assert variable.numpy().tolist() == [3.0], "what the replacement gives is what is applied"
+
+
+# Nowhere else. ------------------------------------------------------------------------------------
+
+ALLOWED = {"_replace", "_exit"}
+"""Public, though they begin with an underscore: of named tuples, and of os."""
+
+
+def touches(source: str) -> set[str]:
+    """Names that a module has no business with: private modules, and private attributes of what is not its own."""
+    found = set(re.findall(r"keras\.src\.\w+|__internal__|from tensorflow\.python|CDLL\(str", source))
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Attribute) and re.match(r"_[a-z]", node.attr):
+            owner = node.value.id if isinstance(node.value, ast.Name) else ""
+            if owner not in ("self", "cls"):
+                found.add(node.attr)
+    return found
+
+
+PRIVATE = ("keras_patches.py", "keras_private.py", "tensorflow_patches.py", "tensorflow_private.py")
+FLOORS = ("training", "workloads", "model_dir")
+MODULES = [p for floor in FLOORS for p in sorted((Path(trainer.__file__).parent / floor).rglob("*.py"))]
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: path.stem)
+def test_private_parts_are_touched_in_four_files(path: Path) -> None:
+    found = touches(path.read_text(encoding="utf-8")) - ALLOWED
+    assert bool(found) == (path.name in PRIVATE), found
+
+
+def test_an_access_in_another_file_is_found() -> None:
+    source = "import keras\nkeras.src.backend\nmodel._layers\nself._mine"
+    assert touches(source) == {"keras.src.backend", "_layers"}

@@ -1,0 +1,115 @@
+"""Private parts of TensorFlow. A test here fails when an upgrade changes what a patch relies on."""
+
+import inspect
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tensorflow as tf
+from tensorflow.python.distribute import collective_all_reduce_strategy
+from tensorflow.python.eager import context
+
+from trainer.training.private import tensorflow_private
+
+
+def test_only_some_strategies_merge_replicas_within_an_update() -> None:
+    assert tensorflow_private.replicas_decide_by_themselves()
+    with tf.distribute.experimental.CentralStorageStrategy(["CPU:0"], "CPU:0").scope():
+        assert not tensorflow_private.replicas_decide_by_themselves()
+
+
+# What MultiWorkerMirroredStrategy calls. ----------------------------------------------------------
+
+
+def test_the_caller_looks_the_binding_up_by_its_name() -> None:
+    assert "pywrap_tfe.TFE_EnableCollectiveOps(context_handle, server_def_str)" in inspect.getsource(context)
+    assert tensorflow_private.c_libraries()[1].TFE_EnableCollectiveOps
+
+
+def test_the_strategy_asks_for_its_devices_by_the_method_that_is_replaced() -> None:
+    extended = collective_all_reduce_strategy.CollectiveAllReduceExtended
+    assert list(inspect.signature(extended._initialize_local_devices).parameters)[1:] == [
+        "cluster_resolver",
+        "worker_device",
+    ]
+    assert "self._initialize_local_devices(" in inspect.getsource(extended._initialize_multi_worker)
+
+
+# AutoGraph. ---------------------------------------------------------------------------------------
+
+CONVERTED = """
+import glob, json, os, sys, traceback
+import tensorflow as tf
+from trainer.training.private import tensorflow_patches, tensorflow_private
+
+if sys.argv[1] == "patched":
+    tensorflow_patches.keep_no_converted_source()
+
+@tf.function
+def collatz(n):
+    if n % 2 == 0:
+        n = n // 2
+    else:
+        n = 3 * n + 1
+    tf.debugging.assert_less(n, 100)
+    raise ValueError("seen")
+
+try:
+    collatz(tf.constant(7))
+except ValueError:
+    text = traceback.format_exc()
+found = [each for each in glob.glob(os.environ["TMPDIR"] + "/**", recursive=True) if "autograph" in each]
+print(json.dumps([len(found), text]))
+"""
+
+
+@pytest.mark.parametrize("which", ["plain", "patched"])
+def test_converted_source_is_in_no_file_and_still_in_tracebacks(tmp_path: Path, which: str) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(CONVERTED)
+    environ = {**os.environ, "TMPDIR": str(tmp_path), "TF_CPP_MIN_LOG_LEVEL": "1"}
+    environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    command = [sys.executable, str(program), which]
+    ended = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, env=environ)
+    count, text = json.loads(ended.stdout.splitlines()[-1])
+    assert (count > 0) == (which == "plain"), "or the patch is no longer needed"
+    assert f'File "{program}", line 16, in collatz' in text
+    assert 'raise ValueError("seen")' in text
+
+
+def test_what_depends_on_constants_alone_has_a_value() -> None:
+    large, rows = tf.range(1000), tf.Variable([3, 1])
+    value, found = tensorflow_private.constant_value, dict[str, Any]()
+
+    def positions(length: Any) -> Any:
+        return tf.reshape(tf.cast(tf.range(length)[None], tf.int64), [-1])
+
+    @tf.function
+    def look(tokens: Any) -> Any:
+        tensors = {
+            "constant": positions(8),
+            "captured": tf.reshape(large, [-1]),
+            "argument": tf.reshape(tokens, [-1]),
+            "of an argument's length": positions(tf.shape(tokens)[0]),
+            "variable": tf.reshape(rows, [-1]),
+            "random": tf.random.uniform([4], maxval=8, dtype=tf.int32),
+        }
+        found.update({name: value(tensor) for name, tensor in tensors.items()})
+
+        def body(i: Any) -> Any:
+            found["captured by a loop"] = value(tf.reshape(large, [-1]))
+            found["argument, in a loop"] = value(tf.reshape(tokens, [-1]))
+            return i + 1
+
+        return tf.while_loop(lambda i: i < 2, body, [0])
+
+    look.get_concrete_function(tf.TensorSpec([None], tf.int32))
+    ranges = {name: each.tolist() for name, each in found.items() if each is not None}
+    many = list(range(1000))
+    assert ranges == {"constant": list(range(8)), "captured": many, "captured by a loop": many}
+    assert len(found) == 8
+    assert value(large) is None, "no graph, as under run_functions_eagerly"

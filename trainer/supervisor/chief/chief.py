@@ -1,0 +1,308 @@
+"""The chief's supervisor: answers all tasks and leads the rendezvous, in addition to running its own task."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from aiohttp import ClientSession
+
+from trainer.job.errors import Exit, TrainerError
+from trainer.model_dir import checkpoint, compatibility
+from trainer.model_dir.stacks import Stacks
+from trainer.protocol.events import Figures
+from trainer.protocol.log_lines import LOG_SECONDS, STOPPED_PREFIX, log_error, log_line
+from trainer.protocol.reports import Reply, Report
+from trainer.protocol.status import JobStatus
+from trainer.supervisor import preflight
+from trainer.supervisor.chief import earlier_run, lease_keeper, status_view
+from trainer.supervisor.chief.dialler import Dialler
+from trainer.supervisor.chief.ending import JobEnd
+from trainer.supervisor.chief.observers import Observers
+from trainer.supervisor.chief.saved_state import Record
+from trainer.supervisor.chief.stragglers import Stragglers
+from trainer.supervisor.control_port import peers
+from trainer.supervisor.control_port.long_poll import Held
+from trainer.supervisor.rendezvous.state_machine import Rendezvous
+from trainer.supervisor.task import figures, task_report
+
+if TYPE_CHECKING:
+    from trainer.supervisor.children.child import Child
+    from trainer.supervisor.task.agent import Agent
+
+BEAT_SECONDS = 0.5
+STACKS_POLL_SECONDS = 0.05
+
+
+class Chief:
+    """Answers the reports of all tasks, and leads the job until it is over."""
+
+    def __init__(self, agent: Agent) -> None:
+        self._agent = agent
+        self._spec, self._task = agent.spec, agent.task
+        self._directory = self._spec.directory
+        self._clock = agent.clock
+        self._asked_to_stop = 0
+        self._security: list[str] = []
+        """Warnings for /status."""
+        self._ready = asyncio.Event()
+        """Set once this is the chief; it answers no reports while it waits for the one before."""
+        self._take_place(waits=True)
+
+    def _take_place(self, *, waits: bool) -> None:
+        """Takes the lease, and begins with what the chief before has kept."""
+        self._record = Record(self._spec, self._clock, self._agent.incarnation, waits=waits)
+        begun = self._clock()
+        self._rendezvous = Rendezvous(
+            self._spec,
+            self._task,
+            self._record.state.generation,
+            begun,
+            lambda: earlier_run.newest_step(self._spec) or 0,
+            self._record.progress,
+            self._record.wrote,
+            self._record.chronicle,
+        )
+        self._rendezvous.term = self._record.lease.number
+        self.stragglers = Stragglers(self._spec.traits.collective)
+        self._observers = Observers(self._agent, self._record, self._rendezvous)
+        self._job_end = JobEnd(self._agent, self._record, self._rendezvous, self._observers)
+        self._held = Held()
+        self._announced = self._rendezvous.version
+        self._events_logged = 0
+        self._dialler = Dialler(self._spec.name, self._task, self._rendezvous, self._clock, self._announce)
+        # Before any other task reports: the others are compared with the chief.
+        self._rendezvous.report(task_report.make_report(self._agent), begun)
+        if not self._record.waits:
+            self._ready.set()
+
+    @property
+    def rendezvous(self) -> Rendezvous:
+        return self._rendezvous
+
+    @property
+    def record(self) -> Record:
+        return self._record
+
+    async def run(self, session: ClientSession) -> Exit:
+        """Runs until the job is over."""
+        if self._record.waits:
+            await lease_keeper.wait_for(self._record.predecessor, self._agent)
+            if self._agent.leaving_since is not None:
+                log_line(f"{STOPPED_PREFIX}the chief before this one still saves")
+                return Exit.STOPPED
+            self._take_place(waits=False)
+        guard = asyncio.create_task(lease_keeper.keep(self._record, self._agent, self._lose))
+        try:
+            await self._begin(session)
+            return await self._finish()
+        finally:
+            guard.cancel()
+
+    async def _begin(self, session: ClientSession) -> None:
+        """Leads the job, unless its end is known already."""
+        try:
+            if self._record.refusal is not None:
+                raise self._record.refusal
+            # In a thread: it takes seconds for a large dataset.
+            digest = self._agent.workload_digest
+            key = await asyncio.to_thread(compatibility.key, self._spec, self._task.counts, digest)
+            self._job_end.key = key
+            if (end := self._record.repeats) is not None:
+                self._observers.told = True
+                self._rendezvous.end(Exit(end.code), end.message)
+            elif found := await asyncio.to_thread(earlier_run.result_of_this_job, self._spec, key):
+                self._observers.told = True
+                self._rendezvous.end(Exit.OK, "", found.steps)
+            elif self._record.continues and self._spec.resume == "none":
+                self._rendezvous.end(Exit.GAVE_UP, "the chief was lost, and the program does not resume (resume: none)")
+            else:
+                self._job_end.warnings = earlier_run.check_checkpoint(self._spec, key)
+                if self._record.continues:
+                    self._rendezvous.take_over(self._clock())
+                self._record.accept(preflight.control_address(self._task)[1], self._agent.incarnation)
+                self._observers.begin()
+                await self._lead(session)
+        except TrainerError as error:
+            self._fail(error)
+
+    def _fail(self, error: TrainerError) -> None:
+        if error.code is Exit.REPLACED:
+            self._lose()
+        else:
+            self._rendezvous.end(error.code, str(error))
+
+    def _lose(self) -> None:
+        lease_keeper.give_up_place(self._rendezvous, self._agent)
+
+    async def answer(self, report: Report, known: int) -> Reply:
+        """Answers a supervisor's report; holds it while there is nothing new for it."""
+        if report.task == self._task.name:
+            return Reply("failed", 0, 0, self._rendezvous.version, Exit.MISMATCH, f"{report.task} is the chief itself")
+        await self._ready.wait()
+        self._rendezvous.stopping = self._agent.leaving_since is not None
+        reply = self._rendezvous.report(report, self._clock())
+        member = self._rendezvous.tasks.members.get(report.task)
+        if member is not None and member.problem is not None:
+            self._agent.changed.set()  # its address is tried now, not at the next beat
+        self._announce()
+        if self._rendezvous.code is Exit.REPLACED and not reply.refused:
+            reply = self._rendezvous.reply()
+        if not self._rendezvous.tasks.counts(report):
+            if reply.phase == "forming":  # it waits for the one before it
+                await asyncio.sleep(peers.POLL_SECONDS)
+            return reply
+        if reply.version == known:
+            tasks = len(self._rendezvous.tasks.required)
+            await self._held.until_news(peers.hold_seconds(tasks, self._spec.deadlines.task_lost))
+            if not self._rendezvous.tasks.counts(report):
+                return self._rendezvous.report(report, self._clock())
+            reply = self._rendezvous.reply()
+        if reply.phase in ("done", "failed") and report.task in self._rendezvous.tasks.members:
+            self._rendezvous.tasks.members[report.task].notified = True
+        return reply
+
+    def refuse(self, peer: str, task: str, why: str) -> None:
+        """Handles a request to /report that is not a report of this job."""
+        self._dialler.refuse(peer, task, why)
+
+    def warn(self, text: str) -> None:
+        """Logs a danger to the job, and shows it in its status."""
+        self._security.append(text)
+        log_line(f"warning: {text}")
+
+    def status(self) -> JobStatus:
+        """The whole job's view, for /status."""
+        last = earlier_run.newest_step(self._spec)
+        written = None if last is None else checkpoint.written(self._directory, last)
+        found = status_view.job_status(
+            task_report.task_status(self._agent),
+            self._workers(),
+            self._rendezvous,
+            self._clock(),
+            last_checkpoint=last,
+            checkpoint=written,
+            seconds=self._record.seconds(),
+            stragglers=self.stragglers,
+        )
+        return replace(found, warnings=self._security, refused_reports=dict(self._dialler.refusals))
+
+    def _workers(self) -> Mapping[str, Figures]:
+        """By ps-worker the measurements of the coordinator."""
+        child = self._agent.running
+        return child.status.workers if child else {}
+
+    def _compare_tasks(self, now: float) -> None:
+        """Looks for a task that makes the others wait."""
+        if self._rendezvous.phase != "running":
+            self.stragglers = Stragglers(self._spec.traits.collective)
+        elif self.stragglers.due(now):
+            rows = status_view.task_rows(self._rendezvous, now, self._workers())
+            if text := self.stragglers.look(rows, now):
+                slow = self.stragglers.straggler
+                self._rendezvous.note(text, "slow" if slow else "", slow.task if slow else None)
+
+    async def stacks(self) -> Stacks:
+        """Asks all tasks for their stacks; at most for a few seconds."""
+        gathering = self._rendezvous.gathering
+        self._rendezvous.ask_for_stacks(self._clock())
+        self._announce()
+        while gathering.number and not self._rendezvous.over:
+            await asyncio.sleep(STACKS_POLL_SECONDS)
+        return gathering.last
+
+    async def _lead(self, session: ClientSession) -> None:
+        agent, rendezvous, logged = self._agent, self._rendezvous, self._clock()
+        rendezvous.begin(logged)
+        dialled = logged
+        while not rendezvous.over:
+            now = self._clock()
+            if rendezvous.phase == "forming" or now - dialled >= BEAT_SECONDS:  # not at each step of the child
+                self._dialler.dial(session)
+                dialled = now
+            rendezvous.stopping = agent.leaving_since is not None
+            rendezvous.report(task_report.make_report(agent), now)
+            rendezvous.tick(now)
+            self._announce()
+            reply = rendezvous.reply()
+            if reply.phase in ("done", "failed") or rendezvous.code is Exit.REPLACED:
+                return
+            agent.stacks.ask(reply.stacks, agent.running)
+            await agent.act(reply)
+            await self._look_at_child(agent.running)
+            self._compare_tasks(now)
+            self._observers.look()
+            self._record.save_progress(rendezvous.generation, now)
+            if rendezvous.phase != "forming":
+                logged = now
+            elif now - logged > LOG_SECONDS:
+                log_line(f"waiting: {rendezvous.tasks.summary(now)}")
+                logged = now
+            if (limit := self._spec.deadlines.job) and self._record.seconds_of_this_start() > limit:
+                rendezvous.end(Exit.OVERDUE, f"the job has taken longer than {limit:g} s (deadlines.job)")
+            if agent.leaving_since is not None and self._may_leave():
+                self._job_end.stop()
+            self._announce()
+            await agent.wait_for_change(BEAT_SECONDS)
+
+    async def _look_at_child(self, child: Child | None) -> None:
+        """Handles changes of the chief's own child: a first step, the end, or a requested stop."""
+        if child is None:
+            return
+        child.count_out(self._rendezvous.tasks.silent())
+        if self._record.state.seconds_to_first_step is None and (at := self._agent.first_step_at) is not None:
+            phased = figures.phases(self._record.started, child.times) if self._spec.runs.takes_orders else None
+            self._record.made_first_step(phased or {"first_step": round(at - self._record.started, 3)})
+        if isinstance(rate := child.status.figures.get("examples_per_second"), (int, float)):
+            self._record.state.examples_per_second = rate
+        if child.result is not None and not self._rendezvous.tasks.unfinished(self._rendezvous.generation):
+            await self._job_end.succeed(child, child.result)
+        elif not child.alive and child.status.stopped_well:
+            self._rendezvous.generation_over(self._clock())
+        elif child.alive and self._asked_to_stop != child.generation and self._a_ps_is_leaving():
+            child.stop()
+            self._asked_to_stop = child.generation
+
+    def _a_ps_is_leaving(self) -> bool:
+        members = self._rendezvous.tasks.members.values() if self._spec.runs.takes_orders else ()
+        return any(m.report.leaving and m.report.task.startswith("ps:") for m in members)
+
+    def _may_leave(self) -> bool:
+        child = self._agent.running
+        if child is None or not child.alive or self._agent.stop_deadline_passed:
+            return True
+        # Its checkpoint is on disk. TensorFlow's destructors may still wait for seconds, as for an iterator's threads.
+        return child.status.stopped_well
+
+    async def _finish(self) -> Exit:
+        self._announce()
+        return await self._job_end.finish()
+
+    def _announce(self) -> None:
+        """Answers all held reports, and logs new events."""
+        rendezvous = self._rendezvous
+        for event in rendezvous.chronicle.since(self._events_logged):
+            log_line(event.text)
+        self._events_logged = rendezvous.chronicle.noted
+        if rendezvous.version != self._announced:
+            self._look_at_lease()
+            if rendezvous.generation != self._record.state.generation:
+                try:
+                    self._record.save(rendezvous.generation)
+                except TrainerError as error:  # for example a full disk; the caller may handle another task's report
+                    self._fail(error)
+            if rendezvous.over and rendezvous.code is not Exit.OK:  # before any task that it answers repeats it
+                (log_line if rendezvous.code is Exit.STOPPED else log_error)(rendezvous.message)
+            self._announced = rendezvous.version
+            self._held.release()
+            self._agent.changed.set()
+
+    def _look_at_lease(self) -> None:
+        """Before an end is announced: without the lease it is not this chief's to announce."""
+        if self._rendezvous.over and self._rendezvous.code is not Exit.REPLACED:
+            try:
+                self._record.require_lease()
+            except TrainerError:
+                self._lose()

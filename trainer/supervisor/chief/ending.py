@@ -1,0 +1,122 @@
+"""How the chief ends its job: it writes the result, saves the outcome, and notifies all tasks."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from trainer.job import environment
+from trainer.job.errors import Exit, TrainerError, UserError
+from trainer.model_dir import result
+from trainer.model_dir.state import End
+from trainer.protocol.events import Done
+from trainer.protocol.log_lines import STOPPED_PREFIX, log_line
+from trainer.supervisor.chief import earlier_run, last_replies, lease_keeper, outcome
+from trainer.supervisor.task.figures import figures_of, line, main_figures
+
+if TYPE_CHECKING:
+    from trainer.supervisor.chief.observers import Observers
+    from trainer.supervisor.chief.saved_state import Record
+    from trainer.supervisor.children.child import Child
+    from trainer.supervisor.rendezvous.state_machine import Rendezvous
+    from trainer.supervisor.task.agent import Agent
+
+TERMINATION_MESSAGE = Path("/dev/termination-log")
+"""terminationMessagePath of every container by default; the file exists there alone."""
+MOST_MESSAGE_BYTES = 4096
+"""The kubelet cuts off the rest."""
+
+
+class JobEnd:
+    """The end of a job, as one chief brings it about."""
+
+    def __init__(self, agent: Agent, record: Record, rendezvous: Rendezvous, observers: Observers) -> None:
+        self._agent, self._record, self._rendezvous, self._observers = agent, record, rendezvous, observers
+        self._spec = agent.spec
+        self.key: Mapping[str, object] = {}
+        """The job's compatibility key, for the result."""
+        self.warnings: list[str] = []
+        """For the result."""
+
+    async def succeed(self, child: Child, done: Done) -> None:
+        """Writes the result of the chief's child and ends the job as a success, if that result is valid."""
+        agent, rendezvous = self._agent, self._rendezvous
+        figures = figures_of(self._spec, child, done, self._record.state)
+        if figures is None:
+            rendezvous.end(Exit.BUG, f"{agent.task.name}: its child ended without a valid result")
+            return
+        found = outcome.result_of(
+            self._spec,
+            rendezvous,
+            figures,
+            seconds=self._record.seconds(),
+            warnings=self.warnings,
+            versions=agent.versions,
+            key=self.key,
+        )
+        self._record.require_lease()
+        # In a thread: a graph's result may take seconds to write.
+        await asyncio.to_thread(result.write, self._spec.directory, found)
+        self._observers.figures = main_figures(figures)
+        log_line(line(figures, rendezvous.generation))
+        rendezvous.end(Exit.OK, "", done.step)
+
+    def stop(self) -> None:
+        """Ends the job because it was asked to stop, and its chief has saved what it could."""
+        self._rendezvous.end(Exit.STOPPED, self._kept())
+
+    def _kept(self) -> str:
+        """What a stopped job resumes from, in a line."""
+        if not self._spec.runs.checkpoints:
+            return f"{STOPPED_PREFIX}the same command starts the program again"
+        step = earlier_run.newest_step(self._spec)
+        child = self._agent.running
+        if step is None:
+            kept = "no checkpoint was written yet"
+        elif child is not None and child.status.step is not None:
+            kept = f"the checkpoint of step {step} is kept"
+        else:  # no child has verified it
+            kept = f"the newest checkpoint is that of step {step}"
+        return f"{STOPPED_PREFIX}{kept}; the same command resumes"
+
+    async def finish(self) -> Exit:
+        """Ends the children, saves the job's outcome, and notifies all tasks, also those that restart now."""
+        rendezvous = self._rendezvous
+        if rendezvous.code is Exit.REPLACED:
+            self._agent.kill_children()
+        await self._agent.end_children()
+        end = End(self._spec.name, int(rendezvous.code), rendezvous.message, self._record.run)
+        try:
+            if rendezvous.code is not Exit.REPLACED:
+                self._record.close(end, rendezvous.generation)
+        except TrainerError as error:  # another one: the checkpoint is saved; the state is only useful
+            if error.code is Exit.REPLACED:
+                lease_keeper.give_up_place(rendezvous, self._agent)
+        if rendezvous.code is Exit.REPLACED:  # the tasks are notified by the other chief
+            await self._observers.drop()
+        else:
+            await asyncio.gather(last_replies.until_all_are_notified(rendezvous, self._agent), self._observers.tell())
+        if rendezvous.code is Exit.OK:
+            await asyncio.to_thread(_leave_termination_message, self._spec.directory)
+        return rendezvous.code
+
+
+def _leave_termination_message(model_dir: str) -> None:
+    """Writes the main part of result.json, unless it is too long or this is no container of Kubernetes.
+
+    For `trainer status`: result.json is in a volume, which only a pod can read, but the kubelet keeps what a container
+    has written to this file.
+    """
+    if environment.PARENT in os.environ or not TERMINATION_MESSAGE.exists():  # `trainer local` may run in any container
+        return
+    try:
+        found = result.read(model_dir)
+        message = json.dumps(result.brief(found)).encode() if found else b""
+        if len(message) <= MOST_MESSAGE_BYTES:
+            TERMINATION_MESSAGE.write_bytes(message)
+    except (OSError, UserError):  # the result itself is in model_dir
+        return

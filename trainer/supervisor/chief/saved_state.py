@@ -1,0 +1,183 @@
+"""What the chief keeps in model_dir over its own restarts: its running time, generation, progress and events."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TextIO
+
+from trainer import host
+from trainer.job import environment
+from trainer.job.errors import Exit, TrainerError
+from trainer.job.spec import JobSpec
+from trainer.model_dir import fingerprint, layout, lease
+from trainer.model_dir import state as job_state
+from trainer.model_dir.lease import Lease, Predecessor
+from trainer.supervisor.rendezvous import chronicle
+from trainer.supervisor.rendezvous.chronicle import Chronicle
+from trainer.supervisor.rendezvous.progress import Progress
+
+SAVE_SECONDS = 5.0
+"""Interval for saving the highest step, for the case that the chief is killed repeatedly."""
+
+
+class Record:
+    """state.json, and the lock and the lease of model_dir."""
+
+    def __init__(self, spec: JobSpec, clock: Callable[[], float], incarnation: str, *, waits: bool = False) -> None:
+        """
+        Args:
+            waits: takes no lease if the chief before this one still saves.
+        """
+        self._directory, self._clock, self._incarnation = spec.directory, clock, incarnation
+        self.run = os.environ.get(environment.RUN, "")
+        self.lease = Lease()
+        age = host.process_age()
+        self.refusal: TrainerError | None = None
+        """Why model_dir cannot be used."""
+        self.predecessor = Predecessor(self._directory, self.run)
+        self.waits = waits and self.predecessor.saves()
+        """Whether this is nothing yet but the wait for the chief before."""
+        self.state = job_state.State(started=time.time() - age)
+        try:
+            if not self.waits:
+                self.lock = self._lock()
+                self.lease = lease.take(self._directory, incarnation, self.run, host.boot_id())
+                self.state = job_state.load(self._directory, time.time() - age)
+        except TrainerError as error:
+            # The other tasks wait for their chief and must be notified of this end too.
+            self.refusal = error
+        boot, up = host.boot_id(), host.uptime()
+        same = boot and boot == self.state.boot
+        # The wall clock, which may step, is used only to compare with other machines.
+        before = max(age, up - self.state.up if same else time.time() - self.state.started)
+        self.started = time.monotonic() - before
+        ended = self.state.end
+        self.repeats = ended if ended and ended.run and ended.run == self.run and not _may_change(ended.code) else None
+        """How this run ended before its chief was started again, if a restart changes nothing."""
+        # A job that was stopped, and is started again later, has all its time again.
+        self._begun = time.monotonic() if self.state.end else self.started
+        self.continues = bool(self.state.generation) and self.state.end is None
+        """Whether an earlier chief of this job was lost while it ran."""
+        self.begins = not self.state.generation
+        """Whether no generation of this job has formed before."""
+        # After a stop or a failure they begin anew: that is no restart, and history.json has them all.
+        self.chronicle = Chronicle() if self.state.end else chronicle.of(self.state.events, self.state.restarts)
+        self.state.boot, self.state.up, self.state.end = boot, up - before, None
+        self.progress = Progress(self.state.step, self.state.generations_without_progress)
+        self._counts_files = not spec.runs.chief_watches
+        self._saved = clock()
+        self.accepted = False
+        """Whether this start was accepted; a refused one must keep the state.json of the job that may be resumed."""
+
+    def _lock(self) -> TextIO:
+        """The lock of model_dir; without it if another chief of this run still has it: its pod was replaced."""
+        try:
+            return job_state.lock(self._directory)
+        except job_state.InUse:
+            if not lease.belongs_to(self._directory, self.run):
+                raise
+            return layout.lock(self._directory).open()
+
+    def renew(self, leaving: bool) -> bool:
+        """Returns whether no other chief has taken this one's place.
+
+        Args:
+            leaving: whether this chief was asked to stop: one that comes then waits until this one has saved.
+        """
+        self.lease.leaving |= leaving
+        if not lease.renew(self._directory, self.lease):
+            return False
+        with contextlib.suppress(OSError, TrainerError):  # it is tried again
+            self._write_again()
+        return True
+
+    def _write_again(self) -> None:
+        """Locks model_dir again after a program has emptied it, as some do to begin anew, and saves the state."""
+        emptied = Path(self._directory).is_dir() and not layout.lock(self._directory).exists()
+        if not emptied or self.lease.released:
+            return
+        before, self.lock = self.lock, self._lock()
+        before.close()
+        if self.accepted:
+            job_state.save(self._directory, self.state)
+
+    def require_lease(self) -> None:
+        """To be called before a write. Makes model_dir again if a program has removed it.
+
+        Raises:
+            TrainerError: Exit.REPLACED, if another chief has taken this one's place.
+        """
+        if self.refusal is None:
+            with contextlib.suppress(OSError):
+                Path(self._directory).mkdir(parents=True, exist_ok=True)
+            lease.require(self._directory, self._incarnation, self.lease.number)
+
+    def _save(self) -> None:
+        self.require_lease()
+        self.state.events, self.state.restarts = self.chronicle.events, dict(self.chronicle.restarts)
+        job_state.save(self._directory, self.state)
+
+    def seconds(self) -> float:
+        """Seconds since the job's start, including those before a restart of the chief."""
+        return time.monotonic() - self.started
+
+    def seconds_of_this_start(self) -> float:
+        """The same, but since the last start of a job that was stopped."""
+        return time.monotonic() - self._begun
+
+    def accept(self, control_port: int, incarnation: str) -> None:
+        self.state.control_port, self.state.incarnation = control_port, incarnation
+        self.state.launcher = int(os.environ.get(environment.PARENT, 0))
+        self._save()
+        self.accepted = True
+
+    def made_first_step(self, phases: dict[str, float]) -> None:
+        """Saves how long the job took to make its first step, by phase."""
+        self.state.phases = phases
+        self.state.seconds_to_first_step = round(sum(phases.values()), 3)
+        self._save()
+
+    def save(self, generation: int) -> None:
+        self.state.generation, self._saved = generation, self._clock()
+        self.state.step = self.progress.step
+        self.state.generations_without_progress = self.progress.generations_without_progress
+        self._save()
+
+    def save_progress(self, generation: int, now: float) -> None:
+        """Saves progress in case the chief is killed: at the first of a generation at once, then at intervals. Events
+        are saved at once."""
+        due = self.progress.step != self.state.step and now - self._saved > SAVE_SECONDS
+        due |= self.chronicle.events != self.state.events
+        if due or self.progress.generations_without_progress < self.state.generations_without_progress:
+            self.save(generation)
+
+    def wrote(self) -> bool:
+        """Whether a program's files in model_dir have changed since the last generation formed."""
+        if not self._counts_files:
+            return False
+        before, self.state.files = self.state.files, fingerprint.fingerprint(self._directory)
+        return bool(before) and before != self.state.files
+
+    def close(self, end: job_state.End, generation: int) -> None:
+        """The job has ended: keeps what the next start, and `trainer status`, need."""
+        if self.refusal is not None:
+            return
+        self.require_lease()
+        self.state.end = end
+        if end.code == Exit.STOPPED:
+            self.progress.generations_without_progress = 0
+            self.save(generation)
+        elif end.code == Exit.OK:
+            job_state.forget(self._directory)
+        elif self.accepted:
+            self.state.generation = generation
+            job_state.fail(self._directory, self.state)
+        lease.release(self._directory, self.lease)
+
+
+def _may_change(code: int) -> bool:
+    return next((each.retryable for each in Exit if each == code), True)

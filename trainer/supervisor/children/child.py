@@ -1,0 +1,295 @@
+"""A child process, as its supervisor manages it: starts it, sends it orders, collects its events, kills it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import os
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+
+from trainer import host
+from trainer.job import environment
+from trainer.job.cluster import Task
+from trainer.job.spec import Deadlines
+from trainer.protocol import events
+from trainer.protocol.events import Event
+from trainer.protocol.orders import Final, Go, Order, Silent, Stop, Where, write_order
+from trainer.supervisor.children import child_environ, orphans
+from trainer.supervisor.children.child_status import ChildStatus
+from trainer.supervisor.children.output import STDOUT, Output
+from trainer.supervisor.children.stack_pipes import StackPipes
+
+LAST_WORDS_SECONDS = 0.5
+"""Wait for what a child wrote, after its end."""
+_numbers = itertools.count(1)
+
+
+@dataclass(frozen=True)
+class Exited:
+    """The process has ended. Detected by its supervisor; a child cannot send it."""
+
+
+OnChange: TypeAlias = "Callable[[Child, Event | Exited], None]"
+Take: TypeAlias = "Callable[[bytes], None]"
+
+
+class Child:
+    """One process. `status` merges its events; `on_change` is called at each event, and when the process ends."""
+
+    def __init__(
+        self,
+        task: Task,
+        on_change: OnChange,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._task_type, self._on_change, self._clock = task.type, on_change, clock
+        self._oom_kills = host.oom_kills()
+        self._mark = orphans.mark(next(_numbers))
+        self._process: asyncio.subprocess.Process
+        self._watcher: asyncio.Task[None]
+        self.generation = 0
+        self.warm = False
+        self.last_sign = clock()
+        self.status = ChildStatus()
+        self.result: events.Done | None = None
+        self.times: dict[str, float] = {}
+        """Times of the order to start and of the first event of each kind, by time.monotonic()."""
+        self.exit: int | None = None
+        self.failure: tuple[int, str] | None = None
+        self.blames_peer = False
+        """Whether it ended with an error that a lost peer may have caused; `failure` is the error otherwise."""
+        self.killed_for: str | None = None
+        self._silent: list[str] = []
+        self.stacks: StackPipes
+        self._their_stdout: int | None = None
+        """The end of a pipe, if it is copied."""
+        self._outputs: list[Output] = []
+        """Those that are copied."""
+        self.doing: str | None = None
+        """Its answer to the last order Where."""
+        self.dismissed = False
+        """Whether it was killed because its generation is over."""
+
+    @classmethod
+    async def start(
+        cls,
+        task: Task,
+        log: Path,
+        more_environ: dict[str, str],
+        on_change: OnChange,
+        clock: Callable[[], float] = time.monotonic,
+        take: Take | None = None,
+    ) -> Child:
+        """Starts the process. Its stderr, where TensorFlow logs, goes to the log file.
+
+        Args:
+            take: called with what it prints, which is copied to stdout; without, it inherits that.
+        """
+        child = cls(task, on_change, clock)
+        child._copy_stdout(take)
+        child.stacks = StackPipes()
+        ours, theirs = os.pipe()
+        own = {environment.CHILD: child._mark, **child.stacks.environ}
+        environ = {**child_environ.of_child(task, theirs), **own, **more_environ}
+        try:
+            with log.open("ab") as stderr:
+                child._process = await asyncio.create_subprocess_exec(
+                    *host.command("trainer.training.main"),
+                    stdin=asyncio.subprocess.PIPE, stdout=child._their_stdout, stderr=stderr,
+                    pass_fds=[theirs, child.stacks.theirs], env=environ,
+                    start_new_session=True,
+                )  # fmt: skip
+        except OSError:
+            os.close(ours)
+            child.stacks.close()
+            child._close_outputs()
+            raise
+        finally:
+            os.close(theirs)
+        child.stacks.started()
+        for output in child._outputs:
+            output.start()
+        child.status.child_pid = child._process.pid
+        reader = asyncio.StreamReader(limit=events.EVENT_BYTES)
+        await asyncio.get_running_loop().connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(ours, "rb")
+        )
+        child._watcher = asyncio.create_task(child._watch(reader))
+        return child
+
+    @property
+    def alive(self) -> bool:
+        return self.exit is None
+
+    def go(self, generation: int, resume_step: int) -> None:
+        self.generation = generation
+        self.times["go"] = time.monotonic()
+        self._order(Go(generation, resume_step))
+
+    def stop(self) -> None:
+        """Asks it to save a checkpoint and end."""
+        self._order(Stop())
+
+    def finalise(self, step: int, score: bool) -> None:
+        """Orders an evaluator to score, or only to export, the last checkpoint."""
+        self._order(Final(step, score))
+
+    def count_out(self, silent: list[str]) -> None:
+        """Sends it the tasks that are silent, if they have changed."""
+        if silent != self._silent:
+            self._silent = silent
+            self._order(Silent(frozenset(silent)))
+
+    def ask_what_it_does(self) -> None:
+        self.doing = None
+        self._order(Where())
+
+    @property
+    def answers_orders(self) -> bool:
+        return self.warm
+
+    def activity(self) -> str:
+        """What it does, in a few words that follow "is"; empty if that is not known."""
+        status = self.status
+        if not self.warm:
+            return "in the imports"
+        if status.line is None and status.step is None:
+            return "in the preparation: data(), model(), the checkpoint"
+        if status.evaluating or status.finishing or status.trained:
+            return f"in the evaluation after step {status.step}" if status.step else "in the evaluation"
+        return self.doing or (f"after step {status.step}" if status.step else "")
+
+    def kill(self, why: str | None = None) -> None:
+        if self.alive:
+            self.killed_for = why
+            self._signal(signal.SIGKILL)
+            orphans.kill_group(self._process.pid)
+
+    def let_go(self) -> None:
+        """Begins to end it: its generation is over."""
+        self.dismissed = True
+        self.kill()
+
+    async def dismiss(self) -> None:
+        """Ends it: its generation is over."""
+        self.let_go()
+        await self.ended()
+
+    @property
+    def failed(self) -> bool:
+        """Whether it ended with an error of its own, which would repeat."""
+        return False
+
+    def silence_limit(self, deadlines: Deadlines) -> float | None:
+        """Seconds of silence after which it hangs; None if its silence means nothing."""
+        # The import of TensorFlow holds the GIL while its libraries load: until then silence does not mean a hang.
+        return deadlines.hang if self.warm else deadlines.start
+
+    def silence(self, seconds: float) -> str:
+        """Why a child that hangs is killed, after that many seconds without a sign of life."""
+        return f"no sign of life for {seconds:g} s"
+
+    async def ended(self) -> None:
+        await asyncio.shield(self._watcher)
+
+    def why_it_ended(self) -> str:
+        """The reason in a few words, for events."""
+        if self.killed_for:
+            return self.killed_for
+        assert self.exit is not None
+        if self.exit < 0:
+            name = signal.Signals(-self.exit).name
+            return self._memory_ran_out() if self.out_of_memory else f"killed by {name}"
+        if self.failure:
+            return self.status.peer_lost or "; ".join(self.failure[1].splitlines())
+        return self.status.peer_lost or f"exited by itself with code {self.exit}, without a Python error"
+
+    @property
+    def out_of_memory(self) -> bool:
+        """Whether the kernel killed a process of this container while this one ended by SIGKILL, not by us."""
+        killed = self.exit == -signal.SIGKILL and self.killed_for is None and not self.dismissed
+        return killed and host.oom_kills() > self._oom_kills
+
+    def _memory_ran_out(self) -> str:
+        limit = f" at its limit of {limit / 2**20:.0f} MiB" if (limit := host.memory_limit()) else ""
+        return f"out of memory{limit}, killed by the kernel; raise tasks.{self._task_type}.memory"
+
+    def _signal(self, number: signal.Signals) -> None:
+        # Not its send_signal(): that one polls, and may take the exit code from asyncio (python/cpython#87744).
+        with contextlib.suppress(ProcessLookupError):
+            if self._process.returncode is None:
+                os.kill(self._process.pid, number)
+
+    def _order(self, order: Order) -> None:
+        stdin = self._process.stdin
+        if self.alive and stdin is not None and not stdin.is_closing():
+            stdin.write(write_order(order))
+
+    async def _watch(self, reader: asyncio.StreamReader) -> None:
+        reading = asyncio.create_task(self._read(reader))
+        code = await self._process.wait()
+        await self._end_rest()
+        # A process started by the user's code may have inherited the pipe and keep it open.
+        await asyncio.wait({reading}, timeout=LAST_WORDS_SECONDS)
+        reading.cancel()
+        await self._until_copied()
+        self._ended(code)
+
+    def _copy_stdout(self, take: Take | None) -> None:
+        if take is not None:
+            stdout = Output(STDOUT, take=take)
+            self._their_stdout = stdout.theirs
+            self._outputs.append(stdout)
+
+    def _close_outputs(self) -> None:
+        """It could not be started."""
+        for output in self._outputs:
+            output.close()
+
+    async def _until_copied(self) -> None:
+        """Waits for what it wrote last."""
+        for output in self._outputs:
+            await asyncio.to_thread(output.wait, LAST_WORDS_SECONDS)
+
+    async def _end_rest(self) -> None:
+        """Ends the processes that it started."""
+        await orphans.end(self._mark, self._process.pid)
+
+    def _ended(self, code: int) -> None:
+        self.exit = code
+        self.stacks.close()
+        self._on_change(self, Exited())
+
+    async def _read(self, reader: asyncio.StreamReader) -> None:
+        while not reader.at_eof():
+            try:
+                event = events.read_event(await reader.readline())
+            except ValueError:  # longer than EVENT_BYTES
+                event = None
+            if event is not None:
+                self.last_sign = self._clock()
+                if not isinstance(event, events.Alive):
+                    self._take(event)
+
+    def _take(self, event: Event) -> None:
+        self.times.setdefault(events.name_of(event), time.monotonic())
+        self.status.take(event)
+        match event:
+            case events.Warm():
+                self.warm = True
+            case events.Doing(text):
+                self.doing = text
+            case events.PeerLost(_, code, message):
+                self.blames_peer = True
+                self.failure = (code, message) if code is not None and message is not None else None
+            case events.Failed(code, message):
+                self.failure = (code, message)
+            case events.Done():
+                self.result = event
+        self._on_change(self, event)

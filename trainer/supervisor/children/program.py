@@ -1,0 +1,228 @@
+"""The child of a job with a program: the user's own process. It gets no orders, and may report its progress."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import socket
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from trainer import reporting
+from trainer.job import environment, program
+from trainer.job.cluster import Task
+from trainer.job.errors import Exit
+from trainer.job.spec import Deadlines, JobSpec
+from trainer.protocol import events
+from trainer.protocol.tracebacks import blames_peer, reason
+from trainer.supervisor.children import child_environ, orphans
+from trainer.supervisor.children.child import Child, OnChange, Take
+from trainer.supervisor.children.output import STDERR, Output
+from trainer.supervisor.children.stack_pipes import StackPipes
+
+MOST_REPORTS = 100
+"""That are taken in one turn of the event loop."""
+REPORT_BYTES = 1 << 16
+FIRST_SIGNAL = 128
+"""Exit codes from here on are those that a shell gives to a program ended by a signal."""
+_FROM_OUTSIDE = {-signal.SIGHUP, -signal.SIGINT, -signal.SIGKILL, -signal.SIGTERM}
+"""Ends that a program's last words do not explain: what it logged in the middle of its work is no reason."""
+
+
+class Program(Child):
+    """One run of the user's program."""
+
+    def __init__(self, spec: JobSpec, task: Task, on_change: OnChange, clock: Callable[[], float]) -> None:
+        super().__init__(task, on_change, clock)
+        self._spec = spec
+        self._stderr: Output
+        self._folder = program.folder(spec)
+        self._socket: socket.socket | None = None
+        self._ends_at: float | None = None
+        self.reported = False
+
+    @classmethod
+    async def run(
+        cls,
+        spec: JobSpec,
+        task: Task,
+        log: Path,
+        more_environ: Mapping[str, str],
+        generation: int,
+        on_change: OnChange,
+        clock: Callable[[], float] = time.monotonic,
+        take: Take | None = None,
+    ) -> Program:
+        """Starts the program of this task. Its stderr is copied to ours and to the log.
+
+        Args:
+            take: as for Child.
+
+        Raises:
+            UserError: it cannot be found or executed.
+        """
+        child = cls(spec, task, on_change, clock)
+        child.generation = generation
+        child.stacks = StackPipes()
+        try:
+            own = {environment.GENERATION: str(generation), environment.CHILD: child._mark}
+            environ = {
+                **child_environ.of_program(spec, task),
+                **own,
+                **more_environ,
+                environment.REPORTS: child._listen(),
+            }
+            words = program.command(spec, spec.program_of(task.type), environ)
+            environ |= child.stacks.environ
+            child._stderr = Output(STDERR, log=log)
+            child._outputs.append(child._stderr)
+            child._copy_stdout(take)
+            try:
+                child._process = await asyncio.create_subprocess_exec(
+                    *words, stdin=asyncio.subprocess.DEVNULL, stdout=child._their_stdout,
+                    stderr=child._stderr.theirs, env=environ, cwd=child._folder, start_new_session=True,
+                    pass_fds=[child.stacks.theirs],
+                )  # fmt: skip
+            except OSError as error:
+                child._close_outputs()
+                raise program.not_started(words[0], error) from None
+        except BaseException:
+            child._close()
+            child.stacks.close()
+            raise
+        child.stacks.started()
+        for output in child._outputs:
+            output.start()
+        child.status.child_pid = child._process.pid
+        child.times["go"] = time.monotonic()
+        child._watcher = asyncio.create_task(child._watch_program())
+        return child
+
+    def silence_limit(self, deadlines: Deadlines) -> float | None:
+        if not self.reported:
+            return None
+        return deadlines.evaluation if self._made_all_steps else deadlines.progress
+
+    def silence(self, seconds: float) -> str:
+        deadline = "evaluation" if self._made_all_steps else "progress"
+        return f"no report for {seconds:g} s (deadlines.{deadline})"
+
+    @property
+    def _made_all_steps(self) -> bool:
+        return self.status.steps is not None and self.status.step == self.status.steps
+
+    @property
+    def answers_orders(self) -> bool:
+        return False
+
+    def activity(self) -> str:
+        return "" if self.status.step is None else f"after step {self.status.step}"
+
+    @property
+    def failed(self) -> bool:
+        return self.failure is not None and not self.blames_peer
+
+    def stop(self) -> None:
+        """Asks it to end: then its exit code is not its own verdict."""
+        self.let_go()
+
+    def _terminate(self) -> None:
+        """Sends SIGTERM to the program and all processes of its group, as a terminal sends Ctrl-C."""
+        if self.alive:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._process.pid, signal.SIGTERM)
+
+    def let_go(self) -> None:
+        self.dismissed = True
+        if self._ends_at is None and self.alive:
+            self._ends_at = time.monotonic() + self._spec.deadlines.stop
+            self._terminate()
+            # TensorFlow may have replaced the action of SIGTERM by one that does nothing (preemption_notifier.cc).
+            asyncio.get_running_loop().call_later(self._spec.deadlines.stop, self.kill)
+
+    def why_it_ended(self) -> str:
+        if self.killed_for or self.out_of_memory:
+            return super().why_it_ended()
+        assert self.exit is not None
+        why = "" if self.exit in _FROM_OUTSIDE else reason(self._stderr.tail, self._folder, self.exit)
+        return f"{ending(self.exit)}: {why}" if why else ending(self.exit)
+
+    def _listen(self) -> str:
+        """Receives the program's reports; returns the path for them, by which processes that it starts report too."""
+        path = str(orphans.folder(self._mark) / "reports")
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._socket.setblocking(False)
+        self._socket.bind(path)
+        asyncio.get_running_loop().add_reader(self._socket, self._read_reports)
+        return path
+
+    def _read_reports(self) -> None:
+        """Takes the reports that wait, at most MOST_REPORTS: new ones may come as fast as they are read."""
+        assert self._socket is not None
+        with contextlib.suppress(OSError):
+            for _ in range(MOST_REPORTS):
+                self._take_report(self._socket.recv(REPORT_BYTES))
+
+    def _take_report(self, data: bytes) -> None:
+        """Takes a report, whose content the user's code has written."""
+        try:
+            found = json.loads(data)
+        except (ValueError, RecursionError):
+            return
+        if not isinstance(found, dict):
+            return
+        total = found.pop("total", None)
+        figures = {}
+        for name, value in found.items():
+            with contextlib.suppress(TypeError, ValueError):
+                figures[name] = reporting.plain(name, value)
+        event = events.read_event(json.dumps({**figures, "event": "step"}).encode())
+        if event is None:
+            return
+        self.reported, before = True, self.status.document()
+        if isinstance(total, int) and not isinstance(total, bool) and 0 <= total < 2**63:
+            self.status.steps = total
+        self._take(event)
+        if before != self.status.document():  # a loop that repeats the same figures hangs
+            self.last_sign = self._clock()
+
+    async def _watch_program(self) -> None:
+        code = await self._process.wait()
+        if self._ends_at is not None:  # what a shell runs may still save
+            await orphans.until_gone(self._process.pid, self._ends_at)
+        await self._end_rest()
+        await self._until_copied()
+        self._close()
+        if code == 0 and not self.dismissed and self.killed_for is None:
+            self.result = events.Done(step=self.status.step)
+        elif self.killed_for is None and not self.dismissed:
+            self.exit = code  # for the reason
+            self.blames_peer = blames_peer(self._stderr.tail)
+            if 0 < code < FIRST_SIGNAL:
+                self.failure = int(Exit.PROGRAM), f"its program {self.why_it_ended()}"
+        self._ended(code)
+
+    def _close(self) -> None:
+        if self._socket is not None:
+            self._read_reports()  # what came last
+            asyncio.get_running_loop().remove_reader(self._socket)
+            path = Path(self._socket.getsockname())
+            self._socket.close()
+            self._socket = None
+            with contextlib.suppress(OSError):  # the program may have removed it, or put files beside it
+                path.unlink()
+                path.parent.rmdir()
+
+
+def ending(code: int) -> str:
+    """How a process ended, in a few words."""
+    number = -code if code < 0 else code - FIRST_SIGNAL
+    try:
+        name = signal.Signals(number).name
+    except ValueError:
+        return f"killed by signal {number}" if code < 0 else f"exited with code {code}"
+    return f"killed by {name}" if code < 0 else f"exited with code {code} ({name})"

@@ -1,0 +1,1 @@
+"""The HTTP server of a task, and requests to those of other tasks."""

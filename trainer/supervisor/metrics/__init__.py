@@ -1,0 +1,1 @@
+"""What a task uses, and its /metrics."""

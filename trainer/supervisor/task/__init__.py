@@ -1,0 +1,1 @@
+"""What every task does: it runs children, follows the chief's replies, and reports."""

@@ -1,0 +1,83 @@
+"""The stacks of a task's own child: taken when the chief asks for them, and before a child that hangs is killed."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from trainer.protocol.stacks import TaskStacks
+from trainer.supervisor.children.child import Child
+from trainer.supervisor.children.stack_pipes import threads
+from trainer.supervisor.rendezvous import gathering, hang
+
+DOING_SECONDS = 0.5
+"""For the child's answer to what it does: one that hangs may give none."""
+KILL_SECONDS = gathering.SECONDS + 0.5
+"""From the report that a child hangs to its end: meanwhile the chief takes the stacks of all tasks."""
+_POLL_SECONDS = 0.02
+
+
+class OwnStacks:
+    def __init__(self, folder: Path, clock: Callable[[], float], on_taken: Callable[[], None]) -> None:
+        """
+        Args:
+            folder: of the job's code.
+        """
+        self._folder, self._clock, self._on_taken = folder, clock, on_taken
+        self.taken: TaskStacks | None = None
+        """For the reports, until the chief no longer asks."""
+        self.hangs = False
+        """Whether the child gives no sign of life, for the reports."""
+        self._hangs_since = 0.0
+        self._last: TaskStacks | None = None
+        """Of the child that hangs."""
+        self._number = 0
+        self._taking: asyncio.Task[None] | None = None
+
+    def ask(self, number: int, child: Child | None) -> None:
+        """Takes the stacks, unless that question is answered already; 0 is none."""
+        if number != self._number:
+            self._number, self.taken = number, None
+            if number:
+                self._taking = asyncio.create_task(self._take(number, child))
+
+    async def look(self, child: Child, silence: str | None) -> str | None:
+        """Why the child must be killed now; None if it need not.
+
+        Args:
+            silence: for how long it has given no sign of life, if that is too long.
+        """
+        if silence is None:
+            self.hangs = False
+        elif not self.hangs:
+            self._last = await self.now(child)
+            self.hangs, self._hangs_since = True, self._clock()
+            self._on_taken()
+        elif self._clock() - self._hangs_since > KILL_SECONDS:
+            self.hangs = False
+            return _why_killed(silence, self._last)
+        return None
+
+    async def _take(self, number: int, child: Child | None) -> None:
+        found = await self.now(child, number)
+        if number == self._number:
+            self.taken = found
+            self._on_taken()
+
+    async def now(self, child: Child | None, number: int = 0) -> TaskStacks:
+        if child is None or not child.alive:
+            return TaskStacks(number, "no child")
+        child.ask_what_it_does()
+        state, text = await child.stacks.take()
+        deadline = time.monotonic() + DOING_SECONDS
+        while not state and child.doing is None and child.answers_orders and time.monotonic() < deadline:
+            await asyncio.sleep(_POLL_SECONDS)
+        return TaskStacks(number, state, child.activity(), threads(text, self._folder))
+
+
+def _why_killed(silence: str, own: TaskStacks | None) -> str:
+    """Why a child that hangs is killed, with the place where it is."""
+    place = hang.where(own) if own else ""
+    return f"{silence}; it {place}" if place else silence

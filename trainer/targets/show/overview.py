@@ -1,0 +1,55 @@
+"""The status of a job as text."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from trainer.protocol.status import JobStatus, TaskRow
+from trainer.targets.base import ContainerState, JobOverview
+from trainer.targets.show import summary
+from trainer.targets.show.text import aligned
+
+
+def describe(found: JobOverview) -> str:
+    """A job's status as text: its phase and figures, and a line per task."""
+    head, rows = [("phase", found.phase)], {}
+    if isinstance(found.job, JobStatus):
+        head += _figures(found.job)
+        rows = found.job.tasks
+    elif found.job:
+        head += summary.figures(found.job)
+    texts = {"last line": found.last_line, "next": found.next, "unreadable": found.unreadable}
+    head += [(name, text) for name, text in texts.items() if text]
+    table = ["", *aligned(_table(found.tasks, rows))] if found.tasks else []
+    return "\n".join([*aligned(head), *table])
+
+
+def _figures(job: JobStatus) -> list[tuple[str, str]]:
+    names = ("step", "loss", "examples_per_second")
+    shown = {**{name: job.figures.get(name) for name in names}, "last_checkpoint": job.last_checkpoint}
+    rows = {name: summary.figure(value) for name, value in shown.items() if value is not None}
+    if "step" in rows and (total := job.figures.get("steps")):
+        rows["step"] += f" of {summary.figure(total)}"
+    waiting = [("waiting for", job.waiting_for)] if job.waiting_for else []
+    slow = [("straggler", job.straggler.text)] if job.straggler else []
+    return [*rows.items(), *waiting, *slow, *(("warning", text) for text in job.warnings)]
+
+
+def _table(tasks: Mapping[str, ContainerState], known: Mapping[str, TaskRow]) -> list[tuple[str, ...]]:
+    """A row per task, from the target and from the chief's status; without empty columns."""
+    rows: list[tuple[str, ...]] = [
+        ("task", "state", "code", "node", "step", "examples/s", "restarts", "generation", "reason")
+    ]
+    for name, row in tasks.items():
+        own = known.get(name) or TaskRow(state="absent", figures={})
+        step, rate = (own.figures.get(name) for name in ("step", "examples_per_second"))
+        cells = (row.code, row.node, step, rate, row.restarts + own.restarts, own.generation, row.reason)
+        rows.append((name, row.state, *map(_cell, cells)))
+    columns = [column for column in zip(*rows, strict=True) if any(column[1:])]
+    return list(zip(*columns, strict=True))
+
+
+def _cell(value: object) -> str:
+    rounded = round(value) if isinstance(value, float) and math.isfinite(value) else value
+    return summary.figure(rounded) if value else ""

@@ -1,0 +1,87 @@
+"""The result of a job as text."""
+
+from __future__ import annotations
+
+import itertools
+import shlex
+import shutil
+import sys
+import textwrap
+from pathlib import Path
+
+from trainer.job.errors import UserError
+from trainer.job.messages import digits
+from trainer.model_dir import layout, result
+from trainer.model_dir.result import EQUAL, Computed, Ran, Result, Training
+from trainer.targets.show.text import aligned
+
+FIGURES_SHOWN = 10
+"""Maximum number of test metrics in a summary; result.json has all."""
+
+
+def summary(model_dir: str) -> str:
+    """The summary of a successful job: main figures, and where to find the rest."""
+    try:
+        found = read_result(model_dir)
+        rows = figures(found) if found else []
+    except UserError as error:
+        rows = [("warning", str(error))]
+    rows.append(("result", str(layout.result(model_dir))))
+    if (model := layout.exported_model(model_dir)).exists():
+        rows.append(("model", str(model)))
+    if (curves := layout.tensorboard(model_dir)).exists() and (tensorboard := program("tensorboard")):
+        rows.append(("next", shlex.join([tensorboard, "--logdir", str(curves)])))
+    return "\n".join(["", *aligned(rows)])
+
+
+def read_result(model_dir: str) -> Result | None:
+    """The result of a job; None while there is none.
+
+    Raises:
+        UserError: there is a result.json that cannot be read.
+    """
+    return result.read(model_dir)
+
+
+def figures(found: Result) -> list[tuple[str, str]]:
+    """The main figures of a result, with their names; missing ones are left out."""
+    shown: dict[str, object] = {"status": found.status}
+    bad: list[tuple[str, str]] = []
+    if isinstance(found.figures, Training):
+        tests = itertools.islice(found.figures.test.items(), FIGURES_SHOWN)
+        shown |= {"steps": found.figures.steps, "skipped_batches": found.figures.skipped_batches}
+        shown["stopped_early"] = found.figures.stopped_early
+        shown["bad_records"] = found.figures.bad_records or None
+        shown |= {f"test_{name}": value for name, value in tests}
+        shown["examples_per_second"] = found.figures.examples_per_second
+        shown["seconds_to_first_step"] = found.figures.seconds_to_first_step
+        if best := found.figures.best:
+            shown["best"] = f"{best.metric}={digits(best.value)} at step {best.step}"
+        bad = [(f"export/{name}", verdict) for name, verdict in found.figures.exports.items() if verdict != EQUAL]
+        shown["exports"] = EQUAL if found.figures.exports and not bad else None
+    shown["generations"] = found.generations
+    if isinstance(found.figures, Computed):
+        own = found.figures.result
+        shown |= {name: value for name, value in own.items() if isinstance(value, (bool, int, float, str))}
+    if isinstance(found.figures, Ran):
+        reported = itertools.islice(found.figures.reported.items(), FIGURES_SHOWN)
+        shown |= {"steps": found.figures.steps or None, **dict(reported)}
+    warnings = [("warning", text) for text in found.warnings]
+    return [*((name, figure(value)) for name, value in shown.items() if value is not None), *bad, *warnings]
+
+
+def program(name: str) -> str | None:
+    """The command for a program, which may be installed beside this one; None if it is not installed."""
+    beside = Path(sys.executable).parent / name
+    if shutil.which(name):
+        return name
+    if not beside.exists():
+        return None
+    return str(beside.relative_to(Path.cwd()) if beside.is_relative_to(Path.cwd()) else beside)
+
+
+def figure(value: object) -> str:
+    """Formats a value for people: four significant digits, thousands with commas."""
+    if isinstance(value, float):
+        return digits(value, thousands=",")
+    return f"{value:,}" if isinstance(value, int) else textwrap.shorten(str(value), 200)

@@ -1,0 +1,1 @@
+"""How tasks exchange gradients, averages of weights, and layers' statistics."""

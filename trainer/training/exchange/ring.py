@@ -1,0 +1,204 @@
+"""Adds up arrays over the tasks of a cluster: a ring of TCP connections, from each task to the next.
+
+TensorFlow's own ring takes 2.8 ns of CPU for each byte that a task exchanges, most of it in gRPC and protocol buffers;
+sockets take 0.4 (decision 80). Two threads do the work while the task computes; they do not hold the GIL while they
+send, receive and add. The algorithm is that of tensorflow/core/common_runtime/ring_reducer.cc: each array has as many
+chunks as there are tasks. In the first rounds a chunk's sum goes around the ring and grows, and in the others the whole
+sums go around. So all tasks have the same bits.
+"""
+
+from __future__ import annotations
+
+import itertools
+import queue
+import socket
+import struct
+import threading
+import weakref
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from trainer.model_dir.arrays import aligned
+from trainer.training.exchange.parts import PART
+
+Array = npt.NDArray[np.floating]
+
+LOST = "the connection for gradients was lost"
+"""Begins the message of the error if a peer is gone."""
+DIFFERENT = "tasks compute different gradients"
+"""Begins the message of the error if their sizes differ."""
+_HEADER = struct.Struct("<IIIII")
+"""Of a message: key, use, part, round, and bytes."""
+
+
+@dataclass
+class _Part:
+    """One that is on its way."""
+
+    given: Array
+    total: Array
+    bounds: list[int]
+    messages: int
+    """Messages that are not sent or not received yet. TensorFlow may overwrite a sum that it is given, so all messages
+    that are read from it must be sent before."""
+    done: threading.Event = field(default_factory=threading.Event)
+
+    def chunk(self, of: Array, number: int) -> Array:
+        i = number % (len(self.bounds) - 1)
+        return of[self.bounds[i] : self.bounds[i + 1]]
+
+
+class _Memory:
+    """Memory of sums. That of a large one is used again once TensorFlow has dropped the array: new pages take longer
+    than the exchange of what they hold."""
+
+    def __init__(self) -> None:
+        self._free = defaultdict[int, list[Array]](list)
+
+    def like(self, given: Array) -> Array:
+        """An array without values yet, which TensorFlow takes without a copy."""
+        free = self._free[given.nbytes]
+        try:
+            memory = free.pop()
+        except IndexError:
+            memory = aligned(given.nbytes)
+        made = memory.view(given.dtype)
+        if given.nbytes >= PART:
+            weakref.finalize(made, free.append, memory).atexit = False
+        return made
+
+
+class Ring:
+    """This task's connections."""
+
+    def __init__(self, rank: int, size: int, following: socket.socket, previous: socket.socket) -> None:
+        self._rank, self._size, self._following, self._previous = rank, size, following, previous
+        self.keys = itertools.count()
+        """For the arrays of a graph: all tasks trace the same steps in the same order."""
+        self._memory = _Memory()
+        self._parts: dict[tuple[int, int, int], _Part] = {}
+        self._began = threading.Condition()
+        self._uses = defaultdict[int, int](int)
+        self._calls: dict[int, tuple[Array, list[tuple[int, int, int]]]] = {}
+        self._tickets = itertools.count()
+        self._to_send: queue.SimpleQueue[tuple[bytes, memoryview, _Part]] = queue.SimpleQueue()
+        self._failure: Exception | None = None
+        for each in (self._send, self._receive):
+            threading.Thread(target=self._until_it_fails, args=(each,), name="ring", daemon=True).start()
+
+    def begin(self, key: int, given: Array) -> int:
+        """Begins to add up an array of one dimension; returns a ticket for `end`.
+
+        Args:
+            key: names the array: each task adds up its first one of this key to the first one of the others.
+        """
+        use = self._uses[key] = self._uses[key] + 1
+        total, parts = self._memory.like(given), {}
+        for number, start in enumerate(range(0, max(1, given.size), PART // given.itemsize)):
+            own, sums = (each[start : start + PART // given.itemsize] for each in (given, total))
+            bounds = [own.size * i // self._size for i in range(self._size + 1)]
+            parts[key, use, number] = _Part(own, sums, bounds, 4 * (self._size - 1))
+        ticket = next(self._tickets)
+        self._calls[ticket] = total, list(parts)
+        with self._began:
+            self._parts |= parts
+            for part in parts.values() if self._failure else ():
+                part.done.set()
+            self._began.notify()
+        for label, part in parts.items():
+            self._put(label, part, 0, part.chunk(part.given, self._rank))
+        return ticket
+
+    def end(self, ticket: int) -> Array:
+        """Waits for the sum over all tasks.
+
+        Raises:
+            ConnectionError: a peer is gone. A sum that was complete before is returned nevertheless.
+            ValueError: a peer sends arrays of another size.
+            RuntimeError: a thread failed.
+        """
+        total, labels = self._calls.pop(ticket)
+        for label in labels:
+            self._parts[label].done.wait()
+            if self._failure and self._parts[label].messages:
+                raise self._failure
+        with self._began:
+            for label in labels:
+                del self._parts[label]
+        return total
+
+    def _put(self, label: tuple[int, int, int], part: _Part, number: int, chunk: Array) -> None:
+        self._to_send.put((_HEADER.pack(*label, number, chunk.nbytes), chunk.view(np.uint8).data, part))
+
+    def _passed(self, part: _Part) -> None:
+        """Counts a message that was sent or received."""
+        with self._began:
+            part.messages -= 1
+            if not part.messages:
+                part.done.set()
+
+    def _send(self) -> None:
+        header, chunk, part = self._to_send.get()
+        sent = self._following.sendmsg([header, chunk])
+        self._following.sendall(header[sent:])
+        self._following.sendall(chunk[max(0, sent - len(header)) :])
+        self._passed(part)
+
+    def _receive(self) -> None:
+        *label, number, size = _HEADER.unpack(self._read(bytearray(_HEADER.size)))
+        key, use, index = label
+        with self._began:
+            self._began.wait_for(lambda: (key, use, index) in self._parts or self._failure)
+            if self._failure:
+                return
+            part = self._parts[key, use, index]
+        which = self._rank - 1 - number
+        chunk = part.chunk(part.total, which)
+        if chunk.nbytes != size:
+            raise ValueError(f"{DIFFERENT}: {size} bytes came for {chunk.nbytes}")
+        self._read(chunk.view(np.uint8).data)
+        if number < self._size - 1:
+            _add(chunk, part.chunk(part.given, which))
+        if number < 2 * self._size - 3:
+            self._put((key, use, index), part, number + 1, chunk)
+        self._passed(part)
+
+    def _read(self, into: bytearray | memoryview) -> bytes | bytearray | memoryview:
+        view = memoryview(into)
+        while len(view):
+            count = self._previous.recv_into(view, len(view), socket.MSG_WAITALL)
+            if not count:
+                raise ConnectionError("the task before this one has closed it")
+            view = view[count:]
+        return into
+
+    def _until_it_fails(self, step: Callable[[], None]) -> None:
+        try:
+            with np.errstate(all="ignore"):  # of float16 some sums are infinite; where warnings are errors, that is one
+                while not self._failure:
+                    step()
+        except OSError as error:
+            self._fail(ConnectionError(f"{LOST}: {error.strerror or error}"))
+        except ValueError as error:
+            self._fail(error)
+        except Exception as error:
+            self._fail(RuntimeError(f"gradients cannot be added up: {type(error).__name__}: {error}"))
+
+    def _fail(self, failure: Exception) -> None:
+        with self._began:
+            self._failure = self._failure or failure
+            for part in self._parts.values():
+                part.done.set()
+            self._began.notify_all()
+
+
+def _add(to: Array, given: Array) -> None:
+    if to.itemsize < np.float32().itemsize:
+        # With the same bits as in their own type, in 0.4 of the time (bfloat16).
+        to[:] = to.astype(np.float32) + given.astype(np.float32)
+    else:
+        np.add(to, given, out=to)

@@ -1,0 +1,139 @@
+"""Rounds of local steps: each replica trains on its own batches alone, then the weights of all are averaged
+(communication.every).
+
+Local SGD (arXiv 1805.09767); after first steps in sync, post-local SGD (arXiv 1808.07217); with an outer optimizer,
+DiLoCo (arXiv 2311.08105).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+import keras
+import tensorflow as tf
+
+from trainer.job.spec import Communication, JobSpec, Outer
+from trainer.training.exchange import averages
+from trainer.training.exchange.ring import Ring
+from trainer.training.model.state import TrainState
+from trainer.training.private import keras_patches, keras_private
+from trainer.workloads.types import Model, Optimizer, Strategy, Tensor, Variable
+
+
+def local(given: Communication, step: int) -> bool:
+    """Whether the step after this one is of a replica alone."""
+    return given.every > 1 and step >= given.warmup_steps
+
+
+def steps_left(given: Communication, step: int) -> int:
+    """Steps until the next end of a round, or the last step in sync. Rounds end at the same steps whatever happens in
+    between: what ends one early, such as a checkpoint, does not move the others."""
+    if step < given.warmup_steps:
+        return given.warmup_steps - step
+    return given.every - (step - given.warmup_steps) % given.every
+
+
+def make_outer(given: Outer | None, model: Model) -> Optimizer | None:
+    """The outer optimizer. Its momentum is part of the checkpoints, and all replicas compute the same."""
+    if given is None:
+        return None
+    optimizer = keras.optimizers.SGD(given.learning_rate, momentum=given.momentum, nesterov=True)
+    keras_patches.replace_gradient_sum(optimizer, lambda _: list)
+    optimizer.build(model.trainable_variables)
+    return optimizer
+
+
+class Rounds:
+    """The rounds of a job. Its methods do nothing if it has none."""
+
+    def __init__(self, strategy: Strategy, ring: Ring | None, spec: JobSpec, state: TrainState) -> None:
+        """To be called within the strategy's scope."""
+        self._given = spec.communication
+        self._open = False
+        """Whether replicas have trained alone since their weights were the same."""
+        self._apart = False
+        """Whether they have since what their optimizers keep was the same."""
+        if self._given.every == 1:
+            return
+        weights, small = list(state.model.trainable_variables), self._given.gradients == "bfloat16"
+        before = []
+        if state.outer or small:
+            before = [tf.Variable(tf.zeros(v.shape, v.dtype), trainable=False) for v in weights]
+        self._begin, self._end = _make_graphs(strategy, ring, weights, before, state.outer, small=small)
+        slots = [v for each in (state.optimizer, *state.others) for v in keras_private.slots(each)]
+        self._average_slots = averages.make_average(strategy, ring, slots)
+
+    def begin(self, step: int) -> bool:
+        """To be called before steps are made after `step`; returns whether they are of each replica alone."""
+        if not local(self._given, step):
+            return False
+        if not self._open:
+            self._begin()
+            self._open = self._apart = True
+        return True
+
+    def end_at(self, step: int) -> float:
+        """Averages the weights, if a round ends at this step; returns the seconds that this took."""
+        if not self._open or steps_left(self._given, step) < self._given.every:
+            return 0.0
+        begun = time.perf_counter()
+        self._end_round()
+        return time.perf_counter() - begun
+
+    def end(self) -> None:
+        """Makes all replicas the same, for a checkpoint: ends the round early, and averages also what the optimizers
+        keep. Between checkpoints each replica keeps that for itself, as in DiLoCo."""
+        self._end_round()
+        if self._apart:
+            self._average_slots()
+            self._apart = False
+
+    def _end_round(self) -> None:
+        if self._open:
+            self._end()
+            self._open = False
+
+
+def _make_graphs(
+    strategy: Strategy,
+    ring: Ring | None,
+    weights: Sequence[Variable],
+    before: Sequence[Variable],
+    outer: Optimizer | None,
+    *,
+    small: bool,
+) -> tuple[Callable[[], None], Callable[[], None]]:
+    """Functions that begin and end a round.
+
+    Args:
+        before: variables for the weights that a round begins with; empty if they are not needed.
+        small: sends the change of the weights as bfloat16.
+    """
+
+    @tf.function(autograph=False)
+    def begin() -> None:
+        for v, kept in zip(weights, before, strict=True):
+            kept.assign(v.value)
+
+    def to_send() -> list[Tensor]:
+        values = [tf.convert_to_tensor(v.value) for v in weights]
+        if before:
+            values = [value - kept for value, kept in zip(values, before, strict=True)]
+        if small:
+            values = [tf.cast(value, tf.bfloat16) for value in values]
+        return values
+
+    @tf.function(autograph=False)
+    def end() -> None:
+        sums = averages.sums(strategy, ring, to_send)
+        means = [tf.cast(each, v.dtype) / strategy.num_replicas_in_sync for each, v in zip(sums, weights, strict=True)]
+        if outer is None:
+            for i, v in enumerate(weights):
+                v.assign(before[i] + means[i] if before else means[i])
+            return
+        for v, kept in zip(weights, before, strict=True):
+            v.assign(kept)
+        strategy.run(outer.apply, args=([-mean for mean in means], weights))
+
+    return (begin if before else lambda: None), end

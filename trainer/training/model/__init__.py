@@ -1,0 +1,1 @@
+"""The user's model: built, checked, with its state and its step."""

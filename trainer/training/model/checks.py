@@ -1,0 +1,183 @@
+"""Checks a workload's model against data and loss, and calls it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import keras
+import tensorflow as tf
+
+from trainer.job.errors import UserError
+from trainer.training import inputs
+from trainer.training.model import batches
+from trainer.training.private.keras_private import all_layers, created_as_not_trainable, layer_of, own_variables
+from trainer.training.runtime.user_code import calling
+from trainer.training.task import TrainingTask
+from trainer.workloads.types import Model, Tensor, Variable
+
+HOW_TO_BUILD = (
+    "begin with keras.Input, or call it once in model(), on zeros of an example's shape behind a first dimension of 1"
+)
+
+
+def has_own_step(model: Model) -> bool:
+    """Whether the model has a `train_step` of its own."""
+    return isinstance(model, keras.Model) and type(model).train_step is not keras.Model.train_step
+
+
+def can_evaluate(model: Model) -> bool:
+    """Whether a model with its own train_step has what `evaluate` needs: test_step(), or call() and a loss. That of a
+    GAN may have neither."""
+    kind = type(model)
+    if kind.test_step is not keras.Model.test_step:
+        return True
+    own_loss = kind.compute_loss is not keras.Model.compute_loss
+    has_loss = own_loss or getattr(model, "loss", None) is not None or bool(model.losses)
+    return has_loss and kind.call is not keras.Model.call
+
+
+def check(job: TrainingTask, model: Model, source: inputs.Source) -> list[str]:
+    """Checks data, model and loss for mistakes that would train wrongly without an error; returns warnings.
+
+    Raises:
+        UserError: a Dataset of batches, or labels that the default loss cannot take.
+    """
+    name = job.workload.name
+    inputs.require_examples(source, getattr(model, "inputs", None) or [], name)
+    return [*_left_out(job), *_check_output(job, model, source)]
+
+
+def _left_out(job: TrainingTask) -> list[str]:
+    if not job.bad_records or job.records is None:
+        return []
+    count, first = job.bad_records, job.records.index.first_left_out
+    return [f"warning: {count} damaged records are left out (train.max_bad_records): {first}"]
+
+
+def _check_output(job: TrainingTask, model: Model, source: inputs.Source) -> list[str]:
+    """Checks the model's output, and compares it with the labels if they are arrays."""
+    name = job.workload.name
+    if job.workload.loss is not None or model.compiled:
+        return []
+    outputs = getattr(model, "outputs", None) or []
+    if len(outputs) != 1:
+        return []
+    units = outputs[0].shape[-1]
+    if units == 1:
+        raise UserError(
+            f"workload: {name}: the model has one output, and the default loss distinguishes classes; give loss()"
+        )
+    labels = keras.utils.unpack_x_y_sample_weight(source.parts)[1] if isinstance(source, inputs.Arrays) else None
+    if isinstance(labels, tf.Tensor) and (labels.dtype.is_integer or labels.dtype.is_floating) and units:
+        _check_classes(name, labels, units)
+    activation = _last_activation(outputs[0])
+    if activation in ("softmax", "sigmoid"):
+        return [
+            f"warning: workload: {name}: the last layer has {activation}, and the default loss expects logits; take "
+            "the activation away, or give loss()"
+        ]
+    return []
+
+
+def _check_classes(name: str, labels: Tensor, units: int) -> None:
+    """Checks labels for the default loss, which takes classes.
+
+    Raises:
+        UserError: they are others than the model distinguishes.
+    """
+    if labels.dtype.is_floating:
+        broken = tf.reshape(labels, [-1])
+        broken = tf.boolean_mask(broken, broken != tf.floor(broken))  # the loss would cut them to whole numbers
+        if tf.size(broken):
+            raise UserError(
+                f"workload: {name}: data(): a label is {float(broken[0]):g}, and the default loss distinguishes "
+                "classes, which are whole numbers: give those, or give loss()"
+            )
+    # On a GPU the loss of a label that is too large is NaN, and no error.
+    least, most = int(tf.reduce_min(labels)), int(tf.reduce_max(labels))
+    if least < 0 or most >= units:
+        raise UserError(
+            f"workload: {name}: data(): labels are {least} to {most}, and the last layer has {units} units; the "
+            f"default loss takes 0 to {units - 1}: give it more units, or other labels, or give loss()"
+        )
+
+
+def require_labels(job: TrainingTask, batch: Tensor) -> None:
+    """Checks that batches of this structure have what the workload's loss(y, prediction) takes.
+
+    Raises:
+        UserError: they are x alone.
+    """
+    if keras.utils.unpack_x_y_sample_weight(batch)[1] is None:
+        raise UserError(
+            f"workload: {job.workload.name}: the data are x alone, and the loss compares y with the prediction; give "
+            "(x, y), or let model() compile a model whose train_step needs no y"
+        )
+
+
+def _last_activation(output: Tensor) -> str | None:
+    """Name of the activation before the model's output; it may be a separate layer."""
+    layer = layer_of(output)
+    if type(layer).__name__ == "Softmax":
+        return "softmax"
+    return getattr(getattr(layer, "activation", None), "__name__", None)
+
+
+def predict(job: TrainingTask, model: Model, x: Tensor, *, training: bool) -> Tensor:
+    """The model's output for a batch.
+
+    Raises:
+        UserError: the call fails, or creates variables, which would not be trained.
+    """
+    count, name = len(model.variables), job.workload.name
+    try:
+        with calling(name, "model(x)", x=x):
+            return model(x, training=training)
+    finally:
+        if len(model.variables) != count:
+            raise UserError(f"workload: {name}: model() must give a model with all its variables; {HOW_TO_BUILD}")
+
+
+def require_shareable(job: TrainingTask, model: Model) -> None:
+    """Checks that replicas can share all state of the model.
+
+    Raises:
+        UserError: a layer has a state that they cannot share.
+    """
+    coordinated = job.spec.traits.coordinated
+    stateful = [layer.name for layer in all_layers(model) if getattr(layer, "stateful", False)]
+    if stateful and (coordinated or job.replicas > 1):
+        whose = "the workers of parameter_server" if coordinated else f"{job.replicas} replicas"
+        raise UserError(
+            f"workload: {job.workload.name}: layer {stateful[0]} is stateful: it keeps the state of the last batch, "
+            f"and {whose} train on different batches; leave stateful out, or use one replica"
+        )
+    # Keras 3's random seeds and moving statistics; TensorFlow reports it within the first step (ps_values.py).
+    spec = job.spec
+    if not spec.traits.shares_variables or (replicas := job.replicas) == 1:
+        return
+    lonely = [v for v in created_as_not_trainable(model) if v.aggregation in (None, "none")]
+    own = has_own_step(model)
+    if lonely and (found := lonely if own else _updated(job, model, lonely)):
+        path = found[0].path
+        owner = next(each for each in all_layers(model) if any(v is found[0] for v in own_variables(each)))
+        updates = f"{type(owner).__name__} {'may update' if own else 'updates'}"
+        raise UserError(
+            f"workload: {spec.workload}: {path}: {replicas} devices cannot share a variable that {updates} by itself "
+            "under central_storage; use mirrored, or one device"
+        )
+
+
+def _updated(job: TrainingTask, model: Model, variables: Iterable[Variable]) -> list[Variable]:
+    """Those of the variables that a call for training updates: a recurrent layer has a random seed for a dropout of 0
+    too, and a Normalization layer has statistics that only adapt() changes."""
+    found: list[Variable] = []
+
+    def call(x: Tensor) -> None:
+        with keras.StatelessScope() as scope:
+            predict(job, model, x, training=True)
+            found.extend(v for v in variables if scope.get_current_value(v) is not None)
+
+    x, *_ = keras.utils.unpack_x_y_sample_weight(batches.replica_spec(job, job.training))
+    tf.function(call, autograph=False).get_concrete_function(x)
+    return found

@@ -1,0 +1,1 @@
+"""All uses of private parts of Keras and TensorFlow: the files to read again at an upgrade."""

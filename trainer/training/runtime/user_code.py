@@ -1,0 +1,159 @@
+"""Reports errors of the user's code with the call and its arguments, also if Keras or TensorFlow raised them."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+
+import tensorflow as tf
+
+from trainer.job.errors import TrainerError, UserError
+from trainer.training.private.tensorflow_private import as_written
+from trainer.workloads.locate import original, own_files, python_error, where_it_failed
+from trainer.workloads.types import PerExample, Tensor
+from trainer.workloads.workload import SHARD
+
+LOST_PEER_FOR_CERTAIN = (tf.errors.UnavailableError, tf.errors.AbortedError)
+LOST_PEER = (
+    *LOST_PEER_FOR_CERTAIN, tf.errors.CancelledError, tf.errors.DeadlineExceededError, tf.errors.InternalError,
+    tf.errors.FailedPreconditionError, tf.errors.UnknownError,
+)  # fmt: skip
+"""Errors that a call may raise because another task is lost. A graph's own errors have some of these codes too."""
+_RESTARTED = "some remote workers have been restarted"
+"""In another error of such calls: a variable's handle is of a task that has left meanwhile."""
+_RUNTIME = Path(__file__).parent
+_FRAME = re.compile(r'^ *File "(.+)", line (\d+), in .*\n?', re.MULTILINE)
+_NOISE = re.compile(
+    r"\x1b\[\d+m|Graph execution error:|Detected at node .* defined at \(most recent call last\):"
+    r"|\[\[\{\{node .*?\}\}\]\]|\[Op:\S+\]|^<stack_traces unavailable>$"
+    r"|^Exception encountered when calling .*$|(?s:\n\s*Arguments received by \S+:\n.*)",
+    re.MULTILINE,
+)
+_FIRST_ROOT = re.compile(r"\d+ root error\(s\) found\.\s+\(0\) [A-Z_]+:(.*?)(?:\n +\(1\) |\Z)", re.DOTALL)
+"""The first of several errors in a graph, as a ps-worker often reports them (platform/status.cc)."""
+_LONGEST = 300
+"""Characters of an error."""
+LOSS_WEIGHTS = "compile takes loss_weights as its third argument: write metrics=[...]"
+_HINTS = [
+    (r"Received a label value of (-?\d+) which is outside the valid range of \[0, (\d+)\)",
+     "the last layer has {1} units, so labels must be below {1}: give it more units, or other labels"),
+    (r"Cast string to \w+ is not supported", "text must become numbers, in data() or by a layer such as StringLookup"),
+    (r"Using a symbolic `tf.Tensor` as a Python `bool` is not allowed",
+     "a graph is being built, in which tensors have no values: write tf.cond for if, and call adapt() on a layer at "
+     "the top of the file or in model(), not in data()"),
+    (r"Expected `loss_weights` argument to be a float", LOSS_WEIGHTS),
+    (r"None values not supported",
+     "the data may be x alone: give (x, y), or compile a model whose train_step needs no y"),
+    (r"\bShard\(split=|\b(?:data|validation)\(\) (?:takes|missing) ", SHARD),
+    (r"Cannot batch tensors with different shapes|Cannot add tensor to the batch",
+     "examples of one batch must have one shape: pad or cut them, in parse() or data(), to one length by tf.pad, or "
+     "return trainer.batched(dataset.padded_batch(...))"),
+    (r"No DNN in stream executor|No blas support for stream|CUDA_ERROR_OUT_OF_MEMORY",
+     "the GPU has no memory left, because another task or program uses it: give each its own, or set the variable "
+     "TF_FORCE_GPU_ALLOW_GROWTH=true, with which each takes what it needs"),
+    (r"OOM when allocating|failed to allocate memory", "the device has too little memory: lower train.batch_size"),
+]  # fmt: skip
+
+
+def may_be_a_lost_peers(error: BaseException) -> bool:
+    """Whether a call may have raised this because another task is lost."""
+    left = isinstance(error, tf.errors.InvalidArgumentError) and _RESTARTED in str(error)
+    return left or isinstance(error, LOST_PEER)
+
+
+@contextlib.contextmanager
+def calling(workload: str, what: str, **given: object) -> Iterator[None]:
+    """Converts exceptions to a UserError: with file and line if a frame is the user's, else with the call, and with the
+    shapes of its arguments. Errors caused by a lost peer or a file system pass unchanged.
+
+    Raises:
+        UserError: in place of any other error.
+        TrainerError: Exit.BUG, if a callback of trainer's own failed.
+    """
+    try:
+        yield
+    except (TrainerError, OSError):
+        raise
+    except Exception as error:
+        if may_be_a_lost_peers(error):
+            raise
+        if _is_ours(error, workload):
+            raise TrainerError(f"unexpected {type(error).__name__}: {essence(str(error))}") from error
+        place = python_error(as_written(str(error)), workload) or where_it_failed(error, workload)
+        text = place or f"workload: {workload}: {what}: {type(error).__name__}: {essence(str(original(error)))}"
+        shapes = ", ".join(f"{name}: {_described(value)}" for name, value in given.items())
+        raise UserError("; ".join(filter(None, (text, shapes, hint(str(error), **given))))) from error
+
+
+def _is_ours(error: Exception, workload: str) -> bool:
+    """Whether it was raised in a function of trainer that a library called, such as a callback of the job. Other
+    functions of trainer may have been called with wrong arguments, by the user's code or within `calling`."""
+    files = [frame.filename for frame in traceback.extract_tb(error.__traceback__)]
+    callers = [file for file in files if not Path(file).is_relative_to(_RUNTIME)]
+    return bool(callers) and files[-1] != callers[-1] and callers[-1] not in own_files(workload)
+
+
+def called(workload: str, what: str, function: PerExample) -> PerExample:
+    """A function of (y, prediction) whose errors `calling` reports."""
+
+    def guarded(y: Tensor, prediction: Tensor) -> Tensor:
+        with calling(workload, f"{what}(y, prediction)", y=y, prediction=prediction):
+            given = function(y, prediction)
+            if given is None:
+                raise TypeError("it gives None; return one value per example")
+            return given
+
+    return guarded
+
+
+def graph_error(error: BaseException, workload: str) -> str | None:
+    """An error of a graph operation of the user's model, loss or data in one line; None for other errors.
+
+    The error names where the operation was created: the innermost of the user's lines is reported.
+    """
+    if not isinstance(error, tf.errors.OpError) or may_be_a_lost_peers(error):
+        return None
+    lines = [line for file, line in _FRAME.findall(str(error)) if Path(file) == Path(workload).absolute()]
+    place = f"workload: {workload}:{lines[-1]}" if lines else f"workload: {workload}: a step"
+    text = f"{place}: {type(error).__name__}: {essence(str(error))}"
+    return "; ".join(filter(None, (text, hint(str(error)))))
+
+
+def essence(text: str) -> str:
+    """The text of an error of Keras or TensorFlow, without colours and quoted frames."""
+    text = _NOISE.sub("", _FRAME.sub("", text))
+    if several := _FIRST_ROOT.search(text):
+        text = several[1]
+    line = " ".join(text.partition("Additional GRPC error information")[0].split())
+    if len(line) <= _LONGEST:
+        return line
+    cut = line[: _LONGEST - 4]
+    return f"{cut.rpartition(' ')[0] or cut} ..."
+
+
+def hint(text: str, y: Tensor = None, prediction: Tensor = None, **_: object) -> str:
+    """The fix for a common mistake; empty for others."""
+    for pattern, way_out in _HINTS:
+        if found := re.search(pattern, text):
+            return way_out.format(*found.groups())
+    if not (tf.is_tensor(y) and tf.is_tensor(prediction)) or None in (y.shape.rank, prediction.shape.rank):
+        return ""
+    if y.dtype == tf.string:
+        return "labels are text: give numbers in data()"
+    labels, outputs = y.shape[1:], prediction.shape[1:]
+    if outputs == [*labels, 1]:
+        return "give y a last dimension of 1 in data(): y[..., None]"
+    if labels.rank == outputs.rank and labels[-1:] == [1]:
+        return "take the last dimension of y away in data(): y[..., 0]"
+    if labels == outputs and labels.rank:
+        return "y seems to be one-hot: give class numbers in data(), y.argmax(-1), or loss()"
+    return ""
+
+
+def _described(value: Tensor) -> str:
+    parts = tf.nest.flatten(value)
+    texts = [f"{part.dtype.name} {part.shape}" if tf.is_tensor(part) else type(part).__name__ for part in parts]
+    return texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"

@@ -1,0 +1,1 @@
+"""Weights from a checkpoint or from another model's file."""
