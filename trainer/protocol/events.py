@@ -1,6 +1,6 @@
 """Events: messages from a child to its supervisor, as JSON lines on a separate pipe.
 
-{"event": "step", "step": 500, "loss": 0.25}
+{"event": "step", "step": 500, "figures": {"loss": 0.25}}
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ EVENT_BYTES = 1 << 26
 """Maximum length of an event, which is one line."""
 
 Figures: TypeAlias = Mapping[str, object]
-"""Values by name, computed by the user's code. In JSON they are beside the other fields of an event."""
+"""Values by name, computed by the user's code."""
 
 
 @dataclass
@@ -87,6 +87,8 @@ class Step:
     """For which a task had nothing to do but to exchange values with other tasks, and to wait for them."""
     seconds_wait: float | None = None
     """Between steps: checkpoints, validation, callbacks."""
+    input_share: float | None = None
+    """Share of the time of steps in which they waited for data, since the last log line."""
 
 
 @dataclass
@@ -224,15 +226,9 @@ def name_of(event: Event) -> str:
     return _NAME_OF[type(event)]
 
 
-def status_of(event: Event) -> Figures:
-    """The fields and figures that an event has, by name."""
-    own = {each.name: getattr(event, each.name) for each in fields(event)}
-    figures = own.pop("figures", {})
-    return {**figures, **{name: value for name, value in own.items() if value is not None}}
-
-
 def write_event(event: Event) -> str:
-    return json.dumps({**status_of(event), "event": name_of(event)}) + "\n"
+    known = {each.name: value for each in fields(event) if (value := getattr(event, each.name)) is not None}
+    return json.dumps({**known, "event": name_of(event)}) + "\n"
 
 
 def read_event(line: bytes) -> Event | None:
@@ -246,12 +242,12 @@ def read_event(line: bytes) -> Event | None:
     if (kind := _NAMES.get(name)) is None:
         return None
     types = _TYPES[kind]
-    own = {name: found.pop(name) for name in types if name in found}
+    own = {name: found[name] for name in types if name in found}
     if not all(_is(value, types[name]) for name, value in own.items()) or not own.keys() >= _REQUIRED[kind]:
         return None
     if not all(isinstance(row, dict) for row in own.get("workers", {}).values()):
         return None
-    return kind(**own, figures=found) if kind in (Step, Scored) else kind(**own)
+    return kind(**own)
 
 
 def _type(hint: object) -> type:
@@ -269,10 +265,7 @@ def _is(value: object, wanted: type) -> bool:
     return isinstance(value, wanted)
 
 
-_TYPES = {
-    kind: {name: _type(hint) for name, hint in get_type_hints(kind).items() if name != "figures"}
-    for kind in _NAMES.values()
-}
+_TYPES = {kind: {name: _type(hint) for name, hint in get_type_hints(kind).items()} for kind in _NAMES.values()}
 _REQUIRED = {
     kind: {each.name for each in fields(kind) if each.default is MISSING and each.default_factory is MISSING}
     for kind in _NAMES.values()

@@ -122,6 +122,13 @@ def blames_peer(tail: str) -> bool:
     return bool(_LOST_PEER.search(exceptions) or _CONNECTION.search(_message(block)))
 
 
+def peer_is_silent(text: str) -> bool:
+    """Whether an error of TensorFlow is that a peer gave no sign of life: it may still exist. The coordination service
+    reports that up to 10 s after a peer was stopped or its machine was lost
+    (xla/tsl/distributed_runtime/coordination/coordination_service.cc)."""
+    return "stopped sending heartbeats" in text
+
+
 def _last_traceback(tail: str) -> str | None:
     start = tail.rfind(_TRACEBACK)
     return tail[start:] if start >= 0 else None

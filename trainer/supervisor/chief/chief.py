@@ -12,7 +12,8 @@ from aiohttp import ClientSession
 from trainer.job.errors import Exit, TrainerError
 from trainer.model_dir import checkpoint, compatibility
 from trainer.model_dir.stacks import Stacks
-from trainer.protocol.events import Figures
+from trainer.protocol.child import ChildStatus
+from trainer.protocol.facts import Note, Slow
 from trainer.protocol.log_lines import LOG_SECONDS, STOPPED_PREFIX, log_error, log_line
 from trainer.protocol.reports import Reply, Report
 from trainer.protocol.status import JobStatus
@@ -189,10 +190,10 @@ class Chief:
         )
         return replace(found, warnings=self._security, refused_reports=dict(self._dialler.refusals))
 
-    def _workers(self) -> Mapping[str, Figures]:
+    def _workers(self) -> Mapping[str, ChildStatus]:
         """By ps-worker the measurements of the coordinator."""
         child = self._agent.running
-        return child.status.workers if child else {}
+        return child.workers if child else {}
 
     def _compare_tasks(self, now: float) -> None:
         """Looks for a task that makes the others wait."""
@@ -202,7 +203,7 @@ class Chief:
             rows = status_view.task_rows(self._rendezvous, now, self._workers())
             if text := self.stragglers.look(rows, now):
                 slow = self.stragglers.straggler
-                self._rendezvous.note(text, "slow" if slow else "", slow.task if slow else None)
+                self._rendezvous.note(Slow(slow.task, text) if slow else Note(text))
 
     async def stacks(self) -> Stacks:
         """Asks all tasks for their stacks; at most for a few seconds."""
@@ -223,7 +224,7 @@ class Chief:
                 self._dialler.dial(session)
                 dialled = now
             rendezvous.stopping = agent.leaving_since is not None
-            rendezvous.report(task_report.make_report(agent), now)
+            rendezvous.report(task_report.make_report(agent), now, self._workers())
             rendezvous.tick(now)
             self._announce()
             reply = rendezvous.reply()
@@ -255,7 +256,7 @@ class Chief:
         if self._record.state.seconds_to_first_step is None and (at := self._agent.first_step_at) is not None:
             phased = figures.phases(self._record.started, child.times) if self._spec.runs.takes_orders else None
             self._record.made_first_step(phased or {"first_step": round(at - self._record.started, 3)})
-        if isinstance(rate := child.status.figures.get("examples_per_second"), (int, float)):
+        if (rate := child.status.examples_per_second) is not None:
             self._record.state.examples_per_second = rate
         if child.result is not None and not self._rendezvous.tasks.unfinished(self._rendezvous.generation):
             await self._job_end.succeed(child, child.result)
@@ -283,8 +284,9 @@ class Chief:
     def _announce(self) -> None:
         """Answers all held reports, and logs new events."""
         rendezvous = self._rendezvous
-        for event in rendezvous.chronicle.since(self._events_logged):
-            log_line(event.text)
+        for entry in rendezvous.chronicle.since(self._events_logged):
+            if entry.fact.news:
+                log_line(entry.text)
         self._events_logged = rendezvous.chronicle.noted
         if rendezvous.version != self._announced:
             self._look_at_lease()

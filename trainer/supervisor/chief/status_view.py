@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import fields, replace
 
-from trainer.protocol.events import Figures
+from trainer.protocol.child import ChildStatus, together
 from trainer.protocol.status import End, JobStatus, TaskRow, TaskState, TaskStatus
 from trainer.supervisor.chief.stragglers import Stragglers
 from trainer.supervisor.rendezvous.state_machine import Rendezvous
@@ -13,7 +13,7 @@ from trainer.supervisor.rendezvous.state_machine import Rendezvous
 
 def job_status(
     own: TaskStatus,
-    workers: Mapping[str, Figures],
+    workers: Mapping[str, ChildStatus],
     rendezvous: Rendezvous,
     now: float,
     *,
@@ -48,16 +48,18 @@ def job_status(
     )
 
 
-def task_rows(rendezvous: Rendezvous, now: float, workers: Mapping[str, Figures] | None = None) -> dict[str, TaskRow]:
+def task_rows(
+    rendezvous: Rendezvous, now: float, workers: Mapping[str, ChildStatus] | None = None
+) -> dict[str, TaskRow]:
     """One row per task, required or not; `workers` has the coordinator's measurements of each ps-worker."""
     names = (*rendezvous.tasks.required, *rendezvous.tasks.evaluators)
-    return {name: _row(rendezvous, name, now, (workers or {}).get(name, {})) for name in names}
+    return {name: _row(rendezvous, name, now, (workers or {}).get(name)) for name in names}
 
 
-def _row(rendezvous: Rendezvous, name: str, now: float, measured: Figures) -> TaskRow:
+def _row(rendezvous: Rendezvous, name: str, now: float, measured: ChildStatus | None) -> TaskRow:
     member = rendezvous.tasks.members.get(name)
     if member is None:
-        return TaskRow(state="absent", figures=measured)
+        return TaskRow(state="absent", **vars(measured or ChildStatus()))
     report = member.report
     lost = now - member.seen > rendezvous.spec.deadlines.task_lost
     running = report.generation == rendezvous.generation and rendezvous.phase == "running"
@@ -68,5 +70,5 @@ def _row(rendezvous: Rendezvous, name: str, now: float, measured: Figures) -> Ta
         generation=report.generation,
         restarts=report.restarts,
         standby=report.standby,
-        figures={**measured, **report.status},
+        **vars(together(report.status, measured)),
     )

@@ -76,11 +76,10 @@ Windows = Mapping[str, Sequence[Sample]]
 
 def sample(row: TaskRow, now: float) -> Sample | None:
     """The totals in a task's row; None if it makes no steps."""
-    names = ("steps_made", "seconds_input", "seconds_compute", "seconds_exchange", "seconds_wait")
-    steps, waited, compute, exchange, between = (_number(row.figures.get(name)) for name in names)
-    if isnan(steps) or isnan(compute) or isnan(between):
+    if row.steps_made is None or row.seconds_compute is None or row.seconds_wait is None:
         return None
-    return Sample(now, row.generation, steps, waited, compute, exchange, between)
+    waited, exchange = (nan if each is None else each for each in (row.seconds_input, row.seconds_exchange))
+    return Sample(now, row.generation, row.steps_made, waited, row.seconds_compute, exchange, row.seconds_wait)
 
 
 def kept(samples: Sequence[Sample], new: Sample | None) -> Sequence[Sample]:
@@ -145,10 +144,6 @@ def verdict(windows: Windows, in_sync: bool, before: Straggler | None = None) ->
         if not slower and _is_slow(costs, before.task, in_sync, of_threshold=REMAINS):
             return _named(costs, before.task, in_sync, before.cause)
     return _named(costs, slowest, in_sync) if _is_slow(costs, slowest, in_sync, error) else None
-
-
-def _number(value: object) -> float:
-    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else nan
 
 
 def _begins_again(last: Sample, new: Sample) -> bool:

@@ -25,5 +25,5 @@ class Scrape:
 
         gpus = await self._gpus.read()
         child = self._agent.running
-        workers = child.status.workers if child else {}
+        workers = child.workers if child else {}
         return prometheus.text(self._status(), workers, self._agent.versions, usage.read(), gpus)

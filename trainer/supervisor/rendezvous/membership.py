@@ -116,8 +116,8 @@ class Membership:
     def heard(self, member: Member, report: Report, now: float) -> None:
         """Takes a member's newest report."""
         member.report, member.seen, member.silent = report, now, False
-        if isinstance(line := report.status.get("line"), str):
-            self.start_lines[report.task] = line
+        if report.status.line:
+            self.start_lines[report.task] = report.status.line
 
     def last_heard(self) -> dict[str, float]:
         """When each required task that is not silent last reported."""
@@ -208,8 +208,8 @@ class Membership:
             return self.mismatched.get(name) or f"silent for {now - member.seen:.0f} s"
         if member.problem is not None:
             return member.problem
-        if copying := member.report.status.get("copying"):
-            return str(copying)
+        if member.report.status.copying:
+            return member.report.status.copying
         if member.report.generation:
             return "its child of the last generation still runs"
         return "was asked to stop" if member.report.leaving else None

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
+from trainer.protocol.facts import Loss
 from trainer.protocol.stacks import TaskStacks
 from trainer.supervisor.children.child import Child
 from trainer.supervisor.children.stack_pipes import threads
@@ -43,11 +45,11 @@ class OwnStacks:
             if number:
                 self._taking = asyncio.create_task(self._take(number, child))
 
-    async def look(self, child: Child, silence: str | None) -> str | None:
+    async def look(self, child: Child, silence: Loss | None) -> Loss | None:
         """Why the child must be killed now; None if it need not.
 
         Args:
-            silence: for how long it has given no sign of life, if that is too long.
+            silence: the loss if it has given no sign of life for too long.
         """
         if silence is None:
             self.hangs = False
@@ -57,7 +59,8 @@ class OwnStacks:
             self._on_taken()
         elif self._clock() - self._hangs_since > KILL_SECONDS:
             self.hangs = False
-            return _why_killed(silence, self._last)
+            place = hang.where(self._last) if self._last else ""
+            return replace(silence, text=place) if place else silence
         return None
 
     async def _take(self, number: int, child: Child | None) -> None:
@@ -75,9 +78,3 @@ class OwnStacks:
         while not state and child.doing is None and child.answers_orders and time.monotonic() < deadline:
             await asyncio.sleep(_POLL_SECONDS)
         return TaskStacks(number, state, child.activity(), threads(text, self._folder))
-
-
-def _why_killed(silence: str, own: TaskStacks | None) -> str:
-    """Why a child that hangs is killed, with the place where it is."""
-    place = hang.where(own) if own else ""
-    return f"{silence}; it {place}" if place else silence

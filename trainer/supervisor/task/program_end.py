@@ -39,7 +39,7 @@ async def end(agent: Agent, generation: int) -> Exit:
             log_line(f"{name}: the job is done, and its program still runs: it is stopped")
         await child.dismiss()
     elif evaluates and agent.has_failed and agent.leaving_since is None:
-        why = agent.not_started or (child.why_it_ended() if child else "")
+        why = agent.not_started or (str(child.loss()) if child else "")
         warning = f"{name}: its program {why}"
         result.set_warning(agent.spec.directory, name, warning)
         log_error(f"{warning}; the result of the training is valid")

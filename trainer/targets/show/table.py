@@ -41,11 +41,11 @@ class Pace:
         if status and status.generation != self._generation:
             self._generation = status.generation
             self._steps.clear()
-        if status and isinstance(step := status.figures.get("step"), int):
-            self._steps.append((now, step))
+        if status and status.step is not None:
+            self._steps.append((now, status.step))
         while self._steps and now - self._steps[0][0] > RATE_SECONDS:
             self._steps.popleft()
-        return seconds_left(self._steps, status.figures.get("steps") if status else None)
+        return seconds_left(self._steps, status.steps if status else None)
 
 
 def seconds_left(steps: Sequence[tuple[float, int]], total: object) -> float | None:
@@ -88,7 +88,12 @@ def render(
     checkpoint = _number(status and status.last_checkpoint, "d")
     where = f"  http://127.0.0.1:{port}/status" if port else ""
     foot = Text(f"checkpoint {checkpoint}  elapsed {_clock(elapsed)}{where}", no_wrap=True, overflow="ellipsis")
-    parts: list[Text | Table] = [Text(""), head, _progress(status.figures if status else {}, left), foot]
+    parts: list[Text | Table] = [
+        Text(""),
+        head,
+        _progress(status.step if status else None, status.steps if status else None, left),
+        foot,
+    ]
     if status and status.waiting_for:
         parts.append(Text(f"waiting for {status.waiting_for}", "yellow", no_wrap=True, overflow="ellipsis"))
     if status and status.straggler:
@@ -98,15 +103,15 @@ def render(
     return Drawing(*parts, rows, *_events(status.events if status else []))
 
 
-def _progress(figures: Mapping[str, object], left: float | None) -> Table:
-    step, total = _amount(figures.get("step")) or 0, _amount(figures.get("steps"))
+def _progress(made: int | None, total: int | None, left: float | None) -> Table:
+    step = made or 0
     grid = Table.grid(padding=(0, 1))
     grid.add_column(no_wrap=True)
     grid.add_column(width=30)
     grid.add_column(no_wrap=True)
     bar = ProgressBar(total=total or 1, completed=step if total else 0, width=30, complete_style="green")
     share = f"{step / total:.0%}  " if total else ""
-    grid.add_row(f"step {_number(figures.get('step'), 'd')}/{_number(total, 'd')}", bar, f"{share}ETA {_clock(left)}")
+    grid.add_row(f"step {_number(made, 'd')}/{_number(total, 'd')}", bar, f"{share}ETA {_clock(left)}")
     return grid
 
 
@@ -122,7 +127,7 @@ def _table(names: Sequence[str], rows: Mapping[str, TaskRow], restarts: Mapping[
         restarted = restarts.get(name, 0) + (row.restarts if row else 0)
         table.add_row(
             Text(name), Text(state, _STATE_STYLES.get(state, "")),
-            _number(figures.get("step"), "d"), _number(figures.get("loss"), "#.4g"),
+            _number(row and row.step, "d"), _number(figures.get("loss"), "#.4g"),
             _number(figures.get("accuracy"), "#.4g"), _number(figures.get("examples_per_second"), ",.0f"),
             str(restarted or ""),
         )  # fmt: skip
