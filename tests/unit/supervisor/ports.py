@@ -33,17 +33,13 @@ async def serving(
     answer: server.Answer | None = None, status: Any = None, **more: Any
 ) -> AsyncIterator[tuple[ClientSession, int]]:
     """A client, and the control port of a task."""
-    more.setdefault("scrape", nothing)
+    more.setdefault("scrape", bytes)
     runner = await server.serve(0, HOST, IDENTITY, lambda: status or STATUS, answer, **more)
     try:
         async with peers.client() as session:
             yield session, runner.addresses[0][1]
     finally:
         await runner.cleanup()
-
-
-async def nothing() -> bytes:
-    return b""
 
 
 async def get(session: ClientSession, port: int, path: str) -> tuple[int, str]:

@@ -21,7 +21,6 @@ from trainer.protocol.reports import Reply, Report
 from trainer.supervisor.live_page.job_logs import JobLogs
 from trainer.supervisor.live_page.pace import Pace
 from trainer.supervisor.live_page.sampler import Point, Sampler, rows_of, tasks_point, used_of
-from trainer.supervisor.live_page.tensorboard import Board
 
 if TYPE_CHECKING:
     from trainer.supervisor.chief.chief import Chief
@@ -51,7 +50,6 @@ class LivePage:
         self._writing, self._written, self._written_at = asyncio.Lock(), "", 0.0
         """The last document that was asked for, and when it was begun."""
         self._logs = JobLogs(agent.task.name, agent.logs)
-        self._board = Board(self._spec.directory, agent.incarnation, lambda: chief.record.require_lease())
         self._begin(History())
 
     def _begin(self, found: History) -> None:
@@ -156,13 +154,11 @@ class LivePage:
             self._history.job.add(now, job)
         if tasks and self._history.tasks.due(now):
             self._history.tasks.add(now, tasks)
-            self._board.shares(now, rendezvous.watch.step, self._chief.stragglers.shares)
         marks = self._sampler.marks(now, rendezvous, rows)
         for mark in [*marks, *await self._checkpoints(now)]:
             self._mark(mark)
         if self._readers:
             self._send(now, job, tasks)
-        self._board.flush()
         if now >= self._save_at:
             await self._save(live=True)
 
@@ -200,7 +196,6 @@ class LivePage:
         self._history.mark(mark)
         if mark.kind not in ("checkpoint", "score"):  # what ends a chief comes soon after what it does not know yet
             self._save_at = self._may_save_at
-        self._board.mark(mark, self._chief.rendezvous.watch.step, self._chief.record.seconds())
         self._emit("mark", json_text(mark.document()))
 
     async def _end(self) -> None:
@@ -216,7 +211,7 @@ class LivePage:
         text = rendezvous.message or "the job is done"
         self._mark(Mark(now, kind, text, None, rendezvous.generation, rendezvous.watch.step))
         self._emit("status", json_text(self._chief.status().document()))
-        await asyncio.gather(self._save(live=False), self._board.close(LAST_SECONDS))
+        await self._save(live=False)
 
     # Readers and the file. ----------------------------------------------------------------------------
 

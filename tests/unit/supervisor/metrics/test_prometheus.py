@@ -151,11 +151,8 @@ def test_what_a_child_sends_cannot_break_the_format() -> None:
 
 
 def test_the_port_for_scrapers_serves_metrics_alone() -> None:
-    async def scrape() -> bytes:
-        return b"trainer_step 1\n"
-
     async def run() -> tuple[list[int], str]:
-        runner = await server.serve_metrics(0, HOST, IDENTITY, scrape)
+        runner = await server.serve_metrics(0, HOST, IDENTITY, lambda: b"trainer_step 1\n")
         try:
             port = runner.addresses[0][1]
             async with peers.client() as session:
@@ -175,7 +172,7 @@ def test_the_port_for_scrapers_serves_metrics_alone() -> None:
 def test_a_port_for_scrapers_that_is_taken_is_named() -> None:
     async def run() -> None:
         async with serving() as (_, port):
-            await server.serve_metrics(port, HOST, IDENTITY, lambda: asyncio.sleep(0, b""))
+            await server.serve_metrics(port, HOST, IDENTITY, bytes)
 
     with pytest.raises(
         UserError,
