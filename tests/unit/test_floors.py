@@ -41,8 +41,8 @@ TENSORFLOW, RENDERERS = {"tensorflow", "keras", "h5py"}, {"jinja2", "docker", "k
 # The entries of a layer that is a hall with rooms: each imports only those before it.
 ROOMS: dict[str, tuple[str, ...]] = {
     "supervisor": (
-        "children", "control_port", "rendezvous", "preflight", "restart_guard", "task", "metrics", "outside", "chief",
-        "live_page", "main", "probe",
+        "children", "control_port", "rendezvous", "preflight", "restart_guard", "task", "metrics", "outside", "views",
+        "chief", "main", "probe",
     ),
     "training": (
         "private", "runtime", "inputs", "exchange", "task", "failure", "model", "weights", "callbacks", "outputs",

@@ -22,8 +22,8 @@ VERSION = 1
 """Version of result.json. It increases when a field is renamed, removed or changes its meaning, not when one is
 added."""
 
-Kind = Literal["", "formed", "lost", "restarted", "resized", "stalled", "slow"]
-"""Of an event; empty for any other."""
+Kind = Literal["", "formed", "lost", "restarted", "resized", "stalled", "hung", "slow"]
+"""The kind of an event; empty for any other."""
 
 
 @dataclass

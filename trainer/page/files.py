@@ -19,6 +19,8 @@ from trainer.model_dir.history import History, Mark
 from trainer.page import document
 from trainer.page.document import View
 from trainer.page.lines import Lines, LogQuery, shown, time_in
+from trainer.page.marks import marks_of
+from trainer.protocol.status import upgraded
 
 LOG_BYTES = 8 << 20
 """Of all logs together, their ends: lines before them are not shown."""
@@ -61,7 +63,7 @@ class FilesPage:
 
 def exists(model_dir: str) -> bool:
     """Whether there is something to show."""
-    places = (layout.history, layout.result, layout.state, layout.metrics)
+    places = (layout.history, layout.journal, layout.result, layout.state, layout.metrics)
     return any(place(model_dir).is_file() for place in places)
 
 
@@ -70,8 +72,9 @@ def text(model_dir: str) -> str:
     found = _kept(model_dir)
     if found is None:
         return _from_results(model_dir)
-    status = found["status"]
-    assert isinstance(status, dict)
+    status = upgraded(_object(found["status"]))
+    if happened := marks_of(model_dir):
+        found = {**found, "history": {**_object(found["history"]), "marks": [mark.document() for mark in happened]}}
     if end := _end(model_dir):  # the chief may have been killed after it had saved the history last
         status = {**status, "phase": "failed" if end["code"] else "done", "end": end}
     return json_text({**found, "live": False, "eta": None, "status": status})

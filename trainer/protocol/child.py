@@ -4,6 +4,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
+from typing import Any
 
 from trainer.protocol.types import Amount, Figures, Number, Step, Text, may_be_sent, plain_text
 
@@ -75,7 +76,7 @@ class ChildStatus:
     def examples_per_second(self) -> float | None:
         return number(self.figures.get("examples_per_second"))
 
-    def known(self) -> dict[str, object]:
+    def known(self) -> dict[str, Any]:
         """The fields that are set, by name."""
         return {name: value for name, value in vars(self).items() if name in FIELDS and is_set(value)}
 

@@ -5,8 +5,9 @@ The sentence of a fact is made here, once, for people. Nothing reads it back.
 
 # No annotations from __future__: pydantic 2.5 looks for their names in the module of the adapter.
 
+import contextlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field, fields, replace
 from enum import Enum
 from functools import cache
@@ -131,7 +132,7 @@ def _program_ended(loss: Loss) -> str:
     return f"{ended}: {loss.text}" if loss.text else ended
 
 
-_SENTENCES = {
+_SENTENCES: dict[Cause, Callable[[Loss], str]] = {
     Cause.OUT_OF_MEMORY: _out_of_memory,
     Cause.KILLED: lambda loss: f"killed by {loss.signal or 'a signal'}{f': {loss.text}' if loss.text else ''}",
     Cause.HANG: _hang,
@@ -386,9 +387,8 @@ def parse(line: Mapping[str, object]) -> Entry | None:
     fact: Fact = Note(text, task if isinstance(task := line.get("task"), str) else None)
     if isinstance(kind, str) and kind in KINDS:
         names = {each.name for each in fields(KINDS[kind])}
-        try:
-            fact = _adapters()[kind].validate_json(json.dumps({name: line[name] for name in names if name in line}))
-        except ValidationError:  # a cause that only a newer version knows
-            pass
+        known = json.dumps({name: line[name] for name in names if name in line})
+        with contextlib.suppress(ValidationError):  # a cause that only a newer version knows
+            fact = _adapters()[kind].validate_json(known)
     generation, step = (n if isinstance(n := line.get(name), int) else 0 for name in ("generation", "step"))
     return Entry(float(time), fact, generation, step, kind if isinstance(kind, str) else "")

@@ -115,6 +115,10 @@ class JobStatus(TaskStatus):
     tasks: dict[str, TaskRow]
     end: End | None
     """Null while the job runs."""
+    seconds_left: float | None = None
+    """Estimated seconds until the last step is made; null while that is unknown."""
+    goodput: float | None = None
+    """Share of the job's time in which it made steps that had not been made before."""
     straggler: Straggler | None = None
     """The slow task, if there is one."""
     hangs: list[Stacks] = field(default_factory=list)

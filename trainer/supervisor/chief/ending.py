@@ -19,7 +19,7 @@ from trainer.supervisor.chief import earlier_run, last_replies, lease_keeper, ou
 from trainer.supervisor.task.figures import figures_of, line, main_figures
 
 if TYPE_CHECKING:
-    from trainer.supervisor.chief.observers import Observers
+    from trainer.supervisor.chief.outside import Outside
     from trainer.supervisor.chief.saved_state import Record
     from trainer.supervisor.children.child import Child
     from trainer.supervisor.rendezvous.state_machine import Rendezvous
@@ -34,8 +34,8 @@ MOST_MESSAGE_BYTES = 4096
 class JobEnd:
     """The end of a job, as one chief brings it about."""
 
-    def __init__(self, agent: Agent, record: Record, rendezvous: Rendezvous, observers: Observers) -> None:
-        self._agent, self._record, self._rendezvous, self._observers = agent, record, rendezvous, observers
+    def __init__(self, agent: Agent, record: Record, rendezvous: Rendezvous, outside: Outside) -> None:
+        self._agent, self._record, self._rendezvous, self._outside = agent, record, rendezvous, outside
         self._spec = agent.spec
         self.key: Mapping[str, object] = {}
         """The job's compatibility key, for the result."""
@@ -61,7 +61,7 @@ class JobEnd:
         self._record.require_lease()
         # In a thread: a graph's result may take seconds to write.
         await asyncio.to_thread(result.write, self._spec.directory, found)
-        self._observers.figures = main_figures(figures)
+        self._outside.figures = main_figures(figures)
         log_line(line(figures, rendezvous.generation))
         rendezvous.end(Exit.OK, "", done.step)
 
@@ -97,9 +97,12 @@ class JobEnd:
             if error.code is Exit.REPLACED:
                 lease_keeper.give_up_place(rendezvous, self._agent)
         if rendezvous.code is Exit.REPLACED:  # the tasks are notified by the other chief
-            await self._observers.drop()
+            await self._outside.drop()
         else:
-            await asyncio.gather(last_replies.until_all_are_notified(rendezvous, self._agent), self._observers.tell())
+            await asyncio.gather(
+                last_replies.until_all_are_notified(rendezvous, self._agent),
+                self._outside.tell(self._agent.leaving_since),
+            )
         if rendezvous.code is Exit.OK:
             await asyncio.to_thread(_leave_termination_message, self._spec.directory)
         return rendezvous.code

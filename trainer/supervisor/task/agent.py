@@ -22,7 +22,8 @@ from trainer.protocol import events
 from trainer.protocol.events import Event
 from trainer.protocol.facts import Cause, Loss, failure_of
 from trainer.protocol.log_lines import log_line
-from trainer.protocol.reports import Phase, Reply, Used
+from trainer.protocol.reports import Reply, Used
+from trainer.protocol.types import Phase
 from trainer.supervisor.children import child_environ
 from trainer.supervisor.children.child import Child, Exited
 from trainer.supervisor.children.program import Program

@@ -91,8 +91,8 @@ class Progress:
             figures = {**own, "examples_per_second": own_rate}
             waited, exchanged, elapsed = self._spent
             seconds = parts(waited, exchanged, elapsed, self._between)
-            share = self.input_time.share
-            self._channel.send(events.Step(step, None, figures, self._made, **seconds, input_share=share))
+            waiting = self.input_time.share
+            self._channel.send(events.Step(step, None, figures, self._made, **seconds, input_share=waiting))
             self._report_at = self._now + REPORT_SECONDS
         if step % job.spec.train.log_steps and not last:
             return

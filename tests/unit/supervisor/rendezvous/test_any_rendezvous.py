@@ -10,8 +10,8 @@ from trainer.job.cluster import tasks_of
 from trainer.job.errors import Exit
 from trainer.job.load import build
 from trainer.protocol.reports import Reply, Report
-from trainer.supervisor.chief import status_view
 from trainer.supervisor.rendezvous.state_machine import Rendezvous
+from trainer.supervisor.views import snapshot
 
 LOST = 10.0
 CLUSTERS: list[dict[str, int]] = [{"worker": 1}, {"worker": 3}, {"worker": 2, "ps": 1, "evaluator": 1}]
@@ -172,8 +172,8 @@ def test_any_sequence_keeps_the_rules() -> None:
             try:
                 act(job, number)
             except BaseException:
-                print(f"seed {seed}, {list(status_view.task_rows(job.core, job.now))}:", *done, sep="\n")
+                print(f"seed {seed}, {list(snapshot.task_rows(job.core, job.now))}:", *done, sep="\n")
                 raise
-        assert set(status_view.task_rows(job.core, job.now)) == {task.report.task for task in job.tasks}
+        assert set(snapshot.task_rows(job.core, job.now)) == {task.report.task for task in job.tasks}
     assert min(outcomes[what] for what in ("done", "MISSING", "MISMATCH", "DIVERGED", "GAVE_UP")) >= 10, outcomes
     assert outcomes["formed"] > 500, "too few clusters formed for the test to mean anything"

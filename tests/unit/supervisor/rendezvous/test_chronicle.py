@@ -16,10 +16,10 @@ from trainer.model_dir.result import JobEvent
 from trainer.model_dir.state import End
 from trainer.supervisor.chief.chief import Chief
 from trainer.supervisor.chief.saved_state import Record
-from trainer.supervisor.live_page.sampler import Sampler
 from trainer.supervisor.rendezvous import chronicle
 from trainer.supervisor.rendezvous.chronicle import EVENTS_KEPT
 from trainer.supervisor.rendezvous.policy import CAUSES
+from trainer.supervisor.views.sampler import Sampler
 
 EARLIER = [JobEvent(1.0, "generation 1 formed: 3 tasks", "formed"), JobEvent(2.0, "worker:1 lost", "lost", "worker:1")]
 

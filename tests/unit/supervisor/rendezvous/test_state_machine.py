@@ -12,8 +12,8 @@ import trainer
 from tests.unit.supervisor.jobs import LOST, PROGRESS, PS, REJOIN, START, Job, lose_child
 from trainer.job.errors import Exit
 from trainer.protocol.reports import Reply, answer, read_answer
-from trainer.supervisor.chief import status_view
 from trainer.supervisor.rendezvous.chronicle import EVENTS_KEPT
+from trainer.supervisor.views import snapshot
 
 PACKAGE = str(Path(trainer.__file__).parent)
 
@@ -133,11 +133,11 @@ def test_the_last_step_is_sent_even_if_no_report_contained_it() -> None:
 def test_the_evaluator_is_never_required() -> None:
     job = Job({**PS, "evaluator": 1})
     job.run()
-    assert status_view.task_rows(job.core, job.now)["evaluator:0"].state == "absent"
+    assert snapshot.task_rows(job.core, job.now)["evaluator:0"].state == "absent"
     assert job.report("evaluator:0").phase == "running"
     job.wait(LOST + 1, "evaluator:0")
     assert job.core.phase == "running"
-    assert status_view.task_rows(job.core, job.now)["evaluator:0"].state == "lost"
+    assert snapshot.task_rows(job.core, job.now)["evaluator:0"].state == "lost"
 
 
 def test_a_thousand_tasks_form_in_well_under_a_second() -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from trainer.protocol.status import Straggler, TaskRow
 from trainer.supervisor.chief import stragglers
-from trainer.supervisor.chief.stragglers import Stragglers
+from trainer.supervisor.views.stragglers import Stragglers
 
 SECONDS = 30.0
 """Within which a slow task is to be named."""

@@ -3,14 +3,14 @@
 from tests.unit.supervisor.jobs import LOST, PS, Job
 from trainer.job.errors import Exit
 from trainer.protocol.status import TaskRow
-from trainer.supervisor.chief import status_view
+from trainer.supervisor.views import snapshot
 
 
 def test_status_shows_the_state_of_every_task() -> None:
     job = Job({**PS, "evaluator": 1})
 
     def states() -> list[str]:
-        return [task.state for task in status_view.task_rows(job.core, job.now).values()]
+        return [task.state for task in snapshot.task_rows(job.core, job.now).values()]
 
     assert states() == ["absent"] * 5
     job.arrive("chief:0", "ps:0")
@@ -19,7 +19,7 @@ def test_status_shows_the_state_of_every_task() -> None:
     job.wait(LOST + 1, "worker:1")
     assert states() == ["running", "running", "lost", "running", "absent"]
     job.report("worker:0", restarts=2, standby=True, status={"step": 7})
-    assert status_view.task_rows(job.core, job.now)["worker:0"] == TaskRow(
+    assert snapshot.task_rows(job.core, job.now)["worker:0"] == TaskRow(
         state="running", generation=1, restarts=2, standby=True, figures={"step": 7}
     )
     job.core.end(Exit.OK, "")

@@ -12,7 +12,7 @@ from trainer.protocol.events import Figures
 from trainer.protocol.reports import Used
 from trainer.protocol.status import Shares
 from trainer.supervisor.children.child_status import ChildStatus
-from trainer.supervisor.live_page.sampler import Sampler, rows_of, tasks_point, used_of
+from trainer.supervisor.views.sampler import Sampler, rows_of, tasks_point, used_of
 
 
 def test_a_point_of_a_task_has_its_rate_the_shares_of_its_time_and_what_it_uses() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from trainer.model_dir.history import History
-from trainer.supervisor.live_page.pace import Pace
+from trainer.supervisor.views.pace import Pace
 
 
 class Run:

@@ -1,19 +1,43 @@
-"""Status view: the chief's state of the job, as shown by /status."""
+"""What the chief knows of its job at one moment: its /status, and what all observers of the job get at each beat."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import fields, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Protocol
 
 from trainer.protocol.child import ChildStatus, together
+from trainer.protocol.facts import Entry
+from trainer.protocol.reports import Used
 from trainer.protocol.status import End, JobStatus, TaskRow, TaskState, TaskStatus
-from trainer.supervisor.chief.stragglers import Stragglers
 from trainer.supervisor.rendezvous.state_machine import Rendezvous
+from trainer.supervisor.views.pace import Pace
+from trainer.supervisor.views.stragglers import Stragglers
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """The job at one moment. Nothing in it changes afterwards."""
+
+    time: float
+    """Seconds since the epoch."""
+    job: JobStatus
+    used: Mapping[str, Used]
+    """What each task uses, where that is known."""
+    rows_at: float
+    """When the rows of the tasks were made: those of very many tasks are made less often."""
+
+
+class Observer(Protocol):
+    """Follows a job. The chief goes on if one raises an exception; it must not block."""
+
+    def observe(self, snapshot: Snapshot, facts: Sequence[Entry]) -> None:
+        """Takes the job as it is, and the facts since the last call. The last snapshot has the job's end."""
 
 
 def job_status(
     own: TaskStatus,
-    workers: Mapping[str, ChildStatus],
+    rows: Mapping[str, TaskRow],
     rendezvous: Rendezvous,
     now: float,
     *,
@@ -21,8 +45,9 @@ def job_status(
     checkpoint: tuple[float, int] | None = None,
     seconds: float,
     stragglers: Stragglers,
+    pace: Pace,
 ) -> JobStatus:
-    """The status of the chief and of all tasks; `workers` as in task_rows.
+    """The status of the chief and of all tasks.
 
     Args:
         checkpoint: time and bytes of the last one.
@@ -37,15 +62,19 @@ def job_status(
         restarts_by_cause=dict(rendezvous.chronicle.restarts),
         waiting_for=rendezvous.tasks.waiting_for(now) or None if rendezvous.phase == "forming" else None,
         seconds=seconds,
+        seconds_left=None if rendezvous.over else pace.seconds_left,
+        goodput=pace.goodput,
         events=rendezvous.chronicle.events,
         hangs=rendezvous.gathering.hangs,
-        tasks={
-            name: replace(row, shares=stragglers.shares.get(name))
-            for name, row in task_rows(rendezvous, now, workers).items()
-        },
+        tasks={name: replace(row, shares=stragglers.shares.get(name)) for name, row in rows.items()},
         straggler=stragglers.straggler,
         end=End(int(rendezvous.code), rendezvous.message) if rendezvous.over else None,
     )
+
+
+def used_of(rendezvous: Rendezvous) -> dict[str, Used]:
+    """What each task uses, where that is known."""
+    return {name: used for name, member in rendezvous.tasks.members.items() if (used := member.report.used)}
 
 
 def task_rows(

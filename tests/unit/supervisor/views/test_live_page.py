@@ -16,8 +16,8 @@ from trainer.model_dir.history import History, Mark
 from trainer.page import document, files
 from trainer.page.lines import LogQuery
 from trainer.supervisor.chief.chief import Chief
-from trainer.supervisor.live_page import live_page
-from trainer.supervisor.live_page.live_page import MOST_WAITING, LivePage
+from trainer.supervisor.views import live_page
+from trainer.supervisor.views.live_page import MOST_WAITING, LivePage
 
 T = TypeVar("T")
 
