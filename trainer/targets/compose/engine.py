@@ -32,7 +32,7 @@ from trainer.targets import outside
 from trainer.targets.asked import read_stacks, read_status
 from trainer.targets.base import ContainerState, Deleted, JobOverview, LogLine, Submitted
 from trainer.targets.compose import render as compose
-from trainer.targets.container import ASK_OURS, ASK_PROGRAM, model_dir
+from trainer.targets.container import model_dir, probe
 from trainer.targets.tunnel import Dial, ProcessStream, Stream, Tunnel
 
 OLDEST_ENGINE = (24, 0)
@@ -104,7 +104,7 @@ def stacks(spec: JobSpec) -> Stacks:
 def tunnel(spec: JobSpec) -> Tunnel:
     """To the chief's control port: each connection is a process in its container."""
     service = _chief(spec)
-    relay = (*(ASK_PROGRAM if spec.program else ASK_OURS), "relay")
+    relay = (*probe(of_program=bool(spec.program)), "relay")
 
     async def dial() -> Stream:
         return await ProcessStream.start(*_command(spec, ["exec", "--no-TTY", service, *relay]))
@@ -316,7 +316,7 @@ def containers(client: docker.DockerClient, spec: JobSpec) -> dict[str, Containe
 def _ask(chief: Container, spec: JobSpec, path: str) -> bytes:
     """What the chief's control port answers; nothing if it does not."""
     try:
-        code, output = chief.exec_run([*(ASK_PROGRAM if spec.program else ASK_OURS), path])
+        code, output = chief.exec_run([*probe(of_program=bool(spec.program)), path])
     except APIError:
         return b""
     return output if code == 0 and isinstance(output, bytes) else b""
