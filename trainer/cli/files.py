@@ -32,8 +32,7 @@ def local(args: argparse.Namespace) -> int:
     from trainer.workloads.check import check_imports
 
     job = load(args.spec, args.set)
-    if not job.spec.program:
-        check_imports(job.spec)
+    check_imports(job.spec)
     warn(job.warnings())
     return local.run(job.spec, base_port=args.port, plain=args.plain)
 

@@ -16,10 +16,10 @@ from trainer.api.run import Run
 from trainer.cli.specs import require_options, warn
 from trainer.job.errors import Exit, TrainerError, UserError
 from trainer.job.load import load_file
+from trainer.job.messages import aligned, command_line
 from trainer.targets import base
 from trainer.targets.base import JobOverview, Submitted
 from trainer.targets.show.overview import describe
-from trainer.targets.show.text import aligned, command_line
 
 
 def render(args: argparse.Namespace) -> int:

@@ -25,5 +25,5 @@ def require_options(args: argparse.Namespace) -> None:
     for option, others in base.lacking(args.target, [name for name in base.OPTIONS if getattr(args, name, None)]):
         raise UserError(
             f"--{option.replace('_', '-')}: is not an option of --target {args.target}; it is for "
-            f"{' or '.join(f'--target {name}' for name in others if name != base.LOCAL)}"
+            f"{' or '.join(f'--target {name}' for name in others)}"
         )
