@@ -9,9 +9,8 @@ from trainer.job.cluster import tasks_of
 from trainer.job.data import places
 from trainer.job.derived import DEFAULT_STEPS, batch_sizes, learning_rate, replicas_in_sync
 from trainer.job.errors import UserError
-from trainer.job.messages import counted
+from trainer.job.messages import aligned, counted
 from trainer.job.spec import JobSpec
-from trainer.targets.show.text import aligned
 from trainer.workloads.check import own_optimizer
 
 MOST_CONFIGS = 32

@@ -10,6 +10,7 @@ import time
 from typing import TYPE_CHECKING
 
 from trainer.job.errors import Exit, UserError
+from trainer.job.messages import command_line
 from trainer.model_dir import checkpoint, layout, result
 from trainer.model_dir import state as job_state
 from trainer.model_dir.files import json_object
@@ -20,7 +21,6 @@ from trainer.targets.asked import read_stacks
 from trainer.targets.base import ContainerState, JobOverview, Page
 from trainer.targets.local import output
 from trainer.targets.show import summary
-from trainer.targets.show.text import command_line
 
 if TYPE_CHECKING:
     from trainer.job.spec import JobSpec
