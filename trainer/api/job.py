@@ -17,7 +17,7 @@ from trainer.job.errors import UserError
 from trainer.job.load import load_file
 from trainer.job.messages import command_line
 from trainer.job.spec import JobSpec
-from trainer.targets import base, here, outside
+from trainer.targets import base, machine, spec_warnings
 from trainer.targets.base import Submitted
 from trainer.workloads.check import check_imports, check_workload
 
@@ -56,7 +56,7 @@ class Job:
             UserError: all that is wrong, one line each.
         """
         if target is None:
-            here.require_named(self.spec)
+            machine.require_named(self.spec)
         runs_here = target == base.LOCAL or (target is None and self.spec.image is None)  # images have other modules
         if runs_here:
             check_imports(self.spec)
@@ -66,7 +66,7 @@ class Job:
     def warnings(self, target: str | None = None) -> list[str]:
         """What may surprise you, a line each, also on a target if it is named."""
         own = open_target(target).warnings(self.spec) if target is not None else []
-        return [*outside.warnings(self.spec), *own]
+        return [*spec_warnings.warnings(self.spec), *own]
 
     def render(self, target: str = "kubernetes") -> str:
         """The files that a target runs, as one text: manifests, or a compose file.

@@ -28,8 +28,8 @@ from trainer.model_dir.files import json_object
 from trainer.model_dir.result import Result
 from trainer.model_dir.stacks import Stacks
 from trainer.protocol.status import JobStatus
-from trainer.targets import outside
-from trainer.targets.asked import read_stacks, read_status
+from trainer.targets import machine
+from trainer.targets.answers import read_stacks, read_status
 from trainer.targets.base import ContainerState, Deleted, JobOverview, LogLine, Submitted
 from trainer.targets.compose import render as compose
 from trainer.targets.container import model_dir, probe
@@ -53,7 +53,7 @@ def submit(spec: JobSpec, command: str) -> Submitted:
         TrainerError: Exit.TARGET, if this engine cannot run it; nothing was started then.
         UserError: one of the spec's secrets is missing.
     """
-    given = outside.values(spec)
+    given = machine.secret_values(spec)
     client = connect()
     require(client, spec)
     text = compose.render({"": spec}, command)

@@ -7,7 +7,7 @@ from trainer.model_dir.files import json_object
 from trainer.model_dir.result import Result, parse_brief
 from trainer.model_dir.stacks import Stacks
 from trainer.protocol.status import JobStatus
-from trainer.targets.asked import read_stacks, read_status
+from trainer.targets.answers import read_stacks, read_status
 from trainer.targets.base import JobOverview, Listed
 from trainer.targets.container import probe
 from trainer.targets.kubernetes import lookup, pods

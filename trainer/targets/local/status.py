@@ -17,7 +17,7 @@ from trainer.model_dir.files import json_object
 from trainer.model_dir.state import State
 from trainer.protocol.status import read
 from trainer.targets import page as pages
-from trainer.targets.asked import read_stacks
+from trainer.targets.answers import read_stacks
 from trainer.targets.base import ContainerState, JobOverview, Page
 from trainer.targets.local import output
 from trainer.targets.show import summary

@@ -13,7 +13,7 @@ import pytest
 
 from tests.unit.cli.fake import STATUS
 from trainer.protocol.status import Straggler
-from trainer.targets.asked import read_status
+from trainer.targets.answers import read_status
 from trainer.targets.base import ContainerState, JobOverview
 from trainer.targets.container import probe
 from trainer.targets.show.overview import describe
