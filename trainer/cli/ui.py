@@ -17,7 +17,7 @@ from aiohttp import web
 
 from trainer.api import run as runs
 from trainer.api.run import Run
-from trainer.cli.specs import require_options
+from trainer.cli.shared import require_options
 from trainer.job.errors import Exit, TrainerError, UserError
 from trainer.job.names import DNS_LABEL
 from trainer.page import files
