@@ -53,7 +53,7 @@ class Listed:
     job: str
     phase: str
     submitted: str
-    """Time in ISO 8601."""
+    """When it was submitted, in ISO 8601."""
 
 
 @dataclass(frozen=True)
@@ -99,9 +99,9 @@ class Page:
     """Where the page of a job is: one of these."""
 
     address: str | None = None
-    """Of its chief, on this machine."""
+    """The address of its chief, on this machine."""
     tunnel: Tunnel | None = None
-    """To its chief, elsewhere."""
+    """A tunnel to its chief, elsewhere."""
     folder: str | None = None
     """Its model_dir, after its end."""
 
@@ -169,13 +169,13 @@ class Entry(NamedTuple):
     """A row of the registry: facts about a target that do not require importing it."""
 
     path: str
-    """`module:class`."""
+    """The class that implements it, as `module:class`."""
     packages: frozenset[str] = frozenset()
     """Packages of the extra `deploy` that it imports."""
     options: frozenset[str] = frozenset()
     """Its options, from OPTIONS."""
     poll_seconds: float = 2.0
-    """Between two questions for a job's status: on containers each starts a process in that of the chief."""
+    """Seconds between two questions for a job's status. Each one starts a process in a container of the chief."""
 
 
 OPTIONS = ("profile", "namespace", "keep", "dry_run", "task")
@@ -194,7 +194,7 @@ TARGETS: dict[str, Entry] = {
     ),
     LOCAL: Entry("trainer.targets.local.target:Local", options=frozenset({"keep", "task"}), poll_seconds=0.5),
 }
-"""By name; the first is the default."""
+"""The targets by name; the first is the default."""
 
 
 def elsewhere() -> list[str]:

@@ -25,7 +25,7 @@ _NO_METRICS = ("pid", "input_share")
 class Family(NamedTuple):
     help: str
     labels: tuple[str, ...] = ()
-    """Besides job_name and task."""
+    """Its labels besides job_name and task."""
 
 
 METRICS = {
@@ -64,7 +64,7 @@ METRICS = {
     "gpu_memory_used_bytes": Family("Memory of the GPU in use", ("gpu", "uuid")),
     "gpu_memory_size_bytes": Family("Memory of the GPU", ("gpu", "uuid")),
 }
-"""By name without the prefix. All have the labels job_name and task."""
+"""The metrics by their names without the prefix. All have the labels job_name and task."""
 
 _OF_FIGURES = {
     "target_step": "steps",
@@ -75,14 +75,14 @@ _OF_FIGURES = {
     "checkpoint_pause_seconds_total": "seconds_saving",
     "checkpoint_write_seconds_total": "seconds_writing",
 }
-"""By the name of a metric, that of the figure in /status."""
+"""The figure in /status that each metric is."""
 _PARTS = {part: f"seconds_{part}" for part in ("input", "exchange", "compute", "wait")}
 
 _OURS = {*CHILD_FIGURES, *_OF_FIGURES.values(), *_NO_METRICS}
 """Figures that are no metrics of the user's."""
 
 Sample: TypeAlias = "tuple[str, object, str, tuple[str, ...]]"
-"""Name, value, task, values of the further labels."""
+"""The name, the value, the task, and the values of further labels."""
 
 
 def text(

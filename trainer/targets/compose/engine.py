@@ -39,7 +39,7 @@ OLDEST_ENGINE = (24, 0)
 """The oldest tested version; it supports everything that the compose file uses."""
 OLDEST_COMPOSE = (2, 24)
 ENGINE_SECONDS = 20
-LOOK_SECONDS = 0.5
+CONTAINERS_POLL_SECONDS = 0.5
 LAST_LINES_SECONDS = 2.0
 """Time for compose to print the last lines after the end of all containers."""
 PROJECT, SERVICE, _VOLUME = (f"com.docker.compose.{each}" for each in ("project", "service", "volume"))
@@ -199,7 +199,7 @@ def _stop_with_the_job(following: subprocess.Popen[str], client: docker.DockerCl
     try:
         while following.poll() is None and not _all_ended(client, spec):
             with contextlib.suppress(subprocess.TimeoutExpired):
-                following.wait(LOOK_SECONDS)
+                following.wait(CONTAINERS_POLL_SECONDS)
         with contextlib.suppress(subprocess.TimeoutExpired):
             following.wait(LAST_LINES_SECONDS)
         return following.poll() is None

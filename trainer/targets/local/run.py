@@ -35,10 +35,10 @@ from trainer.targets.show import summary
 TASK_COMMAND = host.command("trainer.cli.main", "task")
 
 FAILED_SECONDS = 5.0
-"""Time for the other tasks to end by themselves after a failure, notified by their chief."""
+"""How long the other tasks may take to end by themselves after a failure, notified by their chief."""
 SUCCEEDED_SECONDS = 10.0
-"""The same after the chief's success. An evaluator has its own deadline for the last checkpoint, and another one for
-its exporters."""
+"""How long they may take after the chief's success. An evaluator has its own deadline for the last checkpoint, and
+another one for its exporters."""
 KILL_SECONDS = 2.0
 """Seconds between deadlines.stop and SIGKILL."""
 
