@@ -31,7 +31,6 @@ BELOW: dict[str, set[str]] = {
     "workloads": {"job"},
     "host": {"job"},
     "job": set(),
-    "runtime": {"supervisor"},
     # For the user's own program, in an environment that may have no other package.
     "keras": {"reporting"},
     "reporting": {"stack_dump", "job"},
@@ -66,7 +65,6 @@ NEVER = {
     "workloads": RENDERERS | {"aiohttp"},
     "host": TENSORFLOW | RENDERERS | {"aiohttp", "rich"},
     "job": TENSORFLOW | RENDERERS | {"aiohttp", "rich"},
-    "runtime": TENSORFLOW | RENDERERS | {"aiohttp"},
     "keras": TENSORFLOW | RENDERERS | {"aiohttp", "rich", "pydantic", "yaml", "numpy"},
     "reporting": TENSORFLOW | RENDERERS | {"aiohttp", "rich", "pydantic", "yaml", "numpy"},
     "stack_dump": TENSORFLOW | RENDERERS | {"aiohttp", "rich", "pydantic", "yaml", "numpy"},

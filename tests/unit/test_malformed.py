@@ -132,7 +132,7 @@ def spec_of(folder: Path, **more: Any) -> JobSpec:
 
 @pytest.fixture
 def chief(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Chief]:
-    monkeypatch.setattr(peers, "POLL_SECONDS", 0.0)
+    monkeypatch.setattr(peers, "HOLD_SECONDS", 0.0)
     spec = spec_of(tmp_path)
     chief = Chief(Agent(spec, tasks_of(spec)[0], Path(os.devnull)))
     yield chief

@@ -100,7 +100,7 @@ def _end(model_dir: str) -> dict[str, object] | None:
     return {"code": 0, "message": ""} if result.finished(model_dir) else None
 
 
-# Of earlier versions. ---------------------------------------------------------------------------------
+# Of jobs without history.json: with `page: none`, or of version 0.2.0. ------------------------------------
 
 
 def _from_results(model_dir: str) -> str:

@@ -19,7 +19,8 @@ from trainer.model_dir.files import read_json
 
 _LENGTH = 100
 RECENT_SECONDS = 30.0
-"""Docker waits 0.1, 0.2, 0.4, ... seconds; a start takes one, or some on a busy machine."""
+"""The age up to which a failure is repeated at once. Docker waits 0.1, 0.2, 0.4, ... seconds; a start takes one, or
+some on a busy machine."""
 
 
 def repeat_failure(log: Path) -> Exit | None:

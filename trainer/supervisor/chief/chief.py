@@ -171,7 +171,7 @@ class Chief:
             reply = self._rendezvous.reply()
         if not self._rendezvous.tasks.counts(report):
             if reply.phase == "forming":  # it waits for the one before it
-                await asyncio.sleep(peers.POLL_SECONDS)
+                await asyncio.sleep(peers.HOLD_SECONDS)
             return reply
         if reply.version == known:
             tasks = len(self._rendezvous.tasks.required)

@@ -29,7 +29,7 @@ from trainer.supervisor.children.output import STDOUT, Output
 from trainer.supervisor.children.stack_pipes import StackPipes
 
 LAST_WORDS_SECONDS = 0.5
-"""Wait for what a child wrote, after its end."""
+"""How long the output of a child is read after its end."""
 _numbers = itertools.count(1)
 
 
@@ -64,7 +64,7 @@ class Child:
         """The coordinator's measurements of each ps-worker."""
         self.result: events.Done | None = None
         self.times: dict[str, float] = {}
-        """Times of the order to start and of the first event of each kind, by time.monotonic()."""
+        """The times of the order to start and of the first event of each kind, by time.monotonic()."""
         self.exit: int | None = None
         self.failure: tuple[int, str] | None = None
         """Exit code and text of the error that it ends with."""
@@ -74,11 +74,11 @@ class Child:
         self._silent: list[str] = []
         self.stacks: StackPipes
         self._their_stdout: int | None = None
-        """The end of a pipe, if it is copied."""
+        """The end of the pipe from which the child's stdout is copied; None if it is not."""
         self._outputs: list[Output] = []
-        """Those that are copied."""
+        """The outputs of the child that are copied."""
         self.doing: str | None = None
-        """Its answer to the last order Where."""
+        """The child's answer to the last order Where."""
         self.dismissed = False
         """Whether it was killed because its generation is over."""
 

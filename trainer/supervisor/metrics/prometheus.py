@@ -22,7 +22,7 @@ _UNFIT = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
 class Family(NamedTuple):
     help: str
     labels: tuple[str, ...] = ()
-    """Besides job_name and task."""
+    """Its labels besides job_name and task."""
 
 
 METRICS = {
@@ -61,7 +61,7 @@ METRICS = {
     "gpu_memory_used_bytes": Family("Memory of the GPU in use", ("gpu", "uuid")),
     "gpu_memory_size_bytes": Family("Memory of the GPU", ("gpu", "uuid")),
 }
-"""By name without the prefix. All have the labels job_name and task."""
+"""The metrics by their names without the prefix. All have the labels job_name and task."""
 
 _FIELDS = {
     "target_step": "steps",
@@ -72,11 +72,11 @@ _FIELDS = {
     "checkpoint_pause_seconds_total": "seconds_saving",
     "checkpoint_write_seconds_total": "seconds_writing",
 }
-"""By the name of a metric, the field of a child's status."""
+"""The field of a child's status that each metric is."""
 _PARTS = {part: f"seconds_{part}" for part in ("input", "exchange", "compute", "wait")}
 
 Sample: TypeAlias = "tuple[str, object, str, tuple[str, ...]]"
-"""Name, value, task, values of the further labels."""
+"""The name, the value, the task, and the values of further labels."""
 
 
 def text(

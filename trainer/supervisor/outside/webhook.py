@@ -30,11 +30,11 @@ from trainer.supervisor.task.figures import in_words
 VERSION = 1
 """Version of the report. It increases when a field is renamed, removed or changes its meaning."""
 FIRST_PAUSE = 0.5
-"""Seconds before a webhook that does not answer is called again; each next pause is twice as long."""
+"""Seconds before a webhook that does not answer is called again. Each next pause is twice as long."""
 LEAST_SECONDS = 1.0
-"""After SIGTERM, even if the checkpoint took all of deadlines.stop."""
+"""How long a report may take after SIGTERM, even if the checkpoint took all of deadlines.stop."""
 _LONGEST = 3000
-"""Characters of the text for a chat."""
+"""The longest text for a chat, in characters."""
 _HEADERS = {"Content-Type": "application/json"}
 _IN_A_CHAT = {ord("&"): "&amp;", ord("<"): "&lt;", ord(">"): "&gt;"}
 """Slack takes <...> for links and mentions (docs.slack.dev, formatting message text)."""
@@ -46,15 +46,15 @@ class Ending:
 
     code: Exit
     message: str = ""
-    """Empty after success."""
+    """Why the job has failed; empty after success."""
     step: int = 0
     figures: Figures = field(default_factory=dict)
-    """The result's, otherwise the last known ones."""
+    """The figures of the result, otherwise the last known ones."""
     seconds: float = 0.0
-    """Since the job's start."""
+    """Seconds since the job's start."""
     generations: int = 0
     restarts: int = 0
-    """Of the cluster, and of tasks that restart alone, since the job was started."""
+    """Restarts of the cluster, and of tasks that restart alone, since the job was started."""
 
     @property
     def outcome(self) -> Outcome:

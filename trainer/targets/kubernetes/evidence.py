@@ -26,11 +26,11 @@ from trainer.targets.kubernetes.objects import ConfigMap, Manifest, Pod
 
 T = TypeVar("T")
 AT_ONCE = 8
-"""Questions to the server."""
-SECONDS = 15.0
-"""For each answer."""
+"""How many questions to the server are open at a time."""
+ANSWER_SECONDS = 15.0
+"""How long each answer may take."""
 LOGS_SECONDS = 120.0
-"""For all logs together."""
+"""How long all logs together may take."""
 TAIL_LINES = 20_000
 KINDS = (*lifecycle.KINDS, "PersistentVolumeClaim", "Workload")
 # Answers are texts, of which each part must be UTF-8: base64 is. Links are left out, as in debug/files.py, and all but
@@ -100,7 +100,7 @@ class _Collection:
 
     async def _soon(self, question: Awaitable[T]) -> T:
         async with self.limit:
-            return await asyncio.wait_for(question, SECONDS)
+            return await asyncio.wait_for(question, ANSWER_SECONDS)
 
     async def _objects(self) -> list[tuple[str, Manifest]]:
         """The job's objects by kind. What the spec in its ConfigMap hides is known afterwards."""
@@ -198,7 +198,7 @@ class _Collection:
                 raise problem(f"node {node} does not answer")
             try:
                 reading = _read(self.server, pod["metadata"]["name"], container, most, more)
-                return await asyncio.wait_for(reading, SECONDS)
+                return await asyncio.wait_for(reading, ANSWER_SECONDS)
             except (asyncio.TimeoutError, TrainerError) as error:
                 if isinstance(error, asyncio.TimeoutError) or "Kubernetes refuses this (50" in str(error):
                     self.silent.add(node)

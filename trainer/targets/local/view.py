@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 REFRESH_SECONDS = 0.5
 STATUS_SECONDS = 1.0
-"""For the chief's answer to /status."""
+"""How long the chief may take to answer /status."""
 
 
 class Show(Protocol):

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
+from trainer.job.messages import aligned
 from trainer.protocol.status import JobStatus, TaskRow
 from trainer.targets.base import ContainerState, JobOverview
 from trainer.targets.show import summary
-from trainer.targets.show.text import aligned
 
 
 def describe(found: JobOverview) -> str:

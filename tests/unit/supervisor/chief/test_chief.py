@@ -169,7 +169,7 @@ def test_a_supervisor_never_reads_the_values_of_a_checkpoint(chief: Chief, tmp_p
 
 def test_a_held_report_is_answered_at_the_news(chief: Chief, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without news it would be held for the 60 s that the client waits."""
-    monkeypatch.setattr(peers, "POLL_SECONDS", 60.0)
+    monkeypatch.setattr(peers, "HOLD_SECONDS", 60.0)
     came = asyncio.Queue[Report]()
 
     async def answer(report: Report, known: int) -> Reply:
@@ -195,7 +195,7 @@ def test_a_held_report_is_answered_at_the_news(chief: Chief, monkeypatch: pytest
 
 
 def test_without_news_a_report_is_answered_in_the_end(chief: Chief, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(peers, "POLL_SECONDS", 0.1)
+    monkeypatch.setattr(peers, "HOLD_SECONDS", 0.1)
 
     async def run() -> None:
         begun = time.monotonic()

@@ -72,7 +72,7 @@ def test_a_lost_report_does_not_make_its_task_a_lost_one(tasks: int, task_lost: 
 
 def test_a_client_waits_for_as_long_as_the_chief_holds_its_report(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(peers, "DIAL_SECONDS", 0.2)
-    monkeypatch.setattr(peers, "POLL_SECONDS", 0.1)
+    monkeypatch.setattr(peers, "HOLD_SECONDS", 0.1)
     came = asyncio.Event()
 
     async def answer_late(_report: Report, _known: int) -> Reply:
@@ -208,7 +208,7 @@ def test_a_name_that_does_not_exist(dial: Dial) -> None:
 @dials
 def test_an_address_that_does_not_answer_is_reported(dial: Dial, taken: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(peers, "DIAL_SECONDS", 0.1)
-    monkeypatch.setattr(peers, "POLL_SECONDS", 0.1)
+    monkeypatch.setattr(peers, "HOLD_SECONDS", 0.1)
     assert problem(dial, (HOST, taken)) == f"no answer from {HOST}:{taken}"
 
 

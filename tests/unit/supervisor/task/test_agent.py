@@ -29,7 +29,7 @@ SPEC = build({"name": "j", "strategy": "one_device"})
 def training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Agent:
     """A supervisor whose child has trained for long enough to get a standby."""
     monkeypatch.setenv(environment.JOB, "{}")
-    monkeypatch.setattr(standby, "AFTER_SECONDS", 0.0)
+    monkeypatch.setattr(standby, "STEADY_SECONDS", 0.0)
     agent = Agent(SPEC, tasks_of(SPEC)[0], tmp_path / "worker-0.log")
     agent.running = Child(agent.task, agent._on_child)
     agent.phase, agent.first_step_at = "running", time.monotonic() - 1
@@ -59,7 +59,7 @@ def test_a_standby_that_fails_is_logged_and_not_restarted_forever(
 
 
 def test_after_a_standby_failed_the_next_one_waits(training: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(standby, "AFTER_SECONDS", 0.5)
+    monkeypatch.setattr(standby, "STEADY_SECONDS", 0.5)
 
     async def run() -> None:
         await training.look_after_children()
@@ -73,7 +73,7 @@ def test_after_a_standby_failed_the_next_one_waits(training: Agent, monkeypatch:
 
 def test_a_server_gets_a_standby_once_its_chief_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(environment.JOB, "{}")
-    monkeypatch.setattr(standby, "AFTER_SECONDS", 0.0)
+    monkeypatch.setattr(standby, "STEADY_SECONDS", 0.0)
     spec = build({"name": "j", "strategy": "parameter_server", "tasks": {"worker": 2, "ps": 1}})
     server = next(task for task in tasks_of(spec) if task.type == "ps")
 

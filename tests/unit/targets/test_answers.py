@@ -13,15 +13,15 @@ import pytest
 
 from tests.unit.cli.fake import STATUS
 from trainer.protocol.status import Straggler
-from trainer.targets.asked import read_status
+from trainer.targets.answers import read_status
 from trainer.targets.base import ContainerState, JobOverview
-from trainer.targets.container import ASK_OURS
+from trainer.targets.container import probe
 from trainer.targets.show.overview import describe
 
 ROOT = Path(__file__).parents[3]
 
 
-STATUS_OF_0_1 = {
+STATUS_OF_0_2_0 = {
     "child_pid": 8, "step": 3, "loss": 0.5, "job": "j", "task": "chief:0", "strategy": "parameter_server",
     "phase": "running", "generation": 1, "restarts": 0, "standby": False, "last_checkpoint": None, "waiting_for": None,
     "seconds": 6.5, "events": [{"time": 1.7e9, "text": "generation 1 formed: 2 tasks"}], "end": None,
@@ -33,25 +33,24 @@ STATUS_OF_0_1 = {
 
 
 @pytest.fixture
-def image_of_0_1(tmp_path: Path) -> Path:
-    """Has the module of that name, which prints, and nothing of trainer.supervisor."""
-    (tmp_path / "trainer/runtime").mkdir(parents=True)
+def image_of_0_2_0(tmp_path: Path) -> Path:
+    """Has the module that printed an answer in version 0.2.0, and no `trainer probe`."""
+    (tmp_path / "trainer/supervisor").mkdir(parents=True)
     (tmp_path / "trainer/__init__.py").touch()
-    (tmp_path / "trainer/runtime/ask.py").write_text(
-        f"import json, sys; print(json.dumps({STATUS_OF_0_1}) * (sys.argv[1:] == ['status']))"
+    (tmp_path / "trainer/supervisor/probe.py").write_text(
+        f"import json, sys; print(json.dumps({STATUS_OF_0_2_0}) * (sys.argv[1:] == ['status']))"
     )
     return tmp_path
 
 
 def ask(folder: Path) -> subprocess.CompletedProcess[str]:
     environ = {**os.environ, "PYTHONPATH": str(folder), "TF_CONFIG": '{"cluster": {"worker": ["w:9"]}, "task": {}}'}
-    return subprocess.run(
-        [sys.executable, *ASK_OURS[1:], "status"], env=environ, cwd=folder, capture_output=True, text=True
-    )
+    command = [sys.executable, *probe(of_program=False)[1:], "status"]
+    return subprocess.run(command, env=environ, cwd=folder, capture_output=True, text=True)
 
 
-def test_a_chief_of_version_0_1_can_be_asked(image_of_0_1: Path) -> None:
-    done = ask(image_of_0_1)
+def test_a_chief_of_version_0_2_0_can_be_asked(image_of_0_2_0: Path) -> None:
+    done = ask(image_of_0_2_0)
     job, unreadable = read_status(done.stdout)
     assert unreadable is None, done.stderr
     assert job is not None
