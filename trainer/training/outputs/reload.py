@@ -31,9 +31,11 @@ from trainer.training.task import TrainingTask
 from trainer.workloads.types import Model, Tensor
 
 EXAMPLES = 8
-SECONDS = 120.0
+"""Examples of the test split on which outputs are compared."""
+CHECK_SECONDS = 120.0
 """Maximum wait for the process after the exports are written; less if deadlines.evaluation is."""
-POLL_SECONDS = 0.02
+EXIT_POLL_SECONDS = 0.02
+"""Seconds between two looks whether the process has ended."""
 IMPORTS_BYTES = 320 << 20
 """Memory of its own that a process has once TensorFlow and Keras are imported (190 MiB), and some for graphs."""
 COPIES = 8
@@ -56,31 +58,31 @@ class Reloading:
 
     def verdicts(self, models: Mapping[str, Model], channel: Channel) -> dict[str, str]:
         """What the exports of these models are, by name: "equal", or how they differ and why."""
-        found: dict[str, object] = {}
+        verdicts: dict[str, object] = {}
         if self._process is not None and models:
             try:
                 write_request(self._folder, self._job, models)
                 _begin(self._process)
                 self._why_not = self._wait(self._process, channel)
-                found = read_json(self._folder / "verdicts.json")
+                verdicts = read_json(self._folder / "verdicts.json")
             except OSError as error:
                 self._why_not = f"{self._folder}: {error.strerror}"
             finally:
                 self._process.kill()
                 self._process.wait()
                 shutil.rmtree(self._folder, ignore_errors=True)
-        return {name: str(found.get(name, f"not checked: {self._why_not}")) for name in models}
+        return {name: str(verdicts.get(name, f"not checked: {self._why_not}")) for name in models}
 
     def _wait(self, process: subprocess.Popen[bytes], channel: Channel) -> str | None:
         """Why the process has not checked every export; None if it has."""
-        limit = min(SECONDS, self._job.spec.deadlines.evaluation)
+        limit = min(CHECK_SECONDS, self._job.spec.deadlines.evaluation)
         deadline = time.monotonic() + limit
         while process.poll() is None:
             if channel.stopping.is_set():
                 return "the job was stopped"
             if time.monotonic() > deadline:
                 return f"it takes longer than {limit:g} s"
-            time.sleep(POLL_SECONDS)
+            time.sleep(EXIT_POLL_SECONDS)
         return f"the process that loads it ended with code {process.returncode}" if process.returncode else None
 
 

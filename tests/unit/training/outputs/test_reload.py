@@ -322,7 +322,7 @@ def test_the_coarsest_type_that_a_layer_computes_in_decides_what_is_equal() -> N
 
 
 def test_the_job_does_not_wait_for_it_for_ever(exported: TrainingTask, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reload, "SECONDS", 0.1)
+    monkeypatch.setattr(reload, "CHECK_SECONDS", 0.1)
     reloading = reload.Reloading(exported, 100)
     verdicts = reloading.verdicts({"model.keras": exported.workload.model()}, Going())  # type: ignore[arg-type]
     assert verdicts == {"model.keras": "not checked: it takes longer than 0.1 s"}

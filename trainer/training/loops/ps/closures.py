@@ -74,13 +74,13 @@ class _Reached(NamedTuple):
     claim: Claim
     """The ticket of the next step."""
     done: Tensor
-    """Number of steps."""
+    """Number of steps that were made."""
     bad: Tensor
     """The ticket of a loss that is not finite, or 0."""
     sums: Tensor
-    """Of loss and figures."""
+    """Sums of the loss and of the figures."""
     spent: Tensor
-    """Seconds of waiting for data, and of the exchange with ps."""
+    """Seconds of waiting for data, and seconds of the exchange with ps."""
     ready: Tensor
     """The time at which the last gradients were computed."""
 

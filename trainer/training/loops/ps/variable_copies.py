@@ -32,14 +32,16 @@ class Copies:
     def read(self) -> list[Tensor]:
         """Builds the part of a graph that sets the copies to the values on the ps; returns these values."""
         values = []
-        for v, own in zip(self.variables, self._own, strict=True):
+        for v, on_ps in zip(self.variables, self._own, strict=True):
             if id(v) in self._rounded:
-                with tf.device(own.device):
-                    small = tf.cast(own, tf.bfloat16)
-                values.append(tf.cast(small, own.dtype))
+                with tf.device(on_ps.device):
+                    small = tf.cast(on_ps, tf.bfloat16)
+                values.append(tf.cast(small, on_ps.dtype))
             else:
-                values.append(tf.identity(own))
-        self._copies = [tensorflow_private.named_variable(f"{self._name}_{i}", own) for i, own in enumerate(self._own)]
+                values.append(tf.identity(on_ps))
+        self._copies = [
+            tensorflow_private.named_variable(f"{self._name}_{i}", on_ps) for i, on_ps in enumerate(self._own)
+        ]
         for copy, value in zip(self._copies, values, strict=True):
             copy.assign(value, read_value=False)
         return values
