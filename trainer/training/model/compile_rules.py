@@ -42,8 +42,8 @@ def require_usable(job: TrainingTask, model: Model) -> None:
             raise UserError(f"workload: {name}: model() must give a model that is compiled; call model.compile")
         return
     refuse_rates(job, "model() gives a compiled model")
-    given = {"loss()": job.workload.loss, "METRICS": job.workload.metrics, "optimizer()": job.workload.optimizer}
-    if again := [key for key, value in given.items() if value is not None]:
+    parts = {"loss()": job.workload.loss, "METRICS": job.workload.metrics, "optimizer()": job.workload.optimizer}
+    if again := [key for key, value in parts.items() if value is not None]:
         fix = "" if job.spec.api_traits.calls_fit else ", or compile()"
         raise UserError(f"workload: {name}: model() gives a compiled model; remove {again[0]}{fix}")
     what = f"workload: {name}: model.compile"
