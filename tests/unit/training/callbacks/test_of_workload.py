@@ -10,7 +10,7 @@ import pytest
 import trainer.keras
 from tests.unit.training.callbacks.loop import RecordingChannel, compiled, job_of, train
 from trainer.job.errors import UserError
-from trainer.training.callbacks import given
+from trainer.training.callbacks import of_workload
 
 K = keras.callbacks
 
@@ -49,7 +49,7 @@ class Own(keras.callbacks.Callback):  # type: ignore[misc]
     ],
 )
 def test_callbacks_with_hooks_of_batches_are_found(made: Callable[[], list[Any]], stride: int) -> None:
-    assert given.stride(made()) == stride
+    assert of_workload.stride(made()) == stride
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_callbacks_with_hooks_of_batches_are_found(made: Callable[[], list[Any]]
 def test_callbacks_that_cannot_work_are_refused(tmp_path: Path, made: Callable[[], Any], message: str) -> None:
     job = job_of(tmp_path, lambda _: made(), validation_split=0)
     with pytest.raises(UserError) as error:
-        given.callbacks(job, ["loss", "accuracy"], validates=False)
+        of_workload.callbacks(job, ["loss", "accuracy"], validates=False)
     assert message in str(error.value)
 
 
@@ -98,14 +98,14 @@ def test_what_validation_gives_may_be_monitored(tmp_path: Path) -> None:
         K.ReduceLROnPlateau("learning_rate", mode="min"),
     ]
     job = job_of(tmp_path, lambda _: [*wanted, backup])
-    found, lines = given.callbacks(job, ["loss", "accuracy"], validates=True)
+    found, lines = of_workload.callbacks(job, ["loss", "accuracy"], validates=True)
     assert found == wanted
     assert lines == ["callbacks(): BackupAndRestore is left out: checkpoints of trainer replace it, at any step"]
 
 
 def test_a_report_of_a_program_is_left_out(tmp_path: Path) -> None:
     job = job_of(tmp_path, lambda _: [trainer.keras.Report()])
-    found, lines = given.callbacks(job, ["loss", "accuracy"], validates=True)
+    found, lines = of_workload.callbacks(job, ["loss", "accuracy"], validates=True)
     assert found == []
     assert lines == ["callbacks(): Report is left out: the job itself reports these figures"]
 
@@ -152,5 +152,5 @@ def test_callbacks_may_take_the_folder_of_the_job(tmp_path: Path) -> None:
 
     job = job_of(tmp_path, lambda _: [])
     object.__setattr__(job.workload, "callbacks", callbacks)
-    given.callbacks(job, [], validates=True)
+    of_workload.callbacks(job, [], validates=True)
     assert folders == [str(tmp_path / "run")]

@@ -30,10 +30,10 @@ def made(job: TrainingTask) -> Sequence[Callback]:
         return []
     with calling(name, "callbacks()"):
         takes_folder = "model_dir" in inspect.signature(function).parameters
-        found = function(model_dir=job.spec.directory) if takes_folder else function()
-    if not isinstance(found, (list, tuple)):
-        raise UserError(f"workload: {name}: callbacks() must give a list, gave {type(found).__name__}")
-    return found
+        callbacks = function(model_dir=job.spec.directory) if takes_folder else function()
+    if not isinstance(callbacks, (list, tuple)):
+        raise UserError(f"workload: {name}: callbacks() must give a list, gave {type(callbacks).__name__}")
+    return callbacks
 
 
 def callbacks(job: TrainingTask, metrics: Sequence[str], *, validates: bool) -> tuple[list[Callback], list[str]]:
@@ -42,9 +42,9 @@ def callbacks(job: TrainingTask, metrics: Sequence[str], *, validates: bool) -> 
     Raises:
         UserError: it gives something else, or a callback that cannot work in this job.
     """
-    name, found = job.workload.name, made(job)
+    name, given_callbacks = job.workload.name, made(job)
     kept, lines = [], []
-    for callback in found:
+    for callback in given_callbacks:
         kind = type(callback).__name__
         if isinstance(callback, Report):
             lines.append(f"callbacks(): {kind} is left out: the job itself reports these figures")
@@ -67,15 +67,15 @@ def callbacks(job: TrainingTask, metrics: Sequence[str], *, validates: bool) -> 
     return kept, lines
 
 
-def _require_monitored(workload: str, found: list[Callback], metrics: Sequence[str], validates: bool) -> None:
+def _require_monitored(workload: str, callbacks: list[Callback], metrics: Sequence[str], validates: bool) -> None:
     """Checks that what callbacks of Keras monitor will be in the logs.
 
     Raises:
         UserError: it will not; Keras would only warn after each epoch.
     """
     names = [*metrics, *(f"val_{name}" for name in metrics if validates)]
-    others_add = not all(map(_is_of_keras, found))
-    for callback in filter(_is_of_keras, found):
+    others_add = not all(map(_is_of_keras, callbacks))
+    for callback in filter(_is_of_keras, callbacks):
         what = f"workload: {workload}: callbacks(): {type(callback).__name__}"
         saves = isinstance(callback, keras.callbacks.ModelCheckpoint)
         if saves and "{val_" in callback.filepath and not validates:
@@ -93,7 +93,7 @@ def _is_of_keras(callback: Callback) -> bool:
     return type(callback).__module__.startswith("keras.")
 
 
-def require_settable_rate(job: TrainingTask, found: list[Callback], optimizer: Optimizer) -> None:
+def require_settable_rate(job: TrainingTask, callbacks: list[Callback], optimizer: Optimizer) -> None:
     """Checks that callbacks which set the learning rate can.
 
     Raises:
@@ -103,7 +103,7 @@ def require_settable_rate(job: TrainingTask, found: list[Callback], optimizer: O
     inner = keras_private.inner(optimizer)
     if inner is None or keras_private.has_settable_rate(inner):
         return
-    for callback in found:
+    for callback in callbacks:
         if isinstance(callback, setters):
             raise UserError(
                 f"workload: {job.workload.name}: callbacks(): {type(callback).__name__}: the optimizer was created "
@@ -112,17 +112,17 @@ def require_settable_rate(job: TrainingTask, found: list[Callback], optimizer: O
             )
 
 
-def set_modes(found: list[Callback]) -> None:
+def set_modes(callbacks: list[Callback]) -> None:
     """Sets what Keras takes from the metrics of a compiled model: that more accuracy is better."""
-    for callback in found:
+    for callback in callbacks:
         monitor = getattr(callback, "monitor", "")
         if getattr(callback, "mode", None) == "auto" and monitor in ("accuracy", "val_accuracy"):
             callback.mode = "max"
 
 
-def stride(found: list[Callback]) -> int:
+def stride(callbacks: list[Callback]) -> int:
     """The number of batches from one call of batch hooks to the next; 0 if no callback has any."""
-    return math.gcd(*map(_stride_of, found))
+    return math.gcd(*map(_stride_of, callbacks))
 
 
 def _stride_of(callback: Callback) -> int:
@@ -141,7 +141,7 @@ def has_hook(callback: Callback, hook: str) -> bool:
     return not all(keras_private.is_default_hook(getattr(callback, name)) for name in names)
 
 
-def line_about_batches(found: list[Callback], steps: int) -> str:
-    names = ", ".join(dict.fromkeys(type(each).__name__ for each in found if _stride_of(each)))
+def line_about_batches(callbacks: list[Callback], steps: int) -> str:
+    names = ", ".join(dict.fromkeys(type(each).__name__ for each in callbacks if _stride_of(each)))
     what = "one step" if steps == 1 else f"at most {steps} steps"
     return f"callbacks(): hooks of batches ({names}): each graph call has {what}, which takes longer"

@@ -3,7 +3,7 @@ from typing import Any
 import keras
 import pytest
 
-from trainer.training.exchange.layer_state import updated_by_layers
+from trainer.training.exchange.averages import updated_by_layers
 
 layers = keras.layers
 

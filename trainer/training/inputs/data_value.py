@@ -36,17 +36,17 @@ def source(value: object, what: str) -> Split:
         raise UserError(f"workload: {what}: gave None; return {_FORMS}, or a tf.data.Dataset")
     if isinstance(value, list):
         raise UserError(f"workload: {what}: gave a list; write a tuple: {_FORMS}")
-    given = value if isinstance(value, tuple) else (value,)
-    if not 1 <= len(given) <= len(NAMES):
+    returned = value if isinstance(value, tuple) else (value,)
+    if not 1 <= len(returned) <= len(NAMES):
         raise UserError(
-            f"workload: {what}: gave a tuple of {len(given)}; it must be {_FORMS}: several inputs go into a tuple or "
-            "dict inside"
+            f"workload: {what}: gave a tuple of {len(returned)}; it must be {_FORMS}: several inputs go into a tuple "
+            "or dict inside"
         )
-    if len(given) > 1 and given[1] is None:
+    if len(returned) > 1 and returned[1] is None:
         raise UserError(f"workload: {what}: y is None; leave it out: give x alone, or (x, y)")
-    given = given[:2] if len(given) == 3 and given[2] is None else given
+    returned = returned[:2] if len(returned) == 3 and returned[2] is None else returned
     try:
-        parts = tuple(_tensors(part) for part in given)
+        parts = tuple(_tensors(part) for part in returned)
     except (TypeError, ValueError) as error:
         raise UserError(f"workload: {what}: must give arrays: {' '.join(str(error).split())[:200]}") from None
     _require_equal_lengths(parts, what)
@@ -97,10 +97,10 @@ def _require_equal_lengths(parts: Tensor, what: str) -> None:
     if set(counts) == {counts[0]} != {0}:
         return
     if len(counts) == 2 == len(parts):
-        found = f"x has {counts[0]} examples and y {counts[1]}"
+        lengths = f"x has {counts[0]} examples and y {counts[1]}"
     else:
-        found = f"its arrays have {counts} examples"
-    raise UserError(f"workload: {what}: {found}; they must be equal, not 0")
+        lengths = f"its arrays have {counts} examples"
+    raise UserError(f"workload: {what}: {lengths}; they must be equal, not 0")
 
 
 def _require_fitting_weights(y: Tensor, weights: Tensor, what: str, batched: bool) -> None:
@@ -111,10 +111,10 @@ def _require_fitting_weights(y: Tensor, weights: Tensor, what: str, batched: boo
     Raises:
         UserError: neither one weight per example, nor one for each of its values.
     """
-    labels, given = tf.nest.flatten(y), tf.nest.flatten(weights)
-    if len(labels) != len(given):
+    labels, flat_weights = tf.nest.flatten(y), tf.nest.flatten(weights)
+    if len(labels) != len(flat_weights):
         return  # Keras has a rule for what may be left out
-    for label, weight in zip(labels, given, strict=True):
+    for label, weight in zip(labels, flat_weights, strict=True):
         if None in (label.shape.rank, weight.shape.rank):
             continue
         wanted, shape = label.shape[int(batched) :], weight.shape[int(batched) :]
@@ -136,10 +136,10 @@ def require_examples(source: Source, model_inputs: Sequence[Tensor], workload: s
         source = source.source
     if not isinstance(source, Examples):
         return
-    given = tf.nest.flatten(keras.utils.unpack_x_y_sample_weight(source.dataset.element_spec)[0])
-    if len(given) != len(model_inputs):
+    examples = tf.nest.flatten(keras.utils.unpack_x_y_sample_weight(source.dataset.element_spec)[0])
+    if len(examples) != len(model_inputs):
         return
-    for part, wanted in zip(given, model_inputs, strict=True):
+    for part, wanted in zip(examples, model_inputs, strict=True):
         shape = part.shape
         # Keras removes a last dimension of 1, so with one dimension more it may be an example.
         if shape.rank == len(wanted.shape) and not (shape[-1] == 1 and wanted.shape[-1] != 1):
