@@ -69,10 +69,8 @@ EXAMPLES = sorted(path for path in (ROOT / "examples").iterdir() if path.suffix 
 
 def test_every_example_begins_with_a_line_on_what_it_shows() -> None:
     rules = {".yaml": r"# [A-Z].*[.:?]$", ".py": r'"""[A-Z].*[.:]'}
-    first = {path.name: path.read_text().splitlines()[0] for path in EXAMPLES}
-    assert {
-        path.name: first[path.name] for path in EXAMPLES if not re.match(rules[path.suffix], first[path.name])
-    } == {}
+    first = {path: path.read_text().splitlines()[0] for path in EXAMPLES}
+    assert {path.name: line for path, line in first.items() if not re.match(rules[path.suffix], line)} == {}
 
 
 def test_every_example_is_valid() -> None:
