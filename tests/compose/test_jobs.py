@@ -77,6 +77,7 @@ def both() -> Any:
         up.communicate()
         down = root_compose("--profile", "*", "down", "--volumes", "--timeout", "2")
         down.communicate(timeout=120)
+        assert left_of("trainer") == []
 
 
 def test_the_tasks_of_a_job_share_a_secret_that_no_other_job_has(both: Any) -> None:
@@ -143,14 +144,6 @@ def test_up_builds_an_image_that_is_missing(tmp_path: Path) -> None:
         root_compose("down", "--volumes").communicate(timeout=60)
         with contextlib.suppress(ImageNotFound):
             CLIENT.images.remove("trainer:built-by-up")
-
-
-def test_down_leaves_nothing(tmp_path: Path) -> None:
-    with Project(tmp_path, {**specs.mirrored(steps=10), "name": "leaves-nothing"}) as project:
-        assert project.wait() == 0, project.output
-        assert left_of("leaves-nothing")
-        project.compose("down", "--volumes")
-        assert left_of("leaves-nothing") == []
 
 
 def test_local_and_compose_train_the_same(tmp_path: Path) -> None:
