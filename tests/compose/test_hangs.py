@@ -22,5 +22,5 @@ def test_a_task_that_hangs_is_named_with_its_line(tmp_path: Path, name: str) -> 
             child = project.child_pid(hang.stops)
             code, output = run_in(project.container(hang.stops), f"import os, signal; os.kill({child}, signal.SIGSTOP)")
             assert code == 0, output
-            line = project.until_printed(re.escape(hang.names), 240)
+        line = project.until_printed(re.escape(hang.names), 240)
     assert re.search(r"the job hangs: |no new step for |lost \(no ", line), line

@@ -157,7 +157,10 @@ def test_local_and_compose_train_the_same(tmp_path: Path) -> None:
         assert_same_curve((job.model_dir / "metrics.jsonl").read_text(), project.file("metrics.jsonl"), steps=60)
 
 
-@pytest.mark.parametrize("name", specs.GRAPHS)
+IN_TURN = [pytest.param(name, marks=pytest.mark.slow(parts=3, turn=i)) for i, name in enumerate(specs.GRAPHS)]
+
+
+@pytest.mark.parametrize("name", IN_TURN)
 def test_a_graph_job_computes_in_containers(tmp_path: Path, name: str) -> None:
     spec = yaml.safe_load((ROOT / f"examples/{name}.yaml").read_text())
     with Project(tmp_path, {**spec, "name": f"graph-{name}"}) as project:
