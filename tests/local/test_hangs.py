@@ -1,4 +1,4 @@
-"""A task that hangs is named with its line before its job is ended, whatever it hangs in. Each commit tries another reason."""
+"""A task that hangs is named with its line before its job is ended. Each commit tries another reason."""
 
 from __future__ import annotations
 
