@@ -30,7 +30,7 @@ PATHS: dict[str, tuple[str, ...]] = {
         "trainer/protocol", "trainer/targets",
     ),
     "test-locks": ("pyproject.toml", "*.lock", "tests/locks", "tests/programs", "trainer/page/static/vendor"),
-    "bench-smoke": ("bench", "trainer/training", "trainer/supervisor/rendezvous", "trainer/supervisor/metrics"),
+    "bench-smoke": ("bench", "trainer/training"),
     "image-cuda": ("images", ":!images/README.md"),
     # Beside tf_keras, TensorFlow 2.15 and MLflow.
     "programs": (

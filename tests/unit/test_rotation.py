@@ -2,7 +2,8 @@ import subprocess
 
 import pytest
 
-from tests.failures import test_cells
+from tests.failures.cells import cells
+from tests.failures.test_cells import turn
 from tests.tools import rotation
 from tests.tools.documents import ROOT
 
@@ -18,9 +19,9 @@ def test_so_many_commits_in_a_row_run_each_test_once(parts: int) -> None:
 
 
 def test_each_commit_kills_a_worker_and_a_chief_on_each_target() -> None:
-    turns: dict[tuple[str, str, int], list[str]] = {}
-    for cell in test_cells.cells():
-        marks = test_cells.turn(cell).kwargs
+    turns: dict[tuple[str, str, int], list[int]] = {}
+    for cell in cells():
+        marks = turn(cell).kwargs
         if cell.fault == "kill" and cell.task in ("worker", "chief"):
             turns.setdefault((cell.target, cell.task, marks["parts"]), []).append(marks["turn"])
         else:
