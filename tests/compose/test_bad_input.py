@@ -57,30 +57,6 @@ def test_a_job_that_is_not_there_is_named(spec_file: Any, command: str) -> None:
     assert ended.stderr.startswith("trainer: bad-input: no such job on this Docker Engine")
 
 
-def test_submit_status_logs_delete(spec_file: Any) -> None:
-    path = spec_file(name="submitted")
-    words = ["--target", "compose", path]
-    try:
-        assert trainer("submit", *words).returncode == 0
-        for _ in ("while the job runs", "when it is over"):
-            # Ends when the job ends: it follows the logs of all its tasks.
-            logs = trainer("logs", *words, "--follow")
-            assert logs.returncode == 0, logs.stderr
-            assert "task=worker:1" in logs.stdout
-            assert "done: steps=20" in logs.stdout
-            assert {line.split()[0] for line in logs.stdout.splitlines()} <= {"worker:0", "worker:1", "compose"}
-        status = trainer("status", *words)
-        assert status.returncode == 0, status.stderr
-        assert "\nsteps                  20\n" in status.stdout
-        assert "\nworker:0  exited\n" in status.stdout
-        assert trainer("delete", *words).returncode == 0
-        left = sorted(left_of("submitted"))
-        assert left == ["submitted_submitted", "submitted_submitted-report-secret"], "the volumes stay"
-    finally:
-        assert trainer("delete", *words, "--volumes").returncode == 0
-    assert left_of("submitted") == []
-
-
 def test_status_has_the_reason_of_each_task_that_does_not_run(tmp_path: Path) -> None:
     """Of two tasks one needs more memory than it may have, and the container of the other is removed."""
     words = ["python3", "-c", "import json, os\nif '\"index\": 0' in os.environ['TF_CONFIG']: bytearray(1 << 30)"]
