@@ -127,14 +127,14 @@ _RATE = "examples_per_second"
 
 
 def _status(found: Mapping[str, object], end: Mapping[str, object] | None) -> dict[str, object]:
-    names = ("job", "strategy", "warnings", "seconds", "events", "hangs", _RATE)
+    names = ("job", "strategy", "warnings", "seconds", "events", "hangs")
     known = {name: found[name] for name in names if name in found}
-    tests = {name: value for name, value in found.items() if name.startswith("test_")}
+    figures = {name: value for name, value in found.items() if name == _RATE or name.startswith("test_")}
     tasks = {name: {"state": "done", "line": line} for name, line in _object(found.get("tasks")).items()}
     phase = None if end is None else "failed" if end["code"] else "done"
     steps, generations = found.get("steps"), found.get("generations")
     own = {"step": steps, "steps": steps, "generation": generations, "phase": phase, "tasks": tasks, "end": end}
-    return {**known, **tests, **own}
+    return {**known, **own, "figures": figures}
 
 
 def _marks(model_dir: str, found: Mapping[str, object]) -> Iterator[Mark]:
