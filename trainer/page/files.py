@@ -74,7 +74,9 @@ def text(model_dir: str) -> str:
         return _from_results(model_dir)
     status = upgraded(_object(found["status"]))
     if happened := marks_of(model_dir):
-        found = {**found, "history": {**_object(found["history"]), "marks": [mark.document() for mark in happened]}}
+        kept = _object(found["history"])
+        older = marks if isinstance(marks := kept.get("marks"), list) else []  # of version 0.2, which had no journal
+        found = {**found, "history": {**kept, "marks": [*older, *(mark.document() for mark in happened)]}}
     if end := _end(model_dir):  # the chief may have been killed after it had saved the history last
         status = {**status, "phase": "failed" if end["code"] else "done", "end": end}
     return json_text({**found, "live": False, "eta": None, "status": status})

@@ -130,7 +130,8 @@ class JobStatus(TaskStatus):
 
     def document(self) -> dict[str, object]:
         whole = asdict(self)
-        return _sent({**whole, "tasks": {name: _sent(row) for name, row in whole["tasks"].items()}})
+        rows = {name: _sent(row) for name, row in whole["tasks"].items()}
+        return {**_sent(whole), "last_checkpoint": self.last_checkpoint, "tasks": rows}
 
 
 @cache
