@@ -102,7 +102,7 @@ def _end(model_dir: str) -> dict[str, object] | None:
     return {"code": 0, "message": ""} if result.finished(model_dir) else None
 
 
-# Of earlier versions. ---------------------------------------------------------------------------------
+# Without a history: of earlier versions, or of a chief that was killed early. --------------------------
 
 
 def _from_results(model_dir: str) -> str:
@@ -114,7 +114,7 @@ def _from_results(model_dir: str) -> str:
         point: dict[history.Path, float | None] = {("metrics", name): value for name, value in figures.items()}
         point |= {(name,): record.get(name) for name in ("step", "loss", _RATE)}
         made.job.add(record["time"], point)
-    for mark in sorted(_marks(model_dir, found), key=lambda each: each.time):
+    for mark in marks_of(model_dir) or sorted(_marks(model_dir, found), key=lambda each: each.time):
         made.mark(mark)
     times = made.job.time
     job = {

@@ -19,10 +19,11 @@ from trainer.job.load import build
 from trainer.model_dir import checkpoint, compatibility, layout
 from trainer.model_dir import state as job_state
 from trainer.model_dir.files import write_json
+from trainer.page.lines import LogQuery
 from trainer.protocol.child import ChildStatus, measured
 from trainer.protocol.events import Failed
 from trainer.protocol.facts import Cause, Loss
-from trainer.protocol.reports import Reply, Report
+from trainer.protocol.reports import NOBODY_LOOKS, Reply, Report
 from trainer.protocol.status import End
 from trainer.supervisor.chief import earlier_run
 from trainer.supervisor.chief.chief import Chief
@@ -31,6 +32,8 @@ from trainer.supervisor.children.child import Child
 from trainer.supervisor.control_port import peers
 from trainer.supervisor.task import task_report
 from trainer.supervisor.task.agent import Agent
+from trainer.supervisor.views import live_page
+from trainer.supervisor.views.live_page import LivePage
 
 
 def failure(code: int, text: str) -> Loss:
@@ -240,6 +243,40 @@ def test_figures_of_a_user_do_not_hide_ours(chief: Chief) -> None:
     asyncio.run(chief.answer(replace(make_report(chief, "worker:1"), status=status), 0))
     row = json.loads(json.dumps(chief.status().document()))["tasks"]["worker:1"]
     assert (row["state"], row["generation"], row["figures"]) == ("waiting", 0, status.figures)
+
+
+def test_the_chief_itself_takes_the_lines_of_logs_while_a_page_shows_them(
+    chief: Chief, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live_page, "FIRST_LINES_SECONDS", 0.0)
+
+    def ask(number: int) -> Reply:
+        lines = [(1.5, "a line")] if number > 1 else []
+        return asyncio.run(chief.answer(make_report(chief, "worker:1", number=number, lines=lines, first_line=1), 0))
+
+    page = chief.live_page()
+    assert ask(1).lines_after == NOBODY_LOOKS
+    assert json.loads(asyncio.run(page.logs(LogQuery())))["lines"] == []
+    assert [ask(number).lines_after for number in (1, 2, 3)] == [0, 1, 1]
+    found = json.loads(asyncio.run(page.logs(LogQuery())))["lines"]
+    assert [(line["task"], line["text"]) for line in found] == [("worker:1", "a line")]
+
+
+def test_without_a_page_a_heartbeat_is_answered_all_the_same(chief: Chief) -> None:
+    report = make_report(chief, "worker:1", number=1, lines=[(1.5, "of an earlier question")], first_line=1)
+    reply = asyncio.run(chief.answer(report, 0))
+    assert (reply.phase, reply.lines_after) == ("forming", NOBODY_LOOKS)
+    assert chief.logs is None
+
+
+def test_a_page_that_fails_does_not_stand_in_the_way_of_a_heartbeat(
+    chief: Chief, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chief._reporter.observers.append(chief.live_page())
+    for name in [name for name in vars(LivePage) if not name.startswith("__")]:
+        monkeypatch.delattr(LivePage, name)
+    chief._reporter.observe(chief._clock())
+    assert asyncio.run(chief.answer(make_report(chief, "worker:1", number=1), 0)).phase == "forming"
 
 
 def test_a_task_whose_request_was_abandoned_has_not_been_notified_of_the_end(chief: Chief) -> None:

@@ -19,7 +19,7 @@ from trainer.job import environment
 from trainer.job.cluster import tasks_of
 from trainer.job.errors import Exit, TrainerError
 from trainer.job.load import build
-from trainer.model_dir import checkpoint, layout, lease
+from trainer.model_dir import checkpoint, journal, layout, lease
 from trainer.model_dir import state as job_state
 from trainer.model_dir.files import write_json
 from trainer.model_dir.lease import Lease
@@ -140,7 +140,7 @@ def test_a_new_chief_waits_until_the_one_before_has_saved_and_begins_with_what_i
             await until(lambda: lease.read(str(model_dir)).incarnation == chief._agent.incarnation)
             await until(lambda: chief._rendezvous.generation == 8)
             assert chief._rendezvous.term == chief._record.lease.number > 5
-            kept = [event.text for event in job_state.load(str(model_dir), 0).events]
+            kept = [line["text"] for line in journal.read(str(model_dir))]
             assert kept == [
                 "worker:0 lost (its supervisor was restarted), re-forming", "generation 8 formed: 1 task",
             ]  # fmt: skip
