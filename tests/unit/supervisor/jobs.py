@@ -6,6 +6,8 @@ from typing import Any
 from trainer.job.cluster import tasks_of
 from trainer.job.errors import Exit
 from trainer.job.load import build
+from trainer.protocol.child import ChildStatus
+from trainer.protocol.facts import Cause, Loss
 from trainer.protocol.reports import Reply, Report
 from trainer.protocol.stacks import TaskStacks
 from trainer.supervisor.rendezvous.state_machine import Rendezvous
@@ -16,6 +18,9 @@ ASKED = 1.0
 DEADLINES = {"start": START, "rejoin": REJOIN, "task_lost": LOST, "progress": PROGRESS}
 PS = {"worker": 2, "ps": 1}
 VERSIONS = {"tensorflow": "2.21.0", "keras": "3.15.1", "trainer": "0.1.0"}
+
+
+KILLED = Loss(Cause.KILLED, signal="SIGKILL")
 
 
 class Job:
@@ -65,7 +70,7 @@ class Job:
     def restart(self, name: str) -> Reply:
         """Replaces the task's supervisor by a new one."""
         return self.report(
-            name, incarnation=f"{self.reports[name].incarnation}+", generation=0, ended_early=0, status={}
+            name, incarnation=f"{self.reports[name].incarnation}+", generation=0, ended_early=0, status=ChildStatus()
         )
 
     def wait(self, seconds: float, *silent: str) -> None:
@@ -87,7 +92,7 @@ class Job:
 
 
 def lose_child(job: Job, name: str) -> None:
-    job.report(name, generation=0, ended_early=job.core.generation, reason="killed by SIGKILL")
+    job.report(name, generation=0, ended_early=job.core.generation, loss=KILLED)
 
 
 def restart_supervisor(job: Job, name: str) -> None:
@@ -106,11 +111,11 @@ LOSSES = [
 
 
 def step(job: Job, number: int, **status: Any) -> None:
-    job.report(job.chief, status={"step": number, **status})
+    job.report(job.chief, status=ChildStatus(step=number, **status))
 
 
 def fail_once_more(job: Job) -> None:
     lose_child(job, "worker:1")
     job.stop_children()
     for name in job.core.tasks.required:
-        job.report(name, generation=job.core.generation, ended_early=0, status={})
+        job.report(name, generation=job.core.generation, ended_early=0, status=ChildStatus())
