@@ -48,7 +48,7 @@ def read(model_dir: str) -> list[dict[str, object]]:
     """The lines of both files, without those that are damaged, or of a chief that had lost its place; empty if there is
     no journal, or it cannot be read."""
     found = [line for number in (1, 0) for line in parse(_end(layout.journal(model_dir, number)))]
-    return _of_the_last_chief_each(found)
+    return current(found)
 
 
 def parse(body: bytes) -> Iterator[dict[str, object]]:
@@ -58,7 +58,8 @@ def parse(body: bytes) -> Iterator[dict[str, object]]:
             yield found
 
 
-def _of_the_last_chief_each(lines: Iterable[dict[str, object]]) -> list[dict[str, object]]:
+def current(lines: Iterable[dict[str, object]]) -> list[dict[str, object]]:
+    """Lines without those of a chief that had lost its place, and without their terms."""
     newest, kept = 0, []
     for line in lines:
         term = line.pop("term", 0)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ from trainer.job.errors import Exit, TrainerError, UserError
 from trainer.model_dir import result
 from trainer.model_dir.state import End
 from trainer.protocol.events import Done
+from trainer.protocol.facts import Ended, Entry
 from trainer.protocol.log_lines import STOPPED_PREFIX, log_line
 from trainer.supervisor.chief import earlier_run, last_replies, lease_keeper, outcome
 from trainer.supervisor.task.figures import figures_of, line, main_figures
@@ -104,22 +106,42 @@ class JobEnd:
                 self._outside.tell(self._agent.leaving_since),
             )
         if rendezvous.code is Exit.OK:
-            await asyncio.to_thread(_leave_termination_message, self._spec.directory)
+            await asyncio.to_thread(_leave_result, self._spec.directory)
+        elif rendezvous.code is not Exit.REPLACED:
+            _leave_message(failure_message(rendezvous.chronicle.since(0), rendezvous.message))
         return rendezvous.code
 
 
-def _leave_termination_message(model_dir: str) -> None:
-    """Writes the main part of result.json, unless it is too long or this is no container of Kubernetes.
+def failure_message(entries: Sequence[Entry], message: str) -> bytes:
+    """The newest facts of a job that failed, for `trainer debug`, and the last line of its message."""
+    last = f"\ntrainer: {message.splitlines()[-1] if message else ''}".encode()[: MOST_MESSAGE_BYTES // 2]
+    documents: list[dict[str, object]] = []
+    for entry in reversed([each for each in entries if each.fact.news or isinstance(each.fact, Ended)]):
+        longer = [entry.document(), *documents]
+        if len(json.dumps({"facts": longer})) + len(last) > MOST_MESSAGE_BYTES:
+            break
+        documents = longer
+    return json.dumps({"facts": documents}).encode() + last
 
-    For `trainer status`: result.json is in a volume, which only a pod can read, but the kubelet keeps what a container
-    has written to this file.
+
+def _leave_result(model_dir: str) -> None:
+    """Leaves the main part of result.json, unless it is too long."""
+    try:
+        found = result.read(model_dir)
+    except UserError:  # the result itself is in model_dir
+        return
+    message = json.dumps(result.brief(found)).encode() if found else b""
+    if len(message) <= MOST_MESSAGE_BYTES:
+        _leave_message(message)
+
+
+def _leave_message(message: bytes) -> None:
+    """Writes the termination message of a container of Kubernetes, where this is one.
+
+    For `trainer status` and `trainer debug`: model_dir is in a volume, which only a pod that runs can read, but the
+    kubelet keeps what a container has written to this file.
     """
     if environment.PARENT in os.environ or not TERMINATION_MESSAGE.exists():  # `trainer local` may run in any container
         return
-    try:
-        found = result.read(model_dir)
-        message = json.dumps(result.brief(found)).encode() if found else b""
-        if len(message) <= MOST_MESSAGE_BYTES:
-            TERMINATION_MESSAGE.write_bytes(message)
-    except (OSError, UserError):  # the result itself is in model_dir
-        return
+    with contextlib.suppress(OSError):
+        TERMINATION_MESSAGE.write_bytes(message)

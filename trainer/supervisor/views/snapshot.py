@@ -54,9 +54,9 @@ def job_status(
     """
     written, size = checkpoint or (None, None)
     common = {field.name: getattr(own, field.name) for field in fields(TaskStatus)}
+    of_job = {"phase": rendezvous.phase, "generation": rendezvous.generation, "last_checkpoint": last_checkpoint}
     return JobStatus(
-        **{**common, "phase": rendezvous.phase, "generation": rendezvous.generation},
-        last_checkpoint=last_checkpoint,
+        **{**common, **of_job},
         checkpoint_time=written,
         checkpoint_bytes=size,
         restarts_by_cause=dict(rendezvous.chronicle.restarts),

@@ -29,7 +29,7 @@ TAIL_LINES = 20_000
 """That are read for the end of a log; the engine cannot count in bytes."""
 MOST_BYTES, MOST_SECONDS = 256 << 20, 10.0
 """Of the archive of a folder in a container, which has the checkpoints too."""
-_FILES = (*files.DOCUMENTS, *files.CURVES, "logs", "checkpoints")
+_FILES = (*files.DOCUMENTS, *files.JOURNALS, *files.CURVES, "logs", "checkpoints")
 
 
 def collect(archive: Archive, spec: JobSpec) -> Facts:

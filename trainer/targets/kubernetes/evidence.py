@@ -16,6 +16,8 @@ from trainer.debug.archive import Archive
 from trainer.debug.ends import Ends
 from trainer.debug.facts import Facts, Moment, seconds
 from trainer.job.errors import TrainerError
+from trainer.model_dir.files import json_object
+from trainer.protocol.facts import parse
 from trainer.targets import evidence
 from trainer.targets.container import WORKSPACE
 from trainer.targets.kubernetes import lifecycle, lookup, pods, status
@@ -45,7 +47,7 @@ for f in {files} logs/* checkpoints/*/meta.json; do
     if [ "$rest" -gt 0 ]; then echo TAIL; tail -c "$rest" "$f" | base64; fi
   fi
 done"""
-_READ = _READ.replace("{files}", " ".join((*files.DOCUMENTS, *files.CURVES)))
+_READ = _READ.replace("{files}", " ".join((*files.DOCUMENTS, *files.JOURNALS, *files.CURVES)))
 
 
 async def collect(archive: Archive, name: str, namespace: str | None) -> Facts:
@@ -126,12 +128,22 @@ class _Collection:
         if "terminated" in state:
             end = state["terminated"]
             begun, over = seconds(end.get("startedAt")), seconds(end.get("finishedAt"))
+            if task == self.facts.chief:
+                self._take_facts(end.get("message", ""))
             why = f" ({end['reason']})" if end.get("reason") not in (None, "Error", "Completed") else ""
             self.facts.moments.append(Moment(f"its container ended with exit code {end['exitCode']}{why}", task, over))
             if over and task in self.facts.tasks:
                 self.facts.end_task(task, over)
         if begun:
             self.facts.moments.append(Moment(f"its container was started, in pod {name}", task, begun))
+
+    def _take_facts(self, message: str) -> None:
+        """The newest facts, from the termination message of a chief whose job has failed (chief/ending.py)."""
+        kept = self.archive.redactor.document(json_object(message.partition("\n")[0]))
+        documents = kept.get("facts") if isinstance(kept, dict) else None
+        for document in documents if isinstance(documents, list) else []:
+            if isinstance(document, dict) and (entry := parse(document)):
+                self.facts.journal.append(entry)
 
     async def _events(self, own: Iterable[tuple[str, Manifest]], found: Sequence[Pod]) -> None:
         tasks = {pod["metadata"]["name"]: pods.task_of(pod) for pod in found}
