@@ -18,7 +18,7 @@ from trainer.model_dir import journal, layout
 from trainer.protocol.facts import parse
 
 FOLDER = "model_dir"
-"""In the archive."""
+"""The folder in the archive."""
 MOST_LISTED = 5000
 DOCUMENTS = ("result.json", "state.json", "history.json", "lease.json", "init_from.json", "csv_lengths.json")
 JOURNALS = ("journal.1.jsonl", layout.JOURNAL)

@@ -35,7 +35,7 @@ class Shares:
     network: float | None
     """Gradients are exchanged, also while no task is late."""
     between: float | None
-    """Between steps: checkpoints, validation, callbacks."""
+    """Share of the time between steps: checkpoints, validation, callbacks."""
 
 
 @dataclass
@@ -78,7 +78,7 @@ class TaskStatus(ChildStatus):
     """Restarts of its child alone, without a new generation, since its supervisor started."""
     standby: bool
     version: int = VERSION
-    """Of this format."""
+    """Version of this format."""
 
     def document(self) -> dict[str, object]:
         """The JSON object as sent, without what is not known of the child."""
@@ -173,7 +173,7 @@ def _sent(row: dict[str, Any]) -> dict[str, object]:
 
 
 _NEW_IN_2 = {"figures", "seconds_left", "goodput"}
-"""In version 1 these were figures of the user's."""
+"""Fields that were figures of the user's in version 1."""
 
 
 def _nested(found: Mapping[str, object], kind: type[TaskStatus | TaskRow]) -> dict[str, object]:

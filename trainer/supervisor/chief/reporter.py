@@ -52,7 +52,7 @@ class Reporter:
         self._observed = 0
         """Facts that the observers have had."""
         self._defects: set[tuple[type[Observer], type[Exception]]] = set()
-        """Those that are in the log: an observer fails at each beat."""
+        """Errors of observers that are in the log already: an observer fails at each beat."""
 
     def workers(self) -> Mapping[str, ChildStatus]:
         """The coordinator's measurements of each ps-worker."""

@@ -57,7 +57,7 @@ class FailurePolicy:
     blame_refuted: bool = False
     """Whether the previous generation ended with an error that a lost peer may cause, though none was lost."""
     lives_without_step: dict[str, int] = field(default_factory=dict)
-    """For a task that restarts alone: consecutive lives, including the present one, without a step of its own."""
+    """Consecutive lives without a step of its own, including the present one, of each task that restarts alone."""
 
     def lost(self, name: str, loss: Loss, *, ended: bool = True) -> Decision:
         """A task was lost; `ended` is False if it is only silent, so its child may still be alive."""

@@ -45,7 +45,7 @@ class Agent:
         self.spec, self.task, self.log, self.secret = spec, task, log, secret
         self.incarnation = uuid.uuid4().hex
         self.reports = 0
-        """That were made so far."""
+        """The number of reports that were made so far."""
         self.began = time.time() - host.process_age()
         self.versions = versions or host.versions()
         self.spec_digest = spec.digest()

@@ -31,7 +31,7 @@ SUMS = "SHA256SUMS"
 """In a folder of data: what `sha256sum` prints. A copy is compared with it."""
 CHUNK = 4 << 20
 REPORT_SECONDS = 1.0
-LOOK_SECONDS = 0.5
+POLL_COPY_SECONDS = 0.5
 
 Report = Callable[[str], None]
 Files = dict[str, tuple[int, int]]
@@ -191,7 +191,7 @@ def _lock(path: Path, progress: Report) -> Iterator[TextIO]:
             except BlockingIOError:
                 file.seek(0)
                 progress(f"another task of this node copies it: {file.read()}")
-                time.sleep(LOOK_SECONDS)
+                time.sleep(POLL_COPY_SECONDS)
         yield file
 
 

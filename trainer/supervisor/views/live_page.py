@@ -66,7 +66,7 @@ class LivePage:
         self._begin(History())
         self._snapshot: Snapshot | None = None
         self._facts: list[Entry] = []
-        """Those that were not shown yet."""
+        """Facts that were not shown yet."""
         self._older: list[Mark] = []
         """The marks of version 0.2, which had no journal."""
         self._observed = asyncio.Event()

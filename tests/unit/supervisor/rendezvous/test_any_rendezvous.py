@@ -101,7 +101,7 @@ class Model:
 
     def tick(self, now: float, running: int) -> list[Fact]:
         found: list[Fact] = []
-        if self.asked is not None and now - self.asked >= gathering.SECONDS:
+        if self.asked is not None and now - self.asked >= gathering.ANSWER_SECONDS:
             self.asked = None
             if running and self.overdue(now):
                 running = 0

@@ -57,7 +57,7 @@ def test_a_task_that_does_not_answer_is_not_waited_for() -> None:
     answer(job, "worker:2")
     job.core.tick(job.now)
     assert job.core.gathering.number, "worker:1 has time to answer"
-    job.now += gathering.SECONDS
+    job.now += gathering.ANSWER_SECONDS
     job.core.tick(job.now)
     assert "worker:2 is at mine.py:41 read()" in job.logged[-1]
 
@@ -113,7 +113,7 @@ def test_a_peer_that_tensorflow_misses_is_looked_at_before_a_new_generation_ends
 def test_a_peer_that_tensorflow_misses_with_its_machine_is_not_waited_for() -> None:
     job = running()
     job.report("worker:2", generation=0, ended_early=1, loss=MISSED)
-    job.now += gathering.SECONDS
+    job.now += gathering.ANSWER_SECONDS
     job.core.tick(job.now)
     assert job.outcome == ("forming", Exit.OK)
 
