@@ -112,10 +112,10 @@ def seconds(text: str | None) -> float | None:
     fraction = _FRACTION.search(text or "")
     try:
         # Python 3.10 reads only fractions of three and of six digits.
-        found = datetime.fromisoformat(_FRACTION.sub("", text or "").replace("Z", "+00:00"))
+        when = datetime.fromisoformat(_FRACTION.sub("", text or "").replace("Z", "+00:00"))
     except ValueError:
         return None
-    return found.replace(tzinfo=found.tzinfo or timezone.utc).timestamp() + float(fraction[0] if fraction else 0)
+    return when.replace(tzinfo=when.tzinfo or timezone.utc).timestamp() + float(fraction[0] if fraction else 0)
 
 
 def clock(time: float | None) -> str:

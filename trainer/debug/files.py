@@ -40,12 +40,12 @@ def wanted(path: str) -> bool:
 def add_folder(archive: Archive, facts: Facts, folder: Path) -> None:
     """Adds a model_dir of this machine."""
     refused: list[OSError] = []
-    found = list(_walk(folder, refused.append))
-    listing = [f"{size:>14,}  {path}" for path, size in sorted(found)]
-    more = [f"... and more than {MOST_LISTED:,} files"] if len(found) >= MOST_LISTED else []
+    listed = list(_walk(folder, refused.append))
+    listing = [f"{size:>14,}  {path}" for path, size in sorted(listed)]
+    more = [f"... and more than {MOST_LISTED:,} files"] if len(listed) >= MOST_LISTED else []
     unread = [f"{error.filename}: {error.strerror}" for error in refused]
     archive.text(f"{FOLDER}/files.txt", "\n".join([*listing, *more, *unread, ""]))
-    chosen = [path for path, _ in found if wanted(path)]
+    chosen = [path for path, _ in listed if wanted(path)]
     most = ends.share(len(chosen))
     for path in sorted(chosen):
         with archive.part(f"{FOLDER}/{path}"):
@@ -121,12 +121,12 @@ def _walk(folder: Path, refuse: Callable[[OSError], None]) -> Iterator[tuple[str
         for name in sorted(names):
             path = Path(top, name)
             try:
-                found = path.lstat()
+                status = path.lstat()
             except OSError:
                 continue
-            if not stat.S_ISREG(found.st_mode):
+            if not stat.S_ISREG(status.st_mode):
                 continue  # a link may lead to any file of the user, and a pipe has no end
-            yield path.relative_to(folder).as_posix(), found.st_size
+            yield path.relative_to(folder).as_posix(), status.st_size
             count += 1
             if count >= MOST_LISTED:
                 return

@@ -235,8 +235,8 @@ def _message(facts: Facts, told: Sequence[Moment]) -> str:
     if facts.message:
         return "\n".join(line.removeprefix(ERROR) for line in facts.message.splitlines())
     errors = [each for each in told if is_error(each.text)]
-    own = [each for each in errors if each.task == facts.chief]
-    return (own or errors)[0].text.removeprefix(ERROR) if errors else ""
+    of_chief = [each for each in errors if each.task == facts.chief]
+    return (of_chief or errors)[0].text.removeprefix(ERROR) if errors else ""
 
 
 def _culprit(facts: Facts, message: str, code: int | None) -> str:
@@ -260,8 +260,8 @@ def _behind(facts: Facts, task: str, message: str, loss: Loss | None) -> list[st
     if explained and facts.code != Exit.BUG:
         return []
     logs = ["\n".join(each.text for each in lines(log)) for log in facts.logs if log.task == task]
-    found = [text for log in logs for text in causes(log, NOWHERE) if text not in message]
-    return [f"the log of {task}: {text}" for text in found[:1]]
+    reasons = [text for log in logs for text in causes(log, NOWHERE) if text not in message]
+    return [f"the log of {task}: {text}" for text in reasons[:1]]
 
 
 def _hang(facts: Facts, loss: Loss | None) -> list[str]:
@@ -279,14 +279,14 @@ def _first(told: Sequence[Moment], message: str) -> Moment | None:
 
 def _followed(facts: Facts, told: Sequence[Moment], cause: Moment) -> list[Moment]:
     """What happened after the first failure, and how the other tasks ended."""
-    own = core(cause.text)
+    text = core(cause.text)
     later = [
         each
         for each in told
         if cause.time is not None
         and each.time is not None
         and each.time >= cause.time
-        and core(each.text) != own
+        and core(each.text) != text
         and (each.time, each.path) != (cause.time, cause.path)
     ]
     ends = [
@@ -298,8 +298,8 @@ def _followed(facts: Facts, told: Sequence[Moment], cause: Moment) -> list[Momen
 
 
 def _place(texts: Iterable[str]) -> str:
-    found = next((match for text in texts if (match := _PLACE.search(text))), None)
-    return found[0] if found else ""
+    place = next((match for text in texts if (match := _PLACE.search(text))), None)
+    return place[0] if place else ""
 
 
 def _named(task: str, text: str) -> str:

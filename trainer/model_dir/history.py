@@ -219,11 +219,11 @@ def load(model_dir: str) -> History | None:
         return None
     except OSError as error:
         raise ValueError(f"cannot be read: {error.strerror}") from None
-    found = read(json_object(body))
-    for series in (found.job, found.tasks):
+    kept = read(json_object(body))
+    for series in (kept.job, kept.tasks):
         if series.time:
             series.add(series.time[-1], {})
-    return found
+    return kept
 
 
 def read(document: Mapping[str, object]) -> History:

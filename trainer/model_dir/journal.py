@@ -52,8 +52,8 @@ def read(model_dir: str, before: float = math.inf) -> list[dict[str, object]]:
     Args:
         before: a term: only the lines of chiefs that had the lease before that.
     """
-    found = [line for number in (1, 0) for line in parse(_end(layout.journal(model_dir, number)))]
-    return current(found, before)
+    lines = [line for number in (1, 0) for line in parse(_end(layout.journal(model_dir, number)))]
+    return current(lines, before)
 
 
 def parse(body: bytes) -> Iterator[dict[str, object]]:

@@ -86,12 +86,14 @@ def _kept(model_dir: str) -> dict[str, object] | None:
     """The document that the chief has kept; None if there is none that this version can show."""
     try:
         with layout.history(model_dir).open("rb") as file:
-            found = json_object(file.read(MOST_BYTES))
+            document = json_object(file.read(MOST_BYTES))
     except OSError:
         return None
-    version = found.get("version")
+    version = document.get("version")
     known = isinstance(version, int) and version <= history.VERSION
-    return found if known and all(isinstance(found.get(key), dict) for key in ("status", "job", "history")) else None
+    return (
+        document if known and all(isinstance(document.get(key), dict) for key in ("status", "job", "history")) else None
+    )
 
 
 def _end(model_dir: str) -> dict[str, object] | None:

@@ -234,28 +234,28 @@ def write_event(event: Event) -> str:
 def read_event(line: bytes) -> Event | None:
     """The event in a line; None if it is not one, because the user's code may write to the pipe as well."""
     try:
-        found = json.loads(line)
+        event = json.loads(line)
     except (ValueError, RecursionError):
         return None
-    if not isinstance(found, dict) or not isinstance(name := found.pop("event", None), str):
+    if not isinstance(event, dict) or not isinstance(name := event.pop("event", None), str):
         return None
     if (kind := _NAMES.get(name)) is None:
         return None
     types = _TYPES[kind]
-    own = {name: found[name] for name in types if name in found}
-    if not all(_is(value, types[name]) for name, value in own.items()) or not own.keys() >= _REQUIRED[kind]:
+    known = {name: event[name] for name in types if name in event}
+    if not all(_is(value, types[name]) for name, value in known.items()) or not known.keys() >= _REQUIRED[kind]:
         return None
-    if not all(isinstance(row, dict) for row in own.get("workers", {}).values()):
+    if not all(isinstance(row, dict) for row in known.get("workers", {}).values()):
         return None
-    return kind(**own)
+    return kind(**known)
 
 
 def _type(hint: object) -> type:
     """The type of a value: int for `int | None`, dict for `dict[str, object]`."""
     named = next(each for each in get_args(hint) if each is not NoneType) if isinstance(hint, UnionType) else hint
-    found = get_origin(named) or named
-    assert isinstance(found, type)
-    return found
+    kind = get_origin(named) or named
+    assert isinstance(kind, type)
+    return kind
 
 
 def _is(value: object, wanted: type) -> bool:

@@ -129,9 +129,9 @@ class JobStatus(TaskStatus):
     """Requests that are no report of this job's tasks, by reason: unsigned, malformed, too_long."""
 
     def document(self) -> dict[str, object]:
-        whole = asdict(self)
-        rows = {name: _sent(row) for name, row in whole["tasks"].items()}
-        return {**_sent(whole), "last_checkpoint": self.last_checkpoint, "tasks": rows}
+        status = asdict(self)
+        rows = {name: _sent(row) for name, row in status["tasks"].items()}
+        return {**_sent(status), "last_checkpoint": self.last_checkpoint, "tasks": rows}
 
 
 @cache

@@ -59,11 +59,11 @@ class _Process:
 
     def read(self) -> str:
         """What is in its pipe by now."""
-        found = b""
+        body = b""
         with contextlib.suppress(OSError):
             while chunk := os.read(self.answers, _PIPE_BYTES):
-                found += chunk
-        return found.decode(errors="replace")
+                body += chunk
+        return body.decode(errors="replace")
 
     def close(self) -> None:
         """Also while an answer is read."""
@@ -188,12 +188,12 @@ def threads(text: str, folder: Path) -> list[list[Frame]]:
         folder: that of the job's code.
     """
     blocks = [list(_frames(block, folder)) for block in _THREAD.split(text)[1:]]
-    found = [frames for frames in blocks if frames and not is_own(frames[0].file, frames[0].function)]
-    if len(found) > MOST_THREADS:
-        *rest, main = found
+    threads = [frames for frames in blocks if frames and not is_own(frames[0].file, frames[0].function)]
+    if len(threads) > MOST_THREADS:
+        *rest, main = threads
         rest.sort(key=lambda frames: not any(frame.theirs for frame in frames))
-        found = [*rest[: MOST_THREADS - 1], main]
-    return [_shortened(frames) for frames in found]
+        threads = [*rest[: MOST_THREADS - 1], main]
+    return [_shortened(frames) for frames in threads]
 
 
 def _shortened(frames: list[Frame]) -> list[Frame]:

@@ -128,11 +128,11 @@ class Membership:
         if now <= self._next_silence:
             return []
         seconds = self._spec.deadlines.task_lost
-        found = [name for name, seen in self.last_heard().items() if now - seen > seconds]
-        for name in found:
+        silent = [name for name, seen in self.last_heard().items() if now - seen > seconds]
+        for name in silent:
             self.members[name].silent = True
         self._next_silence = min(self.last_heard().values(), default=now) + seconds
-        return found
+        return silent
 
     def silent(self) -> list[str]:
         """Tasks that have not reported for deadlines.task_lost."""

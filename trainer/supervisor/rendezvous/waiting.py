@@ -74,6 +74,6 @@ class Waiting:
             return {}
         self._looked = now
         wrong = self._tasks.wrong(self.begun, now)
-        found = {name: wrong[name] for name in sorted(wrong.keys() - self._wrong)}
+        new = {name: wrong[name] for name in sorted(wrong.keys() - self._wrong)}
         self._wrong = set(wrong)
-        return found
+        return new

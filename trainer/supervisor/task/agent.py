@@ -171,12 +171,12 @@ class Agent:
                 more = {**self.places, **self.importable}
                 return await Program.run(spec, self.task, self.log, more, generation, self._on_child, self.clock, take)
             files = {environment.WORKLOAD: json.dumps(self._workload)}
-            given = {**child_environ.settings(spec, self.task), **self.places, **files}
+            environ = {**child_environ.settings(spec, self.task), **self.places, **files}
             if ahead:
-                given[environment.AHEAD] = "1"
+                environ[environment.AHEAD] = "1"
             if self.task.is_chief:
-                given[environment.LEASE] = lease.holder(self.spec.directory, self.incarnation)
-            return await Child.start(self.task, self.log, given, self._on_child, self.clock, take)
+                environ[environment.LEASE] = lease.holder(self.spec.directory, self.incarnation)
+            return await Child.start(self.task, self.log, environ, self._on_child, self.clock, take)
         except OSError as error:  # for example lack of memory, or a log volume that became read-only
             what = error.filename or "a new process"
             raise UserError(f"{self.task.name}: {what}: {error.strerror}; look at memory, processes and disk") from None

@@ -64,9 +64,9 @@ class OwnStacks:
         return None
 
     async def _take(self, number: int, child: Child | None) -> None:
-        found = await self.now(child, number)
+        stacks = await self.now(child, number)
         if number == self._number:
-            self.taken = found
+            self.taken = stacks
             self._on_taken()
 
     async def now(self, child: Child | None, number: int = 0) -> TaskStacks:

@@ -111,8 +111,8 @@ class TaskLogs:
     def read_log(self) -> None:
         """Takes what the log has got since the last time."""
         with contextlib.suppress(OSError), self._log.open("rb") as file:
-            found = os.fstat(file.fileno())
-            size, when = found.st_size, found.st_mtime if self._position is None else None
+            opened = os.fstat(file.fileno())
+            size, when = opened.st_size, opened.st_mtime if self._position is None else None
             begin = self._position if self._position is not None and self._position <= size else 0
             if size - begin > READ_BYTES:
                 begin = size - READ_BYTES

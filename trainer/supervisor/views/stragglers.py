@@ -109,15 +109,17 @@ def shares(windows: Windows, in_sync: bool) -> dict[str, Shares]:
     """
     costs = {name: _cost(samples) for name, samples in windows.items() if len(samples) > 1}
     least = min((cost.exchange for cost in costs.values() if not isnan(cost.exchange)), default=nan)
-    found = {}
+    shares_by_task = {}
     for name, cost in costs.items():
         first, last = windows[name][0], windows[name][-1]
         between = (last.between - first.between) / (last.steps - first.steps)
         network = least if in_sync and not isnan(cost.exchange) else cost.exchange
         parts = (cost.input, cost.compute, cost.exchange - network, network, between)
-        whole = sum(part for part in parts if not isnan(part))
-        found[name] = Shares(*(None if isnan(part) or not 0 < whole < inf else part / whole for part in parts))
-    return found
+        seconds = sum(part for part in parts if not isnan(part))
+        shares_by_task[name] = Shares(
+            *(None if isnan(part) or not 0 < seconds < inf else part / seconds for part in parts)
+        )
+    return shares_by_task
 
 
 def verdict(windows: Windows, in_sync: bool, before: Straggler | None = None) -> Straggler | None:
