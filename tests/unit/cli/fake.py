@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from trainer.debug.archive import Archive
-from trainer.debug.facts import Facts
+from trainer.debug.evidence import Evidence
 from trainer.job.errors import Exit, TrainerError
 from trainer.job.spec import JobSpec
 from trainer.model_dir.stacks import Frame, Group, Stacks
@@ -88,9 +88,11 @@ class Fake:
         say("waiting for the chief: chief:0 is pending")
         return Page(tunnel=TUNNELS.pop())
 
-    def debug(self, job: Job, archive: Archive) -> Facts:
+    def debug(self, job: Job, archive: Archive) -> Evidence:
         ASKED.append(("debug", job))
-        return Facts(job.name, "nowhere", "failed", int(Exit.DIVERGED), "trainer: worker:0: the loss is nan at step 5")
+        return Evidence(
+            job.name, "nowhere", "failed", int(Exit.DIVERGED), "trainer: worker:0: the loss is nan at step 5"
+        )
 
 
 KEPT: type[Target] = Fake

@@ -24,7 +24,7 @@ class Moment:
 
 
 @dataclass(frozen=True)
-class TaskFacts:
+class TaskEvidence:
     """A task, as its place shows it."""
 
     state: str
@@ -48,7 +48,7 @@ class Log:
 
 
 @dataclass
-class Facts:
+class Evidence:
     """A job at one time."""
 
     job: str
@@ -63,7 +63,7 @@ class Facts:
     chief: str = "chief:0"
     problems: Sequence[str] = ()
     """Why there is nothing of the job, or why it could not begin; one line each."""
-    tasks: dict[str, TaskFacts] = field(default_factory=dict)
+    tasks: dict[str, TaskEvidence] = field(default_factory=dict)
     journal: list[Entry] = field(default_factory=list)
     """What the chief has recorded, in order of time."""
     journal_path: str = ""

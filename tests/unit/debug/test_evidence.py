@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trainer.debug.facts import Log, lines, seconds
+from trainer.debug.evidence import Log, lines, seconds
 
 
 @pytest.mark.parametrize(
