@@ -55,8 +55,9 @@ def page(evidence: Evidence, found: Verdict, entries: Sequence[Entry], made: str
         f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
         f'<meta name="viewport" content="width=device-width"><style>{_STYLE}</style></head>\n<body>\n'
         + "\n".join(filter(None, parts))
-        + f'\n<p class="dim">{escape(evidence.job)}, {escape(evidence.place)}; {escape(made)}. Values of secrets and '
-        "of variables that are not known to be harmless are hidden, as <code>[hidden: NAME]</code>.</p>\n</body></html>\n"
+        + f'\n<p class="dim">{escape(evidence.job)}, {escape(evidence.place)}; {escape(made)}. Values of secrets '
+        "and of variables that are not known to be harmless are hidden, as <code>[hidden: NAME]</code>.</p>\n"
+        "</body></html>\n"
     )
 
 

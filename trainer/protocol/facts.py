@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field, fields, replace
 from enum import Enum
 from functools import cache
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, TypeAdapter, ValidationError
 
@@ -375,7 +375,7 @@ def entry(time: float, fact: Fact, generation: int = 0, step: int = 0) -> Entry:
 
 
 @cache
-def _adapters() -> dict[str, TypeAdapter[Any]]:
+def _adapters() -> dict[str, TypeAdapter[Fact]]:
     return {kind: TypeAdapter(made) for kind, made in KINDS.items()}
 
 

@@ -5,6 +5,7 @@ It is JSON beside the arrays of the checkpoint: nothing is pickled.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -94,8 +95,8 @@ class States:
             if changed and kind not in self._warned:
                 self._warned.add(kind)
                 self._log(
-                    f"warning: callbacks(): checkpoints do not keep {', '.join(changed)} of {kind}; after a restart it "
-                    "begins anew; give it get_state() and set_state(state)"
+                    f"warning: callbacks(): checkpoints do not keep {', '.join(changed)} of {kind}, which begins anew "
+                    "after a restart; define get_state() and set_state(state) in it"
                 )
         return states, arrays
 
@@ -169,7 +170,7 @@ def _fingerprints(callback: Callback) -> dict[str, tuple[int, int]]:
         *_kept_of_keras(callback),
     }
     return {
-        name: (id(value), len(value) if isinstance(value, (list, dict, set)) else 0)
+        name: (id(value), len(value) if isinstance(value, (list, dict, set, deque)) else 0)
         for name, value in vars(callback).items()
         if name not in skipped and (parent is keras.callbacks.Callback or not name.startswith("_"))
     }

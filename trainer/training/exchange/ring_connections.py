@@ -23,7 +23,8 @@ _DIAL_SECONDS = 2.0
 """Maximum wait for one attempt to connect."""
 _TOKEN_SECONDS = 2.0
 """Maximum wait for the token of a new connection: other connections wait meanwhile."""
-_POLL_SECONDS, _MOST_POLL_SECONDS = 0.01, 0.5
+_REDIAL_SECONDS, _MOST_REDIAL_SECONDS = 0.01, 0.5
+"""Seconds from an attempt to connect that failed to the next one, at first and after many."""
 _KEEPALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10}
 """TCP's keep-alive, in seconds. Firewalls forget connections on which nothing is sent, as during a long validation."""
 
@@ -78,7 +79,7 @@ def _listener(task: Task) -> socket.socket:
 
 
 def _dialled(address: tuple[str, int], token: bytes, deadline: float, failed: str) -> socket.socket:
-    pause = _POLL_SECONDS
+    pause = _REDIAL_SECONDS
     while True:
         try:
             made = socket.create_connection(address, _DIAL_SECONDS)
@@ -88,13 +89,13 @@ def _dialled(address: tuple[str, int], token: bytes, deadline: float, failed: st
             if time.monotonic() > deadline:
                 raise _unconnected(failed, error) from None
             time.sleep(pause)
-            pause = min(2 * pause, _MOST_POLL_SECONDS)
+            pause = min(2 * pause, _MOST_REDIAL_SECONDS)
 
 
 def _accepted(listener: socket.socket, token: bytes, answer: bytes, deadline: float, failed: str) -> socket.socket:
     """The connection of the task that knows the token."""
     while True:
-        listener.settimeout(max(_POLL_SECONDS, deadline - time.monotonic()))
+        listener.settimeout(max(_REDIAL_SECONDS, deadline - time.monotonic()))
         try:
             connection, _ = listener.accept()
         except OSError as error:
@@ -121,7 +122,7 @@ def _answered(
             made.close()
             if time.monotonic() > deadline:
                 raise _unconnected(failed, error) from None
-            time.sleep(_MOST_POLL_SECONDS)
+            time.sleep(_MOST_REDIAL_SECONDS)
             made = dial()
 
 
@@ -133,7 +134,7 @@ def _require(made: socket.socket, expected: bytes, deadline: float) -> None:
     """
     got = b""
     while len(got) < len(expected):
-        made.settimeout(max(_POLL_SECONDS, deadline - time.monotonic()))
+        made.settimeout(max(_REDIAL_SECONDS, deadline - time.monotonic()))
         part = made.recv(len(expected) - len(got))
         if not part:
             raise ConnectionError("it has closed the connection")

@@ -32,6 +32,7 @@ class Own(keras.callbacks.Callback):  # type: ignore[misc]
     def __init__(self, patience: int = 3) -> None:
         super().__init__()
         self.patience, self.seen, self.losses, self.handle = patience, 0, list[float](), object()
+        self.window = deque[int](maxlen=3)
 
     def on_train_begin(self, logs: Any = None) -> None:
         self.best = np.float32(9)
@@ -187,12 +188,13 @@ def test_attributes_that_change_and_are_not_kept_are_named_once() -> None:
     for callback in callbacks:
         callback.on_epoch_end(0, {"loss": 1.0})
     callbacks[2].losses.append(1.5)
+    callbacks[0].window.append(1)
     callbacks[2].seen, callbacks[0].opened, callbacks[3].state = 7, object(), 3
     for _ in range(2):
         saved_as_file(states)
     assert lines == [
-        "warning: callbacks(): checkpoints do not keep opened of Own; after a restart it begins anew; give it "
-        "get_state() and set_state(state)"
+        "warning: callbacks(): checkpoints do not keep window, opened of Own, which begins anew after a restart; "
+        "define get_state() and set_state(state) in it"
     ]
 
 

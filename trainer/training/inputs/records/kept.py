@@ -30,8 +30,12 @@ from trainer.training.inputs.records.index import File, Index, Work
 
 _FORMAT = 3
 _ARRAYS = ("offsets", "counts", "bytes")
-_LOCK_POLL_SECONDS, _LOCK_SECONDS = 0.05, 3600.0
+_LOCK_POLL_SECONDS = 0.05
+"""Seconds between two attempts to lock an index that another task makes."""
+_LOCK_SECONDS = 3600.0
+"""Maximum wait for that task since it last touched the lock."""
 _KEEP_SECONDS = 10.0
+"""Seconds between two times at which an unfinished index is written, for the next start."""
 
 Report: TypeAlias = Callable[[int, str | None], None]
 """Takes a number that changes as long as the work goes on, and at times a line about it."""
