@@ -8,7 +8,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 FILES = sorted((ROOT / "docs" / "decisions").glob("[0-9]*.md"))
 NUMBERS = {int(path.name[:4]): path for path in FILES}
-STATUS = re.compile(r"^Status: (accepted|superseded by \[decision \d+\]\(\S+\))(; .+)?\.$")
+STATUS = re.compile(r"^Status: ((accepted|superseded by \[decision \d+\]\(\S+\))(; .+)?|withdrawn; .*\d.*)\.$")
+"""A withdrawn decision names the figure that speaks against it."""
 SECTIONS = ["Context", "Decision", "Drawbacks", "Alternatives"]
 
 
@@ -21,7 +22,9 @@ def status(path: Path) -> str:
 
 
 def short_status(path: Path) -> str:
-    """accepted, or: superseded by 30"""
+    """accepted, withdrawn, or: superseded by 30"""
+    if status(path).startswith("Status: withdrawn"):
+        return "withdrawn"
     successor = re.search(r"superseded by \[decision (\d+)\]", status(path))
     return f"superseded by {successor[1]}" if successor else "accepted"
 

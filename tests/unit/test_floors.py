@@ -31,7 +31,6 @@ BELOW: dict[str, set[str]] = {
     "workloads": {"job"},
     "host": {"job"},
     "job": set(),
-    "runtime": {"supervisor"},
     # For the user's own program, in an environment that may have no other package.
     "keras": {"reporting"},
     "reporting": {"stack_dump", "job"},
@@ -41,8 +40,8 @@ TENSORFLOW, RENDERERS = {"tensorflow", "keras", "h5py"}, {"jinja2", "docker", "k
 # The entries of a layer that is a hall with rooms: each imports only those before it.
 ROOMS: dict[str, tuple[str, ...]] = {
     "supervisor": (
-        "children", "control_port", "rendezvous", "preflight", "restart_guard", "task", "metrics", "outside", "chief",
-        "live_page", "main", "probe",
+        "children", "control_port", "rendezvous", "preflight", "restart_guard", "task", "metrics", "outside", "views",
+        "chief", "main", "probe",
     ),
     "training": (
         "private", "runtime", "inputs", "exchange", "task", "failure", "model", "weights", "callbacks", "outputs",
@@ -66,7 +65,6 @@ NEVER = {
     "workloads": RENDERERS | {"aiohttp"},
     "host": TENSORFLOW | RENDERERS | {"aiohttp", "rich"},
     "job": TENSORFLOW | RENDERERS | {"aiohttp", "rich"},
-    "runtime": TENSORFLOW | RENDERERS | {"aiohttp"},
     "keras": TENSORFLOW | RENDERERS | {"aiohttp", "rich", "pydantic", "yaml", "numpy"},
     "reporting": TENSORFLOW | RENDERERS | {"aiohttp", "rich", "pydantic", "yaml", "numpy"},
     "stack_dump": TENSORFLOW | RENDERERS | {"aiohttp", "rich", "pydantic", "yaml", "numpy"},

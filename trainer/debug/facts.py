@@ -7,6 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 
+from trainer.protocol.facts import Began, Ended, Entry
+
 
 @dataclass(frozen=True)
 class Moment:
@@ -62,12 +64,28 @@ class Facts:
     problems: Sequence[str] = ()
     """Why there is nothing of the job, or why it could not begin; one line each."""
     tasks: dict[str, TaskFacts] = field(default_factory=dict)
+    journal: list[Entry] = field(default_factory=list)
+    """What the chief has recorded, in order of time."""
+    journal_path: str = ""
+    """The file of the archive that has it."""
     moments: list[Moment] = field(default_factory=list)
+    """What the place has recorded."""
     logs: list[Log] = field(default_factory=list)
     waiting_for: str = ""
     """Tasks that keep the cluster from forming, and why."""
     remarks: list[str] = field(default_factory=list)
     """What is worth a look though nothing has failed."""
+
+    @property
+    def of_this_start(self) -> list[Entry]:
+        """What the chief has recorded since the job began, or began anew."""
+        begun = [i for i, each in enumerate(self.journal) if isinstance(each.fact, Began)]
+        return self.journal[begun[-1] :] if begun else self.journal
+
+    @property
+    def ended(self) -> Ended | None:
+        """How the job ended, if its chief has recorded that."""
+        return next((each.fact for each in reversed(self.of_this_start) if isinstance(each.fact, Ended)), None)
 
     def end_task(self, name: str, time: float) -> None:
         """Notes when a task has ended."""
@@ -94,10 +112,10 @@ def seconds(text: str | None) -> float | None:
     fraction = _FRACTION.search(text or "")
     try:
         # Python 3.10 reads only fractions of three and of six digits.
-        found = datetime.fromisoformat(_FRACTION.sub("", text or "").replace("Z", "+00:00"))
+        when = datetime.fromisoformat(_FRACTION.sub("", text or "").replace("Z", "+00:00"))
     except ValueError:
         return None
-    return found.replace(tzinfo=found.tzinfo or timezone.utc).timestamp() + float(fraction[0] if fraction else 0)
+    return when.replace(tzinfo=when.tzinfo or timezone.utc).timestamp() + float(fraction[0] if fraction else 0)
 
 
 def clock(time: float | None) -> str:

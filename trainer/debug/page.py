@@ -84,10 +84,10 @@ def _verdict(found: Verdict) -> str:
 
 def _once(rows: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
     """Rows of one name in one row."""
-    found: dict[str, str] = {}
+    shown: dict[str, str] = {}
     for name, text in rows:
-        found[name] = f"{found[name]}<br>{text}" if name in found else text
-    return list(found.items())
+        shown[name] = f"{shown[name]}<br>{text}" if name in shown else text
+    return list(shown.items())
 
 
 def _moments(told: Sequence[Moment]) -> list[tuple[str, ...]]:

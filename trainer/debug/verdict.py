@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
@@ -14,6 +14,7 @@ from trainer.debug.facts import Facts, Moment, lines
 from trainer.debug.history import ERROR, TASK, core, history, is_error
 from trainer.debug.symptoms import Symptom
 from trainer.job.errors import Exit
+from trainer.protocol.facts import Cause, Hung, Loss, Lost, Stalled
 from trainer.protocol.log_lines import STOPPED_PREFIX
 from trainer.protocol.tracebacks import causes
 
@@ -21,13 +22,10 @@ Outcome = Literal["failed", "stopped", "succeeded", "running", "waiting", "never
 MOST_FOLLOWED = 12
 NOWHERE = Path("/-")
 """The folder of a program of which nothing is known: paths in tracebacks stay as they are."""
-HANGS = "the job hangs: "
-"""Begins the line in which the chief logs where the tasks are."""
 _PLACE = re.compile(r"(?P<file>[^\s:'\"(]+\.py):(?P<line>\d+)")
-_SILENT = re.compile(r"no new step|no sign of life|no report for")
-_REPEATED = re.compile(r"; last: \S+ lost \((.*)\)$")
-_UNEXPLAINED = re.compile(r"\blost \(|without a Python error|unexpected |killed by|no sign of life|had to be killed")
+_WITHOUT_REASON = {Cause.KILLED, Cause.EXITED, Cause.HANG, Cause.SILENT, Cause.NO_CONTACT, Cause.SUPERVISOR_RESTARTED}
 """Causes behind which the task's log may have another one."""
+_OF_A_HANG = {Cause.HANG, Cause.NO_NEW_STEP}
 
 
 @dataclass(frozen=True)
@@ -73,9 +71,10 @@ def verdict(facts: Facts) -> Verdict:
 def _failed(facts: Facts) -> Verdict:
     told = history(facts)
     task, message = _end(facts, told)
+    loss = facts.ended.loss if facts.ended else None
     first, *more = message.splitlines()
     cause = _cause(told, first, task, facts)
-    details = [*more, *_behind(facts, cause.task, first), *_hang(told, first)]
+    details = [*more, *_behind(facts, cause.task, first, loss), *_hang(facts, loss)]
     code = f" with exit code {facts.code}" if facts.code else ""
     return Verdict(
         "failed",
@@ -85,7 +84,7 @@ def _failed(facts: Facts) -> Verdict:
         facts.code,
         details,
         _followed(facts, told, cause),
-        symptoms.matching([_reason(facts, task), first, *details], facts.code),
+        symptoms.matching([_reason(facts, task), first, *details], facts.code, loss),
     )
 
 
@@ -104,7 +103,7 @@ def _stopped(facts: Facts) -> Verdict:
 
 
 def _succeeded(facts: Facts) -> Verdict:
-    lost = [each for each in history(facts) if " lost (" in each.text]
+    lost = [moment for _, moment in _losses(facts)]
     remarks = [*facts.remarks, *(f"it continued after: {each.text}" for each in lost[:1])]
     complete = [each for each in facts.logs if "already complete" in each.text]
     texts = [*remarks, *(["already complete"] if complete else [])]
@@ -139,7 +138,7 @@ def _running(facts: Facts) -> Verdict:
     failed = {name: each for name, each in facts.tasks.items() if each.code}
     reasons = [*([facts.waiting_for] if facts.waiting_for else []), *(f"{n}: {t.reason}" for n, t in waits.items())]
     errors = [each for each in told if is_error(each.text)]
-    losses = [each for each in told if " lost (" in each.text]
+    losses = [moment for _, moment in _losses(facts)]
     if facts.phase in ("", "vanished"):
         return _vanished(facts, told)
     outcome: Outcome = "waiting" if reasons else "running"
@@ -206,13 +205,29 @@ def _never_ran(facts: Facts, task: str) -> bool:
 
 
 def _cause(told: Sequence[Moment], message: str, task: str, facts: Facts) -> Moment:
-    """The first failure, with the time and the file of the first line that reports it."""
-    begin = _first(told, message)
-    if begin is None:
+    """The first failure, with the time and the file of the first record of it. Of losses that repeat the first one of
+    this kind began it."""
+    loss = facts.ended.loss if facts.ended else None
+    if loss is not None and not loss.error and (begin := _first_loss(facts, loss)):
+        return begin
+    recorded = _first(told, message)
+    if recorded is None:
         return Moment(message, task, facts.tasks[task].ended if task in facts.tasks else None)
-    if _REPEATED.search(message):
-        return replace(begin, task=_named_in(begin.text) or begin.task)
-    return Moment(message, task, begin.time, begin.path)
+    return Moment(message, task, recorded.time, recorded.path)
+
+
+def _losses(facts: Facts) -> list[tuple[Loss, Moment]]:
+    """The losses and stalls that the chief has recorded since the job began."""
+    return [
+        (each.fact.loss, Moment(each.text, each.task or "", each.time, facts.journal_path))
+        for each in facts.of_this_start
+        if isinstance(each.fact, (Lost, Stalled))
+    ]
+
+
+def _first_loss(facts: Facts, loss: Loss) -> Moment | None:
+    alike = [moment for each, moment in _losses(facts) if (each.cause, each.signal) == (loss.cause, loss.signal)]
+    return alike[0] if alike else None
 
 
 def _message(facts: Facts, told: Sequence[Moment]) -> str:
@@ -220,18 +235,18 @@ def _message(facts: Facts, told: Sequence[Moment]) -> str:
     if facts.message:
         return "\n".join(line.removeprefix(ERROR) for line in facts.message.splitlines())
     errors = [each for each in told if is_error(each.text)]
-    own = [each for each in errors if each.task == facts.chief]
-    return (own or errors)[0].text.removeprefix(ERROR) if errors else ""
+    of_chief = [each for each in errors if each.task == facts.chief]
+    return (of_chief or errors)[0].text.removeprefix(ERROR) if errors else ""
 
 
 def _culprit(facts: Facts, message: str, code: int | None) -> str:
     """The task that the cause is in."""
     if code == Exit.CHIEF_LOST:
         return facts.chief
-    lost = re.search(rf"({TASK.pattern}) (?:was )?lost\b", message)
-    named = TASK.search(message)
-    if lost or named:
-        return lost[1] if lost else named[0] if named else ""
+    if facts.ended and facts.ended.task:
+        return facts.ended.task
+    if named := TASK.search(message):
+        return named[0]
     if message:
         return facts.chief
     failed = [name for name, each in facts.tasks.items() if each.code]
@@ -239,26 +254,24 @@ def _culprit(facts: Facts, message: str, code: int | None) -> str:
     return min(failed, key=lambda name: (consequence[name], facts.tasks[name].ended or math.inf), default=facts.chief)
 
 
-def _behind(facts: Facts, task: str, message: str) -> list[str]:
-    """The reason in the task's logs, if the message only reports that it ended."""
-    if not _UNEXPLAINED.search(message):
+def _behind(facts: Facts, task: str, message: str, loss: Loss | None) -> list[str]:
+    """The reason in the task's logs, if no record has one."""
+    explained = loss.cause not in _WITHOUT_REASON if loss else facts.ended is not None or bool(_PLACE.search(message))
+    if explained and facts.code != Exit.BUG:
         return []
     logs = ["\n".join(each.text for each in lines(log)) for log in facts.logs if log.task == task]
-    found = [text for log in logs for text in causes(log, NOWHERE) if text not in message]
-    return [f"the log of {task}: {text}" for text in found[:1]]
+    reasons = [text for log in logs for text in causes(log, NOWHERE) if text not in message]
+    return [f"the log of {task}: {text}" for text in reasons[:1]]
 
 
-def _hang(told: Sequence[Moment], message: str) -> list[str]:
+def _hang(facts: Facts, loss: Loss | None) -> list[str]:
     """Where the tasks were when the job hung, if that is how it ended."""
-    hangs = [each.text for each in told if each.text.startswith(HANGS)]
-    return hangs[-1:] if _SILENT.search(message) else []
+    hangs = [each.text for each in facts.of_this_start if isinstance(each.fact, Hung)]
+    return hangs[-1:] if loss and loss.cause in _OF_A_HANG else []
 
 
 def _first(told: Sequence[Moment], message: str) -> Moment | None:
-    """The first time at which a failure was reported. Of losses that repeat the first one of this kind began it."""
-    if repeated := _REPEATED.search(message):
-        kind = f"lost ({repeated[1]})"
-        return next((each for each in told if kind in each.text and not each.text.startswith(ERROR)), None)
+    """The first time at which a failure was reported."""
     begin = core(message)[:80]
     same = [each for each in told if begin in core(each.text)]
     return same[0] if same else None
@@ -266,14 +279,14 @@ def _first(told: Sequence[Moment], message: str) -> Moment | None:
 
 def _followed(facts: Facts, told: Sequence[Moment], cause: Moment) -> list[Moment]:
     """What happened after the first failure, and how the other tasks ended."""
-    own = core(cause.text)
+    text = core(cause.text)
     later = [
         each
         for each in told
         if cause.time is not None
         and each.time is not None
         and each.time >= cause.time
-        and core(each.text) != own
+        and core(each.text) != text
         and (each.time, each.path) != (cause.time, cause.path)
     ]
     ends = [
@@ -285,13 +298,8 @@ def _followed(facts: Facts, told: Sequence[Moment], cause: Moment) -> list[Momen
 
 
 def _place(texts: Iterable[str]) -> str:
-    found = next((match for text in texts if (match := _PLACE.search(text))), None)
-    return found[0] if found else ""
-
-
-def _named_in(text: str) -> str:
-    found = TASK.search(text)
-    return found[0] if found else ""
+    place = next((match for text in texts if (match := _PLACE.search(text))), None)
+    return place[0] if place else ""
 
 
 def _named(task: str, text: str) -> str:

@@ -30,7 +30,7 @@ FREE_SECONDS = 3 * RENEW_SECONDS
 """A chief that has not renewed its lease for so long no longer runs."""
 RELEASE_SECONDS = 5.0
 """Time for a chief that was asked to stop to release its lease, after deadlines.stop."""
-LOOK_SECONDS = 0.2
+LEASE_POLL_SECONDS = 0.2
 
 
 @dataclass
@@ -94,7 +94,7 @@ def take(model_dir: str, incarnation: str, run: str, boot: str) -> Lease:
 def _wait_until_free(model_dir: str) -> None:
     renewals = _Renewals(model_dir)
     while renewals.silence() < FREE_SECONDS:
-        time.sleep(LOOK_SECONDS)
+        time.sleep(LEASE_POLL_SECONDS)
         if renewals.new():
             raise UserError(
                 f"model_dir: {model_dir}: another job is using it, on another machine; wait, or choose another one"

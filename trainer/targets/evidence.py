@@ -20,7 +20,7 @@ from trainer.job.spec import JobSpec
 from trainer.job.yaml_text import parse
 from trainer.model_dir.result import Computed, Result, Training
 from trainer.protocol.status import JobStatus
-from trainer.targets import outside
+from trainer.targets import machine
 from trainer.targets.base import Job, JobOverview, Target
 from trainer.targets.show.stacks import describe
 
@@ -64,7 +64,7 @@ def write(target: Target, job: Job, output: Path | None, refuse: Callable[[JobSp
                 facts.problems, facts.code = [*_lines(archive, error), *facts.problems], error.code
         return facts
 
-    return _write(collect, Path(job.name).resolve().name, outside.known(job.spec), output)
+    return _write(collect, Path(job.name).resolve().name, machine.known_secrets(job.spec), output)
 
 
 def write_refused(path: Path, error: UserError, output: Path | None) -> Debugged:
@@ -75,7 +75,7 @@ def write_refused(path: Path, error: UserError, output: Path | None) -> Debugged
             archive.document("spec.json", parse(read_text(path), str(path)))
         return _refused(archive, path.stem, error)
 
-    return _write(collect, path.stem, outside.known(None), output)
+    return _write(collect, path.stem, machine.known_secrets(None), output)
 
 
 def _refused(archive: Archive, name: str, error: TrainerError) -> Facts:

@@ -7,6 +7,7 @@ import pytest
 from trainer.debug.facts import Facts, Log, Moment, TaskFacts
 from trainer.debug.verdict import Verdict, verdict
 from trainer.job.errors import Exit
+from trainer.protocol.facts import Began, Cause, Ended, Entry, Fact, Formed, Hung, Loss, Lost, Stalled, entry
 
 
 def failed(code: int, message: str, **more: object) -> Verdict:
@@ -64,26 +65,60 @@ def test_the_first_failure_has_its_time_and_what_followed_comes_later() -> None:
     assert found.followed == [Moment("ended with exit code 2", "worker:0", 11.0)]
 
 
+ABORTED = Loss(Cause.KILLED, signal="SIGABRT")
+
+
+def journal(*facts: Fact) -> list[Entry]:
+    """Facts of consecutive seconds, from the third on."""
+    return [entry(float(second), fact, 1) for second, fact in enumerate(facts, 3)]
+
+
 def test_a_loss_that_repeats_is_dated_by_the_first_and_explained_by_the_log_of_its_task() -> None:
-    story = "".join(
-        f"1970-01-01T00:00:{second:02}Z local       | {text}\n"
-        for second, text in ((3, "worker:1 lost (killed by SIGABRT), re-forming"), (4, "generation 2 formed: 2 tasks"))
-    )
     own = "2026-01-01 10:00:00.1: I ok\n2026-01-01 10:00:01.1: F tensorflow/core/x.cc:33] Check failed: a == b\n"
     message = "2 generations without a new step (max_restarts); last: worker:1 lost (killed by SIGABRT)"
-    logs = [Log("output", story), Log("w0", "F0000 11: other", "worker:0"), Log("w1", own, "worker:1")]
-    found = failed(14, message, logs=logs)
-    assert found.cause
-    assert (found.cause.task, found.cause.time) == ("worker:1", 3.0)
-    assert [each.text for each in found.followed] == ["generation 2 formed: 2 tasks"]
+    recorded = journal(
+        Lost("worker:1", ABORTED, "re_forming"),
+        Formed(2, 2),
+        Lost("worker:1", ABORTED, "re_forming"),
+        Ended(14, message, "worker:1", ABORTED),
+    )
+    logs = [Log("w0", "F0000 11: other", "worker:0"), Log("w1", own, "worker:1")]
+    found = failed(14, message, logs=logs, journal=recorded, journal_path="journal.jsonl")
+    assert found.cause == Moment("worker:1 lost (killed by SIGABRT), re-forming", "worker:1", 3.0, "journal.jsonl")
+    assert found.followed[0].text == "generation 2 formed: 2 tasks"
     (detail,) = found.details
     assert detail.startswith("the log of worker:1: ")
     assert "Check failed: a == b" in detail
+    assert found.advice[0].shown.startswith("`killed by SIGSEGV`, SIGABRT")
+
+
+def test_a_loss_of_an_earlier_start_is_not_the_first_of_this_one() -> None:
+    again = Lost("worker:1", ABORTED, "re_forming")
+    recorded = journal(
+        Began(), again, Ended(14, "x", "worker:1", ABORTED), Began(), Lost("worker:0", ABORTED, "re_forming")
+    )
+    ended = journal(*[each.fact for each in recorded], Ended(14, "worker:0 again", "worker:0", ABORTED))
+    found = failed(14, "worker:0 again", journal=ended)
+    assert found.cause
+    assert (found.cause.task, found.cause.time) == ("worker:0", 7.0)
+
+
+@pytest.mark.parametrize("cause", Cause)
+def test_each_cause_has_advice(cause: Cause) -> None:
+    loss = Loss(cause, "x", signal="SIGUSR1", status=3, seconds=9.0, setting="deadlines.hang")
+    code = Exit.USER if cause is Cause.ERROR else Exit.GAVE_UP
+    found = failed(code, "x", journal=journal(Ended(code, "x", "worker:1", loss)))
+    assert found.advice
+    assert cause in found.advice[0].causes
 
 
 def test_a_hang_is_explained_by_the_line_about_where_the_tasks_were() -> None:
-    logs = [Log("o", "local       | the job hangs: worker:2 waits in data(): mine.py:41 read()\n")]
-    found = failed(14, "1 generation without a new step (max_restarts); last: no new step for 9 s", logs=logs)
+    stalled = Loss(Cause.NO_NEW_STEP, seconds=9.0, setting="deadlines.progress")
+    message = f"1 generation without a new step (max_restarts); last: {stalled}"
+    recorded = journal(
+        Hung("worker:2 waits in data(): mine.py:41 read()"), Stalled(stalled), Ended(14, message, None, stalled)
+    )
+    found = failed(14, message, journal=recorded)
     assert found.details == ["the job hangs: worker:2 waits in data(): mine.py:41 read()"]
     assert found.place == "mine.py:41"
     assert "trainer stacks" in found.advice[0].advice
@@ -160,7 +195,9 @@ def test_a_job_that_waits_names_for_what() -> None:
 
 def test_a_job_that_runs_has_no_failure_and_its_last_loss_is_named() -> None:
     assert verdict(Facts("j", "here", "running")).headline == "j runs (running), and nothing has failed"
-    lost = Facts("j", "here", "running", moments=[Moment("worker:1 lost (killed by SIGKILL), re-forming", time=3.0)])
+    lost = Facts(
+        "j", "here", "running", journal=journal(Lost("worker:1", Loss(Cause.KILLED, signal="SIGKILL"), "re_forming"))
+    )
     found = verdict(lost)
     assert (found.outcome, found.code) == ("running", None)
     assert found.headline == "j runs (running); before that worker:1 lost (killed by SIGKILL), re-forming"
@@ -173,8 +210,8 @@ def test_a_job_that_never_started_names_why() -> None:
 
 
 def test_a_job_whose_end_is_unknown_is_reported_as_such() -> None:
-    logs = [Log("o", "worker:0    | step 5\nlocal       | worker:1 was killed by signal 9 (SIGKILL), restarting it\n")]
-    found = verdict(Facts("j", "here", "vanished", logs=logs))
+    killed = Moment("worker:1 was killed by signal 9 (SIGKILL), restarting it", "local")
+    found = verdict(Facts("j", "here", "vanished", moments=[killed]))
     assert found.outcome == "vanished"
     assert "do not show how" in found.headline
     assert found.details == ["the last known event: worker:1 was killed by signal 9 (SIGKILL), restarting it"]

@@ -26,10 +26,10 @@ from trainer.targets.compose import engine
 from trainer.targets.container import model_dir
 
 TAIL_LINES = 20_000
-"""That are read for the end of a log; the engine cannot count in bytes."""
+"""How many lines are read for the end of a log; the engine cannot count in bytes."""
 MOST_BYTES, MOST_SECONDS = 256 << 20, 10.0
-"""Of the archive of a folder in a container, which has the checkpoints too."""
-_FILES = (*files.DOCUMENTS, *files.CURVES, "logs", "checkpoints")
+"""Limits for the archive of a folder in a container, which has the checkpoints too."""
+_FILES = (*files.DOCUMENTS, *files.JOURNALS, *files.CURVES, "logs", "checkpoints")
 
 
 def collect(archive: Archive, spec: JobSpec) -> Facts:

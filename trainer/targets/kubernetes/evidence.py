@@ -16,6 +16,8 @@ from trainer.debug.archive import Archive
 from trainer.debug.ends import Ends
 from trainer.debug.facts import Facts, Moment, seconds
 from trainer.job.errors import TrainerError
+from trainer.model_dir.files import json_object
+from trainer.protocol.facts import parse
 from trainer.targets import evidence
 from trainer.targets.container import WORKSPACE
 from trainer.targets.kubernetes import lifecycle, lookup, pods, status
@@ -24,11 +26,11 @@ from trainer.targets.kubernetes.objects import ConfigMap, Manifest, Pod
 
 T = TypeVar("T")
 AT_ONCE = 8
-"""Questions to the server."""
-SECONDS = 15.0
-"""For each answer."""
+"""How many questions to the server are open at a time."""
+ANSWER_SECONDS = 15.0
+"""How long each answer may take."""
 LOGS_SECONDS = 120.0
-"""For all logs together."""
+"""How long all logs together may take."""
 TAIL_LINES = 20_000
 KINDS = (*lifecycle.KINDS, "PersistentVolumeClaim", "Workload")
 # Answers are texts, of which each part must be UTF-8: base64 is. Links are left out, as in debug/files.py, and all but
@@ -45,7 +47,7 @@ for f in {files} logs/* checkpoints/*/meta.json; do
     if [ "$rest" -gt 0 ]; then echo TAIL; tail -c "$rest" "$f" | base64; fi
   fi
 done"""
-_READ = _READ.replace("{files}", " ".join((*files.DOCUMENTS, *files.CURVES)))
+_READ = _READ.replace("{files}", " ".join((*files.DOCUMENTS, *files.JOURNALS, *files.CURVES)))
 
 
 async def collect(archive: Archive, name: str, namespace: str | None) -> Facts:
@@ -98,7 +100,7 @@ class _Collection:
 
     async def _soon(self, question: Awaitable[T]) -> T:
         async with self.limit:
-            return await asyncio.wait_for(question, SECONDS)
+            return await asyncio.wait_for(question, ANSWER_SECONDS)
 
     async def _objects(self) -> list[tuple[str, Manifest]]:
         """The job's objects by kind. What the spec in its ConfigMap hides is known afterwards."""
@@ -126,12 +128,22 @@ class _Collection:
         if "terminated" in state:
             end = state["terminated"]
             begun, over = seconds(end.get("startedAt")), seconds(end.get("finishedAt"))
+            if task == self.facts.chief:
+                self._take_facts(end.get("message", ""))
             why = f" ({end['reason']})" if end.get("reason") not in (None, "Error", "Completed") else ""
             self.facts.moments.append(Moment(f"its container ended with exit code {end['exitCode']}{why}", task, over))
             if over and task in self.facts.tasks:
                 self.facts.end_task(task, over)
         if begun:
             self.facts.moments.append(Moment(f"its container was started, in pod {name}", task, begun))
+
+    def _take_facts(self, message: str) -> None:
+        """The newest facts, from the termination message of a chief whose job has failed (chief/ending.py)."""
+        kept = self.archive.redactor.document(json_object(message.partition("\n")[0]))
+        documents = kept.get("facts") if isinstance(kept, dict) else None
+        for document in documents if isinstance(documents, list) else []:
+            if isinstance(document, dict) and (entry := parse(document)):
+                self.facts.journal.append(entry)
 
     async def _events(self, own: Iterable[tuple[str, Manifest]], found: Sequence[Pod]) -> None:
         tasks = {pod["metadata"]["name"]: pods.task_of(pod) for pod in found}
@@ -186,7 +198,7 @@ class _Collection:
                 raise problem(f"node {node} does not answer")
             try:
                 reading = _read(self.server, pod["metadata"]["name"], container, most, more)
-                return await asyncio.wait_for(reading, SECONDS)
+                return await asyncio.wait_for(reading, ANSWER_SECONDS)
             except (asyncio.TimeoutError, TrainerError) as error:
                 if isinstance(error, asyncio.TimeoutError) or "Kubernetes refuses this (50" in str(error):
                     self.silent.add(node)

@@ -19,7 +19,7 @@ class Kubernetes:
     """The cluster of the current kubectl context, or the one around this pod."""
 
     namespace: str | None = None
-    """Default the context's."""
+    """The namespace of all jobs; default: that of the context."""
 
     def check(self, spec: JobSpec) -> None:
         render.render(spec, "trainer check")

@@ -124,6 +124,7 @@ def _end(facts: Facts) -> None:
     end = output.ENDED.fullmatch(launcher[-1].text) if launcher else None
     if not end:
         return
+    facts.moments += launcher
     for each in launcher:
         if task := output.TASK_ENDED.fullmatch(each.text):
             facts.tasks[task[1]] = TaskFacts("ended", int(task[2]) or None, ended=each.time)

@@ -17,7 +17,7 @@ from trainer.targets.base import Deleted, Job, JobOverview, Listed, LogLine, Pag
 from trainer.targets.local import launcher, output, run, status
 
 LONGEST_STOP_SECONDS = 600.0
-"""The deadline of a stop, where the spec is not known."""
+"""How long a stop may take where the spec, and so its deadline, is not known."""
 
 
 @dataclass(frozen=True)

@@ -18,13 +18,14 @@ from trainer.training.exchange.ring import Ring
 from trainer.training.private import tensorflow_private
 
 _FORM_SECONDS = 60.0
-"""For the peers to listen: all tasks have created their strategy by then."""
+"""Maximum wait for the peers to listen: all tasks have created their strategy by then."""
 _DIAL_SECONDS = 2.0
+"""Maximum wait for one attempt to connect."""
 _TOKEN_SECONDS = 2.0
-"""For the token of a new connection: other connections wait meanwhile."""
+"""Maximum wait for the token of a new connection: other connections wait meanwhile."""
 _POLL_SECONDS, _MOST_POLL_SECONDS = 0.01, 0.5
 _KEEPALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10}
-"""Seconds. Firewalls forget connections on which nothing is sent, as during a long validation."""
+"""TCP's keep-alive, in seconds. Firewalls forget connections on which nothing is sent, as during a long validation."""
 
 
 def form(task: Task) -> Ring:
@@ -95,15 +96,15 @@ def _accepted(listener: socket.socket, token: bytes, answer: bytes, deadline: fl
     while True:
         listener.settimeout(max(_POLL_SECONDS, deadline - time.monotonic()))
         try:
-            found, _ = listener.accept()
+            connection, _ = listener.accept()
         except OSError as error:
             raise _unconnected(failed, error) from None
         try:
-            _require(found, token, min(deadline, time.monotonic() + _TOKEN_SECONDS))
-            found.sendall(answer)
-            return _ready(found)
+            _require(connection, token, min(deadline, time.monotonic() + _TOKEN_SECONDS))
+            connection.sendall(answer)
+            return _ready(connection)
         except OSError as error:
-            found.close()
+            connection.close()
             if time.monotonic() > deadline:
                 raise _unconnected(failed, error) from None
 

@@ -16,7 +16,7 @@ from trainer.job.names import split_address
 Peer: TypeAlias = "tuple[str, int]"
 LISTEN_SECONDS = 20.0
 """Wait for peers to listen; after it TensorFlow waits for them."""
-_POLL_SECONDS = 0.01
+_CONNECTION_POLL_SECONDS = 0.01
 _DIAL_SECONDS = 1.0
 
 
@@ -34,7 +34,7 @@ def until_they_listen(addresses: Iterable[str]) -> None:
     deadline = time.monotonic() + LISTEN_SECONDS
     for address in addresses:
         while not _listens(address) and time.monotonic() < deadline:
-            time.sleep(_POLL_SECONDS)
+            time.sleep(_CONNECTION_POLL_SECONDS)
 
 
 def _listens(address: str) -> bool:
