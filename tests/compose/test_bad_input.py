@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import socket
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from tests.compose.project import CLIENT, Project, left_of, root_compose, trainer
+from tests.compose.project import CLIENT, Project, left_of, trainer
 from tests.local import specs
 from trainer.job.errors import Exit
 
@@ -75,17 +74,6 @@ def test_status_has_the_reason_of_each_task_that_does_not_run(tmp_path: Path) ->
         "worker:0 exited 14 4",
         "worker:1 missing it has no container; submit the job again to create it",
     ]
-
-
-def test_a_taken_port_of_tensorboard_is_named() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = str(taken.getsockname()[1])
-        up = root_compose("--profile", "tensorboard", "up", environ={"TENSORBOARD_PORT": port})
-        output = up.communicate(timeout=60)[0]
-    root_compose("--profile", "tensorboard", "down", "--volumes").communicate(timeout=60)
-    assert up.returncode == 1
-    assert f"127.0.0.1:{port}" in output
-    assert "address already in use" in output
 
 
 @pytest.fixture

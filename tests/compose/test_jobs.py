@@ -1,4 +1,4 @@
-"""Undisturbed jobs on a real container engine."""
+"""Undisturbed jobs on a real container engine. Tests of the repository's own file are all here: it is one project."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import re
+import socket
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -180,3 +181,14 @@ def test_a_secret_comes_from_the_environment_of_compose(tmp_path: Path, monkeypa
         assert project.wait() == 1, project.output
         assert project.exit_codes() == {"worker:0": Exit.USER}
         assert "secrets.API_KEY: the variable is not set in this task" in project.output
+
+
+def test_a_taken_port_of_tensorboard_is_named() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        up = root_compose("--profile", "tensorboard", "up", environ={"TENSORBOARD_PORT": port})
+        output = up.communicate(timeout=60)[0]
+    root_compose("--profile", "tensorboard", "down", "--volumes").communicate(timeout=60)
+    assert up.returncode == 1
+    assert f"127.0.0.1:{port}" in output
+    assert "address already in use" in output
