@@ -147,9 +147,10 @@ def make(command: Path, work: Path, target: Path) -> None:
     (target / "specs").mkdir()
     for spec in sorted((work / "specs").glob("*.yaml")):
         read = [str(command.with_name("python")), "-c", _READ, f"specs/{spec.name}"]
-        meaning = subprocess.run(read, cwd=work, check=True, capture_output=True, text=True).stdout
         shutil.copy(spec, target / "specs")
-        (target / "specs" / f"{spec.stem}.json").write_text(meaning)
+        (target / "specs" / f"{spec.stem}.json").write_text(_printed(read, work))
+    report = _printed([str(command.with_name("python")), "-c", _REPORT], work)
+    (target / "status" / "report.json").write_text(report)
     for name in JOBS:
         shutil.copytree(work / "runs" / name, target / name, ignore=shutil.ignore_patterns(*_LEFT_OUT))
         shutil.copy(work / f"{name}.yaml", target / name / "job.yaml")
@@ -163,6 +164,20 @@ from trainer.job.load import load_file
 print(json.dumps(load_file(sys.argv[1], environ={}).model_dump(mode="json"), indent=1))
 """
 """Prints a spec as that version reads it."""
+
+
+_REPORT = """
+from trainer import host
+from trainer.protocol.reports import Report, question
+failure = (15, "worker:1: no new step")
+report = Report("worker:1", "a1", "b2", "c3", "d4", host.versions(), failure=failure, status={"loss": 0.5})
+print(question(report, 7).decode())
+"""
+"""Prints a report to a chief."""
+
+
+def _printed(command: list[str], folder: Path) -> str:
+    return subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True).stdout
 
 
 def without_names_of_this_machine(folder: Path, names: dict[str, str]) -> None:

@@ -27,6 +27,7 @@ from trainer.model_dir import state as job_state
 from trainer.model_dir.result import Ran, Training
 from trainer.page import files
 from trainer.protocol import status
+from trainer.protocol.reports import read_question
 
 FILES = Path(__file__).parents[1] / "compatibility"
 VERSIONS = sorted(path.name for path in FILES.glob("[0-9]*"))
@@ -261,6 +262,11 @@ def test_the_answer_of_a_chief_whose_program_reports(version: Path) -> None:
     raw = answer(version, "program-chief")
     found = status.read(json.dumps(raw))
     assert {name: found.figures[name] for name in ("reward", "note")} == {"reward": raw["reward"], "note": "half"}
+
+
+def test_a_report_of_that_version_is_understood_so_that_the_chief_names_the_difference(version: Path) -> None:
+    body = (version / "status" / "report.json").read_bytes()
+    assert read_question(body).report.versions["trainer"] == version.name
 
 
 @contextlib.contextmanager
