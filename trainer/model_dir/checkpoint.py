@@ -28,7 +28,6 @@ from trainer.model_dir.files import OWN
 Array: TypeAlias = npz.Array
 Values: TypeAlias = dict[str, Array]
 Arrays: TypeAlias = Iterator[tuple[str, Array]]
-FORMAT = 1
 ARRAYS = "variables.npz"
 CALLBACKS = "callbacks."
 """Prefix of the arrays that belong to epochs and callbacks, not to variables."""
@@ -94,7 +93,7 @@ def write(
             digest = npz.write(file, arrays)
             file.flush()
             _sync(file.fileno())
-        full = {"format": FORMAT, "step": step, "sha256": digest, **meta}
+        full = {"format": checkpoint_meta.FORMAT, "step": step, "sha256": digest, **meta}
         with (temporary / "meta.json").open("w") as text:
             json.dump(full, text, indent=1)
             text.flush()

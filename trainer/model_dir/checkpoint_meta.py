@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TypedDict, TypeGuard
+from typing import Any, TypedDict, TypeGuard
 
 from typing_extensions import NotRequired
 
 from trainer.job.errors import UserError
 from trainer.job.spec import JobSpec
 from trainer.model_dir import compatibility
+
+FORMAT = 1
+"""The version of a checkpoint's files. It increases when an earlier version of trainer could not read them any more."""
 
 
 class Variable(TypedDict):
@@ -79,13 +82,24 @@ class Meta(TypedDict):
 
 
 def read(path: Path) -> Meta | None:
-    """meta.json of the checkpoint at path; None if it is missing or damaged."""
+    """meta.json of the checkpoint at path; None if it is missing or damaged.
+
+    Raises:
+        UserError: a newer version of trainer wrote it. It must not be taken for a damaged one, which is set aside.
+    """
     try:
         meta = json.loads((path / "meta.json").read_text())
-        if isinstance(meta, dict) and "fits" in meta:  # its name until version 0.2
-            meta["compatibility_key"] = meta.pop("fits")
     except (OSError, ValueError, RecursionError):
         return None
+    if not isinstance(meta, dict):
+        return None
+    if isinstance(version := meta.get("format"), int) and version > FORMAT:
+        raise UserError(
+            f"model_dir: {path}: cannot be read: format: {version}: this trainer reads formats up to {FORMAT}; use the "
+            "version of trainer that wrote it, or choose another model_dir"
+        )
+    if "fits" in meta:  # its name until version 0.2
+        meta["compatibility_key"] = meta.pop("fits")
     return meta if _valid(meta) else None
 
 
@@ -133,9 +147,7 @@ def _variable_differences(saved: Mapping[str, Variable], wanted: Mapping[str, Va
     return found[:5] + ([f"and {len(found) - 5} more"] if len(found) > 5 else [])
 
 
-def _valid(meta: object) -> TypeGuard[Meta]:
-    if not isinstance(meta, dict):
-        return False
+def _valid(meta: dict[str, Any]) -> TypeGuard[Meta]:
     step, variables = meta.get("step"), meta.get("variables", {})
     described = isinstance(variables, dict) and all(
         isinstance(each, dict)

@@ -18,11 +18,11 @@ from trainer.model_dir import layout
 from trainer.targets.local import evidence
 
 SPEC = build({"name": "j", "strategy": "multi_worker_mirrored", "tasks": {"worker": 2}})
-FIRST = """2026-01-01T00:00:00.000Z local       | started by trainer 0.2.0
+FIRST = """2026-01-01T00:00:00.000Z local       | started by trainer 0.3.0
 2026-01-01T00:00:01.000Z worker:0    | trainer: of the first run
 2026-01-01T00:00:02.000Z local       | ended with exit code 2: j failed
 """
-LAST = """2026-01-02T00:00:00.000Z local       | started by trainer 0.2.0
+LAST = """2026-01-02T00:00:00.000Z local       | started by trainer 0.3.0
 2026-01-02T00:00:01.000Z worker:1    | trainer: worker:1: x
 2026-01-02T00:00:02.000Z local       | worker:0 ended, with exit code 0
 2026-01-02T00:00:03.000Z local       | worker:1 ended, with exit code 18
