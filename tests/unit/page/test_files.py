@@ -19,7 +19,8 @@ from trainer.page.lines import LogQuery
 from trainer.protocol.facts import Began, Checkpoint, Ended, Formed, entry
 
 KEPT: dict[str, Any] = {
-    "version": 1, "live": True, "now": 1.7e9, "eta": 12.0, "status": {"version": 2, "phase": "running", "step": 5, "end": None, "figures": {"loss": 0.5}},
+    "version": 1, "live": True, "now": 1.7e9, "eta": 12.0,
+    "status": {"version": 2, "phase": "running", "step": 5, "end": None, "figures": {"loss": 0.5}},
     "job": {"spec": {"name": "j"}}, "history": {"job": {"time": [1.0]}, "tasks": {}, "marks": []},
 }  # fmt: skip
 RESULT = {

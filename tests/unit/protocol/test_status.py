@@ -54,7 +54,8 @@ ROW = {"state": "running", "generation": 2, "restarts": 1, "standby": True, "sha
 VERSION_1 = {**FIGURES, **OF_CHILD, **OF_JOB, "version": 1, "tasks": {"worker:0": {**FIGURES, **OF_CHILD, **ROW}}}
 """As 0.2 sent it: figures beside the fields."""
 VERSION_2 = {
-    **OF_CHILD, **OF_JOB, "version": 2, "figures": FIGURES, "tasks": {"worker:0": {**OF_CHILD, **ROW, "figures": FIGURES}},
+    **OF_CHILD, **OF_JOB, "version": 2, "figures": FIGURES,
+    "tasks": {"worker:0": {**OF_CHILD, **ROW, "figures": FIGURES}},
 }  # fmt: skip
 
 

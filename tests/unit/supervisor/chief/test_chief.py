@@ -43,7 +43,9 @@ def failure(code: int, text: str) -> Loss:
 
 def make_report(chief: Chief, name: str, **changes: Any) -> Report:
     """As another task of the same job would send it."""
-    return replace(task_report.make_report(chief._agent), task=name, incarnation="another", status=ChildStatus(), **changes)
+    return replace(
+        task_report.make_report(chief._agent), task=name, incarnation="another", status=ChildStatus(), **changes
+    )
 
 
 @pytest.mark.parametrize("stopped", [False, True])

@@ -275,7 +275,9 @@ def test_the_program_of_a_worker_that_was_replaced_has_no_time_to_save(tmp_path:
 
 
 def make_report(chief: Chief, name: str, **changes: Any) -> Report:
-    return replace(task_report.make_report(chief._agent), task=name, incarnation="another", status=ChildStatus(), **changes)
+    return replace(
+        task_report.make_report(chief._agent), task=name, incarnation="another", status=ChildStatus(), **changes
+    )
 
 
 def test_a_chief_that_was_replaced_announces_no_end_of_its_own(
@@ -284,7 +286,9 @@ def test_a_chief_that_was_replaced_announces_no_end_of_its_own(
     held = asyncio.run(chief.answer(make_report(chief, "worker:2"), 0))
     assert held.phase == "forming"
     replaced(chief)
-    reply = asyncio.run(chief.answer(make_report(chief, "worker:1", loss=Loss(Cause.ERROR, error="my peers are gone", code=18)), 0))
+    reply = asyncio.run(
+        chief.answer(make_report(chief, "worker:1", loss=Loss(Cause.ERROR, error="my peers are gone", code=18)), 0)
+    )
     assert (reply.phase, reply.code) == ("forming", Exit.OK)
     assert chief._rendezvous.code is Exit.REPLACED
     assert capsys.readouterr().err.startswith("trainer: another chief has taken this one's place in model_dir")

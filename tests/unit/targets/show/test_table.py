@@ -36,7 +36,8 @@ STATUS: dict[str, Any] = {
     "events": [{"time": 0.0, "text": text} for text in ("too old", "generation 1 formed", LONG, "generation 2 formed")],
     "tasks": {
         "chief:0": {
-            "state": "running", "step": 1200, "figures": {"loss": 0.25, "accuracy": 0.9125, "examples_per_second": 1234.5},
+            "state": "running", "step": 1200,
+            "figures": {"loss": 0.25, "accuracy": 0.9125, "examples_per_second": 1234.5},
         },
         "worker:0": {
             "state": "running", "step": 700, "figures": {"loss": 7e-7, "accuracy": 0.9, "examples_per_second": 700.0},
