@@ -26,7 +26,8 @@ def marks(entries: Iterable[Entry]) -> Iterable[Mark]:
 
 
 def mark(entry: Entry) -> Mark:
-    made = Mark(entry.time, entry.kind, entry.text, entry.task, entry.generation)
+    # Rounded as in the journal: what a page has seen live stays equal.
+    made = Mark(round(entry.time, 3), entry.kind, entry.text, entry.task, entry.generation)
     match entry.fact:
         case Checkpoint(number, size, seconds):
             made.step, made.bytes, made.seconds = number, size, seconds

@@ -10,18 +10,19 @@ from pydantic import TypeAdapter
 from trainer.job.schema import Schema, describe
 from trainer.model_dir import result as result_module
 from trainer.model_dir.result import Computed, Ran, Result, Training
+from trainer.protocol import child as child_module
 from trainer.protocol import status as status_module
+from trainer.protocol.child import ChildStatus
 from trainer.protocol.status import JobStatus, TaskStatus
-
-FIGURE = {"description": "A figure of the task's child, such as step, steps, loss, accuracy or examples_per_second."}
 
 
 def status() -> Schema:
     """The schema of /status: the chief's answer is a JobStatus, another task's a TaskStatus."""
     schema = _schema(JobStatus | TaskStatus, status_module, result_module)
+    of_child = _schema(ChildStatus, child_module)["properties"]
     for name in ("JobStatus", "TaskStatus", "TaskRow"):
-        _beside(schema["$defs"][name], "figures")
-        schema["$defs"][name]["additionalProperties"] = FIGURE
+        for field, described in of_child.items():
+            schema["$defs"][name]["properties"][field].setdefault("description", described["description"])
     return _titled(schema, "/status")
 
 
@@ -41,7 +42,7 @@ def _schema(of: Any, *homes: ModuleType) -> Schema:
     schema: Schema = TypeAdapter[Any](of).json_schema(mode="serialization")
     named = {schema["title"]: schema} if "title" in schema else {}
     for home in homes:
-        describe({**named, **schema["$defs"]}, home)
+        describe({**named, **schema.get("$defs", {})}, home)
     return schema
 
 

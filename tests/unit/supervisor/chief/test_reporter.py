@@ -17,7 +17,6 @@ from trainer.model_dir import journal
 from trainer.protocol.events import Start, Step
 from trainer.protocol.facts import Entry, Note
 from trainer.protocol.status import JobStatus, read
-from trainer.supervisor.chief import reporter
 from trainer.supervisor.chief.chief import Chief
 from trainer.supervisor.children.child import Child
 from trainer.supervisor.children.child_status import take
@@ -46,7 +45,7 @@ class Defect:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
     """Sets the time that the chief's snapshots have."""
     now = [time.time()]
-    monkeypatch.setattr(reporter.time, "time", lambda: now[0])
+    monkeypatch.setattr("trainer.supervisor.chief.reporter.time.time", lambda: now[0])
 
     def advance(seconds: float) -> None:
         now[0] += seconds

@@ -32,8 +32,8 @@ VERSIONS = {"trainer": "1", "tensorflow": "2", "keras": "3", "python": "3.13"}
 Key = tuple[str, tuple[tuple[str, str], ...]]
 
 
-def task(child: ChildStatus | None = None, **figures: object) -> TaskStatus:
-    return TaskStatus(**OWN, **vars(replace(child or ChildStatus(), figures=figures)))
+def task(figures: dict[str, object] | None = None, child: ChildStatus | None = None) -> TaskStatus:
+    return TaskStatus(**OWN, **vars(replace(child or ChildStatus(), figures=figures or {})))
 
 
 def job(**more: Any) -> JobStatus:
@@ -69,7 +69,7 @@ def test_figures_of_a_task() -> None:
         seconds_input=1.0, seconds_compute=2.0, seconds_exchange=0.7, seconds_wait=0.5,
         last_checkpoint=30, checkpoints=3, seconds_saving=0.1, seconds_writing=0.2,
     )  # fmt: skip
-    found = read(prometheus.text(task(child, loss=0.5, auc=0.9, examples_per_second=7.0), {}, VERSIONS))
+    found = read(prometheus.text(task({"loss": 0.5, "auc": 0.9, "examples_per_second": 7.0}, child), {}, VERSIONS))
     wanted: dict[Key, float] = {
         ("build_info", tuple(sorted(VERSIONS.items()))): 1,
         **{
@@ -146,7 +146,7 @@ def test_what_a_child_sends_cannot_break_the_format() -> None:
     """Its names become values of a label; its values may be anything that JSON has."""
     evil = 'a"} 1\ntrainer_task_up{task="x'
     names = {evil: 1, "a\ud800": 2, "b\n": 3, "b\t": 4, "n" * 1000: 5, "text": "1", "truth": True, "huge": 10**400}
-    found = read(prometheus.text(task(**names, loss=float("nan")), {}, VERSIONS))
+    found = read(prometheus.text(task({**names, "loss": float("nan")}), {}, VERSIONS))
     given = {labels[0][1]: value for (name, labels), value in found.items() if name == "metric"}
     assert given == {evil.replace("\n", "_"): 1, "a_": 2, "b_": 3, "n" * 100: 5}
     assert found[("loss", ())] != found[("loss", ())]

@@ -16,23 +16,31 @@ class Run:
         self.counters, self.now, self.step, self.steps = PaceCounters(), 0.0, 0, steps
         self.pace = Pace(self.counters, self.now)
 
-    def look(self, seconds: int, steps: int = 0, generation: int = 1, *, saving: float = 0.0, **more: bool) -> None:
+    def look(
+        self, seconds: int, steps: int = 0, generation: int = 1, *, saving: float = 0.0, pause: str | None = None
+    ) -> None:
         """For so many seconds, each with so many steps; generation 0: none runs."""
         for _ in range(seconds):
             self.now += 1
             self.step += steps
-            child = ChildStatus(step=self.step, steps=self.steps, seconds_saving=saving, **more)
+            child = ChildStatus(
+                step=self.step, steps=self.steps, seconds_saving=saving,
+                evaluating=pause == "evaluating", finishing=pause == "finishing",
+            )  # fmt: skip
             self.pace.look(self.now, generation, child if generation else None)
 
 
 def test_the_time_before_the_first_step_is_not_useful() -> None:
     run = Run()
-    assert run.pace.goodput is None
     run.look(10, generation=0)
     assert run.pace.goodput == 0
     run.look(11, steps=5)
     assert (run.counters.useful, run.counters.wall) == (10, 21)
     assert run.pace.goodput == 10 / 21
+
+
+def test_goodput_is_unknown_before_the_job_has_run() -> None:
+    assert Run().pace.goodput is None
 
 
 def test_steps_that_are_made_again_after_a_loss_are_not_useful() -> None:
@@ -59,7 +67,7 @@ def test_pauses_for_checkpoints_and_validations_are_not_useful(pause: str) -> No
     run = Run()
     run.look(5, steps=1)
     run.look(1, steps=1, saving=0.25)
-    run.look(4, saving=0.25, **{pause: True})
+    run.look(4, saving=0.25, pause=pause)
     run.look(1, steps=1, saving=0.25)
     assert run.counters.useful == 4 + 0.75 + 1
     assert run.counters.wall == 11
@@ -76,10 +84,10 @@ def test_a_job_that_is_stalled_is_not_useful() -> None:
 
 def test_the_rest_takes_as_long_as_recent_steps_did() -> None:
     run = Run()
-    assert run.pace.seconds_left is None
     run.look(1, steps=1)
     assert run.pace.seconds_left is None
-    run.look(9, steps=1)
+    run = Run()
+    run.look(10, steps=1)
     assert run.pace.seconds_left == pytest.approx(90)
     run.look(10)  # no step: the end comes no later for that, as far as is known
     assert run.pace.seconds_left == pytest.approx(80)

@@ -9,22 +9,24 @@ import pytest
 
 from tests.unit.cli.fake import STATUS
 from tests.unit.supervisor.jobs import KILLED, PS, Job, lose_child, step
-from trainer.model_dir.history import MOST_METRICS, Mark
+from trainer.model_dir.history import MOST_METRICS, Mark, Path
 from trainer.page.marks import marks
 from trainer.protocol.child import ChildStatus
 from trainer.protocol.facts import Note, Slow
 from trainer.protocol.reports import Used
 from trainer.protocol.status import Shares, TaskRow
 from trainer.supervisor.rendezvous.chronicle import EVENTS_KEPT
-from trainer.supervisor.views.sampler import Path, job_point, tasks_point
+from trainer.supervisor.views.sampler import job_point, tasks_point
 from trainer.supervisor.views.snapshot import Snapshot, task_rows, used_of
 
 
-def snapshot(
-    tasks: dict[str, TaskRow] | None = None, used: dict[str, Used] | None = None, step: int | None = None, **own: object
-) -> Snapshot:
+def snapshot(tasks: dict[str, TaskRow], used: dict[str, Used] | None = None) -> Snapshot:
+    return Snapshot(0.0, replace(STATUS, step=None, tasks=tasks), used or {}, 0.0)
+
+
+def of_chief(figures: dict[str, object], tasks: dict[str, TaskRow] | None = None, step: int | None = None) -> Snapshot:
     """Of a job whose chief's child has these figures."""
-    return Snapshot(0.0, replace(STATUS, step=step, figures=own, tasks=tasks or {}), used or {}, 0.0)
+    return Snapshot(0.0, replace(STATUS, step=step, figures=figures, tasks=tasks or {}), {}, 0.0)
 
 
 def row(**figures: object) -> TaskRow:
@@ -55,25 +57,25 @@ def test_a_point_of_a_task_has_its_rate_the_shares_of_its_time_and_what_it_uses(
 
 def test_the_rate_of_a_job_is_the_sum_of_its_workers_rates() -> None:
     rows = {"worker:0": row(examples_per_second=100.0), "worker:1": row(examples_per_second=50.0)}
-    seen = snapshot(rows, step=7, loss=0.5, examples_per_second=100.0, accuracy=0.25, note="x")
-    assert job_point(seen, coordinated=False) == {
+    figures = {"loss": 0.5, "examples_per_second": 100.0, "accuracy": 0.25, "note": "x"}
+    assert job_point(of_chief(figures, rows, 7), coordinated=False) == {
         ("step",): 7, ("loss",): 0.5, ("examples_per_second",): 150.0, ("metrics", "accuracy"): 0.25,
     }  # fmt: skip
 
 
 def test_the_rate_of_a_coordinator_is_that_of_the_job() -> None:
     rows = {"chief:0": row(examples_per_second=90.0), "worker:0": row(examples_per_second=50.0)}
-    assert job_point(snapshot(rows, examples_per_second=90.0), coordinated=True)["examples_per_second",] == 90.0
+    assert job_point(of_chief({"examples_per_second": 90.0}, rows), coordinated=True)["examples_per_second",] == 90.0
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, 10**400, "0.5", True, None, [1]])
 def test_what_is_no_number_is_not_known(value: object) -> None:
-    point = job_point(snapshot(loss=value, mine=value), coordinated=False)
+    point = job_point(of_chief({"loss": value, "mine": value}), coordinated=False)
     assert point == {("step",): None, ("loss",): None, ("examples_per_second",): None}
 
 
 def test_of_very_many_metrics_some_are_kept() -> None:
-    point = job_point(snapshot(**{f"m{n}": 0.5 for n in range(1000)}), coordinated=False)
+    point = job_point(of_chief({f"m{n}": 0.5 for n in range(1000)}), coordinated=False)
     assert sum(path[0] == "metrics" for path in point) == MOST_METRICS
 
 
@@ -133,7 +135,7 @@ def test_a_score_of_the_evaluator_is_a_mark_and_stays_in_the_points() -> None:
         40,
         "step 40: loss=0.5 accuracy=0.875",
     )
-    point = job_point(snapshot(task_rows(job.core, job.now), step=50), coordinated=False)
+    point = job_point(snapshot(task_rows(job.core, job.now)), coordinated=False)
     scores: list[Path] = [("scores", "loss"), ("scores", "accuracy")]
     assert [point[path] for path in scores] == [0.5, 0.875]
 
