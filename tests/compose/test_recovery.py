@@ -20,7 +20,9 @@ def test_each_task_type_may_be_killed_under_parameter_server(tmp_path: Path) -> 
     with Project(tmp_path, {**spec, "name": "ps-kills"}) as project:
         generation = 1
         for task in ("worker:3", "evaluator:0", "ps:1", "chief:0"):
-            status = project.until("a checkpoint", lambda s: s["last_checkpoint"] and s.get("loss") is not None)
+            status = project.until(
+                "a checkpoint", lambda s: s["last_checkpoint"] and s.get("figures", {}).get("loss") is not None
+            )
             seen = [each["text"] for each in status["events"]]
             assert status["generation"] == generation, (task, seen, project.output[-3000:])
             project.kill(task)

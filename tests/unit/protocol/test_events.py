@@ -47,7 +47,7 @@ NONE: list[Any] = [
     *({"event": "step", "step": step} for step in STEPS),
     {"event": "step", "workers": []},
     {"event": "step", "workers": {"worker:0": 3}},
-    *({"event": "step", "figures": figures} for figures in ([], 3, "x", None)),
+    *({"event": "step", "figures": figures} for figures in STEPS[-2:]),
     *({"event": "checkpoint", "step": 5, "stalled": stalled} for stalled in [float("nan"), -1, "0"]),
     {"event": "error", "code": "2", "message": "x"},
     {"event": "done", "step": 5, "test": [0.9]},

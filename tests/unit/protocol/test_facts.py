@@ -224,7 +224,8 @@ def test_fields_that_a_newer_version_adds_to_a_fact_are_left_out() -> None:
     "changes",
     [
         *({"time": time} for time in (None, "now", True, -1, float("nan"), float("inf"), 10**400)),
-        *({"text": text} for text in (None, 7, [])),
+        {"text": None},
+        {"text": 7},
     ],
     ids=str,
 )
