@@ -21,7 +21,7 @@ def test_each_task_type_may_be_killed_under_parameter_server(tmp_path: Path) -> 
         generation = 1
         for task in ("worker:3", "evaluator:0", "ps:1", "chief:0"):
             status = project.until(
-                "a checkpoint", lambda s: s["last_checkpoint"] and s.get("figures", {}).get("loss") is not None
+                "a checkpoint", lambda s: s["last_checkpoint"] and s["figures"].get("loss") is not None
             )
             seen = [each["text"] for each in status["events"]]
             assert status["generation"] == generation, (task, seen, project.output[-3000:])

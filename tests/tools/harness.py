@@ -64,7 +64,7 @@ class Watched:
         """Until a later generation makes steps."""
         return self.until(
             f"a generation after {generation}",
-            lambda s: s["generation"] > generation and s.get("figures", {}).get("loss") is not None,
+            lambda s: s["generation"] > generation and s["figures"].get("loss") is not None,
         )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import json
+import math
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -47,11 +48,15 @@ def append(model_dir: str, term: int, lines: Iterable[Mapping[str, object]]) -> 
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-def read(model_dir: str) -> list[dict[str, object]]:
+def read(model_dir: str, before: float = math.inf) -> list[dict[str, object]]:
     """The lines of both files, without those that are damaged, or of a chief that had lost its place; empty if there is
-    no journal, or it cannot be read."""
+    no journal, or it cannot be read.
+
+    Args:
+        before: a term: only the lines of chiefs that had the lease before that.
+    """
     found = [line for number in (1, 0) for line in parse(_end(layout.journal(model_dir, number)))]
-    return current(found)
+    return current(found, before)
 
 
 def parse(body: bytes) -> Iterator[dict[str, object]]:
@@ -61,12 +66,12 @@ def parse(body: bytes) -> Iterator[dict[str, object]]:
             yield found
 
 
-def current(lines: Iterable[dict[str, object]]) -> list[dict[str, object]]:
-    """Lines without those of a chief that had lost its place, and without their terms."""
+def current(lines: Iterable[dict[str, object]], before: float = math.inf) -> list[dict[str, object]]:
+    """Lines without those of a chief that had lost its place, and without their terms; `before` as in `read`."""
     newest, kept = 0, []
     for line in lines:
         term = line.pop("term", 0)
-        if isinstance(term, int) and term >= newest:
+        if isinstance(term, int) and newest <= term < before:
             newest = term
             kept.append(line)
     return kept

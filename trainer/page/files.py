@@ -74,7 +74,9 @@ def text(model_dir: str) -> str:
         return _from_results(model_dir)
     status = upgraded(_object(found["status"]))
     if happened := marks_of(model_dir):
-        found = {**found, "history": {**_object(found["history"]), "marks": [mark.document() for mark in happened]}}
+        kept = _object(found["history"])
+        older = marks if isinstance(marks := kept.get("marks"), list) else []  # of version 0.2, which had no journal
+        found = {**found, "history": {**kept, "marks": [*older, *(mark.document() for mark in happened)]}}
     if end := _end(model_dir):  # the chief may have been killed after it had saved the history last
         status = {**status, "phase": "failed" if end["code"] else "done", "end": end}
     return json_text({**found, "live": False, "eta": None, "status": status})
@@ -100,7 +102,7 @@ def _end(model_dir: str) -> dict[str, object] | None:
     return {"code": 0, "message": ""} if result.finished(model_dir) else None
 
 
-# Of earlier versions. ---------------------------------------------------------------------------------
+# Without a history: of earlier versions, or of a chief that was killed early. --------------------------
 
 
 def _from_results(model_dir: str) -> str:
@@ -112,7 +114,7 @@ def _from_results(model_dir: str) -> str:
         point: dict[history.Path, float | None] = {("metrics", name): value for name, value in figures.items()}
         point |= {(name,): record.get(name) for name in ("step", "loss", _RATE)}
         made.job.add(record["time"], point)
-    for mark in sorted(_marks(model_dir, found), key=lambda each: each.time):
+    for mark in marks_of(model_dir) or sorted(_marks(model_dir, found), key=lambda each: each.time):
         made.mark(mark)
     times = made.job.time
     job = {
@@ -127,14 +129,14 @@ _RATE = "examples_per_second"
 
 
 def _status(found: Mapping[str, object], end: Mapping[str, object] | None) -> dict[str, object]:
-    names = ("job", "strategy", "warnings", "seconds", "events", "hangs", _RATE)
+    names = ("job", "strategy", "warnings", "seconds", "events", "hangs")
     known = {name: found[name] for name in names if name in found}
-    tests = {name: value for name, value in found.items() if name.startswith("test_")}
+    figures = {name: value for name, value in found.items() if name == _RATE or name.startswith("test_")}
     tasks = {name: {"state": "done", "line": line} for name, line in _object(found.get("tasks")).items()}
     phase = None if end is None else "failed" if end["code"] else "done"
     steps, generations = found.get("steps"), found.get("generations")
     own = {"step": steps, "steps": steps, "generation": generations, "phase": phase, "tasks": tasks, "end": end}
-    return {**known, **tests, **own}
+    return {**known, **own, "figures": figures}
 
 
 def _marks(model_dir: str, found: Mapping[str, object]) -> Iterator[Mark]:

@@ -10,18 +10,19 @@ from pydantic import TypeAdapter
 from trainer.job.schema import Schema, describe
 from trainer.model_dir import result as result_module
 from trainer.model_dir.result import Computed, Ran, Result, Training
+from trainer.protocol import child as child_module
 from trainer.protocol import status as status_module
+from trainer.protocol.child import ChildStatus
 from trainer.protocol.status import JobStatus, TaskStatus
-
-FIGURE = {"description": "A figure of the task's child, such as step, steps, loss, accuracy or examples_per_second."}
 
 
 def status() -> Schema:
     """The schema of /status: the chief's answer is a JobStatus, another task's a TaskStatus."""
     whole = _schema(JobStatus | TaskStatus, status_module, result_module)
+    of_child = _schema(ChildStatus, child_module)["properties"]
     for name in ("JobStatus", "TaskStatus", "TaskRow"):
-        _beside(whole["$defs"][name], "figures")
-        whole["$defs"][name]["additionalProperties"] = FIGURE
+        for field, described in of_child.items():
+            whole["$defs"][name]["properties"][field].setdefault("description", described["description"])
     return _titled(whole, "/status")
 
 
@@ -41,7 +42,7 @@ def _schema(of: Any, *homes: ModuleType) -> Schema:
     whole: Schema = TypeAdapter[Any](of).json_schema(mode="serialization")
     named = {whole["title"]: whole} if "title" in whole else {}
     for home in homes:
-        describe({**named, **whole["$defs"]}, home)
+        describe({**named, **whole.get("$defs", {})}, home)
     return whole
 
 

@@ -23,8 +23,8 @@ PHASES: list[str] = []
 """Those of the next answers to `status`; then the job is done."""
 STATUS = JobStatus(
     job="j", task="chief:0", strategy="multi_worker_mirrored", phase="running", generation=1, restarts=0, standby=False,
-    figures={"step": 5, "steps": 2000}, last_checkpoint=None, waiting_for=None, seconds=3.5, events=[],
-    tasks={"worker:0": TaskRow(state="running", restarts=1, figures={"step": 4})}, end=None,
+    step=5, steps=2000, last_checkpoint=None, waiting_for=None, seconds=3.5, events=[],
+    tasks={"worker:0": TaskRow(state="running", restarts=1, step=4)}, end=None,
 )  # fmt: skip
 """The chief's, at any time."""
 

@@ -20,7 +20,7 @@ from trainer.job.spec import Deadlines
 from trainer.protocol import events
 from trainer.protocol.child import ChildStatus, measured
 from trainer.protocol.events import Event
-from trainer.protocol.facts import Cause, Loss
+from trainer.protocol.facts import Cause, Loss, failure_code
 from trainer.protocol.orders import Final, Go, Order, Silent, Stop, Where, write_order
 from trainer.protocol.tracebacks import peer_is_silent
 from trainer.supervisor.children import child_environ, orphans
@@ -206,7 +206,7 @@ class Child:
 
     def loss(self) -> Loss:
         """How it ended, with the error that it reported."""
-        code, error = self.failure or (0, "")
+        code, error = (int(failure_code(self.failure[0])), self.failure[1]) if self.failure else (0, "")
         return replace(self._how_it_ended(), code=code, error=error, blames_peer=self.blames_peer)
 
     def _how_it_ended(self) -> Loss:

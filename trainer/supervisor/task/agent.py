@@ -20,7 +20,7 @@ from trainer.job.spec import JobSpec
 from trainer.model_dir import lease
 from trainer.protocol import events
 from trainer.protocol.events import Event
-from trainer.protocol.facts import Cause, Loss, failure_of
+from trainer.protocol.facts import Cause, Loss, failure_code, failure_of
 from trainer.protocol.log_lines import log_line
 from trainer.protocol.reports import Reply, Used
 from trainer.protocol.types import Phase
@@ -229,7 +229,7 @@ class Agent:
             case events.Failed() if self.task.type == "evaluator":
                 pass  # the job continues without it, and this task tries again
             case events.Failed() if child is self.running or self.running is None:
-                self.loss = Loss(Cause.ERROR, code=event.code, error=event.message)
+                self.loss = Loss(Cause.ERROR, code=int(failure_code(event.code)), error=event.message)
             case events.Step() if self.first_step_at is None and child is self.running:
                 self.first_step_at = time.monotonic()
                 self.stillborn = 0
