@@ -7,6 +7,7 @@ becomes journal.1.jsonl, in place of the one before. protocol/facts.py says what
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import os
@@ -28,10 +29,10 @@ def append(model_dir: str, term: int, lines: Iterable[Mapping[str, object]]) -> 
         term: the number of the chief's lease.
 
     Raises:
-        OSError: the disk is full, or read-only. Nothing that was there before is lost.
+        OSError: the disk is full, or read-only. Nothing that was there before is lost, and none of the lines was added.
     """
     path = layout.journal(model_dir)
-    text = "".join(json.dumps({"term": term, **line}) + "\n" for line in lines)
+    text = "".join(json.dumps({"term": term, **line}) + "\n" for line in lines).encode()
     try:
         if path.stat().st_size > FILE_BYTES:
             path.replace(layout.journal(model_dir, 1))
@@ -41,8 +42,10 @@ def append(model_dir: str, term: int, lines: Iterable[Mapping[str, object]]) -> 
         size = file.seek(0, os.SEEK_END)
         if size:
             file.seek(size - 1)
-            text = text if file.read(1) == b"\n" else f"\n{text}"
-        file.write(text.encode())
+            text = text if file.read(1) == b"\n" else b"\n" + text
+        if file.write(text) < len(text):  # the disk is full: the kernel takes what fits
+            file.truncate(size)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def read(model_dir: str, before: float = math.inf) -> list[dict[str, object]]:

@@ -254,7 +254,9 @@ class Agent:
             return
         if self.spec.program and self.leaving_since is not None:
             return
-        self.loss, evaluates = child.loss(), self.task.type == "evaluator"
+        loss, evaluates = child.loss(), self.task.type == "evaluator"
+        if self.loss is None or not self.loss.ends_the_job or loss.ends_the_job:  # fail() may have come before
+            self.loss = loss
         if evaluates:
             self.stillborn += 1
         if not self.restarts_alone or (child.failed and not evaluates):

@@ -264,7 +264,7 @@ def test_a_status_stays_small_with_any_number_of_metrics() -> None:
 
 def test_figures_of_a_user_with_our_names_are_the_user_s() -> None:
     child = Child(tasks_of(SPEC)[0], lambda *_: None)
-    figures = {"finishing": 0.5, "peer_lost": 1, "figures": 2, "mine": 0.25}
+    figures: dict[str, object] = {"finishing": 0.5, "peer_lost": 1, "figures": 2, "mine": 0.25}
     child._take(Step(5, {"worker:0": {"step": 3, "loss": 0.5}}, figures))
     assert child.status == ChildStatus(step=5, figures=figures)
     assert child.workers == {"worker:0": ChildStatus(step=3, figures={"loss": 0.5})}

@@ -1,6 +1,7 @@
 """How a supervisor manages its children, with real ones that fail at once: their job is `{}`."""
 
 import asyncio
+import signal
 import tempfile
 import time
 from pathlib import Path
@@ -14,7 +15,7 @@ from trainer.job.load import build
 from trainer.model_dir import layout
 from trainer.model_dir.files import read_json, write_json
 from trainer.protocol.events import Step
-from trainer.protocol.facts import Cause
+from trainer.protocol.facts import Cause, Loss
 from trainer.protocol.reports import Reply
 from trainer.supervisor.children import standby
 from trainer.supervisor.children.child import Child
@@ -156,3 +157,17 @@ def test_a_file_that_was_edited_until_the_first_step_fails_the_task(
     loss = make_report(agent).loss
     assert (loss is None) == (message is None)
     assert loss is None or (loss.cause is Cause.ERROR and loss.code == Exit.USER and str(loss).startswith(str(message)))
+
+
+def test_a_failure_of_the_task_is_not_replaced_by_how_its_child_ends(tmp_path: Path) -> None:
+    agent = Agent(SPEC, tasks_of(SPEC)[0], tmp_path / "log")
+    child = agent.running = Child(agent.task, agent._on_child)
+    child.generation, child.exit = 1, -signal.SIGKILL
+    agent._child_ended(child)
+    assert make_report(agent).loss == Loss(Cause.KILLED, signal="SIGKILL")
+    agent.fail(UserError("workload: mine.py changed while the job ran"))
+    agent._child_ended(child)
+    loss = make_report(agent).loss
+    assert str(loss) == "workload: mine.py changed while the job ran"
+    assert loss is not None
+    assert loss.ends_the_job
