@@ -47,28 +47,28 @@ def watch(
 
     pace = Pace()
     with _screen() as show:
-        for found in run.statuses():
-            show(draw(found, pace))
+        for overview in run.statuses():
+            show(draw(overview, pace))
 
 
-def draw(found: JobOverview, pace: Pace) -> Drawing:
+def draw(overview: JobOverview, pace: Pace) -> Drawing:
     """The live table while the chief answers, otherwise what `trainer status` prints."""
     from rich.text import Text
 
     from trainer.targets.show import table
 
-    status = found.job
+    status = overview.job
     if not isinstance(status, JobStatus):
-        return table.Drawing(Text(f"{found.name}\n{describe(found)}"))
+        return table.Drawing(Text(f"{overview.name}\n{describe(overview)}"))
     return table.render(
         status.job,
         status.strategy,
-        [*found.tasks],
+        [*overview.tasks],
         status,
         status.seconds,
         pace.seconds_left(status, time.monotonic()),
-        {name: row.restarts for name, row in found.tasks.items()},
-        notes=[f"{name}: {row.state}: {row.reason}" for name, row in found.tasks.items() if row.reason],
+        {name: row.restarts for name, row in overview.tasks.items()},
+        notes=[f"{name}: {row.state}: {row.reason}" for name, row in overview.tasks.items() if row.reason],
     )
 
 

@@ -104,34 +104,36 @@ def _lines(archive: Archive, error: TrainerError) -> list[str]:
     return archive.clean(str(error)).split("\n")
 
 
-def take(archive: Archive, facts: Facts, found: JobOverview) -> None:
+def take(archive: Archive, facts: Facts, overview: JobOverview) -> None:
     """Takes over what `trainer status` shows."""
     hide = archive.clean
-    facts.job, facts.phase = found.name, found.phase
-    facts.code = found.code if found.phase in ("done", "failed") else None
-    facts.message = hide(found.last_line or "") if found.phase == "failed" else ""
+    facts.job, facts.phase = overview.name, overview.phase
+    facts.code = overview.code if overview.phase in ("done", "failed") else None
+    facts.message = hide(overview.last_line or "") if overview.phase == "failed" else ""
     facts.tasks |= {
         name: TaskFacts(row.state, row.code or None, hide(row.reason or ""), row.node or "", row.restarts)
-        for name, row in found.tasks.items()
+        for name, row in overview.tasks.items()
     }
-    if found.job:
-        archive.document("status.json", found.job.document())
-        facts.moments += [Moment(hide(event.text), time=event.time, path="status.json") for event in found.job.events]
-        for number, each in enumerate(found.job.hangs, 1):
+    if overview.job:
+        archive.document("status.json", overview.job.document())
+        facts.moments += [
+            Moment(hide(event.text), time=event.time, path="status.json") for event in overview.job.events
+        ]
+        for number, each in enumerate(overview.job.hangs, 1):
             archive.text(f"stacks/hang-{number}.txt", "\n".join([*describe(each), ""]))
-    if isinstance(found.job, Result):
-        facts.remarks += [*map(hide, found.job.warnings), *_slow_start(found.job)]
-    if isinstance(found.job, JobStatus):
-        facts.waiting_for = hide(found.job.waiting_for or "")
-        facts.chief = found.job.task
-        facts.remarks += [hide(text) for text in found.job.warnings]
+    if isinstance(overview.job, Result):
+        facts.remarks += [*map(hide, overview.job.warnings), *_slow_start(overview.job)]
+    if isinstance(overview.job, JobStatus):
+        facts.waiting_for = hide(overview.job.waiting_for or "")
+        facts.chief = overview.job.task
+        facts.remarks += [hide(text) for text in overview.job.warnings]
 
 
-def _slow_start(found: Result) -> list[str]:
+def _slow_start(result: Result) -> list[str]:
     """A remark on a job that took longer to its first step than from there to its end."""
-    first = None if isinstance(found.figures, Computed) else found.figures.seconds_to_first_step
-    if first is None or first < found.seconds / 2:
+    first = None if isinstance(result.figures, Computed) else result.figures.seconds_to_first_step
+    if first is None or first < result.seconds / 2:
         return []
-    phases = found.figures.seconds_by_phase if isinstance(found.figures, Training) else {}
+    phases = result.figures.seconds_by_phase if isinstance(result.figures, Training) else {}
     parts = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in phases.items())
-    return [f"{first:.1f} of {found.seconds:.1f} s were seconds to the first step{f': {parts}' if parts else ''}"]
+    return [f"{first:.1f} of {result.seconds:.1f} s were seconds to the first step{f': {parts}' if parts else ''}"]

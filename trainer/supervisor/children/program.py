@@ -170,14 +170,14 @@ class Program(Child):
     def _take_report(self, data: bytes) -> None:
         """Takes a report, whose content the user's code has written."""
         try:
-            found = json.loads(data)
+            report = json.loads(data)
         except (ValueError, RecursionError):
             return
-        if not isinstance(found, dict):
+        if not isinstance(report, dict):
             return
-        total = found.pop("total", None)
+        total = report.pop("total", None)
         figures = {}
-        for name, value in found.items():
+        for name, value in report.items():
             with contextlib.suppress(TypeError, ValueError):
                 figures[name] = reporting.plain(name, value)
         event = events.read_event(json.dumps({**figures, "event": "step"}).encode())

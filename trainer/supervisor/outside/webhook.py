@@ -106,14 +106,16 @@ def check(spec: JobSpec, task: Task) -> None:
     Raises:
         UserError: the variable of `webhook_from` holds no address, or there is no such command.
     """
-    given = spec.notify
-    if given is None:
+    notify = spec.notify
+    if notify is None:
         return
-    if given.webhook_from and (rule := address_rule(child_environ.of_program(spec, task).get(given.webhook_from, ""))):
-        raise UserError(f"secrets.{given.webhook_from}: its value {rule}")
-    if given.command:
+    if notify.webhook_from and (
+        rule := address_rule(child_environ.of_program(spec, task).get(notify.webhook_from, ""))
+    ):
+        raise UserError(f"secrets.{notify.webhook_from}: its value {rule}")
+    if notify.command:
         environ = child_environ.of_program(spec, task)
-        first = program.expand(given.command[0], environ)
+        first = program.expand(notify.command[0], environ)
         program.executable(first, program.folder(spec), environ, "notify.command")
 
 
@@ -131,17 +133,17 @@ def seconds_left(spec: JobSpec, leaving_since: float | None) -> float:
 
 async def tell(spec: JobSpec, task: Task, end: Ending, seconds: float) -> None:
     """Reports the end of the job as the spec asks for, for at most that many seconds."""
-    given = spec.notify
-    if given is None or end.outcome not in given.when:
+    notify = spec.notify
+    if notify is None or end.outcome not in notify.when:
         return
-    found = report(spec, end)
-    body = json.dumps(found).encode()
-    for_a_chat = json.dumps({**found, "text": str(found["text"]).translate(_IN_A_CHAT)}).encode()
+    document = report(spec, end)
+    body = json.dumps(document).encode()
+    for_a_chat = json.dumps({**document, "text": str(document["text"]).translate(_IN_A_CHAT)}).encode()
     environ = child_environ.of_program(spec, task)
-    address = given.webhook or environ.get(given.webhook_from or "")
+    address = notify.webhook or environ.get(notify.webhook_from or "")
     attempts = {
         **({"webhook": _post(address, for_a_chat, environ, seconds)} if address else {}),
-        **({"command": _run(spec, given.command, body, environ, seconds)} if given.command else {}),
+        **({"command": _run(spec, notify.command, body, environ, seconds)} if notify.command else {}),
     }
     for name, why in zip(attempts, await asyncio.gather(*attempts.values()), strict=True):
         if why:
