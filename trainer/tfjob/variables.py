@@ -33,9 +33,9 @@ def variables(settings: Settings, groups: Groups) -> Results:
                 continue
             # A type's own variables come after those of all: what refers to one has to follow it.
             refers = any(f"$({other})" in str(value) for _, value in values.values() for other in apart)
-            shared_by_all = [*shared(values, groups, (*section, name), alone=refers)]
-            apart += [name] if len(groups) > 1 and all(setting.path[0] == "tasks" for setting in shared_by_all) else []
-            yield from shared_by_all
+            converted = [*shared(values, groups, (*section, name), alone=refers)]
+            apart += [name] if len(groups) > 1 and all(setting.path[0] == "tasks" for setting in converted) else []
+            yield from converted
 
 
 def _variable(item: object) -> tuple[Path, object] | None:
