@@ -151,6 +151,15 @@ def test_a_hall_has_few_entries_on_each_level(hall: str) -> None:
     assert {level: names for level, names in entries.items() if len(names) > MOST_ENTRIES} == {}
 
 
+def test_the_map_of_the_tree_names_files_that_exist_and_every_room() -> None:
+    text = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`(trainer[\w/]*(?:/|\.py))`", text))
+    assert len(named) > 40
+    assert [each for each in sorted(named) if not (ROOT / each).exists()] == []
+    entries = {each for hall in ROOMS for each in ROOMS[hall]}
+    assert [each for each in sorted(entries) if f"`{each}`" not in text and f"`{each}.py`" not in text] == []
+
+
 NEWER_THAN_3_10 = re.compile(
     r"\b(?:typing\.(?:Never|NotRequired|Required|Self|LiteralString|Unpack|assert_\w+|override|reveal_type)|tomllib"
     r"|enum\.StrEnum|datetime\.UTC|asyncio\.(?:timeout|timeout_at|TaskGroup|Runner)|contextlib\.chdir)\b"

@@ -65,8 +65,8 @@ class Job:
 
     def warnings(self, target: str | None = None) -> list[str]:
         """What may surprise you, a line each, also on a target if it is named."""
-        own = open_target(target).warnings(self.spec) if target is not None else []
-        return [*spec_warnings.warnings(self.spec), *own]
+        of_target = open_target(target).warnings(self.spec) if target is not None else []
+        return [*spec_warnings.warnings(self.spec), *of_target]
 
     def render(self, target: str = "kubernetes") -> str:
         """The files that a target runs, as one text: manifests, or a compose file.

@@ -43,27 +43,27 @@ def watch(
     else:
         run = attach(job, target, namespace=namespace, set=set)
     with _screen() as show:
-        for found in run.statuses():
-            show(draw(found))
+        for overview in run.statuses():
+            show(draw(overview))
 
 
-def draw(found: JobOverview) -> Drawing:
+def draw(overview: JobOverview) -> Drawing:
     """The live table while the chief answers, otherwise what `trainer status` prints."""
     from rich.text import Text
 
     from trainer.targets.show import table
 
-    status = found.job
+    status = overview.job
     if not isinstance(status, JobStatus):
-        return table.Drawing(Text(f"{found.name}\n{describe(found)}"))
+        return table.Drawing(Text(f"{overview.name}\n{describe(overview)}"))
     return table.render(
         status.job,
         status.strategy,
-        [*found.tasks],
+        [*overview.tasks],
         status,
         status.seconds,
-        {name: row.restarts for name, row in found.tasks.items()},
-        notes=[f"{name}: {row.state}: {row.reason}" for name, row in found.tasks.items() if row.reason],
+        {name: row.restarts for name, row in overview.tasks.items()},
+        notes=[f"{name}: {row.state}: {row.reason}" for name, row in overview.tasks.items() if row.reason],
     )
 
 

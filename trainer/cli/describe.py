@@ -82,5 +82,5 @@ def _training(spec: JobSpec) -> list[tuple[str, str]]:
     ]
     if spec.api_traits.calls_fit:
         return rows
-    own = own_optimizer(spec)
-    return [*rows, ("optimizer", f"of {own}") if own else ("learning rate", rate)]
+    optimizer = own_optimizer(spec)
+    return [*rows, ("optimizer", f"of {optimizer}") if optimizer else ("learning rate", rate)]

@@ -62,5 +62,5 @@ def _print_errors(lines: Iterable[str], code: Exit) -> int:
 def _command(name: str) -> Command:
     module = next(module for module, names in _COMMANDS.items() if name in names)
     function = "import_" if name == "import" else name
-    found: Command = getattr(importlib.import_module(f"trainer.cli.{module}"), function)
-    return found
+    command: Command = getattr(importlib.import_module(f"trainer.cli.{module}"), function)
+    return command

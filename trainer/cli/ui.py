@@ -39,12 +39,12 @@ def ui(args: argparse.Namespace) -> int:
     if args.target is None and args.namespace is None and (folder or files.exists(args.spec)):
         args.target = LOCAL  # it may be a copy of a model_dir
     run = runs.attach(args.spec, args.target, namespace=args.namespace, set=args.set)
-    found = run.on.page(run.job, _say)
+    page = run.on.page(run.job, _say)
     show = _shown(args.no_browser)
-    if found.address:
-        show(found.address)
+    if page.address:
+        show(page.address)
         return int(Exit.OK)
-    serving = _through(run, found.tunnel, args.port, show) if found.tunnel else _files(found.folder, args.port, show)
+    serving = _through(run, page.tunnel, args.port, show) if page.tunnel else _files(page.folder, args.port, show)
     return int(asyncio.run(serving))
 
 

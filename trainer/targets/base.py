@@ -216,7 +216,7 @@ def lacking(name: str, asked: Collection[str]) -> Iterator[tuple[str, list[str]]
     """The options among those asked for that a target does not have, each with the targets that have it."""
     for option in OPTIONS:
         if option in asked and option not in entry(name).options:
-            yield option, [other for other, found in TARGETS.items() if option in found.options]
+            yield option, [other for other, row in TARGETS.items() if option in row.options]
 
 
 def load(name: str, **settings: str | bool) -> Target:
@@ -225,10 +225,10 @@ def load(name: str, **settings: str | bool) -> Target:
     Raises:
         UserError: there is no such target, or a package is missing.
     """
-    found = entry(name)
-    for package in sorted(found.packages):
+    row = entry(name)
+    for package in sorted(row.packages):
         if importlib.util.find_spec(package) is None:
             raise UserError(f"{package}: is not installed; {how_to_install('deploy')}")
-    module, _, attribute = found.path.partition(":")
+    module, _, attribute = row.path.partition(":")
     target: Target = getattr(importlib.import_module(module), attribute)(**settings)
     return target

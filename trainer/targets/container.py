@@ -111,11 +111,11 @@ def job_of(spec: JobSpec) -> str:
     Raises:
         UserError: init_from names a file that containers do not have.
     """
-    given = spec.init_from
-    if given is not None and given.data is None and not Path(given.path).is_absolute():
+    weights = spec.init_from
+    if weights is not None and weights.data is None and not Path(weights.path).is_absolute():
         raise UserError(
-            f"init_from: {given.path!r}: containers do not have this file; add its folder to `data`, and write "
-            f"init_from: {{data: NAME, path: {Path(given.path).name}}}"
+            f"init_from: {weights.path!r}: containers do not have this file; add its folder to `data`, and write "
+            f"init_from: {{data: NAME, path: {Path(weights.path).name}}}"
         )
     changed: dict[str, object] = {key: Path(path).name for key, path in files_of(spec).items()}
     if spec.program:

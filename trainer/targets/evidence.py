@@ -131,11 +131,11 @@ def take(archive: Archive, evidence: Evidence, found: JobOverview) -> None:
         evidence.remarks += [hide(text) for text in found.job.warnings]
 
 
-def _slow_start(found: Result) -> list[str]:
+def _slow_start(result: Result) -> list[str]:
     """A remark on a job that took longer to its first step than from there to its end."""
-    first = None if isinstance(found.figures, Computed) else found.figures.seconds_to_first_step
-    if first is None or first < found.seconds / 2:
+    first = None if isinstance(result.figures, Computed) else result.figures.seconds_to_first_step
+    if first is None or first < result.seconds / 2:
         return []
-    phases = found.figures.seconds_by_phase if isinstance(found.figures, Training) else {}
+    phases = result.figures.seconds_by_phase if isinstance(result.figures, Training) else {}
     parts = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in phases.items())
-    return [f"{first:.1f} of {found.seconds:.1f} s were seconds to the first step{f': {parts}' if parts else ''}"]
+    return [f"{first:.1f} of {result.seconds:.1f} s were seconds to the first step{f': {parts}' if parts else ''}"]

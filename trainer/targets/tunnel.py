@@ -60,8 +60,8 @@ class Listener:
             self._server = await asyncio.start_server(self._accept, "127.0.0.1", port, limit=BYTES)
         except (OSError, OverflowError) as error:
             raise cannot_listen(port, error) from None
-        found: int = self._server.sockets[0].getsockname()[1]
-        return found
+        bound: int = self._server.sockets[0].getsockname()[1]
+        return bound
 
     async def close(self) -> None:
         """Ends all connections."""

@@ -83,9 +83,9 @@ async def _end(chosen: Callable[[host.Process], bool]) -> None:
         await asyncio.sleep(_GONE_POLL_SECONDS)
 
 
-def _supervisor_is_gone(found: str) -> bool:
+def _supervisor_is_gone(mark: str) -> bool:
     """Whether the supervisor that made this mark has ended; False for a mark that is not of this pid namespace."""
-    namespace, _, rest = found.partition(":")
+    namespace, _, rest = mark.partition(":")
     pid, _, rest = rest.partition(":")
     # Processes of containers are visible on their host, with process ids of their own namespace in the mark.
     return namespace == host.pid_namespace() and pid.isdecimal() and host.started(int(pid)) != rest.rpartition(":")[0]

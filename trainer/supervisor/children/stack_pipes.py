@@ -188,12 +188,12 @@ def threads(text: str, folder: Path) -> list[list[Frame]]:
         folder: that of the job's code.
     """
     blocks = [list(_frames(block, folder)) for block in _THREAD.split(text)[1:]]
-    threads = [frames for frames in blocks if frames and not is_own(frames[0].file, frames[0].function)]
-    if len(threads) > MOST_THREADS:
-        *rest, main = threads
+    stacks = [frames for frames in blocks if frames and not is_own(frames[0].file, frames[0].function)]
+    if len(stacks) > MOST_THREADS:
+        *rest, main = stacks
         rest.sort(key=lambda frames: not any(frame.theirs for frame in frames))
-        threads = [*rest[: MOST_THREADS - 1], main]
-    return [_shortened(frames) for frames in threads]
+        stacks = [*rest[: MOST_THREADS - 1], main]
+    return [_shortened(frames) for frames in stacks]
 
 
 def _shortened(frames: list[Frame]) -> list[Frame]:

@@ -110,24 +110,24 @@ def _of_processes(proc: Path, root: int) -> Usage | None:
         return None
     ticks, page = os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE")
     spent = pages = 0
-    processes = [root]
-    for pid in processes:
+    pids = [root]
+    for pid in pids:
         if fields := _stat(proc / str(pid)):
             # proc(5): utime, stime, and those of the children that were waited for; rss.
             spent += sum(map(int, fields[11:15]))
             pages += int(fields[21])
-            processes += _children(proc / str(pid))
+            pids += _children(proc / str(pid))
     return Usage(spent / ticks, page * pages, None)
 
 
 def _children(folder: Path) -> list[int]:
     """Those that each thread has started (proc(5)): fewer files than all processes of a large machine have."""
-    children: list[int] = []
+    pids: list[int] = []
     with contextlib.suppress(OSError):
         for thread in (folder / "task").iterdir():
             with contextlib.suppress(OSError):
-                children += map(int, (thread / "children").read_text().split())
-    return children
+                pids += map(int, (thread / "children").read_text().split())
+    return pids
 
 
 def _stat(folder: Path) -> list[str]:

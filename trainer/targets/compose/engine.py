@@ -53,11 +53,11 @@ def submit(spec: JobSpec, command: str) -> Submitted:
         TrainerError: Exit.TARGET, if this engine cannot run it; nothing was started then.
         UserError: one of the spec's secrets is missing.
     """
-    given = machine.secret_values(spec)
+    values = machine.secret_values(spec)
     client = connect()
     require(client, spec)
     text = compose.render({"": spec}, command)
-    _compose(spec, ["--file", "-", "up", "--detach", "--no-build", *_hosts(spec)], text, given)
+    _compose(spec, ["--file", "-", "up", "--detach", "--no-build", *_hosts(spec)], text, values)
     return Submitted(spec.name)
 
 
@@ -67,13 +67,13 @@ def status(spec: JobSpec) -> JobOverview:
     Raises:
         TrainerError: Exit.TARGET, if there is no engine or no such job.
     """
-    found = containers(connect(), spec)
+    by_service = containers(connect(), spec)
     tasks: dict[str, ContainerState] = {}
     job: JobStatus | Result | None = None
     unreadable, last_line = None, ""
     chief = ContainerState("missing")
     for task in tasks_of(spec):
-        container = found.get(host_name(spec.name, task.type, task.index))
+        container = by_service.get(host_name(spec.name, task.type, task.index))
         tasks[task.name] = row = _row(container)
         if task.is_chief and container:
             chief = row
@@ -96,8 +96,8 @@ def stacks(spec: JobSpec) -> Stacks:
     Raises:
         TrainerError: as `status`, and if the chief does not run.
     """
-    found = containers(connect(), spec)
-    container = found.get(_chief(spec))
+    by_service = containers(connect(), spec)
+    container = by_service.get(_chief(spec))
     return read_stacks(_ask(container, spec, "stacks") if container else "", spec.name)
 
 
@@ -224,8 +224,8 @@ def _all_ended(client: docker.DockerClient, spec: JobSpec) -> bool:
     Raises:
         TrainerError: Exit.TARGET, if there is no such job.
     """
-    found, hosts = containers(client, spec), _hosts(spec)
-    return all(found[host].status in ("exited", "dead") for host in hosts if host in found)
+    by_service, hosts = containers(client, spec), _hosts(spec)
+    return all(by_service[host].status in ("exited", "dead") for host in hosts if host in by_service)
 
 
 def connect() -> docker.DockerClient:
@@ -265,8 +265,8 @@ def _require_compose() -> None:
 
 
 def _require(what: str, version: str, oldest: tuple[int, int]) -> None:
-    found = re.search(r"(\d+)\.(\d+)", version)
-    if found and tuple(map(int, found.groups())) < oldest:
+    numbers = re.search(r"(\d+)\.(\d+)", version)
+    if numbers and tuple(map(int, numbers.groups())) < oldest:
         raise _problem(f"{what} is too old; {'.'.join(map(str, oldest))} or newer is needed")
 
 
@@ -289,7 +289,7 @@ def _require_gpus(client: docker.DockerClient, spec: JobSpec) -> None:
 
 
 def _compose(
-    spec: JobSpec, words: Sequence[str], text: str | None = None, given: Mapping[str, str] | None = None
+    spec: JobSpec, words: Sequence[str], text: str | None = None, variables: Mapping[str, str] | None = None
 ) -> None:
     """Runs compose for the job's project; its output goes to ours.
 
@@ -298,7 +298,7 @@ def _compose(
         given: values of variables that the file names without a value.
     """
     command = _command(spec, words)
-    if code := subprocess.run(command, input=text, text=True, env={**os.environ, **(given or {})}).returncode:
+    if code := subprocess.run(command, input=text, text=True, env={**os.environ, **(variables or {})}).returncode:
         raise _problem(f"`docker compose {words[0] if words[0] != '--file' else 'up'}` ended with exit code {code}")
 
 
@@ -307,10 +307,10 @@ def _command(spec: JobSpec, words: Sequence[str]) -> list[str]:
 
 
 def containers(client: docker.DockerClient, spec: JobSpec) -> dict[str, Container]:
-    found = client.containers.list(all=True, filters={"label": f"{PROJECT}={spec.name}"})
-    if not found:
+    listed = client.containers.list(all=True, filters={"label": f"{PROJECT}={spec.name}"})
+    if not listed:
         raise _problem(f"{spec.name}: no such job on this Docker Engine; `trainer submit --target compose` starts it")
-    return {container.labels[SERVICE]: container for container in found}
+    return {container.labels[SERVICE]: container for container in listed}
 
 
 def _ask(chief: Container, spec: JobSpec, path: str) -> bytes:
@@ -331,9 +331,9 @@ def _result(chief: Container, spec: JobSpec) -> tuple[Result | None, str | None]
         return None, None
     with tarfile.open(fileobj=io.BytesIO(b"".join(chunks))) as archive:
         file = archive.extractfile(layout.RESULT)
-        found = json_object(file.read()) if file else {}
+        document = json_object(file.read()) if file else {}
     try:
-        return (result.parse(found) if found else None), None
+        return (result.parse(document) if document else None), None
     except ValueError as error:
         return None, f"{layout.RESULT} cannot be read: {error}; use the version of trainer in its image"
 

@@ -41,28 +41,28 @@ def collect(archive: Archive, spec: JobSpec) -> Evidence:
     evidence = Evidence(spec.name, "in containers", chief=chief_of(spec).name)
     client = engine.connect()
     try:
-        found = engine.containers(client, spec)
+        by_service = engine.containers(client, spec)
     except TrainerError:
         engine.require(client, spec)
         raise
-    for container in found.values():  # values of variables that have no place in the spec
+    for container in by_service.values():  # values of variables that have no place in the spec
         archive.redactor.document(container.attrs)
     names = {host_name(spec.name, task.type, task.index): task.name for task in tasks_of(spec)}
     with archive.part("status.txt"):
         take(archive, evidence, engine.status(spec))
-    for service, container in found.items():
+    for service, container in by_service.items():
         with archive.part(f"containers/{service}.json"):
             archive.document(f"containers/{service}.json", container.attrs)
             _note_end(evidence, names.get(service, ""), container.attrs["State"])
         with archive.part(f"logs/{service}.txt"):
-            kept = _log(container, ends.share(len(found)))
+            kept = _log(container, ends.share(len(by_service)))
             log = archive.log(f"logs/{service}.txt", kept, names.get(service, ""))
             evidence.logs += [log] if service in names else []
     with archive.part("events.json"):
         _add_events(archive, evidence, client, spec, names)
     with archive.part("engine.json"):
         archive.document("engine.json", {"version": client.version(), "info": client.info()})
-    chief = found.get(next(host for host, name in names.items() if name == evidence.chief))
+    chief = by_service.get(next(host for host, name in names.items() if name == evidence.chief))
     if chief is not None:
         _add_model_dir(archive, evidence, chief, model_dir(spec))
     return evidence
@@ -81,8 +81,8 @@ def _note_end(evidence: Evidence, task: str, state: Mapping[str, object]) -> Non
 def _log(container: Container, most: int) -> Ends:
     """The output of a container, of all times that it was started."""
     with closing(container.logs(stream=True, timestamps=True, follow=False)) as stream:
-        head, whole = ends.first(stream, most // 4)
-    if whole:
+        head, complete = ends.first(stream, most // 4)
+    if complete:
         return Ends(head)
     with closing(container.logs(stream=True, timestamps=True, follow=False, tail=TAIL_LINES)) as stream:
         return ends.joined(head, ends.last(stream, most - most // 4))
@@ -93,9 +93,9 @@ def _add_events(
 ) -> None:
     """The engine's events of the job's containers: it keeps only the last 256 of all."""
     filters = {"label": f"{engine.PROJECT}={spec.name}", "type": "container"}
-    found = list(client.events(since=1, until=int(time.time()) + 1, filters=filters, decode=True))
-    archive.document("events.json", found)
-    for event in found:
+    events = list(client.events(since=1, until=int(time.time()) + 1, filters=filters, decode=True))
+    archive.document("events.json", events)
+    for event in events:
         attributes = event["Actor"]["Attributes"]
         task = names.get(attributes.get(engine.SERVICE, ""), "")
         if event["Action"] in ("die", "oom", "kill", "restart") and task:
@@ -131,8 +131,8 @@ def _members(container: Container, path: str, until: float) -> Iterator[tuple[st
 def _content(file: IO[bytes], size: int) -> Ends:
     """Reads a file that can be read only once."""
     chunks = iter(lambda: file.read(1 << 16), b"")
-    head, whole = ends.first(chunks, ends.MOST_BYTES // 4)
-    if whole:
+    head, complete = ends.first(chunks, ends.MOST_BYTES // 4)
+    if complete:
         return Ends(head)
     tail = ends.last(chunks, ends.MOST_BYTES // 2)
     return Ends(head, tail, f"{size - len(head) - len(tail):,} of {size:,} bytes")

@@ -65,9 +65,9 @@ def _job(profile: str, spec: JobSpec) -> dict[str, object]:
     for name, module in modules_of(spec).items():
         mounts.append(f"{_source(str(module))}:{WORKSPACE}/{name}:ro")
     if spec.code:
-        found = code.mounts(spec)
-        given = spec.code[0] if spec.program else spec.workload
-        mounts += [_read_only(_near(path, given), f"{code.PLACE}/{name}") for name, path in found.items()]
+        files = code.mounts(spec)
+        written = spec.code[0] if spec.program else spec.workload
+        mounts += [_read_only(_near(path, written), f"{code.PLACE}/{name}") for name, path in files.items()]
     machine.require_data(spec)
     container.require_way_out(spec, {*spec.env, *spec.secrets}, f"connect a proxy to it, and name the proxy: {_PROXY}")
     new_volumes = [] if spec.model_dir else mounts[:1]

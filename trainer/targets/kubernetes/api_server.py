@@ -76,10 +76,10 @@ class ApiServer:
     async def look(self, kind: str, name: str) -> Manifest | None:
         """Like `read`; None too where the user may not read it."""
         try:
-            found: Manifest | None = await self.read(kind, name)
+            manifest: Manifest | None = await self.read(kind, name)
         except _Forbidden:
             return None
-        return found
+        return manifest
 
     async def keys(self, kind: str, name: str) -> set[str] | None:
         """Those of a Secret's or ConfigMap's data, none if it is not there; None where the user may not read it."""
@@ -166,20 +166,20 @@ class ApiServer:
     async def require_version(self) -> None:
         """Refuses a server that would silently drop fields of the manifests."""
         version = await self.version()
-        found = tuple(int(re.sub(r"\D", "", str(version.get(key))) or 0) for key in ("major", "minor"))
-        if found < OLDEST:
+        numbers = tuple(int(re.sub(r"\D", "", str(version.get(key))) or 0) for key in ("major", "minor"))
+        if numbers < OLDEST:
             raise problem(
-                f"Kubernetes {found[0]}.{found[1]} is too old for a Job's spec.podFailurePolicy; "
+                f"Kubernetes {numbers[0]}.{numbers[1]} is too old for a Job's spec.podFailurePolicy; "
                 f"{OLDEST[0]}.{OLDEST[1]} or newer is needed"
             )
 
     async def serves(self, api_version: str, resource: str) -> bool:
         """Whether the cluster has an API, perhaps of an extension."""
         try:
-            found = await self._ask("GET", f"/apis/{api_version}")
+            listed = await self._ask("GET", f"/apis/{api_version}")
         except _NotFound:
             return False
-        return any(each["name"] == resource for each in found["resources"])
+        return any(each["name"] == resource for each in listed["resources"])
 
     async def has(self, kind: str, name: str) -> bool:
         """Whether there is an object of that name; True where the user may not read it."""
@@ -220,8 +220,8 @@ class ApiServer:
                 yield chunk
 
     async def version(self) -> Manifest:
-        found: Manifest = await self._ask("GET", "/version")
-        return found
+        answer: Manifest = await self._ask("GET", "/version")
+        return answer
 
     async def execute(self, pod: str, *command: str) -> str:
         """Runs a command in a pod's container; returns its output, empty if it cannot run there now."""

@@ -80,25 +80,25 @@ class _Collection:
     """Nodes that have not answered."""
 
     async def run(self) -> None:
-        own = await self._objects()
-        found: list[Pod] = []
+        objects = await self._objects()
+        its_pods: list[Pod] = []
         with self.archive.part("objects/Pod.txt"):
-            found = await self._soon(lookup.pods(self.server, self.name))
-        for pod in found:  # values of variables that have no place in the spec
+            its_pods = await self._soon(lookup.pods(self.server, self.name))
+        for pod in its_pods:  # values of variables that have no place in the spec
             self.archive.redactor.document(pod)
         with self.archive.part("status.txt"):
             take(self.archive, self.evidence, await self._soon(status.of_job(self.server, self.name)))
-        for kind, each in own:
+        for kind, each in objects:
             self.archive.document(f"objects/{kind}-{each['metadata']['name']}.json", _plain(each))
-        for pod in found:
+        for pod in its_pods:
             self.archive.document(f"objects/Pod-{pod['metadata']['name']}.json", _plain(dict(pod)))
             self._note_end(pod)
-        await self._events(own, found)
-        await self._nodes(found)
+        await self._events(objects, its_pods)
+        await self._nodes(its_pods)
         with self.archive.part("cluster.json"):
             self.archive.document("cluster.json", await self._soon(self.server.version()))
-        await self._logs(found)
-        await self._model_dir(found)
+        await self._logs(its_pods)
+        await self._model_dir(its_pods)
 
     async def _soon(self, question: Awaitable[T]) -> T:
         async with self.limit:
@@ -106,17 +106,17 @@ class _Collection:
 
     async def _objects(self) -> list[tuple[str, Manifest]]:
         """The job's objects by kind. What the spec in its ConfigMap hides is known afterwards."""
-        found: list[tuple[str, Manifest]] = []
+        objects: list[tuple[str, Manifest]] = []
         selected = {"labelSelector": lookup.of(self.name)}
         questions = [self.server.items(kind, **({} if kind == "Workload" else selected)) for kind in KINDS]
         answers = await asyncio.gather(*map(self._soon, questions), return_exceptions=True)
         for kind, answer in zip(KINDS, answers, strict=True):
             with self.archive.part(f"objects/{kind}.txt"):
-                found += [(kind, each) for each in _some(answer) if kind != "Workload" or _owned_by(each, self.name)]
-        for config in (each for kind, each in found if kind == "ConfigMap"):
+                objects += [(kind, each) for each in _some(answer) if kind != "Workload" or _owned_by(each, self.name)]
+        for config in (each for kind, each in objects if kind == "ConfigMap"):
             with self.archive.part("applied-spec.json"):
                 self._spec(config)
-        return found
+        return objects
 
     def _spec(self, config: Manifest) -> None:
         data = ConfigMap(data=config.get("data") or {})["data"]
@@ -149,9 +149,9 @@ class _Collection:
             if isinstance(document, dict) and (entry := parse(document)):
                 self.evidence.journal.append(entry)
 
-    async def _events(self, own: Iterable[tuple[str, Manifest]], found: Sequence[Pod]) -> None:
-        tasks = {pod["metadata"]["name"]: pods.task_of(pod) for pod in found}
-        names = {*tasks, *(each["metadata"]["name"] for _, each in own)}
+    async def _events(self, objects: Iterable[tuple[str, Manifest]], its_pods: Sequence[Pod]) -> None:
+        tasks = {pod["metadata"]["name"]: pods.task_of(pod) for pod in its_pods}
+        names = {*tasks, *(each["metadata"]["name"] for _, each in objects)}
         with self.archive.part("events.json"):
             events = await self._soon(self.server.items("Event"))
             mine = [each for each in events if each["involvedObject"].get("name") in names]
@@ -163,8 +163,8 @@ class _Collection:
                 text = self.archive.clean(said)
                 self.evidence.moments.append(Moment(text, tasks.get(about, ""), when, "events.json"))
 
-    async def _nodes(self, found: Sequence[Pod]) -> None:
-        names = sorted({node for pod in found if (node := pod["spec"].get("nodeName"))})
+    async def _nodes(self, its_pods: Sequence[Pod]) -> None:
+        names = sorted({node for pod in its_pods if (node := pod["spec"].get("nodeName"))})
         questions = [self.server.read("Node", name) for name in names]
         answers = await asyncio.gather(*map(self._soon, questions), return_exceptions=True)
         for name, answer in zip(names, answers, strict=True):
@@ -179,8 +179,8 @@ class _Collection:
                     self.evidence.moments.append(Moment(text, "", since, f"nodes/{name}.json"))
                     self.evidence.remarks.append(text)
 
-    async def _logs(self, found: Sequence[Pod]) -> None:
-        wanted = [(pod, *which) for pod in sorted(found, key=_age) for which in _containers(pod)]
+    async def _logs(self, its_pods: Sequence[Pod]) -> None:
+        wanted = [(pod, *which) for pod in sorted(its_pods, key=_age) for which in _containers(pod)]
         most = ends.share(len(wanted))
         reading = [asyncio.create_task(self._log(pod, name, previous, most)) for pod, name, previous in wanted]
         if reading:
@@ -208,9 +208,9 @@ class _Collection:
                     self.silent.add(node)
                 raise problem(str(error) or f"node {node} does not answer") from None
 
-    async def _model_dir(self, found: Sequence[Pod]) -> None:
+    async def _model_dir(self, its_pods: Sequence[Pod]) -> None:
         """Files of the chief's volume, which can be read only in a pod that runs."""
-        chief = pods.newest(found, self.evidence.chief)
+        chief = pods.newest(its_pods, self.evidence.chief)
         with self.archive.part(f"{files.FOLDER}/files.txt"):
             if chief is None or "running" not in pods.state_of(chief):
                 raise problem("the chief does not run, and its volume can be read only in a pod")
@@ -245,8 +245,8 @@ def _some(answer: T | BaseException) -> T:
 
 def _containers(pod: Pod) -> Iterator[tuple[str, bool]]:
     """The containers of a pod that have started, and whether the log of an earlier start is meant."""
-    found = [*pod["status"].get("initContainerStatuses", []), *pod["status"].get("containerStatuses", [])]
-    for each in found:
+    states = [*pod["status"].get("initContainerStatuses", []), *pod["status"].get("containerStatuses", [])]
+    for each in states:
         state = each.get("state", {})
         if each.get("restartCount"):
             yield each.get("name", pods.TASK), True
@@ -277,13 +277,13 @@ def _unpacked(answer: str) -> Iterator[tuple[str, Ends, int]]:
             yield path, Ends(begin, end, f"{total - len(begin) - len(end):,} of {total:,} bytes"), total
 
 
-def _plain(found: Manifest) -> Manifest:
+def _plain(manifest: Manifest) -> Manifest:
     """An object without the managers of its fields, and without its data in bytes, which is the user's code."""
-    metadata = {k: v for k, v in found.get("metadata", {}).items() if k != "managedFields"}
+    metadata = {k: v for k, v in manifest.get("metadata", {}).items() if k != "managedFields"}
     annotations = metadata.get("annotations") or {}
     kept = {k: v for k, v in annotations.items() if not k.endswith("last-applied-configuration")}
-    data = {k: f"{len(v):,} bytes in base64" for k, v in (found.get("binaryData") or {}).items()}
-    return {**found, "metadata": {**metadata, "annotations": kept}, **({"binaryData": data} if data else {})}
+    data = {k: f"{len(v):,} bytes in base64" for k, v in (manifest.get("binaryData") or {}).items()}
+    return {**manifest, "metadata": {**metadata, "annotations": kept}, **({"binaryData": data} if data else {})}
 
 
 def _owned_by(workload: Manifest, name: str) -> bool:

@@ -49,8 +49,8 @@ def require(spec: JobSpec, types: Collection[TaskType]) -> None:
 
 def queue_label(spec: JobSpec) -> dict[str, str]:
     """Of the object that Kueue admits."""
-    given = spec.kubernetes
-    return {QUEUE: given.queue} if given.queue and given.gang != "volcano" else {}
+    settings = spec.kubernetes
+    return {QUEUE: settings.queue} if settings.queue and settings.gang != "volcano" else {}
 
 
 def final_codes(spec: JobSpec, task_type: TaskType, types: Collection[TaskType]) -> list[int]:

@@ -43,8 +43,8 @@ async def logs(name: str, namespace: str | None, task: str | None, follow: bool)
 
 async def _pods(server: ApiServer, name: str, task: str | None) -> list[Pod]:
     """Pods whose container has started, so that there may be a log."""
-    found = await lookup.pods(server, name)
-    return [pod for pod in found if _started(pod) and task in (None, pods.task_of(pod))]
+    its_pods = await lookup.pods(server, name)
+    return [pod for pod in its_pods if _started(pod) and task in (None, pods.task_of(pod))]
 
 
 def _started(pod: Pod) -> bool:

@@ -123,9 +123,9 @@ def _merged_list(old: list[dict[str, object]], patch: list[dict[str, object]], k
             continue
         before = items.get(mine, {})
         kept = {name: value for name, value in before.items() if name in change} if whole else before
-        found = merged(kept, change)
-        assert isinstance(found, dict)
-        items[mine] = found
+        changed = merged(kept, change)
+        assert isinstance(changed, dict)
+        items[mine] = changed
     return list(items.values())
 
 

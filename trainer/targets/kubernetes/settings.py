@@ -37,8 +37,8 @@ def require(spec: JobSpec, types: Collection[TaskType]) -> None:
 
 def path(spec: JobSpec, task_type: TaskType, key: str) -> str:
     """Where the spec has a setting of these pods."""
-    own = key in spec.tasks.of(task_type).kubernetes.model_fields_set
-    return f"{of_type(spec, task_type)}.{key}" if own else f"kubernetes.{key}"
+    of_the_type = key in spec.tasks.of(task_type).kubernetes.model_fields_set
+    return f"{of_type(spec, task_type)}.{key}" if of_the_type else f"kubernetes.{key}"
 
 
 def of_type(spec: JobSpec, task_type: TaskType) -> str:
@@ -66,8 +66,8 @@ def _problems(spec: JobSpec, task_type: TaskType) -> Iterator[str]:
     wrong = [
         f"{place}: {show(value)}: {rule}"
         for key, kind in _TYPES.items()
-        if (given := getattr(pod, key))
-        for place, value, rule in mistakes(given, kind, path(spec, task_type, key))
+        if (setting := getattr(pod, key))
+        for place, value, rule in mistakes(setting, kind, path(spec, task_type, key))
     ]
     # The names below are texts only if the shapes are right.
     yield from wrong or _wrong_names(spec, task_type, pod)

@@ -69,7 +69,7 @@ def _learn(archive: Archive, model_dir: str) -> None:
 
 def _ask(archive: Archive, evidence: Evidence, model_dir: str, spec: JobSpec | None) -> None:
     try:
-        found = status.status(model_dir, spec)
+        overview = status.status(model_dir, spec)
     except UserError as error:
         text = archive.clean(str(error))
         archive.text("status.txt", f"{text}\n")
@@ -83,7 +83,7 @@ def _ask(archive: Archive, evidence: Evidence, model_dir: str, spec: JobSpec | N
             evidence.problems = [*_unusable(model_dir), text]
             evidence.code = int(Exit.USER) if len(evidence.problems) > 1 else None
         return
-    take(archive, evidence, found)
+    take(archive, evidence, overview)
 
 
 def _unusable(model_dir: str) -> list[str]:
@@ -100,8 +100,8 @@ def _what_it_is(path: Path) -> str:
 
 def _nearest(path: str) -> Path:
     """A path, or the first one above it that exists."""
-    given = Path(path).absolute()
-    return next(each for each in (given, *given.parents) if os.access(each, os.F_OK))
+    absolute = Path(path).absolute()
+    return next(each for each in (absolute, *absolute.parents) if os.access(each, os.F_OK))
 
 
 def _of_last_run(logs: Sequence[Log]) -> list[Log]:

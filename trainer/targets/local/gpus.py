@@ -28,21 +28,21 @@ def assign(spec: JobSpec, tasks: Sequence[Task]) -> tuple[dict[str, dict[str, st
     there = _visible() if total else []
     if len(there) < max(1, most):
         return {}, None
-    found = {
+    variables_by_task = {
         name: {VISIBLE: ",".join(there[number % len(there)] for number in numbers) or "-1"}
         for name, numbers in wanted.items()
     }
     if total <= len(there):
-        return found, None
-    for variables in found.values():
+        return variables_by_task, None
+    for variables in variables_by_task.values():
         variables[GROWTH] = os.environ.get(GROWTH, "true")
-    return found, f"tasks ask for {total} GPUs, and this machine has {len(there)}: tasks share them"
+    return variables_by_task, f"tasks ask for {total} GPUs, and this machine has {len(there)}: tasks share them"
 
 
 def _visible() -> list[str]:
     """Indexes or UUIDs, as CUDA reads them; empty if there are none or nvidia-smi is missing."""
-    if (given := os.environ.get(VISIBLE)) is not None:
-        return [each for part in given.split(",") if (each := part.strip()) and each != "-1"]
+    if (visible := os.environ.get(VISIBLE)) is not None:
+        return [each for part in visible.split(",") if (each := part.strip()) and each != "-1"]
     command = ["nvidia-smi", "--query-gpu=index", "--format=csv,noheader"]
     try:
         listed = subprocess.run(command, capture_output=True, text=True, check=True, timeout=DRIVER_SECONDS)

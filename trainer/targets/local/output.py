@@ -164,7 +164,7 @@ def verdict(model_dir: str) -> str:
 
 
 def _of_last_job(text: bytes) -> bytes:
-    starts = [found.start() for found in _FIRST.finditer(text)]
+    starts = [start.start() for start in _FIRST.finditer(text)]
     return text[starts[-1] :] if starts else text
 
 
@@ -184,5 +184,5 @@ def _was_replaced(file: BinaryIO, path: Path) -> bool:
 
 
 def _line(text: bytes) -> LogLine:
-    found = _LINE.fullmatch(text.decode(errors="replace"))
-    return LogLine(*found.groups()) if found else LogLine("local", text.decode(errors="replace"))
+    match = _LINE.fullmatch(text.decode(errors="replace"))
+    return LogLine(*match.groups()) if match else LogLine("local", text.decode(errors="replace"))

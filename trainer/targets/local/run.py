@@ -112,10 +112,10 @@ def _with_program(spec: JobSpec) -> JobSpec:
     python = str(Path(spec.python).absolute()) if spec.python else sys.executable
     if not (Path(python).is_file() and os.access(python, os.X_OK)):
         raise UserError(f"python: {spec.python!r}: is no interpreter that can be executed")
-    found = spec.model_copy(update={"python": python, "working_dir": str(program.folder(spec)), "code": []})
+    spec_here = spec.model_copy(update={"python": python, "working_dir": str(program.folder(spec)), "code": []})
     for task_type in spec.tasks.counts():
-        program.command(found, found.program_of(task_type), program.environ(found, task_type, os.environ))
-    return found
+        program.command(spec_here, spec_here.program_of(task_type), program.environ(spec_here, task_type, os.environ))
+    return spec_here
 
 
 def code_digest(spec: JobSpec) -> str:
@@ -131,8 +131,12 @@ def code_digest(spec: JobSpec) -> str:
 
 def environment_of(spec: JobSpec, task: Task, taken: Mapping[str, int]) -> dict[str, str]:
     """The environment of a task's process: ours and the task's own variables."""
-    own = {environment.SET, environment.CPUS, environment.CONTROL_PORT}  # --set and TRAINER_SET are in the spec already
-    environ = {key: value for key, value in os.environ.items() if key not in own}
+    replaced = {
+        environment.SET,
+        environment.CPUS,
+        environment.CONTROL_PORT,
+    }  # --set and TRAINER_SET are in the spec already
+    environ = {key: value for key, value in os.environ.items() if key not in replaced}
     environ |= {
         "TF_CONFIG": task.tf_config(),
         environment.JOB: spec.model_dump_json(exclude_defaults=True),

@@ -51,13 +51,13 @@ def status(model_dir: str, spec: JobSpec | None = None) -> JobOverview:
     """
     deadline = time.monotonic() + ANSWER_SECONDS
     while True:
-        if found := running(model_dir):
-            return found
+        if overview := running(model_dir):
+            return overview
         # A launcher without a chief: it starts one, and a state is of the run before; or its chief has just ended.
         launched, in_use = output.written(model_dir), job_state.in_use(model_dir)
         late = time.monotonic() > deadline
-        if found := _ended(model_dir, spec, in_use or (launched and not late)):
-            return found
+        if overview := _ended(model_dir, spec, in_use or (launched and not late)):
+            return overview
         if launched and not in_use and (late or not layout.state(model_dir).exists()):
             return JobOverview(spec.name if spec else model_dir, "starting")
         if not (launched or in_use):
@@ -112,11 +112,11 @@ def running(model_dir: str) -> JobOverview | None:
     if not answer:
         return None
     try:
-        found = read(answer)
+        job = read(answer)
     except ValueError as error:
         raise UserError(f"{model_dir}: its chief's answer cannot be read: {error}; use the chief's trainer") from None
-    tasks = {name: ContainerState(row.state) for name, row in found.tasks.items()}
-    return JobOverview(found.job, found.phase, found.end.code if found.end else 0, tasks=tasks, job=found)
+    tasks = {name: ContainerState(row.state) for name, row in job.tasks.items()}
+    return JobOverview(job.job, job.phase, job.end.code if job.end else 0, tasks=tasks, job=job)
 
 
 def _ended(model_dir: str, spec: JobSpec | None, in_use: bool) -> JobOverview | None:
@@ -124,10 +124,10 @@ def _ended(model_dir: str, spec: JobSpec | None, in_use: bool) -> JobOverview | 
     if layout.state(model_dir).exists():  # a run that began after the result
         end = job_state.load(model_dir, 0.0).end
         return failure(model_dir, end) if end and not in_use else None
-    found = summary.read_result(model_dir)
-    if found is None or (spec and _lacks_steps(model_dir, spec)):
+    result = summary.read_result(model_dir)
+    if result is None or (spec and _lacks_steps(model_dir, spec)):
         return None
-    return JobOverview(found.job, "done", job=found)
+    return JobOverview(result.job, "done", job=result)
 
 
 def failure(model_dir: str, end: job_state.End) -> JobOverview:
