@@ -14,7 +14,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import keras
@@ -25,6 +25,7 @@ from trainer.job import environment
 from trainer.model_dir import layout
 from trainer.model_dir.files import read_json
 from trainer.training.outputs import reloaded
+from trainer.training.private import keras_private
 from trainer.training.runtime.channel import Channel
 from trainer.training.runtime.user_code import essence
 from trainer.training.task import TrainingTask
@@ -137,10 +138,5 @@ def _examples(job: TrainingTask) -> Tensor:
 
 
 def tolerance(model: Model) -> float:
-    return max(TOLERANCES.get(dtype, 0.0) for dtype in _compute_dtypes(model))
-
-
-def _compute_dtypes(layer: Model) -> Iterator[str]:
-    yield str(getattr(layer, "compute_dtype", "float32"))
-    for inner in getattr(layer, "layers", ()):
-        yield from _compute_dtypes(inner)
+    dtypes = (str(getattr(layer, "compute_dtype", "float32")) for layer in keras_private.all_layers(model))
+    return max(TOLERANCES.get(dtype, 0.0) for dtype in dtypes)
