@@ -10,7 +10,7 @@ from trainer.job.kubernetes import Pod
 from trainer.job.spec import JobSpec
 
 _RESTRICTED = ("claim", "csi", "configMap", "downwardAPI", "ephemeral", "image", "projected", "secret")
-"""Sources of data that it admits (check_restrictedVolumes.go; image since kubernetes#130394)."""
+"""Sources of data that "restricted" admits (check_restrictedVolumes.go; image since kubernetes#130394)."""
 
 
 _OF_PODS = (*_RESTRICTED, "persistentVolumeClaim", "emptyDir")
@@ -25,7 +25,7 @@ _SYSCTLS = {
     "net.ipv4.tcp_keepalive_time", "net.ipv4.tcp_fin_timeout", "net.ipv4.tcp_keepalive_intvl",
     "net.ipv4.tcp_keepalive_probes", "net.ipv4.tcp_rmem", "net.ipv4.tcp_wmem",
 }  # fmt: skip
-"""Kernel settings that it admits (check_sysctls.go)."""
+"""Kernel settings that "baseline" admits (check_sysctls.go)."""
 
 
 def level(spec: JobSpec) -> tuple[str, list[str]]:

@@ -19,7 +19,7 @@ _CONDITIONAL = (
     ast.If, ast.IfExp, ast.BoolOp, ast.For, ast.While, ast.Try, ast.Match, ast.Lambda, ast.FunctionDef,
     ast.comprehension,
 )  # fmt: skip
-"""What is within may run once, several times or never."""
+"""Statements whose contents may run once, several times or never."""
 _BINDERS = (ast.Assign, ast.AnnAssign, ast.NamedExpr, ast.For, ast.comprehension, ast.withitem)
 
 
@@ -74,8 +74,8 @@ def digests(path: Path) -> dict[str, str]:
     Raises:
         OSError, UserError: a file cannot be read, or is not Python.
     """
-    own = {path.name: _sha256(path)}
-    return own | {module.name: _sha256(module) for module in helpers(path)}
+    of_file = {path.name: _sha256(path)}
+    return of_file | {module.name: _sha256(module) for module in helpers(path)}
 
 
 def combined(digests: Mapping[str, str]) -> str:
@@ -181,7 +181,7 @@ def compile_call(tree: ast.Module) -> tuple[ast.Call | None, bool]:
     made: then model() gives a compiled Keras model."""
     functions = {n.name: n for n in tree.body if isinstance(n, ast.FunctionDef)}
     modules = {a.asname or _first(a.name) for n in ast.walk(tree) if isinstance(n, ast.Import) for a in n.names}
-    to_read, seen, found = [("model", True)], set[str](), None
+    to_read, seen, uncertain = [("model", True)], set[str](), None
     while to_read:
         name, always = to_read.pop()
         if name in seen or name not in functions:
@@ -193,10 +193,10 @@ def compile_call(tree: ast.Module) -> tuple[ast.Call | None, bool]:
             if isinstance(call.func, ast.Attribute) and call.func.attr == "compile" and _root(call.func) not in modules:
                 if sure:
                     return call, True
-                found = call
+                uncertain = call
             if isinstance(call.func, ast.Name):
                 to_read.append((call.func.id, sure))
-    return found, False
+    return uncertain, False
 
 
 def _calls_in(node: ast.AST, always: bool) -> Iterator[tuple[ast.Call, bool]]:
@@ -223,8 +223,8 @@ def _calls_out(tree: ast.Module) -> bool:
         elif isinstance(node, _BINDERS):
             # An alias, such as constant = tf.constant.
             names = [n for n in ast.walk(node) if isinstance(n, ast.Name)]
-            given = (n.id for n in names if isinstance(n.ctx, ast.Load))
-            (quiet if loud.isdisjoint(given) else loud).update(n.id for n in names if isinstance(n.ctx, ast.Store))
+            loaded = (n.id for n in names if isinstance(n.ctx, ast.Load))
+            (quiet if loud.isdisjoint(loaded) else loud).update(n.id for n in names if isinstance(n.ctx, ast.Store))
     return any(_root(node.func) not in quiet - loud for node in top if isinstance(node, ast.Call))
 
 
