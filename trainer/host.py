@@ -157,10 +157,10 @@ def boot_id() -> str:
 class Process(NamedTuple):
     pid: int
     started: str
-    """Start time, in the system's own unit."""
+    """The start time, in the system's own unit."""
     group: int
     mark: str
-    """Value of the requested environment variable; empty where it cannot be read."""
+    """The value of the environment variable that was asked for; empty where it cannot be read."""
 
 
 def processes(variable: str) -> Iterator[Process]:

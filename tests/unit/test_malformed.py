@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import functools
 import io
 import json
 import math
@@ -38,7 +39,8 @@ from trainer.supervisor import restart_guard
 from trainer.supervisor.chief.chief import Chief
 from trainer.supervisor.children.child import Child
 from trainer.supervisor.control_port import peers, server
-from trainer.supervisor.metrics.scrape import Scrape
+from trainer.supervisor.main import metrics_text
+from trainer.supervisor.metrics.usage import Meter
 from trainer.supervisor.rendezvous.state_machine import Rendezvous
 from trainer.supervisor.task.agent import Agent
 from trainer.supervisor.task.task_report import make_report
@@ -131,7 +133,7 @@ def spec_of(folder: Path, **more: Any) -> JobSpec:
 
 @pytest.fixture
 def chief(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Chief]:
-    monkeypatch.setattr(peers, "POLL_SECONDS", 0.0)
+    monkeypatch.setattr(peers, "HOLD_SECONDS", 0.0)
     spec = spec_of(tmp_path)
     chief = Chief(Agent(spec, tasks_of(spec)[0], Path(os.devnull)))
     yield chief
@@ -156,7 +158,7 @@ def test_no_report_that_is_malformed_ends_a_job_well(
 
     async def run() -> None:
         good = {"report": asdict(form(chief)), "known": 0}
-        scrape = Scrape(chief._agent, chief.status)
+        scrape = functools.partial(metrics_text, chief._agent, Meter(chief._agent), chief.status)
         answers = (chief.answer, chief.refuse, b"", scrape)
         runner = await server.serve(0, HOST, IDENTITY, lambda: chief.status().document(), *answers)
         address = f"http://{HOST}:{runner.addresses[0][1]}"

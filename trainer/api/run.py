@@ -203,8 +203,8 @@ class Run:
         program.require_scripts(spec)
         if not spec.program:
             check_workload(spec)
-            if self.target == base.LOCAL:
-                check_imports(spec)
+        if self.target == base.LOCAL:
+            check_imports(spec)
         self.on.check(spec)
 
 

@@ -1,4 +1,4 @@
-"""`trainer render|submit|status|logs|delete`: each calls the API and prints the answer."""
+"""`trainer render|submit|status|logs|stacks|delete`: each calls the API and prints the answer."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ from trainer.api import job as api
 from trainer.api import run as runs
 from trainer.api.places import default
 from trainer.api.run import Run
-from trainer.cli.specs import require_options, warn
+from trainer.cli.shared import require_options, warn
 from trainer.job.errors import Exit, TrainerError, UserError
 from trainer.job.load import load_file
+from trainer.job.messages import aligned, command_line
 from trainer.targets import base
 from trainer.targets.base import JobOverview, Submitted
 from trainer.targets.show.overview import describe
-from trainer.targets.show.text import aligned, command_line
+from trainer.targets.show.stacks import describe as describe_stacks
 
 
 def render(args: argparse.Namespace) -> int:
@@ -71,6 +72,12 @@ def logs(args: argparse.Namespace) -> int:
     require_options(args)
     for line in attached(args).logs(args.task, follow=args.follow):
         print(line, flush=args.follow)
+    return int(Exit.OK)
+
+
+def stacks(args: argparse.Namespace) -> int:
+    require_options(args)
+    print("\n".join(describe_stacks(attached(args).stacks(), args.of)))
     return int(Exit.OK)
 
 

@@ -43,18 +43,11 @@ def _exchange(spec: JobSpec) -> list[Problem]:
 
 def _weights(spec: JobSpec) -> list[Problem]:
     """Of the reading of weights from ps."""
-    given = spec.communication
-    if not spec.traits.on_ps:
-        rule = f"is for {names(lambda other: other.on_ps)}; remove it"
-        set_ = {"weights": given.weights if given.weights != "float32" else None, "prefetch": given.prefetch}
-        return [Problem(f"communication.{key}", value, rule, ("strategy",)) for key, value in set_.items() if value]
-    if given.prefetch and given.every > 1:
-        rule = "rounds of local steps read all weights at their start; remove it, or use every: 1"
-        return [Problem("communication.prefetch", given.prefetch, rule, ("communication.every",))]
-    if given.prefetch and spec.train.steps_per_call == 1:
-        rule = "reads ahead within a call; set train.steps_per_call above 1, or remove it"
-        return [Problem("communication.prefetch", given.prefetch, rule, ("train.steps_per_call",))]
-    return []
+    weights = spec.communication.weights
+    if weights == "float32" or spec.traits.on_ps:
+        return []
+    rule = f"is for {names(lambda other: other.on_ps)}; remove it"
+    return [Problem("communication.weights", weights, rule, ("strategy",))]
 
 
 def _powersgd(spec: JobSpec) -> list[Problem]:

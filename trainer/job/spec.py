@@ -122,9 +122,6 @@ class Communication(Strict):
     """Columns of the matrices of powersgd."""
     weights: Literal["float32", "bfloat16"] = "float32"
     """How workers of parameter_server read the weights, which the ps keep in float32. bfloat16 halves the bytes."""
-    prefetch: bool = False
-    """A worker of parameter_server reads the weights of its next step while it computes, so that they lack its last
-    update. Not of the first step in a call, see train.steps_per_call."""
     every: int = Field(default=1, ge=1, lt=2**31)
     """Steps of a round, in which each replica trains on its own batches alone. At its end multi_worker_mirrored
     averages the weights of all replicas; a worker of parameter_server sends what has changed, and reads all again. 1:

@@ -21,8 +21,7 @@ from trainer.model_dir import init_files
 MAY_CHANGE_UNDERWAY = ("workload_sha256",)
 """A job may resume with a corrected workload file, if the variables still fit. The result then has a warning."""
 _IMPLIED: dict[str, object] = {
-    "settings": {}, "api": "loop",
-    "communication.weights": "float32", "communication.prefetch": False,
+    "settings": {}, "api": "loop", "communication.weights": "float32",
     "communication.every": 1, "communication.warmup_steps": 0, "communication.outer": None,
 }  # fmt: skip
 """Defaults for files of earlier versions, which lack these keys. Other missing values are not compared."""
@@ -73,7 +72,6 @@ def key(spec: JobSpec, counts: dict[TaskType, int], digest: str | None) -> dict[
         "communication.gradients": spec.communication.gradients,
         **({"communication.rank": spec.communication.rank} if spec.communication.gradients == "powersgd" else {}),
         "communication.weights": spec.communication.weights,
-        "communication.prefetch": spec.communication.prefetch,
         "communication.every": spec.communication.every,
         "communication.warmup_steps": spec.communication.warmup_steps,
         "communication.outer": spec.communication.outer and spec.communication.outer.model_dump(),

@@ -31,7 +31,7 @@ FREE_SECONDS = 3 * RENEW_SECONDS
 """A chief that has not renewed its lease for this long no longer runs."""
 RELEASE_SECONDS = 5.0
 """Time for a chief that was asked to stop to release its lease, after deadlines.stop."""
-RENEWAL_POLL_SECONDS = 0.2
+LEASE_POLL_SECONDS = 0.2
 """Between two looks of a chief that waits for another one's lease, at whether that one renews it."""
 
 
@@ -96,7 +96,7 @@ def take(model_dir: str, incarnation: str, run: str, boot: str) -> Lease:
 def _wait_until_free(model_dir: str) -> None:
     renewals = _Renewals(model_dir)
     while renewals.silence() < FREE_SECONDS:
-        time.sleep(RENEWAL_POLL_SECONDS)
+        time.sleep(LEASE_POLL_SECONDS)
         if renewals.new():
             raise UserError(
                 f"model_dir: {model_dir}: another job is using it, on another machine; wait, or choose another one"

@@ -31,6 +31,8 @@ class View:
     """What the function `job`, below, returns."""
     eta: float | None = None
     """Seconds until the job's last step, as far as that is known."""
+    goodput: float | None = None
+    """Share of the job's time in which it made new steps."""
     now: float = field(default_factory=time.time)
 
 
@@ -42,7 +44,7 @@ def text(view: View, history: History) -> str:
 def pieces(view: View, history: History) -> Iterator[str]:
     """The same, task by task."""
     own = {each.name: getattr(view, each.name) for each in fields(view)}
-    head = {"version": VERSION, **own, "goodput": history.goodput, "counters": asdict(history.counters())}
+    head = {"version": VERSION, **own, "counters": asdict(history.counters())}
     yield f'{json_text(head)[:-1]}, "history": '
     yield from history.pieces()
     yield "}"

@@ -18,31 +18,31 @@ FIGURE = {"description": "A figure of the task's child, such as step, steps, los
 
 def status() -> Schema:
     """The schema of /status: the chief's answer is a JobStatus, another task's a TaskStatus."""
-    whole = _schema(JobStatus | TaskStatus, status_module, result_module)
+    schema = _schema(JobStatus | TaskStatus, status_module, result_module)
     for name in ("JobStatus", "TaskStatus", "TaskRow"):
-        _beside(whole["$defs"][name], "figures")
-        whole["$defs"][name]["additionalProperties"] = FIGURE
-    return _titled(whole, "/status")
+        _beside(schema["$defs"][name], "figures")
+        schema["$defs"][name]["additionalProperties"] = FIGURE
+    return _titled(schema, "/status")
 
 
 def result() -> Schema:
     """The schema of result.json."""
-    whole = _schema(Result, result_module)
-    _beside(whole, "figures")
+    schema = _schema(Result, result_module)
+    _beside(schema, "figures")
     for model in (Ran, Training, Computed):
-        figures = whole["$defs"].pop(model.__name__)
-        whole["properties"] |= figures["properties"]
-    test = whole["properties"].pop("test")
-    whole["patternProperties"] = {"^test_": {**test["additionalProperties"], "description": test["description"]}}
-    return _titled(whole, "result.json")
+        figures = schema["$defs"].pop(model.__name__)
+        schema["properties"] |= figures["properties"]
+    test = schema["properties"].pop("test")
+    schema["patternProperties"] = {"^test_": {**test["additionalProperties"], "description": test["description"]}}
+    return _titled(schema, "result.json")
 
 
 def _schema(of: Any, *homes: ModuleType) -> Schema:
-    whole: Schema = TypeAdapter[Any](of).json_schema(mode="serialization")
-    named = {whole["title"]: whole} if "title" in whole else {}
+    schema: Schema = TypeAdapter[Any](of).json_schema(mode="serialization")
+    named = {schema["title"]: schema} if "title" in schema else {}
     for home in homes:
-        describe({**named, **whole["$defs"]}, home)
-    return whole
+        describe({**named, **schema["$defs"]}, home)
+    return schema
 
 
 def _beside(model: Schema, name: str) -> None:

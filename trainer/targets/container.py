@@ -20,10 +20,6 @@ STOP_SECONDS = 4
 TASK = ("trainer", "task")
 """The command of a program's containers, whose images may have any entrypoint."""
 HEALTHY = ("trainer", "probe", "healthz")
-ASK_PROGRAM = ("trainer", "probe")
-"""Command that prints an answer of a task's control port in such a container; its next word is status or stacks."""
-ASK_OURS = ("python3", "-m", "trainer.runtime.ask")
-"""The same in our images. Uses the module's first name, which images of 0.1 have too."""
 
 
 def templates() -> jinja2.Environment:
@@ -34,6 +30,14 @@ def templates() -> jinja2.Environment:
     )  # fmt: skip
     environment.globals["workspace"] = WORKSPACE
     return environment
+
+
+def probe(*, of_program: bool) -> tuple[str, ...]:
+    """The command that prints an answer of a task's control port, in its container; its next word is the path.
+
+    A program's image may have no python3, and our images of version 0.2.0 have no `trainer probe`.
+    """
+    return ("trainer", "probe") if of_program else ("python3", "-m", "trainer.supervisor.probe")
 
 
 def files_of(spec: JobSpec) -> dict[str, str]:

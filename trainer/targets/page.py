@@ -13,9 +13,9 @@ from trainer.protocol.status import JobStatus
 from trainer.targets.base import ContainerState, JobOverview, Page
 from trainer.targets.tunnel import Tunnel
 
-WAIT_SECONDS = 120.0
-"""For a chief that has not started yet."""
-POLL_SECONDS = 1.0
+CHIEF_START_SECONDS = 120.0
+"""How long a chief may take to start."""
+CHIEF_POLL_SECONDS = 1.0
 COPY = "copy its model_dir to this machine, and give that folder to `trainer ui`"
 NONE = "the job has no page (page: none in its spec, or an older trainer in its image)"
 
@@ -36,17 +36,19 @@ def behind(
     Raises:
         TrainerError: Exit.TARGET, if the job has ended, or its chief does not run in time.
     """
-    deadline, said = time.monotonic() + WAIT_SECONDS, ""
+    deadline, said = time.monotonic() + CHIEF_START_SECONDS, ""
     while not isinstance((found := ask()).job, JobStatus):
         if found.over:
             return _ended(found, spec, copy)
         why = _waits_for(found)
         if time.monotonic() > deadline:
-            raise TrainerError(f"{found.name}: its chief does not run after {WAIT_SECONDS:g} s: {why}", Exit.TARGET)
+            raise TrainerError(
+                f"{found.name}: its chief does not run after {CHIEF_START_SECONDS:g} s: {why}", Exit.TARGET
+            )
         if why != said:
             say(f"waiting for the chief: {why}")
             said = why
-        time.sleep(POLL_SECONDS)
+        time.sleep(CHIEF_POLL_SECONDS)
     return Page(tunnel=tunnel)
 
 

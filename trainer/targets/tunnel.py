@@ -16,7 +16,7 @@ BYTES = 1 << 16
 MOST_CONNECTIONS = 64
 DIAL_SECONDS, REQUEST_SECONDS = 20.0, 2.0
 CLOSE_SECONDS = 2.0
-"""For all streams to end: the other side may not answer."""
+"""How long all streams may take to end: the other side may not answer."""
 _FAILED = b"HTTP/1.1 502 Bad Gateway\r\nContent-Type: text/plain\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s"
 
 

@@ -14,7 +14,7 @@ Found = dict[Path, object]
 
 TYPES: Path = ("spec", "tfReplicaSpecs")
 POD: Path = ("template", "spec")
-"""Below a type, as the next."""
+"""Where a type has its pods' settings."""
 CONTAINER: Path = (*POD, "containers[tensorflow]")
 """The container that trains: the operator finds it by this name."""
 LABELS: Path = ("template", "metadata", "labels")
@@ -24,7 +24,7 @@ ANNOTATIONS: Path = ("template", "metadata", "annotations")
 _OPEN = {"metadata", "labels", "annotations", "spec", "runPolicy", "schedulingPolicy", "tfReplicaSpecs", "template"}
 _OPEN |= {"containers[tensorflow]", "resources", "limits", "requests"}
 _NAMED = {"containers", "env"}
-"""Lists of named items, of which each is a setting."""
+"""Keys of lists whose items have names; each item is a setting."""
 FREE = {"labels", "annotations", "limits", "requests"}
 """Mappings with user-defined keys."""
 

@@ -23,11 +23,11 @@ _KEYS: dict[str, tuple[Path, ...]] = {
     "mounts": ((*CONTAINER, "volumeMounts"),),
     "init_containers": ((*POD, "initContainers"),),
 }
-"""By setting of the spec: its places below a type, the first if there are several."""
+"""The places below a type that each setting of the spec is from; the first is used if several are set."""
 _PATCHED = ("dnsConfig", "dnsPolicy", "hostAliases", "preemptionPolicy", "runtimeClassName")
 """Keys of a pod that a spec has only in `kubernetes.pod`."""
 _OF_NODES = ("Default",)
-"""A dnsPolicy by which tasks do not find each other."""
+"""Values of dnsPolicy with which tasks do not find each other."""
 _OUR_LABELS = {f"app.kubernetes.io/{key}" for key in ("name", "instance", "component", "managed-by")}
 _PORT = {"name": "tfjob-port", "containerPort": 2222, "protocol": "TCP"}
 

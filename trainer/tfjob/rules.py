@@ -16,7 +16,7 @@ Groups = dict[TaskType, Path]
 """Path of each type of task in the TFJob, in the order of TASK_TYPES."""
 Results = Iterator[Setting | Note]
 Given = dict[TaskType, tuple[tuple[Path, ...], object]]
-"""Of one setting, by type: its places in the TFJob, and the value for the spec."""
+"""One setting of each type: its places in the TFJob, and the value for the spec."""
 
 _IMAGE = 'has to hold trainer: build one FROM it (docs/programs.md, "Your image")'
 _NO_ENTRYPOINT = "is the program here, as in an image without ENTRYPOINT; if it has one, give it with --entrypoint"
@@ -26,7 +26,7 @@ _NO_COMMAND = (
 )
 _TOO_LITTLE = "is left out: a request is the limit too here, and TensorFlow needs more; set cpu if the nodes are shared"
 _NEVER = "is Never where a TFJob leaves it out, so resume is none; remove that if the program finds its checkpoint"
-"""training-operator, pkg/apis/kubeflow.org/v1/tensorflow_defaults.go."""
+"""The rule of training-operator, pkg/apis/kubeflow.org/v1/tensorflow_defaults.go."""
 _RESTARTED = "exit codes 1 to 127 end the job here; a task that a signal ended is restarted"
 
 

@@ -21,12 +21,12 @@ from trainer import host
 from trainer.job import environment
 
 GONE_SECONDS = 2.0
-"""Maximum seconds for processes to end after SIGKILL."""
-_POLL_SECONDS = 0.02
+"""How long processes may take to end after SIGKILL."""
+_GONE_POLL_SECONDS = 0.02
 _FOLDER = "trainer-"
 _SHORT = "/tmp"  # noqa: S108 (mkdtemp makes a folder that is ours)
 _LONGEST_PLACE = 40
-"""Bytes of the path of the folder in which that is made; the path of a socket has at most 107 (unix(7))."""
+"""The longest path of the folder with the socket, in bytes: the path of a socket has at most 107 (unix(7))."""
 
 
 def mark(number: int) -> str:
@@ -58,7 +58,7 @@ def folder(marked: str) -> Path:
 async def until_gone(group: int, deadline: float) -> None:
     """Waits for the processes of a group to end, at most until that time on the monotonic clock."""
     while time.monotonic() < deadline and any(each.group == group for each in host.processes(environment.CHILD)):
-        await asyncio.sleep(_POLL_SECONDS)
+        await asyncio.sleep(_GONE_POLL_SECONDS)
 
 
 def kill_group(leader: int) -> None:
@@ -80,7 +80,7 @@ async def _end(chosen: Callable[[host.Process], bool]) -> None:
         dying = {(pid, started) for pid, started in dying if host.started(pid) == started}
         if not dying:
             return
-        await asyncio.sleep(_POLL_SECONDS)
+        await asyncio.sleep(_GONE_POLL_SECONDS)
 
 
 def _supervisor_is_gone(found: str) -> bool:

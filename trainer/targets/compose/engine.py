@@ -28,18 +28,18 @@ from trainer.model_dir.files import json_object
 from trainer.model_dir.result import Result
 from trainer.model_dir.stacks import Stacks
 from trainer.protocol.status import JobStatus
-from trainer.targets import outside
-from trainer.targets.asked import read_stacks, read_status
+from trainer.targets import machine
+from trainer.targets.answers import read_stacks, read_status
 from trainer.targets.base import ContainerState, Deleted, JobOverview, LogLine, Submitted
 from trainer.targets.compose import render as compose
-from trainer.targets.container import ASK_OURS, ASK_PROGRAM, model_dir
+from trainer.targets.container import model_dir, probe
 from trainer.targets.tunnel import Dial, ProcessStream, Stream, Tunnel
 
 OLDEST_ENGINE = (24, 0)
 """The oldest tested version; it supports everything that the compose file uses."""
 OLDEST_COMPOSE = (2, 24)
 ENGINE_SECONDS = 20
-LOOK_SECONDS = 0.5
+CONTAINERS_POLL_SECONDS = 0.5
 LAST_LINES_SECONDS = 2.0
 """Time for compose to print the last lines after the end of all containers."""
 PROJECT, SERVICE, _VOLUME = (f"com.docker.compose.{each}" for each in ("project", "service", "volume"))
@@ -53,7 +53,7 @@ def submit(spec: JobSpec, command: str) -> Submitted:
         TrainerError: Exit.TARGET, if this engine cannot run it; nothing was started then.
         UserError: one of the spec's secrets is missing.
     """
-    given = outside.values(spec)
+    given = machine.secret_values(spec)
     client = connect()
     require(client, spec)
     text = compose.render({"": spec}, command)
@@ -104,7 +104,7 @@ def stacks(spec: JobSpec) -> Stacks:
 def tunnel(spec: JobSpec) -> Tunnel:
     """To the chief's control port: each connection is a process in its container."""
     service = _chief(spec)
-    relay = (*(ASK_PROGRAM if spec.program else ASK_OURS), "relay")
+    relay = (*probe(of_program=bool(spec.program)), "relay")
 
     async def dial() -> Stream:
         return await ProcessStream.start(*_command(spec, ["exec", "--no-TTY", service, *relay]))
@@ -199,7 +199,7 @@ def _stop_with_the_job(following: subprocess.Popen[str], client: docker.DockerCl
     try:
         while following.poll() is None and not _all_ended(client, spec):
             with contextlib.suppress(subprocess.TimeoutExpired):
-                following.wait(LOOK_SECONDS)
+                following.wait(CONTAINERS_POLL_SECONDS)
         with contextlib.suppress(subprocess.TimeoutExpired):
             following.wait(LAST_LINES_SECONDS)
         return following.poll() is None
@@ -316,7 +316,7 @@ def containers(client: docker.DockerClient, spec: JobSpec) -> dict[str, Containe
 def _ask(chief: Container, spec: JobSpec, path: str) -> bytes:
     """What the chief's control port answers; nothing if it does not."""
     try:
-        code, output = chief.exec_run([*(ASK_PROGRAM if spec.program else ASK_OURS), path])
+        code, output = chief.exec_run([*probe(of_program=bool(spec.program)), path])
     except APIError:
         return b""
     return output if code == 0 and isinstance(output, bytes) else b""

@@ -34,6 +34,8 @@ CONNECT_SECONDS, ANSWER_SECONDS = 5.0, 30.0
 UNAUTHORIZED, FORBIDDEN = 401, 403
 MANAGER = "trainer"
 """Field manager of server-side apply."""
+_WARNING = re.compile(r'299 \S+ "((?:[^"\\]|\\.)*)"')
+"""A Warning header: code, agent and quoted text (RFC 7234, 5.5)."""
 _PATHS = {
     "ConfigMap": "/api/v1/namespaces/{}/configmaps",
     "Event": "/api/v1/namespaces/{}/events",
@@ -111,12 +113,16 @@ class ApiServer:
                 raise
             return []
 
-    async def apply(self, manifest: Manifest, dry_run: bool) -> None:
-        """Server-side apply; a field that another manager has changed since is an error, not overwritten."""
+    async def apply(self, manifest: Manifest, dry_run: bool) -> list[str]:
+        """Server-side apply; a field that another manager has changed since is an error, not overwritten.
+
+        Returns:
+            What the server warns of, such as pods that Pod Security will not admit.
+        """
         path = self._path(kind_of(manifest), manifest["metadata"]["name"])
         query = {"fieldManager": MANAGER, "fieldValidation": "Strict", **({"dryRun": "All"} if dry_run else {})}
         try:
-            await self._ask("PATCH", path, query, manifest)
+            return await self._warnings("PATCH", path, query, manifest)
         except _NotFound:
             if manifest["kind"] != "PodMonitor":
                 raise
@@ -125,16 +131,20 @@ class ApiServer:
                 "kubernetes.metrics.kind: annotations"
             ) from None
 
-    async def check(self, manifest: Manifest) -> None:
-        """Refuses what the server would refuse to create; nothing where the user may not create it."""
+    async def check(self, manifest: Manifest) -> list[str]:
+        """Refuses what the server would refuse to create; nothing where the user may not create it. Returns warnings
+        as `apply`."""
         with contextlib.suppress(_Forbidden):
-            await self.create(manifest, dry_run=True)
+            return await self.create(manifest, dry_run=True)
+        return []
 
-    async def create(self, manifest: Manifest, dry_run: bool) -> None:
-        """Creates an object, or leaves it as it is if it exists; needs no permission to read it."""
+    async def create(self, manifest: Manifest, dry_run: bool) -> list[str]:
+        """Creates an object, or leaves it as it is if it exists; needs no permission to read it. Returns warnings as
+        `apply`."""
         query = {"fieldManager": MANAGER, "fieldValidation": "Strict", **({"dryRun": "All"} if dry_run else {})}
         with contextlib.suppress(_AlreadyThere):
-            await self._ask("POST", self._path(manifest["kind"]), query, manifest)
+            return await self._warnings("POST", self._path(manifest["kind"]), query, manifest)
+        return []
 
     async def delete_all(self, kind: str, **selectors: str) -> None:
         """Deletes all objects that labelSelector picks; needs no permission to list them."""
@@ -247,6 +257,14 @@ class ApiServer:
     async def _ask(self, method: str, path: str, query: dict[str, str] | None = None, body: object = None) -> Any:
         with _translated_errors(self):
             return json.loads(await (await self._send(self.api, method, path, query or {}, body)).read())
+
+    async def _warnings(self, method: str, path: str, query: dict[str, str], manifest: Manifest) -> list[str]:
+        """Sends an object; returns what the server warns of."""
+        with _translated_errors(self):
+            response = await self._send(self.api, method, path, query, manifest)
+            await response.read()
+        texts = [text for header in response.headers.getall("Warning", []) for text in _WARNING.findall(header)]
+        return [re.sub(r"\\(.)", r"\1", text) for text in texts]
 
     async def _send(
         self,

@@ -22,9 +22,9 @@ APIS = {
         "Kubernetes 1.37 has it where its administrator enables it",
     ),
 }
-"""The API that each gang needs: group with version, resource, and how a cluster gets it."""
+"""The API that each kind of gang needs: group with version, resource, and how a cluster gets it."""
 JOB_SET_RESTARTS = 3
-"""New starts of all tasks, after a Job has used up its pods."""
+"""How often all tasks of a JobSet start again, after a Job has used up its pods."""
 _UNLIMITED = 2**31 - 1
 
 

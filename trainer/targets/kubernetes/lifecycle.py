@@ -48,11 +48,12 @@ async def submit(spec: JobSpec, namespace: str | None, command: str, dry_run: bo
                 await _keep_suspended(server, manifest)
         # Not if the job exists: its running tasks would not have the new secret.
         secret = None if existing else render.secret(spec)
+        warnings: list[str] = []
         for manifest in manifests:
-            await server.apply(manifest, dry_run=True)
+            warnings += await server.apply(manifest, dry_run=True)
             # JobSet does not check its pods: with a wrong one it would be accepted, and have no pods.
             for part in plain(manifest) if manifest["kind"] == "JobSet" else []:
-                await server.check(part)
+                warnings += await server.check(part)
         if secret:
             await server.create(secret, dry_run=True)
         objects = [*manifests, secret] if secret else manifests
@@ -68,8 +69,13 @@ async def submit(spec: JobSpec, namespace: str | None, command: str, dry_run: bo
             new=existing is None,
             ended=pods.ended(existing) if existing else None,
             namespace=server.namespace,
-            warnings=await advice.warnings(server, spec),
+            warnings=[*_unique(warnings), *await advice.warnings(server, spec)],
         )
+
+
+def _unique(warnings: Iterable[str]) -> Iterator[str]:
+    """What Kubernetes warns of, once: it says the same of each Job."""
+    return (f"Kubernetes: {text}" for text in dict.fromkeys(warnings))
 
 
 async def delete(name: str, namespace: str | None, volumes: bool) -> Deleted:

@@ -13,7 +13,7 @@ from trainer.targets.kubernetes.lookup import chief, of
 from trainer.targets.kubernetes.objects import Pod
 
 LAST_LINES_SECONDS = 10.0
-"""Without a line, after the job's end."""
+"""How long no line may come, after the job's end, until the logs are taken as complete."""
 
 
 async def logs(name: str, namespace: str | None, task: str | None, follow: bool) -> AsyncIterator[LogLine]:

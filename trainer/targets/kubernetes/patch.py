@@ -55,11 +55,11 @@ _OURS = {
     f"{_TASK}.ports": "only the job's own tasks may connect; remove it",
     f"{_TASK}.restartPolicy": "the Job replaces the whole pod; remove it",
 }
-"""What a patch may not name, with the way out."""
+"""Paths that a patch may not name, with what to set in their place."""
 _SIZED = ("tmp", "shm", "cache")
 """Our volumes that a patch may change: no task depends on their source."""
 _OF_GANGS = ("spec.schedulerName", f"metadata.annotations.{gang.GROUP}")
-"""What a gang sets, where it sets it."""
+"""Paths that belong to a gang, where there is one."""
 
 _BOOLEANS = {
     "spec.hostNetwork": False, "spec.hostPID": False, "spec.hostIPC": False, "spec.shareProcessNamespace": False,

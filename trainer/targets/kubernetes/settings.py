@@ -22,7 +22,7 @@ _DEFAULTS: Part = {
     # most images.
     "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
 }
-"""Of a user's containers, where they set nothing else."""
+"""Values for a user's containers, where they set nothing else."""
 
 
 def require(spec: JobSpec, types: Collection[TaskType]) -> None:
@@ -57,7 +57,7 @@ _TYPES = {
 }
 """Settings that are as Kubernetes' API has them, with their types there."""
 _GUARDED = ("container.apparmor.security.beta.kubernetes.io/", "container.seccomp.security.alpha.kubernetes.io/")
-"""Beginnings of annotations that are a container's protection."""
+"""Annotations that protect a container begin with one of these."""
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
@@ -133,7 +133,7 @@ def _is_name(value: object) -> bool:
 
 
 _LOST = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
-"""Taints of a node that does not answer."""
+"""The taints of a node that does not answer."""
 
 
 def _tolerations(pod: Pod, seconds: int) -> list[dict[str, object]]:

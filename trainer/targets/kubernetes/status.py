@@ -7,9 +7,9 @@ from trainer.model_dir.files import json_object
 from trainer.model_dir.result import Result, parse_brief
 from trainer.model_dir.stacks import Stacks
 from trainer.protocol.status import JobStatus
-from trainer.targets.asked import read_stacks, read_status
+from trainer.targets.answers import read_stacks, read_status
 from trainer.targets.base import JobOverview, Listed
-from trainer.targets.container import ASK_OURS, ASK_PROGRAM
+from trainer.targets.container import probe
 from trainer.targets.kubernetes import lookup, pods
 from trainer.targets.kubernetes.api_server import ApiServer, connect
 from trainer.targets.kubernetes.lookup import MANAGED, no_such_job, of
@@ -110,8 +110,8 @@ async def _ask(server: ApiServer, chief: Pod, path: str) -> str:
 
 
 def _words(chief: Pod) -> tuple[str, ...]:
-    """The command that asks it: a program's image may have no python3."""
-    return ASK_PROGRAM if pods.container_of(chief["spec"]).get("command") else ASK_OURS
+    """The command that asks it: only a program's container has a command of its own."""
+    return probe(of_program=bool(pods.container_of(chief["spec"]).get("command")))
 
 
 def _phase(chief_job: Job, state: str, job: JobStatus | None) -> str:

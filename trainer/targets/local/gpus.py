@@ -10,8 +10,8 @@ from trainer.job.cluster import Task
 from trainer.job.derived import gpus_on_one_machine
 from trainer.job.spec import JobSpec
 
-SECONDS = 20.0
-"""For the driver to answer: it is loaded at the first question."""
+DRIVER_SECONDS = 20.0
+"""How long the driver may take to answer: it is loaded at the first question."""
 VISIBLE, GROWTH = "CUDA_VISIBLE_DEVICES", "TF_FORCE_GPU_ALLOW_GROWTH"
 
 
@@ -45,7 +45,7 @@ def _visible() -> list[str]:
         return [each for part in given.split(",") if (each := part.strip()) and each != "-1"]
     command = ["nvidia-smi", "--query-gpu=index", "--format=csv,noheader"]
     try:
-        listed = subprocess.run(command, capture_output=True, text=True, check=True, timeout=SECONDS)
+        listed = subprocess.run(command, capture_output=True, text=True, check=True, timeout=DRIVER_SECONDS)
     except (OSError, subprocess.SubprocessError):
         return []
     return listed.stdout.split()

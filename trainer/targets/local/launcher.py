@@ -20,14 +20,14 @@ from trainer.targets.local import output
 
 COMMAND = host.command("trainer.targets.local.detached")
 END_SECONDS = 15.0
-"""For it to end after SIGTERM, besides deadlines.stop of its tasks."""
-POLL_SECONDS = 0.1
+"""How long a launcher may take to end after SIGTERM, besides deadlines.stop of its tasks."""
+END_POLL_SECONDS = 0.1
 
 
 class Launcher(NamedTuple):
     process: subprocess.Popen[bytes]
     run: str
-    """Its TRAINER_RUN."""
+    """The id of the run, in its variable TRAINER_RUN."""
 
     @property
     def alive(self) -> bool:
@@ -35,7 +35,7 @@ class Launcher(NamedTuple):
 
 
 _LAST: dict[str, Launcher] = {}
-"""The last of each model_dir: a notebook may have forgotten the Run."""
+"""The last launcher of each model_dir: a notebook may have forgotten the Run."""
 
 
 def start(spec: JobSpec, model_dir: str, folder: Path, keep: bool) -> None:
@@ -90,4 +90,4 @@ def end(name: str, pid: int, seconds: float) -> None:
     while host.started(pid) == since != "":
         if time.monotonic() > deadline:
             raise TrainerError(f"{name}: process {pid} has not ended {seconds:g} s after SIGTERM; kill it", Exit.TARGET)
-        time.sleep(POLL_SECONDS)
+        time.sleep(END_POLL_SECONDS)

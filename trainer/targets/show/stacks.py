@@ -9,7 +9,7 @@ from trainer.model_dir.stacks import Group, Stacks
 from trainer.protocol.stacks import STATES
 
 NAMED = 8
-"""Tasks of a group that a line names."""
+"""How many tasks of a group a line names."""
 
 
 def describe(found: Stacks, task: str | None = None) -> Iterator[str]:

@@ -10,10 +10,9 @@ import textwrap
 from pathlib import Path
 
 from trainer.job.errors import UserError
-from trainer.job.messages import digits
+from trainer.job.messages import aligned, digits
 from trainer.model_dir import layout, result
 from trainer.model_dir.result import EQUAL, Computed, Ran, Result, Training
-from trainer.targets.show.text import aligned
 
 FIGURES_SHOWN = 10
 """Maximum number of test metrics in a summary; result.json has all."""
