@@ -69,8 +69,8 @@ def digests(path: Path) -> dict[str, str]:
     Raises:
         OSError, UserError: a file cannot be read, or is not Python.
     """
-    own = {path.name: _sha256(path)}
-    return own | {module.name: _sha256(module) for module in helpers(path)}
+    of_file = {path.name: _sha256(path)}
+    return of_file | {module.name: _sha256(module) for module in helpers(path)}
 
 
 def combined(digests: Mapping[str, str]) -> str:
@@ -186,8 +186,8 @@ def _calls_out(tree: ast.Module) -> bool:
         elif isinstance(node, _BINDERS):
             # An alias, such as constant = tf.constant.
             names = [n for n in ast.walk(node) if isinstance(n, ast.Name)]
-            given = (n.id for n in names if isinstance(n.ctx, ast.Load))
-            (quiet if loud.isdisjoint(given) else loud).update(n.id for n in names if isinstance(n.ctx, ast.Store))
+            loaded = (n.id for n in names if isinstance(n.ctx, ast.Load))
+            (quiet if loud.isdisjoint(loaded) else loud).update(n.id for n in names if isinstance(n.ctx, ast.Store))
     return any(_root(node.func) not in quiet - loud for node in top if isinstance(node, ast.Call))
 
 

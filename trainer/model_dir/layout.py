@@ -79,7 +79,7 @@ def tensorboard(model_dir: str | Path) -> Path:
 
 
 def curve(model_dir: str | Path, name: str) -> Path:
-    """Of `metrics`, `evaluation` or `validation`."""
+    """The file of a learning curve: of `metrics`, `evaluation` or `validation`."""
     return Path(model_dir) / f"{name}.jsonl"
 
 

@@ -23,13 +23,13 @@ from trainer.page.marks import marks_of
 from trainer.protocol.status import upgraded
 
 LOG_BYTES = 8 << 20
-"""Of all logs together, their ends: lines before them are not shown."""
+"""Bytes of all logs together that are shown: the end of each."""
 CURVE_BYTES = 64 << 20
-"""Of a learning curve, its end."""
+"""Bytes of a learning curve that are read: its end."""
 MOST_BYTES = 64 << 20
-"""Of history.json."""
+"""The most bytes of history.json that are read."""
 OUTPUT = "output"
-"""Begins the names of the files of `trainer local` (targets/local/output.py)."""
+"""Prefix of the names of the files in which `trainer local` keeps what tasks print (targets/local/output.py)."""
 _LINE = re.compile(r"(\S+) (\S+) +\| (.*)")
 
 
