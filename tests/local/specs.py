@@ -54,7 +54,7 @@ def same_everywhere() -> dict[str, Any]:
     return mirrored(steps=60, train={"log_steps": 5, "seed": 7}, tasks={"chief": task, "worker": task})
 
 
-TOUR_STEPS = 2500
+TOUR_STEPS = 2000
 
 
 def gated(steps: int, gate: str, **more: Any) -> dict[str, Any]:
@@ -64,7 +64,7 @@ def gated(steps: int, gate: str, **more: Any) -> dict[str, Any]:
 
 
 def tour(gate: str) -> dict[str, Any]:
-    """A job at which many tests look: ten steps a second for as long as they do, four minutes at most."""
+    """A job at which many tests look: ten steps a second for as long as they do, three minutes at most."""
     spec = gated(TOUR_STEPS, gate, workers=3, tasks={"evaluator": 1})
     spec["train"]["steps_per_call"] = 1
     return {**spec, "settings": {"gate": gate, "nap": 0.1}}
