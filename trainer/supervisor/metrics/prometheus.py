@@ -92,10 +92,10 @@ def text(
     used: Usage | None = None,
     gpus: list[Gpu] | None = None,
 ) -> bytes:
-    """In Prometheus' text format.
+    """All metrics in Prometheus' text format.
 
     Args:
-        workers: by ps-worker the measurements of the coordinator, which is this task.
+        workers: the measurements of the coordinator, which is this task, by ps-worker.
     """
     families: dict[str, GaugeMetricFamily | CounterMetricFamily] = {}
     samples = [
@@ -163,7 +163,7 @@ def _of_job(status: JobStatus) -> Iterator[Sample]:
 
 
 def _of_worker(task: str, row: Figures) -> Iterator[Sample]:
-    """Of a ps-worker, whose own supervisor knows nothing of its steps."""
+    """The samples of a ps-worker, whose own supervisor knows nothing of its steps."""
     for name in ("loss", "examples_per_second", "steps_total"):
         yield name, row.get(_OF_FIGURES[name]), task, ()
     for part, figure in _PARTS.items():
