@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from trainer.job.spec import JobSpec
     from trainer.protocol.status import TaskStatus
     from trainer.supervisor.chief.chief import Chief
-    from trainer.supervisor.live_page.live_page import LivePage
+    from trainer.supervisor.views.live_page import LivePage
 
 OBJECTS_OF_A_TASK = 10
 """New objects for each task of the job before Python's garbage collector runs."""
@@ -134,9 +134,10 @@ async def _run(agent: Agent) -> Exit:
     if chief:
         # By default after 700 new objects, which of thousands of tasks takes a quarter of the chief's time.
         gc.set_threshold(max(gc.get_threshold()[0], OBJECTS_OF_A_TASK * len(task.members())))
-    page, meter = _page(agent, chief), Meter(agent)
+    page = chief.live_page() if chief and spec.page != "none" else None
+    meter = Meter(agent)
     runners = await _serve(agent, chief, page, meter)
-    beside += [asyncio.create_task(each) for each in (meter.run(), *_beside(agent, chief, page))]
+    beside += [asyncio.create_task(each) for each in (meter.run(), *_beside(agent, chief))]
     try:
         async with peers.client() as session:
             code = await (chief.run(session) if chief else follow(agent, session))
@@ -171,8 +172,8 @@ def _import_rest() -> None:
             os.environ[CERTIFICATES] = before
     from trainer.supervisor.chief import chief  # noqa: F401
     from trainer.supervisor.control_port import server  # noqa: F401
-    from trainer.supervisor.live_page import live_page  # noqa: F401
     from trainer.supervisor.task import follower  # noqa: F401
+    from trainer.supervisor.views import live_page  # noqa: F401
 
 
 async def _check_isolation(chief: Chief) -> None:
@@ -182,20 +183,12 @@ async def _check_isolation(chief: Chief) -> None:
         chief.warn(text)
 
 
-def _beside(agent: Agent, chief: Chief | None, page: LivePage | None) -> Iterator[Coroutine[None, None, None]]:
+def _beside(agent: Agent, chief: Chief | None) -> Iterator[Coroutine[None, None, None]]:
     """What runs until the task ends, beside its own loop."""
     if chief:
         yield _check_isolation(chief)
-    if page:
-        yield page.run()
     if agent.spec.page != "none":
         yield agent.logs.follow()
-
-
-def _page(agent: Agent, chief: Chief | None) -> LivePage | None:
-    from trainer.supervisor.live_page.live_page import LivePage
-
-    return LivePage(agent, chief) if chief and agent.spec.page != "none" else None
 
 
 async def _serve(agent: Agent, chief: Chief | None, page: LivePage | None, meter: Meter) -> list[web.AppRunner]:
@@ -217,7 +210,7 @@ async def _serve(agent: Agent, chief: Chief | None, page: LivePage | None, meter
     if chief is None:
         runners = [await server.serve(port, interface, identity, status, None, scrape=scrape, names=hosts)]
     else:
-        answers = ((page or chief).answer, chief.refuse, agent.secret)
+        answers = (chief.answer, chief.refuse, agent.secret)
         add_page = functools.partial(add_routes, source=page, names=_names(agent)) if page else None
         runners = [
             await server.serve(port, interface, identity, status, *answers, scrape, chief.stacks, add_page, names=hosts)
@@ -238,7 +231,7 @@ def metrics_text(agent: Agent, meter: Meter, status: Callable[[], TaskStatus]) -
     """The text of /metrics."""
     from trainer.supervisor.metrics import prometheus  # its client takes 30 ms to import
 
-    workers = agent.running.status.workers if agent.running else {}
+    workers = agent.running.workers if agent.running else {}
     return prometheus.text(status(), workers, agent.versions, meter.usage, meter.gpus)
 
 

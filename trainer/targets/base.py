@@ -13,7 +13,7 @@ from trainer.job.messages import how_to_install, nearest
 
 if TYPE_CHECKING:
     from trainer.debug.archive import Archive
-    from trainer.debug.facts import Facts
+    from trainer.debug.evidence import Evidence
     from trainer.job.spec import JobSpec
     from trainer.model_dir.result import Result
     from trainer.model_dir.stacks import Stacks
@@ -161,7 +161,7 @@ class Target(Protocol):
     def page(self, job: Job, say: Callable[[str], None]) -> Page:
         """The page of a job, once it has one; `say` is called with what it waits for."""
 
-    def debug(self, job: Job, archive: Archive) -> Facts:
+    def debug(self, job: Job, archive: Archive) -> Evidence:
         """Adds all that there is of a job to an archive; a part that cannot be had is noted there."""
 
 

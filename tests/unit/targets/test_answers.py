@@ -54,7 +54,7 @@ def test_a_chief_of_version_0_2_0_can_be_asked(image_of_0_2_0: Path) -> None:
     job, unreadable = read_status(done.stdout)
     assert unreadable is None, done.stderr
     assert job is not None
-    assert (job.figures["step"], job.tasks["worker:0"].state) == (3, "absent")
+    assert (job.step, job.figures, job.tasks["worker:0"].state) == (3, {"loss": 0.5}, "absent")
 
 
 def test_this_version_has_the_same_command(tmp_path: Path) -> None:
@@ -71,9 +71,9 @@ def test_a_chief_that_does_not_answer_is_no_error(answer: str | bytes) -> None:
 
 
 def test_an_answer_of_a_newer_version_is_one_line_of_the_status() -> None:
-    status, why = read_status(json.dumps({**STATUS.document(), "version": 2}))
+    status, why = read_status(json.dumps({**STATUS.document(), "version": 3}))
     reported = (
-        "the chief's /status cannot be read: version: 2: this trainer reads versions up to 1; use the version of "
+        "the chief's /status cannot be read: version: 3: this trainer reads versions up to 2; use the version of "
         "trainer in its image"
     )
     assert (status, why) == (None, reported)

@@ -52,10 +52,10 @@ def probe(
         meanwhile: called while the interpreter looks.
     """
     words = [program.expand(word, environ) for word in spec.program_of(task_type)]
-    found = program.interpreter(spec, words, environ)
+    interpreter = program.interpreter(spec, words, environ)
     try:
         with subprocess.Popen(
-            [found or sys.executable, "-c", _PROBE, json.dumps(_PACKAGES)],
+            [interpreter or sys.executable, "-c", _PROBE, json.dumps(_PACKAGES)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

@@ -59,11 +59,11 @@ class _Process:
 
     def read(self) -> str:
         """What is in its pipe by now."""
-        found = b""
+        body = b""
         with contextlib.suppress(OSError):
             while chunk := os.read(self.answers, _PIPE_BYTES):
-                found += chunk
-        return found.decode(errors="replace")
+                body += chunk
+        return body.decode(errors="replace")
 
     def close(self) -> None:
         """Closes both pipes, also while an answer is read."""

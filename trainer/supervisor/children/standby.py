@@ -51,7 +51,7 @@ class Standby:
             return
         self._failures += 1
         self._not_before = time.monotonic() + STEADY_SECONDS * 4**self._failures
-        log_line(f"{self._task.name}: standby lost ({child.why_it_ended()}); its log: {self._log}")
+        log_line(f"{self._task.name}: standby lost ({child.loss()}); its log: {self._log}")
         if self._failures == FAILURES:
             log_line(f"{self._task.name}: {FAILURES} standbys were lost in a row; training continues without one")
 

@@ -23,7 +23,7 @@ from trainer.job.tracking_rules import address_rule
 from trainer.protocol.events import Figures
 from trainer.protocol.log_lines import STOPPED_PREFIX, log_line
 from trainer.supervisor.children import child_environ, orphans
-from trainer.supervisor.children.program import ending
+from trainer.supervisor.children.program import exit_loss
 from trainer.supervisor.outside import outbound
 from trainer.supervisor.task.figures import in_words
 
@@ -190,4 +190,4 @@ async def _run(spec: JobSpec, command: list[str], body: bytes, environ: Mapping[
     finally:
         await orphans.end(mark, process.pid)
         code = await process.wait()
-    return f"{first!r}: {ending(code)}" if code else ""
+    return f"{first!r}: {exit_loss(code)}" if code else ""

@@ -33,7 +33,7 @@ def mismatch(
     own = chief or report
     if report.spec != own.spec:
         return f"{report.task} has a different job spec than the chief; give all tasks the same"
-    if report.failure is not None and report.workload == UNSTARTED:
+    if report.loss is not None and report.workload == UNSTARTED:
         return None
     if report.workload != own.workload:
         return (

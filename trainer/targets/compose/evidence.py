@@ -16,29 +16,29 @@ from docker.models.containers import Container
 from trainer.debug import ends, files
 from trainer.debug.archive import Archive
 from trainer.debug.ends import Ends
-from trainer.debug.facts import Facts, Moment, seconds
+from trainer.debug.evidence import Evidence, Moment, seconds
 from trainer.job.cluster import chief_of, tasks_of
 from trainer.job.errors import TrainerError
 from trainer.job.names import host_name
 from trainer.job.spec import JobSpec
-from trainer.targets import evidence
 from trainer.targets.compose import engine
 from trainer.targets.container import model_dir
+from trainer.targets.evidence import take
 
 TAIL_LINES = 20_000
 """How many lines are read for the end of a log; the engine cannot count in bytes."""
 MOST_BYTES, MOST_SECONDS = 256 << 20, 10.0
 """Limits for the archive of a folder in a container, which has the checkpoints too."""
-_FILES = (*files.DOCUMENTS, *files.CURVES, "logs", "checkpoints")
+_FILES = (*files.DOCUMENTS, *files.JOURNALS, *files.CURVES, "logs", "checkpoints")
 
 
-def collect(archive: Archive, spec: JobSpec) -> Facts:
+def collect(archive: Archive, spec: JobSpec) -> Evidence:
     """Adds all that there is of a job to the archive.
 
     Raises:
         TrainerError: Exit.TARGET, if there is no engine, or it has no such job: why it could not be started.
     """
-    facts = Facts(spec.name, "in containers", chief=chief_of(spec).name)
+    evidence = Evidence(spec.name, "in containers", chief=chief_of(spec).name)
     client = engine.connect()
     try:
         by_service = engine.containers(client, spec)
@@ -49,33 +49,33 @@ def collect(archive: Archive, spec: JobSpec) -> Facts:
         archive.redactor.document(container.attrs)
     names = {host_name(spec.name, task.type, task.index): task.name for task in tasks_of(spec)}
     with archive.part("status.txt"):
-        evidence.take(archive, facts, engine.status(spec))
+        take(archive, evidence, engine.status(spec))
     for service, container in by_service.items():
         with archive.part(f"containers/{service}.json"):
             archive.document(f"containers/{service}.json", container.attrs)
-            _note_end(facts, names.get(service, ""), container.attrs["State"])
+            _note_end(evidence, names.get(service, ""), container.attrs["State"])
         with archive.part(f"logs/{service}.txt"):
             kept = _log(container, ends.share(len(by_service)))
             log = archive.log(f"logs/{service}.txt", kept, names.get(service, ""))
-            facts.logs += [log] if service in names else []
+            evidence.logs += [log] if service in names else []
     with archive.part("events.json"):
-        _add_events(archive, facts, client, spec, names)
+        _add_events(archive, evidence, client, spec, names)
     with archive.part("engine.json"):
         archive.document("engine.json", {"version": client.version(), "info": client.info()})
-    chief = by_service.get(next(host for host, name in names.items() if name == facts.chief))
+    chief = by_service.get(next(host for host, name in names.items() if name == evidence.chief))
     if chief is not None:
-        _add_model_dir(archive, facts, chief, model_dir(spec))
-    return facts
+        _add_model_dir(archive, evidence, chief, model_dir(spec))
+    return evidence
 
 
-def _note_end(facts: Facts, task: str, state: Mapping[str, object]) -> None:
+def _note_end(evidence: Evidence, task: str, state: Mapping[str, object]) -> None:
     begun, over = (seconds(str(state.get(each) or "")) for each in ("StartedAt", "FinishedAt"))
-    if not task or task not in facts.tasks:
+    if not task or task not in evidence.tasks:
         return
     if begun and begun > 0:
-        facts.moments.append(Moment("its container was started", task, begun))
+        evidence.moments.append(Moment("its container was started", task, begun))
     if over and over > 0 and state.get("Status") != "running":
-        facts.end_task(task, over)
+        evidence.end_task(task, over)
 
 
 def _log(container: Container, most: int) -> Ends:
@@ -89,7 +89,7 @@ def _log(container: Container, most: int) -> Ends:
 
 
 def _add_events(
-    archive: Archive, facts: Facts, client: docker.DockerClient, spec: JobSpec, names: Mapping[str, str]
+    archive: Archive, evidence: Evidence, client: docker.DockerClient, spec: JobSpec, names: Mapping[str, str]
 ) -> None:
     """The engine's events of the job's containers: it keeps only the last 256 of all."""
     filters = {"label": f"{engine.PROJECT}={spec.name}", "type": "container"}
@@ -102,10 +102,10 @@ def _add_events(
             code = f" with exit code {attributes['exitCode']}" if "exitCode" in attributes else ""
             text = {"die": f"its container ended{code}", "oom": "its container was out of memory"}
             said = text.get(event["Action"], f"its container: {event['Action']}")
-            facts.moments.append(Moment(said, task, event["timeNano"] / 1e9, "events.json"))
+            evidence.moments.append(Moment(said, task, event["timeNano"] / 1e9, "events.json"))
 
 
-def _add_model_dir(archive: Archive, facts: Facts, chief: Container, folder: str) -> None:
+def _add_model_dir(archive: Archive, evidence: Evidence, chief: Container, folder: str) -> None:
     listed: list[str] = []
     until = time.monotonic() + MOST_SECONDS
     for name in _FILES:
@@ -113,7 +113,7 @@ def _add_model_dir(archive: Archive, facts: Facts, chief: Container, folder: str
             for path, size, content in _members(chief, f"{folder}/{name}", until):
                 listed.append(f"{size:>14,}  {path}")
                 if content is not None:
-                    files.add(archive, facts, path, content)
+                    files.add(archive, evidence, path, content)
     archive.text(f"{files.FOLDER}/files.txt", "\n".join([*listed, ""]))
 
 

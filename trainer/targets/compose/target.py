@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from trainer.debug.archive import Archive
-from trainer.debug.facts import Facts
+from trainer.debug.evidence import Evidence
 from trainer.job.errors import UserError
 from trainer.job.spec import JobSpec
 from trainer.model_dir.stacks import Stacks
@@ -62,7 +62,7 @@ class Compose:
         copy = f"`{engine.copy(spec)}`, then `trainer ui {spec.name}`"
         return behind(engine.tunnel(spec), lambda: engine.status(spec), say, spec, copy)
 
-    def debug(self, job: Job, archive: Archive) -> Facts:
+    def debug(self, job: Job, archive: Archive) -> Evidence:
         from trainer.targets.compose import evidence
 
         return evidence.collect(archive, _spec(job))

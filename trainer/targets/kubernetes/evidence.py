@@ -14,10 +14,12 @@ from typing import TypeVar
 from trainer.debug import ends, files
 from trainer.debug.archive import Archive
 from trainer.debug.ends import Ends
-from trainer.debug.facts import Facts, Moment, seconds
+from trainer.debug.evidence import Evidence, Moment, seconds
 from trainer.job.errors import TrainerError
-from trainer.targets import evidence
+from trainer.model_dir.files import json_object
+from trainer.protocol.facts import parse
 from trainer.targets.container import WORKSPACE
+from trainer.targets.evidence import take
 from trainer.targets.kubernetes import lifecycle, lookup, pods, status
 from trainer.targets.kubernetes.api_server import ApiServer, connect, problem
 from trainer.targets.kubernetes.objects import ConfigMap, Manifest, Pod
@@ -45,10 +47,10 @@ for f in {files} logs/* checkpoints/*/meta.json; do
     if [ "$rest" -gt 0 ]; then echo TAIL; tail -c "$rest" "$f" | base64; fi
   fi
 done"""
-_READ = _READ.replace("{files}", " ".join((*files.DOCUMENTS, *files.CURVES)))
+_READ = _READ.replace("{files}", " ".join((*files.DOCUMENTS, *files.JOURNALS, *files.CURVES)))
 
 
-async def collect(archive: Archive, name: str, namespace: str | None) -> Facts:
+async def collect(archive: Archive, name: str, namespace: str | None) -> Evidence:
     """Adds all that there is of a job to the archive.
 
     Raises:
@@ -58,9 +60,11 @@ async def collect(archive: Archive, name: str, namespace: str | None) -> Facts:
         parts = await lookup.jobs(server, lookup.of(name))
         if (chief := pods.chief_of(parts)) is None:
             raise lookup.no_such_job(server, name)
-        collection = _Collection(archive, server, name, Facts(name, f"in namespace {server.namespace}", chief=chief[1]))
+        collection = _Collection(
+            archive, server, name, Evidence(name, f"in namespace {server.namespace}", chief=chief[1])
+        )
         await collection.run()
-        return collection.facts
+        return collection.evidence
 
 
 @dataclass
@@ -70,7 +74,7 @@ class _Collection:
     archive: Archive
     server: ApiServer
     name: str
-    facts: Facts
+    evidence: Evidence
     limit: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AT_ONCE))
     silent: set[str] = field(default_factory=set)
     """Nodes that have not answered."""
@@ -83,7 +87,7 @@ class _Collection:
         for pod in its_pods:  # values of variables that have no place in the spec
             self.archive.redactor.document(pod)
         with self.archive.part("status.txt"):
-            evidence.take(self.archive, self.facts, await self._soon(status.of_job(self.server, self.name)))
+            take(self.archive, self.evidence, await self._soon(status.of_job(self.server, self.name)))
         for kind, each in objects:
             self.archive.document(f"objects/{kind}-{each['metadata']['name']}.json", _plain(each))
         for pod in its_pods:
@@ -126,12 +130,24 @@ class _Collection:
         if "terminated" in state:
             end = state["terminated"]
             begun, over = seconds(end.get("startedAt")), seconds(end.get("finishedAt"))
+            if task == self.evidence.chief:
+                self._take_facts(end.get("message", ""))
             why = f" ({end['reason']})" if end.get("reason") not in (None, "Error", "Completed") else ""
-            self.facts.moments.append(Moment(f"its container ended with exit code {end['exitCode']}{why}", task, over))
-            if over and task in self.facts.tasks:
-                self.facts.end_task(task, over)
+            self.evidence.moments.append(
+                Moment(f"its container ended with exit code {end['exitCode']}{why}", task, over)
+            )
+            if over and task in self.evidence.tasks:
+                self.evidence.end_task(task, over)
         if begun:
-            self.facts.moments.append(Moment(f"its container was started, in pod {name}", task, begun))
+            self.evidence.moments.append(Moment(f"its container was started, in pod {name}", task, begun))
+
+    def _take_facts(self, message: str) -> None:
+        """The newest facts, from the termination message of a chief whose job has failed (chief/ending.py)."""
+        kept = self.archive.redactor.document(json_object(message.partition("\n")[0]))
+        documents = kept.get("facts") if isinstance(kept, dict) else None
+        for document in documents if isinstance(documents, list) else []:
+            if isinstance(document, dict) and (entry := parse(document)):
+                self.evidence.journal.append(entry)
 
     async def _events(self, objects: Iterable[tuple[str, Manifest]], its_pods: Sequence[Pod]) -> None:
         tasks = {pod["metadata"]["name"]: pods.task_of(pod) for pod in its_pods}
@@ -145,7 +161,7 @@ class _Collection:
                 about = each["involvedObject"]["name"]
                 said = " ".join(f"{each.get('reason')}: {each.get('message') or ''}".split())
                 text = self.archive.clean(said)
-                self.facts.moments.append(Moment(text, tasks.get(about, ""), when, "events.json"))
+                self.evidence.moments.append(Moment(text, tasks.get(about, ""), when, "events.json"))
 
     async def _nodes(self, its_pods: Sequence[Pod]) -> None:
         names = sorted({node for pod in its_pods if (node := pod["spec"].get("nodeName"))})
@@ -160,8 +176,8 @@ class _Collection:
                 if ready and ready[0]["status"] != "True":
                     since = seconds(ready[0].get("lastTransitionTime"))
                     text = f"node {name} is not ready: {self.archive.clean(str(ready[0].get('message')))}"
-                    self.facts.moments.append(Moment(text, "", since, f"nodes/{name}.json"))
-                    self.facts.remarks.append(text)
+                    self.evidence.moments.append(Moment(text, "", since, f"nodes/{name}.json"))
+                    self.evidence.remarks.append(text)
 
     async def _logs(self, its_pods: Sequence[Pod]) -> None:
         wanted = [(pod, *which) for pod in sorted(its_pods, key=_age) for which in _containers(pod)]
@@ -176,7 +192,7 @@ class _Collection:
                     task.cancel()
                     raise problem(f"the logs took longer than {LOGS_SECONDS:g} s; `kubectl logs` may have it")
                 log = self.archive.log(path, task.result(), pods.task_of(pod))
-                self.facts.logs += [log] if name == pods.TASK else []
+                self.evidence.logs += [log] if name == pods.TASK else []
 
     async def _log(self, pod: Pod, container: str, previous: bool, most: int) -> Ends:
         node = pod["spec"].get("nodeName", "")
@@ -194,7 +210,7 @@ class _Collection:
 
     async def _model_dir(self, its_pods: Sequence[Pod]) -> None:
         """Files of the chief's volume, which can be read only in a pod that runs."""
-        chief = pods.newest(its_pods, self.facts.chief)
+        chief = pods.newest(its_pods, self.evidence.chief)
         with self.archive.part(f"{files.FOLDER}/files.txt"):
             if chief is None or "running" not in pods.state_of(chief):
                 raise problem("the chief does not run, and its volume can be read only in a pod")
@@ -204,7 +220,7 @@ class _Collection:
             for path, content, size in _unpacked(answer):
                 listed.append(f"{size:>14,}  {path}")
                 with self.archive.part(f"{files.FOLDER}/{path}"):
-                    files.add(self.archive, self.facts, path, content)
+                    files.add(self.archive, self.evidence, path, content)
             if not listed:
                 raise problem("no files, or the chief's container does not answer, or has no sh")
             self.archive.text(f"{files.FOLDER}/files.txt", "\n".join([*listed, ""]))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from trainer.debug.archive import Archive
-from trainer.debug.facts import Facts
+from trainer.debug.evidence import Evidence
 from trainer.job.cluster import tasks_of
 from trainer.job.errors import Exit, UserError
 from trainer.job.spec import JobSpec
@@ -91,7 +91,7 @@ class Local:
     def page(self, job: Job, say: Callable[[str], None]) -> Page:
         return status.page(self._model_dir(job))
 
-    def debug(self, job: Job, archive: Archive) -> Facts:
+    def debug(self, job: Job, archive: Archive) -> Evidence:
         from trainer.targets.local import evidence
 
         return evidence.collect(archive, job.name, self._model_dir(job), job.spec)
