@@ -40,7 +40,8 @@ def send_by_ring(optimizer: Optimizer, ring: Ring, most: int) -> None:
 def add_up_by_ring(
     ring: Ring, values: Sequence[Tensor], most: int, others: Callable[[list[int]], Iterable[Tensor]]
 ) -> list[Tensor]:
-    """The sums of values: of dense ones by the ring, of those at the other positions by `others`."""
+    """Returns the sum of each value over all tasks. Dense ones are added up by the ring, the others by `others`, which
+    takes their positions."""
     packs = list(_packs(values, most))
     rest = [i for i, value in enumerate(values) if not _is_dense(value)]
     totals = dict(zip(rest, others(rest), strict=True)) if rest else {}

@@ -240,7 +240,7 @@ def _parts(model: Model) -> tuple[int, bool, list[int]]:
 
 
 def _list(callbacks: object) -> list[Callback]:
-    """As Keras' CallbackList, which may itself be given."""
+    """Returns callbacks as a list, from all forms that fit takes, a CallbackList too."""
     listed = callbacks.callbacks if isinstance(callbacks, keras.callbacks.CallbackList) else callbacks
     return [] if listed is None else list(keras.tree.flatten(listed))
 

@@ -169,7 +169,7 @@ def require_shareable(job: TrainingTask, model: Model) -> None:
 
 
 def _updated(job: TrainingTask, model: Model, variables: Iterable[Variable]) -> list[Variable]:
-    """Those of the variables that a call for training updates: a recurrent layer has a random seed for a dropout of 0
+    """Returns the variables that a call for training updates: a recurrent layer has a random seed for a dropout of 0
     too, and a Normalization layer has statistics that only adapt() changes."""
     updated: list[Variable] = []
 

@@ -114,7 +114,7 @@ def _restore(
 
 
 def _of_variables(state: TrainState, arrays: checkpoint.Arrays) -> checkpoint.Arrays:
-    """Those of the variables, which come first in a file; and then reads the rest, to verify it."""
+    """Yields the arrays of the variables, which come first in a file; then reads the rest, to verify it."""
     for name, _ in state.variables:
         item = next(arrays, None)
         if item is None or item[0] != name:
