@@ -58,12 +58,12 @@ def _packs(gradients: Sequence[Tensor], most: int) -> Iterator[list[int]]:
         gradient = gradients[i]
         if not _is_dense(gradient):
             continue
-        own = gradient.shape.num_elements() * gradient.dtype.size
-        if pack and (size + own > most or gradient.dtype != gradients[pack[0]].dtype):
+        gradient_bytes = gradient.shape.num_elements() * gradient.dtype.size
+        if pack and (size + gradient_bytes > most or gradient.dtype != gradients[pack[0]].dtype):
             yield pack
             pack, size = [], 0
         pack.append(i)
-        size += own
+        size += gradient_bytes
     if pack:
         yield pack
 
@@ -78,8 +78,8 @@ def _sums(ring: Ring, packs: Sequence[Sequence[Tensor]]) -> Iterator[list[Tensor
     tickets: list[Tensor] = []
     for pack in packs:
         flat = [tf.reshape(gradient, [-1]) for gradient in pack]
-        whole = flat[0] if len(flat) == 1 else tf.concat(flat, 0)
-        tickets.append(tf.numpy_function(ring.begin, [next(ring.keys), whole], tf.int64, name=step_time.BEGIN))
+        packed = flat[0] if len(flat) == 1 else tf.concat(flat, 0)
+        tickets.append(tf.numpy_function(ring.begin, [next(ring.keys), packed], tf.int64, name=step_time.BEGIN))
     for pack, ticket in zip(packs, tickets, strict=True):
         total = tf.numpy_function(ring.end, [ticket], pack[0].dtype, name=step_time.END)
         sizes = [gradient.shape.num_elements() for gradient in pack]

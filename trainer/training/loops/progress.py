@@ -87,9 +87,9 @@ class Progress:
         rate = (step - since) * job.global_batch / (self._now - then)
         if self._now >= self._report_at or last:
             own_rate = rate / len(job.task.members())
-            own = self.figures(result.own, done * job.local_replicas)
+            own_figures = self.figures(result.own, done * job.local_replicas)
             share = {"input_share": self.input_time.share}
-            figures = {**own, "examples_per_second": own_rate, **share}
+            figures = {**own_figures, "examples_per_second": own_rate, **share}
             waited, exchanged, elapsed = self._spent
             seconds = parts(waited, exchanged, elapsed, self._between)
             self._channel.send(events.Step(step, None, figures, self._made, **seconds))

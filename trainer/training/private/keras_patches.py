@@ -121,13 +121,13 @@ def noting_created() -> Iterator[dict[int, object]]:
         return begin
 
     kinds = {kind: kind.__init__ for kind in (keras.layers.Layer, BaseOptimizer, keras.metrics.Metric)}
-    for kind, own in kinds.items():
-        kind.__init__ = noting(own)
+    for kind, constructor in kinds.items():
+        kind.__init__ = noting(constructor)
     try:
         yield created
     finally:
-        for kind, own in kinds.items():
-            kind.__init__ = own
+        for kind, constructor in kinds.items():
+            kind.__init__ = constructor
 
 
 _numbers: dict[str, int] | None = None
