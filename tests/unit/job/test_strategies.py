@@ -85,7 +85,7 @@ def test_every_trait_distinguishes_rows_and_every_loop_exists() -> None:
         for trait in fields(kind):
             assert len({repr(getattr(row, trait.name)) for row in table}) > 1, f"{kind.__name__}.{trait.name}"
     loops = {row.loop for row in STRATEGIES.values()}
-    assert all((ROOT / "trainer/training/loops" / f"{loop}.py").is_file() for loop in loops)
+    assert all((ROOT / "trainer/training/loops" / f"{loop.replace('.', '/')}.py").is_file() for loop in loops)
     assert all(not (row.one_task and row.servers) and {*row.restart_alone} <= {*row.servers}
                for row in STRATEGIES.values())  # fmt: skip
 
