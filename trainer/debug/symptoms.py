@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from trainer.job.errors import Exit
+from trainer.protocol.facts import Cause, Loss
 
 
 @dataclass(frozen=True)
@@ -22,11 +23,18 @@ class Symptom:
     """Found in the cause of a failure, in what a task waits for, or in a remark on a job that succeeded."""
     code: Exit | None = None
     """An exit code that is a symptom by itself, where no pattern is found."""
+    causes: Sequence[Cause] = ()
+    """Causes of a loss that this is the symptom of."""
+    signals: Sequence[str] = ()
+    """Signals that ended the process, if it is the symptom of these alone."""
     healthy: bool = False
     """Whether a healthy job can have it. The page shows its advice, and `trainer debug` does not print it."""
 
     def found_in(self, text: str) -> bool:
         return bool(self.pattern and re.search(self.pattern, text))
+
+    def is_of(self, loss: Loss) -> bool:
+        return loss.cause in self.causes and (not self.signals or loss.signal in self.signals)
 
 
 SYMPTOMS = (
@@ -74,25 +82,53 @@ SYMPTOMS = (
         "the kernel's log (`dmesg`) names a process that it killed for its memory; with `max_restarts: 0` one loss "
         "ends a job",
         r"killed by (signal 9 \()?SIGKILL",
+        causes=(Cause.KILLED,),
+        signals=("SIGKILL",),
     ),
     Symptom(
         "`exited by itself with code N, without a Python error`",
         "the workload, or a library that it uses, ended the process, as `os._exit` does",
         "look for that call in the workload; the task's log may have the library's last words",
-        r"exited by itself with code \d+, without a Python error",
+        causes=(Cause.EXITED,),
     ),
     Symptom(
         "`killed by SIGSEGV`, SIGABRT, SIGFPE or SIGILL",
         "a library in native code crashed, or was built for another processor",
         "the task's log has its last words; import the libraries of the workload one by one, or use other versions",
         r"killed by (signal \d+ \()?SIG(SEGV|ABRT|FPE|ILL|BUS)",
+        causes=(Cause.KILLED,),
+        signals=("SIGSEGV", "SIGABRT", "SIGFPE", "SIGILL", "SIGBUS"),
+    ),
+    Symptom(
+        "`killed by` any other signal",
+        "a person or program ended the task's process",
+        "look for what sends signals on that machine: a scheduler, a terminal that was closed, a limit of time",
+        causes=(Cause.KILLED,),
     ),
     Symptom(
         "`no sign of life for ... s`, or `no new step for ... s`",
         "a task [hangs](#a-job-that-hangs): it waits for data, a lock, a file system or another task",
         "`trainer stacks` shows where each task stands; if it is only slow, raise `deadlines.hang` or "
         "`deadlines.progress`",
-        r"no sign of life for|no new step for|no report for",
+        causes=(Cause.HANG, Cause.NO_NEW_STEP, Cause.OVERDUE),
+    ),
+    Symptom(
+        "`silent for ... s`, `no contact with the chief`, `its supervisor was restarted`",
+        "the task's machine, container or pod was stopped, started again, or could not be reached",
+        "look at that machine or pod; `deadlines.task_lost` is how long the chief waits for a report",
+        causes=(Cause.SILENT, Cause.NO_CONTACT, Cause.SUPERVISOR_RESTARTED),
+    ),
+    Symptom(
+        "an error of TensorFlow such as `Connection reset by peer`, or `stopped sending heartbeats`",
+        "another task was lost, or the network between the tasks failed",
+        "look for the task that was lost first: the page and `model_dir/journal.jsonl` have all losses in order",
+        causes=(Cause.PEER_LOST, Cause.PEER_SILENT),
+    ),
+    Symptom(
+        "`could not be started`",
+        "the program of the evaluator does not exist, or cannot be executed",
+        "the message names the file and the reason; correct `program`, or the image",
+        causes=(Cause.NOT_STARTED,),
     ),
     Symptom(
         "exit code 18 with a line of your program",
@@ -100,6 +136,7 @@ SYMPTOMS = (
         "correct the line that the message names, or look where the program ends with that code; `model_dir/logs` has "
         "all that each task wrote to stderr",
         code=Exit.PROGRAM,
+        causes=(Cause.PROGRAM_ENDED,),
     ),
     Symptom(
         "exit code 17",
@@ -133,6 +170,7 @@ SYMPTOMS = (
         "someone stopped the job: Ctrl-C, `kill`, a drained node or a preemption",
         "the same command resumes it",
         code=Exit.STOPPED,
+        causes=(Cause.ASKED_TO_STOP,),
     ),
     Symptom(
         "`port 2222 ... cannot be used`",
@@ -157,6 +195,7 @@ SYMPTOMS = (
         "the memory of the machine, or that which the container may use, is exhausted",
         "raise `tasks.TYPE.memory`, use a smaller batch, or read the data piece by piece with a `tf.data.Dataset`",
         r"(?i)out of memory|OOMKilled|MemoryError",
+        causes=(Cause.OUT_OF_MEMORY,),
     ),
     Symptom(
         "`FileNotFoundError`",
@@ -235,6 +274,7 @@ SYMPTOMS = (
         "a mistake in the spec, the workload, the data or the environment",
         "the message names value, rule and fix",
         code=Exit.USER,
+        causes=(Cause.ERROR,),
     ),
     Symptom(
         "a slow start",
@@ -254,12 +294,14 @@ MOST = 3
 """Rows that a verdict takes."""
 
 
-def matching(texts: Sequence[str], code: int | None) -> list[Symptom]:
-    """The rows that fit: those whose pattern is found, in the order of the texts, then that of the exit code, if it
-    is more specific than that there is a mistake."""
-    found = list(dict.fromkeys(each for text in texts for each in SYMPTOMS if each.found_in(text)))
+def matching(texts: Sequence[str], code: int | None, loss: Loss | None = None) -> list[Symptom]:
+    """The rows that fit: that of the loss, those whose pattern is found, in the order of the texts, then that of the
+    exit code. A row that only says that there is a mistake counts if no other does."""
+    by_loss = [each for each in SYMPTOMS if loss is not None and each.is_of(loss)][:1]
+    found = list(dict.fromkeys([*by_loss, *(each for text in texts for each in SYMPTOMS if each.found_in(text))]))
     by_code = [each for each in SYMPTOMS if code is not None and each.code == code]
-    return [*found, *(by_code if not found or code != Exit.USER else [])][:MOST]
+    rows = list(dict.fromkeys([*found, *by_code]))
+    return ([each for each in rows if each.code != Exit.USER] or rows)[:MOST]
 
 
 def table() -> list[str]:

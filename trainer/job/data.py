@@ -20,14 +20,15 @@ PLACE = "/data"
 CACHE = "/cache"
 """The folder in containers that holds copies."""
 READABLE = ("gs",)
-"""What TensorFlow 2.21 reads besides folders: its wheel has no other remote file system."""
+"""Schemes of URLs that TensorFlow 2.21 reads: its wheel has no other remote file system."""
 SOURCES = ("claim", "host_path", "nfs", "csi", "volume")
 OTHER_SOURCES = (
     "awsElasticBlockStore", "azureDisk", "azureFile", "cephfs", "cinder", "configMap", "downwardAPI", "ephemeral", "fc",
     "flexVolume", "flocker", "gcePersistentDisk", "gitRepo", "glusterfs", "image", "iscsi", "photonPersistentDisk",
     "portworxVolume", "projected", "quobyte", "rbd", "scaleIO", "secret", "storageos", "vsphereVolume",
 )  # fmt: skip
-"""Of `volume`: what a pod's volume may be, but for those above, and emptyDir, which holds no data."""
+"""Sources that `volume` may name: those of a pod's volume, but for the settings above, and emptyDir, which holds no
+data."""
 
 DataName = Annotated[str, Field(pattern=r"^[a-z]([-a-z0-9]{0,30}[a-z0-9])?$")]
 

@@ -119,7 +119,7 @@ class Communication(Strict):
     """How multi_worker_mirrored sends gradients. bfloat16, also of parameter_server, halves the bytes; powersgd sends
     products of two thin matrices (arXiv 1905.13727)."""
     rank: int = Field(default=4, ge=1, le=64)
-    """Columns of these matrices."""
+    """Columns of the matrices of powersgd."""
     weights: Literal["float32", "bfloat16"] = "float32"
     """How workers of parameter_server read the weights, which the ps keep in float32. bfloat16 halves the bytes."""
     every: int = Field(default=1, ge=1, lt=2**31)
@@ -234,7 +234,7 @@ class JobSpec(Strict):
     """The devices of a task to compute on, each a replica: [GPU:0, GPU:2]. Default: all GPUs, or all CPU devices
     without a GPU."""
     job_name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")] = "worker"
-    """In a graph job the NAME in /job:NAME/task:0 of its servers."""
+    """The NAME in /job:NAME/task:0 of the servers of a graph job."""
     tpu: Tpu = Tpu()
     train: Train = Train()
     communication: Communication = Communication()
@@ -294,15 +294,15 @@ class JobSpec(Strict):
 
     def pod_of(self, task_type: str) -> Pod:
         """Returns the settings of a type's pods."""
-        job, own = self.kubernetes, self.tasks.of(task_type).kubernetes
-        given = {key: getattr(own, key) for key in own.model_fields_set}
-        merged = {key: {**getattr(job, key), **getattr(own, key)} for key in ("labels", "annotations", "env")}
-        return Pod.model_construct(**{**{key: getattr(job, key) for key in Pod.model_fields}, **given, **merged})
+        job, group = self.kubernetes, self.tasks.of(task_type).kubernetes
+        set_by_group = {key: getattr(group, key) for key in group.model_fields_set}
+        merged = {key: {**getattr(job, key), **getattr(group, key)} for key in ("labels", "annotations", "env")}
+        return Pod.model_construct(**{**{key: getattr(job, key) for key in Pod.model_fields}, **set_by_group, **merged})
 
     @property
     def directory(self) -> str:
         return self.model_dir or f"runs/{self.name}"
 
     def digest(self) -> str:
-        """By which the tasks of a job compare their specs."""
+        """A short digest of the spec, by which the tasks of a job compare theirs."""
         return hashlib.sha256(self.model_dump_json().encode()).hexdigest()[:12]

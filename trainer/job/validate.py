@@ -29,9 +29,9 @@ def validate(data: dict[str, object]) -> tuple[JobSpec | None, list[Problem]]:
         broken = rules.problems(spec)
         return None if broken else spec, broken
     problems = [_translate(detail) for detail in details]
-    rest = {**_STAND_INS, **_without(data, [detail["loc"] for detail in details])}
+    valid_part = {**_STAND_INS, **_without(data, [detail["loc"] for detail in details])}
     try:
-        partial = JobSpec.model_validate(_with_default_tasks(rest))
+        partial = JobSpec.model_validate(_with_default_tasks(valid_part))
     except ValidationError:
         return None, problems
     wrong = [problem.path for problem in problems]
@@ -88,7 +88,7 @@ _EARLIER_KEYS = {
 
 
 _MAIN_KEYS = {"data": "path", "tracking": "mlflow", "notify": "webhook"}
-"""Of sections, the key that a text in place of the mapping may be meant for."""
+"""By section: the key that the user may have meant who wrote a text in place of the mapping."""
 
 
 def _translate(detail: ErrorDetails) -> Problem:

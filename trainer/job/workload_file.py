@@ -69,8 +69,8 @@ def digests(path: Path) -> dict[str, str]:
     Raises:
         OSError, UserError: a file cannot be read, or is not Python.
     """
-    own = {path.name: _sha256(path)}
-    return own | {module.name: _sha256(module) for module in helpers(path)}
+    of_file = {path.name: _sha256(path)}
+    return of_file | {module.name: _sha256(module) for module in helpers(path)}
 
 
 def combined(digests: Mapping[str, str]) -> str:
@@ -96,7 +96,7 @@ def changed(path: Path, before: Mapping[str, str]) -> list[str]:
 
 
 def _sha256(module: Path) -> str:
-    """Of a file, or of a package's files with their names."""
+    """SHA-256 of a file, or of a package's files with their names."""
     if not module.is_dir():
         return hashlib.sha256(module.read_bytes()).hexdigest()
     return _of_all({file.relative_to(module).as_posix(): _sha256(file) for file in files_of(module)})
@@ -186,8 +186,8 @@ def _calls_out(tree: ast.Module) -> bool:
         elif isinstance(node, _BINDERS):
             # An alias, such as constant = tf.constant.
             names = [n for n in ast.walk(node) if isinstance(n, ast.Name)]
-            given = (n.id for n in names if isinstance(n.ctx, ast.Load))
-            (quiet if loud.isdisjoint(given) else loud).update(n.id for n in names if isinstance(n.ctx, ast.Store))
+            loaded = (n.id for n in names if isinstance(n.ctx, ast.Load))
+            (quiet if loud.isdisjoint(loaded) else loud).update(n.id for n in names if isinstance(n.ctx, ast.Store))
     return any(_root(node.func) not in quiet - loud for node in top if isinstance(node, ast.Call))
 
 

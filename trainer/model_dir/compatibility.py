@@ -37,15 +37,15 @@ def key(spec: JobSpec, counts: dict[TaskType, int], digest: str | None) -> dict[
     """
     if spec.program:
         programs = {t: spec.program_of(t) for t in counts}
-        own: dict[str, object] = {
+        of_program: dict[str, object] = {
             "program": programs,
             "code_sha256": digest,
             "strategy": spec.strategy,
             "tasks": dict(counts),
         }
         if not spec.code:  # the image has it
-            own["image"] = {t: spec.image_of(t) for t in counts}
-        return {**own, "env": {t: spec.env_of(t) for t in counts}}
+            of_program["image"] = {t: spec.image_of(t) for t in counts}
+        return {**of_program, "env": {t: spec.env_of(t) for t in counts}}
     of_any = {
         "workload": Path(spec.workload).name,
         # For built-in workloads the name is enough: another version of trainer is not another job.
@@ -103,14 +103,15 @@ def _dataset_sha256(dataset: str | None) -> str | None:
     if dataset is None or not dataset.endswith(".npz"):
         return None
     try:
-        found = Path(dataset).stat()
-        return _sha256(dataset, found.st_size, found.st_mtime_ns)
+        about = Path(dataset).stat()
+        return _sha256(dataset, about.st_size, about.st_mtime_ns)
     except OSError:
         return None
 
 
 def _init_sha256(spec: JobSpec) -> str | None:
-    """Of the files that are read. None if they are gone, or are not on this machine: only the chief reads them."""
+    """SHA-256 of the files that init_from reads. None if they are gone, or not on this machine: the chief alone reads
+    them."""
     try:
         files = init_files.source(str(init_files.path_of(spec))).files
         stats = [(str(path), path.stat()) for path in files]

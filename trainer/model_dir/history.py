@@ -1,4 +1,5 @@
-"""history.json: how a job went, as its page shows it: figures over time of the job and of its tasks, and what happened.
+"""history.json: how a job went, as its page shows it: figures over time of the job and of its tasks.
+What happened is in the journal (journal.py).
 
 The file is the document of the page (trainer/page/document.py), so that it opens without its chief. Its size and the
 memory for it have limits, however long the job lasts and however many tasks it has.
@@ -132,13 +133,10 @@ class Mark:
 
 @dataclass
 class Counters:
-    """What the next chief of the job needs besides the series and marks."""
+    """What the next chief of the job needs besides the series."""
 
     intervals: dict[Literal["job", "tasks"], float]
     """Seconds from point to point."""
-    useful: float
-    wall: float
-    best: int
 
 
 @dataclass
@@ -148,12 +146,7 @@ class History:
     job: Series = field(default_factory=lambda: Series(JOB_POINTS, 1.0))
     tasks: Series = field(default_factory=lambda: Series(JOB_POINTS, 1.0))
     marks: list[Mark] = field(default_factory=list)
-    useful: float = 0.0
-    """Seconds in which steps were made that had not been made before."""
-    wall: float = 0.0
-    """Seconds in which the job ran."""
-    best: int = 0
-    """The highest step that was made."""
+    """What happened. In the file only what version 0.2 wrote: it had no journal."""
 
     def mark(self, mark: Mark) -> None:
         """Adds a mark. Of very many of a kind, every second one goes."""
@@ -172,11 +165,6 @@ class History:
         """For another thread."""
         return replace(self, job=self.job.copy(), tasks=self.tasks.copy(), marks=self.marks[:])
 
-    @property
-    def goodput(self) -> float | None:
-        """Share of the job's time in which it made new steps."""
-        return min(1.0, self.useful / self.wall) if self.wall > 0 else None
-
     def text(self) -> str:
         """As JSON, for `history` in the document."""
         return "".join(self.pieces())
@@ -194,7 +182,7 @@ class History:
         yield f'}},"marks":{json.dumps([mark.document() for mark in self.marks])}}}'
 
     def counters(self) -> Counters:
-        return Counters({"job": self.job.interval, "tasks": self.tasks.interval}, self.useful, self.wall, self.best)
+        return Counters({"job": self.job.interval, "tasks": self.tasks.interval})
 
 
 def save(model_dir: str, pieces: Iterable[str]) -> None:
@@ -204,6 +192,19 @@ def save(model_dir: str, pieces: Iterable[str]) -> None:
         UserError: the disk is full or not writable.
     """
     write_pieces(layout.history(model_dir), pieces)
+
+
+def thinned(marks: Iterable[Mark]) -> list[Mark]:
+    """Marks in order of time, of each kind at most MARKS_OF_A_KIND: the first, the last, and some of those between."""
+    kinds: dict[str, list[Mark]] = {}
+    for mark in marks:
+        kinds.setdefault(mark.kind, []).append(mark)
+    few = [mark for alike in kinds.values() for mark in [*alike[: -1 : _every(alike)], alike[-1]]]
+    return sorted(few, key=lambda mark: mark.time)
+
+
+def _every(alike: list[Mark]) -> int:
+    return max(1, -(-(len(alike) - 1) // (MARKS_OF_A_KIND - 1)))
 
 
 def load(model_dir: str) -> History | None:
@@ -218,11 +219,11 @@ def load(model_dir: str) -> History | None:
         return None
     except OSError as error:
         raise ValueError(f"cannot be read: {error.strerror}") from None
-    found = read(json_object(body))
-    for series in (found.job, found.tasks):
+    kept = read(json_object(body))
+    for series in (kept.job, kept.tasks):
         if series.time:
             series.add(series.time[-1], {})
-    return found
+    return kept
 
 
 def read(document: Mapping[str, object]) -> History:
@@ -233,7 +234,7 @@ def read(document: Mapping[str, object]) -> History:
     """
     saved = typed(_adapter(), document, VERSION)
     found, counters = saved.history, saved.counters
-    history = History(marks=found.marks, useful=counters.useful, wall=counters.wall, best=counters.best)
+    history = History(marks=found.marks)
     history.job = _series(JOB_POINTS, counters.intervals["job"], dict(_flat(found.job)))
     times = next((row["time"] for row in found.tasks.values()), [])
     rows = {(name, *path): column for name, row in found.tasks.items() for path, column in _flat(row)}
@@ -250,7 +251,8 @@ _Columns: TypeAlias = "dict[str, list[float | None] | dict[str, list[float | Non
 class _Lists:
     job: dict[str, list[float | None] | dict[str, list[float | None]]]
     tasks: dict[str, dict[str, list[float | None] | dict[str, list[float | None]]]]
-    marks: list[Mark]
+    marks: list[Mark] = field(default_factory=list)
+    """Only in a file that version 0.2 wrote."""
 
 
 @dataclass

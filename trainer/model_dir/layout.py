@@ -3,7 +3,8 @@
 result.json          results of the job, once it has succeeded
 state.json           the chief's state between restarts, until the job has succeeded
 lease.json           which chief may write: see lease.py
-history.json         figures over time, and what happened: see history.py
+history.json         figures over time: see history.py
+journal.jsonl        what happened: see journal.py
 checkpoints/         see checkpoint.py
 files/               indexes of the files of records that the workload names
 logs/                TensorFlow's output, one file per task
@@ -25,6 +26,7 @@ _STATE = "state.json"
 _LOCK = ".lock"
 _LEASE = "lease.json"
 HISTORY = "history.json"
+JOURNAL = "journal.jsonl"
 
 
 def result(model_dir: str | Path) -> Path:
@@ -45,6 +47,11 @@ def lease(model_dir: str | Path) -> Path:
 
 def history(model_dir: str | Path) -> Path:
     return Path(model_dir) / HISTORY
+
+
+def journal(model_dir: str | Path, number: int = 0) -> Path:
+    """The journal; with number 1 the file before it."""
+    return Path(model_dir) / (f"journal.{number}.jsonl" if number else JOURNAL)
 
 
 def metrics(model_dir: str | Path) -> Path:
@@ -72,7 +79,7 @@ def tensorboard(model_dir: str | Path) -> Path:
 
 
 def curve(model_dir: str | Path, name: str) -> Path:
-    """Of `metrics`, `evaluation` or `validation`."""
+    """The file of a learning curve: of `metrics`, `evaluation` or `validation`."""
     return Path(model_dir) / f"{name}.jsonl"
 
 

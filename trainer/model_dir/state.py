@@ -33,6 +33,20 @@ class End:
 
 
 @dataclass
+class PaceCounters:
+    """How well the job used its time."""
+
+    useful: float = 0.0
+    """Seconds in which steps were made that had not been made before."""
+    wall: float = 0.0
+    """Seconds in which the job ran."""
+    best: int = 0
+    """The highest step that was made."""
+    time: float = 0.0
+    """When this was counted, in seconds since the epoch."""
+
+
+@dataclass
 class State:
     """State that survives restarts of the chief and is removed when the job succeeds (but see `fail`)."""
 
@@ -60,10 +74,11 @@ class State:
     """Equal to the incarnation in /healthz as long as this chief still has the port."""
     launcher: int = 0
     """Process id of the program on this machine that restarts the job's tasks; 0 elsewhere."""
-    events: list[JobEvent] = field(default_factory=list)
-    """The newest, of all chiefs since the job was started."""
+    pace: PaceCounters = field(default_factory=PaceCounters)
     restarts: dict[str, Annotated[int, Field(ge=0, lt=2**31)]] = field(default_factory=dict)
-    """Since then, by cause."""
+    """Restarts since the job was started, by the label of their cause."""
+    events: list[JobEvent] = field(default_factory=list)
+    """What happened, in a state that version 0.2 wrote; now it is in the journal."""
     end: End | None = None
     """None while the job runs."""
 
@@ -72,7 +87,7 @@ class InUse(UserError):
     """Another chief has the lock."""
 
 
-_OF_A_FAILURE = ("generation", "control_port", "incarnation", "end")
+_OF_A_FAILURE = ("generation", "control_port", "incarnation", "pace", "end")
 
 
 def lock(model_dir: str) -> TextIO:
@@ -116,8 +131,8 @@ def _adapter() -> TypeAdapter[State]:
 
 def load(model_dir: str, started: float) -> State:
     """The state that an earlier chief of this job saved; a new one if there is none, or it is not valid."""
-    found = read_json(layout.state(model_dir))
-    known = {key: value for key, value in found.items() if key in State.__dataclass_fields__}
+    kept = read_json(layout.state(model_dir))
+    known = {key: value for key, value in kept.items() if key in State.__dataclass_fields__}
     try:
         return typed(_adapter(), {"started": started, **known}, newest=0) if known else State(started=started)
     except ValueError:

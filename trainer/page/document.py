@@ -17,7 +17,7 @@ from trainer.model_dir.files import json_text
 from trainer.model_dir.history import VERSION, History
 
 MOST_CONFIGS = 32
-"""Of more tasks, only the TF_CONFIG of the first of each type: those of a thousand are 37 MB."""
+"""A job of more tasks shows the TF_CONFIG of the first of each type only: those of a thousand tasks are 37 MB."""
 
 
 @dataclass
@@ -28,9 +28,11 @@ class View:
     status: Mapping[str, object]
     """The document of GET /status."""
     job: Mapping[str, object]
-    """Of `job`, below."""
+    """What the function `job`, below, returns."""
     eta: float | None = None
-    """Seconds."""
+    """Seconds until the job's last step, as far as that is known."""
+    goodput: float | None = None
+    """Share of the job's time in which it made new steps."""
     now: float = field(default_factory=time.time)
 
 
@@ -40,9 +42,9 @@ def text(view: View, history: History) -> str:
 
 
 def pieces(view: View, history: History) -> Iterator[str]:
-    """The same, task by task."""
+    """The document as JSON, task by task."""
     own = {each.name: getattr(view, each.name) for each in fields(view)}
-    head = {"version": VERSION, **own, "goodput": history.goodput, "counters": asdict(history.counters())}
+    head = {"version": VERSION, **own, "counters": asdict(history.counters())}
     yield f'{json_text(head)[:-1]}, "history": '
     yield from history.pieces()
     yield "}"

@@ -6,73 +6,44 @@ Received messages are validated here: types, ranges, lengths, known exit codes.
 from __future__ import annotations
 
 import json
-import math
-import re
 from dataclasses import asdict, dataclass, field
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, TypeVar
 
-from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 
+from trainer import __version__
 from trainer.job.errors import Exit
-from trainer.model_dir.files import first_mistake
+from trainer.model_dir.files import first_mistake, json_object
+from trainer.protocol.child import ChildStatus
+from trainer.protocol.facts import Loss
 from trainer.protocol.stacks import TaskStacks
+from trainer.protocol.types import (
+    LATEST_TIME,
+    STRICT,
+    Amount,
+    Code,
+    Line,
+    Number,
+    Phase,
+    Step,
+    Text,
+    Time,
+    Word,
+    plain_text,
+)
 
 LONGEST_BODY = 1 << 20
 """Maximum bytes of a request or an answer on the control port."""
-LONGEST_TEXT = 8000
-_LATEST = 1e11
-"""Seconds since the epoch."""
 MOST_LINES = 2000
 NOBODY_LOOKS = -1
-_MOST_FIGURES = 500
-_CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f\ud800-\udfff]+")
-"""Unpaired surrogates occur in file names that are not UTF-8; other programs cannot read them in JSON."""
 _T = TypeVar("_T")
-
-
-def _known(code: int) -> int:
-    if code not in list(Exit):
-        raise ValueError("is no exit code of trainer")
-    return code
-
-
-def _not_ok(code: int) -> int:
-    if code == Exit.OK:
-        raise ValueError("0 is no failure")
-    return code
-
-
-def _figure(value: object) -> object:
-    if isinstance(value, str):
-        fits = len(value) <= LONGEST_TEXT and not _CONTROL.search(value)
-    elif isinstance(value, int):
-        fits = abs(value) < 2**63
-    else:
-        fits = value is None or (isinstance(value, float) and math.isfinite(value))
-    if not fits:
-        raise ValueError("must be a finite number, a text, true, false or null")
-    return value
-
-
-Phase = Literal["forming", "running", "done", "failed"]
-Number = Annotated[int, Field(ge=0, lt=2**31)]
-Step = Annotated[int, Field(ge=0, le=2**63 - 1)]
-"""As far as trainer.report takes it."""
-Line = Annotated[int, Field(ge=0, lt=2**53)]
-Time = Annotated[float, Field(ge=0, lt=_LATEST)]
-Amount = Annotated[float, Field(ge=0, lt=2**63)]
-Word = Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f]+$", max_length=200)]
-Text = Annotated[str, Field(pattern=r"^[^\x00-\x09\x0b-\x1f\x7f]*$", max_length=LONGEST_TEXT)]
-Code = Annotated[int, AfterValidator(_known)]
-Figures = Annotated[dict[Word, Annotated[object, AfterValidator(_figure)]], Field(max_length=_MOST_FIGURES)]
-_STRICT = ConfigDict(strict=True, extra="forbid")
 
 
 @dataclass
 class Used:
     """What a task uses, as far as its supervisor knows."""
 
-    __pydantic_config__ = _STRICT
+    __pydantic_config__ = STRICT
 
     cpu: Amount | None = None
     """Cores."""
@@ -91,7 +62,7 @@ class Used:
 class Report:
     """A supervisor's report to its chief."""
 
-    __pydantic_config__ = _STRICT
+    __pydantic_config__ = STRICT
 
     task: Word
     incarnation: Word
@@ -111,19 +82,19 @@ class Report:
     """Generation whose child ended early."""
     finished: Number = 0
     """Generation whose program has exited with 0."""
-    reason: Text = ""
-    failure: tuple[Annotated[Code, AfterValidator(_not_ok)], Text] | None = None
-    blames_peer: bool = False
-    """Whether the child ended with an error that a lost peer may have caused; `failure` is the error otherwise."""
+    loss: Loss | None = None
+    """Why the child has ended, or the task cannot go on; None while it runs."""
     leaving: bool = False
     restarts: Number = 0
+    restarted_for: Loss | None = None
+    """The loss after which the child was last restarted alone."""
     standby: bool = False
     hangs: bool = False
     """Whether its child gives no sign of life, and will be killed."""
     stacks: TaskStacks | None = None
     """The answer to the chief's last question."""
-    status: Figures = field(default_factory=dict)
-    """Status of the running child. The chief's own holds more than figures, and is never sent."""
+    status: ChildStatus = field(default_factory=ChildStatus)
+    """Status of the running child."""
     used: Used | None = None
     lines: Annotated[list[tuple[Time, Text]], Field(max_length=MOST_LINES)] = field(default_factory=list)
     """What the task has written, with times in seconds since the epoch, while a page shows its logs."""
@@ -135,7 +106,7 @@ class Report:
 class Reply:
     """The chief's reply."""
 
-    __pydantic_config__ = _STRICT
+    __pydantic_config__ = STRICT
 
     phase: Phase
     generation: Number
@@ -159,7 +130,7 @@ class Reply:
 class Asked:
     """The body of a POST to /report."""
 
-    __pydantic_config__ = _STRICT
+    __pydantic_config__ = STRICT
 
     report: Report
     known: Number
@@ -175,33 +146,48 @@ class Identity:
     incarnation: Word
 
 
+_COMPARED = ("task", "incarnation", "cluster", "spec", "workload", "versions", "number")
+"""Fields of a report that each version has: the chief compares them with its own."""
 _ASKED, _REPLY, _IDENTITY = TypeAdapter(Asked), TypeAdapter(Reply), TypeAdapter(Identity)
-
-
-def failure_code(code: object) -> Exit:
-    """The exit code of a failure, never 0: what a child reports is not validated before."""
-    return next((each for each in Exit if each == code and each is not Exit.OK), Exit.BUG)
 
 
 def question(report: Report, known: int) -> bytes:
     """A report as bytes. Values from the user's code are cut to the allowed length."""
     body = asdict(report)
-    body["reason"] = plain_text(report.reason)
-    if report.failure is not None:
-        body["failure"] = [int(failure_code(report.failure[0])), plain_text(report.failure[1])]
-    figures = {name: value for name, value in body["status"].items() if _may_be_sent(name, value)}
-    body["status"] = dict(list(figures.items())[:_MOST_FIGURES])
+    for name in ("loss", "restarted_for"):
+        if isinstance(loss := getattr(report, name), Loss):
+            body[name] = asdict(loss.sendable())
+    body["status"] = report.status.sendable()
     # A line may have any text, and begin with any time: the task must not be lost for it.
-    body["lines"] = [(when if 0 <= when < _LATEST else 0.0, plain_text(text)) for when, text in report.lines]
+    body["lines"] = [(when if 0 <= when < LATEST_TIME else 0.0, plain_text(text)) for when, text in report.lines]
     return json.dumps({"report": body, "known": known}).encode()
 
 
 def read_question(body: bytes) -> Asked:
-    """
+    """A report. Of one from another version of trainer only what the chief compares: it names the two versions.
+
     Raises:
         ValueError: it is none; with the reason in one line.
     """
-    return _read(_ASKED, body)
+    try:
+        return _read(_ASKED, body)
+    except ValueError:
+        if (asked := _of_another_version(body)) is None:
+            raise
+        return asked
+
+
+def _of_another_version(body: bytes) -> Asked | None:
+    asked = json_object(body)
+    report = asked.get("report")
+    if not isinstance(report, dict):
+        return None
+    compared = {name: report.get(name) for name in _COMPARED}
+    try:
+        known = _read(_ASKED, json.dumps({"report": compared, "known": asked.get("known")}).encode())
+    except ValueError:
+        return None
+    return known if known.report.versions.get("trainer", __version__) != __version__ else None
 
 
 def answer(reply: Reply) -> bytes:
@@ -229,20 +215,6 @@ def read_identity(body: bytes) -> Identity:
 
 def _read(adapter: TypeAdapter[_T], body: bytes) -> _T:
     try:
-        return adapter.validate_json(body)
+        return adapter.validate_json(body, strict=True)
     except ValidationError as error:
         raise ValueError(plain_text(first_mistake(error))[:200]) from None
-
-
-def _may_be_sent(name: str, value: object) -> bool:
-    try:
-        _figure(value)
-    except ValueError:
-        return False
-    return 0 < len(name) <= 200 and not _CONTROL.search(name) and "\n" not in name
-
-
-def plain_text(text: str) -> str:
-    """A text of any length and content as reports and replies may have it."""
-    text = _CONTROL.sub(" ", text)
-    return text if len(text) <= LONGEST_TEXT else f"{text[: LONGEST_TEXT - 3]}..."

@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from functools import cache
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import TypeAdapter
 
 from trainer.model_dir.files import json_object, typed
 from trainer.model_dir.result import JobEvent
 from trainer.model_dir.stacks import Stacks
-from trainer.protocol.reports import Phase
+from trainer.protocol.child import FIELDS, ChildStatus, is_set
+from trainer.protocol.types import Phase, may_be_sent, plain_text
 
-VERSION = 1
+VERSION = 2
 """Version of /status. It increases when a field is renamed, removed or changes its meaning, not when one is added."""
 
 TaskState = Literal["absent", "waiting", "running", "lost", "done"]
@@ -34,7 +35,7 @@ class Shares:
     network: float | None
     """Gradients are exchanged, also while no task is late."""
     between: float | None
-    """Between steps: checkpoints, validation, callbacks."""
+    """Share of the time between steps: checkpoints, validation, callbacks."""
 
 
 @dataclass
@@ -48,8 +49,8 @@ class Straggler:
 
 
 @dataclass(kw_only=True)
-class TaskRow:
-    """The chief's record of a task. Figures of its child are beside the other fields."""
+class TaskRow(ChildStatus):
+    """The chief's record of a task, and the status of its child."""
 
     state: TaskState
     generation: int = 0
@@ -60,12 +61,11 @@ class TaskRow:
     """Whether a spare child has imported TensorFlow."""
     shares: Shares | None = None
     """What its steps spend their time on; null if it makes none."""
-    figures: Mapping[str, object]
 
 
 @dataclass(kw_only=True)
-class TaskStatus:
-    """A task's own status. Figures of its child are beside the other fields."""
+class TaskStatus(ChildStatus):
+    """A task's own status, and that of its child."""
 
     job: str
     task: str
@@ -77,13 +77,12 @@ class TaskStatus:
     restarts: int
     """Restarts of its child alone, without a new generation, since its supervisor started."""
     standby: bool
-    figures: Mapping[str, object]
     version: int = VERSION
-    """Of this format."""
+    """Version of this format."""
 
     def document(self) -> dict[str, object]:
-        """The JSON object as sent: figures are beside the fields, whose names take precedence."""
-        return _flat(asdict(self))
+        """The JSON object as sent, without what is not known of the child."""
+        return _sent(asdict(self))
 
 
 @dataclass
@@ -116,6 +115,10 @@ class JobStatus(TaskStatus):
     tasks: dict[str, TaskRow]
     end: End | None
     """Null while the job runs."""
+    seconds_left: float | None = None
+    """Estimated seconds until the last step is made; null while that is unknown."""
+    goodput: float | None = None
+    """Share of the job's time in which it made steps that had not been made before."""
     straggler: Straggler | None = None
     """The slow task, if there is one."""
     hangs: list[Stacks] = field(default_factory=list)
@@ -126,8 +129,9 @@ class JobStatus(TaskStatus):
     """Requests that are no report of this job's tasks, by reason: unsigned, malformed, too_long."""
 
     def document(self) -> dict[str, object]:
-        whole = asdict(self)
-        return {**_flat(whole), "tasks": {name: _flat(row) for name, row in whole["tasks"].items()}}
+        status = asdict(self)
+        rows = {name: _sent(row) for name, row in status["tasks"].items()}
+        return {**_sent(status), "last_checkpoint": self.last_checkpoint, "tasks": rows}
 
 
 @cache
@@ -136,23 +140,44 @@ def _adapter() -> TypeAdapter[JobStatus]:
 
 
 def read(body: str | bytes) -> JobStatus:
-    """A chief's answer to GET /status, also one of an earlier version.
+    """A chief's answer to GET /status, also one of version 1.
 
     Raises:
         ValueError: it is none, or that of a newer version; the reason is one line.
     """
-    found = _nested(json_object(body), JobStatus)
+    return parse(json_object(body))
+
+
+def parse(found: Mapping[str, object]) -> JobStatus:
+    """The status in a JSON object, as `read`."""
+    return typed(_adapter(), upgraded(found), VERSION)
+
+
+def upgraded(found: Mapping[str, object]) -> Mapping[str, object]:
+    """The JSON object of this version: in version 1, and before there were versions, figures were beside the other
+    fields."""
+    if found.get("version", 1) != 1:
+        return found
+    made = {**_nested(found, JobStatus), "version": VERSION}
     if isinstance(rows := found.get("tasks"), dict):
-        found["tasks"] = {name: _nested(row, TaskRow) if isinstance(row, dict) else row for name, row in rows.items()}
-    return typed(_adapter(), found, VERSION)
+        made["tasks"] = {name: _nested(row, TaskRow) if isinstance(row, dict) else row for name, row in rows.items()}
+    return made
 
 
-def _flat(row: dict[str, Any]) -> dict[str, object]:
-    return {**row.pop("figures"), **row}
+def _sent(row: Mapping[str, object]) -> dict[str, object]:
+    """Without what is not known of the child, and with texts and figures that a reader takes: the user's code has
+    written them."""
+    known = {name: value for name, value in row.items() if name not in FIELDS or is_set(value)}
+    texts = {name: plain_text(value) for name, value in known.items() if isinstance(value, str)}
+    figures = row["figures"]
+    return {**known, **texts, "figures": may_be_sent(figures if isinstance(figures, dict) else {})}
 
 
-def _nested(found: dict[str, object], kind: type[TaskStatus | TaskRow]) -> dict[str, object]:
-    """Converts what is beside the fields to figures."""
-    names = {each.name for each in fields(kind)} - {"figures"}
-    own = {name: value for name, value in found.items() if name in names}
-    return {**own, "figures": {name: value for name, value in found.items() if name not in names}}
+_NEW_IN_2 = {"figures", "seconds_left", "goodput"}
+"""Fields that were figures of the user's in version 1."""
+
+
+def _nested(found: Mapping[str, object], kind: type[TaskStatus | TaskRow]) -> dict[str, object]:
+    names = {each.name for each in fields(kind)} - _NEW_IN_2
+    known = {name: value for name, value in found.items() if name in names}
+    return {**known, "figures": may_be_sent({name: value for name, value in found.items() if name not in names})}

@@ -98,9 +98,9 @@ def _placed(text: str, frame: re.Match[str], folder: Path) -> str:
 
 def _fatal(text: str) -> str:
     """The last fatal error; empty if there is none."""
-    found = [line for line in text.splitlines() if _FATAL.match(line)]
-    named = [line for line in found if not line.startswith(_ABORTED)]
-    return (named or found or [""])[-1]
+    fatal = [line for line in text.splitlines() if _FATAL.match(line)]
+    named = [line for line in fatal if not line.startswith(_ABORTED)]
+    return (named or fatal or [""])[-1]
 
 
 def _with_crash(text: str, block: str, folder: Path) -> str:
@@ -120,6 +120,13 @@ def blames_peer(tail: str) -> bool:
         return False
     exceptions = tail[tail.find(_TRACEBACK) :]
     return bool(_LOST_PEER.search(exceptions) or _CONNECTION.search(_message(block)))
+
+
+def peer_is_silent(text: str) -> bool:
+    """Whether an error of TensorFlow is that a peer gave no sign of life: it may still exist. The coordination service
+    reports that up to 10 s after a peer was stopped or its machine was lost
+    (xla/tsl/distributed_runtime/coordination/coordination_service.cc)."""
+    return "stopped sending heartbeats" in text
 
 
 def _last_traceback(tail: str) -> str | None:

@@ -12,7 +12,7 @@ import gc
 import os
 import signal
 import socket
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from typing import TYPE_CHECKING
 
 from trainer import host
@@ -22,6 +22,7 @@ from trainer.protocol import log_lines
 from trainer.protocol.log_lines import first_line, log_error, log_line
 from trainer.supervisor import preflight, restart_guard
 from trainer.supervisor.children import child_environ, interpreter, orphans
+from trainer.supervisor.metrics.usage import Meter
 from trainer.supervisor.task import data_copies
 from trainer.supervisor.task.agent import Agent
 from trainer.workloads.check import check_workload
@@ -33,9 +34,9 @@ if TYPE_CHECKING:
 
     from trainer.job.cluster import Task
     from trainer.job.spec import JobSpec
+    from trainer.protocol.status import TaskStatus
     from trainer.supervisor.chief.chief import Chief
-    from trainer.supervisor.live_page.live_page import LivePage
-
+    from trainer.supervisor.views.live_page import LivePage
 
 OBJECTS_OF_A_TASK = 10
 """New objects for each task of the job before Python's garbage collector runs."""
@@ -133,9 +134,10 @@ async def _run(agent: Agent) -> Exit:
     if chief:
         # By default after 700 new objects, which of thousands of tasks takes a quarter of the chief's time.
         gc.set_threshold(max(gc.get_threshold()[0], OBJECTS_OF_A_TASK * len(task.members())))
-    page = _page(agent, chief)
-    runners = await _serve(agent, chief, page)
-    beside += [asyncio.create_task(each) for each in _beside(agent, chief, page)]
+    page = chief.live_page() if chief and spec.page != "none" else None
+    meter = Meter(agent)
+    runners = await _serve(agent, chief, page, meter)
+    beside += [asyncio.create_task(each) for each in (meter.run(), *_beside(agent, chief))]
     try:
         async with peers.client() as session:
             code = await (chief.run(session) if chief else follow(agent, session))
@@ -170,8 +172,8 @@ def _import_rest() -> None:
             os.environ[CERTIFICATES] = before
     from trainer.supervisor.chief import chief  # noqa: F401
     from trainer.supervisor.control_port import server  # noqa: F401
-    from trainer.supervisor.live_page import live_page  # noqa: F401
     from trainer.supervisor.task import follower  # noqa: F401
+    from trainer.supervisor.views import live_page  # noqa: F401
 
 
 async def _check_isolation(chief: Chief) -> None:
@@ -181,37 +183,25 @@ async def _check_isolation(chief: Chief) -> None:
         chief.warn(text)
 
 
-def _beside(agent: Agent, chief: Chief | None, page: LivePage | None) -> Iterator[Coroutine[None, None, None]]:
+def _beside(agent: Agent, chief: Chief | None) -> Iterator[Coroutine[None, None, None]]:
     """What runs until the task ends, beside its own loop."""
-    from trainer.supervisor.metrics import used
-
     if chief:
         yield _check_isolation(chief)
-    if page:
-        yield page.run()
     if agent.spec.page != "none":
         yield agent.logs.follow()
-        yield used.keep(agent)
 
 
-def _page(agent: Agent, chief: Chief | None) -> LivePage | None:
-    from trainer.supervisor.live_page.live_page import LivePage
-
-    return LivePage(agent, chief) if chief and agent.spec.page != "none" else None
-
-
-async def _serve(agent: Agent, chief: Chief | None, page: LivePage | None) -> list[web.AppRunner]:
+async def _serve(agent: Agent, chief: Chief | None, page: LivePage | None, meter: Meter) -> list[web.AppRunner]:
     """Listens on the control port, and where it is wanted on a port for /metrics alone."""
     from trainer.page.server import add_routes
     from trainer.protocol.reports import Identity
     from trainer.supervisor.control_port import server
-    from trainer.supervisor.metrics.scrape import Scrape
     from trainer.supervisor.task import task_report
 
     interface, port = preflight.control_address(agent.task)
     identity = Identity(agent.spec.name, agent.task.name, agent.incarnation)
     view = chief.status if chief else functools.partial(task_report.task_status, agent)
-    scrape = Scrape(agent, view)
+    scrape = functools.partial(metrics_text, agent, meter, view)
     hosts = {agent.task.control_address(*each)[0] for each in agent.task.members()}
 
     def status() -> dict[str, object]:
@@ -220,7 +210,7 @@ async def _serve(agent: Agent, chief: Chief | None, page: LivePage | None) -> li
     if chief is None:
         runners = [await server.serve(port, interface, identity, status, None, scrape=scrape, names=hosts)]
     else:
-        answers = ((page or chief).answer, chief.refuse, agent.secret)
+        answers = (chief.answer, chief.refuse, agent.secret)
         add_page = functools.partial(add_routes, source=page, names=_names(agent)) if page else None
         runners = [
             await server.serve(port, interface, identity, status, *answers, scrape, chief.stacks, add_page, names=hosts)
@@ -237,8 +227,16 @@ async def _serve(agent: Agent, chief: Chief | None, page: LivePage | None) -> li
     return runners
 
 
+def metrics_text(agent: Agent, meter: Meter, status: Callable[[], TaskStatus]) -> bytes:
+    """The text of /metrics."""
+    from trainer.supervisor.metrics import prometheus  # its client takes 30 ms to import
+
+    workers = agent.running.workers if agent.running else {}
+    return prometheus.text(status(), workers, agent.versions, meter.usage, meter.gpus)
+
+
 def _names(agent: Agent) -> set[str] | None:
-    """By which other machines may ask for the page; None if they may not."""
+    """The names by which other machines may ask for the page; None if they may not."""
     if agent.spec.page != "network":
         return None
     return {socket.gethostname(), agent.task.control_address(*agent.task.chief)[0]}

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from trainer.debug.facts import Facts, Log, Moment, TaskFacts
+from trainer.debug.evidence import Evidence, Log, Moment, TaskEvidence
 from trainer.debug.verdict import Verdict, verdict
 from trainer.job.errors import Exit
+from trainer.protocol.facts import Began, Cause, Ended, Entry, Fact, Formed, Hung, Loss, Lost, Stalled, entry
 
 
 def failed(code: int, message: str, **more: object) -> Verdict:
-    return verdict(Facts("j", "here", "failed", code, f"trainer: {message}", **more))  # type: ignore[arg-type]
+    return verdict(Evidence("j", "here", "failed", code, f"trainer: {message}", **more))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -58,40 +59,74 @@ def test_the_first_failure_has_its_time_and_what_followed_comes_later() -> None:
         Log("logs/w0", "1970-01-01T00:00:05Z re-forming\n1970-01-01T00:00:09.5Z trainer: worker:1: x\n", "worker:0"),
         Log("logs/w1", "1970-01-01T00:00:09.25Z trainer: x\n", "worker:1"),
     ]  # fmt: skip
-    tasks = {"worker:0": TaskFacts("exited", 2, ended=11.0), "worker:1": TaskFacts("exited", 2, ended=10.0)}
+    tasks = {"worker:0": TaskEvidence("exited", 2, ended=11.0), "worker:1": TaskEvidence("exited", 2, ended=10.0)}
     found = failed(2, "worker:1: x", logs=logs, tasks=tasks)
     assert found.cause == Moment("worker:1: x", "worker:1", 9.25, "logs/w1")
     assert found.followed == [Moment("ended with exit code 2", "worker:0", 11.0)]
 
 
+ABORTED = Loss(Cause.KILLED, signal="SIGABRT")
+
+
+def journal(*facts: Fact) -> list[Entry]:
+    """Evidence of consecutive seconds, from the third on."""
+    return [entry(float(second), fact, 1) for second, fact in enumerate(facts, 3)]
+
+
 def test_a_loss_that_repeats_is_dated_by_the_first_and_explained_by_the_log_of_its_task() -> None:
-    story = "".join(
-        f"1970-01-01T00:00:{second:02}Z local       | {text}\n"
-        for second, text in ((3, "worker:1 lost (killed by SIGABRT), re-forming"), (4, "generation 2 formed: 2 tasks"))
-    )
     own = "2026-01-01 10:00:00.1: I ok\n2026-01-01 10:00:01.1: F tensorflow/core/x.cc:33] Check failed: a == b\n"
     message = "2 generations without a new step (max_restarts); last: worker:1 lost (killed by SIGABRT)"
-    logs = [Log("output", story), Log("w0", "F0000 11: other", "worker:0"), Log("w1", own, "worker:1")]
-    found = failed(14, message, logs=logs)
-    assert found.cause
-    assert (found.cause.task, found.cause.time) == ("worker:1", 3.0)
-    assert [each.text for each in found.followed] == ["generation 2 formed: 2 tasks"]
+    recorded = journal(
+        Lost("worker:1", ABORTED, "re_forming"),
+        Formed(2, 2),
+        Lost("worker:1", ABORTED, "re_forming"),
+        Ended(14, message, "worker:1", ABORTED),
+    )
+    logs = [Log("w0", "F0000 11: other", "worker:0"), Log("w1", own, "worker:1")]
+    found = failed(14, message, logs=logs, journal=recorded, journal_path="journal.jsonl")
+    assert found.cause == Moment("worker:1 lost (killed by SIGABRT), re-forming", "worker:1", 3.0, "journal.jsonl")
+    assert found.followed[0].text == "generation 2 formed: 2 tasks"
     (detail,) = found.details
     assert detail.startswith("the log of worker:1: ")
     assert "Check failed: a == b" in detail
+    assert found.advice[0].shown.startswith("`killed by SIGSEGV`, SIGABRT")
+
+
+def test_a_loss_of_an_earlier_start_is_not_the_first_of_this_one() -> None:
+    again = Lost("worker:1", ABORTED, "re_forming")
+    recorded = journal(
+        Began(), again, Ended(14, "x", "worker:1", ABORTED), Began(), Lost("worker:0", ABORTED, "re_forming")
+    )
+    ended = journal(*[each.fact for each in recorded], Ended(14, "worker:0 again", "worker:0", ABORTED))
+    found = failed(14, "worker:0 again", journal=ended)
+    assert found.cause
+    assert (found.cause.task, found.cause.time) == ("worker:0", 7.0)
+
+
+@pytest.mark.parametrize("cause", Cause)
+def test_each_cause_has_advice(cause: Cause) -> None:
+    loss = Loss(cause, "x", signal="SIGUSR1", status=3, seconds=9.0, setting="deadlines.hang")
+    code = Exit.USER if cause is Cause.ERROR else Exit.GAVE_UP
+    found = failed(code, "x", journal=journal(Ended(code, "x", "worker:1", loss)))
+    assert found.advice
+    assert cause in found.advice[0].causes
 
 
 def test_a_hang_is_explained_by_the_line_about_where_the_tasks_were() -> None:
-    logs = [Log("o", "local       | the job hangs: worker:2 waits in data(): mine.py:41 read()\n")]
-    found = failed(14, "1 generation without a new step (max_restarts); last: no new step for 9 s", logs=logs)
+    stalled = Loss(Cause.NO_NEW_STEP, seconds=9.0, setting="deadlines.progress")
+    message = f"1 generation without a new step (max_restarts); last: {stalled}"
+    recorded = journal(
+        Hung("worker:2 waits in data(): mine.py:41 read()"), Stalled(stalled), Ended(14, message, None, stalled)
+    )
+    found = failed(14, message, journal=recorded)
     assert found.details == ["the job hangs: worker:2 waits in data(): mine.py:41 read()"]
     assert found.place == "mine.py:41"
     assert "trainer stacks" in found.advice[0].advice
 
 
 def test_without_a_message_the_place_s_reason_is_the_cause() -> None:
-    tasks = {"chief:0": TaskFacts("failed", 137, "OOMKilled", ended=5.0), "worker:0": TaskFacts("failed", 15)}
-    found = verdict(Facts("j", "here", "failed", 137, tasks=tasks))
+    tasks = {"chief:0": TaskEvidence("failed", 137, "OOMKilled", ended=5.0), "worker:0": TaskEvidence("failed", 15)}
+    found = verdict(Evidence("j", "here", "failed", 137, tasks=tasks))
     assert found.cause == Moment("chief:0: OOMKilled", "chief:0", 5.0)
     assert "tasks.TYPE.memory" in found.advice[0].advice
     assert found.meaning == "killed by signal 9"
@@ -114,7 +149,7 @@ def test_of_a_task_that_never_ran_the_place_s_reason_is_named_too(
 ) -> None:
     log = Log("w", f"1970-01-01T00:00:09Z trainer: {message}\n", "worker:1")
     found = verdict(
-        Facts("j", "here", "failed", code, message, tasks={task: TaskFacts(state, reason=reason)}, logs=[log])
+        Evidence("j", "here", "failed", code, message, tasks={task: TaskEvidence(state, reason=reason)}, logs=[log])
     )
     assert found.cause
     assert (found.cause.task, found.cause.time) == (task, 9.0)
@@ -127,7 +162,7 @@ def test_without_any_word_the_first_error_of_the_logs_is_the_cause() -> None:
         Log("b", "1970-01-01T00:00:09Z trainer: it follows\n", "worker:1"),
         Log("a", "1970-01-01T00:00:08Z trainer: warning: x\n1970-01-01T00:00:08Z trainer: it began\n", "worker:0"),
     ]
-    found = verdict(Facts("j", "here", "failed", 2, logs=logs))
+    found = verdict(Evidence("j", "here", "failed", 2, logs=logs))
     assert found.cause
     assert found.cause.text == "it began"
 
@@ -140,17 +175,17 @@ def test_problems_on_several_lines_are_one_cause_and_details() -> None:
 
 def test_a_stop_is_no_failure() -> None:
     message = "stopped by a signal; the checkpoint of step 5 is kept; the same command resumes"
-    found = verdict(Facts("j", "here", "failed", 143, message))
+    found = verdict(Evidence("j", "here", "failed", 143, message))
     assert (found.outcome, found.headline) == ("stopped", f"j was stopped: {message}")
     assert "resumes" in found.advice[0].advice
 
 
 def test_a_job_that_waits_names_for_what() -> None:
     tasks = {
-        "chief:0": TaskFacts("running"),
-        "worker:0": TaskFacts("pending", reason="Unschedulable: 0/3 nodes are available: 3 Insufficient cpu."),
+        "chief:0": TaskEvidence("running"),
+        "worker:0": TaskEvidence("pending", reason="Unschedulable: 0/3 nodes are available: 3 Insufficient cpu."),
     }
-    found = verdict(Facts("j", "here", "forming", tasks=tasks))
+    found = verdict(Evidence("j", "here", "forming", tasks=tasks))
     assert found.outcome == "waiting"
     assert found.headline.startswith("j waits for worker:0: Unschedulable: 0/3 nodes are available")
     assert found.cause
@@ -159,28 +194,30 @@ def test_a_job_that_waits_names_for_what() -> None:
 
 
 def test_a_job_that_runs_has_no_failure_and_its_last_loss_is_named() -> None:
-    assert verdict(Facts("j", "here", "running")).headline == "j runs (running), and nothing has failed"
-    lost = Facts("j", "here", "running", moments=[Moment("worker:1 lost (killed by SIGKILL), re-forming", time=3.0)])
+    assert verdict(Evidence("j", "here", "running")).headline == "j runs (running), and nothing has failed"
+    lost = Evidence(
+        "j", "here", "running", journal=journal(Lost("worker:1", Loss(Cause.KILLED, signal="SIGKILL"), "re_forming"))
+    )
     found = verdict(lost)
     assert (found.outcome, found.code) == ("running", None)
     assert found.headline == "j runs (running); before that worker:1 lost (killed by SIGKILL), re-forming"
 
 
 def test_a_job_that_never_started_names_why() -> None:
-    found = verdict(Facts("j", "here", code=2, problems=["job.yaml: train.stepss: 1: unknown key", "another"]))
+    found = verdict(Evidence("j", "here", code=2, problems=["job.yaml: train.stepss: 1: unknown key", "another"]))
     assert (found.outcome, found.details) == ("never started", ["another"])
     assert found.headline == "j never started: job.yaml: train.stepss: 1: unknown key"
 
 
 def test_a_job_whose_end_is_unknown_is_reported_as_such() -> None:
-    logs = [Log("o", "worker:0    | step 5\nlocal       | worker:1 was killed by signal 9 (SIGKILL), restarting it\n")]
-    found = verdict(Facts("j", "here", "vanished", logs=logs))
+    killed = Moment("worker:1 was killed by signal 9 (SIGKILL), restarting it", "local")
+    found = verdict(Evidence("j", "here", "vanished", moments=[killed]))
     assert found.outcome == "vanished"
     assert "do not show how" in found.headline
     assert found.details == ["the last known event: worker:1 was killed by signal 9 (SIGKILL), restarting it"]
 
 
 def test_success_is_named_with_what_is_worth_a_look() -> None:
-    found = verdict(Facts("j", "here", "done", 0, remarks=["9.1 seconds to the first step: import 6.0"]))
+    found = verdict(Evidence("j", "here", "done", 0, remarks=["9.1 seconds to the first step: import 6.0"]))
     assert (found.outcome, found.headline) == ("succeeded", "j succeeded")
     assert found.advice[0].shown == "a slow start"

@@ -6,7 +6,7 @@ import { clock, figure, known, moment, UNKNOWN } from "./format.js";
 const HEIGHT = 190;
 const TABLE_ROWS = 40;
 const SYNC = "time";
-const MARKED = { lost: "--bad", restarted: "--bad", stalled: "--bad", slow: "--warn", resized: "--accent", formed: "--muted" };
+const MARKED = { lost: "--bad", restarted: "--bad", stalled: "--bad", hung: "--bad", slow: "--warn", resized: "--accent", formed: "--muted" };
 const COLOURS = ["--line-1", "--line-2", "--line-3", "--line-4", "--line-5", "--line-6", "--line-7", "--line-8"];
 
 /** Of the axes' labels: the charts and the time line are aligned. */

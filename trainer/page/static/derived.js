@@ -42,8 +42,8 @@ function taskRow(store, name, state) {
     generation: state.generation ?? null,
     restarts: state.restarts ?? null,
     step: state.step ?? last("step"),
-    loss: state.loss ?? null,
-    rate: last("examples_per_second") ?? state.examples_per_second ?? null,
+    loss: state.figures?.loss ?? null,
+    rate: last("examples_per_second") ?? state.figures?.examples_per_second ?? null,
     shares: Object.fromEntries(PARTS.map((part) => [part, state.shares?.[part] ?? last(part)])),
     slow: store.straggler?.task === name ? store.straggler : null,
     cpu: last("cpu"),
@@ -141,7 +141,7 @@ function halts(store, say) {
 }
 
 /** Whether the children of this generation have made no step yet. */
-const begins = ({ phase, loss, examples_per_second: speed }) => phase === "running" && !known(loss) && !known(speed);
+const begins = ({ phase, figures }) => phase === "running" && !known(figures?.loss) && !known(figures?.examples_per_second);
 
 function running(status) {
   const states = Object.values(status.tasks ?? {});

@@ -73,8 +73,8 @@ function figures(store) {
   return [
     ["Left", over ? "over" : eta],
     ["Elapsed", duration(passed)],
-    ["Loss", figure(status.loss ?? history.last("loss"))],
-    ["Examples/s", rate(status.examples_per_second ?? history.last("examples_per_second"))],
+    ["Loss", figure(status.figures?.loss ?? history.last("loss"))],
+    ["Examples/s", rate(status.figures?.examples_per_second ?? history.last("examples_per_second"))],
     ["Goodput", percent(store.goodput)],
     ["Tasks running", `${whole(here)} of ${whole(states.length)}`],
     ["Checkpoint", known(status.last_checkpoint)

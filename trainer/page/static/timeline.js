@@ -14,6 +14,7 @@ export const KINDS = {
   lost: ["lost task", "lost tasks"],
   restarted: ["restart", "restarts"],
   stalled: ["stall", "stalls"],
+  hung: ["hang", "hangs"],
   slow: ["slow task", "slow tasks"],
   resized: ["new size", "new sizes"],
   checkpoint: ["checkpoint", "checkpoints"],
@@ -23,7 +24,7 @@ export const KINDS = {
 };
 const LANES = [
   { title: "Cluster", kinds: ["formed", "resized", "stopped", "ended"] },
-  { title: "Troubles", kinds: ["lost", "restarted", "stalled", "slow"] },
+  { title: "Troubles", kinds: ["lost", "restarted", "stalled", "hung", "slow"] },
   { title: "Saved", kinds: ["checkpoint", "score"] },
 ];
 

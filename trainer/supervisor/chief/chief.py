@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -12,21 +11,24 @@ from aiohttp import ClientSession
 from trainer.job.errors import Exit, TrainerError
 from trainer.model_dir import checkpoint, compatibility
 from trainer.model_dir.stacks import Stacks
-from trainer.protocol.events import Figures
+from trainer.protocol.facts import Began, Checkpoint
 from trainer.protocol.log_lines import LOG_SECONDS, STOPPED_PREFIX, log_error, log_line
-from trainer.protocol.reports import Reply, Report
+from trainer.protocol.reports import NOBODY_LOOKS, Reply, Report
 from trainer.protocol.status import JobStatus
 from trainer.supervisor import preflight
-from trainer.supervisor.chief import earlier_run, lease_keeper, status_view
+from trainer.supervisor.chief import earlier_run, lease_keeper
 from trainer.supervisor.chief.dialler import Dialler
 from trainer.supervisor.chief.ending import JobEnd
-from trainer.supervisor.chief.observers import Observers
+from trainer.supervisor.chief.journal import Journal
+from trainer.supervisor.chief.outside import Outside
+from trainer.supervisor.chief.reporter import Reporter
 from trainer.supervisor.chief.saved_state import Record
-from trainer.supervisor.chief.stragglers import Stragglers
 from trainer.supervisor.control_port import peers
 from trainer.supervisor.control_port.long_poll import Held
 from trainer.supervisor.rendezvous.state_machine import Rendezvous
 from trainer.supervisor.task import figures, task_report
+from trainer.supervisor.task.job_logs import JobLogs
+from trainer.supervisor.views.live_page import LivePage
 
 if TYPE_CHECKING:
     from trainer.supervisor.children.child import Child
@@ -45,8 +47,12 @@ class Chief:
         self._directory = self._spec.directory
         self._clock = agent.clock
         self._asked_to_stop = 0
-        self._security: list[str] = []
-        """Warnings for /status."""
+        self._checkpoint = (0, 0), 0.0
+        """Generation and step of the last checkpoint that was noted, and the seconds of saving until then."""
+        self._warnings: list[str] = []
+        """Dangers to the job, for /status."""
+        self.logs: JobLogs | None = None
+        self._page: LivePage | None = None
         self._ready = asyncio.Event()
         """Set once this is the chief; it answers no reports while it waits for the one before."""
         self._take_place(waits=True)
@@ -66,25 +72,31 @@ class Chief:
             self._record.chronicle,
         )
         self._rendezvous.term = self._record.lease.number
-        self.stragglers = Stragglers(self._spec.traits.collective)
-        self._observers = Observers(self._agent, self._record, self._rendezvous)
-        self._job_end = JobEnd(self._agent, self._record, self._rendezvous, self._observers)
+        self._outside = Outside(self._agent.spec, self._task, self._record.require_lease)
+        self._job_end = JobEnd(self._agent, self._record, self._rendezvous, self._outside)
         self._held = Held()
         self._announced = self._rendezvous.version
-        self._events_logged = 0
+        self._journal = Journal(self._directory, self._record.lease.number, self._record.require_lease)
+        self._announced_facts = self._journaled = 0
+        self._reporter = Reporter(self._agent, self._record, self._rendezvous, self._warnings, [self._outside])
         self._dialler = Dialler(self._spec.name, self._task, self._rendezvous, self._clock, self._announce)
         # Before any other task reports: the others are compared with the chief.
         self._rendezvous.report(task_report.make_report(self._agent), begun)
         if not self._record.waits:
             self._ready.set()
 
-    @property
-    def rendezvous(self) -> Rendezvous:
-        return self._rendezvous
-
-    @property
-    def record(self) -> Record:
-        return self._record
+    def live_page(self) -> LivePage:
+        """Makes the page of this job, which follows it from now on."""
+        self.logs = JobLogs(self._task.name, self._agent.logs)
+        self._page = LivePage(
+            self._spec,
+            self._task,
+            self.logs,
+            self.status,
+            lambda: self._rendezvous.tasks.members,
+            lambda: self._record.require_lease(),
+        )
+        return self._page
 
     async def run(self, session: ClientSession) -> Exit:
         """Runs until the job is over."""
@@ -111,10 +123,10 @@ class Chief:
             key = await asyncio.to_thread(compatibility.key, self._spec, self._task.counts, digest)
             self._job_end.key = key
             if (end := self._record.repeats) is not None:
-                self._observers.told = True
+                self._outside.told = True
                 self._rendezvous.end(Exit(end.code), end.message)
             elif found := await asyncio.to_thread(earlier_run.result_of_this_job, self._spec, key):
-                self._observers.told = True
+                self._outside.told = True
                 self._rendezvous.end(Exit.OK, "", found.steps)
             elif self._record.continues and self._spec.resume == "none":
                 self._rendezvous.end(Exit.GAVE_UP, "the chief was lost, and the program does not resume (resume: none)")
@@ -123,7 +135,7 @@ class Chief:
                 if self._record.continues:
                     self._rendezvous.take_over(self._clock())
                 self._record.accept(preflight.control_address(self._task)[1], self._agent.incarnation)
-                self._observers.begin()
+                self._follow_with_observers()
                 await self._lead(session)
         except TrainerError as error:
             self._fail(error)
@@ -139,6 +151,13 @@ class Chief:
 
     async def answer(self, report: Report, known: int) -> Reply:
         """Answers a supervisor's report; holds it while there is nothing new for it."""
+        if self.logs and self._rendezvous.tasks.counts(report):
+            self.logs.take(report)
+        reply = await self._answer(report, known)
+        after = self.logs.after(report.task, report.incarnation) if self.logs else NOBODY_LOOKS
+        return reply if reply.lines_after == after else replace(reply, lines_after=after)
+
+    async def _answer(self, report: Report, known: int) -> Reply:
         if report.task == self._task.name:
             return Reply("failed", 0, 0, self._rendezvous.version, Exit.MISMATCH, f"{report.task} is the chief itself")
         await self._ready.wait()
@@ -152,7 +171,7 @@ class Chief:
             reply = self._rendezvous.reply()
         if not self._rendezvous.tasks.counts(report):
             if reply.phase == "forming":  # it waits for the one before it
-                await asyncio.sleep(peers.POLL_SECONDS)
+                await asyncio.sleep(peers.HOLD_SECONDS)
             return reply
         if reply.version == known:
             tasks = len(self._rendezvous.tasks.required)
@@ -170,39 +189,23 @@ class Chief:
 
     def warn(self, text: str) -> None:
         """Logs a danger to the job, and shows it in its status."""
-        self._security.append(text)
+        self._warnings.append(text)
         log_line(f"warning: {text}")
 
     def status(self) -> JobStatus:
         """The whole job's view, for /status."""
-        last = earlier_run.newest_step(self._spec)
-        written = None if last is None else checkpoint.written(self._directory, last)
-        found = status_view.job_status(
-            task_report.task_status(self._agent),
-            self._workers(),
-            self._rendezvous,
-            self._clock(),
-            last_checkpoint=last,
-            checkpoint=written,
-            seconds=self._record.seconds(),
-            stragglers=self.stragglers,
-        )
-        return replace(found, warnings=self._security, refused_reports=dict(self._dialler.refusals))
+        return replace(self._reporter.status(self._clock()), refused_reports=dict(self._dialler.refusals))
 
-    def _workers(self) -> Mapping[str, Figures]:
-        """By ps-worker the measurements of the coordinator."""
-        child = self._agent.running
-        return child.status.workers if child else {}
-
-    def _compare_tasks(self, now: float) -> None:
-        """Looks for a task that makes the others wait."""
-        if self._rendezvous.phase != "running":
-            self.stragglers = Stragglers(self._spec.traits.collective)
-        elif self.stragglers.due(now):
-            rows = status_view.task_rows(self._rendezvous, now, self._workers())
-            if text := self.stragglers.look(rows, now):
-                slow = self.stragglers.straggler
-                self._rendezvous.note(text, "slow" if slow else "", slow.task if slow else None)
+    def _follow_with_observers(self) -> None:
+        """The job begins: from now on its observers get a snapshot at each beat."""
+        if not self._record.continues:
+            self._rendezvous.note(Began(self._record.run))
+        self._outside.begin(self._record.state.started)
+        if self._page:
+            self._reporter.observers.append(self._page)
+            started, continues = self._record.state.started, not self._record.begins
+            page = self._page.run(started, self._record.lease.number, continues=continues)
+            self._showing = asyncio.create_task(page)
 
     async def stacks(self) -> Stacks:
         """Asks all tasks for their stacks; at most for a few seconds."""
@@ -223,7 +226,7 @@ class Chief:
                 self._dialler.dial(session)
                 dialled = now
             rendezvous.stopping = agent.leaving_since is not None
-            rendezvous.report(task_report.make_report(agent), now)
+            rendezvous.report(task_report.make_report(agent), now, self._reporter.workers())
             rendezvous.tick(now)
             self._announce()
             reply = rendezvous.reply()
@@ -232,8 +235,8 @@ class Chief:
             agent.stacks.ask(reply.stacks, agent.running)
             await agent.act(reply)
             await self._look_at_child(agent.running)
-            self._compare_tasks(now)
-            self._observers.look()
+            self._reporter.compare_tasks(now)
+            self._reporter.observe(now)
             self._record.save_progress(rendezvous.generation, now)
             if rendezvous.phase != "forming":
                 logged = now
@@ -252,10 +255,11 @@ class Chief:
         if child is None:
             return
         child.count_out(self._rendezvous.tasks.silent())
+        await self._look_at_checkpoint(child)
         if self._record.state.seconds_to_first_step is None and (at := self._agent.first_step_at) is not None:
             phased = figures.phases(self._record.started, child.times) if self._spec.runs.takes_orders else None
             self._record.made_first_step(phased or {"first_step": round(at - self._record.started, 3)})
-        if isinstance(rate := child.status.figures.get("examples_per_second"), (int, float)):
+        if (rate := child.status.examples_per_second) is not None:
             self._record.state.examples_per_second = rate
         if child.result is not None and not self._rendezvous.tasks.unfinished(self._rendezvous.generation):
             await self._job_end.succeed(child, child.result)
@@ -264,6 +268,18 @@ class Chief:
         elif child.alive and self._asked_to_stop != child.generation and self._a_ps_is_leaving():
             child.stop()
             self._asked_to_stop = child.generation
+
+    async def _look_at_checkpoint(self, child: Child) -> None:
+        """Notes a checkpoint that the chief's child has completed."""
+        step, saving = child.status.last_checkpoint, child.status.seconds_saving or 0.0
+        before, paused = self._checkpoint
+        if step is None or (child.generation, step) == before:
+            return
+        self._checkpoint = (child.generation, step), saving
+        # In a thread: the volume may be slow.
+        written = await asyncio.to_thread(checkpoint.written, self._directory, step)
+        pause = saving - paused if before[0] == child.generation else saving
+        self._rendezvous.note(Checkpoint(step, written[1] if written else None, round(max(0.0, pause), 3)))
 
     def _a_ps_is_leaving(self) -> bool:
         members = self._rendezvous.tasks.members.values() if self._spec.runs.takes_orders else ()
@@ -278,14 +294,19 @@ class Chief:
 
     async def _finish(self) -> Exit:
         self._announce()
+        self._reporter.observe(self._clock())
         return await self._job_end.finish()
 
     def _announce(self) -> None:
         """Answers all held reports, and logs new events."""
         rendezvous = self._rendezvous
-        for event in rendezvous.chronicle.since(self._events_logged):
-            log_line(event.text)
-        self._events_logged = rendezvous.chronicle.noted
+        for entry in rendezvous.chronicle.since(self._announced_facts):
+            if entry.fact.news:
+                log_line(entry.text)
+        self._announced_facts = rendezvous.chronicle.noted
+        if self._record.accepted:  # a refused one must keep the journal of the job that may be resumed
+            self._journal.write(rendezvous.chronicle.since(self._journaled))
+            self._journaled = rendezvous.chronicle.noted
         if rendezvous.version != self._announced:
             self._look_at_lease()
             if rendezvous.generation != self._record.state.generation:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,12 +15,13 @@ from trainer.job.errors import Exit, TrainerError, UserError
 from trainer.model_dir import result
 from trainer.model_dir.state import End
 from trainer.protocol.events import Done
+from trainer.protocol.facts import Ended, Entry
 from trainer.protocol.log_lines import STOPPED_PREFIX, log_line
 from trainer.supervisor.chief import earlier_run, last_replies, lease_keeper, outcome
 from trainer.supervisor.task.figures import figures_of, line, main_figures
 
 if TYPE_CHECKING:
-    from trainer.supervisor.chief.observers import Observers
+    from trainer.supervisor.chief.outside import Outside
     from trainer.supervisor.chief.saved_state import Record
     from trainer.supervisor.children.child import Child
     from trainer.supervisor.rendezvous.state_machine import Rendezvous
@@ -34,13 +36,13 @@ MOST_MESSAGE_BYTES = 4096
 class JobEnd:
     """The end of a job, as one chief brings it about."""
 
-    def __init__(self, agent: Agent, record: Record, rendezvous: Rendezvous, observers: Observers) -> None:
-        self._agent, self._record, self._rendezvous, self._observers = agent, record, rendezvous, observers
+    def __init__(self, agent: Agent, record: Record, rendezvous: Rendezvous, outside: Outside) -> None:
+        self._agent, self._record, self._rendezvous, self._outside = agent, record, rendezvous, outside
         self._spec = agent.spec
         self.key: Mapping[str, object] = {}
         """The job's compatibility key, for the result."""
         self.warnings: list[str] = []
-        """For the result."""
+        """Warnings for the result."""
 
     async def succeed(self, child: Child, done: Done) -> None:
         """Writes the result of the chief's child and ends the job as a success, if that result is valid."""
@@ -61,7 +63,7 @@ class JobEnd:
         self._record.require_lease()
         # In a thread: a graph's result may take seconds to write.
         await asyncio.to_thread(result.write, self._spec.directory, found)
-        self._observers.figures = main_figures(figures)
+        self._outside.figures = main_figures(figures)
         log_line(line(figures, rendezvous.generation))
         rendezvous.end(Exit.OK, "", done.step)
 
@@ -97,26 +99,49 @@ class JobEnd:
             if error.code is Exit.REPLACED:
                 lease_keeper.give_up_place(rendezvous, self._agent)
         if rendezvous.code is Exit.REPLACED:  # the tasks are notified by the other chief
-            await self._observers.drop()
+            await self._outside.drop()
         else:
-            await asyncio.gather(last_replies.until_all_are_notified(rendezvous, self._agent), self._observers.tell())
+            await asyncio.gather(
+                last_replies.until_all_are_notified(rendezvous, self._agent),
+                self._outside.tell(self._agent.leaving_since),
+            )
         if rendezvous.code is Exit.OK:
-            await asyncio.to_thread(_leave_termination_message, self._spec.directory)
+            await asyncio.to_thread(_leave_result, self._spec.directory)
+        elif rendezvous.code is not Exit.REPLACED:
+            _leave_message(failure_message(rendezvous.chronicle.since(0), rendezvous.message))
         return rendezvous.code
 
 
-def _leave_termination_message(model_dir: str) -> None:
-    """Writes the main part of result.json, unless it is too long or this is no container of Kubernetes.
+def failure_message(entries: Sequence[Entry], message: str) -> bytes:
+    """The newest facts of a job that failed, for `trainer debug`, and the last line of its message."""
+    last = f"\ntrainer: {message.splitlines()[-1] if message else ''}".encode()[: MOST_MESSAGE_BYTES // 2]
+    documents: list[dict[str, object]] = []
+    for entry in reversed([each for each in entries if each.fact.news or isinstance(each.fact, Ended)]):
+        longer = [entry.document(), *documents]
+        if len(json.dumps({"facts": longer})) + len(last) > MOST_MESSAGE_BYTES:
+            break
+        documents = longer
+    return json.dumps({"facts": documents}).encode() + last
 
-    For `trainer status`: result.json is in a volume, which only a pod can read, but the kubelet keeps what a container
-    has written to this file.
+
+def _leave_result(model_dir: str) -> None:
+    """Leaves the main part of result.json, unless it is too long."""
+    try:
+        found = result.read(model_dir)
+    except UserError:  # the result itself is in model_dir
+        return
+    message = json.dumps(result.brief(found)).encode() if found else b""
+    if len(message) <= MOST_MESSAGE_BYTES:
+        _leave_message(message)
+
+
+def _leave_message(message: bytes) -> None:
+    """Writes the termination message of a container of Kubernetes, where this is one.
+
+    For `trainer status` and `trainer debug`: model_dir is in a volume, which only a pod that runs can read, but the
+    kubelet keeps what a container has written to this file.
     """
     if environment.PARENT in os.environ or not TERMINATION_MESSAGE.exists():  # `trainer local` may run in any container
         return
-    try:
-        found = result.read(model_dir)
-        message = json.dumps(result.brief(found)).encode() if found else b""
-        if len(message) <= MOST_MESSAGE_BYTES:
-            TERMINATION_MESSAGE.write_bytes(message)
-    except (OSError, UserError):  # the result itself is in model_dir
-        return
+    with contextlib.suppress(OSError):
+        TERMINATION_MESSAGE.write_bytes(message)

@@ -1,8 +1,9 @@
-"""What the chief keeps in model_dir over its own restarts: its running time, generation, progress and events."""
+"""What the chief keeps in model_dir over its own restarts: its running time, generation and progress."""
 
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import time
 from collections.abc import Callable
@@ -16,6 +17,8 @@ from trainer.job.spec import JobSpec
 from trainer.model_dir import fingerprint, layout, lease
 from trainer.model_dir import state as job_state
 from trainer.model_dir.lease import Lease, Predecessor
+from trainer.protocol.facts import Entry, Note
+from trainer.supervisor.chief.journal import since_it_began
 from trainer.supervisor.rendezvous import chronicle
 from trainer.supervisor.rendezvous.chronicle import Chronicle
 from trainer.supervisor.rendezvous.progress import Progress
@@ -65,13 +68,20 @@ class Record:
         self.begins = not self.state.generation
         """Whether no generation of this job has formed before."""
         # After a stop or a failure they begin anew: that is no restart, and history.json has them all.
-        self.chronicle = Chronicle() if self.state.end else chronicle.of(self.state.events, self.state.restarts)
+        self.chronicle = Chronicle() if self.state.end else chronicle.of(self._kept(), self.state.restarts)
         self.state.boot, self.state.up, self.state.end = boot, up - before, None
         self.progress = Progress(self.state.step, self.state.generations_without_progress)
         self._counts_files = not spec.runs.chief_watches
         self._saved = clock()
         self.accepted = False
         """Whether this start was accepted; a refused one must keep the state.json of the job that may be resumed."""
+
+    def _kept(self) -> list[Entry]:
+        """What happened before, if an earlier chief of this job was lost."""
+        if not self.continues:
+            return []
+        earlier = [Entry(each.time, Note(each.text, each.task), kind=each.kind) for each in self.state.events]
+        return [*(each for each in earlier if math.isfinite(each.time)), *since_it_began(self._directory)]
 
     def _lock(self) -> TextIO:
         """The lock of model_dir; without it if another chief of this run still has it: its pod was replaced."""
@@ -118,7 +128,7 @@ class Record:
 
     def _save(self) -> None:
         self.require_lease()
-        self.state.events, self.state.restarts = self.chronicle.events, dict(self.chronicle.restarts)
+        self.state.restarts = dict(self.chronicle.restarts)
         job_state.save(self._directory, self.state)
 
     def seconds(self) -> float:
@@ -148,10 +158,9 @@ class Record:
         self._save()
 
     def save_progress(self, generation: int, now: float) -> None:
-        """Saves progress in case the chief is killed: at the first of a generation at once, then at intervals. Events
-        are saved at once."""
+        """Saves progress in case the chief is killed: at the first of a generation at once, then at intervals."""
         due = self.progress.step != self.state.step and now - self._saved > SAVE_SECONDS
-        due |= self.chronicle.events != self.state.events
+        due |= dict(self.chronicle.restarts) != self.state.restarts
         if due or self.progress.generations_without_progress < self.state.generations_without_progress:
             self.save(generation)
 

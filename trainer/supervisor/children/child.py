@@ -9,7 +9,7 @@ import os
 import signal
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeAlias
 
@@ -18,15 +18,18 @@ from trainer.job import environment
 from trainer.job.cluster import Task
 from trainer.job.spec import Deadlines
 from trainer.protocol import events
+from trainer.protocol.child import ChildStatus, measured
 from trainer.protocol.events import Event
+from trainer.protocol.facts import Cause, Loss, failure_code
 from trainer.protocol.orders import Final, Go, Order, Silent, Stop, Where, write_order
+from trainer.protocol.tracebacks import peer_is_silent
 from trainer.supervisor.children import child_environ, orphans
-from trainer.supervisor.children.child_status import ChildStatus
+from trainer.supervisor.children.child_status import take as merge
 from trainer.supervisor.children.output import STDOUT, Output
 from trainer.supervisor.children.stack_pipes import StackPipes
 
 LAST_WORDS_SECONDS = 0.5
-"""Wait for what a child wrote, after its end."""
+"""How long the output of a child is read after its end."""
 _numbers = itertools.count(1)
 
 
@@ -57,22 +60,25 @@ class Child:
         self.warm = False
         self.last_sign = clock()
         self.status = ChildStatus()
+        self.workers: dict[str, ChildStatus] = {}
+        """The coordinator's measurements of each ps-worker."""
         self.result: events.Done | None = None
         self.times: dict[str, float] = {}
-        """Times of the order to start and of the first event of each kind, by time.monotonic()."""
+        """The times of the order to start and of the first event of each kind, by time.monotonic()."""
         self.exit: int | None = None
         self.failure: tuple[int, str] | None = None
+        """Exit code and text of the error that it ends with."""
         self.blames_peer = False
-        """Whether it ended with an error that a lost peer may have caused; `failure` is the error otherwise."""
-        self.killed_for: str | None = None
+        """Whether a lost peer may have caused that error."""
+        self.killed_for: Loss | None = None
         self._silent: list[str] = []
         self.stacks: StackPipes
         self._their_stdout: int | None = None
-        """The end of a pipe, if it is copied."""
+        """The end of the pipe from which the child's stdout is copied; None if it is not."""
         self._outputs: list[Output] = []
-        """Those that are copied."""
+        """The outputs of the child that are copied."""
         self.doing: str | None = None
-        """Its answer to the last order Where."""
+        """The child's answer to the last order Where."""
         self.dismissed = False
         """Whether it was killed because its generation is over."""
 
@@ -165,7 +171,7 @@ class Child:
             return f"in the evaluation after step {status.step}" if status.step else "in the evaluation"
         return self.doing or (f"after step {status.step}" if status.step else "")
 
-    def kill(self, why: str | None = None) -> None:
+    def kill(self, why: Loss | None = None) -> None:
         if self.alive:
             self.killed_for = why
             self._signal(signal.SIGKILL)
@@ -191,34 +197,36 @@ class Child:
         # The import of TensorFlow holds the GIL while its libraries load: until then silence does not mean a hang.
         return deadlines.hang if self.warm else deadlines.start
 
-    def silence(self, seconds: float) -> str:
+    def silence(self, seconds: float) -> Loss:
         """Why a child that hangs is killed, after that many seconds without a sign of life."""
-        return f"no sign of life for {seconds:g} s"
+        return Loss(Cause.HANG, seconds=seconds)
 
     async def ended(self) -> None:
         await asyncio.shield(self._watcher)
 
-    def why_it_ended(self) -> str:
-        """The reason in a few words, for events."""
+    def loss(self) -> Loss:
+        """How it ended, with the error that it reported."""
+        code, error = (int(failure_code(self.failure[0])), self.failure[1]) if self.failure else (0, "")
+        return replace(self._how_it_ended(), code=code, error=error, blames_peer=self.blames_peer)
+
+    def _how_it_ended(self) -> Loss:
         if self.killed_for:
             return self.killed_for
         assert self.exit is not None
+        if self.out_of_memory:
+            setting = f"tasks.{self._task_type}.memory"
+            return Loss(Cause.OUT_OF_MEMORY, signal="SIGKILL", memory=host.memory_limit() or None, setting=setting)
         if self.exit < 0:
-            name = signal.Signals(-self.exit).name
-            return self._memory_ran_out() if self.out_of_memory else f"killed by {name}"
-        if self.failure:
-            return self.status.peer_lost or "; ".join(self.failure[1].splitlines())
-        return self.status.peer_lost or f"exited by itself with code {self.exit}, without a Python error"
+            return Loss(Cause.KILLED, signal=signal.Signals(-self.exit).name)
+        if text := self.status.peer_lost:
+            return Loss(Cause.PEER_SILENT if peer_is_silent(text) else Cause.PEER_LOST, text)
+        return Loss(Cause.ERROR) if self.failure else Loss(Cause.EXITED, status=self.exit)
 
     @property
     def out_of_memory(self) -> bool:
         """Whether the kernel killed a process of this container while this one ended by SIGKILL, not by us."""
         killed = self.exit == -signal.SIGKILL and self.killed_for is None and not self.dismissed
         return killed and host.oom_kills() > self._oom_kills
-
-    def _memory_ran_out(self) -> str:
-        limit = f" at its limit of {limit / 2**20:.0f} MiB" if (limit := host.memory_limit()) else ""
-        return f"out of memory{limit}, killed by the kernel; raise tasks.{self._task_type}.memory"
 
     def _signal(self, number: signal.Signals) -> None:
         # Not its send_signal(): that one polls, and may take the exit code from asyncio (python/cpython#87744).
@@ -279,7 +287,7 @@ class Child:
 
     def _take(self, event: Event) -> None:
         self.times.setdefault(events.name_of(event), time.monotonic())
-        self.status.take(event)
+        merge(self.status, event)
         match event:
             case events.Warm():
                 self.warm = True
@@ -290,6 +298,8 @@ class Child:
                 self.failure = (code, message) if code is not None and message is not None else None
             case events.Failed(code, message):
                 self.failure = (code, message)
+            case events.Step(_, dict() as workers):
+                self.workers = {name: measured(row) for name, row in workers.items()}
             case events.Done():
                 self.result = event
         self._on_change(self, event)

@@ -53,7 +53,7 @@ def settings(spec: JobSpec, task: Task) -> dict[str, str]:
 
 def of_program(spec: JobSpec, task: Task) -> dict[str, str]:
     """The environment of a task's program, but for what differs from run to run."""
-    whole = {
+    environ = {
         "PYTHONUNBUFFERED": "1",
         **hidden_gpus(spec, task.type),
         **{name: value for name, value in os.environ.items() if name not in _OURS},
@@ -62,9 +62,9 @@ def of_program(spec: JobSpec, task: Task) -> dict[str, str]:
         **variables(spec.data),
         environment.MODEL_DIR: str(Path(spec.directory).absolute()),
     }
-    return program.environ(spec, task.type, whole)
+    return program.environ(spec, task.type, environ)
 
 
 def _no_proxy(task: Task) -> dict[str, str]:
-    """Otherwise gRPC would send the cluster's traffic through an HTTP proxy."""
+    """The variable without which gRPC would send the cluster's traffic through an HTTP proxy."""
     return {"no_grpc_proxy": ",".join(sorted({a.rpartition(":")[0] for group in task.cluster.values() for a in group}))}

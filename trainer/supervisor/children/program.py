@@ -18,19 +18,20 @@ from trainer.job.cluster import Task
 from trainer.job.errors import Exit
 from trainer.job.spec import Deadlines, JobSpec
 from trainer.protocol import events
-from trainer.protocol.tracebacks import blames_peer, reason
+from trainer.protocol.facts import Cause, Loss
+from trainer.protocol.tracebacks import blames_peer, peer_is_silent, reason
 from trainer.supervisor.children import child_environ, orphans
 from trainer.supervisor.children.child import Child, OnChange, Take
 from trainer.supervisor.children.output import STDERR, Output
 from trainer.supervisor.children.stack_pipes import StackPipes
 
 MOST_REPORTS = 100
-"""That are taken in one turn of the event loop."""
+"""How many reports are read in one turn of the event loop."""
 REPORT_BYTES = 1 << 16
 FIRST_SIGNAL = 128
 """Exit codes from here on are those that a shell gives to a program ended by a signal."""
 _FROM_OUTSIDE = {-signal.SIGHUP, -signal.SIGINT, -signal.SIGKILL, -signal.SIGTERM}
-"""Ends that a program's last words do not explain: what it logged in the middle of its work is no reason."""
+"""Exit codes that a program's last words do not explain: what it logged in the middle of its work is no reason."""
 
 
 class Program(Child):
@@ -107,9 +108,9 @@ class Program(Child):
             return None
         return deadlines.evaluation if self._made_all_steps else deadlines.progress
 
-    def silence(self, seconds: float) -> str:
+    def silence(self, seconds: float) -> Loss:
         deadline = "evaluation" if self._made_all_steps else "progress"
-        return f"no report for {seconds:g} s (deadlines.{deadline})"
+        return Loss(Cause.HANG, seconds=seconds, setting=f"deadlines.{deadline}")
 
     @property
     def _made_all_steps(self) -> bool:
@@ -144,12 +145,16 @@ class Program(Child):
             # TensorFlow may have replaced the action of SIGTERM by one that does nothing (preemption_notifier.cc).
             asyncio.get_running_loop().call_later(self._spec.deadlines.stop, self.kill)
 
-    def why_it_ended(self) -> str:
+    def _how_it_ended(self) -> Loss:
         if self.killed_for or self.out_of_memory:
-            return super().why_it_ended()
+            return super()._how_it_ended()
         assert self.exit is not None
-        why = "" if self.exit in _FROM_OUTSIDE else reason(self._stderr.tail, self._folder, self.exit)
-        return f"{ending(self.exit)}: {why}" if why else ending(self.exit)
+        if self.exit in _FROM_OUTSIDE:
+            return exit_loss(self.exit)
+        loss = exit_loss(self.exit, reason(self._stderr.tail, self._folder, self.exit))
+        if self.blames_peer and peer_is_silent(loss.text):
+            return Loss(Cause.PEER_SILENT, str(loss))
+        return loss
 
     def _listen(self) -> str:
         """Receives the program's reports; returns the path for them, by which processes that it starts report too."""
@@ -170,24 +175,25 @@ class Program(Child):
     def _take_report(self, data: bytes) -> None:
         """Takes a report, whose content the user's code has written."""
         try:
-            found = json.loads(data)
+            report = json.loads(data)
         except (ValueError, RecursionError):
             return
-        if not isinstance(found, dict):
+        if not isinstance(report, dict):
             return
-        total = found.pop("total", None)
+        total = report.pop("total", None)
         figures = {}
-        for name, value in found.items():
+        for name, value in report.items():
             with contextlib.suppress(TypeError, ValueError):
                 figures[name] = reporting.plain(name, value)
-        event = events.read_event(json.dumps({**figures, "event": "step"}).encode())
+        counted = {"step": step} if (step := figures.pop("step", None)) is not None else {}
+        event = events.read_event(json.dumps({**counted, "figures": figures, "event": "step"}).encode())
         if event is None:
             return
-        self.reported, before = True, self.status.document()
+        self.reported, before = True, self.status.known()
         if isinstance(total, int) and not isinstance(total, bool) and 0 <= total < 2**63:
             self.status.steps = total
         self._take(event)
-        if before != self.status.document():  # a loop that repeats the same figures hangs
+        if before != self.status.known():  # a loop that repeats the same figures hangs
             self.last_sign = self._clock()
 
     async def _watch_program(self) -> None:
@@ -203,7 +209,7 @@ class Program(Child):
             self.exit = code  # for the reason
             self.blames_peer = blames_peer(self._stderr.tail)
             if 0 < code < FIRST_SIGNAL:
-                self.failure = int(Exit.PROGRAM), f"its program {self.why_it_ended()}"
+                self.failure = int(Exit.PROGRAM), f"its program {self._how_it_ended()}"
         self._ended(code)
 
     def _close(self) -> None:
@@ -218,11 +224,17 @@ class Program(Child):
                 path.parent.rmdir()
 
 
-def ending(code: int) -> str:
-    """How a process ended, in a few words."""
-    number = -code if code < 0 else code - FIRST_SIGNAL
+def exit_loss(status: int, text: str = "") -> Loss:
+    """How a process ended, by its exit status.
+
+    Args:
+        text: its last words.
+    """
+    number = -status if status < 0 else status - FIRST_SIGNAL
     try:
         name = signal.Signals(number).name
     except ValueError:
-        return f"killed by signal {number}" if code < 0 else f"exited with code {code}"
-    return f"killed by {name}" if code < 0 else f"exited with code {code} ({name})"
+        name = f"signal {number}" if status < 0 else ""
+    if status < 0:
+        return Loss(Cause.KILLED, text, signal=name)
+    return Loss(Cause.PROGRAM_ENDED, text, signal=name or None, status=status)

@@ -6,12 +6,13 @@ import asyncio
 import math
 
 TOGETHER = 10
-"""Into how many groups of one moment the reports fall that are held. One after the other, each would find the caches of
+"""In how many groups the reports that are held are answered. One after the other, each would find the caches of
 the CPU full of other things: of 3,000 tasks it takes the chief 0.30 ms so, and 0.14 ms in a group."""
 
 
 class Held:
-    """With a future and a timer of each: asyncio.wait_for makes a task too, of thousands of reports each second."""
+    """The reports that are held, each with a future and a timer: asyncio.wait_for would make a task too, and there are
+    thousands of reports each second."""
 
     def __init__(self) -> None:
         self._reports = set[asyncio.Future[None]]()

@@ -24,14 +24,14 @@ from trainer.protocol import reports
 from trainer.protocol.reports import LONGEST_BODY, Identity, Reply, Report
 from trainer.protocol.signature import HEADER, NOT_SIGNED, is_signed, sign
 
-Scrape = Callable[[], Awaitable[bytes]]
+Scrape = Callable[[], bytes]
 Answer = Callable[[Report, int], Awaitable[Reply]]
 Refuse = Callable[[str, str, str], None]
 Ask = Callable[[], Awaitable[Stacks]]
 
 _PEERS_FAULTS = (HttpProcessingError, web.RequestPayloadError, ConnectionError)
 _logger = logging.getLogger("trainer.control")
-"""For aiohttp, which logs a traceback even if a request is malformed or its sender disconnects."""
+"""The logger of aiohttp, which logs a traceback even if a request is malformed or its sender disconnects."""
 _logger.addFilter(lambda record: not (record.exc_info and isinstance(record.exc_info[1], _PEERS_FAULTS)))
 
 
@@ -125,7 +125,7 @@ def _app(identity: Identity, status: Callable[[], Mapping[str, object]], names: 
 
 def _metrics(scrape: Scrape) -> Callable[[web.Request], Awaitable[web.Response]]:
     async def metrics(_: web.Request) -> web.Response:
-        return web.Response(body=await scrape(), headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"})
+        return web.Response(body=scrape(), headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"})
 
     return metrics
 

@@ -11,8 +11,8 @@ from concurrent.futures import Future
 from types import ModuleType
 from typing import NamedTuple
 
-SECONDS = 1.0
-"""Longest wait of a scrape: a driver that hangs must not stop the supervisor."""
+ANSWER_SECONDS = 1.0
+"""Longest wait for the driver: one that hangs must not stop the readings."""
 
 
 class Gpu(NamedTuple):
@@ -25,7 +25,7 @@ class Gpu(NamedTuple):
 
 
 class Gpus:
-    """Those of one task."""
+    """The GPUs of one task."""
 
     def __init__(self, count: int) -> None:
         self._count = count
@@ -40,7 +40,7 @@ class Gpus:
             # A daemon: the process may end while the driver hangs.
             threading.Thread(target=_fill, args=(self._reading,), daemon=True).start()
         with contextlib.suppress(asyncio.TimeoutError):
-            return await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(self._reading)), SECONDS)
+            return await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(self._reading)), ANSWER_SECONDS)
         return []
 
 
@@ -61,11 +61,11 @@ def devices(nvml: ModuleType, visible: str | None) -> list[Gpu]:
     try:
         nvml.nvmlInit()  # again and again: it counts
         handles = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
-        found = [_device(nvml, index, handle) for index, handle in enumerate(handles)]
+        gpus = [_device(nvml, index, handle) for index, handle in enumerate(handles)]
     except (nvml.NVMLError, OSError):
         return []
     wanted = None if visible is None else [each.strip() for each in visible.split(",")]
-    return [gpu for gpu in found if wanted is None or str(gpu.number) in wanted or gpu.uuid in wanted]
+    return [gpu for gpu in gpus if wanted is None or str(gpu.number) in wanted or gpu.uuid in wanted]
 
 
 def _device(nvml: ModuleType, index: int, handle: object) -> Gpu:

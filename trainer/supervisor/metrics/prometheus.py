@@ -9,23 +9,20 @@ from typing import NamedTuple, TypeAlias, get_args
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from trainer.protocol.events import Figures
-from trainer.protocol.reports import Phase
+from trainer.protocol.child import ChildStatus
 from trainer.protocol.status import JobStatus, TaskStatus
-from trainer.supervisor.children.child_status import OWN as CHILD_FIGURES
+from trainer.protocol.types import Phase
 from trainer.supervisor.metrics.gpus import Gpu
 from trainer.supervisor.metrics.usage import Usage
 
 _LONGEST_NAME = 100
 _UNFIT = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
-_NO_METRICS = ("pid", "input_share")
-"""Figures of /status that are no metrics: the seconds of steps give the share."""
 
 
 class Family(NamedTuple):
     help: str
     labels: tuple[str, ...] = ()
-    """Besides job_name and task."""
+    """Its labels besides job_name and task."""
 
 
 METRICS = {
@@ -64,9 +61,9 @@ METRICS = {
     "gpu_memory_used_bytes": Family("Memory of the GPU in use", ("gpu", "uuid")),
     "gpu_memory_size_bytes": Family("Memory of the GPU", ("gpu", "uuid")),
 }
-"""By name without the prefix. All have the labels job_name and task."""
+"""The metrics by their names without the prefix. All have the labels job_name and task."""
 
-_OF_FIGURES = {
+_FIELDS = {
     "target_step": "steps",
     "loss": "loss",
     "examples_per_second": "examples_per_second",
@@ -75,27 +72,24 @@ _OF_FIGURES = {
     "checkpoint_pause_seconds_total": "seconds_saving",
     "checkpoint_write_seconds_total": "seconds_writing",
 }
-"""By the name of a metric, that of the figure in /status."""
+"""The field of a child's status that each metric is."""
 _PARTS = {part: f"seconds_{part}" for part in ("input", "exchange", "compute", "wait")}
 
-_OURS = {*CHILD_FIGURES, *_OF_FIGURES.values(), *_NO_METRICS}
-"""Figures that are no metrics of the user's."""
-
 Sample: TypeAlias = "tuple[str, object, str, tuple[str, ...]]"
-"""Name, value, task, values of the further labels."""
+"""The name, the value, the task, and the values of further labels."""
 
 
 def text(
     status: TaskStatus,
-    workers: Mapping[str, Figures],
+    workers: Mapping[str, ChildStatus],
     versions: Mapping[str, str],
     used: Usage | None = None,
     gpus: list[Gpu] | None = None,
 ) -> bytes:
-    """In Prometheus' text format.
+    """All metrics in Prometheus' text format.
 
     Args:
-        workers: by ps-worker the measurements of the coordinator, which is this task.
+        workers: the measurements of the coordinator, which is this task, by ps-worker.
     """
     families: dict[str, GaugeMetricFamily | CounterMetricFamily] = {}
     samples = [
@@ -129,22 +123,22 @@ def _family(name: str) -> GaugeMetricFamily | CounterMetricFamily:
     return kind(f"trainer_{name}", described.help, labels=["job_name", "task", *described.labels])
 
 
-def _of_task(status: TaskStatus, workers: Mapping[str, Figures]) -> Iterator[Sample]:
-    task, figures = status.task, dict(status.figures)
+def _of_task(status: TaskStatus, workers: Mapping[str, ChildStatus]) -> Iterator[Sample]:
+    task = status.task
     for phase in get_args(Phase):
         yield "phase", int(status.phase == phase), task, (phase,)
     yield "generation", status.generation, task, ()
     yield "child_restarts_total", status.restarts, task, ()
-    yield "step", figures.get("step"), task, ()
-    for name, figure in _OF_FIGURES.items():
+    yield "step", status.step, task, ()
+    for name, field in _FIELDS.items():
         # The coordinator's rate is the sum of its workers', which have samples of their own.
         if not (workers and name == "examples_per_second"):
-            yield name, figures.get(figure), task, ()
-    for part, figure in _PARTS.items():
-        yield "step_seconds_total", figures.get(figure), task, (part,)
+            yield name, _of_child(status, field), task, ()
+    for part, field in _PARTS.items():
+        yield "step_seconds_total", getattr(status, field), task, (part,)
     names = dict[str, object]()
-    for name, value in figures.items():
-        if name not in _OURS:
+    for name, value in status.figures.items():
+        if name not in ("loss", "examples_per_second"):
             names.setdefault(_fit(name), value)
     for name, value in names.items():
         yield "metric", value, task, (name,)
@@ -162,12 +156,17 @@ def _of_job(status: JobStatus) -> Iterator[Sample]:
     yield "checkpoint_size_bytes", status.checkpoint_bytes, status.task, ()
 
 
-def _of_worker(task: str, row: Figures) -> Iterator[Sample]:
-    """Of a ps-worker, whose own supervisor knows nothing of its steps."""
+def _of_worker(task: str, row: ChildStatus) -> Iterator[Sample]:
+    """The samples of a ps-worker, whose own supervisor knows nothing of its steps."""
     for name in ("loss", "examples_per_second", "steps_total"):
-        yield name, row.get(_OF_FIGURES[name]), task, ()
-    for part, figure in _PARTS.items():
-        yield "step_seconds_total", row.get(figure), task, (part,)
+        yield name, _of_child(row, _FIELDS[name]), task, ()
+    for part, field in _PARTS.items():
+        yield "step_seconds_total", getattr(row, field), task, (part,)
+
+
+def _of_child(status: ChildStatus, field: str) -> object:
+    """A loss may be NaN here: Prometheus knows it, and an alert may be set on it."""
+    return status.figures.get(field) if field in ("loss", "examples_per_second") else getattr(status, field)
 
 
 def _of_usage(task: str, used: Usage) -> Iterator[Sample]:

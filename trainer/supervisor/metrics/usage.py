@@ -1,16 +1,25 @@
 """Processor time, memory and network of a task: of its container (cgroup, version 2 or 1), or of its processes. Linux
-only."""
+only. The supervisor keeps one reading, for its reports and for /metrics."""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
+import time
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from trainer import host
 from trainer.job import environment
+from trainer.protocol.reports import Used
+from trainer.supervisor.metrics.gpus import Gpu, Gpus
 
+if TYPE_CHECKING:
+    from trainer.supervisor.task.agent import Agent
+
+READ_SECONDS = 5.0
+"""Time between two readings."""
 _CGROUP, _PROC = Path("/sys/fs/cgroup"), Path("/proc")
 
 
@@ -24,15 +33,60 @@ class Usage(NamedTuple):
     """Bytes since the container began, by all devices but loopback. None of tasks that share a network."""
 
 
+class Meter:
+    """Reads what a task uses for as long as the task lasts, and keeps the last reading."""
+
+    def __init__(self, agent: Agent) -> None:
+        self._agent = agent
+        self.usage: Usage | None = None
+        self.gpus: list[Gpu] = []
+
+    async def run(self) -> None:
+        devices = Gpus(self._agent.spec.tasks.of(self._agent.task.type).gpus)
+        self.usage, read_at = read(), time.monotonic()
+        self.gpus = await devices.read()
+        while True:
+            await asyncio.sleep(READ_SECONDS)
+            before, before_at = self.usage, read_at
+            self.usage, read_at = read(), time.monotonic()
+            self.gpus = await devices.read()
+            self._agent.used = between(before, self.usage, read_at - before_at, self.gpus)
+
+
+def between(before: Usage | None, now: Usage | None, seconds: float, gpus: list[Gpu]) -> Used:
+    """What is used now, with the rates between two readings.
+
+    Args:
+        seconds: between the two.
+    """
+    shares = [gpu.utilization for gpu in gpus if gpu.utilization is not None]
+    sizes = [gpu.memory_used for gpu in gpus if gpu.memory_used is not None]
+    return Used(
+        cpu=_rate(before and before.cpu_seconds, now and now.cpu_seconds, seconds),
+        memory=now and now.memory,
+        gpu=sum(shares) / len(shares) if shares else None,
+        gpu_memory=sum(sizes) if sizes else None,
+        received=_rate(before and before.received, now and now.received, seconds),
+        sent=_rate(before and before.sent, now and now.sent, seconds),
+    )
+
+
+def _rate(before: float | None, now: float | None, seconds: float) -> float | None:
+    """None too where a counter has begun anew."""
+    if before is None or now is None or now < before:
+        return None
+    return (now - before) / seconds
+
+
 def read() -> Usage | None:
     """None where it is not known. Tasks of `trainer local` share a container, or have none."""
     if not host.LINUX:
         return None
     if environment.PARENT in os.environ:
         return _of_processes(_PROC, os.getpid())
-    own = _of_container(_CGROUP) or _of_processes(_PROC, os.getpid())
+    usage = _of_container(_CGROUP) or _of_processes(_PROC, os.getpid())
     received, sent = _network(_PROC)
-    return own and own._replace(received=received, sent=sent)
+    return usage and usage._replace(received=received, sent=sent)
 
 
 def _of_container(folder: Path) -> Usage | None:
@@ -51,29 +105,29 @@ def _of_container(folder: Path) -> Usage | None:
 
 
 def _of_processes(proc: Path, root: int) -> Usage | None:
-    """Of a process and all that descend from it, with the time of those that have ended."""
+    """What a process uses, and all that descend from it, with the time of those that have ended."""
     if not (proc / f"{root}/task/{root}/children").exists():  # the kernel may lack it, as gVisor's
         return None
     ticks, page = os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE")
     spent = pages = 0
-    own = [root]
-    for pid in own:
+    pids = [root]
+    for pid in pids:
         if fields := _stat(proc / str(pid)):
             # proc(5): utime, stime, and those of the children that were waited for; rss.
             spent += sum(map(int, fields[11:15]))
             pages += int(fields[21])
-            own += _children(proc / str(pid))
+            pids += _children(proc / str(pid))
     return Usage(spent / ticks, page * pages, None)
 
 
 def _children(folder: Path) -> list[int]:
-    """Those that each thread has started (proc(5)): fewer files than all processes of a large machine have."""
-    found: list[int] = []
+    """The processes that each thread has started (proc(5)): fewer files than all processes of a large machine have."""
+    pids: list[int] = []
     with contextlib.suppress(OSError):
         for thread in (folder / "task").iterdir():
             with contextlib.suppress(OSError):
-                found += map(int, (thread / "children").read_text().split())
-    return found
+                pids += map(int, (thread / "children").read_text().split())
+    return pids
 
 
 def _stat(folder: Path) -> list[str]:

@@ -18,7 +18,7 @@ from zlib import crc32
 from trainer import __version__
 from trainer.job.tracking_rules import MLFLOW_LOGIN
 from trainer.model_dir.files import json_object
-from trainer.protocol.reports import plain_text
+from trainer.protocol.types import plain_text
 from trainer.supervisor.outside.outbound import Answer, Outbound
 
 BATCH = 500

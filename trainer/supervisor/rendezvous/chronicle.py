@@ -2,40 +2,55 @@
 
 from __future__ import annotations
 
-import math
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from trainer.model_dir.result import JobEvent, Kind
-from trainer.protocol.reports import plain_text
-from trainer.supervisor.rendezvous.policy import CAUSES
+from trainer.model_dir.result import JobEvent
+from trainer.protocol import facts
+from trainer.protocol.facts import Entry, Fact
 
 EVENTS_KEPT = 50
+ENTRIES_KEPT = 1000
+"""Facts that an observer can still take: it looks at each beat."""
 
 
 @dataclass
 class Chronicle:
-    """What the chief tells about the job, besides its present state."""
+    """The facts of the job that its chief knows, and counts of restarts."""
 
-    events: list[JobEvent] = field(default_factory=list)
-    """The newest."""
-    restarts: Counter[str] = field(default_factory=lambda: Counter(dict.fromkeys(CAUSES, 0)))
-    """By their cause."""
+    news: deque[Entry] = field(default_factory=lambda: deque(maxlen=EVENTS_KEPT))
+    """The newest of those that are events of the job."""
+    restarts: Counter[str] = field(default_factory=lambda: Counter(dict.fromkeys(facts.LABELS, 0)))
+    """Restarts by their cause's label."""
     noted: int = 0
-    """The number of all events that this chief has noted itself."""
+    """The number of all facts that this chief has noted itself."""
+    _newest: deque[Entry] = field(default_factory=lambda: deque(maxlen=ENTRIES_KEPT))
 
-    def note(self, text: str, kind: Kind = "", task: str | None = None) -> None:
-        self.events = [*self.events[1 - EVENTS_KEPT :], JobEvent(time.time(), plain_text(text), kind, task)]
+    def note(self, fact: Fact, generation: int, step: int) -> None:
+        entry = facts.entry(time.time(), fact, generation, step)
+        self._newest.append(entry)
         self.noted += 1
+        if fact.news:
+            self.news.append(entry)
 
-    def since(self, noted: int) -> list[JobEvent]:
-        """The events since this chief had noted so many."""
-        return self.events[max(0, len(self.events) - (self.noted - noted)) :]
+    def since(self, noted: int) -> list[Entry]:
+        """The facts since this chief had noted so many."""
+        new = self.noted - noted
+        return list(self._newest)[max(0, len(self._newest) - new) :] if new else []
+
+    @property
+    def events(self) -> list[JobEvent]:
+        """The newest events, as in /status and result.json."""
+        return [event(each) for each in self.news]
 
 
-def of(events: Iterable[JobEvent], restarts: Mapping[str, int]) -> Chronicle:
-    """That of an earlier chief, which a file had. Without what another version or a user may have written."""
-    known = [event for event in events if math.isfinite(event.time)]
-    return Chronicle(known[-EVENTS_KEPT:], Counter({cause: restarts.get(cause, 0) for cause in CAUSES}))
+def event(entry: Entry) -> JobEvent:
+    return JobEvent(entry.time, entry.text, entry.kind, entry.task)
+
+
+def of(entries: Iterable[Entry], restarts: Mapping[str, int]) -> Chronicle:
+    """That of an earlier chief, which files had. Without what another version or a user may have written."""
+    news = deque((each for each in entries if each.fact.news), EVENTS_KEPT)
+    return Chronicle(news, Counter({label: restarts.get(label, 0) for label in facts.LABELS}))

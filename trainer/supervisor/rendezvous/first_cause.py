@@ -26,7 +26,8 @@ class Death:
     def rank(self) -> int:
         """How likely it is a consequence of another one: 0 if a signal ended it, 1 with an error of its own, 2 with an
         error that a lost peer may cause."""
-        return _BLAMES if self.report.blames_peer else 1 if self.report.failure else 0
+        loss = self.report.loss
+        return 0 if loss is None else _BLAMES if loss.blames_peer else 1 if loss.ends_the_job else 0
 
 
 class Deaths:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from trainer.job.spec import Deadlines
+from trainer.protocol.child import ChildStatus
 
 WAITS_SECONDS = 10.0
 """The log names a task that indexes its files once the chief's child has waited for longer."""
@@ -33,13 +34,13 @@ class ProgressWatch:
     """Whether training has ended, and the final evaluation and export run."""
     evaluating: bool = False
     """Whether callbacks and a validation run at the end of an epoch, or test data are read before the first step."""
-    indexed: object = None
+    indexed: int | None = None
     """Changes while the child indexes its files, before its first step."""
     has_index: bool = False
     """Whether it has indexed them, and waits for those that still do so."""
-    others: dict[str, object] = field(default_factory=dict)
+    others: dict[str, int] = field(default_factory=dict)
     """`indexed` of the other tasks whose children index files, by the name of the task; the last to change is last."""
-    worker_steps: dict[str, object] = field(default_factory=dict)
+    worker_steps: dict[str, int | None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.formed(self.since)
@@ -49,26 +50,27 @@ class ProgressWatch:
         self.since = self._own_since = now
         self.others, self._named = {}, False
 
-    def update(self, status: Mapping[str, object], resume_step: int, now: float) -> list[str]:
-        """Takes the status of the chief's child; returns the ps-workers that made a step since the last one."""
-        step, finishing = status.get("step"), bool(status.get("finishing"))
-        step = step if isinstance(step, int) else 0
-        evaluating = bool(status.get("evaluating"))
-        indexed, has_index = status.get("indexed"), bool(status.get("has_index"))
-        before = self.step, self.finishing, self.evaluating, self.indexed, self.has_index
-        if (step, finishing, evaluating, indexed, has_index) != before:
-            self.step, self.finishing, self.evaluating, self.indexed = step, finishing, evaluating, indexed
-            self.has_index = has_index
+    def update(
+        self, status: ChildStatus, workers: Mapping[str, ChildStatus], resume_step: int, now: float
+    ) -> list[str]:
+        """Takes the status of the chief's child; returns the ps-workers that made a step since the last one.
+
+        Args:
+            workers: the coordinator's measurements of each ps-worker.
+        """
+        step = status.step or 0
+        new = step, status.finishing, status.evaluating, status.indexed, status.has_index
+        if new != (self.step, self.finishing, self.evaluating, self.indexed, self.has_index):
+            self.step, self.finishing, self.evaluating, self.indexed, self.has_index = new
             self.since = self._own_since = now
             if step > max(self.progress.step, resume_step):
                 self.progress.step, self.progress.generations_without_progress = step, 0
-        workers = status.get("workers")
-        steps = {name: row.get("step") for name, row in workers.items()} if isinstance(workers, dict) else {}
+        steps = {name: row.step for name, row in workers.items()}
         stepped = [name for name, step in steps.items() if step != self.worker_steps.get(name)]
         self.worker_steps |= steps
         return stepped
 
-    def indexes(self, name: str, indexed: object, now: float) -> bool:
+    def indexes(self, name: str, indexed: int | None, now: float) -> bool:
         """Takes another task's progress with its index, None if it makes none; returns whether it is the first task
         that the job has waited for."""
         if self.others.get(name) == indexed:

@@ -14,21 +14,26 @@ the consequences of failures; progress.py watches whether training advances.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from trainer.job.cluster import Task
 from trainer.job.errors import Exit
-from trainer.job.messages import counted
 from trainer.job.spec import JobSpec
-from trainer.model_dir.result import Kind
-from trainer.protocol.reports import Phase, Reply, Report, plain_text
+from trainer.protocol.child import ChildStatus
+from trainer.protocol.facts import Cause, Ended, Fact, Formed, Hung, Loss, Lost, Note
+from trainer.protocol.reports import Reply, Report
+from trainer.protocol.types import Phase, plain_text
 from trainer.supervisor.rendezvous.chronicle import Chronicle
 from trainer.supervisor.rendezvous.first_cause import Deaths
 from trainer.supervisor.rendezvous.gathering import Gathering, Why
 from trainer.supervisor.rendezvous.membership import Member, Membership
-from trainer.supervisor.rendezvous.policy import Decision, FailurePolicy
+from trainer.supervisor.rendezvous.policy import Decision, End, FailurePolicy, failure
 from trainer.supervisor.rendezvous.progress import Progress, ProgressWatch
+from trainer.supervisor.rendezvous.returns import Returns, Scores
 from trainer.supervisor.rendezvous.waiting import Waiting
+
+_UNKNOWN = Loss(Cause.EXITED)
+"""The loss of a task whose report says no more."""
 
 
 class Rendezvous:
@@ -69,9 +74,10 @@ class Rendezvous:
         self.watch = ProgressWatch(self.progress, now)
         self.policy = FailurePolicy(spec, self.tasks.evaluators, self.tasks.chief)
         self._wrote = wrote
-        self._held: tuple[str, str] | None = None
-        """A task and the reason of its loss: the job acts on it once it has the stacks of the peer that is missed."""
+        self._held: tuple[str, Loss] | None = None
+        """A task and its loss: the job acts on it once it has the stacks of the peer that is missed."""
         self._deaths = Deaths()
+        self._returns, self._scores = Returns(), Scores()
 
     def begin(self, now: float) -> None:
         """The chief is ready, which may have taken longer than any deadline: from now on it waits for the others."""
@@ -80,10 +86,14 @@ class Rendezvous:
     def take_over(self, now: float) -> None:
         """An earlier chief was lost while the job ran."""
         self.policy.task_lost = True
-        self._lost(self.tasks.chief, "its supervisor was restarted", now)
+        self._lost(self.tasks.chief, Loss(Cause.SUPERVISOR_RESTARTED), now)
 
-    def report(self, report: Report, now: float) -> Reply:
-        """Handles one report; returns the reply to that task."""
+    def report(self, report: Report, now: float, workers: Mapping[str, ChildStatus] | None = None) -> Reply:
+        """Handles one report; returns the reply to that task.
+
+        Args:
+            workers: the measurements of each ps-worker, if the report is the chief's own.
+        """
         if difference := self.tasks.refuse(report, now):
             return Reply("failed", 0, 0, self.version, Exit.MISMATCH, difference, refused=True, term=self.term)
         if (place := self.tasks.place(report, now)) == "lost":
@@ -96,11 +106,12 @@ class Rendezvous:
             if report.number < member.report.number:
                 return self.reply()  # late, or a repetition
             if report.restarts > member.report.restarts and self.phase == "running":
-                self._lost(report.task, report.reason, now)
+                self._lost(report.task, report.restarted_for or _UNKNOWN, now)
         else:
             member = self._admit(report, now)
-        if report.status.get("copying") != member.report.status.get("copying"):
+        if report.status.copying != member.report.status.copying:
             self.waiting.extend(now)
+        self._look_at_news(member.report, report, now)
         self.tasks.heard(member, report, now)
         self.gathering.take(report)
         ended_early = report.ended_early == self.generation != 0
@@ -113,16 +124,17 @@ class Rendezvous:
         elif self._program_ended(report):
             self._deaths.add(report, now)
         elif ended_early:
-            self.policy.task_lost |= not report.blames_peer
+            loss = report.loss or _UNKNOWN
+            self.policy.task_lost |= not loss.blames_peer
             if misses_a_peer and self.gathering.number:
-                self._held = self._held or (report.task, report.reason)  # a new generation would end that peer's child
+                self._held = self._held or (report.task, loss)  # a new generation would end that peer's child
             elif self.phase == "running":
-                self._lost(report.task, report.reason, now)
+                self._lost(report.task, loss, now)
         elif report.leaving and self.phase == "running" and report.generation != self.generation:
             self._apply(self.policy.leaves(report), now)
         if report.task == self.tasks.chief:
             before = self.progress.step
-            self.policy.stepped(self.watch.update(report.status, self.resume_step, now))
+            self.policy.stepped(self.watch.update(report.status, workers or {}, self.resume_step, now))
             if not self.spec.runs.chief_watches and self.progress.step > before:
                 self.policy.lives_without_step.clear()
         elif report.generation == self.generation and report.task not in self.tasks.evaluators:
@@ -141,23 +153,24 @@ class Rendezvous:
         """Acts on the first cause of the programs' ends, once it is known."""
         if not self._deaths or (cause := self._deaths.cause(self.tasks.last_heard(), now)) is None:
             return
-        if cause.failure is not None and not cause.blames_peer:
-            self.end(Exit.PROGRAM, f"{cause.task}: {cause.failure[1]}")
+        loss = cause.loss or _UNKNOWN
+        if loss.ends_the_job:
+            self._fail(failure(cause.task, loss))
             return
-        self.policy.task_lost |= not cause.blames_peer
-        self._lost(cause.task, cause.reason, now)
+        self.policy.task_lost |= not loss.blames_peer
+        self._lost(cause.task, loss, now)
 
     def _look_at_index(self, report: Report, now: float) -> None:
         """Another machine may have no index of the files yet: then all tasks wait until that task has made its own."""
-        if self.watch.indexes(report.task, report.status.get("indexed"), now):
-            self.note(f"the job waits for {self.watch.waits_for}, which indexes its files")
+        if self.watch.indexes(report.task, report.status.indexed, now):
+            self.note(Note(f"the job waits for {self.watch.waits_for}, which indexes its files", report.task))
 
     def _admit(self, report: Report, now: float) -> Member:
         """A new member: its first report, or the first one since its supervisor was restarted."""
         if report.task in self.tasks.members:
             self.policy.task_lost = True
             if self.phase == "running" and report.generation != self.generation:
-                self._lost(report.task, "its supervisor was restarted", now)
+                self._lost(report.task, Loss(Cause.SUPERVISOR_RESTARTED), now)
         return self.tasks.add(report, now)
 
     def reply(self) -> Reply:
@@ -191,11 +204,11 @@ class Rendezvous:
         elif self.phase == "running":
             for name in self.tasks.newly_silent(now):
                 self.policy.task_lost = True
-                self._lost(name, f"silent for {self.spec.deadlines.task_lost:g} s", now, ended=False)
+                self._lost(name, Loss(Cause.SILENT, seconds=self.spec.deadlines.task_lost), now, ended=False)
             if self.phase == "running":
                 self._judge(now)
                 for name, why in self.waiting.newly_wrong(now).items():
-                    self.note(f"{name}: {why}; the others continue without it")
+                    self.note(Note(f"{name}: {why}; the others continue without it", name))
                 if end := self.waiting.give_up_success(self.generation, now):
                     self.end(*end)
             # The supervisor of each task notices a program that has stopped to report.
@@ -214,7 +227,7 @@ class Rendezvous:
         self.version += 1
         where = self.gathering.last.text
         if why == "silence" and where:
-            self.note(f"the job hangs: {where}")
+            self.note(Hung(where))
         held, self._held = self._held, None
         if held and self.phase == "running":
             self._lost(*held, now)
@@ -240,7 +253,8 @@ class Rendezvous:
         self.waiting.formed()
         self.tasks.formed()
         self._deaths.clear()
-        self.note(f"generation {self.generation} formed: {counted(len(self.tasks.required), 'task')}", "formed")
+        self._returns.clear()
+        self.note(Formed(self.generation, len(self.tasks.required)))
 
     def reachable(self, name: str, incarnation: str, problem: str | None, now: float) -> None:
         """Records the result of connecting to a member at its address in TF_CONFIG."""
@@ -251,12 +265,12 @@ class Rendezvous:
 
     # Failures and the end. ------------------------------------------------------------------------
 
-    def _lost(self, name: str, reason: str, now: float, *, ended: bool = True) -> None:
+    def _lost(self, name: str, loss: Loss, now: float, *, ended: bool = True) -> None:
         if self.stopping:
             return
         if self.policy.restarts_alone(name):
             self._look_at_files()
-        self._apply(self.policy.lost(name, reason, ended=ended), now)
+        self._apply(self.policy.lost(name, loss, ended=ended), now)
 
     def _look_at_files(self) -> None:
         """A program's files are progress of the whole job, also for tasks that restart alone."""
@@ -265,20 +279,23 @@ class Rendezvous:
             self.policy.lives_without_step.clear()
 
     def _apply(self, decision: Decision, now: float) -> None:
-        if decision.cause and not self.over and not self.stopping:
-            self.chronicle.restarts[decision.cause] += 1
+        fact = decision.fact
+        if fact and decision.restarts and not self.over and not self.stopping:
+            self.chronicle.restarts[fact.loss.cause.label] += 1
+        if isinstance(fact, Lost):
+            self._returns.lost(fact.task, now)
         if decision.re_form:
             self._re_form(decision, now)
-        elif decision.note:
-            self.note(decision.note, decision.kind, decision.task)
+        elif fact:
+            self.note(fact)
         if decision.end:
-            self.end(*decision.end)
+            self._fail(decision.end)
 
     def _re_form(self, decision: Decision, now: float) -> None:
         if self.over:
             return
-        if decision.note and not self.stopping:
-            self.note(decision.note, decision.kind, decision.task)
+        if decision.fact and not self.stopping:
+            self.note(decision.fact)
         self.phase, self._held = "forming", None
         self.version += 1
         self.waiting.forming(now)
@@ -289,8 +306,19 @@ class Rendezvous:
             self.progress.generations_without_progress = 0
             self._re_form(Decision(), now)
 
-    def end(self, code: Exit, message: str, step: int | None = None) -> None:
-        """Ends the job, at this step if it succeeded. Only the first call has an effect."""
+    def _fail(self, end: End) -> None:
+        self.end(end.code, end.message, task=end.task, loss=end.loss)
+
+    def end(
+        self, code: Exit, message: str, step: int | None = None, *, task: str | None = None, loss: Loss | None = None
+    ) -> None:
+        """Ends the job. Only the first call has an effect.
+
+        Args:
+            step: the last step of a job that succeeded.
+            task: the task that it fails for.
+            loss: why it was lost.
+        """
         if not self.over:
             self.watch.step = self.watch.step if step is None else step
             self.phase = "done" if code is Exit.OK else "failed"
@@ -298,6 +326,7 @@ class Rendezvous:
             # For the replies: a file name that is not UTF-8 would make them unreadable.
             self.message = plain_text(message + (self._good_checkpoints() if code is Exit.DIVERGED else ""))
             self.version += 1
+            self.note(Ended(int(code), self.message, task, loss))
 
     def lose_place(self) -> None:
         """Another chief has taken this one's place: whatever end this one has found, the other decides."""
@@ -313,5 +342,15 @@ class Rendezvous:
             return f"; the checkpoints up to step {step} are good" if step else "; there is no checkpoint yet"
         return ""
 
-    def note(self, text: str, kind: Kind = "", task: str | None = None) -> None:
-        self.chronicle.note(text, kind, task)
+    def _look_at_news(self, before: Report, report: Report, now: float) -> None:
+        """Notes what a report tells besides a failure."""
+        if report.task in self.tasks.evaluators and (scored := self._scores.new(report)):
+            self.note(scored)
+        if self.phase != "running" or not self.policy.restarts_alone(report.task):
+            return
+        if back := self._returns.back(before, report, self.generation, now):
+            self.note(back)
+
+    def note(self, fact: Fact) -> None:
+        """Notes what has happened; who looks at the job takes it from there."""
+        self.chronicle.note(fact, self.generation, self.watch.step)

@@ -20,8 +20,10 @@ from trainer.job.spec import JobSpec
 from trainer.model_dir import lease
 from trainer.protocol import events
 from trainer.protocol.events import Event
+from trainer.protocol.facts import Cause, Loss, failure_code, failure_of
 from trainer.protocol.log_lines import log_line
-from trainer.protocol.reports import Phase, Reply, Used
+from trainer.protocol.reports import Reply, Used
+from trainer.protocol.types import Phase
 from trainer.supervisor.children import child_environ
 from trainer.supervisor.children.child import Child, Exited
 from trainer.supervisor.children.program import Program
@@ -43,7 +45,7 @@ class Agent:
         self.spec, self.task, self.log, self.secret = spec, task, log, secret
         self.incarnation = uuid.uuid4().hex
         self.reports = 0
-        """That were made so far."""
+        """The number of reports that were made so far."""
         self.began = time.time() - host.process_age()
         self.versions = versions or host.versions()
         self.spec_digest = spec.digest()
@@ -57,10 +59,12 @@ class Agent:
         self.standby = Standby(spec, task, log)
         self.changed = asyncio.Event()
         self.leaving_since: float | None = None
-        self.ended_early, self.reason = 0, ""
-        self.failure: tuple[int, str] | None = None
-        self.blames_peer = False
+        self.ended_early = 0
+        self.loss: Loss | None = None
+        """Why the running child has ended, or the task cannot go on."""
         self.restarts, self._retry_at = 0, 0.0
+        self.restarted_for: Loss | None = None
+        """The loss after which the child was last restarted alone."""
         self.stillborn = 0
         """Consecutive children of an evaluator that ended without a score, or could not be started."""
         self.not_started = ""
@@ -82,7 +86,7 @@ class Agent:
 
     def fail(self, error: TrainerError) -> None:
         """Reports a failure of the task itself."""
-        self.failure = (int(error.code), str(error))
+        self.loss = failure_of(error)
         self.changed.set()
 
     async def act(self, reply: Reply) -> None:
@@ -123,7 +127,7 @@ class Agent:
         if self.task.type == "evaluator" and self.stillborn > self.spec.max_restarts:
             return
         if time.monotonic() >= self._retry_at:
-            self.restarts += 1
+            self.restarts, self.restarted_for = self.restarts + 1, self.loss
             self._retry_at = time.monotonic() + BACKOFF_SECONDS[min(self.restarts, len(BACKOFF_SECONDS) - 1)]
             await self.go(generation, step)
 
@@ -167,12 +171,12 @@ class Agent:
                 more = {**self.places, **self.importable}
                 return await Program.run(spec, self.task, self.log, more, generation, self._on_child, self.clock, take)
             files = {environment.WORKLOAD: json.dumps(self._workload)}
-            given = {**child_environ.settings(spec, self.task), **self.places, **files}
+            environ = {**child_environ.settings(spec, self.task), **self.places, **files}
             if ahead:
-                given[environment.AHEAD] = "1"
+                environ[environment.AHEAD] = "1"
             if self.task.is_chief:
-                given[environment.LEASE] = lease.holder(self.spec.directory, self.incarnation)
-            return await Child.start(self.task, self.log, given, self._on_child, self.clock, take)
+                environ[environment.LEASE] = lease.holder(self.spec.directory, self.incarnation)
+            return await Child.start(self.task, self.log, environ, self._on_child, self.clock, take)
         except OSError as error:  # for example lack of memory, or a log volume that became read-only
             what = error.filename or "a new process"
             raise UserError(f"{self.task.name}: {what}: {error.strerror}; look at memory, processes and disk") from None
@@ -190,7 +194,7 @@ class Agent:
                     self.fail(error)  # the chief ends the job, and names it
                 return
         self.first_step_at, self.ended_early, self.not_started = None, 0, ""
-        self.failure, self.blames_peer = None, False
+        self.loss = None
         if self.running is not None and self.running.alive:
             await self.running.dismiss()
         self.running = child
@@ -200,8 +204,9 @@ class Agent:
     def _could_not_start(self, why: str) -> None:
         """An evaluator's program could not be started: as one that failed, it is tried again, and ends no job."""
         self.stillborn += 1
-        self.reason = self.not_started = f"could not be started: {why}"
-        log_line(f"{self.task.name}: its program {self.not_started}")
+        self.loss = Loss(Cause.NOT_STARTED, why)
+        self.not_started = str(self.loss)
+        log_line(f"{self.task.name}: its program {self.loss}")
 
     async def look_after_children(self) -> None:
         child = self.running
@@ -224,7 +229,7 @@ class Agent:
             case events.Failed() if self.task.type == "evaluator":
                 pass  # the job continues without it, and this task tries again
             case events.Failed() if child is self.running or self.running is None:
-                self.failure = child.failure
+                self.loss = Loss(Cause.ERROR, code=int(failure_code(event.code)), error=event.message)
             case events.Step() if self.first_step_at is None and child is self.running:
                 self.first_step_at = time.monotonic()
                 self.stillborn = 0
@@ -249,19 +254,17 @@ class Agent:
             return
         if self.spec.program and self.leaving_since is not None:
             return
-        self.reason = child.why_it_ended()
-        if self.task.type == "evaluator":
+        loss, evaluates = child.loss(), self.task.type == "evaluator"
+        if self.loss is None or not self.loss.ends_the_job or loss.ends_the_job:  # fail() may have come before
+            self.loss = loss
+        if evaluates:
             self.stillborn += 1
-        if not self.restarts_alone or (child.failed and self.task.type != "evaluator"):
+        if not self.restarts_alone or (child.failed and not evaluates):
             self.ended_early = child.generation
-        if child.blames_peer:
-            self.failure, self.blames_peer = child.failure, True
-        elif child.failed and self.task.type != "evaluator":
-            self.failure = child.failure
         if child.out_of_memory:
             self.standby.too_much()
-        if self.phase == "running" and self.leaving_since is None and (self.failure is None or self.blames_peer):
-            log_line(f"{self.task.name}: {self.spec.runs.called} lost ({self.reason}); its log: {self.log}")
+        if self.phase == "running" and self.leaving_since is None and (evaluates or not self.loss.ends_the_job):
+            log_line(f"{self.task.name}: {self.spec.runs.called} lost ({self.loss}); its log: {self.log}")
 
     def _stopping_well(self, child: Child) -> bool:
         """Whether the child was asked to stop and may still save, until the deadline."""

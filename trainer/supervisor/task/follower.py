@@ -16,6 +16,7 @@ from trainer.job.cluster import Task
 from trainer.job.errors import Exit, TrainerError
 from trainer.job.spec import JobSpec
 from trainer.model_dir import result
+from trainer.protocol.facts import Cause, Loss, failure_of
 from trainer.protocol.log_lines import LOG_SECONDS, log_error, log_line
 from trainer.protocol.reports import Reply, Report
 from trainer.supervisor.control_port import peers
@@ -31,7 +32,7 @@ EVALUATOR_SECONDS = 120.0
 """An evaluator waits no longer for a chief that was lost: it mounts the chief's volume, which the chief may need on
 another node. The evaluator's own replacement follows the chief."""
 UNSTARTED_SECONDS = 10.0
-"""For a task that cannot start to report that: its chief may have ended for the same reason."""
+"""Time for a task that cannot start to report that: its chief may have ended for the same reason."""
 GONE_SECONDS = 3.0
 """Chief silence after which an existing result.json means that it left because the job is complete."""
 
@@ -88,7 +89,7 @@ async def report_failure(spec: JobSpec, task: Task, secret: bytes, error: Traine
         workload=UNSTARTED,
         versions={},
         started=time.time() - host.process_age(),
-        failure=(int(error.code), str(error)),
+        loss=failure_of(error),
     )
     end = time.monotonic() + UNSTARTED_SECONDS
     async with peers.client() as session:
@@ -164,7 +165,7 @@ def _end_child_without_tickets(agent: Agent, seconds: float) -> None:
     """Replaces a ps-worker's child after a long silence: the chief may have reassigned the steps that it holds."""
     child = agent.running
     if child is not None and agent.spec.runs.takes_orders and agent.task.type in agent.spec.traits.restart_alone:
-        child.kill(f"no contact with the chief for {seconds:.0f} s")
+        child.kill(Loss(Cause.NO_CONTACT, seconds=seconds))
 
 
 def _chief_lost(task: Task, seconds: float, deadline: str, why: str) -> str:

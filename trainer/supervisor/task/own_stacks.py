@@ -5,18 +5,20 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
+from trainer.protocol.facts import Loss
 from trainer.protocol.stacks import TaskStacks
 from trainer.supervisor.children.child import Child
 from trainer.supervisor.children.stack_pipes import threads
 from trainer.supervisor.rendezvous import gathering, hang
 
 DOING_SECONDS = 0.5
-"""For the child's answer to what it does: one that hangs may give none."""
-KILL_SECONDS = gathering.SECONDS + 0.5
-"""From the report that a child hangs to its end: meanwhile the chief takes the stacks of all tasks."""
-_POLL_SECONDS = 0.02
+"""Time for the child's answer to what it does: one that hangs may give none."""
+KILL_SECONDS = gathering.ANSWER_SECONDS + 0.5
+"""Time from the report that a child hangs to its end: meanwhile the chief takes the stacks of all tasks."""
+_DOING_POLL_SECONDS = 0.02
 
 
 class OwnStacks:
@@ -27,12 +29,12 @@ class OwnStacks:
         """
         self._folder, self._clock, self._on_taken = folder, clock, on_taken
         self.taken: TaskStacks | None = None
-        """For the reports, until the chief no longer asks."""
+        """The stacks for the reports, until the chief no longer asks."""
         self.hangs = False
         """Whether the child gives no sign of life, for the reports."""
         self._hangs_since = 0.0
         self._last: TaskStacks | None = None
-        """Of the child that hangs."""
+        """The stacks of the child that hangs."""
         self._number = 0
         self._taking: asyncio.Task[None] | None = None
 
@@ -43,11 +45,11 @@ class OwnStacks:
             if number:
                 self._taking = asyncio.create_task(self._take(number, child))
 
-    async def look(self, child: Child, silence: str | None) -> str | None:
+    async def look(self, child: Child, silence: Loss | None) -> Loss | None:
         """Why the child must be killed now; None if it need not.
 
         Args:
-            silence: for how long it has given no sign of life, if that is too long.
+            silence: the loss if it has given no sign of life for too long.
         """
         if silence is None:
             self.hangs = False
@@ -57,13 +59,14 @@ class OwnStacks:
             self._on_taken()
         elif self._clock() - self._hangs_since > KILL_SECONDS:
             self.hangs = False
-            return _why_killed(silence, self._last)
+            place = hang.where(self._last) if self._last else ""
+            return replace(silence, text=place) if place else silence
         return None
 
     async def _take(self, number: int, child: Child | None) -> None:
-        found = await self.now(child, number)
+        stacks = await self.now(child, number)
         if number == self._number:
-            self.taken = found
+            self.taken = stacks
             self._on_taken()
 
     async def now(self, child: Child | None, number: int = 0) -> TaskStacks:
@@ -73,11 +76,5 @@ class OwnStacks:
         state, text = await child.stacks.take()
         deadline = time.monotonic() + DOING_SECONDS
         while not state and child.doing is None and child.answers_orders and time.monotonic() < deadline:
-            await asyncio.sleep(_POLL_SECONDS)
+            await asyncio.sleep(_DOING_POLL_SECONDS)
         return TaskStacks(number, state, child.activity(), threads(text, self._folder))
-
-
-def _why_killed(silence: str, own: TaskStacks | None) -> str:
-    """Why a child that hangs is killed, with the place where it is."""
-    place = hang.where(own) if own else ""
-    return f"{silence}; it {place}" if place else silence

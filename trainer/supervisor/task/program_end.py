@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 BY_ITSELF_SECONDS = 3.0
 """Time for a program to end by itself after the chief's: those that train together end almost together."""
-LOOK_SECONDS = 0.5
+PROGRAM_POLL_SECONDS = 0.5
 
 
 async def end(agent: Agent, generation: int) -> Exit:
@@ -32,14 +32,14 @@ async def end(agent: Agent, generation: int) -> Exit:
         if not _runs(agent):
             await agent.go_again(generation, 0)
         await agent.look_after_children()
-        await agent.wait_for_change(LOOK_SECONDS)
+        await agent.wait_for_change(PROGRAM_POLL_SECONDS)
     child = agent.running
     if child is not None and child.alive:
         if agent.task.type != "ps":
             log_line(f"{name}: the job is done, and its program still runs: it is stopped")
         await child.dismiss()
     elif evaluates and agent.has_failed and agent.leaving_since is None:
-        why = agent.not_started or (child.why_it_ended() if child else "")
+        why = agent.not_started or (str(child.loss()) if child else "")
         warning = f"{name}: its program {why}"
         result.set_warning(agent.spec.directory, name, warning)
         log_error(f"{warning}; the result of the training is valid")

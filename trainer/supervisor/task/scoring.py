@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from trainer.job.errors import Exit
 from trainer.model_dir import result
+from trainer.protocol.facts import Cause, Loss
 from trainer.protocol.log_lines import log_error
 from trainer.protocol.reports import Reply
 from trainer.supervisor.task.figures import best_of
@@ -18,7 +19,7 @@ from trainer.supervisor.task.figures import best_of
 if TYPE_CHECKING:
     from trainer.supervisor.task.agent import Agent
 
-LOOK_SECONDS = 1.0
+SCORE_POLL_SECONDS = 1.0
 
 
 async def keep_scoring(agent: Agent, reply: Reply) -> None:
@@ -82,11 +83,11 @@ async def _attempts(agent: Agent, reply: Reply, *, score: bool) -> str | None:
             if agent.leaving_since is not None:
                 child.kill()
             elif time.monotonic() > deadline:
-                child.kill(f"it took longer than {seconds:g} s (deadlines.evaluation)")
+                child.kill(Loss(Cause.OVERDUE, seconds=seconds, setting="deadlines.evaluation"))
             await agent.look_after_children()
-            await agent.wait_for_change(LOOK_SECONDS)
+            await agent.wait_for_change(SCORE_POLL_SECONDS)
         await child.ended()
-        why = None if child.result is not None else child.why_it_ended()
+        why = None if child.result is not None else str(child.loss())
         if why is None or child.failure is not None:
             break  # a Python error would repeat
         if agent.leaving_since is not None or time.monotonic() > deadline:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from trainer.protocol.events import Figures
+from trainer.protocol.child import ChildStatus
 from trainer.protocol.reports import Report
 from trainer.protocol.status import TaskStatus
 
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
 def make_report(agent: Agent) -> Report:
     """The task's next report to the chief."""
     child = agent.running
-    workers = child.status.workers if child else {}
     agent.reports += 1
     first_line, lines = agent.logs.report()
     return Report(
@@ -31,18 +31,17 @@ def make_report(agent: Agent) -> Report:
         generation=child.generation if child and child.alive else 0,
         ended_early=agent.ended_early,
         finished=child.generation if child and child.result is not None else 0,
-        reason=agent.reason,
-        failure=agent.failure,
-        blames_peer=agent.blames_peer,
+        loss=agent.loss,
         leaving=agent.leaving_since is not None,
         restarts=agent.restarts,
+        restarted_for=agent.restarted_for,
         standby=agent.standby.warm,
         hangs=agent.stacks.hangs,
         stacks=agent.stacks.taken,
         used=agent.used,
         lines=lines,
         first_line=first_line,
-        status={"pid": os.getpid(), **_figures(agent), **({"workers": workers} if workers else {})},
+        status=_status(agent),
     )
 
 
@@ -57,10 +56,11 @@ def task_status(agent: Agent) -> TaskStatus:
         generation=child.generation if child else 0,
         restarts=agent.restarts,
         standby=agent.standby.warm,
-        figures=_figures(agent),
+        **vars(_status(agent)),
     )
 
 
-def _figures(agent: Agent) -> Figures:
-    copying = {"copying": agent.copying} if agent.copying else {}
-    return {**(agent.running.status.document() if agent.running else {}), **copying}
+def _status(agent: Agent) -> ChildStatus:
+    """The status of the running child, and what its supervisor adds."""
+    known = agent.running.status if agent.running else ChildStatus()
+    return replace(known, pid=os.getpid(), copying=agent.copying or None)

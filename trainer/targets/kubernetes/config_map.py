@@ -27,14 +27,14 @@ _KEY = re.compile(r"[-._a-zA-Z0-9]{1,253}")
 @dataclass(frozen=True)
 class ConfigMap:
     name: str
-    """New for new contents: a pod never starts with a different spec than its Job's."""
+    """The name, which is new for new contents: a pod never starts with a different spec than its Job's."""
     data: dict[str, str]
     files: dict[str, str]
-    """Contents in base64, by the files' names in the working directory."""
+    """The contents of files in base64, by their names in the working directory."""
 
 
 def of(spec: JobSpec, pods: Mapping[TaskType, int]) -> ConfigMap:
-    """Of a job: the spec, the cluster, and files that the spec names."""
+    """The ConfigMap of a job: the spec, the cluster, and files that the spec names."""
     files: dict[str, bytes] = {}
     user_files = [(key, Path(path).name, Path(path)) for key, path in files_of(spec).items()]
     for name, module in modules_of(spec).items():
@@ -59,7 +59,7 @@ def of(spec: JobSpec, pods: Mapping[TaskType, int]) -> ConfigMap:
 
 
 def key_of(name: str) -> str:
-    """Of a file in the ConfigMap: its keys have no slashes."""
+    """The key of a file in the ConfigMap: keys have no slashes."""
     return name.replace("/", ".")
 
 

@@ -5,31 +5,31 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
+from trainer.job.messages import aligned
 from trainer.protocol.status import JobStatus, TaskRow
 from trainer.targets.base import ContainerState, JobOverview
 from trainer.targets.show import summary
-from trainer.targets.show.text import aligned
 
 
-def describe(found: JobOverview) -> str:
+def describe(overview: JobOverview) -> str:
     """A job's status as text: its phase and figures, and a line per task."""
-    head, rows = [("phase", found.phase)], {}
-    if isinstance(found.job, JobStatus):
-        head += _figures(found.job)
-        rows = found.job.tasks
-    elif found.job:
-        head += summary.figures(found.job)
-    texts = {"last line": found.last_line, "next": found.next, "unreadable": found.unreadable}
+    head, rows = [("phase", overview.phase)], {}
+    if isinstance(overview.job, JobStatus):
+        head += _figures(overview.job)
+        rows = overview.job.tasks
+    elif overview.job:
+        head += summary.figures(overview.job)
+    texts = {"last line": overview.last_line, "next": overview.next, "unreadable": overview.unreadable}
     head += [(name, text) for name, text in texts.items() if text]
-    table = ["", *aligned(_table(found.tasks, rows))] if found.tasks else []
+    table = ["", *aligned(_table(overview.tasks, rows))] if overview.tasks else []
     return "\n".join([*aligned(head), *table])
 
 
 def _figures(job: JobStatus) -> list[tuple[str, str]]:
     names = ("step", "loss", "examples_per_second")
-    shown = {**{name: job.figures.get(name) for name in names}, "last_checkpoint": job.last_checkpoint}
+    shown = {**{name: getattr(job, name) for name in names}, "last_checkpoint": job.last_checkpoint}
     rows = {name: summary.figure(value) for name, value in shown.items() if value is not None}
-    if "step" in rows and (total := job.figures.get("steps")):
+    if "step" in rows and (total := job.steps):
         rows["step"] += f" of {summary.figure(total)}"
     waiting = [("waiting for", job.waiting_for)] if job.waiting_for else []
     slow = [("straggler", job.straggler.text)] if job.straggler else []
@@ -42,9 +42,16 @@ def _table(tasks: Mapping[str, ContainerState], known: Mapping[str, TaskRow]) ->
         ("task", "state", "code", "node", "step", "examples/s", "restarts", "generation", "reason")
     ]
     for name, row in tasks.items():
-        own = known.get(name) or TaskRow(state="absent", figures={})
-        step, rate = (own.figures.get(name) for name in ("step", "examples_per_second"))
-        cells = (row.code, row.node, step, rate, row.restarts + own.restarts, own.generation, row.reason)
+        own = known.get(name) or TaskRow(state="absent")
+        cells = (
+            row.code,
+            row.node,
+            own.step,
+            own.examples_per_second,
+            row.restarts + own.restarts,
+            own.generation,
+            row.reason,
+        )
         rows.append((name, row.state, *map(_cell, cells)))
     columns = [column for column in zip(*rows, strict=True) if any(column[1:])]
     return list(zip(*columns, strict=True))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Mapping, Sequence
 
 from rich import box
@@ -18,8 +17,6 @@ from trainer.protocol.status import JobStatus, TaskRow
 
 EVENTS_SHOWN = 3
 LARGEST = 1e300
-RATE_SECONDS = 30.0
-"""Seconds of past steps from which the remaining time is estimated."""
 
 _PHASE_STYLES = {"running": "green", "done": "green", "failed": "red"}
 _STATE_STYLES = {"done": "green", "lost": "red", "absent": "yellow", "waiting": "yellow"}
@@ -29,40 +26,12 @@ class Drawing(JupyterMixin, Group):
     """What is drawn below each other. A notebook can show it too; of all text there only Rich makes HTML."""
 
 
-class Pace:
-    """The steps of the last RATE_SECONDS, from which the remaining time is estimated."""
-
-    def __init__(self) -> None:
-        self._steps: deque[tuple[float, int]] = deque()
-        self._generation = 0
-
-    def seconds_left(self, status: JobStatus | None, now: float) -> float | None:
-        """The time to the last step, by a status of that time on the monotonic clock; None while it is unknown."""
-        if status and status.generation != self._generation:
-            self._generation = status.generation
-            self._steps.clear()
-        if status and isinstance(step := status.figures.get("step"), int):
-            self._steps.append((now, step))
-        while self._steps and now - self._steps[0][0] > RATE_SECONDS:
-            self._steps.popleft()
-        return seconds_left(self._steps, status.figures.get("steps") if status else None)
-
-
-def seconds_left(steps: Sequence[tuple[float, int]], total: object) -> float | None:
-    """Estimates the time until step `total` from (time, step) pairs; None while it is unknown."""
-    if not isinstance(total, int) or len(steps) < 2:
-        return None
-    (then, first), (now, last) = steps[0], steps[-1]
-    return (total - last) * (now - then) / (last - first) if last > first else None
-
-
 def render(
     name: str,
     strategy: str,
     names: Sequence[str],
     status: JobStatus | None,
     elapsed: float,
-    left: float | None = None,
     restarts: Mapping[str, int] | None = None,
     silent: bool = False,
     port: int | None = None,
@@ -74,7 +43,6 @@ def render(
         names: of all tasks, in the order of the table.
         status: the chief's last; None before the first.
         elapsed: seconds since the job was started.
-        left: seconds to the end, if known.
         restarts: of supervisors; the status has those of their children.
         silent: whether the chief no longer answers.
         port: where the chief answers, if it is to be shown.
@@ -88,7 +56,12 @@ def render(
     checkpoint = _number(status and status.last_checkpoint, "d")
     where = f"  http://127.0.0.1:{port}/status" if port else ""
     foot = Text(f"checkpoint {checkpoint}  elapsed {_clock(elapsed)}{where}", no_wrap=True, overflow="ellipsis")
-    parts: list[Text | Table] = [Text(""), head, _progress(status.figures if status else {}, left), foot]
+    parts: list[Text | Table] = [
+        Text(""),
+        head,
+        _progress(status),
+        foot,
+    ]
     if status and status.waiting_for:
         parts.append(Text(f"waiting for {status.waiting_for}", "yellow", no_wrap=True, overflow="ellipsis"))
     if status and status.straggler:
@@ -98,15 +71,16 @@ def render(
     return Drawing(*parts, rows, *_events(status.events if status else []))
 
 
-def _progress(figures: Mapping[str, object], left: float | None) -> Table:
-    step, total = _amount(figures.get("step")) or 0, _amount(figures.get("steps"))
+def _progress(status: JobStatus | None) -> Table:
+    made, total, left = (status.step, status.steps, status.seconds_left) if status else (None, None, None)
+    step = made or 0
     grid = Table.grid(padding=(0, 1))
     grid.add_column(no_wrap=True)
     grid.add_column(width=30)
     grid.add_column(no_wrap=True)
     bar = ProgressBar(total=total or 1, completed=step if total else 0, width=30, complete_style="green")
     share = f"{step / total:.0%}  " if total else ""
-    grid.add_row(f"step {_number(figures.get('step'), 'd')}/{_number(total, 'd')}", bar, f"{share}ETA {_clock(left)}")
+    grid.add_row(f"step {_number(made, 'd')}/{_number(total, 'd')}", bar, f"{share}ETA {_clock(left)}")
     return grid
 
 
@@ -122,7 +96,7 @@ def _table(names: Sequence[str], rows: Mapping[str, TaskRow], restarts: Mapping[
         restarted = restarts.get(name, 0) + (row.restarts if row else 0)
         table.add_row(
             Text(name), Text(state, _STATE_STYLES.get(state, "")),
-            _number(figures.get("step"), "d"), _number(figures.get("loss"), "#.4g"),
+            _number(row and row.step, "d"), _number(figures.get("loss"), "#.4g"),
             _number(figures.get("accuracy"), "#.4g"), _number(figures.get("examples_per_second"), ",.0f"),
             str(restarted or ""),
         )  # fmt: skip
@@ -153,7 +127,7 @@ def _number(value: object, form: str) -> str:
 
 
 def _clock(seconds: float | None) -> str:
-    if seconds is None:
+    if (known := _amount(seconds)) is None:
         return "-"
-    minutes, seconds = divmod(int(seconds), 60)
+    minutes, seconds = divmod(int(known), 60)
     return f"{minutes // 60}:{minutes % 60:02}:{seconds:02}"

@@ -88,11 +88,11 @@ class Progress:
         if self._now >= self._report_at or last:
             own_rate = rate / len(job.task.members())
             own_figures = self.figures(result.own, done * job.local_replicas)
-            share = {"input_share": self.input_time.share}
-            figures = {**own_figures, "examples_per_second": own_rate, **share}
+            figures = {**own_figures, "examples_per_second": own_rate}
             waited, exchanged, elapsed = self._spent
             seconds = parts(waited, exchanged, elapsed, self._between)
-            self._channel.send(events.Step(step, None, figures, self._made, **seconds))
+            waiting = self.input_time.share
+            self._channel.send(events.Step(step, None, figures, self._made, **seconds, input_share=waiting))
             self._report_at = self._now + REPORT_SECONDS
         if step % job.spec.train.log_steps and not last:
             return

@@ -30,7 +30,7 @@ def test_a_valid_result_is_written_and_ends_the_job(
     written = json.loads(Path(layout.result(str(tmp_path))).read_text())
     assert (written["steps"], written["test_loss"], written["warnings"]) == (40, 0.5, ["the code was changed"])
     assert (chief._rendezvous.phase, chief._rendezvous.code, chief._rendezvous.watch.step) == ("done", Exit.OK, 40)
-    assert chief._observers.figures == {"steps": 40, "test_loss": 0.5}
+    assert chief._outside.figures == {"steps": 40, "test_loss": 0.5}
     assert "done: steps=40 test_loss=0.5 generations=0" in capsys.readouterr().out
 
 
@@ -110,7 +110,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_the_main_part_of_a_result_arrives(tmp_path: Path, place: Path) -> None:
     result.write(str(tmp_path), SUCCEEDED)
-    ending._leave_termination_message(str(tmp_path))
+    ending._leave_result(str(tmp_path))
     assert place.stat().st_size <= ending.MOST_MESSAGE_BYTES
     found = result.parse_brief(json.loads(place.read_text()))
     assert (found.job, found.figures, found.seconds, found.generations, found.warnings) == (
@@ -123,7 +123,7 @@ def test_one_that_the_kubelet_would_cut_off_is_left_out(tmp_path: Path, place: P
     SUCCEEDED.warnings.append("w" * ending.MOST_MESSAGE_BYTES)
     result.write(str(tmp_path), SUCCEEDED)
     SUCCEEDED.warnings.pop()
-    ending._leave_termination_message(str(tmp_path))
+    ending._leave_result(str(tmp_path))
     assert place.read_bytes() == b""
 
 
@@ -131,7 +131,7 @@ def test_one_that_the_kubelet_would_cut_off_is_left_out(tmp_path: Path, place: P
 def test_without_a_result_there_is_no_message(tmp_path: Path, place: Path, content: str | None) -> None:
     if content is not None:
         (tmp_path / "result.json").write_text(content)
-    ending._leave_termination_message(str(tmp_path))
+    ending._leave_result(str(tmp_path))
     assert place.read_bytes() == b""
 
 
@@ -140,12 +140,12 @@ def test_a_local_job_in_a_container_is_not_that_container_s(
 ) -> None:
     monkeypatch.setenv(environment.PARENT, "1")
     result.write(str(tmp_path), SUCCEEDED)
-    ending._leave_termination_message(str(tmp_path))
+    ending._leave_result(str(tmp_path))
     assert place.read_bytes() == b""
 
 
 def test_elsewhere_no_file_is_made(tmp_path: Path, place: Path) -> None:
     place.unlink()
     result.write(str(tmp_path), SUCCEEDED)
-    ending._leave_termination_message(str(tmp_path))
+    ending._leave_result(str(tmp_path))
     assert not place.exists()

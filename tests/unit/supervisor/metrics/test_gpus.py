@@ -73,7 +73,7 @@ def test_a_task_without_gpus_does_not_ask(monkeypatch: pytest.MonkeyPatch) -> No
     assert asyncio.run(Gpus(0).read()) == []
 
 
-def test_a_driver_that_hangs_costs_a_scrape_a_second_and_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_driver_that_hangs_costs_a_reading_a_second_and_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     gate, asked = threading.Event(), list[None]()
 
     def hang(*_: object) -> list[Gpu]:
@@ -88,7 +88,7 @@ def test_a_driver_that_hangs_costs_a_scrape_a_second_and_one_thread(monkeypatch:
         return silent, await of_task.read()
 
     monkeypatch.setattr(gpus, "devices", hang)
-    monkeypatch.setattr(gpus, "SECONDS", 0.05)
+    monkeypatch.setattr(gpus, "ANSWER_SECONDS", 0.05)
     silent, later = asyncio.run(run())
     assert silent == [[], []]
     assert len(asked) == 1

@@ -14,8 +14,8 @@ from trainer.job.load import build
 from trainer.page.lines import LogQuery
 from trainer.protocol import reports
 from trainer.protocol.reports import LONGEST_BODY, NOBODY_LOOKS, Report
-from trainer.supervisor.live_page.job_logs import LOOKS_SECONDS, JobLogs
 from trainer.supervisor.task import task_logs
+from trainer.supervisor.task.job_logs import LOOKS_SECONDS, JobLogs
 from trainer.supervisor.task.task_logs import TaskLogs
 
 

@@ -73,7 +73,9 @@ class Watch:
         share = {"input_share": self._input_time.share}
         spent = self._spent.look(now, worker_steps, seconds)
         rows_sent = {name: {**row, **spent[name]} for name, row in workers.items()}
-        self._channel.send(events.Step(step=step, workers=rows_sent, figures=figures | share))
+        self._channel.send(
+            events.Step(step=step, workers=rows_sent, figures=figures, input_share=self._input_time.share)
+        )
         every = self._job.spec.train.log_steps
         if step // every > since // every or step == self._total:
             self._logged = (now, step, worker_steps)

@@ -1,0 +1,121 @@
+"""What the chief shows of its job: its status, and at each beat a snapshot with the new facts for all observers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from trainer.model_dir import checkpoint
+from trainer.protocol.child import ChildStatus
+from trainer.protocol.facts import Note, Slow
+from trainer.protocol.log_lines import log_line
+from trainer.protocol.status import JobStatus, TaskRow
+from trainer.supervisor.chief import earlier_run
+from trainer.supervisor.task import task_report
+from trainer.supervisor.views import snapshot
+from trainer.supervisor.views.pace import Pace
+from trainer.supervisor.views.snapshot import Observer, Snapshot
+from trainer.supervisor.views.stragglers import Stragglers
+
+if TYPE_CHECKING:
+    from trainer.supervisor.chief.saved_state import Record
+    from trainer.supervisor.rendezvous.state_machine import Rendezvous
+    from trainer.supervisor.task.agent import Agent
+
+OBSERVE_SECONDS = 1.0
+"""Time between two snapshots."""
+ROWS_A_SECOND = 300
+"""Tasks whose rows are made anew each second: of more, the rows in a snapshot are older."""
+
+
+class Reporter:
+    def __init__(
+        self,
+        agent: Agent,
+        record: Record,
+        rendezvous: Rendezvous,
+        warnings: list[str],
+        observers: list[Observer],
+    ) -> None:
+        """
+        Args:
+            warnings: dangers to the job; the chief adds to it.
+            observers: those that follow the job from its beginning.
+        """
+        self.observers = observers
+        self._agent, self._record, self._rendezvous, self._warnings = agent, record, rendezvous, warnings
+        self._pace = Pace(record.state.pace, time.time(), continues=record.continues)
+        self._stragglers = Stragglers(agent.spec.traits.collective)
+        self._snapshot: Snapshot | None = None
+        self._observed = 0
+        """Facts that the observers have had."""
+        self._defects: set[tuple[type[Observer], type[Exception]]] = set()
+        """Errors of observers that are in the log already: an observer fails at each beat."""
+
+    def workers(self) -> Mapping[str, ChildStatus]:
+        """The coordinator's measurements of each ps-worker."""
+        child = self._agent.running
+        return child.workers if child else {}
+
+    def status(self, now: float) -> JobStatus:
+        """The status of the whole job.
+
+        Args:
+            now: by the clock of the rendezvous.
+        """
+        return self._status(now, snapshot.task_rows(self._rendezvous, now, self.workers()))
+
+    def _status(self, now: float, rows: Mapping[str, TaskRow]) -> JobStatus:
+        spec = self._agent.spec
+        last = earlier_run.newest_step(spec)
+        status = snapshot.job_status(
+            task_report.task_status(self._agent),
+            rows,
+            self._rendezvous,
+            now,
+            last_checkpoint=last,
+            checkpoint=None if last is None else checkpoint.written(spec.directory, last),
+            seconds=self._record.seconds(),
+            stragglers=self._stragglers,
+            pace=self._pace,
+        )
+        return replace(status, warnings=[*self._warnings])
+
+    def observe(self, now: float) -> None:
+        """Gives all observers what is new, once a second and at the end."""
+        clock, last, rendezvous = time.time(), self._snapshot, self._rendezvous
+        if last and not rendezvous.over and 0 <= clock - last.time < OBSERVE_SECONDS:
+            return
+        child = self._agent.running
+        generation = rendezvous.generation if rendezvous.phase == "running" else 0
+        self._pace.look(clock, generation, child.status if child else None)
+        tasks = len(rendezvous.tasks.required)
+        if last and not rendezvous.over and 0 <= clock - last.rows_at < tasks / ROWS_A_SECOND:
+            made = Snapshot(clock, self._status(now, last.job.tasks), last.used, last.rows_at)
+        else:
+            made = Snapshot(clock, self.status(now), snapshot.used_of(rendezvous), clock)
+        new = rendezvous.chronicle.since(self._observed)
+        self._snapshot, self._observed = made, rendezvous.chronicle.noted
+        for observer in self.observers:
+            try:
+                observer.observe(made, new)
+            except Exception as error:  # a defect there is none of the job
+                self._complain(observer, error)
+
+    def _complain(self, observer: Observer, error: Exception) -> None:
+        defect = type(observer), type(error)
+        if defect not in self._defects:
+            self._defects.add(defect)
+            log_line(f"warning: {type(observer).__name__}: {type(error).__name__}: {error}")
+
+    def compare_tasks(self, now: float) -> None:
+        """Looks for a task that makes the others wait."""
+        if self._rendezvous.phase != "running":
+            self._stragglers = Stragglers(self._agent.spec.traits.collective)
+        elif self._stragglers.due(now):
+            rows = snapshot.task_rows(self._rendezvous, now, self.workers())
+            if text := self._stragglers.look(rows, now):
+                slow = self._stragglers.straggler
+                self._rendezvous.note(Slow(slow.task, text) if slow else Note(text))
