@@ -25,6 +25,7 @@ _COMMANDS = {
     "debug": ("debug",),
     "ui": ("ui",),
     "container": ("task", "probe"),
+    "track": ("track",),
 }
 """By module the commands that it has a function for."""
 

@@ -8,6 +8,7 @@ import itertools
 import os
 import stat
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 from trainer.model_dir import layout
@@ -18,9 +19,10 @@ ENDS = 1 << 16
 """Bytes at the start and at the end of a file that are read: all of a small one. A checkpoint that is written again
 with other weights differs there."""
 _OURS = (
-    layout.result, layout.state, layout.lock, layout.lease, layout.logs, layout.history, layout.mlflow,
+    layout.result, layout.state, layout.lock, layout.lease, layout.logs, layout.history, layout.journal,
+    partial(layout.journal, number=1), layout.spec, layout.reported, layout.mlflow,
 )  # fmt: skip
-"""What the supervisors write."""
+"""What the supervisors and `trainer track` write."""
 _UNDERWAY = ".tmp-"
 """Begins the name of a file that is not complete yet (files.py)."""
 _LOGS = (".log", ".out", ".tmp")
