@@ -211,7 +211,7 @@ image-cpu image-cuda image-tensorboard image-track image-supervisor: image-%:
 	scripts/images.sh $*
 
 .PHONY: images-of-tests
-images-of-tests: image-cpu image-tensorboard image-supervisor
+images-of-tests: image-cpu image-tensorboard image-track image-supervisor
 
 .PHONY: compose-file
 compose-file: setup ## write docker-compose.yml from examples/
@@ -227,7 +227,7 @@ manifests: setup ## write k8s/*.yaml from examples/
 	done
 
 .PHONY: test-compose
-test-compose: setup programs-setup image-cpu image-tensorboard image-supervisor ## run the container tests on a real Docker Engine
+test-compose: setup programs-setup image-cpu image-tensorboard image-track image-supervisor ## run the container tests on a real Docker Engine
 	$(call PYTEST) --timeout 600 --slow=$(TRAINER_SLOW) tests/compose
 	$(call PYTEST,-failures) --slow=part tests/failures -k compose
 
@@ -266,10 +266,6 @@ COMPILE = $(BIN)/uv pip compile --universal --generate-hashes --no-emit-index-ur
 FOR_IMAGES = --python-version 3.13 $(addprefix --no-emit-package ,setuptools tensorboard-data-server wheel)
 FOR_TRAINING = $(addprefix --no-emit-package ,\
   google-pasta grpcio libclang markdown markdown-it-py markupsafe mdurl pillow pygments werkzeug)
-# aiohttp is for a supervisor, FastAPI and uvicorn are for MLflow's server, GitPython is for its projects.
-FOR_TRACKING = $(addprefix --no-emit-package ,\
-  markdown-it-py mdurl pygments)
-
 .PHONY: lock
 lock: setup ## renew all lock files from pyproject.toml (UPGRADE=--upgrade: the newest versions)
 	$(COMPILE) --python-version 3.10 --extra cpu --extra deploy --extra track --extra dev --extra docs \
@@ -277,8 +273,8 @@ lock: setup ## renew all lock files from pyproject.toml (UPGRADE=--upgrade: the 
 	$(COMPILE) $(FOR_IMAGES) $(FOR_TRAINING) --extra cpu --output-file images/requirements-cpu.lock pyproject.toml
 	$(COMPILE) $(FOR_IMAGES) $(FOR_TRAINING) --extra cuda --output-file images/requirements-cuda.lock pyproject.toml
 	$(COMPILE) $(FOR_IMAGES) --output-file images/requirements-tensorboard.lock - <<< '$(TENSORBOARD)'
-	$(COMPILE) $(FOR_IMAGES) $(FOR_TRACKING) -c requirements.lock --extra track \
-	  --output-file images/requirements-track.lock pyproject.toml
+	$(COMPILE) $(FOR_IMAGES) $(addprefix --no-emit-package ,markdown-it-py mdurl pygments) -c requirements.lock \
+	  --extra track --output-file images/requirements-track.lock pyproject.toml
 	$(COMPILE) --python-version 3.10 $(addprefix --no-emit-package ,markdown-it-py mdurl pygments) -c requirements.lock \
 	  --extra nvml --output-file images/requirements-supervisor.lock pyproject.toml
 	$(COMPILE) --output-file images/requirements-uv.lock -c requirements.lock - <<< uv

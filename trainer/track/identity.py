@@ -27,6 +27,9 @@ class Identity:
         self.id = ""
         self._file = self._open()
 
+    def close(self) -> None:
+        self._file.close()
+
     def keep(self) -> None:
         """Writes the file again if a program has emptied its model_dir."""
         with contextlib.suppress(OSError):

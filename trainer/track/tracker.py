@@ -6,6 +6,7 @@ each start, so a step that is trained again after a loss is not sent again.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from dataclasses import dataclass
 
@@ -60,7 +61,8 @@ def main(asked: Asked, stop: Stop) -> Exit:
     while (spec := _tracked(life)) is None:
         if life.stop.wait(0.5):
             return Exit.STOPPED
-    return _Tracker(life, Identity(asked.model_dir), spec).run()
+    with contextlib.closing(Identity(asked.model_dir)) as identity:
+        return _Tracker(life, identity, spec).run()
 
 
 def _tracked(life: Life) -> JobSpec | None:

@@ -1,177 +1,151 @@
-"""The run at MLflow, with servers that are not as they should be. tests/local/test_mlflow.py has the real one."""
+"""When a tracker begins, waits and ends. tests/local/test_mlflow.py has the real server."""
 
-import asyncio
+import contextlib
 import json
+import os
+import signal
 import subprocess
-from collections.abc import Awaitable, Callable
+import sys
+import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.tools.receiver import receiver
-from trainer.job.cluster import tasks_of
-from trainer.job.errors import Exit, TrainerError
+from tests.unit.track.test_facts import write
+from trainer.job.errors import Exit, UserError
 from trainer.job.load import build
-from trainer.job.spec import JobSpec
 from trainer.model_dir import layout
-from trainer.supervisor.outside import run_facts, tracking
-from trainer.supervisor.outside.tracking import Tracker
-from trainer.supervisor.outside.webhook import Ending
+from trainer.model_dir import state as job_state
+from trainer.protocol.facts import Began, Ended
+from trainer.track.identity import Identity
+from trainer.track.stop import Stop
+from trainer.track.tracker import Asked, Life, settings
 
-DONE = Ending(Exit.OK, "", 40, {"steps": 40, "test_accuracy": 0.97}, 75.4, 2, 1)
-
-
-def spec_of(folder: Path | str, address: str, **more: Any) -> JobSpec:
-    tracked = {"tracking": {"mlflow": address}}
-    return build({"name": "j", "strategy": "one_device", "model_dir": str(folder), **tracked, **more})
+COMMAND = [sys.executable, "-m", "trainer", "track"]
 
 
-def held() -> None:
-    """This chief has the lease."""
+class Asking(Stop):
+    """A request to end that a test makes."""
+
+    def __init__(self, asked: bool = False) -> None:
+        self.asked = asked
+
+    def wait(self, seconds: float | None) -> bool:
+        return self.asked
 
 
-def follow(
-    spec: JobSpec, during: Callable[[Tracker], Awaitable[None]] | None = None, require: Callable[[], None] = held,
-    seconds: float = 0.5,
-) -> None:  # fmt: skip
-    async def run() -> None:
-        assert spec.tracking is not None
-        tracker = Tracker(spec, spec.tracking, tasks_of(spec)[0], 1e9, require)
-        if during:
-            await during(tracker)
-        await tracker.end(DONE, seconds)
-
-    asyncio.run(asyncio.wait_for(run(), 30))
+def over(model_dir: Path, stop: bool = False, **asked: object) -> bool:
+    made = Asked(str(model_dir), **asked)  # type: ignore[arg-type]
+    return Life(made, Asking(stop)).look()[1]
 
 
-def test_a_server_that_never_answers_costs_the_time_of_the_end_alone(
-    tmp_path: Path, taken: int, capsys: pytest.CaptureFixture[str]
-) -> None:
-    follow(spec_of(tmp_path, f"http://127.0.0.1:{taken}"))
-    why = f"127.0.0.1:{taken} did not take them within 0.5 s (deadlines.notify)"
-    assert (
-        capsys.readouterr().out == f"warning: tracking.mlflow: the run may lack its end, or its last figures: {why}\n"
-    )
+def test_a_job_that_has_ended_is_over_unless_another_start_is_awaited(tmp_path: Path) -> None:
+    write(tmp_path, Began("1"), Ended(0))
+    assert over(tmp_path)
+    assert not over(tmp_path, keep=True)
+    assert not over(tmp_path, next=True)
+    assert over(tmp_path, next=True, wait=-1)
+    assert over(tmp_path, stop=True, keep=True)
 
 
-def test_a_server_that_is_down_is_named_once_and_at_the_end(
-    tmp_path: Path, free: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tracking, "PAUSES", (0.01,))
-
-    async def several_attempts(tracker: Tracker) -> None:
-        while tracker._failures < 5:
-            await asyncio.sleep(0.01)
-
-    follow(spec_of(tmp_path, f"http://127.0.0.1:{free}"), several_attempts)
-    first, last = capsys.readouterr().out.splitlines()
-    why = f"127.0.0.1:{free} refused"
-    assert first == f"warning: tracking.mlflow: {why}; training continues, and figures are sent later"
-    assert last == f"warning: tracking.mlflow: the run may lack its end, or its last figures: {why}"
+def test_an_end_is_the_awaited_one_if_it_is_new_or_a_chief_was_seen(tmp_path: Path) -> None:
+    write(tmp_path, Began("1"), Ended(0))
+    life = Life(Asked(str(tmp_path), next=True), Asking())
+    with job_state.lock(str(tmp_path)):
+        assert not life.look()[1]
+    assert life.look()[1]
+    life = Life(Asked(str(tmp_path), next=True), Asking())
+    write(tmp_path, Began("2"), Ended(0), at=time.time() + 1)
+    assert life.look()[1]
 
 
-def test_pauses_grow_while_a_server_refuses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    waited: list[float] = []
-
-    async def pause(self: Tracker, seconds: float) -> None:
-        waited.append(seconds)
-        await asyncio.sleep(0)
-
-    monkeypatch.setattr(Tracker, "_pause", pause)
-
-    async def several_attempts(_: Tracker) -> None:
-        while len(waited) < 7:
-            await asyncio.sleep(0.01)
-
-    with receiver(*[404] * 1000) as server:
-        follow(spec_of(tmp_path, server.address), several_attempts)
-    assert waited[:7] == [*tracking.PAUSES, tracking.PAUSES[-1], tracking.PAUSES[-1]]
+def test_a_job_whose_chief_is_away_is_over_after_the_wait(tmp_path: Path) -> None:
+    write(tmp_path, Began("1"))
+    assert not over(tmp_path)
+    assert over(tmp_path, wait=-1)
+    assert not over(tmp_path, wait=-1, keep=True)
+    with job_state.lock(str(tmp_path)):
+        assert not over(tmp_path, wait=-1)
+        assert not over(tmp_path, stop=True)  # its end comes
+    assert over(tmp_path, stop=True)
 
 
-def test_a_chief_that_has_lost_its_place_makes_no_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    def lost() -> None:
-        raise TrainerError("another one has it", Exit.REPLACED)
-
-    with receiver() as server:
-        follow(spec_of(tmp_path, server.address), require=lost)
-    assert server.requests == []
-    assert not layout.mlflow(tmp_path).exists()
-    assert capsys.readouterr().out == ""
-
-
-def test_nothing_is_sent_after_a_chief_has_lost_its_place(tmp_path: Path) -> None:
-    async def run(spec: JobSpec) -> None:
-        assert spec.tracking is not None
-        tracker = Tracker(spec, spec.tracking, tasks_of(spec)[0], 1e9, held)
-        while not server.requests:
-            await asyncio.sleep(0.01)
-        await tracker.drop()
-
-    with receiver(0) as server:
-        asyncio.run(asyncio.wait_for(run(spec_of(tmp_path, server.address)), 30))
-        assert len(server.requests) == 1
+def test_the_command_line_takes_precedence_over_the_spec() -> None:
+    tracking = {"mlflow": "http://a/", "experiment": "e", "register_as": "m"}
+    spec = build({"name": "j", "strategy": "one_device", "tracking": tracking})
+    assert settings(Asked("d"), spec).model_dump() == {**tracking, "mlflow": "http://a"}
+    asked = Asked("d", mlflow="http://b", experiment="f", register="n")
+    assert settings(asked, spec).model_dump() == {"mlflow": "http://b", "experiment": "f", "register_as": "n"}
+    with pytest.raises(UserError, match=r"^--mlflow: is missing: the spec of d has no tracking.mlflow"):
+        settings(Asked("d"), build({"name": "j", "strategy": "one_device"}))
 
 
 @pytest.mark.parametrize("found", ["", "{", '{"id": 3}', '{"id": "x\' OR 1"}', None])
-def test_the_id_of_a_run_is_made_once_and_before_any_request(tmp_path: Path, found: str | None) -> None:
+def test_the_id_of_a_run_is_made_once(tmp_path: Path, found: str | None) -> None:
     path = layout.mlflow(tmp_path)
     if found is not None:
         path.write_text(found)
-    ids = []
-    for _ in range(2):
-        with receiver(0) as server:
-            follow(spec_of(tmp_path, server.address), seconds=0.2)
-        ids.append(json.loads(path.read_text())["id"])
-    assert ids[0] == ids[1]
-    assert len(ids[0]) == 32
+    made = Identity(str(tmp_path))
+    assert json.loads(path.read_text()) == {"id": made.id}
+    assert len(made.id) == 32
+    with pytest.raises(UserError, match="another `trainer track` sends this job"):
+        Identity(str(tmp_path))
+    path.unlink()  # a program empties its model_dir
+    made.keep()
+    assert json.loads(path.read_text()) == {"id": made.id}
+    made.close()
+    with contextlib.closing(Identity(str(tmp_path))) as again:
+        assert again.id == made.id
 
 
-def test_a_model_dir_that_cannot_be_written_is_no_traceback(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_model_dir_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
     layout.mlflow(tmp_path).mkdir()
-    with receiver() as server:
-        follow(spec_of(tmp_path, server.address))
-    assert server.requests == []
-    assert "mlflow.json: cannot be written" in capsys.readouterr().out
+    with pytest.raises(UserError, match=r"mlflow.json: cannot be written: Is a directory; it keeps the id"):
+        Identity(str(tmp_path))
 
 
-def test_parameters_are_those_that_runs_are_compared_by(tmp_path: Path) -> None:
-    spec = build(
-        {
-            "name": "j", "strategy": "parameter_server", "workload": "digits",
-            "settings": {"width": 8, "names": ["é", 1]}, "tasks": {"ps": 1, "worker": 2},
-            "env": {"API_KEY": "secret"}, "train": {"steps": 7, "learning_rate": 1e-4},
-        }
-    )  # fmt: skip
-    found = run_facts.params(spec, tasks_of(spec)[0])
-    wanted = {
-        "strategy": "parameter_server", "workload": "digits", "tasks.ps": "1", "tasks.worker": "2", "train.steps": "7",
-        "train.learning_rate": "0.0001", "settings.width": "8", "settings.names": '["é", 1]', "global_batch": "64",
-    }  # fmt: skip
-    assert {name: found.get(name) for name in wanted} == wanted
-    assert "secret" not in str(found)
-    program = build({"name": "j", "strategy": "one_device", "program": ["python", "a b.py"]})
-    assert run_facts.params(program, tasks_of(program)[0]) == {
-        "strategy": "one_device", "tasks.worker": "1", "program": "python 'a b.py'",
-    }  # fmt: skip
+def ended(folder: Path, address: str) -> Path:
+    write(folder, Began("1"), Ended(0))
+    spec = {"name": "j", "strategy": "one_device", "tracking": {"mlflow": address}, "deadlines": {"notify": 1}}
+    layout.spec(folder).write_text(json.dumps(spec))
+    return folder
 
 
-def test_the_commit_is_that_of_the_repository_of_the_code(tmp_path: Path) -> None:
-    (tmp_path / "model.py").write_text("")
-    spec = build({"name": "j", "strategy": "one_device", "workload": str(tmp_path / "model.py")})
-    assert "mlflow.source.git.commit" not in run_facts.tags(spec)
-    git = ["git", "-C", str(tmp_path), "-c", "user.name=x", "-c", "user.email=x"]
-    for words in (["init", "-q"], ["add", "."], ["commit", "-qm", "x"]):
-        subprocess.run([*git, *words], check=True)
-    commit = subprocess.run([*git, "log", "-1", "--format=%H"], check=True, capture_output=True, text=True).stdout
-    assert run_facts.tags(spec)["mlflow.source.git.commit"] == commit.strip()
+def test_a_server_that_is_away_at_the_end_is_two_lines_and_an_exit_code(tmp_path: Path, free: int) -> None:
+    command = [*COMMAND, str(ended(tmp_path, f"http://127.0.0.1:{free}"))]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stderr) == (Exit.TARGET, "")
+    why = f"127.0.0.1:{free} refused the connection"
+    assert done.stdout.splitlines() == [
+        f"warning: tracking.mlflow: {why}; it is asked again, and nothing is lost meanwhile",
+        f"warning: tracking.mlflow: the run may lack its end, or its last figures: {why}; `trainer track {tmp_path}` "
+        "sends them",
+    ]
 
 
-def test_tags_of_an_earlier_end_are_emptied_for_a_job_that_runs_again() -> None:
-    assert run_facts.no_longer_true({}) == {}
-    ended = run_facts.end_tags(DONE)
-    assert ended["trainer.exit_code"] == "0"
-    assert run_facts.no_longer_true(ended | {"trainer.message": "x"}) == {
-        "trainer.exit_code": "",
-        "trainer.message": "",
-    }
+def test_a_request_to_end_before_any_job_has_begun_is_quiet(tmp_path: Path) -> None:
+    command = [*COMMAND, "--keep", str(tmp_path / "none")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        deadline = time.monotonic() + 60
+        while not waits_for_signals(process.pid):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        process.send_signal(signal.SIGTERM)
+        output, _ = process.communicate(timeout=60)
+    assert (process.returncode, output) == (Exit.STOPPED, "")
+
+
+def waits_for_signals(pid: int) -> bool:
+    """Whether the process handles SIGTERM (proc(5), SigCgt)."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    caught = next(int(line.split()[1], 16) for line in lines if line.startswith("SigCgt"))
+    return bool(caught >> (signal.SIGTERM - 1) & 1)
+
+
+def test_without_mlflow_the_command_to_install_it_is_named(tmp_path: Path) -> None:
+    (tmp_path / "mlflow.py").write_text("raise ModuleNotFoundError(\"No module named 'mlflow'\", name='mlflow')\n")
+    environ = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    done = subprocess.run([*COMMAND, "d"], capture_output=True, text=True, env=environ, timeout=120)
+    assert done.returncode == Exit.USER
+    wanted = "trainer: trainer track: MLflow's client is not installed; run: pip install 'mlflow-skinny>=3.17,<4'\n"
+    assert done.stderr == wanted
