@@ -20,6 +20,7 @@ MLFLOW_STAMP := .venv-mlflow/.installed
 TENSORBOARD := $(shell grep -om1 'tensorboard==[^"]*' pyproject.toml)
 # Each run of tests says which 25 took longest, and leaves the seconds of all in build/tests/.
 PYTEST = $(BIN)/pytest --durations 25 --durations-min 1 --junitxml build/tests/$(subst /,-,$@)$(1).xml
+UV_INSTALL = $(BIN)/uv pip install --quiet --no-deps --require-hashes
 SHELL_SCRIPTS := $(wildcard scripts/*.sh images/*.sh .ci/run) images/trainer
 
 # Settings for the machines of our continuous integration; not needed elsewhere.
@@ -32,7 +33,7 @@ help: ## list the targets
 .PHONY: setup
 setup: $(STAMP) ## create .venv from requirements.lock; does nothing if it is up to date
 
-$(STAMP): requirements.lock pyproject.toml
+$(STAMP): requirements.lock images/requirements-uv.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null || \
 	  { echo "make: $(PYTHON) is $$($(PYTHON) --version 2>/dev/null || echo missing):" \
 	    "trainer needs Python 3.10 to 3.13; try make setup PYTHON=python3.12" >&2; exit 1; }
@@ -43,10 +44,12 @@ $(STAMP): requirements.lock pyproject.toml
 	  { echo "make: $$(uname -sm): TensorFlow has wheels for Linux on x86-64 and arm64, and for macOS on arm64;" \
 	    "use containers or another machine" >&2; exit 1; }
 # --clear removes packages that are no longer in the lock; Keras imports some packages wherever it finds them.
+# pip brings only uv, which installs the rest in a third of the time.
 	$(PYTHON) -m venv --clear $(VENV)
-	$(BIN)/pip install --no-deps --require-hashes -r requirements.lock
-# With isolation pip would download a setuptools of its own, without a hash; the lock has one.
-	$(BIN)/pip install --no-deps --no-build-isolation -e .
+	$(BIN)/pip install --quiet --no-deps --require-hashes -r images/requirements-uv.lock
+	$(UV_INSTALL) --python $(BIN)/python -r requirements.lock
+# With isolation uv would download a setuptools of its own, without a hash; the lock has one.
+	$(BIN)/uv pip install --quiet --no-deps --no-build-isolation --python $(BIN)/python -e .
 	@touch $@
 
 .PHONY: demo
@@ -55,14 +58,20 @@ demo: setup ## train a digit classifier on a local parameter-server cluster
 	$(BIN)/trainer local examples/digits-ps.yaml
 
 .PHONY: test
-test: setup notebook-setup ## run unit and golden tests, and the quick tests on local clusters (8 minutes)
-	$(call PYTEST,-unit) -n auto tests/unit tests/golden
-	$(call PYTEST,-local) -n 2 -m "not slow" tests/local
+test: test-unit test-local ## run unit and golden tests, and the quick tests on local clusters (5 minutes)
 
-# TRAINER_SLOW=all make test-slow: all of them, the whole support table too.
-TRAINER_SLOW ?= part
+# TRAINER_SLOW=all: each test, not only those whose turn it is at this commit (tests/tools/rotation.py).
+export TRAINER_SLOW ?= part
+.PHONY: test-unit
+test-unit: setup ## run unit and golden tests
+	$(call PYTEST) -n auto tests/unit tests/golden
+
+.PHONY: test-local
+test-local: setup notebook-setup ## run the quick tests on local clusters
+	$(call PYTEST) -n 2 -m "not slow" --slow=$(TRAINER_SLOW) tests/local
+
 .PHONY: test-slow
-test-slow: setup programs-setup ## run the eighth of the slow tests on local clusters whose turn it is (TRAINER_SLOW=all: all)
+test-slow: setup programs-in-turn ## run the twelfth of the slow tests on local clusters whose turn it is (TRAINER_SLOW=all: all)
 	$(call PYTEST) -n 2 -m slow --slow=$(TRAINER_SLOW) tests/local
 	$(call PYTEST,-failures) -n 2 --slow=part tests/failures -k "not compose and not kind"
 
@@ -97,17 +106,19 @@ chromium: ## check that Chromium and the fonts of its pictures are installed, fo
 	  { echo "make: chromium or its fonts are missing: apt install chromium fonts-dejavu-core" >&2; exit 1; }
 
 .PHONY: test-browser
-test-browser: chromium setup ## run the tests of the page in Chromium (5 minutes)
-	$(call PYTEST) --timeout 300 tests/browser
+test-browser: chromium setup ## run the tests of the page in Chromium (3 minutes)
+	$(call PYTEST) -n 2 --dist loadfile --slow=$(TRAINER_SLOW) tests/browser
 
 .PHONY: pictures
 pictures: chromium setup ## renew the screenshots of the page, that of the README too; look at them before you commit
 	$(BIN)/pytest tests/browser/test_pictures.py -k looks --update-golden
 
+# What compiles or downloads begins beside tests that wait for nothing of it (+); Kubernetes comes last.
 .PHONY: test-all
-test-all: setup ## run all tests and checks, and say how many seconds each stage took
-	scripts/stages.sh prometheus chromium lint docs test-locks test test-browser test-slow demo images-of-tests \
-	  test-compose test-kind soak bench-smoke
+test-all: setup ## run all tests and checks, and say how many seconds each stage took; parts that are unchanged come in turn
+	scripts/stages.sh prometheus chromium $(addprefix +,$(KIND_SETUP)) +programs-setup +images-of-tests \
+	  lint docs test-locks test-unit programs-setup test-local test-slow test-browser images-of-tests test-compose \
+	  soak bench-smoke $(KIND_SETUP) test-kind
 
 .PHONY: bench
 bench: setup $(PEERS_STAMP) $(TF_KERAS_STAMP) ## measure throughput, steps, costs and growth, beside torch, tf_keras and classic TensorFlow (30 minutes); writes docs/benchmarks.md
@@ -124,36 +135,42 @@ bench-compare: setup $(PEERS_STAMP) $(TF_KERAS_STAMP) ## say what is slower than
 	$(BIN)/python -m bench.compare $(if $(FROM),--from $(FROM))
 
 # Five gigabytes: torch's wheel for Linux includes CUDA, even without a GPU.
-$(PEERS_STAMP): bench/peers/requirements.lock
-	$(PYTHON) -m venv --clear .venv-peers
-	.venv-peers/bin/pip install --require-hashes -r $<
+$(PEERS_STAMP): bench/peers/requirements.lock | setup
+	$(BIN)/uv venv --quiet --clear --no-python-downloads --python $(BIN)/python .venv-peers
+	$(UV_INSTALL) --python .venv-peers/bin/python -r $<
 	@touch $@
 
 # tf_keras needs the TensorFlow of .venv, so it is in a folder of its own.
 $(TF_KERAS_STAMP): bench/peers/tf_keras.lock | setup
 	rm -rf $(@D)
-	$(BIN)/pip install --no-deps --require-hashes --target $(@D) -r $<
+	$(UV_INSTALL) --python $(BIN)/python --target $(@D) -r $<
 	@touch $@
 
 # TensorFlow 2.15 has wheels for Python 3.9 to 3.11 only.
 $(TF215_STAMP): tests/programs/tf215.lock | setup
 	$(BIN)/uv venv --quiet --clear --no-python-downloads --python '>=3.10,<3.12' .venv-tf215 || \
 	  { echo "make: TensorFlow 2.15 needs Python 3.10 or 3.11: install one of them" >&2; exit 1; }
-	$(BIN)/uv pip install --no-deps --require-hashes --python .venv-tf215/bin/python -r $<
+	$(UV_INSTALL) --python .venv-tf215/bin/python -r $<
 	@touch $@
 
 $(MLFLOW_STAMP): tests/programs/mlflow.lock | setup
 	$(BIN)/uv venv --quiet --clear --no-python-downloads --python $(BIN)/python .venv-mlflow
-	$(BIN)/uv pip install --no-deps --require-hashes --python .venv-mlflow/bin/python -r $<
+	$(UV_INSTALL) --python .venv-mlflow/bin/python -r $<
 	@touch $@
 
 .PHONY: programs-setup
 programs-setup: $(TF_KERAS_STAMP) $(TF215_STAMP) $(MLFLOW_STAMP) ## install what tests run beside trainer: tf_keras, TensorFlow 2.15, MLflow
 
+# For tests, of which those that need it are left out while what it is for is unchanged.
+.PHONY: programs-in-turn
+programs-in-turn: setup
+	turn=$$($(BIN)/python -m tests.tools.rotation programs); echo "$$turn"; \
+	if [[ $$turn == "runs"* ]]; then $(MAKE) --no-print-directory programs-setup; fi
+
 # In a folder of its own too: Keras imports IPython where it is installed, 0.2 s of every start.
 $(NOTEBOOK_STAMP): tests/local/notebook.lock | setup
 	rm -rf $(@D)
-	$(BIN)/pip install --no-deps --require-hashes --target $(@D) -r $<
+	$(UV_INSTALL) --python $(BIN)/python --target $(@D) -r $<
 	@touch $@
 
 .PHONY: notebook-setup
@@ -227,8 +244,8 @@ manifests: setup ## write k8s/*.yaml from examples/
 	done
 
 .PHONY: test-compose
-test-compose: setup programs-setup image-cpu image-tensorboard image-track image-supervisor ## run the container tests on a real Docker Engine
-	$(call PYTEST) --timeout 600 --slow=$(TRAINER_SLOW) tests/compose
+test-compose: setup programs-in-turn images-of-tests ## run the container tests on a real Docker Engine
+	$(call PYTEST) -n 2 --dist loadfile --timeout 600 --slow=$(TRAINER_SLOW) tests/compose
 	$(call PYTEST,-failures) --slow=part tests/failures -k compose
 
 .PHONY: kind-up kind-down
@@ -238,11 +255,12 @@ kind-up: setup image-cpu ## create a kind cluster of three nodes, with trainer:c
 kind-down: ## remove that cluster
 	scripts/kind.sh down
 
+# Of test_nodes.py all tests are slow: pytest ends with 5 where it is the turn of none.
 .PHONY: test-kind
-test-kind: prometheus setup programs-setup image-cpu ## run the Kubernetes tests on a kind cluster
+test-kind: prometheus setup programs-in-turn image-cpu $(KIND_SETUP) ## run the Kubernetes tests on a kind cluster
 	scripts/kind.sh run bash -ec 'scripts/kind.sh controllers; \
 	  $(call PYTEST) -n 2 --dist loadfile --timeout 600 --slow=$(TRAINER_SLOW) tests/kind --ignore tests/kind/test_nodes.py; \
-	  $(call PYTEST,-nodes) --timeout 600 --slow=$(TRAINER_SLOW) tests/kind/test_nodes.py; \
+	  $(call PYTEST,-nodes) --timeout 600 --slow=$(TRAINER_SLOW) tests/kind/test_nodes.py || (( $$? == 5 )); \
 	  $(call PYTEST,-failures) --slow=part tests/failures -k kind'
 
 .PHONY: lint
@@ -266,6 +284,7 @@ COMPILE = $(BIN)/uv pip compile --universal --generate-hashes --no-emit-index-ur
 FOR_IMAGES = --python-version 3.13 $(addprefix --no-emit-package ,setuptools tensorboard-data-server wheel)
 FOR_TRAINING = $(addprefix --no-emit-package ,\
   google-pasta grpcio libclang markdown markdown-it-py markupsafe mdurl pillow pygments werkzeug)
+
 .PHONY: lock
 lock: setup ## renew all lock files from pyproject.toml (UPGRADE=--upgrade: the newest versions)
 	$(COMPILE) --python-version 3.10 --extra cpu --extra deploy --extra track --extra dev --extra docs \

@@ -39,7 +39,6 @@ SETTINGS: dict[str, tuple[str, dict[str, Any]]] = {
     "warmup-every10": (MWMS, {"every": 10, "warmup_steps": 90}),
     "parameter_server": (PS, {}),
     "ps-bfloat16": (PS, {"gradients": "bfloat16", "weights": "bfloat16"}),
-    "ps-prefetch": (PS, {"prefetch": True}),
     "ps-every10": (PS, {"every": 10}),
 }
 

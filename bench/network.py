@@ -63,7 +63,6 @@ def contenders() -> dict[str, Contender]:
         f"{OURS}, weights averaged every 30 steps": _ours(MWMS, every=30),
         f"{OURS}, every 30 steps, as bfloat16": _ours(MWMS, every=30, gradients="bfloat16"),
         f"{OURS}, parameter_server": _ours(PS),
-        f"{OURS}, parameter_server, weights read ahead": _ours(PS, prefetch=True),
         f"{OURS}, parameter_server, as bfloat16": _ours(PS, gradients="bfloat16", weights="bfloat16"),
         f"{OURS}, parameter_server, every 10 steps": _ours(PS, every=10),
         PLAIN: Contender(_plain, None),

@@ -13,6 +13,7 @@ from typing import Any
 from trainer.job.cluster import Task
 from trainer.job.spec import JobSpec
 from trainer.protocol import reports
+from trainer.protocol.child import ChildStatus
 from trainer.protocol.reports import Reply, Report, Used
 from trainer.protocol.signature import HEADER, sign
 from trainer.supervisor.children import child_environ, interpreter
@@ -36,11 +37,11 @@ class Supervisor:
 
     def next_report(self) -> Report:
         self.step += 1
-        status: dict[str, object] = {
-            "pid": 4711, "child_pid": 4712, "step": self.step, "steps": 10**6, "loss": 1 / self.step,
-            "examples_per_second": 1234.5, "steps_made": self.step, "seconds_input": 0.1 * self.step,
-            "seconds_compute": 0.8 * self.step, "seconds_exchange": 0.1 * self.step, "seconds_wait": 0.01 * self.step,
-        }  # fmt: skip
+        status = ChildStatus(
+            pid=4711, child_pid=4712, step=self.step, steps=10**6, steps_made=self.step,
+            seconds_input=0.1 * self.step, seconds_compute=0.8 * self.step, seconds_exchange=0.1 * self.step,
+            seconds_wait=0.01 * self.step, figures={"loss": 1 / self.step, "examples_per_second": 1234.5},
+        )  # fmt: skip
         used = Used(cpu=0.93, memory=2.1e9, received=6.6e7 + self.step, sent=6.6e7)
         self.report = replace(
             self.report, number=self.report.number + 1, generation=self.generation, status=status, used=used

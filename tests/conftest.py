@@ -12,16 +12,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--update-golden", action="store_true", help="rewrite the expected texts of tests/golden; read the diff"
     )
     parser.addoption(
-        "--slow", choices=("all", "part"), default="all", help="part: of the slow tests, those of this commit's turn"
+        "--slow", choices=("all", "part"), default="all", help="part: those tests whose turn it is at this commit"
     )
 
 
-def pytest_report_header(config: pytest.Config) -> str | None:
+def pytest_report_header(config: pytest.Config) -> list[str] | None:
     if config.getoption("--slow") == "all":
         return None
     commits = rotation.commits()
-    slow, table = (f"part {commits % parts + 1} of {parts}" for parts in (rotation.PARTS, rotation.TABLE_PARTS))
-    return f"slow tests: {slow}; support table: {table}; at commit {commits}. TRAINER_SLOW=all runs all"
+    slow, cells = (f"part {commits % parts + 1} of {parts}" for parts in (rotation.SLOW_PARTS, rotation.CELL_PARTS))
+    turns = [f"{part}: {why}" for part in ("programs", "pictures") for _, why in [rotation.turn_of(part)]]
+    return [f"slow tests: {slow}; cells of failures: {cells}; at commit {commits}. TRAINER_SLOW=all runs all", *turns]
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -33,8 +34,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _due(item: pytest.Item) -> bool:
-    marker = item.get_closest_marker("slow")
-    return marker is None or rotation.due(item.nodeid, marker.kwargs.get("parts", rotation.PARTS), rotation.commits())
+    if part := item.get_closest_marker("part"):
+        return rotation.turn_of(part.args[0]).due
+    slow = item.get_closest_marker("slow")
+    if not slow:
+        return True
+    parts, turn = slow.kwargs.get("parts", rotation.SLOW_PARTS), slow.kwargs.get("turn")
+    assert parts <= rotation.LONGEST, item.nodeid
+    return rotation.due(item.nodeid, parts, rotation.commits()) if turn is None else rotation.commits() % parts == turn
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ TYPE_CHECKING = False  # typing's own takes milliseconds to import
 if TYPE_CHECKING:
     from typing import Any
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 _LAZY = {
     "Exit": "trainer.job.errors",

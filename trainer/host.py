@@ -157,10 +157,10 @@ def boot_id() -> str:
 class Process(NamedTuple):
     pid: int
     started: str
-    """Start time, in the system's own unit."""
+    """The start time, in the system's own unit."""
     group: int
     mark: str
-    """Value of the requested environment variable; empty where it cannot be read."""
+    """The value of the environment variable that was asked for; empty where it cannot be read."""
 
 
 def processes(variable: str) -> Iterator[Process]:
@@ -171,16 +171,16 @@ def processes(variable: str) -> Iterator[Process]:
                 yield Process(int(pid), "-".join(started), int(group), "")
         return
     for folder in Path("/proc").iterdir():
-        if folder.name.isdigit() and (found := _stat(int(folder.name))):
-            yield Process(int(folder.name), found[19], int(found[2]), _variable(folder, variable))
+        if folder.name.isdigit() and (fields := _stat(int(folder.name))):
+            yield Process(int(folder.name), fields[19], int(fields[2]), _variable(folder, variable))
 
 
 def started(pid: int) -> str:
     """Start time of a process, as in Process; empty if it has ended or is a zombie."""
     if not LINUX:
         return "".join("-".join(words) for state, *words in _ps(f"-p{pid}", "stat=,lstart=") if state[0] != "Z")
-    found = _stat(pid)
-    return found[19] if found else ""
+    fields = _stat(pid)
+    return fields[19] if fields else ""
 
 
 def is_stopped(pid: int) -> bool:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from tests.browser.scripted import NOW
 from tests.browser.served import Script, served
@@ -31,6 +31,9 @@ FONTS = """<?xml version="1.0"?>
   </match>
 </fontconfig>
 """
+SECONDS = 20
+"""For a page to show what a test waits for: two browsers share the cores, and one draws a thousand tasks."""
+expect.set_options(timeout=SECONDS * 1000)
 ARGUMENTS = ["--no-sandbox", "--enable-precise-memory-info", "--disable-lcd-text"]
 
 

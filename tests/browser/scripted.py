@@ -77,10 +77,11 @@ def task(name: str, times: list[float], dice: random.Random) -> Document:
 
 def status(names: list[str], tasks: Document) -> Document:
     def row(name: str) -> Document:
-        figures = {"step": 3000, "examples_per_second": tasks[name]["examples_per_second"][-1], "loss": 0.104}
+        figures = {"examples_per_second": tasks[name]["examples_per_second"][-1], "loss": 0.104}
         shares = {part: tasks[name][part][-1] for part in ("input", "compute", "wait", "network", "between")}
         return {
-            **figures,
+            "step": 3000,
+            "figures": figures,
             "shares": shares,
             "pid": 4100,
             "child_pid": 4101,
@@ -90,7 +91,7 @@ def status(names: list[str], tasks: Document) -> Document:
         }
 
     rows = {name: row(name) for name in names}
-    rows["evaluator:0"] = {"pid": 4100, "state": "running", "generation": 2, "restarts": 0, "step": 2800}
+    rows["evaluator:0"] = {"pid": 4100, "state": "running", "generation": 2, "restarts": 0, "step": 2800, "figures": {}}
     return {
         "job": "mnist-mwms",
         "task": "chief:0",
@@ -99,8 +100,7 @@ def status(names: list[str], tasks: Document) -> Document:
         "generation": 2,
         "step": 3000,
         "steps": 7500,
-        "loss": 0.0678,
-        "examples_per_second": 3720.0,
+        "figures": {"loss": 0.0678, "examples_per_second": 3720.0},
         "checkpoints": 7,
         "seconds_saving": 2.1,
         "last_checkpoint": 2800,
@@ -114,7 +114,9 @@ def status(names: list[str], tasks: Document) -> Document:
         "straggler": {"task": SLOW, "cause": "input", "text": f"{SLOW} is slow: {WHY}"},
         "hangs": [],
         "warnings": [],
-        "version": 1,
+        "seconds_left": 1170.0,
+        "goodput": 0.93,
+        "version": 2,
     }
 
 

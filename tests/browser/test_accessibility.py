@@ -14,6 +14,7 @@ from tests.browser.scripted import NOW, SLOW
 from tests.browser.served import Script
 
 Opened: TypeAlias = Callable[..., Page]
+pytestmark = pytest.mark.part("pictures")
 VIEWS = ["overview", "tasks", "steps", "resources", "timeline", "logs", "checkpoints", "hangs", "spec", f"task/{SLOW}"]
 PHONE = (390, 844)
 RULES = {

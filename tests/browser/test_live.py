@@ -53,7 +53,7 @@ def test_a_killed_task_appears_in_the_head_and_on_the_time_line(script: Script, 
 
 def test_while_a_generation_begins_no_step_is_made_yet(script: Script, opened: Opened) -> None:
     script.document["status"]["straggler"] = None
-    del script.document["status"]["loss"], script.document["status"]["examples_per_second"]
+    script.document["status"]["figures"] = {}
     assert "5 of 5 tasks run; no step is made yet." in opened().locator(".verdict").inner_text()
 
 

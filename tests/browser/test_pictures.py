@@ -13,6 +13,7 @@ from tests.browser import pictures, scripted
 from tests.browser.served import Script
 
 Opened: TypeAlias = Callable[..., Page]
+pytestmark = pytest.mark.part("pictures")
 ROOT = Path(__file__).parents[2]
 KEPT = Path(__file__).parent / "kept"
 CASES: dict[str, tuple[Path, str, dict[str, Any], int]] = {

@@ -18,6 +18,7 @@ from typing import Any
 
 import docker
 import yaml
+from typing_extensions import Self
 
 from tests.tools.harness import TRAINER, Watched
 from trainer.job import load
@@ -49,7 +50,7 @@ class Project(Watched):
         self._seen = 0
         self._up: subprocess.Popen[str] | None = None
 
-    def __enter__(self) -> Project:
+    def __enter__(self) -> Self:
         # What a run that was killed may have left.
         self.compose("down", "--volumes", "--timeout", "0")
         self.up()
@@ -137,6 +138,25 @@ class Project(Watched):
         assert process.stdout is not None
         for line in process.stdout:
             self.lines.append(line.rstrip("\n"))
+
+
+class Submitted(Project):
+    """The same by `trainer submit --target compose`."""
+
+    def __init__(self, folder: Path, spec: dict[str, Any]) -> None:
+        super().__init__(folder, spec)
+        self.words = ("--target", "compose", str(folder / "job.yaml"))
+
+    def up(self) -> None:
+        ended = trainer("submit", *self.words)
+        assert ended.returncode == 0, ended.stderr
+
+    def over(self) -> bool:
+        return engine.status(self.spec).over
+
+    @property
+    def output(self) -> str:
+        return trainer("logs", *self.words).stdout
 
 
 def file_of(container: str, path: str) -> str:

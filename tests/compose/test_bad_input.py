@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import socket
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from tests.compose.project import CLIENT, Project, left_of, root_compose, trainer
+from tests.compose.project import CLIENT, Project, left_of, trainer
 from tests.local import specs
 from trainer.job.errors import Exit
 
@@ -57,30 +56,6 @@ def test_a_job_that_is_not_there_is_named(spec_file: Any, command: str) -> None:
     assert ended.stderr.startswith("trainer: bad-input: no such job on this Docker Engine")
 
 
-def test_submit_status_logs_delete(spec_file: Any) -> None:
-    path = spec_file(name="submitted")
-    words = ["--target", "compose", path]
-    try:
-        assert trainer("submit", *words).returncode == 0
-        for _ in ("while the job runs", "when it is over"):
-            # Ends when the job ends: it follows the logs of all its tasks.
-            logs = trainer("logs", *words, "--follow")
-            assert logs.returncode == 0, logs.stderr
-            assert "task=worker:1" in logs.stdout
-            assert "done: steps=20" in logs.stdout
-            assert {line.split()[0] for line in logs.stdout.splitlines()} <= {"worker:0", "worker:1", "compose"}
-        status = trainer("status", *words)
-        assert status.returncode == 0, status.stderr
-        assert "\nsteps                  20\n" in status.stdout
-        assert "\nworker:0  exited\n" in status.stdout
-        assert trainer("delete", *words).returncode == 0
-        left = sorted(left_of("submitted"))
-        assert left == ["submitted_submitted", "submitted_submitted-report-secret"], "the volumes stay"
-    finally:
-        assert trainer("delete", *words, "--volumes").returncode == 0
-    assert left_of("submitted") == []
-
-
 def test_status_has_the_reason_of_each_task_that_does_not_run(tmp_path: Path) -> None:
     """Of two tasks one needs more memory than it may have, and the container of the other is removed."""
     words = ["python3", "-c", "import json, os\nif '\"index\": 0' in os.environ['TF_CONFIG']: bytearray(1 << 30)"]
@@ -99,17 +74,6 @@ def test_status_has_the_reason_of_each_task_that_does_not_run(tmp_path: Path) ->
         "worker:0 exited 14 4",
         "worker:1 missing it has no container; submit the job again to create it",
     ]
-
-
-def test_a_taken_port_of_tensorboard_is_named() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = str(taken.getsockname()[1])
-        up = root_compose("--profile", "tensorboard", "up", environ={"TENSORBOARD_PORT": port})
-        output = up.communicate(timeout=60)[0]
-    root_compose("--profile", "tensorboard", "down", "--volumes").communicate(timeout=60)
-    assert up.returncode == 1
-    assert f"127.0.0.1:{port}" in output
-    assert "address already in use" in output
 
 
 @pytest.fixture

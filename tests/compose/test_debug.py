@@ -11,7 +11,6 @@ import yaml
 from tests.compose.project import Project, trainer
 from tests.local import specs
 from tests.tools.debugged import Debugged
-from tests.tools.documents import commands
 from trainer.job.errors import Exit
 
 PROGRAM = """import json, os, sys
@@ -90,8 +89,3 @@ def test_an_image_that_is_not_there_and_a_job_that_was_never_submitted(tmp_path:
         assert Exit.TARGET.meaning in found.page
     path.write_text(json.dumps({**specs.mirrored(), "name": "never", "image": "trainer:nope"}))
     assert Debugged(tmp_path, "--target", "compose", path).advises("on Kubernetes ErrImagePull, ImagePullBackOff")
-
-
-def test_the_command_of_the_documentation(tmp_path: Path) -> None:
-    words = next(w for w in commands("trainer", "docs/debugging.md") if "compose" in w)
-    assert Debugged(tmp_path, *words[2:]).headline.startswith("digits-ps never started: digits-ps: no such job")

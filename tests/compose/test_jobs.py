@@ -1,4 +1,4 @@
-"""Undisturbed jobs on a real container engine."""
+"""Undisturbed jobs on a real container engine. Tests of the repository's own file are all here: it is one project."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import re
+import socket
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -77,6 +78,7 @@ def both() -> Any:
         up.communicate()
         down = root_compose("--profile", "*", "down", "--volumes", "--timeout", "2")
         down.communicate(timeout=120)
+        assert left_of("trainer") == []
 
 
 def test_the_tasks_of_a_job_share_a_secret_that_no_other_job_has(both: Any) -> None:
@@ -145,14 +147,6 @@ def test_up_builds_an_image_that_is_missing(tmp_path: Path) -> None:
             CLIENT.images.remove("trainer:built-by-up")
 
 
-def test_down_leaves_nothing(tmp_path: Path) -> None:
-    with Project(tmp_path, {**specs.mirrored(steps=10), "name": "leaves-nothing"}) as project:
-        assert project.wait() == 0, project.output
-        assert left_of("leaves-nothing")
-        project.compose("down", "--volumes")
-        assert left_of("leaves-nothing") == []
-
-
 def test_local_and_compose_train_the_same(tmp_path: Path) -> None:
     spec = specs.same_everywhere()
     (tmp_path / "local").mkdir()
@@ -164,7 +158,10 @@ def test_local_and_compose_train_the_same(tmp_path: Path) -> None:
         assert_same_curve((job.model_dir / "metrics.jsonl").read_text(), project.file("metrics.jsonl"), steps=60)
 
 
-@pytest.mark.parametrize("name", specs.GRAPHS)
+IN_TURN = [pytest.param(name, marks=pytest.mark.slow(parts=3, turn=i)) for i, name in enumerate(specs.GRAPHS)]
+
+
+@pytest.mark.parametrize("name", IN_TURN)
 def test_a_graph_job_computes_in_containers(tmp_path: Path, name: str) -> None:
     spec = yaml.safe_load((ROOT / f"examples/{name}.yaml").read_text())
     with Project(tmp_path, {**spec, "name": f"graph-{name}"}) as project:
@@ -184,3 +181,14 @@ def test_a_secret_comes_from_the_environment_of_compose(tmp_path: Path, monkeypa
         assert project.wait() == 1, project.output
         assert project.exit_codes() == {"worker:0": Exit.USER}
         assert "secrets.API_KEY: the variable is not set in this task" in project.output
+
+
+def test_a_taken_port_of_tensorboard_is_named() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        up = root_compose("--profile", "tensorboard", "up", environ={"TENSORBOARD_PORT": port})
+        output = up.communicate(timeout=60)[0]
+    root_compose("--profile", "tensorboard", "down", "--volumes").communicate(timeout=60)
+    assert up.returncode == 1
+    assert f"127.0.0.1:{port}" in output
+    assert "address already in use" in output

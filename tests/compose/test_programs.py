@@ -77,6 +77,7 @@ def test_a_coordinator_with_servers(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.part("programs")
 @pytest.mark.skipif(not TF_KERAS.exists(), reason="make programs-setup installs tf_keras")
 def test_keras_fit_of_keras_2(tmp_path: Path) -> None:
     spec = program(tmp_path, "multi-worker-fit", "--epochs=6", "--steps_per_epoch=30")

@@ -1,4 +1,4 @@
-"""The commands of docs/containers.md, verbatim and in order, with fewer steps; and the same in Python."""
+"""The commands of docs/containers.md and docs/debugging.md, verbatim, with fewer steps; and the same in Python."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import yaml
 
 from tests.compose.project import left_of, trainer
 from tests.local import specs
+from tests.tools.debugged import Debugged
 from tests.tools.documents import commands
 from trainer.api.job import load
 from trainer.api.run import JobFailed
@@ -24,6 +25,11 @@ def test_the_commands_run() -> None:
         if each[0] == "logs":
             assert "done: steps=20" in ended.stdout
     assert left_of("digits-ps") == []
+
+
+def test_the_command_that_collects_what_is_known(tmp_path: Path) -> None:
+    words = next(w for w in commands("trainer", "docs/debugging.md") if "compose" in w)
+    assert Debugged(tmp_path, *words[2:]).headline.startswith("digits-ps never started: digits-ps: no such job")
 
 
 def test_python_can_do_the_same(tmp_path: Path) -> None:

@@ -14,12 +14,23 @@ from tests.failures import table
 from tests.failures.cells import TARGETS, TASKS, Cell, cells, combinations, left_out
 from tests.failures.records import Results
 from tests.failures.run import run_cell, unbroken
+from tests.tools.rotation import CELL_PARTS
 
-PARTS = {"local": 20, "compose": 20, "kind": 40}
-"""So that a commit's turn takes 4, 2 and 3 minutes."""
 NEED_ROOT = ("disk", "memory")
 """They mount a small file system, and make a cgroup."""
-EVERY = [pytest.param(cell, id=cell.name, marks=pytest.mark.slow(parts=PARTS[cell.target])) for cell in cells()]
+
+
+def turn(cell: Cell) -> pytest.MarkDecorator:
+    """Each commit kills one worker and one chief on each target; the other cells come in turn."""
+    if cell.fault != "kill" or cell.task not in ("worker", "chief"):
+        return pytest.mark.slow(parts=CELL_PARTS)
+    alike = [each for each in cells(cell.target) if (each.task, each.fault) == (cell.task, cell.fault)]
+    # Of a chief another moment than of a worker.
+    ahead = len(alike) // 2 if cell.task == "chief" else 0
+    return pytest.mark.slow(parts=len(alike), turn=(alike.index(cell) + ahead) % len(alike))
+
+
+EVERY = [pytest.param(cell, id=cell.name, marks=turn(cell)) for cell in cells()]
 
 
 @pytest.mark.timeout(900)

@@ -15,6 +15,14 @@ from tests.tools.harness import TRAINER, Watched
 ROOT = Path(__file__).parents[2]
 SECONDS = 60
 JOB_SECONDS = 300
+KNOCK = """
+import socket, sys
+try:
+    socket.create_connection((sys.argv[1], int(sys.argv[2])), 3).close()
+    print("open")
+except OSError as error:
+    print("closed", error)
+"""
 
 
 def kubectl(*words: str, text: str | None = None, check: bool = True, seconds: float = SECONDS) -> str:
@@ -168,3 +176,8 @@ class KubernetesJob(Watched):
         )
         answer = json.loads(self.space.kubectl("get", "pods", f"--selector={selector}", "--output=json"))
         return sorted(answer["items"], key=lambda pod: str(pod["metadata"]["creationTimestamp"]))
+
+
+def knock(namespace: Namespace, who: str, address: str, port: int) -> str:
+    """Whether a pod finds a port "open" or "closed"."""
+    return namespace.kubectl("exec", who, "--", "python3", "-c", KNOCK, address, str(port)).split()[0]

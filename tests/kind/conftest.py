@@ -24,8 +24,19 @@ def kubeconfig(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 @pytest.fixture
 def namespace(request: pytest.FixtureRequest) -> Iterator[Namespace]:
+    yield from _namespace(request)
+
+
+@pytest.fixture(scope="module")
+def tour_namespace(request: pytest.FixtureRequest) -> Iterator[Namespace]:
+    """That of the one job at which the tests of a module look."""
+    yield from _namespace(request)
+
+
+def _namespace(request: pytest.FixtureRequest) -> Iterator[Namespace]:
     # A name of its own: the namespace of the same test before may still be on its way out.
-    name = f"{re.sub(r'[^a-z0-9]+', '-', request.node.name.lower())[:50]}-{uuid.uuid4().hex[:6]}"
+    of = request.node.name.rpartition("/")[2].removesuffix(".py")
+    name = f"{re.sub(r'[^a-z0-9]+', '-', of.lower())[:50]}-{uuid.uuid4().hex[:6]}"
     space = Namespace(name)
     kubectl("create", "namespace", name)
     kubectl("label", "namespace", name, "pod-security.kubernetes.io/enforce=restricted")
@@ -38,12 +49,12 @@ def namespace(request: pytest.FixtureRequest) -> Iterator[Namespace]:
     kubectl("delete", "namespace", name, "--wait=false")
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def elsewhere() -> Iterator[Namespace]:
     """Another namespace, with a pod `stranger` that may go anywhere: what refuses it is the job's policy."""
     space = Namespace(f"elsewhere-{uuid.uuid4().hex[:6]}")
     kubectl("create", "namespace", space.name)
-    space.kubectl("run", "stranger", "--image=trainer:cpu", "--command", "--", "sleep", "600")
+    space.kubectl("run", "stranger", "--image=trainer:cpu", "--command", "--", "sleep", "900")
     space.kubectl("wait", "--for=condition=Ready", "pod/stranger", "--timeout=60s", seconds=70)
     yield space
     kubectl("delete", "namespace", space.name, "--wait=false")

@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from tests.kind.cluster import KubernetesJob, Namespace, kubectl
 from tests.kind.test_waiting import until
 from tests.local import specs
+from tests.tools.harness import TRAINER
 
 CLAIM: dict[str, Any] = {
     "apiVersion": "v1",
@@ -65,7 +67,6 @@ def test_code_and_a_claim_with_data_are_in_every_pod(namespace: Namespace, tmp_p
 
 
 def test_folders_of_the_nodes_are_data_and_a_missing_one_is_named(namespace: Namespace, tmp_path: Path) -> None:
-    kubectl("label", "--overwrite", "namespace", namespace.name, "pod-security.kubernetes.io/enforce=privileged")
     expected = specs.records(tmp_path / "records")
     folder = f"/var/lib/{namespace.name}"
     nodes = [name.removeprefix("node/") for name in kubectl("get", "nodes", "--output=name").split()]
@@ -73,6 +74,11 @@ def test_folders_of_the_nodes_are_data_and_a_missing_one_is_named(namespace: Nam
         subprocess.run(["docker", "cp", str(tmp_path / "records"), f"{node}:{folder}"], check=True, timeout=60)
     data = {split: {"kubernetes": {"host_path": f"{folder}/{split}"}} for split in ("train", "test")}
     spec = specs.shipped(specs.mirrored, data)
+    (tmp_path / "refused.yaml").write_text(yaml.safe_dump(spec))
+    command = [*TRAINER, "submit", "--namespace", namespace.name, "--dry-run", str(tmp_path / "refused.yaml")]
+    warned = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stderr
+    assert 'trainer: warning: Kubernetes: would violate PodSecurity "restricted:latest": ' in warned
+    kubectl("label", "--overwrite", "namespace", namespace.name, "pod-security.kubernetes.io/enforce=privileged")
     job = namespace.submit_spec(tmp_path, spec)
     data["train"] = {"kubernetes": {"host_path": f"{folder}/none"}}
     namespace.submit_spec(tmp_path, {**spec, "data": data, "name": "missing"})

@@ -1,18 +1,15 @@
 """A job in pods that really failed: the archive names the cause, and has no secret. Tasks that wait are in
-test_waiting.py, a lost node in test_nodes.py."""
+test_waiting.py, a lost node in test_nodes.py, a job that runs in test_tour.py."""
 
 from __future__ import annotations
 
-import json
 import secrets
 from pathlib import Path
 
-from tests.kind.cluster import Namespace, trainer
+from tests.kind.cluster import Namespace
 from tests.local import specs
 from tests.tools.debugged import Debugged
-from tests.tools.documents import commands
 from trainer.job.errors import Exit
-from trainer.targets.page import NONE
 
 WORKLOAD = """import os
 from trainer.workloads.digits import DATASET, model
@@ -55,19 +52,3 @@ def test_the_workload_fails_and_all_secrets_are_hidden(namespace: Namespace, tmp
             assert each.encode() not in content, (kind, name)
         assert b"managedFields" not in content
         assert b"raise ValueError" not in content or name.startswith("logs/"), "the user's code"
-
-
-def test_a_job_that_runs_has_files_of_its_chief_and_stacks(namespace: Namespace, tmp_path: Path) -> None:
-    words = next(w for w in commands("trainer", "docs/debugging.md") if "--namespace" in w)
-    spec = {**specs.mirrored(steps=30_000, workload=specs.PACED), "name": "digits-ps", "page": "none"}
-    job = namespace.submit_spec(tmp_path, spec)
-    job.until("a checkpoint", lambda s: s["last_checkpoint"])
-    said = trainer("ui", "--namespace", namespace.name, job.name, code=Exit.USER)
-    assert said == f"trainer: digits-ps: {NONE}\n"
-    found = Debugged(tmp_path, *(namespace.name if word == "team-a" else word for word in words[2:]))
-    assert found.headline == "digits-ps runs (running), and nothing has failed"
-    assert json.loads(found.text("model_dir/state.json"))["generation"] == 1
-    assert any("checkpoints/step-" in name for name in found.files)
-    assert "chief:0" in found.text("stacks/now.txt")
-    assert json.loads(found.text("status.json"))["phase"] == "running"
-    assert not [name for name in found.files if name.endswith("variables.npz")]

@@ -71,6 +71,7 @@ def test_a_coordinator_with_servers(namespace: Namespace, tmp_path: Path) -> Non
 
 
 @pytest.mark.slow
+@pytest.mark.part("programs")
 @pytest.mark.skipif(not TF_KERAS.exists(), reason="make programs-setup installs tf_keras")
 def test_keras_fit_of_keras_2(namespace: Namespace, tmp_path: Path) -> None:
     folder = f"/var/lib/{namespace.name}"

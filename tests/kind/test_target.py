@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
-import base64
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from tests.kind.cluster import JOB_SECONDS, Namespace, kubectl, trainer
+from tests.kind.cluster import Namespace, kubectl, trainer
 from tests.local import specs
-from trainer.api import run as runs
 from trainer.job.errors import Exit
 
 EVERYTHING = "jobs,pods,services,configmaps,secrets,persistentvolumeclaims,networkpolicies"
@@ -35,70 +30,6 @@ def there(namespace: Namespace) -> list[str]:
     """All that is in a namespace, but for what Kubernetes puts there itself."""
     names = namespace.kubectl("get", EVERYTHING, "--output=name").split()
     return sorted(name for name in names if not name.endswith("kube-root-ca.crt"))
-
-
-def test_from_submit_to_delete(namespace: Namespace, spec_file: Any) -> None:
-    space = ("--namespace", namespace.name)
-    assert "would be applied" in trainer("submit", *space, spec_file(), "--dry-run")
-    assert there(namespace) == []
-    printed = trainer("submit", *space, spec_file(kubernetes={"suspend": True}))
-    assert "digits: submitted, 7 objects; next: trainer status --watch" in printed
-    status = json.loads(trainer("status", *space, "digits", "-o", "json"))
-    assert status["phase"] == "suspended"
-    assert {row["reason"] for row in status["tasks"].values()} == {"the Job is suspended"}
-    for job in ("digits-chief", "digits-worker"):
-        namespace.kubectl("patch", "job", job, "--patch", '{"spec": {"suspend": false}}')
-    # Both wait for pods that do not run yet, and end with the job.
-    follow = subprocess.Popen(
-        [sys.executable, "-m", "trainer", "logs", *space, "digits", "--follow"], stdout=subprocess.PIPE, text=True
-    )
-    seen = [json.loads(line) for line in trainer("status", *space, "digits", "--watch", "-o", "json").splitlines()]
-    followed, _ = follow.communicate(timeout=JOB_SECONDS)
-    assert follow.returncode == 0
-    assert "done: steps=300 " in followed
-    assert {line.split()[0] for line in followed.splitlines()} == {"chief:0", "worker:0"}
-    running = [each for each in seen if each["job"].get("step")]
-    assert running, seen
-    assert {row["state"] for row in running[0]["tasks"].values()} == {"running"}
-    nodes = kubectl("get", "nodes", "--output=name").replace("node/", "").split()
-    assert {row["node"] for row in running[0]["tasks"].values()} <= set(nodes)
-    assert seen[-1]["phase"] == "done"
-    assert "done: steps=300 " in seen[-1]["last_line"]
-    assert "digits  done" in trainer("status", *space)
-    asyncio.run(ask_in_python(namespace))
-    assert_one_secret(namespace, f"{seen} {followed}")
-    lines = trainer("logs", *space, "digits", "--task", "worker:0").splitlines()
-    assert lines
-    assert all(line.startswith("worker:0 ") for line in lines)
-    assert "is done; to run it again" in trainer("submit", *space, spec_file(kubernetes={"suspend": True}))
-    assert "its volume stays" in trainer("delete", *space, "digits")
-    assert there(namespace) == ["persistentvolumeclaim/digits"]
-    trainer("delete", *space, "digits", "--volumes")
-    namespace.kubectl("wait", "--for=delete", "persistentvolumeclaim/digits", "--timeout=60s", check=False)
-    assert there(namespace) == []
-    assert "no such job" in trainer("status", *space, "digits", code=Exit.TARGET)
-
-
-async def ask_in_python(namespace: Namespace) -> None:
-    """As a notebook does, whose cells an event loop runs."""
-    run = runs.attach("digits", "kubernetes", namespace=namespace.name)
-    run.wait(0)
-    assert (run.result.steps, run.result.job, run.result.generations) == (300, "digits", 1)
-    assert run.result.test_accuracy > 0.5
-    assert {line.task for line in run.logs("worker:0")} == {"worker:0"}
-    assert {(each.job, each.phase) for each in runs.jobs(namespace=namespace.name)} == {("digits", "done")}
-
-
-def assert_one_secret(namespace: Namespace, printed: str) -> None:
-    """The job's secret is in its Secret, and nowhere else."""
-    (secret,) = namespace.get("secrets")
-    assert secret["metadata"]["name"] == "digits-report-secret"
-    (value,) = secret["data"].values()
-    assert len(base64.b64decode(value)) >= 32
-    others = EVERYTHING.replace("secrets,", "")
-    for text in (namespace.kubectl("get", others, "--output=json"), printed):
-        assert value not in text
-        assert base64.b64decode(value).decode() not in text
 
 
 def test_a_secret_is_kept_and_that_of_another_stays(namespace: Namespace, spec_file: Any) -> None:

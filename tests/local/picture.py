@@ -35,16 +35,14 @@ def main() -> None:
     victim = task_name("worker", 1)
     begun = time.monotonic()
     with tempfile.TemporaryDirectory() as folder, Job(Path(folder), text) as job:
-        first = job.until_step(400)
-        since = time.monotonic()
+        job.until_step(400)
         job.signal(victim)
         job.until(f"{victim} is back", lambda s: s["tasks"][victim].get("restarts"))
         status = job.until_step(1200)
         port = job_state.load(str(job.model_dir), 0.0).control_port
         now = time.monotonic()
-    left = table.seconds_left([(since, first["step"]), (now, status["step"])], status["steps"])
     console = Console(record=True, width=COLUMNS, file=io.StringIO(), force_terminal=True)
-    console.print(table.render(spec.name, spec.strategy, names, read(json.dumps(status)), now - begun, left, port=port))
+    console.print(table.render(spec.name, spec.strategy, names, read(json.dumps(status)), now - begun, port=port))
     PICTURE.write_text(console.export_svg(title=f"trainer local {EXAMPLE.relative_to(ROOT)}", unique_id="table"))
 
 

@@ -54,10 +54,16 @@ def same_everywhere() -> dict[str, Any]:
     return mirrored(steps=60, train={"log_steps": 5, "seed": 7}, tasks={"chief": task, "worker": task})
 
 
-def gated(steps: int, gate: str) -> dict[str, Any]:
+def gated(steps: int, gate: str, **more: Any) -> dict[str, Any]:
     """A job that does not end before a test makes the file `gate`."""
     train = {"log_steps": 5, "checkpoint_steps": 50}
-    return mirrored(steps=steps, workload=GATED, settings={"gate": gate}, train=train)
+    return mirrored(steps=steps, workload=GATED, settings={"gate": gate}, train=train, **more)
+
+
+def tour(gate: str) -> dict[str, Any]:
+    """A job at which many tests look: five steps a second for as long as they do, six minutes at most."""
+    spec = gated(2000, gate, workers=3, tasks={"evaluator": 1})
+    return {**spec, "settings": {"gate": gate, "nap": 0.2}}
 
 
 def keyed(**source: str) -> dict[str, Any]:

@@ -77,7 +77,7 @@ def test_another_program_ends_a_job_that_was_kept(program: Path) -> None:
     run = trainer.attach(program)
     found = run.status()
     assert found.phase == "running"
-    pids = [row.figures["pid"] for row in found.job.tasks.values()]  # type: ignore[union-attr]
+    pids = [row.pid for row in found.job.tasks.values()]  # type: ignore[union-attr]
     assert all(isinstance(pid, int) and alive(pid) for pid in pids)
     assert run.delete().job == "work"
     assert not any(isinstance(pid, int) and alive(pid) for pid in pids)

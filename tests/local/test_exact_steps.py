@@ -56,7 +56,7 @@ def test_after_kills_of_every_kind_of_task_the_steps_are_exact(tmp_path: Path) -
     spec = parameter_server(steps=900, workload=PACED, train={**ALL_KEPT, "checkpoint_steps": 60})
     with Job(tmp_path, spec) as job:
         for victim in ("worker:1", "chief:0", "worker:0", "ps:0", "worker:1"):
-            step = job.until("it steps", lambda s: s["phase"] == "running" and s.get("loss"))["step"]
+            step = job.until("it steps", lambda s: s["phase"] == "running" and s["figures"].get("loss"))["step"]
             job.until_step(step + 60)  # past a checkpoint, wherever that leaves it
             old = job.pid(victim)
             job.signal(victim)

@@ -51,6 +51,7 @@ def done(job: Job, *generations: int) -> tuple[int, float]:
 
 
 @pytest.mark.slow
+@pytest.mark.part("programs")
 @pytest.mark.parametrize(
     ("python", "environ"),
     [

@@ -1,4 +1,4 @@
-"""A task that hangs is named with its line before its job is ended, whatever it hangs in."""
+"""A task that hangs is named with its line before its job is ended. Each commit tries another reason."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from tests.tools.hangs import HANGS
 from tests.tools.harness import Job
 from trainer.page import files
 
-SLOW = [name if name in ("pipe", "silent_ps") else pytest.param(name, marks=pytest.mark.slow) for name in HANGS]
+ONE_EACH = [pytest.param(name, marks=pytest.mark.slow(parts=len(HANGS), turn=i)) for i, name in enumerate(HANGS)]
 
 
-@pytest.mark.parametrize("name", SLOW)
+@pytest.mark.parametrize("name", ONE_EACH)
 def test_a_task_that_hangs_is_named_with_its_line(tmp_path: Path, name: str) -> None:
     hang = HANGS[name]
     with Job(tmp_path, hang.write(tmp_path)) as job:

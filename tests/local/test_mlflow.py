@@ -30,7 +30,10 @@ MLFLOW = Path(__file__).parents[2] / ".venv-mlflow" / "bin"
 QUIET = {"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
 START_SECONDS = 240
 """MLflow imports a hundred packages, and makes its database in some hundred steps."""
-pytestmark = pytest.mark.skipif(not MLFLOW.exists(), reason="make programs-setup")
+pytestmark = [
+    pytest.mark.part("programs"),
+    pytest.mark.skipif(not MLFLOW.exists(), reason="make programs-setup"),
+]
 
 
 @pytest.fixture(scope="module")

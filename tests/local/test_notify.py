@@ -14,6 +14,7 @@ import pytest
 from tests.local.specs import PACED, mirrored, parameter_server
 from tests.tools.harness import Job
 from tests.tools.receiver import receiver
+from trainer.page import files
 
 ALL = ["done", "failed", "stopped"]
 
@@ -105,7 +106,7 @@ def test_a_chief_that_was_killed_before_reports_the_end_once(tmp_path: Path) -> 
     assert (report["outcome"], report["generations"], report["restarts"]) == ("done", 2, 1)
     lost = "chief:0 lost (its supervisor was restarted), re-forming"
     happened = ["generation 1 formed: 3 tasks", lost, "generation 2 formed: 3 tasks"]
-    marks = json.loads((job.model_dir / "history.json").read_text())["history"]["marks"]
+    marks = json.loads(files.text(str(job.model_dir)))["history"]["marks"]
     for events in (job.result()["events"], marks):
         assert [event["text"] for event in events if event["kind"] in ("formed", "lost")] == happened
 

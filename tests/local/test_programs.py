@@ -357,7 +357,7 @@ def test_reports_are_the_status_and_the_result_and_silence_after_them_is_a_hang(
     with start({"chief": 1, "worker": 1}, deadlines={"progress": 3}) as job:
         job.order("chief:0", trains.format("while True: time.sleep(1)"))
         status = job.until("step 99 of 200", lambda s: (s.get("step"), s.get("steps")) == (99, 200))
-        assert (status["loss"], status["note"], status["examples_per_second"]) == (0.01, "aüb", 5.0)
+        assert status["figures"] == {"loss": 0.01, "note": "aüb", "examples_per_second": 5.0}
         row = status["tasks"]["chief:0"]
         assert (row["step"], row["steps"]) == (99, 200)
         # The worker never reports: its silence means nothing.

@@ -16,18 +16,28 @@ from tests.tools.documents import ROOT, blocks, commands
 from tests.tools.harness import Job
 
 
+def run(folder: Path, words: list[str]) -> None:
+    """Runs `trainer local SPEC` with fewer steps."""
+    fewer = ["--set", f"model_dir={folder}/run"]
+    is_program = "examples/programs/" in words[2]
+    fewer += [] if is_program else ["--set", "train.steps=20"]
+    command = [sys.executable, "-m", "trainer", *words[1:], *fewer]
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=200)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    result = json.loads((folder / "run" / "result.json").read_text())
+    assert result.get("steps") == (0 if is_program else None if result["strategy"] == "graph" else 20)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("words", [w for w in commands("trainer") if w[1] == "local"], ids=" ".join)
 def test_the_job_runs(tmp_path: Path, words: list[str]) -> None:
-    fewer = ["--set", f"model_dir={tmp_path}/run"]
-    is_program = "examples/programs/" in words[2]
-    fewer += [] if is_program else ["--set", "train.steps=20"]
-    ended = subprocess.run(
-        [sys.executable, "-m", *words, *fewer], cwd=ROOT, capture_output=True, text=True, timeout=200
-    )
-    assert ended.returncode == 0, ended.stdout + ended.stderr
-    result = json.loads((tmp_path / "run" / "result.json").read_text())
-    assert result.get("steps") == (0 if is_program else None if result["strategy"] == "graph" else 20)
+    run(tmp_path, words)
+
+
+def test_the_first_job_of_the_readme_is_that_of_make_demo_and_runs(tmp_path: Path) -> None:
+    (words,) = commands(".venv/bin/trainer", "README.md")
+    assert f"$(BIN)/trainer {shlex.join(words[1:])}\n" in (ROOT / "Makefile").read_text()
+    run(tmp_path, words)
 
 
 def test_a_running_job_is_asked_from_another_terminal(tmp_path: Path) -> None:

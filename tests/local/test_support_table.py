@@ -8,7 +8,6 @@ import pytest
 
 from tests.local.support import EQUAL, Cell, baseline, cells, claims, spec_of, try_out
 from tests.tools.harness import Job
-from tests.tools.rotation import TABLE_PARTS
 
 CLAIMS = claims()
 
@@ -21,13 +20,13 @@ def test_a_cell_works_is_refused_or_differs() -> None:
     assert {text.partition(":")[0] for text in CLAIMS.values()} <= {"works", "refused", "differs"}
 
 
-@pytest.mark.slow(parts=TABLE_PARTS)
+@pytest.mark.slow
 @pytest.mark.parametrize("cell", cells(), ids="/".join)
 def test_a_cell_claims_what_a_run_shows(tmp_path: Path, cell: Cell) -> None:
     assert try_out(cell, tmp_path) == CLAIMS[cell]
 
 
-@pytest.mark.slow(parts=TABLE_PARTS)
+@pytest.mark.slow
 @pytest.mark.parametrize("feature", ["augmentation", "recurrent"])
 def test_one_ps_worker_trains_as_keras_fit_with_the_same_seed(tmp_path: Path, feature: str) -> None:
     """No gradient is old then: data in another order, or other random numbers of layers, would show."""

@@ -63,7 +63,8 @@ class Watched:
     def until_formed_again(self, generation: int) -> dict[str, Any]:
         """Until a later generation makes steps."""
         return self.until(
-            f"a generation after {generation}", lambda s: s["generation"] > generation and s.get("loss") is not None
+            f"a generation after {generation}",
+            lambda s: s["generation"] > generation and s["figures"].get("loss") is not None,
         )
 
 

@@ -130,7 +130,7 @@ class Opened(Shown):
         """The document once another chief makes steps; it continues the history of an earlier document."""
         again = self.until(
             "the next chief makes steps",
-            lambda found: found["status"]["generation"] > 1 and found["status"].get("loss"),
+            lambda found: found["status"]["generation"] > 1 and found["status"]["figures"].get("loss"),
         )
         begin = before["history"]["job"]["time"][0]
         assert again["history"]["job"]["time"][0] == begin, "the history begins where it began"

@@ -1,28 +1,100 @@
-"""Which of the slow tests a commit runs: each commit another part, so that a few commits together run all."""
+"""What a commit tests: slow tests in turn, and the tests of a part of the tree when that part has changed.
+
+`python -m tests.tools.rotation PART` prints that a part of PATHS "runs" or is "left out", and why; of others nothing.
+"""
 
 from __future__ import annotations
 
 import functools
 import hashlib
+import os
 import subprocess
+import sys
 from pathlib import Path
+from typing import NamedTuple
 
-PARTS, TABLE_PARTS = 8, 12
-"""Of the slow tests, and of the cells of the support table: `@pytest.mark.slow(parts=TABLE_PARTS)`."""
+ROOT = Path(__file__).parents[2]
+SLOW_PARTS, CELL_PARTS = 12, 40
+"""In how many parts slow tests and the support table are run, and the cells of the table of failures."""
+LONGEST = 40
+"""After so many commits each test was run, and each part of PATHS."""
+
+EVERY = {"image-cuda": 40}
+OTHERS_EVERY = 8
+"""A part of PATHS that has not changed is tested at every eighth commit; that one is gigabytes."""
+SINCE = "HEAD~10"
+PATHS: dict[str, tuple[str, ...]] = {
+    # With all whose docstrings docs/api.md shows.
+    "docs": (
+        "docs", "mkdocs.yml", "README.md", "CHANGELOG.md", "trainer/__init__.py", "trainer/api", "trainer/model_dir",
+        "trainer/protocol", "trainer/targets",
+    ),
+    "test-locks": ("pyproject.toml", "*.lock", "tests/locks", "tests/programs", "trainer/page/static/vendor"),
+    "bench-smoke": ("bench", "trainer/training"),
+    "image-cuda": ("images", ":!images/README.md"),
+    # Beside tf_keras, TensorFlow 2.15 and MLflow.
+    "programs": (
+        "examples/programs", "tests/programs", "tests/*programs.py", "tests/*mlflow*.py",
+        "trainer/job/program_rules.py", "trainer/job/tracking_rules.py", "trainer/keras.py",
+        "trainer/reporting.py",
+        "trainer/stack_dump.py", "trainer/supervisor/children", "trainer/supervisor/outside",
+    ),
+    "pictures": ("tests/browser", "trainer/page"),
+}  # fmt: skip
+"""What decides whether each part is tested, as git's pathspecs."""
+
+
+class Turn(NamedTuple):
+    """Whether a part is tested at this commit."""
+
+    due: bool
+    why: str
+
+
+@functools.cache
+def turn_of(part: str) -> Turn:
+    """The turn of a part of PATHS; with TRAINER_SLOW=all each is due."""
+    if os.environ.get("TRAINER_SLOW") == "all":
+        return Turn(True, "runs: TRAINER_SLOW=all")
+    changed = _git("diff", "--name-only", SINCE, "--", *PATHS[part])
+    if changed is None:
+        return Turn(True, f"runs: git does not say what has changed since {SINCE}")
+    return decide(part, changed.splitlines(), commits())
+
+
+def decide(part: str, changed: list[str], commits: int) -> Turn:
+    """The turn of a part of which these files have changed, at the commit of that number."""
+    if changed:
+        return Turn(True, f"runs: {changed[0]} has changed since {SINCE}")
+    every = EVERY.get(part, OTHERS_EVERY)
+    if left := (list(PATHS).index(part) - commits) % every:
+        return Turn(False, f"left out: unchanged since {SINCE}, and its turn of every {every} commits is in {left}")
+    return Turn(True, f"runs: unchanged since {SINCE}, and this is its turn of every {every} commits")
 
 
 @functools.cache
 def commits() -> int:
     """The number of commits so far; 0 if there is no git."""
-    try:
-        counted = subprocess.run(
-            ["git", "rev-list", "--count", "HEAD"], cwd=Path(__file__).parent, capture_output=True, text=True
-        )
-    except OSError:
-        return 0
-    return int(counted.stdout or 0)
+    return int(_git("rev-list", "--count", "HEAD") or 0)
 
 
 def due(name: str, parts: int, commits: int) -> bool:
     """Whether the part of that commit holds the test; only its name decides which part holds it."""
     return int(hashlib.sha256(name.encode()).hexdigest(), 16) % parts == commits % parts
+
+
+def _git(*words: str) -> str | None:
+    try:
+        done = subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True)
+    except OSError:
+        return None
+    return done.stdout if done.returncode == 0 else None
+
+
+def main() -> None:
+    if sys.argv[1] in PATHS:
+        print(turn_of(sys.argv[1]).why)
+
+
+if __name__ == "__main__":
+    main()

@@ -20,9 +20,10 @@ from tests.unit import reports
 from trainer import reporting
 from trainer.job.environment import REPORTS
 from trainer.protocol import reports as protocol
+from trainer.protocol.child import ChildStatus
 from trainer.protocol.events import Step
 from trainer.protocol.reports import Report
-from trainer.supervisor.children.child_status import ChildStatus
+from trainer.supervisor.children.child_status import take
 
 ROOT = Path(__file__).parents[2]
 PYTHONS = [sys.executable, *filter(None, os.environ.get("TRAINER_TEST_PYTHONS", "").split(os.pathsep))]
@@ -201,11 +202,11 @@ def test_a_datagram_is_bounded(reader: reports.Reader) -> None:
 def test_texts_have_room_in_a_report_to_the_chief(text: str) -> None:
     status = ChildStatus()
     for number in range(200):
-        status.take(Step(figures={f"a{number}": reporting.plain("a", text * 5000)}))
-    report = Report("worker:1", "x", "c", "s", "w", {}, status=status.document())
+        take(status, Step(figures={f"a{number}": reporting.plain("a", text * 5000)}))
+    report = Report("worker:1", "x", "c", "s", "w", {}, status=status)
     body = protocol.question(report, 0)
     assert len(body) < protocol.LONGEST_BODY / 2
-    assert len(protocol.read_question(body).report.status) == 100
+    assert len(protocol.read_question(body).report.status.figures) == 100
 
 
 def test_figures_that_cannot_be_sent_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,10 +15,10 @@ from trainer.job import program
 from trainer.job.cluster import tasks_of
 from trainer.job.errors import UserError
 from trainer.job.load import load_file
+from trainer.job.messages import command_line
 from trainer.job.spec import JobSpec
-from trainer.targets import base, here, outside
+from trainer.targets import base, machine, spec_warnings
 from trainer.targets.base import Submitted
-from trainer.targets.show.text import command_line
 from trainer.workloads.check import check_imports, check_workload
 
 
@@ -56,17 +56,17 @@ class Job:
             UserError: all that is wrong, one line each.
         """
         if target is None:
-            here.require_named(self.spec)
+            machine.require_named(self.spec)
         runs_here = target == base.LOCAL or (target is None and self.spec.image is None)  # images have other modules
-        if runs_here and not self.spec.program:
+        if runs_here:
             check_imports(self.spec)
         if target is not None:
             open_target(target).check(self.spec)
 
     def warnings(self, target: str | None = None) -> list[str]:
         """What may surprise you, a line each, also on a target if it is named."""
-        own = open_target(target).warnings(self.spec) if target is not None else []
-        return [*outside.warnings(self.spec), *own]
+        of_target = open_target(target).warnings(self.spec) if target is not None else []
+        return [*spec_warnings.warnings(self.spec), *of_target]
 
     def render(self, target: str = "kubernetes") -> str:
         """The files that a target runs, as one text: manifests, or a compose file.
@@ -90,7 +90,7 @@ class Job:
             UserError: the job is wrong, or its name or folder is another job's.
             TrainerError: code 16, if the target is missing, too old or refuses; nothing was started then.
         """
-        if target == base.LOCAL and not self.spec.program:
+        if target == base.LOCAL:
             check_imports(self.spec)
         on = open_target(target, namespace=namespace, keep=keep)
         submitted = on.submit(self.spec, self._command(target))

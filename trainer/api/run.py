@@ -102,10 +102,10 @@ class Run:
         """
         end = math.inf if timeout is None else time.monotonic() + timeout
         pause = base.entry(self.target).poll_seconds
-        while not (found := self.status()).over and (left := end - time.monotonic()) > 0:
-            yield found
+        while not (overview := self.status()).over and (left := end - time.monotonic()) > 0:
+            yield overview
             time.sleep(min(pause, left))
-        yield found
+        yield overview
 
     def wait(self, timeout: float | None = None) -> None:
         """Waits until the job has succeeded. Ctrl-C, or the interruption of a cell, ends the wait and not the job.
@@ -123,8 +123,8 @@ class Run:
             raise UserError(
                 f"timeout: {timeout!r}: must be 0 or more seconds; leave it out to wait as long as it takes"
             )
-        for found in self.statuses(timeout):
-            last = found
+        for overview in self.statuses(timeout):
+            last = overview
         if not last.over:
             raise TimeoutError(f"{self.name}: is {last.phase}, not over after {timeout:g} s; wait again, or longer")
         if last.phase == "failed":
@@ -138,14 +138,16 @@ class Run:
             JobFailed: it has failed, or was stopped.
             UserError: it is not over, or its result cannot be read.
         """
-        found = self.status()
-        if isinstance(found.job, result.Result):
-            return Result(**vars(found.job))
-        if found.phase == "failed":
-            raise JobFailed(found)
-        if not found.over:
-            raise UserError(f"{self.name}: has no result yet: it is {found.phase}; Run.wait() waits for its end")
-        raise UserError(f"{self.name}: {found.unreadable or f'its result is in its volume only; {found.last_line}'}")
+        overview = self.status()
+        if isinstance(overview.job, result.Result):
+            return Result(**vars(overview.job))
+        if overview.phase == "failed":
+            raise JobFailed(overview)
+        if not overview.over:
+            raise UserError(f"{self.name}: has no result yet: it is {overview.phase}; Run.wait() waits for its end")
+        raise UserError(
+            f"{self.name}: {overview.unreadable or f'its result is in its volume only; {overview.last_line}'}"
+        )
 
     def stacks(self) -> Stacks:
         """Where each task is now, and which one the others wait for; takes some seconds.
@@ -203,8 +205,8 @@ class Run:
         program.require_scripts(spec)
         if not spec.program:
             check_workload(spec)
-            if self.target == base.LOCAL:
-                check_imports(spec)
+        if self.target == base.LOCAL:
+            check_imports(spec)
         self.on.check(spec)
 
 
@@ -221,17 +223,17 @@ def attach(job: str | Path, target: str | None = None, *, namespace: str | None 
     Raises:
         UserError: the spec cannot be read, or `set` has no spec to change.
     """
-    given, overrides = str(job), lines(set)
+    reference, overrides = str(job), lines(set)
     from trainer.targets.local import status as local
 
     unnamed = target is None and namespace is None
-    if Path(given).is_dir() and (target == base.LOCAL or (unnamed and local.is_model_dir(given))):
+    if Path(reference).is_dir() and (target == base.LOCAL or (unnamed and local.is_model_dir(reference))):
         if overrides:
-            raise UserError(f"--set: {given!r} is a folder, and --set changes the values of a spec")
-        return _found(base.Job(given), base.LOCAL, None)
-    if unnamed and Path(given).is_dir() and not DNS_LABEL.fullmatch(given):
-        raise UserError(f"{given}: is a folder in which no job of this machine has begun; give the spec of the job")
-    return find(_named(given, overrides, target), target, namespace)
+            raise UserError(f"--set: {reference!r} is a folder, and --set changes the values of a spec")
+        return _found(base.Job(reference), base.LOCAL, None)
+    if unnamed and Path(reference).is_dir() and not DNS_LABEL.fullmatch(reference):
+        raise UserError(f"{reference}: is a folder in which no job of this machine has begun; give the spec of the job")
+    return find(_named(reference, overrides, target), target, namespace)
 
 
 def find(job: base.Job, target: str | None, namespace: str | None) -> Run:
@@ -257,11 +259,11 @@ def _found(job: base.Job, target: str, namespace: str | None) -> Run:
     return Run(job, target, namespace, None, open_target(target, namespace=namespace))
 
 
-def _named(given: str, overrides: list[str], target: str | None) -> base.Job:
+def _named(reference: str, overrides: list[str], target: str | None) -> base.Job:
     """The job that is given as a name, or as a spec that has one."""
-    if target == base.LOCAL or Path(given).is_file() or not DNS_LABEL.fullmatch(given):
-        spec = load_file(given, overrides)
+    if target == base.LOCAL or Path(reference).is_file() or not DNS_LABEL.fullmatch(reference):
+        spec = load_file(reference, overrides)
         return base.Job(spec.name, spec)
     if overrides:
-        raise UserError(f"--set: {given!r} is a job's name, and --set changes the values of a spec; give its file")
-    return base.Job(given)
+        raise UserError(f"--set: {reference!r} is a job's name, and --set changes the values of a spec; give its file")
+    return base.Job(reference)

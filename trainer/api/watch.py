@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,7 +16,7 @@ from trainer.targets.base import JobOverview
 from trainer.targets.show.overview import describe
 
 if TYPE_CHECKING:
-    from trainer.targets.show.table import Drawing, Pace
+    from trainer.targets.show.table import Drawing
 
 
 def watch(
@@ -43,32 +42,28 @@ def watch(
         run = find(base.Job(job.name, job.spec), target, namespace)
     else:
         run = attach(job, target, namespace=namespace, set=set)
-    from trainer.targets.show.table import Pace
-
-    pace = Pace()
     with _screen() as show:
-        for found in run.statuses():
-            show(draw(found, pace))
+        for overview in run.statuses():
+            show(draw(overview))
 
 
-def draw(found: JobOverview, pace: Pace) -> Drawing:
+def draw(overview: JobOverview) -> Drawing:
     """The live table while the chief answers, otherwise what `trainer status` prints."""
     from rich.text import Text
 
     from trainer.targets.show import table
 
-    status = found.job
+    status = overview.job
     if not isinstance(status, JobStatus):
-        return table.Drawing(Text(f"{found.name}\n{describe(found)}"))
+        return table.Drawing(Text(f"{overview.name}\n{describe(overview)}"))
     return table.render(
         status.job,
         status.strategy,
-        [*found.tasks],
+        [*overview.tasks],
         status,
         status.seconds,
-        pace.seconds_left(status, time.monotonic()),
-        {name: row.restarts for name, row in found.tasks.items()},
-        notes=[f"{name}: {row.state}: {row.reason}" for name, row in found.tasks.items() if row.reason],
+        {name: row.restarts for name, row in overview.tasks.items()},
+        notes=[f"{name}: {row.state}: {row.reason}" for name, row in overview.tasks.items() if row.reason],
     )
 
 

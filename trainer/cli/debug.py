@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from trainer.api import run as runs
-from trainer.cli.specs import require_options
+from trainer.cli.shared import require_options
 from trainer.debug.symptoms import plain
 from trainer.job.errors import Exit, UserError
 from trainer.targets import evidence

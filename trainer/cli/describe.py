@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import shlex
 
-from trainer.job import code, pod_security
+from trainer.job import code
 from trainer.job.cluster import tasks_of
 from trainer.job.data import places
 from trainer.job.derived import DEFAULT_STEPS, batch_sizes, learning_rate, replicas_in_sync
 from trainer.job.errors import UserError
-from trainer.job.messages import counted
+from trainer.job.messages import aligned, counted
 from trainer.job.spec import JobSpec
-from trainer.targets.show.text import aligned
 from trainer.workloads.check import own_optimizer
 
 MOST_CONFIGS = 32
@@ -45,9 +44,6 @@ def _derived(spec: JobSpec) -> list[tuple[str, ...]]:
     if spec.code:
         rows += _code(spec)
     rows += [(f"data.{name}", places(each)) for name, each in spec.data.items()]
-    needed, settings = pod_security.level(spec)
-    if settings:
-        rows.append(("Pod Security", f"{needed}, for {', '.join(settings)}"))
     if not spec.program:
         rows += _training(spec) if spec.traits.trains else [("job name", f"/job:{spec.job_name}")]
     return [*rows, ("model_dir", spec.directory)]
@@ -86,5 +82,5 @@ def _training(spec: JobSpec) -> list[tuple[str, str]]:
     ]
     if spec.api_traits.calls_fit:
         return rows
-    own = own_optimizer(spec)
-    return [*rows, ("optimizer", f"of {own}") if own else ("learning rate", rate)]
+    optimizer = own_optimizer(spec)
+    return [*rows, ("optimizer", f"of {optimizer}") if optimizer else ("learning rate", rate)]

@@ -1,4 +1,5 @@
-"""Commands that need no target: they check, run or convert files, or print what a model_dir holds."""
+"""Commands that need no target: they check, run or convert files, print what a model_dir holds, or run in a container:
+its task, and the probe of its supervisor."""
 
 from __future__ import annotations
 
@@ -7,8 +8,7 @@ import os
 import shlex
 from pathlib import Path
 
-from trainer.cli.specs import warn
-from trainer.cli.startup import print_errors, without_plugins
+from trainer.cli.shared import print_errors, warn, without_plugins
 from trainer.job import environment
 from trainer.job.errors import Exit, UserError
 
@@ -32,8 +32,7 @@ def local(args: argparse.Namespace) -> int:
     from trainer.workloads.check import check_imports
 
     job = load(args.spec, args.set)
-    if not job.spec.program:
-        check_imports(job.spec)
+    check_imports(job.spec)
     warn(job.warnings())
     return local.run(job.spec, base_port=args.port, plain=args.plain)
 
@@ -95,3 +94,16 @@ def secret(args: argparse.Namespace) -> int:
 
     secret.keep(Path(args.file), args.owner, map(Path, args.folders))
     return int(Exit.OK)
+
+
+def task(_: argparse.Namespace) -> int:
+    without_plugins()
+    from trainer.supervisor.main import main
+
+    return main()
+
+
+def probe(args: argparse.Namespace) -> int:
+    from trainer.supervisor.probe import main
+
+    return main(args.path)

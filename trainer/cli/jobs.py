@@ -1,4 +1,4 @@
-"""`trainer render|submit|status|logs|delete`: each calls the API and prints the answer."""
+"""`trainer render|submit|status|logs|stacks|delete`: each calls the API and prints the answer."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ from trainer.api import job as api
 from trainer.api import run as runs
 from trainer.api.places import default
 from trainer.api.run import Run
-from trainer.cli.specs import require_options, warn
+from trainer.cli.shared import require_options, warn
 from trainer.job.errors import Exit, TrainerError, UserError
 from trainer.job.load import load_file
+from trainer.job.messages import aligned, command_line
 from trainer.targets import base
 from trainer.targets.base import JobOverview, Submitted
 from trainer.targets.show.overview import describe
-from trainer.targets.show.text import aligned, command_line
+from trainer.targets.show.stacks import describe as describe_stacks
 
 
 def render(args: argparse.Namespace) -> int:
@@ -74,6 +75,12 @@ def logs(args: argparse.Namespace) -> int:
     return int(Exit.OK)
 
 
+def stacks(args: argparse.Namespace) -> int:
+    require_options(args)
+    print("\n".join(describe_stacks(attached(args).stacks(), args.of)))
+    return int(Exit.OK)
+
+
 def delete(args: argparse.Namespace) -> int:
     require_options(args)
     done = attached(args).delete(volumes=args.volumes)
@@ -113,20 +120,20 @@ def _list(args: argparse.Namespace) -> int:
 # Output. ----------------------------------------------------------------------------------------------
 
 
-def _show(found: JobOverview, output: str) -> int:
-    print(json.dumps(_plain(found), indent=2) if output == "json" else describe(found))
-    return found.code
+def _show(overview: JobOverview, output: str) -> int:
+    print(json.dumps(_plain(overview), indent=2) if output == "json" else describe(overview))
+    return overview.code
 
 
 def _watch(statuses: Iterator[JobOverview], output: str) -> int:
     """Prints the status whenever it has changed; on a terminal it replaces the previous one."""
     last, code = "", 0
-    for found in statuses:
-        text = json.dumps(_plain(found)) if output == "json" else describe(found)
+    for overview in statuses:
+        text = json.dumps(_plain(overview)) if output == "json" else describe(overview)
         if text != last:
             clear = "\033[H\033[2J" if sys.stdout.isatty() and output != "json" else ""
             print(f"{clear}{text}", flush=True)
-        last, code = text, found.code
+        last, code = text, overview.code
     return code
 
 
@@ -146,11 +153,11 @@ def _words(args: argparse.Namespace, done: Submitted) -> str:
     return command_line([*target, args.spec], args.set)
 
 
-def _plain(found: JobOverview) -> dict[str, object]:
+def _plain(overview: JobOverview) -> dict[str, object]:
     """Converts to JSON, without values that are not known."""
-    own = _known(asdict(replace(found, job=None, tasks={})))
-    rows = {name: _known(asdict(row)) for name, row in found.tasks.items()}
-    return {**own, "tasks": rows, "job": found.job.document() if found.job else {}}
+    fields = _known(asdict(replace(overview, job=None, tasks={})))
+    rows = {name: _known(asdict(row)) for name, row in overview.tasks.items()}
+    return {**fields, "tasks": rows, "job": overview.job.document() if overview.job else {}}
 
 
 def _known(fields: Mapping[str, object]) -> dict[str, object]:

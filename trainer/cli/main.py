@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TypeAlias
 
 from trainer.cli.parser import parser
-from trainer.cli.startup import print_errors
+from trainer.cli.shared import print_errors
 from trainer.job import environment
 from trainer.job.errors import Exit, TrainerError
 
@@ -19,15 +19,13 @@ READER_GONE = 141
 """Exit code that a shell reports for a program ended by SIGPIPE (128 + 13)."""
 
 _COMMANDS = {
-    "files": ("check", "local", "result", "import", "schema", "secret"),
-    "jobs": ("render", "submit", "status", "logs", "delete"),
-    "stacks": ("stacks",),
+    "files": ("check", "local", "result", "import", "schema", "secret", "task", "probe"),
+    "jobs": ("render", "submit", "status", "logs", "stacks", "delete"),
     "debug": ("debug",),
     "ui": ("ui",),
-    "container": ("task", "probe"),
     "track": ("track",),
 }
-"""By module the commands that it has a function for."""
+"""The commands that each module has a function for."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -65,5 +63,5 @@ def _print_errors(lines: Iterable[str], code: Exit) -> int:
 def _command(name: str) -> Command:
     module = next(module for module, names in _COMMANDS.items() if name in names)
     function = "import_" if name == "import" else name
-    found: Command = getattr(importlib.import_module(f"trainer.cli.{module}"), function)
-    return found
+    command: Command = getattr(importlib.import_module(f"trainer.cli.{module}"), function)
+    return command

@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from trainer import __version__
 from trainer.job.errors import Exit
-from trainer.targets.base import LOCAL, TARGETS
+from trainer.targets.base import TARGETS, elsewhere
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
@@ -43,7 +43,7 @@ def parser() -> argparse.ArgumentParser:
     local.set_defaults(command="local")
 
     render = commands.add_parser("render", help="print the files that a target runs, such as manifests")
-    render.add_argument("target", choices=TARGETS)
+    render.add_argument("target", choices=elsewhere())
     render.add_argument(
         "specs", metavar="[PROFILE=]SPEC", nargs="+", help="job specs (YAML); several need a profile each"
     )
@@ -103,7 +103,7 @@ def _add_deployed(commands: Commands) -> None:
     ):
         command = commands.add_parser(name, help=text)
         command.set_defaults(command=name)
-        choices = [*TARGETS, LOCAL] if name in _ALSO_LOCAL else [*TARGETS]
+        choices = [*TARGETS] if name in _ALSO_LOCAL else elsewhere()
         command.add_argument(
             "--target", choices=choices, default=None if name in _ALSO_LOCAL else choices[0], help="where it runs"
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from trainer.cli.startup import without_plugins
+from trainer.cli.shared import without_plugins
 from trainer.job.errors import UserError
 from trainer.job.tracking_rules import address_rule, without_login
 

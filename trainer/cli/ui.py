@@ -17,7 +17,7 @@ from aiohttp import web
 
 from trainer.api import run as runs
 from trainer.api.run import Run
-from trainer.cli.specs import require_options
+from trainer.cli.shared import require_options
 from trainer.job.errors import Exit, TrainerError, UserError
 from trainer.job.names import DNS_LABEL
 from trainer.page import files
@@ -27,10 +27,10 @@ from trainer.targets.base import LOCAL
 from trainer.targets.tunnel import Listener, Tunnel, answers, cannot_listen
 
 NOT_FOUND = 404
-LOOK_SECONDS = 5.0
-"""Between two looks whether the job is over, while no stream can be made."""
-LOST_SECONDS = 30.0
-"""While its target does not answer, or has no such job any more; then the command ends."""
+JOB_POLL_SECONDS = 5.0
+"""Time between two questions whether the job is over, while no stream can be made."""
+TARGET_LOST_SECONDS = 30.0
+"""How long its target may not answer, or not have the job any more, before the command ends."""
 
 
 def ui(args: argparse.Namespace) -> int:
@@ -39,12 +39,12 @@ def ui(args: argparse.Namespace) -> int:
     if args.target is None and args.namespace is None and (folder or files.exists(args.spec)):
         args.target = LOCAL  # it may be a copy of a model_dir
     run = runs.attach(args.spec, args.target, namespace=args.namespace, set=args.set)
-    found = run.on.page(run.job, _say)
+    page = run.on.page(run.job, _say)
     show = _shown(args.no_browser)
-    if found.address:
-        show(found.address)
+    if page.address:
+        show(page.address)
         return int(Exit.OK)
-    serving = _through(run, found.tunnel, args.port, show) if found.tunnel else _files(found.folder, args.port, show)
+    serving = _through(run, page.tunnel, args.port, show) if page.tunnel else _files(page.folder, args.port, show)
     return int(asyncio.run(serving))
 
 
@@ -121,14 +121,14 @@ async def _until_over(run: Run, broken: asyncio.Event) -> None:
             found = await asyncio.to_thread(run.status)
         except TrainerError:
             lost_since = lost_since or time.monotonic()
-            if time.monotonic() - lost_since > LOST_SECONDS:
+            if time.monotonic() - lost_since > TARGET_LOST_SECONDS:
                 raise
         else:
             lost_since = None
             if found.over:
                 _say(f"{run.name} is over: {found.phase}")
                 break
-        await asyncio.sleep(LOOK_SECONDS)
+        await asyncio.sleep(JOB_POLL_SECONDS)
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from trainer.debug.ends import Ends
-from trainer.debug.facts import Log
+from trainer.debug.evidence import Log
 from trainer.debug.redaction import Redactor
 from trainer.job.errors import TrainerError, UserError
 

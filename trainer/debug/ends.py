@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 MOST_BYTES = 2 << 20
-"""Of one log."""
+"""Limit of one log."""
 ALL_BYTES = 32 << 20
-"""Of all logs of a job."""
+"""Limit of all logs of a job."""
 LEAST_BYTES = 32 << 10
-"""Of one log, however many there are."""
+"""Limit of one log, however many there are."""
 _TIME = 30
 """Characters of the time before a line."""
 

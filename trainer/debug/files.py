@@ -12,13 +12,13 @@ from pathlib import Path
 from trainer.debug import ends
 from trainer.debug.archive import Archive
 from trainer.debug.ends import Ends
-from trainer.debug.facts import Facts, Moment
+from trainer.debug.evidence import Evidence, Moment
 from trainer.job.errors import UserError
 from trainer.model_dir import journal, layout
 from trainer.protocol.facts import parse
 
 FOLDER = "model_dir"
-"""In the archive."""
+"""The folder in the archive."""
 MOST_LISTED = 5000
 DOCUMENTS = (
     "result.json",
@@ -45,50 +45,50 @@ def wanted(path: str) -> bool:
     return bool(_DOCUMENT.fullmatch(path) or _LOG.fullmatch(path))
 
 
-def add_folder(archive: Archive, facts: Facts, folder: Path) -> None:
+def add_folder(archive: Archive, evidence: Evidence, folder: Path) -> None:
     """Adds a model_dir of this machine."""
     refused: list[OSError] = []
-    found = list(_walk(folder, refused.append))
-    listing = [f"{size:>14,}  {path}" for path, size in sorted(found)]
-    more = [f"... and more than {MOST_LISTED:,} files"] if len(found) >= MOST_LISTED else []
+    listed = list(_walk(folder, refused.append))
+    listing = [f"{size:>14,}  {path}" for path, size in sorted(listed)]
+    more = [f"... and more than {MOST_LISTED:,} files"] if len(listed) >= MOST_LISTED else []
     unread = [f"{error.filename}: {error.strerror}" for error in refused]
     archive.text(f"{FOLDER}/files.txt", "\n".join([*listing, *more, *unread, ""]))
-    chosen = [path for path, _ in found if wanted(path)]
+    chosen = [path for path, _ in listed if wanted(path)]
     most = ends.share(len(chosen))
     for path in sorted(chosen):
         with archive.part(f"{FOLDER}/{path}"):
             limit = _LARGEST_DOCUMENT if _DOCUMENT.fullmatch(path) else most
-            add(archive, facts, path, ends.of_file(folder / path, limit))
+            add(archive, evidence, path, ends.of_file(folder / path, limit))
 
 
-def add(archive: Archive, facts: Facts, path: str, content: Ends) -> None:
+def add(archive: Archive, evidence: Evidence, path: str, content: Ends) -> None:
     """Adds a file of model_dir, by its path there."""
     if path in JOURNALS:
-        _add_journal(archive, facts, path, content)
+        _add_journal(archive, evidence, path, content)
         return
     if _DOCUMENT.fullmatch(path):
         document = _parsed(content)
         archive.document(f"{FOLDER}/{path}", document)
         if path == layout.HISTORY and isinstance(document, dict):
-            facts.moments += _marks(archive, document, f"{FOLDER}/{path}")
+            evidence.moments += _marks(archive, document, f"{FOLDER}/{path}")
         return
     task = _OF_TASK.match(path)
     # A browser shows a text, whatever the name of the file was.
     shown = path if path.endswith((".txt", ".jsonl")) else f"{path}.txt"
     log = archive.log(f"{FOLDER}/{shown}", content, f"{task['type']}:{task['index']}" if task else "")
     if path.startswith("logs/"):
-        facts.logs.append(log)
+        evidence.logs.append(log)
 
 
-def _add_journal(archive: Archive, facts: Facts, path: str, content: Ends) -> None:
+def _add_journal(archive: Archive, evidence: Evidence, path: str, content: Ends) -> None:
     """Adds the journal, of which the older file comes first."""
     lines = [archive.redactor.document(line) for line in journal.parse(b"\n".join((content.head, content.tail)))]
     archive.text(f"{FOLDER}/{path}", "".join(f"{json.dumps(line)}\n" for line in lines))
     parsed = [
         entry for line in journal.current(each for each in lines if isinstance(each, dict)) if (entry := parse(line))
     ]
-    facts.journal = sorted([*facts.journal, *parsed], key=lambda entry: entry.time)
-    facts.journal_path = f"{FOLDER}/{layout.JOURNAL}"
+    evidence.journal = sorted([*evidence.journal, *parsed], key=lambda entry: entry.time)
+    evidence.journal_path = f"{FOLDER}/{layout.JOURNAL}"
 
 
 def _parsed(content: Ends) -> object:
@@ -129,12 +129,12 @@ def _walk(folder: Path, refuse: Callable[[OSError], None]) -> Iterator[tuple[str
         for name in sorted(names):
             path = Path(top, name)
             try:
-                found = path.lstat()
+                status = path.lstat()
             except OSError:
                 continue
-            if not stat.S_ISREG(found.st_mode):
+            if not stat.S_ISREG(status.st_mode):
                 continue  # a link may lead to any file of the user, and a pipe has no end
-            yield path.relative_to(folder).as_posix(), found.st_size
+            yield path.relative_to(folder).as_posix(), status.st_size
             count += 1
             if count >= MOST_LISTED:
                 return

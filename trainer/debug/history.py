@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from trainer.debug.facts import Facts, Moment, lines
+from trainer.debug.evidence import Evidence, Moment, lines
 from trainer.protocol.facts import Began
 
 AT_ONCE_SECONDS = 2.0
@@ -15,17 +15,17 @@ _WARNING = "trainer: warning: "
 TASK = re.compile(r"\b(?:chief|worker|ps|evaluator):\d+\b")
 
 
-def history(facts: Facts) -> list[Moment]:
+def history(evidence: Evidence) -> list[Moment]:
     """All that is known to have happened, in order of time; what several tasks report at once as the first has it."""
     recorded = [
-        Moment(each.text, each.task or "", each.time, facts.journal_path)
-        for each in facts.journal
+        Moment(each.text, each.task or "", each.time, evidence.journal_path)
+        for each in evidence.journal
         if not isinstance(each.fact, Began)
     ]
-    errors = [each for log in facts.logs for each in lines(log) if is_error(each.text)]
+    errors = [each for log in evidence.logs for each in lines(log) if is_error(each.text)]
     kept: list[Moment] = []
     last: dict[str, float] = {}
-    for each in sorted([*recorded, *facts.moments, *errors], key=lambda each: (each.time is None, each.time or 0.0)):
+    for each in sorted([*recorded, *evidence.moments, *errors], key=lambda each: (each.time is None, each.time or 0.0)):
         text, now = core(each.text), each.time or 0.0
         if text not in last or now - last[text] > AT_ONCE_SECONDS:
             kept.append(each)

@@ -8,7 +8,7 @@ from html import escape
 from urllib.parse import quote
 
 from trainer.debug.archive import Entry
-from trainer.debug.facts import Facts, Moment, clock
+from trainer.debug.evidence import Evidence, Moment, clock
 from trainer.debug.history import history
 from trainer.debug.symptoms import plain
 from trainer.debug.verdict import Verdict, meaning
@@ -36,7 +36,7 @@ _ABOUT = {"failed": "First failure", "stopped": "Stopped", "waiting": "Waits for
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 
 
-def page(facts: Facts, found: Verdict, entries: Sequence[Entry], made: str) -> str:
+def page(evidence: Evidence, found: Verdict, entries: Sequence[Entry], made: str) -> str:
     """The page.
 
     Args:
@@ -46,17 +46,18 @@ def page(facts: Facts, found: Verdict, entries: Sequence[Entry], made: str) -> s
     parts = [
         f"<h1>{escape(found.headline[:LONGEST])}</h1>",
         f'<div class="verdict {kind}">{_verdict(found)}</div>',
-        _section("What happened", _table(("time (UTC)", "task", ""), _moments(history(facts)))),
-        _section("Tasks", _table(("task", "state", "exit code", "restarts", "node", "reason"), _tasks(facts))),
+        _section("What happened", _table(("time (UTC)", "task", ""), _moments(history(evidence)))),
+        _section("Tasks", _table(("task", "state", "exit code", "restarts", "node", "reason"), _tasks(evidence))),
         _section("Files", _table(("file", "bytes", ""), _files(entries))),
     ]
     return (
-        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{escape(facts.job)}</title>'
+        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{escape(evidence.job)}</title>'
         f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
         f'<meta name="viewport" content="width=device-width"><style>{_STYLE}</style></head>\n<body>\n'
         + "\n".join(filter(None, parts))
-        + f'\n<p class="dim">{escape(facts.job)}, {escape(facts.place)}; {escape(made)}. Values of secrets and of '
-        "variables that are not known to be harmless are hidden, as <code>[hidden: NAME]</code>.</p>\n</body></html>\n"
+        + f'\n<p class="dim">{escape(evidence.job)}, {escape(evidence.place)}; {escape(made)}. Values of secrets '
+        "and of variables that are not known to be harmless are hidden, as <code>[hidden: NAME]</code>.</p>\n"
+        "</body></html>\n"
     )
 
 
@@ -84,10 +85,10 @@ def _verdict(found: Verdict) -> str:
 
 def _once(rows: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
     """Rows of one name in one row."""
-    found: dict[str, str] = {}
+    shown: dict[str, str] = {}
     for name, text in rows:
-        found[name] = f"{found[name]}<br>{text}" if name in found else text
-    return list(found.items())
+        shown[name] = f"{shown[name]}<br>{text}" if name in shown else text
+    return list(shown.items())
 
 
 def _moments(told: Sequence[Moment]) -> list[tuple[str, ...]]:
@@ -98,7 +99,7 @@ def _moments(told: Sequence[Moment]) -> list[tuple[str, ...]]:
     return rows
 
 
-def _tasks(facts: Facts) -> list[tuple[str, ...]]:
+def _tasks(evidence: Evidence) -> list[tuple[str, ...]]:
     return [
         (
             escape(name),
@@ -108,7 +109,7 @@ def _tasks(facts: Facts) -> list[tuple[str, ...]]:
             escape(each.node),
             _line(each.reason),
         )
-        for name, each in facts.tasks.items()
+        for name, each in evidence.tasks.items()
     ]
 
 

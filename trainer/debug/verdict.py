@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from trainer.debug import symptoms
-from trainer.debug.facts import Facts, Moment, lines
+from trainer.debug.evidence import Evidence, Moment, lines
 from trainer.debug.history import ERROR, TASK, core, history, is_error
 from trainer.debug.symptoms import Symptom
 from trainer.job.errors import Exit
@@ -57,59 +57,59 @@ def meaning(code: int) -> str:
     return f"killed by signal {number}" if 0 < number < 65 else ""
 
 
-def verdict(facts: Facts) -> Verdict:
+def verdict(evidence: Evidence) -> Verdict:
     """Names the first failure of a job, or why it has none."""
-    if facts.phase == "done":
-        return _succeeded(facts)
-    if facts.phase == "failed":
-        return _stopped(facts) if facts.code == Exit.STOPPED else _failed(facts)
-    if facts.problems:
-        return _never_started(facts)
-    return _running(facts)
+    if evidence.phase == "done":
+        return _succeeded(evidence)
+    if evidence.phase == "failed":
+        return _stopped(evidence) if evidence.code == Exit.STOPPED else _failed(evidence)
+    if evidence.problems:
+        return _never_started(evidence)
+    return _running(evidence)
 
 
-def _failed(facts: Facts) -> Verdict:
-    told = history(facts)
-    task, message = _end(facts, told)
-    loss = facts.ended.loss if facts.ended else None
+def _failed(evidence: Evidence) -> Verdict:
+    told = history(evidence)
+    task, message = _end(evidence, told)
+    loss = evidence.ended.loss if evidence.ended else None
     first, *more = message.splitlines()
-    cause = _cause(told, first, task, facts)
-    details = [*more, *_behind(facts, cause.task, first, loss), *_hang(facts, loss)]
-    code = f" with exit code {facts.code}" if facts.code else ""
+    cause = _cause(told, first, task, evidence)
+    details = [*more, *_behind(evidence, cause.task, first, loss), *_hang(evidence, loss)]
+    code = f" with exit code {evidence.code}" if evidence.code else ""
     return Verdict(
         "failed",
-        f"{facts.job} failed{code}: {_named(task, first)}",
+        f"{evidence.job} failed{code}: {_named(task, first)}",
         cause,
         _place([first, *details]),
-        facts.code,
+        evidence.code,
         details,
-        _followed(facts, told, cause),
-        symptoms.matching([_reason(facts, task), first, *details], facts.code, loss),
+        _followed(evidence, told, cause),
+        symptoms.matching([_reason(evidence, task), first, *details], evidence.code, loss),
     )
 
 
-def _stopped(facts: Facts) -> Verdict:
-    told = history(facts)
-    message = facts.message or STOPPED_PREFIX.rstrip("; ")
-    cause = next((each for each in told if STOPPED_PREFIX in each.text), Moment(message, facts.chief))
+def _stopped(evidence: Evidence) -> Verdict:
+    told = history(evidence)
+    message = evidence.message or STOPPED_PREFIX.rstrip("; ")
+    cause = next((each for each in told if STOPPED_PREFIX in each.text), Moment(message, evidence.chief))
     return Verdict(
         "stopped",
-        f"{facts.job} was stopped: {message}",
+        f"{evidence.job} was stopped: {message}",
         cause,
-        code=facts.code,
-        followed=_followed(facts, told, cause),
-        advice=symptoms.matching([message], facts.code),
+        code=evidence.code,
+        followed=_followed(evidence, told, cause),
+        advice=symptoms.matching([message], evidence.code),
     )
 
 
-def _succeeded(facts: Facts) -> Verdict:
-    lost = [moment for _, moment in _losses(facts)]
-    remarks = [*facts.remarks, *(f"it continued after: {each.text}" for each in lost[:1])]
-    complete = [each for each in facts.logs if "already complete" in each.text]
+def _succeeded(evidence: Evidence) -> Verdict:
+    lost = [moment for _, moment in _losses(evidence)]
+    remarks = [*evidence.remarks, *(f"it continued after: {each.text}" for each in lost[:1])]
+    complete = [each for each in evidence.logs if "already complete" in each.text]
     texts = [*remarks, *(["already complete"] if complete else [])]
     return Verdict(
         "succeeded",
-        f"{facts.job} succeeded{'' if not complete else ', and was already complete when it was started again'}",
+        f"{evidence.job} succeeded{'' if not complete else ', and was already complete when it was started again'}",
         code=int(Exit.OK),
         details=remarks,
         followed=lost[:MOST_FOLLOWED],
@@ -117,41 +117,44 @@ def _succeeded(facts: Facts) -> Verdict:
     )
 
 
-def _never_started(facts: Facts) -> Verdict:
-    first, *more = facts.problems
-    code = facts.code
+def _never_started(evidence: Evidence) -> Verdict:
+    first, *more = evidence.problems
+    code = evidence.code
     return Verdict(
-        "unknown" if facts.phase else "never started",
-        f"{facts.job} {'cannot be examined' if facts.phase else 'never started'}: {first}",
+        "unknown" if evidence.phase else "never started",
+        f"{evidence.job} {'cannot be examined' if evidence.phase else 'never started'}: {first}",
         Moment(first),
-        _place(facts.problems),
+        _place(evidence.problems),
         code,
         more,
-        advice=symptoms.matching(facts.problems, code),
+        advice=symptoms.matching(evidence.problems, code),
     )
 
 
-def _running(facts: Facts) -> Verdict:
+def _running(evidence: Evidence) -> Verdict:
     """A job that has not ended, as far as is known."""
-    told = history(facts)
-    waits = {name: each for name, each in facts.tasks.items() if each.reason and each.code in (None, 0)}
-    failed = {name: each for name, each in facts.tasks.items() if each.code}
-    reasons = [*([facts.waiting_for] if facts.waiting_for else []), *(f"{n}: {t.reason}" for n, t in waits.items())]
+    told = history(evidence)
+    waits = {name: each for name, each in evidence.tasks.items() if each.reason and each.code in (None, 0)}
+    failed = {name: each for name, each in evidence.tasks.items() if each.code}
+    reasons = [
+        *([evidence.waiting_for] if evidence.waiting_for else []),
+        *(f"{n}: {t.reason}" for n, t in waits.items()),
+    ]
     errors = [each for each in told if is_error(each.text)]
-    losses = [moment for _, moment in _losses(facts)]
-    if facts.phase in ("", "vanished"):
-        return _vanished(facts, told)
+    losses = [moment for _, moment in _losses(evidence)]
+    if evidence.phase in ("", "vanished"):
+        return _vanished(evidence, told)
     outcome: Outcome = "waiting" if reasons else "running"
     if reasons:
-        headline = f"{facts.job} waits for {reasons[0]}; nothing else has failed"
-    elif facts.remarks:
-        headline = f"{facts.job} runs: {facts.remarks[0]}"
+        headline = f"{evidence.job} waits for {reasons[0]}; nothing else has failed"
+    elif evidence.remarks:
+        headline = f"{evidence.job} runs: {evidence.remarks[0]}"
     else:
-        headline = f"{facts.job} runs ({facts.phase}), and nothing has failed"
+        headline = f"{evidence.job} runs ({evidence.phase}), and nothing has failed"
     earlier = (errors or losses)[-1:]
     if earlier and not reasons:
-        headline = f"{facts.job} runs ({facts.phase}); before that {earlier[0].text.removeprefix(ERROR)}"
-    details = [*reasons[1:], *facts.remarks, *(f"{n} ended with exit code {t.code}" for n, t in failed.items())]
+        headline = f"{evidence.job} runs ({evidence.phase}); before that {earlier[0].text.removeprefix(ERROR)}"
+    details = [*reasons[1:], *evidence.remarks, *(f"{n} ended with exit code {t.code}" for n, t in failed.items())]
     cause = earlier[0] if earlier and not reasons else None
     if reasons and (name := TASK.match(reasons[0])):
         cause = Moment(reasons[0], name[0])
@@ -164,109 +167,112 @@ def _running(facts: Facts) -> Verdict:
         _place(texts),
         None,
         details,
-        _followed(facts, told, cause) if cause else (),
+        _followed(evidence, told, cause) if cause else (),
         symptoms.matching(texts, codes[0] if codes else None),
     )
 
 
-def _vanished(facts: Facts, told: Sequence[Moment]) -> Verdict:
+def _vanished(evidence: Evidence, told: Sequence[Moment]) -> Verdict:
     """A job that has ended, and whose files do not show how."""
     last = next((each for each in reversed(told) if is_error(each.text)), told[-1] if told else None)
-    text = (
-        f"{facts.job} has ended, and its files do not show how: its processes were killed, or the machine was restarted"
-    )
-    details = [*facts.remarks, *([f"the last known event: {last.text}"] if last else [])]
+    why = "its processes were killed, or the machine was restarted"
+    text = f"{evidence.job} has ended, and its files do not show how: {why}"
+    details = [*evidence.remarks, *([f"the last known event: {last.text}"] if last else [])]
     return Verdict("vanished", text, last, details=details, advice=symptoms.matching(details, None))
 
 
 # Parts. -----------------------------------------------------------------------------------------------
 
 
-def _end(facts: Facts, told: Sequence[Moment]) -> tuple[str, str]:
+def _end(evidence: Evidence, told: Sequence[Moment]) -> tuple[str, str]:
     """The task that the cause is in, and why the job ended."""
-    message = _message(facts, told)
-    task = _culprit(facts, message, facts.code)
-    reason = _reason(facts, task)
+    message = _message(evidence, told)
+    task = _culprit(evidence, message, evidence.code)
+    reason = _reason(evidence, task)
     if not message:
         message = f"{task}: {reason}" if reason else f"{task} ended without a message"
-    elif ("out of memory" in reason or _never_ran(facts, task)) and reason not in message:
+    elif ("out of memory" in reason or _never_ran(evidence, task)) and reason not in message:
         first, *more = message.splitlines()  # the chief has not seen what its place shows of a task
         message = "\n".join([f"{first}; {task}: {reason}", *more])
     return task, message
 
 
-def _reason(facts: Facts, task: str) -> str:
+def _reason(evidence: Evidence, task: str) -> str:
     """Why a task does not run, as its place shows it."""
-    return facts.tasks[task].reason if task in facts.tasks else ""
+    return evidence.tasks[task].reason if task in evidence.tasks else ""
 
 
-def _never_ran(facts: Facts, task: str) -> bool:
-    return task in facts.tasks and facts.tasks[task].state in ("pending", "missing")
+def _never_ran(evidence: Evidence, task: str) -> bool:
+    return task in evidence.tasks and evidence.tasks[task].state in ("pending", "missing")
 
 
-def _cause(told: Sequence[Moment], message: str, task: str, facts: Facts) -> Moment:
+def _cause(told: Sequence[Moment], message: str, task: str, evidence: Evidence) -> Moment:
     """The first failure, with the time and the file of the first record of it. Of losses that repeat the first one of
     this kind began it."""
-    loss = facts.ended.loss if facts.ended else None
-    if loss is not None and not loss.error and (begin := _first_loss(facts, loss)):
+    loss = evidence.ended.loss if evidence.ended else None
+    if loss is not None and not loss.error and (begin := _first_loss(evidence, loss)):
         return begin
     recorded = _first(told, message)
     if recorded is None:
-        return Moment(message, task, facts.tasks[task].ended if task in facts.tasks else None)
+        return Moment(message, task, evidence.tasks[task].ended if task in evidence.tasks else None)
     return Moment(message, task, recorded.time, recorded.path)
 
 
-def _losses(facts: Facts) -> list[tuple[Loss, Moment]]:
+def _losses(evidence: Evidence) -> list[tuple[Loss, Moment]]:
     """The losses and stalls that the chief has recorded since the job began."""
     return [
-        (each.fact.loss, Moment(each.text, each.task or "", each.time, facts.journal_path))
-        for each in facts.of_this_start
+        (each.fact.loss, Moment(each.text, each.task or "", each.time, evidence.journal_path))
+        for each in evidence.of_this_start
         if isinstance(each.fact, (Lost, Stalled))
     ]
 
 
-def _first_loss(facts: Facts, loss: Loss) -> Moment | None:
-    alike = [moment for each, moment in _losses(facts) if (each.cause, each.signal) == (loss.cause, loss.signal)]
+def _first_loss(evidence: Evidence, loss: Loss) -> Moment | None:
+    alike = [moment for each, moment in _losses(evidence) if (each.cause, each.signal) == (loss.cause, loss.signal)]
     return alike[0] if alike else None
 
 
-def _message(facts: Facts, told: Sequence[Moment]) -> str:
+def _message(evidence: Evidence, told: Sequence[Moment]) -> str:
     """Why the job ended: the chief's message, or the first error that a task has reported."""
-    if facts.message:
-        return "\n".join(line.removeprefix(ERROR) for line in facts.message.splitlines())
+    if evidence.message:
+        return "\n".join(line.removeprefix(ERROR) for line in evidence.message.splitlines())
     errors = [each for each in told if is_error(each.text)]
-    own = [each for each in errors if each.task == facts.chief]
-    return (own or errors)[0].text.removeprefix(ERROR) if errors else ""
+    of_chief = [each for each in errors if each.task == evidence.chief]
+    return (of_chief or errors)[0].text.removeprefix(ERROR) if errors else ""
 
 
-def _culprit(facts: Facts, message: str, code: int | None) -> str:
+def _culprit(evidence: Evidence, message: str, code: int | None) -> str:
     """The task that the cause is in."""
     if code == Exit.CHIEF_LOST:
-        return facts.chief
-    if facts.ended and facts.ended.task:
-        return facts.ended.task
+        return evidence.chief
+    if evidence.ended and evidence.ended.task:
+        return evidence.ended.task
     if named := TASK.search(message):
         return named[0]
     if message:
-        return facts.chief
-    failed = [name for name, each in facts.tasks.items() if each.code]
-    consequence = {name: facts.tasks[name].code == Exit.CHIEF_LOST for name in failed}
-    return min(failed, key=lambda name: (consequence[name], facts.tasks[name].ended or math.inf), default=facts.chief)
+        return evidence.chief
+    failed = [name for name, each in evidence.tasks.items() if each.code]
+    consequence = {name: evidence.tasks[name].code == Exit.CHIEF_LOST for name in failed}
+    return min(
+        failed, key=lambda name: (consequence[name], evidence.tasks[name].ended or math.inf), default=evidence.chief
+    )
 
 
-def _behind(facts: Facts, task: str, message: str, loss: Loss | None) -> list[str]:
+def _behind(evidence: Evidence, task: str, message: str, loss: Loss | None) -> list[str]:
     """The reason in the task's logs, if no record has one."""
-    explained = loss.cause not in _WITHOUT_REASON if loss else facts.ended is not None or bool(_PLACE.search(message))
-    if explained and facts.code != Exit.BUG:
+    explained = (
+        loss.cause not in _WITHOUT_REASON if loss else evidence.ended is not None or bool(_PLACE.search(message))
+    )
+    if explained and evidence.code != Exit.BUG:
         return []
-    logs = ["\n".join(each.text for each in lines(log)) for log in facts.logs if log.task == task]
-    found = [text for log in logs for text in causes(log, NOWHERE) if text not in message]
-    return [f"the log of {task}: {text}" for text in found[:1]]
+    logs = ["\n".join(each.text for each in lines(log)) for log in evidence.logs if log.task == task]
+    reasons = [text for log in logs for text in causes(log, NOWHERE) if text not in message]
+    return [f"the log of {task}: {text}" for text in reasons[:1]]
 
 
-def _hang(facts: Facts, loss: Loss | None) -> list[str]:
+def _hang(evidence: Evidence, loss: Loss | None) -> list[str]:
     """Where the tasks were when the job hung, if that is how it ended."""
-    hangs = [each.text for each in facts.of_this_start if isinstance(each.fact, Hung)]
+    hangs = [each.text for each in evidence.of_this_start if isinstance(each.fact, Hung)]
     return hangs[-1:] if loss and loss.cause in _OF_A_HANG else []
 
 
@@ -277,29 +283,29 @@ def _first(told: Sequence[Moment], message: str) -> Moment | None:
     return same[0] if same else None
 
 
-def _followed(facts: Facts, told: Sequence[Moment], cause: Moment) -> list[Moment]:
+def _followed(evidence: Evidence, told: Sequence[Moment], cause: Moment) -> list[Moment]:
     """What happened after the first failure, and how the other tasks ended."""
-    own = core(cause.text)
+    text = core(cause.text)
     later = [
         each
         for each in told
         if cause.time is not None
         and each.time is not None
         and each.time >= cause.time
-        and core(each.text) != own
+        and core(each.text) != text
         and (each.time, each.path) != (cause.time, cause.path)
     ]
     ends = [
         Moment(f"ended with exit code {each.code}{f': {each.reason}' if each.reason else ''}", name, each.ended)
-        for name, each in facts.tasks.items()
+        for name, each in evidence.tasks.items()
         if each.code and name != cause.task
     ]
     return [*later[:MOST_FOLLOWED], *ends[:MOST_FOLLOWED]]
 
 
 def _place(texts: Iterable[str]) -> str:
-    found = next((match for text in texts if (match := _PLACE.search(text))), None)
-    return found[0] if found else ""
+    place = next((match for text in texts if (match := _PLACE.search(text))), None)
+    return place[0] if place else ""
 
 
 def _named(task: str, text: str) -> str:

@@ -31,7 +31,7 @@ class Task:
     index: int
     cluster: Cluster
     given: str | None = field(default=None, compare=False)
-    """Name in a TF_CONFIG without a chief, if it differs from the name here."""
+    """The task's name in a TF_CONFIG without a chief, if trainer gives it another one."""
 
     @property
     def name(self) -> str:

@@ -24,20 +24,20 @@ PLACE = "/code"
 ARCHIVE = "code.tar.gz"
 """The same files in the ConfigMap of pods, which unpack them."""
 LARGEST, MOST = 16 * 1024 * 1024, 1000
-"""Bytes and number of files. All of them are read at each start of a child, to compare them (decision 37)."""
+"""The most bytes and files of the code: all are read at each start of a child, to compare them (decision 37)."""
 MANY = 10 * MOST
-"""No more files are looked at: a folder of data may have millions."""
+"""The search for code ends after this many files: a folder of data may have millions."""
 SHOWN = 3
 
 _IGNORED = {"__pycache__", "node_modules", "venv"}
 _IGNORED_SUFFIXES = {".pyc", ".log", ".out"}
 _FOREIGN = (("pyvenv.cfg",), (".lock", "logs"))
-"""What a virtual environment has, whatever its name, and the model_dir of any job (layout.py)."""
+"""Files by which folders without code are known: a virtual environment, and the model_dir of any job (layout.py)."""
 _NAME, _STRATEGY = r"^name:", rf"""^strategy:[ \t]*["']?(?:{"|".join(STRATEGIES)})["']?[ \t]*(?:#|$)"""
 _SPEC = re.compile(
     rf"\A# Written by: trainer |{_NAME}(?=.*{_STRATEGY})|{_STRATEGY}(?=.*{_NAME})", re.MULTILINE | re.DOTALL
 )
-"""A job spec, or what is rendered from it: neither is code, because the steps of a spec may change."""
+"""Matches a job spec, or what is rendered from one: neither is code, because the steps of a spec may change."""
 
 
 def root(spec: JobSpec) -> Path | None:
@@ -99,19 +99,19 @@ def _searched(spec: JobSpec) -> tuple[dict[str, Path], list[Path]]:
     others = (*data, *secret, *weights, *arrays, "runs", spec.directory)
     elsewhere = {top / "runs", *map(_absolute, others)}
     workload = Path(spec.workload)
-    own = [] if spec.program else [workload, *workload_file.helpers(workload, top)]
-    found: dict[str, Path] = {}
+    workload_files = [] if spec.program else [workload, *workload_file.helpers(workload, top)]
+    code: dict[str, Path] = {}
     ignored: list[Path] = []
     try:
-        for each in (*own, *map(Path, spec.code)):
+        for each in (*workload_files, *map(Path, spec.code)):
             for path in _below(_absolute(each), top, elsewhere, ignored):
-                found[path.relative_to(top).as_posix()] = path
-                if len(found) > MANY:
+                code[path.relative_to(top).as_posix()] = path
+                if len(code) > MANY:
                     break
-        _require_small(found)
+        _require_small(code)
     except OSError as error:
         raise _unreadable(error) from None
-    return dict(sorted(found.items())), ignored
+    return dict(sorted(code.items())), ignored
 
 
 def _below(path: Path, top: Path, elsewhere: set[Path], ignored: list[Path]) -> Iterator[Path]:
@@ -166,22 +166,22 @@ def require_no_output(spec: JobSpec) -> None:
             )
 
 
-def _require_small(found: Mapping[str, Path]) -> None:
-    if (all_bytes := size(found)) > LARGEST or len(found) > MOST:
-        count = f"more than {MANY:,}" if len(found) > MANY else f"{len(found):,}"
+def _require_small(code: Mapping[str, Path]) -> None:
+    if (all_bytes := size(code)) > LARGEST or len(code) > MOST:
+        count = f"more than {MANY:,}" if len(code) > MANY else f"{len(code):,}"
         raise UserError(
             f"code: {count} files of {all_bytes:,} bytes: at most {MOST:,} of {LARGEST:,} bytes are code; "
-            f"{largest(found)}; name folders of data under `data`, or list under `code` only what is code"
+            f"{largest(code)}; name folders of data under `data`, or list under `code` only what is code"
         )
 
 
-def size(found: Mapping[str, Path]) -> int:
-    return sum(path.stat().st_size for path in found.values())
+def size(code: Mapping[str, Path]) -> int:
+    return sum(path.stat().st_size for path in code.values())
 
 
-def largest(found: Mapping[str, Path]) -> str:
+def largest(code: Mapping[str, Path]) -> str:
     """The largest files, for messages."""
-    sizes = sorted(((path.stat().st_size, name) for name, path in found.items()), reverse=True)
+    sizes = sorted(((path.stat().st_size, name) for name, path in code.items()), reverse=True)
     return f"the largest: {', '.join(f'{name} ({size:,})' for size, name in sizes[:SHOWN])}"
 
 

@@ -43,47 +43,43 @@ def _exchange(spec: JobSpec) -> list[Problem]:
 
 def _weights(spec: JobSpec) -> list[Problem]:
     """Of the reading of weights from ps."""
-    given = spec.communication
-    if not spec.traits.on_ps:
-        rule = f"is for {names(lambda other: other.on_ps)}; remove it"
-        set_ = {"weights": given.weights if given.weights != "float32" else None, "prefetch": given.prefetch}
-        return [Problem(f"communication.{key}", value, rule, ("strategy",)) for key, value in set_.items() if value]
-    if given.prefetch and given.every > 1:
-        rule = "rounds of local steps read all weights at their start; remove it, or use every: 1"
-        return [Problem("communication.prefetch", given.prefetch, rule, ("communication.every",))]
-    if given.prefetch and spec.train.steps_per_call == 1:
-        rule = "reads ahead within a call; set train.steps_per_call above 1, or remove it"
-        return [Problem("communication.prefetch", given.prefetch, rule, ("train.steps_per_call",))]
-    return []
+    weights = spec.communication.weights
+    if weights == "float32" or spec.traits.on_ps:
+        return []
+    rule = f"is for {names(lambda other: other.on_ps)}; remove it"
+    return [Problem("communication.weights", weights, rule, ("strategy",))]
 
 
 def _powersgd(spec: JobSpec) -> list[Problem]:
-    given = spec.communication
-    if given.gradients != "powersgd" and given.rank != type(given).model_fields["rank"].default:
-        return [Problem("communication.rank", given.rank, "is for gradients: powersgd; remove it")]
-    if given.gradients == "powersgd" and spec.train.mixed_precision == "float16":
+    communication = spec.communication
+    if communication.gradients != "powersgd" and communication.rank != type(communication).model_fields["rank"].default:
+        return [Problem("communication.rank", communication.rank, "is for gradients: powersgd; remove it")]
+    if communication.gradients == "powersgd" and spec.train.mixed_precision == "float16":
         rule = "an overflow would stay in what is left out; use bfloat16"
-        return [Problem("communication.gradients", given.gradients, rule, ("train.mixed_precision",))]
-    if given.gradients == "powersgd" and given.every > 1:
+        return [Problem("communication.gradients", communication.gradients, rule, ("train.mixed_precision",))]
+    if communication.gradients == "powersgd" and communication.every > 1:
         rule = "sends no gradients in rounds of local steps; use float32 or bfloat16, or every: 1"
-        return [Problem("communication.gradients", given.gradients, rule, ("communication.every",))]
+        return [Problem("communication.gradients", communication.gradients, rule, ("communication.every",))]
     return []
 
 
 def _rounds(spec: JobSpec) -> list[Problem]:
     """Of local steps."""
-    given = spec.communication
-    set_ = {"warmup_steps": given.warmup_steps, "outer": given.outer and given.outer.model_dump()}
-    if given.every == 1:
+    communication = spec.communication
+    set_ = {
+        "warmup_steps": communication.warmup_steps,
+        "outer": communication.outer and communication.outer.model_dump(),
+    }
+    if communication.every == 1:
         rule = "is for rounds of local steps; set communication.every above 1, or remove it"
         return [Problem(f"communication.{key}", value, rule) for key, value in set_.items() if value]
     if not (spec.traits.collective or spec.traits.on_ps):
         rule = f"is for {names(lambda other: other.collective or other.on_ps)}; remove it"
-        return [Problem("communication.every", given.every, rule, ("strategy",))]
+        return [Problem("communication.every", communication.every, rule, ("strategy",))]
     if not spec.traits.collective and any(set_.values()):
         rule = f"is for {names(lambda other: other.collective)}; remove it"
         return [Problem(f"communication.{key}", value, rule, ("strategy",)) for key, value in set_.items() if value]
     if spec.train.mixed_precision == "float16":
         rule = "replicas would skip different batches; use bfloat16, or 1"
-        return [Problem("communication.every", given.every, rule, ("train.mixed_precision",))]
+        return [Problem("communication.every", communication.every, rule, ("train.mixed_precision",))]
     return []

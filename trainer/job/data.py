@@ -20,7 +20,7 @@ PLACE = "/data"
 CACHE = "/cache"
 """The folder in containers that holds copies."""
 READABLE = ("gs",)
-"""What TensorFlow 2.21 reads besides folders: its wheel has no other remote file system."""
+"""Schemes of URLs that TensorFlow 2.21 reads: its wheel has no other remote file system."""
 SOURCES = ("claim", "host_path", "nfs", "csi", "volume")
 OTHER_SOURCES = (
     "awsElasticBlockStore", "azureDisk", "azureFile", "cephfs", "cinder", "configMap", "downwardAPI", "ephemeral", "fc",

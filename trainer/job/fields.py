@@ -75,7 +75,7 @@ def _require_plain(value: object, place: str = "") -> object:
 Value = Annotated[JsonValue, BeforeValidator(_plain)]
 """Plain data that survives a round trip through JSON."""
 Document = Annotated[dict[str, object], BeforeValidator(_plain)]
-"""The same: a part of another program's document, which has its shape from there."""
+"""Plain data that are a part of another program's document, such as a pod's, which defines their shape."""
 
 
 def short(convert: Callable[[object], object], notation: object) -> BeforeValidator:

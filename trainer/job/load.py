@@ -44,8 +44,8 @@ def load_file(path: str | Path, overrides: Iterable[str] = (), environ: Mapping[
     for source in data.values() if isinstance(data, dict) else ():
         if isinstance(source, dict) and isinstance(folder := source.get("path"), str) and not scheme(folder):
             source["path"] = _beside(path, folder)
-    given = raw.get("init_from")
-    begin = {"path": given} if isinstance(given, str) else given
+    init_from = raw.get("init_from")
+    begin = {"path": init_from} if isinstance(init_from, str) else init_from
     if isinstance(begin, dict) and begin.get("data") is None:
         raw["init_from"] = {**begin, "path": _beside(path, begin.get("path"))}
     secrets = raw.get("secrets")
@@ -106,8 +106,8 @@ def build(raw: Mapping[str, object]) -> JobSpec:
 def _build(raw: Mapping[str, object], source: str, overrides: Iterable[tuple[str, str]]) -> JobSpec:
     data = _expand_counts(raw)
     problems = [p for origin, override in overrides if (p := _apply(data, origin, override))]
-    spec, found = validate(data)
-    problems += [f"{p.path}: {show(p.value)}: {p.rule}" for p in found]
+    spec, broken = validate(data)
+    problems += [f"{p.path}: {show(p.value)}: {p.rule}" for p in broken]
     if spec is None or problems:
         raise UserError(*(f"{source}: {problem}" for problem in dict.fromkeys(problems)))
     return spec

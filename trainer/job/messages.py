@@ -1,9 +1,10 @@
-"""Formatting of values in messages."""
+"""Formatting of messages: values, tables, commands."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+import shlex
+from collections.abc import Iterable, Sequence
 
 from trainer import __version__
 
@@ -34,6 +35,18 @@ def digits(value: float, thousands: str = "") -> str:
 def counted(number: int, noun: str) -> str:
     """`1 task`, `2 tasks`, `3,000 tasks`."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def aligned(rows: Sequence[tuple[str, ...]]) -> list[str]:
+    """A line per row; columns as wide as their widest cell."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+
+
+def command_line(words: Sequence[str], overrides: Sequence[str]) -> str:
+    """A `trainer` command in shell syntax, with `--set` for each override, on one line, as YAML comments require."""
+    whole = [*words, *(word for each in overrides for word in ("--set", each))]
+    return " ".join(shlex.join(whole).splitlines())
 
 
 def nearest(value: object, known: Iterable[str]) -> str:

@@ -25,15 +25,15 @@ def expand(text: str, environ: Mapping[str, str]) -> str:
     """Replaces $(NAME) by that variable, as Kubernetes does in a container's command: an unknown name stays as it is,
     and $$ is a dollar sign (third_party/forked/golang/expansion/expand.go)."""
 
-    def value(found: re.Match[str]) -> str:
-        return "$" if found[1] == "$" else environ.get(found[2], found[0])
+    def value(match: re.Match[str]) -> str:
+        return "$" if match[1] == "$" else environ.get(match[2], match[0])
 
     return _VARIABLE.sub(value, text)
 
 
 def unknown(words: list[str], environ: Mapping[str, str]) -> list[str]:
     """The names that `expand` leaves as they are."""
-    names = [found[2] for word in words for found in _VARIABLE.finditer(word) if found[1] != "$"]
+    names = [match[2] for word in words for match in _VARIABLE.finditer(word) if match[1] != "$"]
     return [name for name in dict.fromkeys(names) if name not in environ]
 
 
@@ -51,8 +51,8 @@ def environ(spec: JobSpec, task_type: str, inherited: Mapping[str, str]) -> dict
     path = {}
     if spec.python:
         path["PATH"] = os.pathsep.join((str(Path(spec.python).parent), inherited.get("PATH", os.defpath)))
-    whole = {**inherited, **path}
-    return {**whole, **variables(spec, task_type, whole)}
+    with_path = {**inherited, **path}
+    return {**with_path, **variables(spec, task_type, with_path)}
 
 
 def folder(spec: JobSpec) -> Path:
@@ -72,8 +72,8 @@ def interpreter(spec: JobSpec, words: list[str], environ: Mapping[str, str]) -> 
     """The Python whose packages the program uses, as far as its first word shows; None if there is none."""
     if spec.python and (words[0] in _ANY_PYTHON or not _is_python(Path(words[0]).name)):
         return spec.python
-    own = words[0] if _is_python(Path(words[0]).name) else "python3"
-    return shutil.which(own, path=environ.get("PATH")) or shutil.which("python", path=environ.get("PATH"))
+    name = words[0] if _is_python(Path(words[0]).name) else "python3"
+    return shutil.which(name, path=environ.get("PATH")) or shutil.which("python", path=environ.get("PATH"))
 
 
 def command(spec: JobSpec, words: list[str], environ: Mapping[str, str]) -> list[str]:
@@ -82,16 +82,16 @@ def command(spec: JobSpec, words: list[str], environ: Mapping[str, str]) -> list
     Raises:
         UserError: the folder or the program is not there, or the program cannot be executed.
     """
-    place = folder(spec)
-    if not place.is_dir():
+    working_dir = folder(spec)
+    if not working_dir.is_dir():
         rule = "no such folder; name one in `code`, or an absolute path in the image"
-        raise UserError(f"working_dir: {str(place)!r}: {rule}")
+        raise UserError(f"working_dir: {str(working_dir)!r}: {rule}")
     first, *rest = [expand(word, environ) for word in words]
     if spec.python and first in _ANY_PYTHON:
         first = spec.python
-    found = executable(first, place, environ)
-    _require_script(place, [first, *rest])
-    return [found, *rest]
+    path = executable(first, working_dir, environ)
+    _require_script(working_dir, [first, *rest])
+    return [path, *rest]
 
 
 def require_scripts(spec: JobSpec) -> None:
@@ -110,14 +110,14 @@ def require_scripts(spec: JobSpec) -> None:
             _require_script(folder(spec), words)
 
 
-def _require_script(place: Path, words: list[str]) -> None:
+def _require_script(working_dir: Path, words: list[str]) -> None:
     first, script = [*words, ""][:2]
-    if _is_python(Path(first).name) and script.endswith(".py") and not (place / script).is_file():
-        known = [path.name for path in place.glob("*.py")]
-        raise UserError(f"program: {script!r}: no such file in {place}{nearest(Path(script).name, known)}")
+    if _is_python(Path(first).name) and script.endswith(".py") and not (working_dir / script).is_file():
+        known = [path.name for path in working_dir.glob("*.py")]
+        raise UserError(f"program: {script!r}: no such file in {working_dir}{nearest(Path(script).name, known)}")
 
 
-def executable(first: str, place: Path, environ: Mapping[str, str], setting: str = "program") -> str:
+def executable(first: str, working_dir: Path, environ: Mapping[str, str], setting: str = "program") -> str:
     """The path of the program that a command's first word names: in PATH, or relative to `place`.
 
     Raises:
@@ -129,11 +129,13 @@ def executable(first: str, place: Path, environ: Mapping[str, str], setting: str
             apart = f"; write its words apart: [{', '.join(first.split())}]" if " " in first else ""
             raise UserError(f"{setting}: {first!r}: no such command in PATH ({path}){apart}")
         return found
-    found = str(place / first)
+    found = str(working_dir / first)
     if Path(found).is_dir():
         raise UserError(f"{setting}: {first!r}: is a folder; name a file in it")
     if not Path(found).is_file():
-        raise UserError(f"{setting}: {first!r}: no such file{'' if Path(first).is_absolute() else f' in {place}'}")
+        raise UserError(
+            f"{setting}: {first!r}: no such file{'' if Path(first).is_absolute() else f' in {working_dir}'}"
+        )
     if not os.access(found, os.X_OK):
         raise UserError(
             f"{setting}: {first!r}: is not executable: run `chmod +x {found}`, or name its interpreter first"

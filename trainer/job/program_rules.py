@@ -22,8 +22,8 @@ OF_PROGRAMS = ("python", "working_dir", "resume", "success")
 
 def problems(spec: JobSpec) -> list[Problem]:
     """Lists every broken rule that concerns `program`."""
-    found = _with_program(spec) if spec.program else _without(spec)
-    return [*found, *_env_problems(spec)]
+    broken = _with_program(spec) if spec.program else _without(spec)
+    return [*broken, *_env_problems(spec)]
 
 
 def _with_program(spec: JobSpec) -> Iterator[Problem]:

@@ -16,17 +16,17 @@ from trainer.job.strategies import names
 LONGEST_VARIABLE = 128 * 1024
 """Maximum bytes of an environment variable with its name: Linux' MAX_ARG_STRLEN, with 4 KiB pages (execve(2))."""
 _POD_SUFFIX = len("-abcde")
-"""Of a pod's name: JobSet's webhook refuses one of more than 63 characters (jobset_webhook.go, v0.12)."""
+"""Characters that Kubernetes adds to a pod's name: JobSet's webhook refuses more than 63 (jobset_webhook.go, v0.12)."""
 _CHANGES = 4096
-"""For what targets change in the spec that tasks get, such as paths."""
+"""Bytes that are reserved for what targets change in the spec that tasks get, such as paths."""
 
 
 def problems(spec: JobSpec) -> list[Problem]:
     """Lists every broken rule."""
-    found = (_name_problems, _volume_problems, _task_problems, _device_problems, _train_problems, _api_problems)
+    first = (_name_problems, _volume_problems, _task_problems, _device_problems, _train_problems, _api_problems)
     others = (_data_problems, _code_problems, _init_problems, _best_problems, _secret_problems)
     elsewhere = (communication_rules.problems, program_rules.problems, tracking_rules.problems)
-    broken = [problem for look in (*found, *others, *elsewhere) for problem in look(spec)]
+    broken = [problem for look in (*first, *others, *elsewhere) for problem in look(spec)]
     return broken or _size_problems(spec)
 
 
@@ -207,8 +207,8 @@ def _data_problems(spec: JobSpec) -> list[Problem]:
 
 
 def _volume_rule(volume: dict[str, object]) -> str:
-    own = {"persistentVolumeClaim": "claim", "hostPath": "host_path", "nfs": "nfs", "csi": "csi"}
-    if setting := next((own[kind] for kind in volume if kind in own), None):
+    settings = {"persistentVolumeClaim": "claim", "hostPath": "host_path", "nfs": "nfs", "csi": "csi"}
+    if setting := next((settings[kind] for kind in volume if kind in settings), None):
         return f"has a setting of its own: {setting}, in place of volume"
     if len(volume) == 1 and next(iter(volume)) in OTHER_SOURCES and isinstance(next(iter(volume.values())), dict):
         return ""
@@ -223,21 +223,21 @@ def _code_problems(spec: JobSpec) -> list[Problem]:
 
 
 def _init_problems(spec: JobSpec) -> list[Problem]:
-    given = spec.init_from
-    if given is None:
+    begin = spec.init_from
+    if begin is None:
         return []
     if not spec.traits.trains:
-        return [Problem("init_from", given.path, f"a {spec.strategy} job trains nothing; remove it", ("strategy",))]
-    if given.data is None:
+        return [Problem("init_from", begin.path, f"a {spec.strategy} job trains nothing; remove it", ("strategy",))]
+    if begin.data is None:
         return []
-    if given.data not in spec.data:
+    if begin.data not in spec.data:
         known = f"`data` has {', '.join(spec.data) or 'no names'}"
-        return [Problem("init_from.data", given.data, f"{known}; add it there", ("data",))]
-    if (place := spec.data[given.data].path) and scheme(place):
+        return [Problem("init_from.data", begin.data, f"{known}; add it there", ("data",))]
+    if (place := spec.data[begin.data].path) and scheme(place):
         rule = "weights are read from folders, not over the network; copy them to one"
-        return [Problem("init_from.data", given.data, rule, ("data",))]
-    if given.path.startswith("/") or ".." in given.path.split("/"):
-        return [Problem("init_from.path", given.path, f"must be in the folder of data.{given.data}")]
+        return [Problem("init_from.data", begin.data, rule, ("data",))]
+    if begin.path.startswith("/") or ".." in begin.path.split("/"):
+        return [Problem("init_from.path", begin.path, f"must be in the folder of data.{begin.data}")]
     return []
 
 

@@ -29,10 +29,10 @@ def schema() -> str:
     """
     if not SCHEMAS:
         raise UserError(f"pydantic: {VERSION} is installed, and `trainer schema` needs 2.10 or newer; upgrade it")
-    whole = JobSpec.model_json_schema()
+    document = JobSpec.model_json_schema()
     for home in (spec, data, kubernetes, tracking, train):
-        describe({"JobSpec": whole, **whole["$defs"]}, home)
-    return json.dumps(whole, indent=2)
+        describe({"JobSpec": document, **document["$defs"]}, home)
+    return json.dumps(document, indent=2)
 
 
 def describe(models: Mapping[str, Schema], home: ModuleType) -> None:

@@ -11,7 +11,7 @@ from trainer.job import environment
 from trainer.job.errors import UserError
 
 FILE = "secret"
-"""In TRAINER_SECRET_FOLDER, and the key in Kubernetes' Secret."""
+"""Name of the secret's file in TRAINER_SECRET_FOLDER, and its key in Kubernetes' Secret."""
 
 
 def new() -> str:

@@ -119,12 +119,9 @@ class Communication(Strict):
     """How multi_worker_mirrored sends gradients. bfloat16, also of parameter_server, halves the bytes; powersgd sends
     products of two thin matrices (arXiv 1905.13727)."""
     rank: int = Field(default=4, ge=1, le=64)
-    """Columns of these matrices."""
+    """Columns of the matrices of powersgd."""
     weights: Literal["float32", "bfloat16"] = "float32"
     """How workers of parameter_server read the weights, which the ps keep in float32. bfloat16 halves the bytes."""
-    prefetch: bool = False
-    """A worker of parameter_server reads the weights of its next step while it computes, so that they lack its last
-    update. Not of the first step in a call, see train.steps_per_call."""
     every: int = Field(default=1, ge=1, lt=2**31)
     """Steps of a round, in which each replica trains on its own batches alone. At its end multi_worker_mirrored
     averages the weights of all replicas; a worker of parameter_server sends what has changed, and reads all again. 1:
@@ -297,10 +294,10 @@ class JobSpec(Strict):
 
     def pod_of(self, task_type: str) -> Pod:
         """Returns the settings of a type's pods."""
-        job, own = self.kubernetes, self.tasks.of(task_type).kubernetes
-        given = {key: getattr(own, key) for key in own.model_fields_set}
-        merged = {key: {**getattr(job, key), **getattr(own, key)} for key in ("labels", "annotations", "env")}
-        return Pod.model_construct(**{**{key: getattr(job, key) for key in Pod.model_fields}, **given, **merged})
+        job, group = self.kubernetes, self.tasks.of(task_type).kubernetes
+        set_by_group = {key: getattr(group, key) for key in group.model_fields_set}
+        merged = {key: {**getattr(job, key), **getattr(group, key)} for key in ("labels", "annotations", "env")}
+        return Pod.model_construct(**{**{key: getattr(job, key) for key in Pod.model_fields}, **set_by_group, **merged})
 
     @property
     def directory(self) -> str:

@@ -23,7 +23,7 @@ class Strategy:
     servers: tuple[TaskType, ...] = ()
     """Types of tasks that only serve graphs sent by the chief. A job has at least one of each, and no other ps."""
     restart_alone: tuple[TaskType, ...] = ()
-    """Types of servers that restart alone: the others continue without them."""
+    """Types of servers that restart alone: the other tasks continue without them."""
     one_task: bool = False
     """Whether the replicas are the devices of a single task."""
     replicas: Literal["one", "devices", "cores"] = "devices"
@@ -37,8 +37,8 @@ class Strategy:
     shares_variables: bool = False
     """Whether devices share variables; then no layer may update one by itself (Dropout, BatchNormalization)."""
     trains: bool = True
-    """Whether it trains a model in steps, with checkpoints. Otherwise the workload's compute() runs once, and places
-    operations on the servers, /job:NAME."""
+    """Whether the strategy trains a model in steps, with checkpoints. Otherwise the workload's compute() runs once, and
+    places operations on the servers, /job:NAME."""
 
     @property
     def coordinated(self) -> bool:
@@ -93,13 +93,13 @@ class Api:
     entry: str = "model"
     """The function that a workload must have."""
     refuses: Mapping[str, str] = field(default_factory=dict)
-    """Settings that this API replaces, and the rule for each."""
+    """Settings that the API replaces, by name, with the rule that refuses each."""
     own_file: bool = False
-    """Whether it needs the user's own workload file."""
+    """Whether the API needs the user's own workload file."""
     calls_fit: bool = False
     """Whether the workload calls fit, which is the loop, with a model that it compiled."""
     estimator: bool = False
-    """Whether the entry is called to load the workload, and returns Estimator, TrainSpec and EvalSpec."""
+    """Whether the entry function is called to load the workload, and returns Estimator, TrainSpec and EvalSpec."""
 
 
 _IN_COMPILE = "under keras_fit the workload's model.compile sets that; remove it"

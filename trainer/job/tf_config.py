@@ -32,11 +32,11 @@ def from_environment(spec: JobSpec, environ: Mapping[str, str] = os.environ) -> 
         raise UserError(f"TF_CONFIG: {text[:60]!r}: is not JSON: {error}") from None
     if not isinstance(config, dict) or not isinstance(config.get("cluster"), dict):
         raise UserError("TF_CONFIG: must be an object with 'cluster' and 'task'; cluster maps types to addresses")
-    config, given = _with_a_chief(config, spec)
+    config, name_in_tf_config = _with_a_chief(config, spec)
     problems = [*_cluster_problems(config["cluster"], spec), *_task_problems(config)]
     if problems:
         raise UserError(*(f"TF_CONFIG: {problem}" for problem in problems))
-    task = Task(config["task"]["type"], config["task"]["index"], config["cluster"], given)
+    task = Task(config["task"]["type"], config["task"]["index"], config["cluster"], name_in_tf_config)
     rule = None if spec.program else batch_rule(spec, task.counts)
     if rule:  # the cluster of another program may differ from the spec's
         raise UserError(f"TF_CONFIG: train.global_batch_size: {spec.train.global_batch_size}: {rule}")
@@ -59,11 +59,11 @@ def _with_a_chief(config: dict[str, Any], spec: JobSpec) -> tuple[dict[str, Any]
     ):
         return config, None
     cluster = {"chief": workers[:1], **cluster, "worker": workers[1:]}
-    given = None
+    name_in_tf_config = None
     if isinstance(task, dict) and task.get("type") == "worker" and type(index := task.get("index")) is int:
-        given = task_name("worker", index)
+        name_in_tf_config = task_name("worker", index)
         task = {**task, "type": "chief"} if index == 0 else {**task, "index": index - 1 if index > 0 else index}
-    return {**config, "cluster": cluster, "task": task}, given
+    return {**config, "cluster": cluster, "task": task}, name_in_tf_config
 
 
 def _cluster_problems(cluster: dict[str, Any], spec: JobSpec) -> list[str]:
@@ -96,13 +96,13 @@ def _address_problems(task_type: str, addresses: list[str], seen: dict[str, str]
     """Problems of the addresses; `seen` maps the addresses of all types to their tasks."""
     problems = []
     for index, address in enumerate(addresses):
-        place = f"cluster.{task_type}[{index}]"
+        path = f"cluster.{task_type}[{index}]"
         try:
             split_address(address)
         except ValueError as error:
-            problems.append(f"{place}: {error}")
-        if (first := seen.setdefault(address, place)) != place:
-            problems.append(f"{place}: {address!r}: {first} has the same address; every task needs its own")
+            problems.append(f"{path}: {error}")
+        if (first := seen.setdefault(address, path)) != path:
+            problems.append(f"{path}: {address!r}: {first} has the same address; every task needs its own")
     return problems
 
 

@@ -29,9 +29,9 @@ def validate(data: dict[str, object]) -> tuple[JobSpec | None, list[Problem]]:
         broken = rules.problems(spec)
         return None if broken else spec, broken
     problems = [_translate(detail) for detail in details]
-    rest = {**_STAND_INS, **_without(data, [detail["loc"] for detail in details])}
+    valid_part = {**_STAND_INS, **_without(data, [detail["loc"] for detail in details])}
     try:
-        partial = JobSpec.model_validate(_with_default_tasks(rest))
+        partial = JobSpec.model_validate(_with_default_tasks(valid_part))
     except ValidationError:
         return None, problems
     wrong = [problem.path for problem in problems]
@@ -77,14 +77,18 @@ def _touch(path: str, other: str) -> bool:
     return f"{path}.".startswith(f"{other}.") or f"{other}.".startswith(f"{path}.")
 
 
-_RENAMED = {
-    "deadlines.rendezvous": "is now deadlines.start, for the first formation, and deadlines.rejoin, for each later one"
+_EARLIER_KEYS = {
+    "deadlines.rendezvous": "is now deadlines.start, for the first formation, and deadlines.rejoin, for each later one",
+    "communication.prefetch": (
+        "was withdrawn in 0.3: it cost accuracy, and was hardly faster; remove it, and on a slow network set "
+        "communication.gradients and communication.weights to bfloat16"
+    ),
 }
-"""Keys of earlier versions, and what replaces them."""
+"""Keys of earlier versions, and what to do in their place."""
 
 
 _MAIN_KEYS = {"data": "path", "tracking": "mlflow", "notify": "webhook"}
-"""Of sections, the key that a text in place of the mapping may be meant for."""
+"""By section: the key that the user may have meant who wrote a text in place of the mapping."""
 
 
 def _translate(detail: ErrorDetails) -> Problem:
@@ -92,8 +96,8 @@ def _translate(detail: ErrorDetails) -> Problem:
     path = ".".join(part if part and part.isprintable() else repr(part) for part in map(str, place)) or "top level"
     if kind == "missing":
         return Problem(path, None, "is required")
-    if kind == "extra_forbidden" and path in _RENAMED:
-        return Problem(path, value, _RENAMED[path])
+    if kind == "extra_forbidden" and path in _EARLIER_KEYS:
+        return Problem(path, value, _EARLIER_KEYS[path])
     if kind == "extra_forbidden":
         return Problem(path, value, f"unknown key{_did_you_mean(place)}")
     if kind == "literal_error":

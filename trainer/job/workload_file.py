@@ -15,11 +15,6 @@ from trainer.job.messages import RELATIVE
 
 _QUIET = {"numpy"} | (sys.stdlib_module_names - {"importlib"})
 """Modules whose functions do not run TensorFlow."""
-_CONDITIONAL = (
-    ast.If, ast.IfExp, ast.BoolOp, ast.For, ast.While, ast.Try, ast.Match, ast.Lambda, ast.FunctionDef,
-    ast.comprehension,
-)  # fmt: skip
-"""What is within may run once, several times or never."""
 _BINDERS = (ast.Assign, ast.AnnAssign, ast.NamedExpr, ast.For, ast.comprehension, ast.withitem)
 
 
@@ -74,8 +69,8 @@ def digests(path: Path) -> dict[str, str]:
     Raises:
         OSError, UserError: a file cannot be read, or is not Python.
     """
-    own = {path.name: _sha256(path)}
-    return own | {module.name: _sha256(module) for module in helpers(path)}
+    of_file = {path.name: _sha256(path)}
+    return of_file | {module.name: _sha256(module) for module in helpers(path)}
 
 
 def combined(digests: Mapping[str, str]) -> str:
@@ -176,38 +171,6 @@ def runs_code(path: Path, root: Path | None = None) -> bool:
     return any(_calls_out(parse(file, str(file))) for file in _own(path, root))
 
 
-def compile_call(tree: ast.Module) -> tuple[ast.Call | None, bool]:
-    """A call of a method compile() in model(), or in a function of the file that it calls, and whether it is always
-    made: then model() gives a compiled Keras model."""
-    functions = {n.name: n for n in tree.body if isinstance(n, ast.FunctionDef)}
-    modules = {a.asname or _first(a.name) for n in ast.walk(tree) if isinstance(n, ast.Import) for a in n.names}
-    to_read, seen, found = [("model", True)], set[str](), None
-    while to_read:
-        name, always = to_read.pop()
-        if name in seen or name not in functions:
-            continue
-        seen.add(name)
-        function = functions[name]
-        ends_early = any(isinstance(n, ast.Return) and n is not function.body[-1] for n in ast.walk(function))
-        for call, sure in _calls_in(function, always and not ends_early):
-            if isinstance(call.func, ast.Attribute) and call.func.attr == "compile" and _root(call.func) not in modules:
-                if sure:
-                    return call, True
-                found = call
-            if isinstance(call.func, ast.Name):
-                to_read.append((call.func.id, sure))
-    return found, False
-
-
-def _calls_in(node: ast.AST, always: bool) -> Iterator[tuple[ast.Call, bool]]:
-    """All calls within, and whether each is always made."""
-    for child in ast.iter_child_nodes(node):
-        sure = always and not isinstance(child, _CONDITIONAL)
-        if isinstance(child, ast.Call):
-            yield child, sure
-        yield from _calls_in(child, sure)
-
-
 def _calls_out(tree: ast.Module) -> bool:
     top = list(_top(tree))
     quiet, loud = set(dir(builtins)), {"__import__"}
@@ -223,8 +186,8 @@ def _calls_out(tree: ast.Module) -> bool:
         elif isinstance(node, _BINDERS):
             # An alias, such as constant = tf.constant.
             names = [n for n in ast.walk(node) if isinstance(n, ast.Name)]
-            given = (n.id for n in names if isinstance(n.ctx, ast.Load))
-            (quiet if loud.isdisjoint(given) else loud).update(n.id for n in names if isinstance(n.ctx, ast.Store))
+            loaded = (n.id for n in names if isinstance(n.ctx, ast.Load))
+            (quiet if loud.isdisjoint(loaded) else loud).update(n.id for n in names if isinstance(n.ctx, ast.Store))
     return any(_root(node.func) not in quiet - loud for node in top if isinstance(node, ast.Call))
 
 

@@ -21,20 +21,21 @@ if TYPE_CHECKING:
 
 Array: TypeAlias = "npt.NDArray[Any]"
 CHUNK = 4 << 20
-"""Bytes that are hashed, written or read at once."""
+"""Bytes of an array that are hashed, written or read at once."""
 _INLINE = 1 << 16
-"""Fewer bytes are hashed at once: to hand them to a thread would take longer."""
+"""Fewer bytes than these are hashed in the same thread: to hand them to another would take longer."""
 LARGE = 1 << 26
-"""Bytes of an array whose memory is used again."""
+"""Arrays of at least this many bytes share one piece of memory, if the reader allows it."""
 _ALIGNMENT = 64
-"""Of arrays that TensorFlow takes without a copy (EIGEN_MAX_ALIGN_BYTES)."""
+"""Alignment, in bytes, of an array that TensorFlow takes without a copy (EIGEN_MAX_ALIGN_BYTES)."""
 _LOCAL_HEADER = struct.Struct("<26xHH")
-"""Of an entry of a zip file, up to the lengths of its name and its extra field, which follow."""
+"""The header of an entry of a zip file: what it reads are the lengths of the entry's name and extra field, which
+follow."""
 _UNREADABLE = (
     zipfile.BadZipFile, ValueError, struct.error, NotImplementedError, EOFError, OSError, SyntaxError, OverflowError,
     tokenize.TokenError,
 )  # fmt: skip
-"""What zipfile and NumPy raise for a damaged file."""
+"""Exceptions that zipfile and NumPy raise for a damaged file."""
 
 
 class DamagedError(Exception):
@@ -43,7 +44,7 @@ class DamagedError(Exception):
     def __init__(self, *, late: bool) -> None:
         super().__init__()
         self.late = late
-        """Whether arrays of it were yielded."""
+        """Whether the damage showed only after some arrays of the file had been yielded."""
 
 
 class _Hash:
@@ -107,10 +108,10 @@ def write(file: BinaryIO, arrays: Iterable[tuple[str, Array]]) -> str:
         return sha.digest()
 
 
-def _write_one(archive: zipfile.ZipFile, name: str, given: Array) -> None:
+def _write_one(archive: zipfile.ZipFile, name: str, value: Array) -> None:
     import numpy as np
 
-    array = np.asarray(given, order="C")
+    array = np.asarray(value, order="C")
     with archive.open(f"{name}.npy", "w", force_zip64=True) as entry:
         np.lib.format.write_array_header_1_0(entry, np.lib.format.header_data_from_array_1_0(array))
         flat = array.reshape(-1).view(np.uint8)
@@ -184,9 +185,9 @@ def read(path: Path, sha256: object, *, reuse: bool = False) -> Iterator[tuple[s
 
 def _entries(file: FileIO) -> list[zipfile.ZipInfo]:
     with zipfile.ZipFile(file) as archive:
-        found = sorted(archive.infolist(), key=lambda entry: entry.header_offset)
+        entries = sorted(archive.infolist(), key=lambda entry: entry.header_offset)
     file.seek(0)
-    return found
+    return entries
 
 
 class _Memory:

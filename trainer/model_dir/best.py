@@ -25,11 +25,11 @@ def known(spec: JobSpec, key: Mapping[str, object]) -> BestCheckpoint | None:
     if keep is None:
         return None
     for step in checkpoint.steps(folder):
-        found = checkpoint.verify(checkpoint.folder(folder) / checkpoint.name(step))
-        record = found.meta.get("best") if found else None
-        if found is None or record is None or record["metric"] != keep.metric or "value" not in record:
+        candidate = checkpoint.verify(checkpoint.folder(folder) / checkpoint.name(step))
+        record = candidate.meta.get("best") if candidate else None
+        if candidate is None or record is None or record["metric"] != keep.metric or "value" not in record:
             continue
-        saved = found.meta.get("compatibility_key", {})
+        saved = candidate.meta.get("compatibility_key", {})
         if compatibility.differences(saved, key, "", compatibility.MAY_CHANGE_UNDERWAY):
             continue
         if best is None or keep.better(record["value"], best.value):

@@ -28,7 +28,6 @@ from trainer.model_dir.files import OWN
 Array: TypeAlias = npz.Array
 Values: TypeAlias = dict[str, Array]
 Arrays: TypeAlias = Iterator[tuple[str, Array]]
-FORMAT = 1
 ARRAYS = "variables.npz"
 CALLBACKS = "callbacks."
 """Prefix of the arrays that belong to epochs and callbacks, not to variables."""
@@ -44,7 +43,8 @@ class Checkpoint:
 
 
 Take: TypeAlias = Callable[[Checkpoint, Arrays], None]
-"""Takes the arrays of a checkpoint, by name, as they are read; the iterator raises DamagedError at its end perhaps."""
+"""A function that takes the arrays of a checkpoint, by name, as they are read; the iterator may raise DamagedError at
+its end."""
 
 
 def folder(model_dir: str | Path) -> Path:
@@ -94,7 +94,7 @@ def write(
             digest = npz.write(file, arrays)
             file.flush()
             _sync(file.fileno())
-        full = {"format": FORMAT, "step": step, "sha256": digest, **meta}
+        full = {"format": checkpoint_meta.FORMAT, "step": step, "sha256": digest, **meta}
         with (temporary / "meta.json").open("w") as text:
             json.dump(full, text, indent=1)
             text.flush()
@@ -156,18 +156,18 @@ def restore(
         reuse: whether an array may lose its values when the next one is asked for, see arrays.read.
 
     Raises:
-        UserError: all are damaged, and `take` has had arrays.
+        UserError: all are damaged, and `take` has had arrays; or a newer version of trainer wrote one.
     """
     broken: list[str] = []
     taken = False
     paths = _complete(model_dir)
     for path in reversed(paths):
-        found = verify(path) if path == paths[0] else _described(path)
-        if found is not None:
-            fits(found.meta)
+        candidate = verify(path) if path == paths[0] else _described(path)
+        if candidate is not None:
+            fits(candidate.meta)
             try:
-                take(found, _read(found, reuse=reuse))
-                return found, [f"{line}; using that of step {found.step}" for line in broken]
+                take(candidate, _read(candidate, reuse=reuse))
+                return candidate, [f"{line}; using that of step {candidate.step}" for line in broken]
             except DamagedError as error:
                 taken = taken or error.late
         broken.append(f"{path} is damaged (its SHA-256 differs from meta.json){_set_aside(path)}")
@@ -188,7 +188,7 @@ def _set_aside(path: Path) -> str:
 
 def newest(model_dir: str | Path) -> Checkpoint | None:
     """The newest checkpoint according to its meta.json; its values are not verified, and may be damaged."""
-    return next((found for path in reversed(_complete(model_dir)) if (found := _described(path))), None)
+    return next((each for path in reversed(_complete(model_dir)) if (each := _described(path))), None)
 
 
 def workload_changes(model_dir: str | Path, key: Mapping[str, object]) -> list[int]:
@@ -196,22 +196,22 @@ def workload_changes(model_dir: str | Path, key: Mapping[str, object]) -> list[i
 
     Checkpoints record them because state.json is removed after a failure, which is when users correct a file.
     """
-    found = newest(model_dir)
-    if found is None:
+    last = newest(model_dir)
+    if last is None:
         return []
-    known = found.meta.get("workload_changed_after", [])
-    changed = compatibility.differences(found.meta.get("compatibility_key", {}), key, "checkpoint")
-    return [*known, found.step] if changed else known
+    known = last.meta.get("workload_changed_after", [])
+    changed = compatibility.differences(last.meta.get("compatibility_key", {}), key, "checkpoint")
+    return [*known, last.step] if changed else known
 
 
 def verify(path: Path) -> Checkpoint | None:
     """The checkpoint at path, or None if it is damaged."""
-    found = _described(path)
+    described = _described(path)
     try:
-        whole = found is not None and _sha256_of(path / ARRAYS) == found.meta.get("sha256")
+        intact = described is not None and _sha256_of(path / ARRAYS) == described.meta.get("sha256")
     except OSError:
         return None
-    return found if whole else None
+    return described if intact else None
 
 
 def load(path: Path) -> tuple[Checkpoint, Values] | None:
@@ -220,10 +220,10 @@ def load(path: Path) -> tuple[Checkpoint, Values] | None:
     For a task that does not write checkpoints: the chief may prune at the same time. The values are verified and read
     from one open file.
     """
-    if (found := _described(path)) is None:
+    if (described := _described(path)) is None:
         return None
     try:
-        return found, dict(_read(found))
+        return described, dict(_read(described))
     except DamagedError:
         return None
 
@@ -249,13 +249,13 @@ def read_epochs(model_dir: str | Path, step: int) -> tuple[Epochs, Values] | Non
 
 def _complete(model_dir: str | Path) -> list[Path]:
     # Sorted by number: names beyond 99,999,999 are longer.
-    found = (p for p in folder(model_dir).glob("step-*") if p.name.removeprefix("step-").isdecimal())
-    return sorted(found, key=lambda path: int(path.name.removeprefix("step-")))
+    paths = (p for p in folder(model_dir).glob("step-*") if p.name.removeprefix("step-").isdecimal())
+    return sorted(paths, key=lambda path: int(path.name.removeprefix("step-")))
 
 
-def _read(found: Checkpoint, *, reuse: bool = False) -> Arrays:
-    dtypes = {name: each["dtype"] for name, each in found.meta.get("variables", {}).items()}
-    arrays = npz.read(found.path / ARRAYS, found.meta.get("sha256"), reuse=reuse)
+def _read(checkpoint: Checkpoint, *, reuse: bool = False) -> Arrays:
+    dtypes = {name: each["dtype"] for name, each in checkpoint.meta.get("variables", {}).items()}
+    arrays = npz.read(checkpoint.path / ARRAYS, checkpoint.meta.get("sha256"), reuse=reuse)
     return ((name, typed(array, dtypes.get(name))) for name, array in arrays)
 
 

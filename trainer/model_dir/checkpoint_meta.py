@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TypedDict, TypeGuard
+from typing import Any, TypedDict, TypeGuard
 
 from typing_extensions import NotRequired
 
 from trainer.job.errors import UserError
 from trainer.job.spec import JobSpec
 from trainer.model_dir import compatibility
+
+FORMAT = 1
+"""The version of a checkpoint's files. It increases when an earlier version of trainer could not read them any more."""
 
 
 class Variable(TypedDict):
@@ -28,30 +31,31 @@ class CallbackState(TypedDict):
     """The state of a callback."""
 
     kind: str
-    """Name of its class."""
+    """Name of the callback's class."""
     state: object
-    """JSON, in which arrays are replaced by their names in variables.npz."""
+    """The state as JSON, in which arrays are replaced by their names in variables.npz."""
 
 
 class Epochs(TypedDict):
     """Where training is in its epochs, and the state of its callbacks."""
 
     number: int
-    """Of the present epoch, from 0."""
+    """Number of the present epoch, from 0."""
     done: int
-    """Steps of it. All of them: it has not ended, because the task was asked to stop."""
+    """Steps of the present epoch that were made. If that is all of them, the task was asked to stop before the epoch
+    ended."""
     begun: bool
-    """Whether its on_epoch_begin was called."""
+    """Whether on_epoch_begin of the present epoch was called."""
     count: float
     """Number of replicas' steps whose figures are added up in variables.npz."""
     steps: int
-    """Of an epoch."""
+    """Steps of a whole epoch."""
     figures: list[str]
-    """The names of what is added up."""
+    """Names of the figures that are added up."""
     total: int
     """The step at which the job was to end."""
     over: str | None
-    """Why a callback has ended the training."""
+    """Why a callback has ended the training; null if none has."""
     callbacks: list[CallbackState]
 
 
@@ -70,22 +74,33 @@ class Meta(TypedDict):
     """Settings that affect the result."""
     workload_changed_after: NotRequired[list[int]]
     variables: NotRequired[dict[str, Variable]]
-    """By name in variables.npz."""
+    """The variables, by name in variables.npz."""
     epochs: NotRequired[Epochs]
-    """Of a job with callbacks."""
+    """Epochs and callbacks, in a job that has callbacks."""
     best: NotRequired[BestMetric]
-    """Of a checkpoint in best/."""
+    """Why this checkpoint is the best, if it is one in best/."""
     sha256: NotRequired[str]
 
 
 def read(path: Path) -> Meta | None:
-    """meta.json of the checkpoint at path; None if it is missing or damaged."""
+    """meta.json of the checkpoint at path; None if it is missing or damaged.
+
+    Raises:
+        UserError: a newer version of trainer wrote it. It must not be taken for a damaged one, which is set aside.
+    """
     try:
         meta = json.loads((path / "meta.json").read_text())
-        if isinstance(meta, dict) and "fits" in meta:  # its name until version 0.2
-            meta["compatibility_key"] = meta.pop("fits")
     except (OSError, ValueError, RecursionError):
         return None
+    if not isinstance(meta, dict):
+        return None
+    if isinstance(version := meta.get("format"), int) and version > FORMAT:
+        raise UserError(
+            f"model_dir: {path}: cannot be read: format: {version}: this trainer reads formats up to {FORMAT}; use the "
+            "version of trainer that wrote it, or choose another model_dir"
+        )
+    if "fits" in meta:  # its name until version 0.2
+        meta["compatibility_key"] = meta.pop("fits")
     return meta if _valid(meta) else None
 
 
@@ -103,39 +118,37 @@ def differences(
         total: steps of the whole job, once the data and hence the length of an epoch are known.
     """
     ignored = compatibility.MAY_CHANGE_UNDERWAY
-    found = compatibility.differences(meta.get("compatibility_key", {}), key, "checkpoint", ignored)
+    different = compatibility.differences(meta.get("compatibility_key", {}), key, "checkpoint", ignored)
     total = spec.train.steps if total is None else total
     if total is not None and meta["step"] > total:
         asked = f"train.epochs: {spec.train.epochs}" if spec.train.epochs is not None else "train.steps"
-        found.append(f"{asked}: the checkpoint is at step {meta['step']}, this job ends at step {total}")
+        different.append(f"{asked}: the checkpoint is at step {meta['step']}, this job ends at step {total}")
     if variables is not None:
-        found += _variable_differences(meta.get("variables", {}), variables)
-    return found
+        different += _variable_differences(meta.get("variables", {}), variables)
+    return different
 
 
-def refusal(meta: Meta, model_dir: str, found: list[str]) -> UserError:
+def refusal(meta: Meta, model_dir: str, different: list[str]) -> UserError:
     return UserError(
-        f"model_dir: {model_dir}: its checkpoint of step {meta['step']} does not fit this spec: {'; '.join(found)}; "
-        "undo the change, or choose another model_dir"
+        f"model_dir: {model_dir}: its checkpoint of step {meta['step']} does not fit this spec: "
+        f"{'; '.join(different)}; undo the change, or choose another model_dir"
     )
 
 
 def _variable_differences(saved: Mapping[str, Variable], wanted: Mapping[str, Variable]) -> list[str]:
-    found = []
+    different = []
     for name in dict.fromkeys([*saved, *wanted]):
         old, new = saved.get(name), wanted.get(name)
         if old is None or new is None:
             where, only = ("checkpoint", old) if old else ("model", new)
-            found.append(f"variable {only['path'] if only else name} is only in the {where}")
+            different.append(f"variable {only['path'] if only else name} is only in the {where}")
         elif (list(old["shape"]), old["dtype"]) != (list(new["shape"]), new["dtype"]):
             was, now = f"{old['dtype']}{list(old['shape'])}", f"{new['dtype']}{list(new['shape'])}"
-            found.append(f"variable {new['path']}: checkpoint {was}, model {now}")
-    return found[:5] + ([f"and {len(found) - 5} more"] if len(found) > 5 else [])
+            different.append(f"variable {new['path']}: checkpoint {was}, model {now}")
+    return different[:5] + ([f"and {len(different) - 5} more"] if len(different) > 5 else [])
 
 
-def _valid(meta: object) -> TypeGuard[Meta]:
-    if not isinstance(meta, dict):
-        return False
+def _valid(meta: dict[str, Any]) -> TypeGuard[Meta]:
     step, variables = meta.get("step"), meta.get("variables", {})
     described = isinstance(variables, dict) and all(
         isinstance(each, dict)

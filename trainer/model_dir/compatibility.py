@@ -21,8 +21,7 @@ from trainer.model_dir import init_files
 MAY_CHANGE_UNDERWAY = ("workload_sha256",)
 """A job may resume with a corrected workload file, if the variables still fit. The result then has a warning."""
 _IMPLIED: dict[str, object] = {
-    "settings": {}, "api": "loop",
-    "communication.weights": "float32", "communication.prefetch": False,
+    "settings": {}, "api": "loop", "communication.weights": "float32",
     "communication.every": 1, "communication.warmup_steps": 0, "communication.outer": None,
 }  # fmt: skip
 """Defaults for files of earlier versions, which lack these keys. Other missing values are not compared."""
@@ -38,15 +37,15 @@ def key(spec: JobSpec, counts: dict[TaskType, int], digest: str | None) -> dict[
     """
     if spec.program:
         programs = {t: spec.program_of(t) for t in counts}
-        own: dict[str, object] = {
+        of_program: dict[str, object] = {
             "program": programs,
             "code_sha256": digest,
             "strategy": spec.strategy,
             "tasks": dict(counts),
         }
         if not spec.code:  # the image has it
-            own["image"] = {t: spec.image_of(t) for t in counts}
-        return {**own, "env": {t: spec.env_of(t) for t in counts}}
+            of_program["image"] = {t: spec.image_of(t) for t in counts}
+        return {**of_program, "env": {t: spec.env_of(t) for t in counts}}
     of_any = {
         "workload": Path(spec.workload).name,
         # For built-in workloads the name is enough: another version of trainer is not another job.
@@ -73,7 +72,6 @@ def key(spec: JobSpec, counts: dict[TaskType, int], digest: str | None) -> dict[
         "communication.gradients": spec.communication.gradients,
         **({"communication.rank": spec.communication.rank} if spec.communication.gradients == "powersgd" else {}),
         "communication.weights": spec.communication.weights,
-        "communication.prefetch": spec.communication.prefetch,
         "communication.every": spec.communication.every,
         "communication.warmup_steps": spec.communication.warmup_steps,
         "communication.outer": spec.communication.outer and spec.communication.outer.model_dump(),
@@ -105,8 +103,8 @@ def _dataset_sha256(dataset: str | None) -> str | None:
     if dataset is None or not dataset.endswith(".npz"):
         return None
     try:
-        found = Path(dataset).stat()
-        return _sha256(dataset, found.st_size, found.st_mtime_ns)
+        about = Path(dataset).stat()
+        return _sha256(dataset, about.st_size, about.st_mtime_ns)
     except OSError:
         return None
 

@@ -17,7 +17,7 @@ from trainer.job.errors import UserError
 
 _T = TypeVar("_T")
 OWN = uuid4().hex
-"""Ends the names of this process's temporary files: processes in two containers may have the same id."""
+"""Suffix of the names of this process's temporary files: processes in two containers may have the same process id."""
 
 
 def read_json(path: Path) -> dict[str, object]:
@@ -53,7 +53,7 @@ def _finite(value: object) -> object:
     return value if not isinstance(value, float) or math.isfinite(value) else None
 
 
-def typed(adapter: TypeAdapter[_T], found: Mapping[str, object], newest: int) -> _T:
+def typed(adapter: TypeAdapter[_T], document: Mapping[str, object], newest: int) -> _T:
     """Converts a JSON object to a dataclass. Unknown fields are ignored.
 
     Args:
@@ -64,12 +64,12 @@ def typed(adapter: TypeAdapter[_T], found: Mapping[str, object], newest: int) ->
     Raises:
         ValueError: the version is newer, or a field is missing or wrong; the reason is one line.
     """
-    version = found.get("version")
+    version = document.get("version")
     if isinstance(version, int) and version > newest:
         raise ValueError(f"version: {version}: this trainer reads versions up to {newest}")
     try:
         # pydantic refuses a lone surrogate, as in a message that quotes a file name that is not UTF-8.
-        text = json.dumps(found, ensure_ascii=False).encode(errors="replace")
+        text = json.dumps(document, ensure_ascii=False).encode(errors="replace")
         return adapter.validate_json(text, strict=True)
     except ValidationError as error:
         raise ValueError(first_mistake(error)) from None
@@ -78,8 +78,8 @@ def typed(adapter: TypeAdapter[_T], found: Mapping[str, object], newest: int) ->
 def first_mistake(error: ValidationError) -> str:
     """The first error, as `path.to.field: message`."""
     first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-    place = ".".join(map(str, first["loc"]))
-    return f"{place}: {first['msg']}" if place else first["msg"]
+    path = ".".join(map(str, first["loc"]))
+    return f"{path}: {first['msg']}" if path else first["msg"]
 
 
 def write_json(path: Path, value: Mapping[str, object]) -> None:

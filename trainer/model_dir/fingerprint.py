@@ -14,17 +14,18 @@ from pathlib import Path
 from trainer.model_dir import layout
 
 MOST_FILES, MOST_READ = 10_000, 100
-"""No more files are looked at, as a program may share the folder with its data, and only the newest are read."""
+"""The most files that are looked at, as a program may share the folder with its data, and the most that are read: the
+newest."""
 ENDS = 1 << 16
-"""Bytes at the start and at the end of a file that are read: all of a small one. A checkpoint that is written again
+"""Bytes that are read at the start and at the end of a file, so all of a small one. A checkpoint that is written again
 with other weights differs there."""
 _OURS = (
     layout.result, layout.state, layout.lock, layout.lease, layout.logs, layout.history, layout.journal,
     partial(layout.journal, number=1), layout.spec, layout.reported, layout.mlflow,
 )  # fmt: skip
-"""What the supervisors and `trainer track` write."""
+"""Paths of the files that supervisors and `trainer track` write, which are not the program's."""
 _UNDERWAY = ".tmp-"
-"""Begins the name of a file that is not complete yet (files.py)."""
+"""Prefix of the name of a file that is not complete yet (files.py)."""
 _LOGS = (".log", ".out", ".tmp")
 _EVENTS = "events.out.tfevents."
 
@@ -33,9 +34,9 @@ def fingerprint(model_dir: str) -> str:
     """Digest of the names, sizes and contents of a program's files. Not of logs and TensorBoard's events, which every
     start writes, nor of times: a restarted program writes its first checkpoint again."""
     digest = hashlib.sha256()
-    found = list(itertools.islice(_files(Path(model_dir)), MOST_FILES))
-    newest = {path for path, _ in sorted(found, key=lambda each: each[1].st_mtime_ns)[-MOST_READ:]}
-    for path, about in found:
+    files = list(itertools.islice(_files(Path(model_dir)), MOST_FILES))
+    newest = {path for path, _ in sorted(files, key=lambda each: each[1].st_mtime_ns)[-MOST_READ:]}
+    for path, about in files:
         digest.update(f"{path.relative_to(model_dir)}\0{about.st_size}\0".encode(errors="replace"))
         if path in newest:
             digest.update(_ends(path, about.st_size))
@@ -52,10 +53,10 @@ def _ends(path: Path, size: int) -> bytes:
 
 def _files(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
     ours = {path(folder) for path in _OURS}
-    for place, folders, names in os.walk(folder):
-        folders[:] = sorted(each for each in folders if Path(place, each) not in ours)
+    for parent, folders, names in os.walk(folder):
+        folders[:] = sorted(each for each in folders if Path(parent, each) not in ours)
         for name in sorted(names):
-            path = Path(place, name)
+            path = Path(parent, name)
             if path in ours or name.startswith(_UNDERWAY) or name.endswith(_LOGS) or _EVENTS in name:
                 continue
             with contextlib.suppress(OSError):

@@ -146,7 +146,7 @@ class History:
     job: Series = field(default_factory=lambda: Series(JOB_POINTS, 1.0))
     tasks: Series = field(default_factory=lambda: Series(JOB_POINTS, 1.0))
     marks: list[Mark] = field(default_factory=list)
-    """What happened; not in the file."""
+    """What happened. In the file only what version 0.2 wrote: it had no journal."""
 
     def mark(self, mark: Mark) -> None:
         """Adds a mark. Of very many of a kind, every second one goes."""
@@ -199,8 +199,12 @@ def thinned(marks: Iterable[Mark]) -> list[Mark]:
     kinds: dict[str, list[Mark]] = {}
     for mark in marks:
         kinds.setdefault(mark.kind, []).append(mark)
-    few = [mark for alike in kinds.values() for mark in [*alike[: -1 : -(-len(alike) // MARKS_OF_A_KIND)], alike[-1]]]
+    few = [mark for alike in kinds.values() for mark in [*alike[: -1 : _every(alike)], alike[-1]]]
     return sorted(few, key=lambda mark: mark.time)
+
+
+def _every(alike: list[Mark]) -> int:
+    return max(1, -(-(len(alike) - 1) // (MARKS_OF_A_KIND - 1)))
 
 
 def load(model_dir: str) -> History | None:
@@ -215,11 +219,11 @@ def load(model_dir: str) -> History | None:
         return None
     except OSError as error:
         raise ValueError(f"cannot be read: {error.strerror}") from None
-    found = read(json_object(body))
-    for series in (found.job, found.tasks):
+    kept = read(json_object(body))
+    for series in (kept.job, kept.tasks):
         if series.time:
             series.add(series.time[-1], {})
-    return found
+    return kept
 
 
 def read(document: Mapping[str, object]) -> History:

@@ -23,17 +23,17 @@ class Source:
     kind: str
     folder: Path
     files: tuple[Path, ...]
-    """All that is read."""
+    """All files that are read."""
 
 
 def path_of(spec: JobSpec) -> str | None:
     """The path of init_from in a task, in whose spec the paths of data are those of its target."""
-    given = spec.init_from
-    if given is None:
+    begin = spec.init_from
+    if begin is None:
         return None
-    if given.data is None:
-        return given.path
-    return str(Path(spec.data[given.data].path or "") / given.path)
+    if begin.data is None:
+        return begin.path
+    return str(Path(spec.data[begin.data].path or "") / begin.path)
 
 
 def require_here(spec: JobSpec) -> None:
@@ -60,21 +60,21 @@ def source(path: str) -> Source:
 
 
 def _source(path: str) -> Source:
-    place = Path(path)
-    if place.is_file():
+    model = Path(path)
+    if model.is_file():
         kind = "keras" if path.endswith(".keras") else "h5" if path.endswith(".weights.h5") else None
         if kind is None:
             old = f"; an .h5 file {OLD_H5}" if path.endswith((".h5", ".hdf5")) else ""
             raise UserError(f"init_from: {path}: must be {KINDS}{old}")
-        return Source(kind, place.parent, (place,))
-    if (place / "saved_model.pb").is_file():
-        return Source("saved_model", place, tuple(sorted((place / "variables").glob("variables.*"))))
-    numbered = {path.name.removeprefix("step-"): path for path in layout.checkpoints(place).glob("step-*")}
+        return Source(kind, model.parent, (model,))
+    if (model / "saved_model.pb").is_file():
+        return Source("saved_model", model, tuple(sorted((model / "variables").glob("variables.*"))))
+    numbered = {path.name.removeprefix("step-"): path for path in layout.checkpoints(model).glob("step-*")}
     if steps := [int(number) for number in numbered if number.isdecimal()]:
-        place = layout.checkpoints(place) / f"step-{max(steps):08d}"
-    if (place / "meta.json").is_file():
-        return Source("checkpoint", place, (place / "variables.npz",))
-    if place.is_dir():
+        model = layout.checkpoints(model) / f"step-{max(steps):08d}"
+    if (model / "meta.json").is_file():
+        return Source("checkpoint", model, (model / "variables.npz",))
+    if model.is_dir():
         raise UserError(f"init_from: {path}: must be {KINDS}; this folder is none of them")
     raise UserError(f"init_from: {path}: there is no such file or folder")
 
@@ -90,5 +90,5 @@ def write_report(model_dir: str, report: str) -> None:
 
 
 def read_report(spec: JobSpec) -> str | None:
-    found = read_json(layout.init_report(spec.directory)).get("report")
-    return found.removeprefix("init_from: ") if spec.init_from is not None and isinstance(found, str) else None
+    report = read_json(layout.init_report(spec.directory)).get("report")
+    return report.removeprefix("init_from: ") if spec.init_from is not None and isinstance(report, str) else None

@@ -7,7 +7,9 @@ becomes journal.1.jsonl, in place of the one before. protocol/facts.py says what
 
 from __future__ import annotations
 
+import errno
 import json
+import math
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -27,10 +29,10 @@ def append(model_dir: str, term: int, lines: Iterable[Mapping[str, object]]) -> 
         term: the number of the chief's lease.
 
     Raises:
-        OSError: the disk is full, or read-only. Nothing that was there before is lost.
+        OSError: the disk is full, or read-only. Nothing that was there before is lost, and none of the lines was added.
     """
     path = layout.journal(model_dir)
-    text = "".join(json.dumps({"term": term, **line}) + "\n" for line in lines)
+    text = "".join(json.dumps({"term": term, **line}) + "\n" for line in lines).encode()
     try:
         if path.stat().st_size > FILE_BYTES:
             path.replace(layout.journal(model_dir, 1))
@@ -40,15 +42,21 @@ def append(model_dir: str, term: int, lines: Iterable[Mapping[str, object]]) -> 
         size = file.seek(0, os.SEEK_END)
         if size:
             file.seek(size - 1)
-            text = text if file.read(1) == b"\n" else f"\n{text}"
-        file.write(text.encode())
+            text = text if file.read(1) == b"\n" else b"\n" + text
+        if file.write(text) < len(text):  # the disk is full: the kernel takes what fits
+            file.truncate(size)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-def read(model_dir: str) -> list[dict[str, object]]:
+def read(model_dir: str, before: float = math.inf) -> list[dict[str, object]]:
     """The lines of both files, without those that are damaged, or of a chief that had lost its place; empty if there is
-    no journal, or it cannot be read."""
-    found = [line for number in (1, 0) for line in parse(_end(layout.journal(model_dir, number)))]
-    return current(found)
+    no journal, or it cannot be read.
+
+    Args:
+        before: a term: only the lines of chiefs that had the lease before that.
+    """
+    lines = [line for number in (1, 0) for line in parse(_end(layout.journal(model_dir, number)))]
+    return current(lines, before)
 
 
 def parse(body: bytes) -> Iterator[dict[str, object]]:
@@ -58,12 +66,12 @@ def parse(body: bytes) -> Iterator[dict[str, object]]:
             yield found
 
 
-def current(lines: Iterable[dict[str, object]]) -> list[dict[str, object]]:
-    """Lines without those of a chief that had lost its place, and without their terms."""
+def current(lines: Iterable[dict[str, object]], before: float = math.inf) -> list[dict[str, object]]:
+    """Lines without those of a chief that had lost its place, and without their terms; `before` as in `read`."""
     newest, kept = 0, []
     for line in lines:
         term = line.pop("term", 0)
-        if isinstance(term, int) and term >= newest:
+        if isinstance(term, int) and newest <= term < before:
             newest = term
             kept.append(line)
     return kept

@@ -85,7 +85,7 @@ def tensorboard(model_dir: str | Path) -> Path:
 
 
 def curve(model_dir: str | Path, name: str) -> Path:
-    """The curve `metrics`, `evaluation`, `validation` or `reported`."""
+    """The file of a learning curve: of `metrics`, `evaluation`, `validation` or `reported`."""
     return Path(model_dir) / f"{name}.jsonl"
 
 

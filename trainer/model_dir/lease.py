@@ -26,22 +26,24 @@ from trainer.model_dir import layout
 from trainer.model_dir.files import json_object, read_json, typed, write_json
 
 RENEW_SECONDS = 2.0
+"""The chief renews its lease this often."""
 FREE_SECONDS = 3 * RENEW_SECONDS
-"""A chief that has not renewed its lease for so long no longer runs."""
+"""A chief that has not renewed its lease for this long no longer runs."""
 RELEASE_SECONDS = 5.0
 """Time for a chief that was asked to stop to release its lease, after deadlines.stop."""
-LOOK_SECONDS = 0.2
+LEASE_POLL_SECONDS = 0.2
+"""Between two looks of a chief that waits for another one's lease, at whether that one renews it."""
 
 
 @dataclass
 class Lease:
     number: int = 0
-    """Increases with each chief; workers refuse the replies of one with a lower number."""
+    """A number that increases with each chief; workers refuse the replies of one with a lower number."""
     incarnation: str = ""
     run: str = ""
     """The run of the job (TRAINER_RUN)."""
     boot: str = ""
-    """Identifies the machine, and its start."""
+    """The machine's boot id, which identifies the machine and its last start."""
     leaving: bool = False
     """Whether the chief was asked to stop: until the lease is released, it may still save."""
     released: bool = False
@@ -57,9 +59,9 @@ def read(model_dir: str) -> Lease:
     return _lease(read_json(layout.lease(model_dir)))
 
 
-def _lease(found: dict[str, object]) -> Lease:
+def _lease(document: dict[str, object]) -> Lease:
     try:
-        return typed(_adapter(), found, newest=0)
+        return typed(_adapter(), document, newest=0)
     except ValueError:
         return Lease()
 
@@ -69,8 +71,8 @@ def belongs_to(model_dir: str, run: str) -> bool:
     return _is_of(read(model_dir), run)
 
 
-def _is_of(found: Lease, run: str) -> bool:
-    return bool(run) and found.run == run
+def _is_of(lease: Lease, run: str) -> bool:
+    return bool(run) and lease.run == run
 
 
 def take(model_dir: str, incarnation: str, run: str, boot: str) -> Lease:
@@ -94,7 +96,7 @@ def take(model_dir: str, incarnation: str, run: str, boot: str) -> Lease:
 def _wait_until_free(model_dir: str) -> None:
     renewals = _Renewals(model_dir)
     while renewals.silence() < FREE_SECONDS:
-        time.sleep(LOOK_SECONDS)
+        time.sleep(LEASE_POLL_SECONDS)
         if renewals.new():
             raise UserError(
                 f"model_dir: {model_dir}: another job is using it, on another machine; wait, or choose another one"
@@ -148,8 +150,8 @@ def is_held(model_dir: str, incarnation: str, number: int = 0) -> bool:
         number: of this chief's lease. An earlier chief that has not noticed its successor may have written the file
             again after a program had emptied model_dir: the higher number decides.
     """
-    found = read(model_dir)
-    return found.incarnation in ("", incarnation) or found.number < number
+    lease = read(model_dir)
+    return lease.incarnation in ("", incarnation) or lease.number < number
 
 
 def renew(model_dir: str, mine: Lease) -> bool:
@@ -168,10 +170,10 @@ def _write(path: Path, mine: Lease) -> None:
     try:
         with path.open("r+b") as file:
             before = file.read()
-            found = _lease(json_object(before))
-            if found == mine:
+            last = _lease(json_object(before))
+            if last == mine:
                 os.utime(file.fileno())
-            elif found.incarnation in ("", mine.incarnation) or found.number < mine.number:
+            elif last.incarnation in ("", mine.incarnation) or last.number < mine.number:
                 file.seek(0)
                 file.write(text.ljust(len(before) - 1) + b"\n")
     except FileNotFoundError:

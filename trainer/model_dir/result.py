@@ -123,12 +123,12 @@ class Result:
 
     def document(self) -> dict[str, object]:
         """The JSON object as written."""
-        whole = asdict(self)
-        figures, first = whole.pop("figures"), ("version", "status", "job", "strategy")
+        document = asdict(self)
+        figures, first = document.pop("figures"), ("version", "status", "job", "strategy")
         if "test" in figures:
             tests = {f"{_TEST}{name}": figure for name, figure in figures.pop("test").items()}
             figures = {"steps": figures.pop("steps"), **tests, **figures}
-        return {**{name: whole.pop(name) for name in first}, **figures, **whole}
+        return {**{name: document.pop(name) for name in first}, **figures, **document}
 
 
 _TEST = "test_"
@@ -166,9 +166,9 @@ def read(model_dir: str) -> Result | None:
         UserError: its version is newer, or a field is missing.
     """
     path = layout.result(model_dir)
-    found = read_json(path)
+    document = read_json(path)
     try:
-        return parse(found) if found else None
+        return parse(document) if document else None
     except ValueError as error:
         raise UserError(
             f"model_dir: {path}: cannot be read: {error}; use the version of trainer that wrote it, or choose another "
@@ -211,9 +211,12 @@ def parse_brief(found: Mapping[str, object]) -> Result:
 
 def finished(model_dir: str) -> Finished | None:
     """The result of any job that succeeded in this model_dir; None if there is none."""
-    found = read_json(layout.result(model_dir))
-    key, steps = found.get("compatibility_key", found.get("fits")), found.get("steps", 0)  # fits: until version 0.2
-    if found.get("status") != "succeeded" or not isinstance(key, dict):
+    document = read_json(layout.result(model_dir))
+    key, steps = (
+        document.get("compatibility_key", document.get("fits")),
+        document.get("steps", 0),
+    )  # fits: until version 0.2
+    if document.get("status") != "succeeded" or not isinstance(key, dict):
         return None
     return Finished(key, steps) if isinstance(steps, int) and 0 <= steps < 2**63 else None
 

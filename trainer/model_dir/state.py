@@ -131,8 +131,8 @@ def _adapter() -> TypeAdapter[State]:
 
 def load(model_dir: str, started: float) -> State:
     """The state that an earlier chief of this job saved; a new one if there is none, or it is not valid."""
-    found = read_json(layout.state(model_dir))
-    known = {key: value for key, value in found.items() if key in State.__dataclass_fields__}
+    kept = read_json(layout.state(model_dir))
+    known = {key: value for key, value in kept.items() if key in State.__dataclass_fields__}
     try:
         return typed(_adapter(), {"started": started, **known}, newest=0) if known else State(started=started)
     except ValueError:

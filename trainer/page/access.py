@@ -22,8 +22,9 @@ HEADERS = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
-_HERE = ("127.0.0.1", "::1")
-"""Not all of 127.0.0.0/8: the proxy of a service mesh passes on what comes from other pods from 127.0.0.6."""
+_LOOPBACK = ("127.0.0.1", "::1")
+"""Addresses of requests of this machine. Not all of 127.0.0.0/8: the proxy of a service mesh passes on the requests of
+other pods from 127.0.0.6."""
 
 
 def refusal(
@@ -36,7 +37,7 @@ def refusal(
         names: names of this machine by which it may be asked from other machines; None if only this one may ask.
     """
     host = headers.get("Host", "")
-    if names is None and remote not in _HERE:
+    if names is None and remote not in _LOOPBACK:
         return "only programs of this machine, or container, may ask: use `trainer ui` or `trainer stacks` there"
     if not _is_ours(_name_in(host), names):
         return _not_ours(host)
@@ -58,7 +59,7 @@ def foreign_name(remote: str | None, host: str, names: Collection[str]) -> str |
         remote: as in refusal.
         names: of the job's machines.
     """
-    if remote in _HERE and host and not _is_ours(_name_in(host), names):
+    if remote in _LOOPBACK and host and not _is_ours(_name_in(host), names):
         return _not_ours(host)
     return None
 
@@ -75,7 +76,7 @@ def _is_ours(name: str, names: Collection[str] | None) -> bool:
         address = ipaddress.ip_address(name)
     except ValueError:
         return False
-    return names is not None or str(address) in _HERE
+    return names is not None or str(address) in _LOOPBACK
 
 
 def _name_in(host: str) -> str:

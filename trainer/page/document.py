@@ -17,7 +17,7 @@ from trainer.model_dir.files import json_text
 from trainer.model_dir.history import VERSION, History
 
 MOST_CONFIGS = 32
-"""Of more tasks, only the TF_CONFIG of the first of each type: those of a thousand are 37 MB."""
+"""A job of more tasks shows the TF_CONFIG of the first of each type only: those of a thousand tasks are 37 MB."""
 
 
 @dataclass
@@ -28,9 +28,9 @@ class View:
     status: Mapping[str, object]
     """The document of GET /status."""
     job: Mapping[str, object]
-    """Of `job`, below."""
+    """What the function `job`, below, returns."""
     eta: float | None = None
-    """Seconds."""
+    """Seconds until the job's last step, as far as that is known."""
     goodput: float | None = None
     """Share of the job's time in which it made new steps."""
     now: float = field(default_factory=time.time)

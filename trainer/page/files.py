@@ -23,13 +23,13 @@ from trainer.page.marks import marks_of
 from trainer.protocol.status import upgraded
 
 LOG_BYTES = 8 << 20
-"""Of all logs together, their ends: lines before them are not shown."""
+"""Bytes of all logs together that are shown: the end of each."""
 CURVE_BYTES = 64 << 20
-"""Of a learning curve, its end."""
+"""Bytes of a learning curve that are read: its end."""
 MOST_BYTES = 64 << 20
-"""Of history.json."""
+"""The most bytes of history.json that are read."""
 OUTPUT = "output"
-"""Begins the names of the files of `trainer local` (targets/local/output.py)."""
+"""Prefix of the names of the files in which `trainer local` keeps what tasks print (targets/local/output.py)."""
 _LINE = re.compile(r"(\S+) (\S+) +\| (.*)")
 
 
@@ -74,7 +74,9 @@ def text(model_dir: str) -> str:
         return _from_results(model_dir)
     status = upgraded(_object(found["status"]))
     if happened := marks_of(model_dir):
-        found = {**found, "history": {**_object(found["history"]), "marks": [mark.document() for mark in happened]}}
+        kept = _object(found["history"])
+        older = marks if isinstance(marks := kept.get("marks"), list) else []  # of version 0.2, which had no journal
+        found = {**found, "history": {**kept, "marks": [*older, *(mark.document() for mark in happened)]}}
     if end := _end(model_dir):  # the chief may have been killed after it had saved the history last
         status = {**status, "phase": "failed" if end["code"] else "done", "end": end}
     return json_text({**found, "live": False, "eta": None, "status": status})
@@ -84,12 +86,14 @@ def _kept(model_dir: str) -> dict[str, object] | None:
     """The document that the chief has kept; None if there is none that this version can show."""
     try:
         with layout.history(model_dir).open("rb") as file:
-            found = json_object(file.read(MOST_BYTES))
+            document = json_object(file.read(MOST_BYTES))
     except OSError:
         return None
-    version = found.get("version")
+    version = document.get("version")
     known = isinstance(version, int) and version <= history.VERSION
-    return found if known and all(isinstance(found.get(key), dict) for key in ("status", "job", "history")) else None
+    return (
+        document if known and all(isinstance(document.get(key), dict) for key in ("status", "job", "history")) else None
+    )
 
 
 def _end(model_dir: str) -> dict[str, object] | None:
@@ -100,7 +104,7 @@ def _end(model_dir: str) -> dict[str, object] | None:
     return {"code": 0, "message": ""} if result.finished(model_dir) else None
 
 
-# Of earlier versions. ---------------------------------------------------------------------------------
+# Of jobs without history.json: with `page: none`, of version 0.2.0, or of a chief that was killed early. -----
 
 
 def _from_results(model_dir: str) -> str:
@@ -112,7 +116,7 @@ def _from_results(model_dir: str) -> str:
         point: dict[history.Path, float | None] = {("metrics", name): value for name, value in figures.items()}
         point |= {(name,): record.get(name) for name in ("step", "loss", _RATE)}
         made.job.add(record["time"], point)
-    for mark in sorted(_marks(model_dir, found), key=lambda each: each.time):
+    for mark in marks_of(model_dir) or sorted(_marks(model_dir, found), key=lambda each: each.time):
         made.mark(mark)
     times = made.job.time
     job = {
@@ -127,14 +131,14 @@ _RATE = "examples_per_second"
 
 
 def _status(found: Mapping[str, object], end: Mapping[str, object] | None) -> dict[str, object]:
-    names = ("job", "strategy", "warnings", "seconds", "events", "hangs", _RATE)
+    names = ("job", "strategy", "warnings", "seconds", "events", "hangs")
     known = {name: found[name] for name in names if name in found}
-    tests = {name: value for name, value in found.items() if name.startswith("test_")}
+    figures = {name: value for name, value in found.items() if name == _RATE or name.startswith("test_")}
     tasks = {name: {"state": "done", "line": line} for name, line in _object(found.get("tasks")).items()}
     phase = None if end is None else "failed" if end["code"] else "done"
     steps, generations = found.get("steps"), found.get("generations")
     own = {"step": steps, "steps": steps, "generation": generations, "phase": phase, "tasks": tasks, "end": end}
-    return {**known, **tests, **own}
+    return {**known, **own, "figures": figures}
 
 
 def _marks(model_dir: str, found: Mapping[str, object]) -> Iterator[Mark]:

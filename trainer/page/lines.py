@@ -10,27 +10,27 @@ from datetime import datetime
 from typing import NamedTuple
 
 LONGEST_LINE = 2000
-"""Characters; the rest of a line is left out."""
+"""The most characters of a line; its rest is left out."""
 MOST_BYTES = 4 << 20
-"""Of all lines that are kept."""
-_OF_A_LINE = 200
+"""The most bytes of all lines that are kept."""
+_BYTES_OF_A_LINE = 200
 """Bytes that Python needs for a line besides its text."""
 _MOST_NEW = 10_000
 DEFAULT_LINES, MOST_LINES = 500, 5000
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|.)?")
-"""Of terminals: colours, titles."""
+"""Matches what a terminal obeys: colours, titles."""
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff\u2028\u2029\u202a-\u202e\u2066-\u2069]")
-"""Also what makes browsers write backwards."""
+"""Matches control characters, also those that make browsers write backwards."""
 _TENSORFLOW = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{6}): [IWEF] ")
 _ABSL = re.compile(r"[IWEF]0000 00:00:(\d{10}\.\d{6}) ")
-"""Before its logger is set up, the time is in seconds since the epoch."""
+"""Matches the start of a line that absl logs before its logger is set up: the time is in seconds since the epoch."""
 
 
 class Entry(NamedTuple):
     number: int
-    """In the order of time among those that came between two questions."""
+    """Lines are numbered as they come; those that came between two questions, in the order of time."""
     time: float
-    """Seconds since the epoch."""
+    """When it was written, in seconds since the epoch."""
     task: str
     text: str
 
@@ -40,13 +40,13 @@ class LogQuery:
     """Which lines are wanted."""
 
     after: int = 0
-    """Only lines with a higher number."""
+    """Only lines with a higher number than this are found."""
     task: str = ""
-    """Of this task alone."""
+    """The task whose lines are found; empty for those of all tasks."""
     search: str = ""
-    """That have this text, in either case."""
+    """Text that a line must have, in upper or lower case."""
     limit: int = DEFAULT_LINES
-    """At most so many, the newest."""
+    """The most lines that are found: the newest."""
 
 
 class Lines:
@@ -58,7 +58,7 @@ class Lines:
         self._new: list[tuple[float, str, str]] = []
         """Time, task and text of the lines that were not fetched yet."""
         self.left_out = 0
-        """Lines that never came here, because a task wrote more than it sends."""
+        """Number of lines that never came here, because a task wrote more than it sends."""
 
     def add(self, task: str, lines: Iterable[tuple[float, str]]) -> None:
         """Adds lines of a task: times in seconds since the epoch, and texts as of `shown`."""
@@ -71,10 +71,10 @@ class Lines:
         for when, task, text in sorted(self._new, key=lambda each: each[0]):
             self._entries.append(Entry(self._next, when, task, text))
             self._next += 1
-            self._bytes += len(text) + _OF_A_LINE
+            self._bytes += len(text) + _BYTES_OF_A_LINE
         self._new.clear()
         while self._bytes > self._most:
-            self._bytes -= len(self._entries.popleft().text) + _OF_A_LINE
+            self._bytes -= len(self._entries.popleft().text) + _BYTES_OF_A_LINE
 
     def clear(self) -> None:
         """Forgets the lines, not their numbers."""

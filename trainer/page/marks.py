@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 from trainer.job.errors import Exit
@@ -11,9 +12,13 @@ from trainer.protocol import facts
 from trainer.protocol.facts import Back, Began, Checkpoint, Ended, Entry, Scored
 
 
-def marks_of(model_dir: str) -> list[Mark]:
-    """The marks of a job's journal, those of a kind thinned out; empty if it has none."""
-    return history.thinned(marks(entry for line in journal.read(model_dir) if (entry := facts.parse(line))))
+def marks_of(model_dir: str, before: float = math.inf) -> list[Mark]:
+    """The marks of a job's journal, those of a kind thinned out; empty if it has none.
+
+    Args:
+        before: as in journal.read.
+    """
+    return history.thinned(marks(entry for line in journal.read(model_dir, before) if (entry := facts.parse(line))))
 
 
 def marks(entries: Iterable[Entry]) -> Iterable[Mark]:
@@ -21,7 +26,8 @@ def marks(entries: Iterable[Entry]) -> Iterable[Mark]:
 
 
 def mark(entry: Entry) -> Mark:
-    made = Mark(entry.time, entry.kind, entry.text, entry.task, entry.generation)
+    # Rounded as in the journal: what a page has seen live stays equal.
+    made = Mark(round(entry.time, 3), entry.kind, entry.text, entry.task, entry.generation)
     match entry.fact:
         case Checkpoint(number, size, seconds):
             made.step, made.bytes, made.seconds = number, size, seconds

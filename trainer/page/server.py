@@ -23,10 +23,11 @@ from trainer.page.lines import DEFAULT_LINES, MOST_LINES, LogQuery
 STATIC = Path(__file__).parent / "static"
 KINDS = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
 KEEP_ALIVE_SECONDS = 15.0
+"""A reader is sent a comment when there was no event for this long, so that proxies keep the connection."""
 WRITE_SECONDS = 10.0
 """A reader that takes longer to read an event is gone, or stopped: its browser asks again."""
 MOST_READERS = 32
-"""That are sent events at the same time."""
+"""The most readers that are sent events at the same time."""
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 

@@ -4,7 +4,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Any
 
 from trainer.protocol.types import Amount, Figures, Number, Step, Text, may_be_sent, plain_text
 
@@ -76,7 +75,7 @@ class ChildStatus:
     def examples_per_second(self) -> float | None:
         return number(self.figures.get("examples_per_second"))
 
-    def known(self) -> dict[str, Any]:
+    def known(self) -> dict[str, object]:
         """The fields that are set, by name."""
         return {name: value for name, value in vars(self).items() if name in FIELDS and is_set(value)}
 
@@ -121,5 +120,8 @@ def together(own: ChildStatus, of_coordinator: ChildStatus | None) -> ChildStatu
     """A ps-worker's own status, and where that knows nothing the coordinator's measurements."""
     if of_coordinator is None:
         return own
-    figures = {**of_coordinator.figures, **own.figures}
-    return replace(of_coordinator, **{**own.known(), "figures": figures})
+    made = replace(of_coordinator)
+    for name, value in own.known().items():
+        setattr(made, name, value)
+    made.figures = {**of_coordinator.figures, **own.figures}
+    return made

@@ -61,7 +61,7 @@ class Start:
 
     step: int | None = None
     steps: int | None = None
-    """Of the whole job."""
+    """The last step of the whole job."""
     line: str | None = None
     """The start line."""
 
@@ -75,18 +75,18 @@ class Traced:
 class Step:
     step: int | None = None
     workers: Mapping[str, Figures] | None = None
-    """By ps-worker: measurements of its coordinator."""
+    """The coordinator's measurements of each ps-worker."""
     figures: Figures = field(default_factory=dict)
     steps_made: int | None = None
     """Steps of this child that the seconds below are of: all but those of its first call, which traces the graph."""
     seconds_input: float | None = None
-    """Of these steps: for which they waited for their data."""
+    """Seconds for which these steps waited for their data."""
     seconds_compute: float | None = None
-    """For all else of a step: its gradients, its updates, and the parts that are not known."""
+    """Seconds of these steps for all else: gradients, updates, and the parts that are not known."""
     seconds_exchange: float | None = None
-    """For which a task had nothing to do but to exchange values with other tasks, and to wait for them."""
+    """Seconds for which the task had nothing to do but to exchange values with other tasks, and to wait for them."""
     seconds_wait: float | None = None
-    """Between steps: checkpoints, validation, callbacks."""
+    """Seconds between these steps: checkpoints, validation, callbacks."""
     input_share: float | None = None
     """Share of the time of steps in which they waited for data, since the last log line."""
 
@@ -162,15 +162,15 @@ class Done:
     test: Figures | None = None
     examples_per_second: float | None = None
     skipped_batches: int | None = None
-    """With float16."""
+    """Batches that were not trained on with float16, because their gradients overflowed."""
     stopped_early: str | None = None
     """Why a callback has ended the training."""
     final_weights: str | None = None
-    """Which callbacks have replaced the weights of the last step."""
+    """The callbacks that have replaced the weights of the last step."""
     result: dict[str, object] | None = None
-    """Of strategy graph."""
+    """The return value of a workload of strategy graph."""
     exports: Figures | None = None
-    """By name whether the export, loaded again, is equal to the trained model."""
+    """Whether each export, loaded again, is equal to the trained model."""
     init_from: str | None = None
     """What it began with."""
     best: Figures | None = None
@@ -234,28 +234,28 @@ def write_event(event: Event) -> str:
 def read_event(line: bytes) -> Event | None:
     """The event in a line; None if it is not one, because the user's code may write to the pipe as well."""
     try:
-        found = json.loads(line)
+        event = json.loads(line)
     except (ValueError, RecursionError):
         return None
-    if not isinstance(found, dict) or not isinstance(name := found.pop("event", None), str):
+    if not isinstance(event, dict) or not isinstance(name := event.pop("event", None), str):
         return None
     if (kind := _NAMES.get(name)) is None:
         return None
     types = _TYPES[kind]
-    own = {name: found[name] for name in types if name in found}
-    if not all(_is(value, types[name]) for name, value in own.items()) or not own.keys() >= _REQUIRED[kind]:
+    known = {name: event[name] for name in types if name in event}
+    if not all(_is(value, types[name]) for name, value in known.items()) or not known.keys() >= _REQUIRED[kind]:
         return None
-    if not all(isinstance(row, dict) for row in own.get("workers", {}).values()):
+    if not all(isinstance(row, dict) for row in known.get("workers", {}).values()):
         return None
-    return kind(**own)
+    return kind(**known)
 
 
 def _type(hint: object) -> type:
     """The type of a value: int for `int | None`, dict for `dict[str, object]`."""
     named = next(each for each in get_args(hint) if each is not NoneType) if isinstance(hint, UnionType) else hint
-    found = get_origin(named) or named
-    assert isinstance(found, type)
-    return found
+    kind = get_origin(named) or named
+    assert isinstance(kind, type)
+    return kind
 
 
 def _is(value: object, wanted: type) -> bool:

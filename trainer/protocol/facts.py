@@ -11,13 +11,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field, fields, replace
 from enum import Enum
 from functools import cache
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, TypeAdapter, ValidationError
 
 from trainer.job.errors import Exit, TrainerError
 from trainer.job.messages import counted, digits
-from trainer.protocol.types import STRICT, Code, Text, Word, plain_text
+from trainer.protocol.types import LATEST_TIME, STRICT, Code, Text, Word, plain_text
 
 
 class Cause(str, Enum):
@@ -356,7 +356,7 @@ class Entry:
         """The JSON object of a line. `text` is for people, and for versions that do not know the kind."""
         known = {each.name: getattr(self.fact, each.name) for each in fields(self.fact)}
         if isinstance(loss := known.get("loss"), Loss):
-            known["loss"] = _short(loss)
+            known["loss"] = _short(loss.sendable())  # that of the chief's own child has any text
         head = {"time": round(self.time, 3), "kind": self.kind, "generation": self.generation, "step": self.step}
         return {**head, **known, "text": self.text}
 
@@ -375,14 +375,16 @@ def entry(time: float, fact: Fact, generation: int = 0, step: int = 0) -> Entry:
 
 
 @cache
-def _adapters() -> dict[str, TypeAdapter[Any]]:
+def _adapters() -> dict[str, TypeAdapter[Fact]]:
     return {kind: TypeAdapter(made) for kind, made in KINDS.items()}
 
 
 def parse(line: Mapping[str, object]) -> Entry | None:
     """The entry of a line's JSON object; None if it has no time or text. What only a newer version knows is a note."""
     time, text, kind = line.get("time"), line.get("text"), line.get("kind")
-    if not isinstance(time, (int, float)) or isinstance(time, bool) or not isinstance(text, str):
+    if not isinstance(time, (int, float)) or isinstance(time, bool) or not 0 <= time < LATEST_TIME:
+        return None
+    if not isinstance(text, str):
         return None
     fact: Fact = Note(text, task if isinstance(task := line.get("task"), str) else None)
     if isinstance(kind, str) and kind in KINDS:

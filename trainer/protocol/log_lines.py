@@ -28,8 +28,8 @@ def first_line(spec: JobSpec, task: Task, versions: dict[str, str]) -> str:
     """A task's first line, printed before it contacts other tasks."""
     group = spec.tasks.of(task.type)
     listed = " ".join(f"{name}={version}" for name, version in versions.items())
-    given = f" ({task.given} of TF_CONFIG, which names no chief)" if task.given else ""
-    return f"{task.name}{given} of {spec.name} has started: {listed} cpus={host.cpus(group.cpu)} gpus={group.gpus}"
+    place = f" ({task.given} of TF_CONFIG, which names no chief)" if task.given else ""
+    return f"{task.name}{place} of {spec.name} has started: {listed} cpus={host.cpus(group.cpu)} gpus={group.gpus}"
 
 
 def start_line(spec: JobSpec, task: Task, replicas_in_sync: int, step: int) -> str:

@@ -69,10 +69,10 @@ def write_order(order: Order) -> bytes:
 def read_order(line: str) -> Order | None:
     """The order in a line; None if it is not one."""
     try:
-        found = json.loads(line)
+        order = json.loads(line)
     except (ValueError, RecursionError):
         return None
-    match found:
+    match order:
         case {"stop": _}:
             return Stop()
         case {"where": _}:

@@ -10,39 +10,40 @@ from pydantic import TypeAdapter
 from trainer.job.schema import Schema, describe
 from trainer.model_dir import result as result_module
 from trainer.model_dir.result import Computed, Ran, Result, Training
+from trainer.protocol import child as child_module
 from trainer.protocol import status as status_module
+from trainer.protocol.child import ChildStatus
 from trainer.protocol.status import JobStatus, TaskStatus
-
-FIGURE = {"description": "A figure of the task's child, such as step, steps, loss, accuracy or examples_per_second."}
 
 
 def status() -> Schema:
     """The schema of /status: the chief's answer is a JobStatus, another task's a TaskStatus."""
-    whole = _schema(JobStatus | TaskStatus, status_module, result_module)
+    schema = _schema(JobStatus | TaskStatus, status_module, result_module)
+    of_child = _schema(ChildStatus, child_module)["properties"]
     for name in ("JobStatus", "TaskStatus", "TaskRow"):
-        _beside(whole["$defs"][name], "figures")
-        whole["$defs"][name]["additionalProperties"] = FIGURE
-    return _titled(whole, "/status")
+        for field, described in of_child.items():
+            schema["$defs"][name]["properties"][field].setdefault("description", described["description"])
+    return _titled(schema, "/status")
 
 
 def result() -> Schema:
     """The schema of result.json."""
-    whole = _schema(Result, result_module)
-    _beside(whole, "figures")
+    schema = _schema(Result, result_module)
+    _beside(schema, "figures")
     for model in (Ran, Training, Computed):
-        figures = whole["$defs"].pop(model.__name__)
-        whole["properties"] |= figures["properties"]
-    test = whole["properties"].pop("test")
-    whole["patternProperties"] = {"^test_": {**test["additionalProperties"], "description": test["description"]}}
-    return _titled(whole, "result.json")
+        figures = schema["$defs"].pop(model.__name__)
+        schema["properties"] |= figures["properties"]
+    test = schema["properties"].pop("test")
+    schema["patternProperties"] = {"^test_": {**test["additionalProperties"], "description": test["description"]}}
+    return _titled(schema, "result.json")
 
 
 def _schema(of: Any, *homes: ModuleType) -> Schema:
-    whole: Schema = TypeAdapter[Any](of).json_schema(mode="serialization")
-    named = {whole["title"]: whole} if "title" in whole else {}
+    schema: Schema = TypeAdapter[Any](of).json_schema(mode="serialization")
+    named = {schema["title"]: schema} if "title" in schema else {}
     for home in homes:
-        describe({**named, **whole["$defs"]}, home)
-    return whole
+        describe({**named, **schema.get("$defs", {})}, home)
+    return schema
 
 
 def _beside(model: Schema, name: str) -> None:

@@ -39,7 +39,7 @@ class TaskStacks:
     __pydantic_config__ = ConfigDict(strict=True, extra="forbid")
 
     number: Annotated[int, Field(ge=0, lt=2**31)]
-    """Of the chief's question."""
+    """The number of the chief's question."""
     state: State = ""
     doing: Annotated[str, Field(max_length=LONGEST_NAME)] = ""
     """What it does, as far as its events and counters show: `in step 1203`."""

@@ -13,7 +13,7 @@ from trainer.model_dir.files import json_object, typed
 from trainer.model_dir.result import JobEvent
 from trainer.model_dir.stacks import Stacks
 from trainer.protocol.child import FIELDS, ChildStatus, is_set
-from trainer.protocol.types import Phase
+from trainer.protocol.types import Phase, may_be_sent, plain_text
 
 VERSION = 2
 """Version of /status. It increases when a field is renamed, removed or changes its meaning, not when one is added."""
@@ -35,7 +35,7 @@ class Shares:
     network: float | None
     """Gradients are exchanged, also while no task is late."""
     between: float | None
-    """Between steps: checkpoints, validation, callbacks."""
+    """Share of the time between steps: checkpoints, validation, callbacks."""
 
 
 @dataclass
@@ -78,7 +78,7 @@ class TaskStatus(ChildStatus):
     """Restarts of its child alone, without a new generation, since its supervisor started."""
     standby: bool
     version: int = VERSION
-    """Of this format."""
+    """Version of this format."""
 
     def document(self) -> dict[str, object]:
         """The JSON object as sent, without what is not known of the child."""
@@ -129,8 +129,9 @@ class JobStatus(TaskStatus):
     """Requests that are no report of this job's tasks, by reason: unsigned, malformed, too_long."""
 
     def document(self) -> dict[str, object]:
-        whole = asdict(self)
-        return _sent({**whole, "tasks": {name: _sent(row) for name, row in whole["tasks"].items()}})
+        status = asdict(self)
+        rows = {name: _sent(row) for name, row in status["tasks"].items()}
+        return {**_sent(status), "last_checkpoint": self.last_checkpoint, "tasks": rows}
 
 
 @cache
@@ -153,8 +154,9 @@ def parse(found: Mapping[str, object]) -> JobStatus:
 
 
 def upgraded(found: Mapping[str, object]) -> Mapping[str, object]:
-    """The JSON object of this version: in version 1 figures were beside the other fields."""
-    if found.get("version") != 1:
+    """The JSON object of this version: in version 1, and before there were versions, figures were beside the other
+    fields."""
+    if found.get("version", 1) != 1:
         return found
     made = {**_nested(found, JobStatus), "version": VERSION}
     if isinstance(rows := found.get("tasks"), dict):
@@ -163,10 +165,18 @@ def upgraded(found: Mapping[str, object]) -> Mapping[str, object]:
 
 
 def _sent(row: dict[str, Any]) -> dict[str, object]:
-    return {name: value for name, value in row.items() if name not in FIELDS or is_set(value)}
+    """Without what is not known of the child, and with texts and figures that a reader takes: the user's code has
+    written them."""
+    known = {name: value for name, value in row.items() if name not in FIELDS or is_set(value)}
+    texts = {name: plain_text(value) for name, value in known.items() if isinstance(value, str)}
+    return {**known, **texts, "figures": may_be_sent(row["figures"])}
+
+
+_NEW_IN_2 = {"figures", "seconds_left", "goodput"}
+"""Fields that were figures of the user's in version 1."""
 
 
 def _nested(found: Mapping[str, object], kind: type[TaskStatus | TaskRow]) -> dict[str, object]:
-    names = {each.name for each in fields(kind)} - {"figures"}
+    names = {each.name for each in fields(kind)} - _NEW_IN_2
     known = {name: value for name, value in found.items() if name in names}
-    return {**known, "figures": {name: value for name, value in found.items() if name not in names}}
+    return {**known, "figures": may_be_sent({name: value for name, value in found.items() if name not in names})}

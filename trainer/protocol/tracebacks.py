@@ -98,9 +98,9 @@ def _placed(text: str, frame: re.Match[str], folder: Path) -> str:
 
 def _fatal(text: str) -> str:
     """The last fatal error; empty if there is none."""
-    found = [line for line in text.splitlines() if _FATAL.match(line)]
-    named = [line for line in found if not line.startswith(_ABORTED)]
-    return (named or found or [""])[-1]
+    fatal = [line for line in text.splitlines() if _FATAL.match(line)]
+    named = [line for line in fatal if not line.startswith(_ABORTED)]
+    return (named or fatal or [""])[-1]
 
 
 def _with_crash(text: str, block: str, folder: Path) -> str:

@@ -46,7 +46,7 @@ def checked_figure(value: object) -> object:
 Phase = Literal["forming", "running", "done", "failed"]
 Number = Annotated[int, Field(ge=0, lt=2**31)]
 Step = Annotated[int, Field(ge=0, le=2**63 - 1)]
-"""As far as trainer.report takes it."""
+"""A step; its limit is that of trainer.report."""
 Line = Annotated[int, Field(ge=0, lt=2**53)]
 Time = Annotated[float, Field(ge=0, lt=LATEST_TIME)]
 Amount = Annotated[float, Field(ge=0, lt=2**63)]

@@ -25,8 +25,8 @@ from trainer.job.tracking_rules import secrets_of_tasks
 from trainer.model_dir import layout
 
 PORT_SECONDS = 3.0
-"""For the kernel to close the port of a process that was killed."""
-_POLL_SECONDS = 0.02
+"""How long the kernel may take to close the port of a process that was killed."""
+_PORT_POLL_SECONDS = 0.02
 
 
 def control_address(task: Task) -> tuple[str | None, int]:
@@ -79,7 +79,7 @@ async def until_port_is_free(task: Task) -> None:
     while (error := _not_free(task.address[1])) is not None:
         if error.errno != errno.EADDRINUSE or time.monotonic() > deadline:
             raise port_in_use(task, error.strerror)
-        await asyncio.sleep(_POLL_SECONDS)
+        await asyncio.sleep(_PORT_POLL_SECONDS)
 
 
 def _not_free(port: int) -> OSError | None:

@@ -18,8 +18,8 @@ import threading
 from trainer.job import environment
 from trainer.job.names import TF_PORT, control_port, split_address
 
-SECONDS = 10.0
-"""The stacks of all tasks take some seconds."""
+ANSWER_SECONDS = 10.0
+"""How long the supervisor may take to answer: the stacks of all tasks take some seconds."""
 _BYTES = 1 << 16
 
 
@@ -32,7 +32,7 @@ def main(path: str) -> int:
         port = control_port(split_address(config["cluster"][task_type][index])[1])
     if path == "relay":
         return _relay(port)
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=SECONDS)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=ANSWER_SECONDS)
     try:
         connection.request("GET", f"/{path}")
         answer = connection.getresponse()

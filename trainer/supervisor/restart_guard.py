@@ -19,15 +19,16 @@ from trainer.model_dir.files import read_json
 
 _LENGTH = 100
 RECENT_SECONDS = 30.0
-"""Docker waits 0.1, 0.2, 0.4, ... seconds; a start takes one, or some on a busy machine."""
+"""The age up to which a failure is repeated at once. Docker waits 0.1, 0.2, 0.4, ... seconds; a start takes one, or
+some on a busy machine."""
 
 
 def repeat_failure(log: Path) -> Exit | None:
     """The code to exit with at once if this start follows a permanent failure; None otherwise."""
     path = _path(log)
-    found = read_json(path)
-    code = next((each for each in Exit if each is not Exit.OK and each == found.get("code")), None)
-    when, left = found.get("time"), found.get("left")
+    kept = read_json(path)
+    code = next((each for each in Exit if each is not Exit.OK and each == kept.get("code")), None)
+    when, left = kept.get("time"), kept.get("left")
     recent = isinstance(when, float) and 0 <= host.uptime() - when <= RECENT_SECONDS
     if code and recent and isinstance(when, float) and isinstance(left, int) and left > 0:
         _write(path, {"code": int(code), "time": when, "left": left - 1})

@@ -13,7 +13,7 @@ from trainer.job.messages import how_to_install, nearest
 
 if TYPE_CHECKING:
     from trainer.debug.archive import Archive
-    from trainer.debug.facts import Facts
+    from trainer.debug.evidence import Evidence
     from trainer.job.spec import JobSpec
     from trainer.model_dir.result import Result
     from trainer.model_dir.stacks import Stacks
@@ -53,7 +53,7 @@ class Listed:
     job: str
     phase: str
     submitted: str
-    """Time in ISO 8601."""
+    """When it was submitted, in ISO 8601."""
 
 
 @dataclass(frozen=True)
@@ -99,9 +99,9 @@ class Page:
     """Where the page of a job is: one of these."""
 
     address: str | None = None
-    """Of its chief, on this machine."""
+    """The address of its chief, on this machine."""
     tunnel: Tunnel | None = None
-    """To its chief, elsewhere."""
+    """A tunnel to its chief, elsewhere."""
     folder: str | None = None
     """Its model_dir, after its end."""
 
@@ -161,7 +161,7 @@ class Target(Protocol):
     def page(self, job: Job, say: Callable[[str], None]) -> Page:
         """The page of a job, once it has one; `say` is called with what it waits for."""
 
-    def debug(self, job: Job, archive: Archive) -> Facts:
+    def debug(self, job: Job, archive: Archive) -> Evidence:
         """Adds all that there is of a job to an archive; a part that cannot be had is noted there."""
 
 
@@ -169,18 +169,20 @@ class Entry(NamedTuple):
     """A row of the registry: facts about a target that do not require importing it."""
 
     path: str
-    """`module:class`."""
+    """The class that implements it, as `module:class`."""
     packages: frozenset[str] = frozenset()
     """Packages of the extra `deploy` that it imports."""
     options: frozenset[str] = frozenset()
     """Its options, from OPTIONS."""
     poll_seconds: float = 2.0
-    """Between two questions for a job's status: on containers each starts a process in that of the chief."""
+    """Seconds between two questions for a job's status. Each one starts a process in a container of the chief."""
 
 
 OPTIONS = ("profile", "namespace", "keep", "dry_run", "task")
 """Options that only some targets have: a profile for each of several rendered jobs; a namespace, and whether jobs
 outlive this process, which the constructor takes; arguments of methods."""
+LOCAL = "local"
+"""This machine. On the command line `trainer local` starts a job there, and not `submit`."""
 TARGETS: dict[str, Entry] = {
     "kubernetes": Entry(
         "trainer.targets.kubernetes.target:Kubernetes",
@@ -190,12 +192,14 @@ TARGETS: dict[str, Entry] = {
     "compose": Entry(
         "trainer.targets.compose.target:Compose", frozenset({"jinja2", "docker"}), frozenset({"profile", "task"})
     ),
+    LOCAL: Entry("trainer.targets.local.target:Local", options=frozenset({"keep", "task"}), poll_seconds=0.5),
 }
-"""By name; the first is the default."""
+"""The targets by name; the first is the default."""
 
-LOCAL = "local"
-"""This machine: a target of the Python API. On the command line `trainer local` has its place."""
-_LOCAL = Entry("trainer.targets.local.target:Local", options=frozenset({"keep", "task"}), poll_seconds=0.5)
+
+def elsewhere() -> list[str]:
+    """The targets that `trainer submit` offers."""
+    return [name for name in TARGETS if name != LOCAL]
 
 
 def entry(name: str) -> Entry:
@@ -203,10 +207,8 @@ def entry(name: str) -> Entry:
     Raises:
         UserError: there is no target of this name.
     """
-    if name == LOCAL:
-        return _LOCAL
     if name not in TARGETS:
-        raise UserError(f"target: {name!r}: must be one of {', '.join([*TARGETS, LOCAL])}{nearest(name, TARGETS)}")
+        raise UserError(f"target: {name!r}: must be one of {', '.join(TARGETS)}{nearest(name, TARGETS)}")
     return TARGETS[name]
 
 
@@ -214,8 +216,7 @@ def lacking(name: str, asked: Collection[str]) -> Iterator[tuple[str, list[str]]
     """The options among those asked for that a target does not have, each with the targets that have it."""
     for option in OPTIONS:
         if option in asked and option not in entry(name).options:
-            known = {**TARGETS, LOCAL: _LOCAL}
-            yield option, [other for other in known if option in known[other].options]
+            yield option, [other for other, row in TARGETS.items() if option in row.options]
 
 
 def load(name: str, **settings: str | bool) -> Target:
@@ -224,10 +225,10 @@ def load(name: str, **settings: str | bool) -> Target:
     Raises:
         UserError: there is no such target, or a package is missing.
     """
-    found = entry(name)
-    for package in sorted(found.packages):
+    row = entry(name)
+    for package in sorted(row.packages):
         if importlib.util.find_spec(package) is None:
             raise UserError(f"{package}: is not installed; {how_to_install('deploy')}")
-    module, _, attribute = found.path.partition(":")
+    module, _, attribute = row.path.partition(":")
     target: Target = getattr(importlib.import_module(module), attribute)(**settings)
     return target

@@ -21,10 +21,6 @@ TASK = ("trainer", "task")
 """The command of a program's containers, whose images may have any entrypoint."""
 TRACK_IMAGE = "trainer:track"
 HEALTHY = ("trainer", "probe", "healthz")
-ASK_PROGRAM = ("trainer", "probe")
-"""Command that prints an answer of a task's control port in such a container; its next word is status or stacks."""
-ASK_OURS = ("python3", "-m", "trainer.runtime.ask")
-"""The same in our images. Uses the module's first name, which images of 0.1 have too."""
 
 
 def templates() -> jinja2.Environment:
@@ -35,6 +31,14 @@ def templates() -> jinja2.Environment:
     )  # fmt: skip
     environment.globals["workspace"] = WORKSPACE
     return environment
+
+
+def probe(*, of_program: bool) -> tuple[str, ...]:
+    """The command that prints an answer of a task's control port, in its container; its next word is the path.
+
+    A program's image may have no python3, and our images of version 0.2.0 have no `trainer probe`.
+    """
+    return ("trainer", "probe") if of_program else ("python3", "-m", "trainer.supervisor.probe")
 
 
 def files_of(spec: JobSpec) -> dict[str, str]:
@@ -115,11 +119,11 @@ def job_of(spec: JobSpec) -> str:
     Raises:
         UserError: init_from names a file that containers do not have.
     """
-    given = spec.init_from
-    if given is not None and given.data is None and not Path(given.path).is_absolute():
+    weights = spec.init_from
+    if weights is not None and weights.data is None and not Path(weights.path).is_absolute():
         raise UserError(
-            f"init_from: {given.path!r}: containers do not have this file; add its folder to `data`, and write "
-            f"init_from: {{data: NAME, path: {Path(given.path).name}}}"
+            f"init_from: {weights.path!r}: containers do not have this file; add its folder to `data`, and write "
+            f"init_from: {{data: NAME, path: {Path(weights.path).name}}}"
         )
     changed: dict[str, object] = {key: Path(path).name for key, path in files_of(spec).items()}
     if spec.program:

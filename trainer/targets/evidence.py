@@ -10,7 +10,7 @@ from typing import NamedTuple
 from trainer import __version__
 from trainer.debug import archive as archives
 from trainer.debug.archive import Archive
-from trainer.debug.facts import Facts, Moment, TaskFacts
+from trainer.debug.evidence import Evidence, Moment, TaskEvidence
 from trainer.debug.page import page
 from trainer.debug.redaction import Redactor
 from trainer.debug.verdict import Verdict, verdict
@@ -20,7 +20,7 @@ from trainer.job.spec import JobSpec
 from trainer.job.yaml_text import parse
 from trainer.model_dir.result import Computed, Result, Training
 from trainer.protocol.status import JobStatus
-from trainer.targets import outside
+from trainer.targets import machine
 from trainer.targets.base import Job, JobOverview, Target
 from trainer.targets.show.stacks import describe
 
@@ -45,45 +45,47 @@ def write(target: Target, job: Job, output: Path | None, refuse: Callable[[JobSp
         UserError, TrainerError: there is no such job, and no spec of it.
     """
 
-    def collect(archive: Archive) -> Facts:
+    def collect(archive: Archive) -> Evidence:
         if job.spec:
             archive.document("spec.json", job.spec.model_dump(mode="json", exclude_defaults=True))
         try:
-            facts = target.debug(job, archive)
+            evidence = target.debug(job, archive)
         except TrainerError as error:
             if job.spec is None:
                 raise
-            facts = _refused(archive, job.name, error)
-        if facts.phase == "running":
+            evidence = _refused(archive, job.name, error)
+        if evidence.phase == "running":
             with archive.part("stacks/now.txt"):
                 archive.text("stacks/now.txt", "\n".join([*describe(target.stacks(job)), ""]))
-        if facts.problems and not facts.phase and job.spec:
+        if evidence.problems and not evidence.phase and job.spec:
             try:
                 refuse(job.spec)
             except TrainerError as error:
-                facts.problems, facts.code = [*_lines(archive, error), *facts.problems], error.code
-        return facts
+                evidence.problems, evidence.code = [*_lines(archive, error), *evidence.problems], error.code
+        return evidence
 
-    return _write(collect, Path(job.name).resolve().name, outside.known(job.spec), output)
+    return _write(collect, Path(job.name).resolve().name, machine.known_secrets(job.spec), output)
 
 
 def write_refused(path: Path, error: UserError, output: Path | None) -> Debugged:
     """Writes the archive of a job whose spec, the file at path, is refused."""
 
-    def collect(archive: Archive) -> Facts:
+    def collect(archive: Archive) -> Evidence:
         with archive.part("spec.json"):
             archive.document("spec.json", parse(read_text(path), str(path)))
         return _refused(archive, path.stem, error)
 
-    return _write(collect, path.stem, outside.known(None), output)
+    return _write(collect, path.stem, machine.known_secrets(None), output)
 
 
-def _refused(archive: Archive, name: str, error: TrainerError) -> Facts:
+def _refused(archive: Archive, name: str, error: TrainerError) -> Evidence:
     """What is known of a job that never started."""
-    return Facts(name, "which was never started", code=error.code, problems=_lines(archive, error))
+    return Evidence(name, "which was never started", code=error.code, problems=_lines(archive, error))
 
 
-def _write(collect: Callable[[Archive], Facts], name: str, known: Mapping[str, str], output: Path | None) -> Debugged:
+def _write(
+    collect: Callable[[Archive], Evidence], name: str, known: Mapping[str, str], output: Path | None
+) -> Debugged:
     """Writes an archive with what `collect` adds to it, and the page of what that returns."""
     now = time.gmtime()
     folder = f"{name}-debug-{time.strftime('%Y%m%dT%H%M%SZ', now)}"
@@ -91,10 +93,10 @@ def _write(collect: Callable[[Archive], Facts], name: str, known: Mapping[str, s
     found: list[Verdict] = []
 
     def fill(archive: Archive) -> None:
-        facts = collect(archive)
-        found.append(verdict(facts))
+        evidence = collect(archive)
+        found.append(verdict(evidence))
         made = f"made {time.strftime('%Y-%m-%d %H:%M:%S', now)} UTC by trainer {__version__}"
-        archive.page("index.html", page(facts, found[0], archive.entries, made))
+        archive.page("index.html", page(evidence, found[0], archive.entries, made))
 
     size = archives.write(path, folder, Redactor(known), fill)
     return Debugged(path, size, found[0])
@@ -104,34 +106,36 @@ def _lines(archive: Archive, error: TrainerError) -> list[str]:
     return archive.clean(str(error)).split("\n")
 
 
-def take(archive: Archive, facts: Facts, found: JobOverview) -> None:
+def take(archive: Archive, evidence: Evidence, found: JobOverview) -> None:
     """Takes over what `trainer status` shows."""
     hide = archive.clean
-    facts.job, facts.phase = found.name, found.phase
-    facts.code = found.code if found.phase in ("done", "failed") else None
-    facts.message = hide(found.last_line or "") if found.phase == "failed" else ""
-    facts.tasks |= {
-        name: TaskFacts(row.state, row.code or None, hide(row.reason or ""), row.node or "", row.restarts)
+    evidence.job, evidence.phase = found.name, found.phase
+    evidence.code = found.code if found.phase in ("done", "failed") else None
+    evidence.message = hide(found.last_line or "") if found.phase == "failed" else ""
+    evidence.tasks |= {
+        name: TaskEvidence(row.state, row.code or None, hide(row.reason or ""), row.node or "", row.restarts)
         for name, row in found.tasks.items()
     }
     if found.job:
         archive.document("status.json", found.job.document())
-        facts.moments += [Moment(hide(event.text), time=event.time, path="status.json") for event in found.job.events]
+        evidence.moments += [
+            Moment(hide(event.text), time=event.time, path="status.json") for event in found.job.events
+        ]
         for number, each in enumerate(found.job.hangs, 1):
             archive.text(f"stacks/hang-{number}.txt", "\n".join([*describe(each), ""]))
     if isinstance(found.job, Result):
-        facts.remarks += [*map(hide, found.job.warnings), *_slow_start(found.job)]
+        evidence.remarks += [*map(hide, found.job.warnings), *_slow_start(found.job)]
     if isinstance(found.job, JobStatus):
-        facts.waiting_for = hide(found.job.waiting_for or "")
-        facts.chief = found.job.task
-        facts.remarks += [hide(text) for text in found.job.warnings]
+        evidence.waiting_for = hide(found.job.waiting_for or "")
+        evidence.chief = found.job.task
+        evidence.remarks += [hide(text) for text in found.job.warnings]
 
 
-def _slow_start(found: Result) -> list[str]:
+def _slow_start(result: Result) -> list[str]:
     """A remark on a job that took longer to its first step than from there to its end."""
-    first = None if isinstance(found.figures, Computed) else found.figures.seconds_to_first_step
-    if first is None or first < found.seconds / 2:
+    first = None if isinstance(result.figures, Computed) else result.figures.seconds_to_first_step
+    if first is None or first < result.seconds / 2:
         return []
-    phases = found.figures.seconds_by_phase if isinstance(found.figures, Training) else {}
+    phases = result.figures.seconds_by_phase if isinstance(result.figures, Training) else {}
     parts = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in phases.items())
-    return [f"{first:.1f} of {found.seconds:.1f} s were seconds to the first step{f': {parts}' if parts else ''}"]
+    return [f"{first:.1f} of {result.seconds:.1f} s were seconds to the first step{f': {parts}' if parts else ''}"]

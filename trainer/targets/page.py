@@ -13,9 +13,9 @@ from trainer.protocol.status import JobStatus
 from trainer.targets.base import ContainerState, JobOverview, Page
 from trainer.targets.tunnel import Tunnel
 
-WAIT_SECONDS = 120.0
-"""For a chief that has not started yet."""
-POLL_SECONDS = 1.0
+CHIEF_START_SECONDS = 120.0
+"""How long a chief may take to start."""
+CHIEF_POLL_SECONDS = 1.0
 COPY = "copy its model_dir to this machine, and give that folder to `trainer ui`"
 NONE = "the job has no page (page: none in its spec, or an older trainer in its image)"
 
@@ -36,30 +36,34 @@ def behind(
     Raises:
         TrainerError: Exit.TARGET, if the job has ended, or its chief does not run in time.
     """
-    deadline, said = time.monotonic() + WAIT_SECONDS, ""
-    while not isinstance((found := ask()).job, JobStatus):
-        if found.over:
-            return _ended(found, spec, copy)
-        why = _waits_for(found)
+    deadline, said = time.monotonic() + CHIEF_START_SECONDS, ""
+    while not isinstance((overview := ask()).job, JobStatus):
+        if overview.over:
+            return _ended(overview, spec, copy)
+        why = _waits_for(overview)
         if time.monotonic() > deadline:
-            raise TrainerError(f"{found.name}: its chief does not run after {WAIT_SECONDS:g} s: {why}", Exit.TARGET)
+            raise TrainerError(
+                f"{overview.name}: its chief does not run after {CHIEF_START_SECONDS:g} s: {why}", Exit.TARGET
+            )
         if why != said:
             say(f"waiting for the chief: {why}")
             said = why
-        time.sleep(POLL_SECONDS)
+        time.sleep(CHIEF_POLL_SECONDS)
     return Page(tunnel=tunnel)
 
 
-def _ended(found: JobOverview, spec: JobSpec | None, copy: str) -> Page:
+def _ended(overview: JobOverview, spec: JobSpec | None, copy: str) -> Page:
     if spec is not None and spec.model_dir and files.exists(spec.model_dir):
         return Page(folder=spec.model_dir)
-    raise TrainerError(f"{found.name}: has ended ({found.phase}), and its files are in its volume: {copy}", Exit.TARGET)
+    raise TrainerError(
+        f"{overview.name}: has ended ({overview.phase}), and its files are in its volume: {copy}", Exit.TARGET
+    )
 
 
-def _waits_for(found: JobOverview) -> str:
+def _waits_for(overview: JobOverview) -> str:
     """The reasons of tasks that do not run, the chief's first, or the phase."""
-    reasons = [f"{name} {_state(row)}" for name, row in found.tasks.items()]
-    return found.unreadable or (reasons[0] if reasons else found.phase)
+    reasons = [f"{name} {_state(row)}" for name, row in overview.tasks.items()]
+    return overview.unreadable or (reasons[0] if reasons else overview.phase)
 
 
 def _state(row: ContainerState) -> str:

@@ -16,7 +16,7 @@ BYTES = 1 << 16
 MOST_CONNECTIONS = 64
 DIAL_SECONDS, REQUEST_SECONDS = 20.0, 2.0
 CLOSE_SECONDS = 2.0
-"""For all streams to end: the other side may not answer."""
+"""How long all streams may take to end: the other side may not answer."""
 _FAILED = b"HTTP/1.1 502 Bad Gateway\r\nContent-Type: text/plain\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s"
 
 
@@ -60,8 +60,8 @@ class Listener:
             self._server = await asyncio.start_server(self._accept, "127.0.0.1", port, limit=BYTES)
         except (OSError, OverflowError) as error:
             raise cannot_listen(port, error) from None
-        found: int = self._server.sockets[0].getsockname()[1]
-        return found
+        bound: int = self._server.sockets[0].getsockname()[1]
+        return bound
 
     async def close(self) -> None:
         """Ends all connections."""

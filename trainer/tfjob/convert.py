@@ -10,7 +10,7 @@ from trainer.job.errors import UserError
 from trainer.job.load import read_text
 from trainer.job.names import TASK_TYPES, TaskType
 from trainer.tfjob import rules
-from trainer.tfjob.manifest import CONTAINER, POD, TYPES, Found, dotted, flat, mapping, read, show
+from trainer.tfjob.manifest import CONTAINER, POD, TYPES, Settings, dotted, flat, mapping, read, show
 from trainer.tfjob.pods import pods
 from trainer.tfjob.reasons import reason
 from trainer.tfjob.rules import Groups
@@ -41,16 +41,16 @@ def convert(text: str, source: str, entrypoint: Sequence[str] = ()) -> tuple[dic
     documents = read(text, source)
     try:
         job, others = _tfjob(documents)
-        found = flat(job)
-        groups, dropped = _groups(found, list(mapping(mapping(job.get("spec"), ("spec",)).get(TYPES[-1]), TYPES)))
-        results = [*dropped, *rules.top(found, groups), *rules.programs(found, groups, list(entrypoint))]
-        results += [*rules.tasks(found, groups, rules.gpu_resource(found)), *variables(found, groups)]
-        results += [*rules.run(found, groups), *pods(found, groups)]
+        settings = flat(job)
+        groups, dropped = _groups(settings, list(mapping(mapping(job.get("spec"), ("spec",)).get(TYPES[-1]), TYPES)))
+        results = [*dropped, *rules.top(settings, groups), *rules.programs(settings, groups, list(entrypoint))]
+        results += [*rules.tasks(settings, groups, rules.gpu_resource(settings)), *variables(settings, groups)]
+        results += [*rules.run(settings, groups), *pods(settings, groups)]
         raw, fitted = fit([each for each in results if isinstance(each, Setting)])
     except UserError as error:
         raise UserError(*(f"{source}: {problem}" for problem in error.problems)) from None
     notes = [each for each in results if isinstance(each, Note)]
-    left = [Note(path, value, f"{LEFT_OUT}{reason(path)}") for path, value in found.items()]
+    left = [Note(path, value, f"{LEFT_OUT}{reason(path)}") for path, value in settings.items()]
     return raw, lines([*notes, *fitted, *left, *others])
 
 
@@ -92,7 +92,7 @@ def _title(document: object) -> object:
     return f"{document.get('kind')} {name}" if isinstance(document, dict) else document
 
 
-def _groups(found: Found, keys: list[str]) -> tuple[Groups, list[Note]]:
+def _groups(settings: Settings, keys: list[str]) -> tuple[Groups, list[Note]]:
     """The types of tasks, and notes about those that have no tasks."""
     groups: Groups = {}
     notes = []
@@ -100,17 +100,17 @@ def _groups(found: Found, keys: list[str]) -> tuple[Groups, list[Note]]:
         base, task_type = (*TYPES, key), _TYPES.get(key.lower())
         if task_type is None:
             raise UserError(f"{dotted(TYPES)}: {show(key)}: must be Chief, Worker, PS, Evaluator, or Master for Chief")
-        count = found.get((*base, "replicas"))
+        count = settings.get((*base, "replicas"))
         if type(count) is int and count == 0:
             notes.append(Note((*base, "replicas"), 0, f"{LEFT_OUT}a type without tasks"))
-            for path in [path for path in found if path[: len(base)] == base]:
-                del found[path]
+            for path in [path for path in settings if path[: len(base)] == base]:
+                del settings[path]
             continue
         if task_type in groups:
             raise UserError(f"{dotted(TYPES)}: {show(key)}: is the type of {groups[task_type][-1]}; keep one of them")
-        if (*base, *CONTAINER, "image") not in found:
+        if (*base, *CONTAINER, "image") not in settings:
             containers = (*base, *POD, "containers")
-            there = {path[5] for path in found if path[:5] == containers[:5] and path[5].startswith("containers[")}
+            there = {path[5] for path in settings if path[:5] == containers[:5] and path[5].startswith("containers[")}
             names = [name[len("containers[") : -1] for name in sorted(there)]
             raise UserError(f"{dotted(containers)}: {show(names)}: must hold one named tensorflow, with an image")
         groups[task_type] = base

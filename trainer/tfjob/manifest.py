@@ -10,11 +10,11 @@ from trainer.job.errors import UserError
 from trainer.job.yaml_text import UniqueKeyLoader, not_yaml
 
 Path = tuple[str, ...]
-Found = dict[Path, object]
+Settings = dict[Path, object]
 
 TYPES: Path = ("spec", "tfReplicaSpecs")
 POD: Path = ("template", "spec")
-"""Below a type, as the next."""
+"""Where a type has its pods' settings."""
 CONTAINER: Path = (*POD, "containers[tensorflow]")
 """The container that trains: the operator finds it by this name."""
 LABELS: Path = ("template", "metadata", "labels")
@@ -24,7 +24,7 @@ ANNOTATIONS: Path = ("template", "metadata", "annotations")
 _OPEN = {"metadata", "labels", "annotations", "spec", "runPolicy", "schedulingPolicy", "tfReplicaSpecs", "template"}
 _OPEN |= {"containers[tensorflow]", "resources", "limits", "requests"}
 _NAMED = {"containers", "env"}
-"""Lists of named items, of which each is a setting."""
+"""Keys of lists whose items have names; each item is a setting."""
 FREE = {"labels", "annotations", "limits", "requests"}
 """Mappings with user-defined keys."""
 
@@ -42,26 +42,26 @@ def read(text: str, source: str) -> list[object]:
         raise not_yaml(error, source) from None
 
 
-def flat(value: object, path: Path = ()) -> Found:
+def flat(value: object, path: Path = ()) -> Settings:
     """All settings of a TFJob. A null counts as absent, as in Kubernetes.
 
     Raises:
         UserError: a value is not the mapping or list that it must be.
     """
-    found: Found = {}
+    settings: Settings = {}
     for key, each in mapping(value, path).items():
         inner = (*path, key)
         if each is None:
             continue
         if path[-1:] and path[-1] in FREE:
-            found[inner] = each
+            settings[inner] = each
         elif key in _NAMED:
-            found |= _named(each, inner)
+            settings |= _named(each, inner)
         elif key in _OPEN or path == TYPES:
-            found |= flat(each, inner)
+            settings |= flat(each, inner)
         else:
-            found[inner] = each
-    return found
+            settings[inner] = each
+    return settings
 
 
 def mapping(value: object, path: Path) -> dict[str, object]:
@@ -86,11 +86,11 @@ def show(value: object) -> str:
     return text if len(text) <= 200 else text[:197] + "..."
 
 
-def _named(items: object, path: Path) -> Found:
+def _named(items: object, path: Path) -> Settings:
     """Items as `env[NAME]`, or as `env[#0]` where the name is missing or taken."""
     if not isinstance(items, list):
         raise UserError(f"{dotted(path)}: {show(items)}: must be a list")
-    found: Found = {}
+    settings: Settings = {}
     names: set[str] = set()
     for index, item in enumerate(items):
         name = mapping(item, (*path[:-1], f"{path[-1]}[#{index}]")).get("name")
@@ -99,5 +99,5 @@ def _named(items: object, path: Path) -> Found:
         part = str(name) if unique else f"#{index}"
         names.add(part)
         inner = (*path[:-1], f"{path[-1]}[{part}]")
-        found |= flat(rest, inner) if inner[-1] in _OPEN else {inner: rest}
-    return found
+        settings |= flat(rest, inner) if inner[-1] in _OPEN else {inner: rest}
+    return settings

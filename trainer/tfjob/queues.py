@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from trainer.tfjob.manifest import ANNOTATIONS, LABELS, POD, Found, Path, dotted, show
+from trainer.tfjob.manifest import ANNOTATIONS, LABELS, POD, Path, Settings, dotted, show
 from trainer.tfjob.rules import Groups, Results
 from trainer.tfjob.spec import LEFT_OUT, Note, Setting
 
@@ -12,21 +12,21 @@ _KUEUE, _VOLCANO = "kueue.x-k8s.io/queue-name", "scheduling.volcano.sh/queue-nam
 _GANG, _QUEUE = ("kubernetes", "gang"), ("kubernetes", "queue")
 
 
-def queues(found: Found, groups: Groups) -> Results:
+def queues(settings: Settings, groups: Groups) -> Results:
     """The queue, and what admits or starts the job as a whole. Kueue's counts where there are both: the pods of a
     TFJob that waits in it do not exist for a scheduler."""
     labels: list[Path] = [("metadata", "labels", _KUEUE), *((*base, *LABELS, _KUEUE) for base in groups.values())]
-    if labels := [path for path in labels if path in found]:
-        yield from _kueue(found, groups, labels)
+    if labels := [path for path in labels if path in settings]:
+        yield from _kueue(settings, groups, labels)
     else:
-        yield from _volcano(found, groups)
+        yield from _volcano(settings, groups)
 
 
-def _kueue(found: Found, groups: Groups, labels: Sequence[Path]) -> Results:
+def _kueue(settings: Settings, groups: Groups, labels: Sequence[Path]) -> Results:
     """The queue that the first of these labels names."""
-    name = found[labels[0]]
-    same = tuple(path for path in labels if found[path] == name)
-    yield from _others(found, labels)
+    name = settings[labels[0]]
+    same = tuple(path for path in labels if settings[path] == name)
+    yield from _others(settings, labels)
     # The operator's workload is one for Kueue, whatever its types of tasks.
     gang = ((_GANG, "jobset"),) if name and len(groups) > 1 else ()
     some = labels[0][0] != "metadata" and len(labels) < len(groups)
@@ -34,26 +34,26 @@ def _kueue(found: Found, groups: Groups, labels: Sequence[Path]) -> Results:
     yield Setting(_QUEUE, name, same, notes, also=gang)
 
 
-def _volcano(found: Found, groups: Groups) -> Results:
-    schedulers = [path for base in groups.values() if found.get(path := (*base, *POD, "schedulerName")) == "volcano"]
+def _volcano(settings: Settings, groups: Groups) -> Results:
+    schedulers = [path for base in groups.values() if settings.get(path := (*base, *POD, "schedulerName")) == "volcano"]
     if not schedulers:
         return
     some = len(schedulers) < len(groups)
-    notes = tuple(Note(path, found.pop(path), "places the pods of all tasks here") for path in schedulers)
+    notes = tuple(Note(path, settings.pop(path), "places the pods of all tasks here") for path in schedulers)
     yield Setting(_GANG, "volcano", tuple(schedulers), notes if some else ())
     places: list[Path] = [("spec", "runPolicy", "schedulingPolicy", "queue"), ("metadata", "annotations", _VOLCANO)]
     places += [(*base, *ANNOTATIONS, _VOLCANO) for base in groups.values()]
-    if places := [path for path in places if path in found]:
-        name = found[places[0]]
-        same = tuple(path for path in places if found[path] == name)
-        yield from _others(found, places)
+    if places := [path for path in places if path in settings]:
+        name = settings[places[0]]
+        same = tuple(path for path in places if settings[path] == name)
+        yield from _others(settings, places)
         yield Setting(_QUEUE, name, same)
 
 
-def _others(found: Found, places: Sequence[Path]) -> Results:
+def _others(settings: Settings, places: Sequence[Path]) -> Results:
     """Removes all places of a queue, and reports each whose name differs from the first."""
     first = places[0]
-    name = found[first]
+    name = settings[first]
     for path in places:
-        if (value := found.pop(path)) != name:
+        if (value := settings.pop(path)) != name:
             yield Note(path, value, f"{LEFT_OUT}a job has one queue, that of {dotted(first)}: {show(name)}")

@@ -1,4 +1,4 @@
-"""Maps the settings of a TFJob to those of a job spec: each function removes from `found` what it handles."""
+"""Maps the settings of a TFJob to those of a job spec: each function removes from `settings` what it handles."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from collections.abc import Iterator
 
 from trainer.job.errors import UserError
 from trainer.job.names import TaskType
-from trainer.tfjob.manifest import CONTAINER, POD, TYPES, Found, Path, dotted, show
+from trainer.tfjob.manifest import CONTAINER, POD, TYPES, Path, Settings, dotted, show
 from trainer.tfjob.spec import LEFT_OUT, Note, Setting, lines
 
 Groups = dict[TaskType, Path]
 """Path of each type of task in the TFJob, in the order of TASK_TYPES."""
 Results = Iterator[Setting | Note]
-Given = dict[TaskType, tuple[tuple[Path, ...], object]]
-"""Of one setting, by type: its places in the TFJob, and the value for the spec."""
+ByType = dict[TaskType, tuple[tuple[Path, ...], object]]
+"""One setting of each type: its places in the TFJob, and the value for the spec."""
 
 _IMAGE = 'has to hold trainer: build one FROM it (docs/programs.md, "Your image")'
 _NO_ENTRYPOINT = "is the program here, as in an image without ENTRYPOINT; if it has one, give it with --entrypoint"
@@ -26,7 +26,7 @@ _NO_COMMAND = (
 )
 _TOO_LITTLE = "is left out: a request is the limit too here, and TensorFlow needs more; set cpu if the nodes are shared"
 _NEVER = "is Never where a TFJob leaves it out, so resume is none; remove that if the program finds its checkpoint"
-"""training-operator, pkg/apis/kubeflow.org/v1/tensorflow_defaults.go."""
+"""The rule of training-operator, pkg/apis/kubeflow.org/v1/tensorflow_defaults.go."""
 _RESTARTED = "exit codes 1 to 127 end the job here; a task that a signal ended is restarted"
 
 
@@ -35,15 +35,15 @@ def main_of(groups: Groups) -> TaskType:
     return "worker" if "worker" in groups else "chief"
 
 
-def top(found: Found, groups: Groups) -> Results:
+def top(settings: Settings, groups: Groups) -> Results:
     """Name and strategy."""
     name, prefix = ("metadata", "name"), ("metadata", "generateName")
-    if name not in found and isinstance(text := found.get(prefix), str):
-        del found[prefix]
+    if name not in settings and isinstance(text := settings.get(prefix), str):
+        del settings[prefix]
         yield Setting(("name",), text.rstrip("-"), (prefix,), required=True)
         yield Note(prefix, text, "is the whole name here; jobs that run at the same time need different ones")
     else:
-        yield Setting(("name",), found.pop(name, None), (name,), required=True)
+        yield Setting(("name",), settings.pop(name, None), (name,), required=True)
     # A program decides how it trains: the strategy says which types of tasks there are, and what the loss of one means.
     strategy = "parameter_server" if "ps" in groups else "multi_worker_mirrored"
     yield Setting(("strategy",), strategy, (TYPES,), required=True)
@@ -51,7 +51,7 @@ def top(found: Found, groups: Groups) -> Results:
         yield Note(groups["chief"], key, "is a chief, also in TF_CONFIG")
 
 
-def programs(found: Found, groups: Groups, entrypoint: list[str]) -> Results:
+def programs(settings: Settings, groups: Groups, entrypoint: list[str]) -> Results:
     """The words that each type runs, and where: the image has the code.
 
     Args:
@@ -60,11 +60,11 @@ def programs(found: Found, groups: Groups, entrypoint: list[str]) -> Results:
     Raises:
         UserError: a type has none.
     """
-    given: Given = {}
+    by_type: ByType = {}
     unknown: list[Note] = []
     for task_type, base in groups.items():
         places = ((*base, *CONTAINER, "command"), (*base, *CONTAINER, "args"))
-        command, args = [_words(found, place) for place in places]
+        command, args = [_words(settings, place) for place in places]
         for place, words in zip(places, (command, args), strict=True):
             yield from (
                 Note(place, word, f"is a text here: {as_text(word)!r}") for word in words if not isinstance(word, str)
@@ -73,18 +73,18 @@ def programs(found: Found, groups: Groups, entrypoint: list[str]) -> Results:
             yield Note(places[1], args, _NO_ENTRYPOINT)
         elif not command:
             unknown.append(Note(places[1] if args else places[0], args or None, _NO_COMMAND))
-        given[task_type] = (places, [*map(as_text, command or entrypoint), *map(as_text, args)])
+        by_type[task_type] = (places, [*map(as_text, command or entrypoint), *map(as_text, args)])
     if unknown and not entrypoint:
         raise UserError(*lines(unknown))
     if entrypoint and not unknown:
         raise UserError(f"--entrypoint: {show(entrypoint)}: every container has a command; leave it out")
-    yield from _with_exceptions(given, groups, "program", required=True)
+    yield from _with_exceptions(by_type, groups, "program", required=True)
     yield Setting(("code",), [], (TYPES,), required=True)
-    yield from _of_all(found, groups, (*CONTAINER, "workingDir"), ("working_dir",))
+    yield from _of_all(settings, groups, (*CONTAINER, "workingDir"), ("working_dir",))
 
 
-def _words(found: Found, path: Path) -> list[object]:
-    value = found.pop(path, [])
+def _words(settings: Settings, path: Path) -> list[object]:
+    value = settings.pop(path, [])
     if not isinstance(value, list) or not all(isinstance(each, str | int | float) for each in value):
         raise UserError(f"{dotted(path)}: {show(value)}: must be a list of texts")
     return value
@@ -95,20 +95,20 @@ def as_text(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-def tasks(found: Found, groups: Groups, resource: str) -> Results:
+def tasks(settings: Settings, groups: Groups, resource: str) -> Results:
     """The number of tasks of each type, and their resources and images.
 
     Args:
         resource: the name of the resource that `gpus` counts.
     """
     needed = ("spec", "runPolicy", "schedulingPolicy", "minAvailable")
-    if found.get(needed) == sum(_count(found, base) for base in groups.values()):
-        del found[needed]  # as it is here
+    if settings.get(needed) == sum(_count(settings, base) for base in groups.values()):
+        del settings[needed]  # as it is here
     for task_type, base in groups.items():
         replicas = (*base, "replicas")
-        yield Setting(("tasks", task_type, "replicas"), found.pop(replicas, 1), (replicas,), required=True)
+        yield Setting(("tasks", task_type, "replicas"), settings.pop(replicas, 1), (replicas,), required=True)
         for name in ("cpu", "memory"):
-            origin, amount = _resource(found, base, name)
+            origin, amount = _resource(settings, base, name)
             value = _cores(amount) if name == "cpu" else str(amount) if type(amount) is int else amount
             if name == "cpu" and origin[-2] == "requests" and isinstance(value, float) and value < 1:
                 yield Note(origin, amount, _TOO_LITTLE)
@@ -116,25 +116,25 @@ def tasks(found: Found, groups: Groups, resource: str) -> Results:
             also = Note(origin, amount, "is the limit too here")
             notes = (also,) if origin[-2] == "requests" else ()
             yield Setting(("tasks", task_type, name), value, (origin,), notes)
-        origin, asked = _resource(found, base, resource)
+        origin, asked = _resource(settings, base, resource)
         count = _number(asked or 0)
         yield Setting(("tasks", task_type, "gpus"), count, (origin,), required=bool(count))
     yield Setting(("kubernetes", "gpu_resource"), resource, (TYPES,))
-    images: Given = {t: ((at := (*base, *CONTAINER, "image"),), found.pop(at)) for t, base in groups.items()}
+    images: ByType = {t: ((at := (*base, *CONTAINER, "image"),), settings.pop(at)) for t, base in groups.items()}
     yield from (Note(at, image, _IMAGE) for (at,), image in images.values())
     yield from _with_exceptions(images, groups, "image")
 
 
-def _count(found: Found, base: Path) -> int:
-    count = found.get((*base, "replicas"), 1)
+def _count(settings: Settings, base: Path) -> int:
+    count = settings.get((*base, "replicas"), 1)
     return count if isinstance(count, int) else 0
 
 
-def run(found: Found, groups: Groups) -> Results:
+def run(settings: Settings, groups: Groups) -> Results:
     """How long the job runs, and what follows when a task ends."""
     # The first releases of v1 had these without runPolicy.
     sections = (("spec",), ("spec", "runPolicy"), ("spec", "runPolicy", "schedulingPolicy"))
-    places = {path[-1]: path for path in found if path[:-1] in sections}
+    places = {path[-1]: path for path in settings if path[:-1] in sections}
     for key, setting in (
         ("activeDeadlineSeconds", ("deadlines", "job")),
         ("backoffLimit", ("max_restarts",)),
@@ -143,9 +143,9 @@ def run(found: Found, groups: Groups) -> Results:
         ("ttlSecondsAfterFinished", ("kubernetes", "ttl_seconds")),
     ):
         if key in places:
-            yield Setting(setting, found.pop(places[key]), (places[key],))
-    if found.get(success := places.get("successPolicy", ())) == "AllWorkers":
-        del found[success]
+            yield Setting(setting, settings.pop(places[key]), (places[key],))
+    if settings.get(success := places.get("successPolicy", ())) == "AllWorkers":
+        del settings[success]
         yield Setting(("success",), "all_workers", (success,))
     # What is so here in any case.
     for key, values in (
@@ -153,87 +153,87 @@ def run(found: Found, groups: Groups) -> Results:
         ("cleanPodPolicy", ("Running", "None")),
         ("enableDynamicWorker", (False,)),
     ):
-        if found.get(place := places.get(key, ())) in values:
-            del found[place]
-    yield from _restarts(found, groups)
-    yield from _grace(found, groups)
+        if settings.get(place := places.get(key, ())) in values:
+            del settings[place]
+    yield from _restarts(settings, groups)
+    yield from _grace(settings, groups)
 
 
-def _restarts(found: Found, groups: Groups) -> Results:
+def _restarts(settings: Settings, groups: Groups) -> Results:
     paths = [(*base, "restartPolicy") for base in groups.values()]
-    given = {path: found[path] for path in paths if path in found}
-    if {str(found.get(path, "Never")) for path in paths} == {"Never"}:
-        notes = tuple(Note(path, None, _NEVER) for path in paths[:1] if not given)
-        yield Setting(("resume",), "none", tuple(given) or tuple(paths[:1]), notes)
-    for path, value in given.items():
+    policies = {path: settings[path] for path in paths if path in settings}
+    if {str(settings.get(path, "Never")) for path in paths} == {"Never"}:
+        notes = tuple(Note(path, None, _NEVER) for path in paths[:1] if not policies)
+        yield Setting(("resume",), "none", tuple(policies) or tuple(paths[:1]), notes)
+    for path, value in policies.items():
         if value in ("Never", "OnFailure", "Always", "ExitCode"):
-            del found[path]
+            del settings[path]
         if value in ("OnFailure", "Always"):
             yield Note(path, value, _RESTARTED)
-        elif value == "Never" and len({*map(str, given.values())}) > 1:
+        elif value == "Never" and len({*map(str, policies.values())}) > 1:
             yield Note(path, value, f"{LEFT_OUT}resume is for all tasks, and other types are restarted")
 
 
-def _grace(found: Found, groups: Groups) -> Results:
+def _grace(settings: Settings, groups: Groups) -> Results:
     """Like a pod's period, deadlines.stop is the program's own time: a pod gets some seconds more."""
     key = (*POD, "terminationGracePeriodSeconds")
-    given = {path: found[path] for base in groups.values() if type(found.get(path := (*base, *key))) is int}
-    if given:
-        longest = max(int(str(found.pop(path))) for path in given)
-        yield Setting(("deadlines", "stop"), longest, tuple(given))
+    periods = {path: settings[path] for base in groups.values() if type(settings.get(path := (*base, *key))) is int}
+    if periods:
+        longest = max(int(str(settings.pop(path))) for path in periods)
+        yield Setting(("deadlines", "stop"), longest, tuple(periods))
         other = f"is {longest} here, as for all tasks"
-        yield from (Note(path, value, other) for path, value in given.items() if value != longest)
+        yield from (Note(path, value, other) for path, value in periods.items() if value != longest)
 
 
-def shared(given: Given, groups: Groups, path: Path, alone: bool = False) -> Iterator[Setting]:
+def shared(by_type: ByType, groups: Groups, path: Path, alone: bool = False) -> Iterator[Setting]:
     """A setting that a spec may have for the job and for a type: once, if all types have the same.
 
     Args:
         alone: in each type in any case.
     """
-    values = [value for _, value in given.values()]
-    if not alone and len(given) == len(groups) and all(value == values[0] for value in values):
-        yield Setting(path, values[0], tuple(origin for origins, _ in given.values() for origin in origins))
+    values = [value for _, value in by_type.values()]
+    if not alone and len(by_type) == len(groups) and all(value == values[0] for value in values):
+        yield Setting(path, values[0], tuple(origin for origins, _ in by_type.values() for origin in origins))
     else:
-        for task_type, (origins, value) in given.items():
+        for task_type, (origins, value) in by_type.items():
             yield Setting(("tasks", task_type, *path), value, origins)
 
 
-def _with_exceptions(given: Given, groups: Groups, key: str, required: bool = False) -> Results:
+def _with_exceptions(by_type: ByType, groups: Groups, key: str, required: bool = False) -> Results:
     """A setting of the job that types replace: that of the main type, and those that differ."""
-    origins, main = given[main_of(groups)]
+    origins, main = by_type[main_of(groups)]
     yield Setting((key,), main, origins, required=required)
-    for task_type, (places, value) in given.items():
+    for task_type, (places, value) in by_type.items():
         if value != main:
             yield Setting(("tasks", task_type, key), value, places, required=required)
 
 
-def _of_all(found: Found, groups: Groups, key: Path, path: Path) -> Results:
+def _of_all(settings: Settings, groups: Groups, key: Path, path: Path) -> Results:
     """A setting that a spec has once for all tasks: the main type's, with notes about types that differ."""
     origins = {task_type: (*base, *key) for task_type, base in groups.items()}
-    values = {task_type: found.pop(origin, None) for task_type, origin in origins.items()}
+    values = {task_type: settings.pop(origin, None) for task_type, origin in origins.items()}
     main = main_of(groups)
     same = f"{LEFT_OUT}all tasks have that of {groups[main][-1]}: {show(values[main])}"
     notes = [Note(origins[t], value, same) for t, value in values.items() if value != values[main]]
     yield Setting(path, values[main], (origins[main],), tuple(notes))
 
 
-def gpu_resource(found: Found) -> str:
+def gpu_resource(settings: Settings) -> str:
     """The resource that the spec's `gpus` counts."""
     places = [(*CONTAINER, "resources", each) for each in ("limits", "requests")]
-    asked = [path[-1] for path in found if path[3:-1] in places and path[-1].endswith("/gpu")]
+    asked = [path[-1] for path in settings if path[3:-1] in places and path[-1].endswith("/gpu")]
     return asked[0] if asked else "nvidia.com/gpu"
 
 
-def _resource(found: Found, base: Path, name: str) -> tuple[Path, object]:
+def _resource(settings: Settings, base: Path, name: str) -> tuple[Path, object]:
     """Path and value of the container's limit, or of its request if there is no limit. If they differ, the request
-    stays in `found`."""
+    stays in `settings`."""
     limit, request = [(*base, *CONTAINER, "resources", each, name) for each in ("limits", "requests")]
-    if limit not in found and request in found:
-        return request, found.pop(request)
-    value = found.pop(limit, None)
-    if found.get(request) == value:
-        found.pop(request, None)
+    if limit not in settings and request in settings:
+        return request, settings.pop(request)
+    value = settings.pop(limit, None)
+    if settings.get(request) == value:
+        settings.pop(request, None)
     return limit, value
 
 

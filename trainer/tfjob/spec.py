@@ -16,7 +16,7 @@ from trainer.job.spec import JobSpec, TaskGroup, Tasks
 from trainer.tfjob.manifest import TYPES, Path, dotted, show
 
 LEFT_OUT = "is left out: "
-"""Begins the reason of a setting that has no place in the spec."""
+"""The beginning of the reason why a setting has no place in the spec."""
 
 
 class Note(NamedTuple):
@@ -35,7 +35,7 @@ class Setting(NamedTuple):
     origins: tuple[Path, ...]
     """The places in the TFJob that the value is from."""
     notes: tuple[Note, ...] = ()
-    """Reported if the spec accepts the value."""
+    """Notes that are reported if the spec accepts the value."""
     required: bool = False
     """Whether a refused value is an error. Otherwise the setting is left out, with a note."""
     also: tuple[tuple[Path, object], ...] = ()
@@ -43,7 +43,7 @@ class Setting(NamedTuple):
 
 
 _MODELS: dict[str, type[BaseModel]] = {"tasks": Tasks, "kubernetes": Kubernetes, **dict.fromkeys(TASK_TYPES, TaskGroup)}
-"""Of the sections that are put in order."""
+"""The models of the sections whose keys are put in order."""
 
 
 def fit(settings: list[Setting]) -> tuple[dict[str, object], list[Note]]:

@@ -3,39 +3,39 @@
 from __future__ import annotations
 
 from trainer.job import environment
-from trainer.tfjob.manifest import CONTAINER, Found, Path
-from trainer.tfjob.rules import Given, Groups, Results, as_text, main_of, shared
+from trainer.tfjob.manifest import CONTAINER, Path, Settings
+from trainer.tfjob.rules import ByType, Groups, Results, as_text, main_of, shared
 from trainer.tfjob.spec import LEFT_OUT, Note, Setting
 
 _OPERATORS = "training.kubeflow.org/"
 
 
-def variables(found: Found, groups: Groups) -> Results:
+def variables(settings: Settings, groups: Groups) -> Results:
     """All variables whose names and sources a spec can have."""
     apart: list[str] = []
-    for part in dict.fromkeys(path[-1] for path in found if path[3:-1] == CONTAINER and path[-1].startswith("env[")):
+    for part in dict.fromkeys(path[-1] for path in settings if path[3:-1] == CONTAINER and path[-1].startswith("env[")):
         name = part.removeprefix("env[")[:-1]
         if name.startswith("#"):
             continue
-        given: dict[Path, Given] = {}
+        by_type: dict[Path, ByType] = {}
         for task_type, base in groups.items():
             origin = (*base, *CONTAINER, part)
             if name in environment.RESERVED or (name.startswith("TRAINER_") and name != environment.DATA):
-                if origin in found:
-                    yield Note(origin, found.pop(origin), f"{LEFT_OUT}trainer sets this variable itself")
-            elif made := _variable(found.get(origin)):
+                if origin in settings:
+                    yield Note(origin, settings.pop(origin), f"{LEFT_OUT}trainer sets this variable itself")
+            elif made := _variable(settings.get(origin)):
                 section, value = made
-                given.setdefault(section, {})[task_type] = ((origin,), value)
-                yield from _changes(origin, found.pop(origin), value)
-        for section, values in given.items():
+                by_type.setdefault(section, {})[task_type] = ((origin,), value)
+                yield from _changes(origin, settings.pop(origin), value)
+        for section, values in by_type.items():
             if section == ("secrets",):
                 yield from _secret(values, groups, name)
                 continue
             # A type's own variables come after those of all: what refers to one has to follow it.
             refers = any(f"$({other})" in str(value) for _, value in values.values() for other in apart)
-            settings = [*shared(values, groups, (*section, name), alone=refers)]
-            apart += [name] if len(groups) > 1 and all(setting.path[0] == "tasks" for setting in settings) else []
-            yield from settings
+            converted = [*shared(values, groups, (*section, name), alone=refers)]
+            apart += [name] if len(groups) > 1 and all(setting.path[0] == "tasks" for setting in converted) else []
+            yield from converted
 
 
 def _variable(item: object) -> tuple[Path, object] | None:
@@ -74,11 +74,11 @@ def _changes(origin: Path, item: object, value: object) -> Results:
         yield Note(origin, item, "is not optional here: it has to be there")
 
 
-def _secret(given: Given, groups: Groups, name: str) -> Results:
+def _secret(by_type: ByType, groups: Groups, name: str) -> Results:
     """A spec has secrets once for all tasks: the main type's."""
-    origins, value = given.get(main_of(groups)) or next(iter(given.values()))
-    for places, other in given.values():
+    origins, value = by_type.get(main_of(groups)) or next(iter(by_type.values()))
+    for places, other in by_type.values():
         if other != value:
             yield Note(places[0], other, f"{LEFT_OUT}all tasks get the same secret here")
-    notes = (Note(origins[0], value, "all tasks get it here"),) if len(given) < len(groups) else ()
+    notes = (Note(origins[0], value, "all tasks get it here"),) if len(by_type) < len(groups) else ()
     yield Setting(("secrets", name), value, origins, notes)

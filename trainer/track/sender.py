@@ -87,6 +87,8 @@ class Sender:
             for first in range(0, len(points), server.BATCH):
                 self._log(points[first : first + server.BATCH])
         if story.ended is not None:
+            if story.code == Exit.OK:  # after the curves of the same names
+                self._log(self._new(Record(story.ended.step, story.ended.time, _results(self._dir)))[: server.BATCH])
             self._artifacts(story)
 
     def _tag(self, tags: dict[str, str]) -> None:
@@ -103,8 +105,6 @@ class Sender:
             status = "FINISHED" if story.code == Exit.OK else "KILLED"
         self._server.set_status(self.run, status, story.ended.time)
         self._tag(run_facts.story_tags(story))
-        if story.code == Exit.OK:
-            self._log(self._new(Record(story.ended.step, story.ended.time, _results(self._dir)))[: server.BATCH])
         self._closed = mark
 
     def _collect(self, *, last: bool) -> list[Point]:
@@ -201,7 +201,7 @@ def _mark(path: Path) -> str:
 
 
 def _results(model_dir: str) -> dict[str, float]:
-    """The numbers of the result: scores on the test data, or what a graph or a program has returned."""
+    """The numbers of the result: scores on the test data, or what a graph has returned."""
     found = read_json(layout.result(model_dir))
     tests = {name: value for name, value in found.items() if name.startswith("test_")}
-    return {**curves.numbers(tests), **curves.numbers(found.get("result")), **curves.numbers(found.get("reported"))}
+    return {**curves.numbers(tests), **curves.numbers(found.get("result"))}

@@ -62,11 +62,11 @@ def _of_ring(error: BaseException) -> BaseException:
     from trainer.training.exchange.ring import DIFFERENT, LOST
 
     text = str(error) if isinstance(error, tf.errors.OpError) else ""
-    if found := re.search(rf"{LOST}: [^\n]*", text):
-        lost: BaseException = tf.errors.UnavailableError(None, None, found[0])
+    if match := re.search(rf"{LOST}: [^\n]*", text):
+        lost: BaseException = tf.errors.UnavailableError(None, None, match[0])
         return lost
-    if found := re.search(rf"{DIFFERENT}: [^\n]*", text):
-        return UserError(f"workload: {found[0]}; model() must create the same layers in the same order in each task")
+    if match := re.search(rf"{DIFFERENT}: [^\n]*", text):
+        return UserError(f"workload: {match[0]}; model() must create the same layers in the same order in each task")
     return error
 
 

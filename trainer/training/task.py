@@ -40,11 +40,11 @@ class TrainingTask:
     workload: Workload
     arrays: datasets.Arrays | None
     class_weight: Mapping[int, float] | None = None
-    """The argument of fit."""
+    """The argument class_weight of fit."""
     send: Callable[[events.Event], None] = lambda _: None
-    """For what takes long before the first step."""
+    """Takes events about what takes long before the first step."""
     ring: Ring | None = None
-    """By which gradients are added up over tasks, if not by TensorFlow."""
+    """The ring by which gradients are added up over tasks, if TensorFlow does not do so."""
 
     @cached_property
     def replicas(self) -> int:
@@ -106,15 +106,15 @@ class TrainingTask:
         if function is not None:
             what = "validation()" if shard.split == "validation" else f"data({shard.split!r})"
             with calling(self.workload.name, what):
-                given = function(shard)
-            if isinstance(given, Files):
+                value = function(shard)
+            if isinstance(value, Files):
                 name, directory = self.workload.name, self.spec.directory
                 max_bad = self.spec.train.max_bad_records
                 return opened(
-                    given, what, shard.split, workload=name, model_dir=directory, max_bad=max_bad,
+                    value, what, shard.split, workload=name, model_dir=directory, max_bad=max_bad,
                     report=self._indexing, in_graphs=self.spec.traits.coordinated,
                 )  # fmt: skip
-            return inputs.source(given, what)
+            return inputs.source(value, what)
         assert self.arrays is not None
         names = [f"{part}_{shard.split}" for part in "xy"]
         return inputs.source(tuple(self.arrays[name] for name in names), f"the dataset's {' and '.join(names)}")
@@ -200,25 +200,25 @@ class TrainingTask:
         return self.split(Shard("validation", seed=self.spec.train.seed)).evaluation()
 
     def _divided(self) -> tuple[inputs.Arrays, inputs.Arrays]:
-        share, whole = self.spec.train.validation_split, self._all_training
+        share, training = self.spec.train.validation_split, self._all_training
         if self.workload.validation is not None or "x_validation" in (self.arrays or {}):
             raise UserError(
                 f"train.validation_split: {share:g}: there is validation data of its own; remove one of both"
             )
-        if not isinstance(whole, inputs.Arrays):
+        if not isinstance(training, inputs.Arrays):
             raise UserError(
                 f"train.validation_split: {share:g}: data() gives no arrays, which alone can be divided; define "
                 "validation(shard) instead"
             )
-        return whole.divided(share)
+        return training.divided(share)
 
     def evaluation(self) -> Dataset:
         """Finite batches to evaluate on."""
         wanted = self.workload.eval_spec
         if wanted is not None:
-            given = inputs.pairs(wanted.input_fn(Context(1, 0, 1, self.batch)))
-            given = given.take(-1 if wanted.steps is None else wanted.steps)
-            return inputs.finite(given, "the EvalSpec's input_fn()")
+            dataset = inputs.pairs(wanted.input_fn(Context(1, 0, 1, self.batch)))
+            dataset = dataset.take(-1 if wanted.steps is None else wanted.steps)
+            return inputs.finite(dataset, "the EvalSpec's input_fn()")
         return self._test().evaluation()
 
     def require_test_data(self) -> None:
@@ -272,8 +272,8 @@ class TrainingTask:
 
     @property
     def loss(self) -> PerExample:
-        given = self.workload.loss
-        return called(self.workload.name, "loss" if given else "the default loss", given or per_example.cross_entropy)
+        loss = self.workload.loss
+        return called(self.workload.name, "loss" if loss else "the default loss", loss or per_example.cross_entropy)
 
     @property
     def metrics(self) -> dict[str, PerExample]:

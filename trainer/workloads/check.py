@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import ast
-import importlib.util
 from collections.abc import Iterator
 
 from trainer.job import code, workload_file
 from trainer.job.errors import UserError
 from trainer.job.messages import nearest
 from trainer.job.spec import JobSpec
-from trainer.job.strategies import RATES
-from trainer.workloads import compile_settings, files
 from trainer.workloads.places import unknown_data
 from trainer.workloads.signatures import check_signatures
 from trainer.workloads.types import Settings
@@ -19,7 +16,7 @@ from trainer.workloads.workload import CONTRACT, entry, file_of
 
 
 def check_workload(spec: JobSpec) -> None:
-    """Checks the workload without running it or importing TensorFlow.
+    """Checks what would fail only on a cluster's machines. What a start of the job checks by itself is not here.
 
     Raises:
         UserError: an unknown name, a missing file, a syntax error with its line, a missing function or an unknown
@@ -33,55 +30,21 @@ def check_workload(spec: JobSpec) -> None:
     if not name.endswith(".py"):
         return
     _check_data(spec, tree)
-    _check_files(spec, tree)
     defined = {n.name for n in tree.body if isinstance(n, ast.FunctionDef)}
     defined |= set(_assignments(tree))
     defined |= {a.asname or a.name for n in tree.body if isinstance(n, ast.ImportFrom) for a in n.names}
     if "fit" in defined and not spec.api_traits.calls_fit:
         raise UserError(f"workload: {name}: has fit(), which the loop does not call; set api: keras_fit, or remove it")
+    if "callbacks" in defined and spec.api_traits.estimator:
+        raise UserError(f"workload: {name}: callbacks() is not called here; use hooks of the TrainSpec")
     check_signatures(spec, tree)
     if "*" in defined:
         return  # known only after the file has run
     function = entry(spec)
     if function not in defined:
         raise UserError(f"workload: {name}: has no function {function}(); {CONTRACT}")
-    _check_keras(spec, tree)
-    _check_optimizer(spec, tree, defined)
-    _check_compile(spec, tree)
-    _check_callbacks(spec, tree, defined)
     if function == "model" and spec.dataset is None and not {"data", "DATASET"} & defined:
         raise UserError(f"workload: {name}: has neither data() nor DATASET, and the spec names no dataset; {CONTRACT}")
-    if spec.train.validation_split and spec.dataset is None and "validation" in defined:
-        raise UserError(
-            f"train.validation_split: {spec.train.validation_split:g}: workload {name} has validation(); remove one of "
-            "both"
-        )
-
-
-def _check_callbacks(spec: JobSpec, tree: ast.Module, defined: set[str]) -> None:
-    """Refuses callbacks() where nothing calls it, and callbacks that monitor validation data which there is not."""
-    function = next((n for n in tree.body if isinstance(n, ast.FunctionDef) and n.name == "callbacks"), None)
-    if function is None:
-        return
-    if spec.api_traits.estimator:
-        raise UserError(
-            f"workload: {spec.workload}:{function.lineno}: callbacks() is not called here; use hooks of the TrainSpec"
-        )
-    # An .npz file may hold validation data, and a list that is not returned as it stands may lack a callback.
-    if {"validation", "DATASET"} & defined or spec.dataset is not None or spec.train.validation_split:
-        return
-    returned = [n.value.elts for n in function.body if isinstance(n, ast.Return) and isinstance(n.value, ast.List)]
-    for call in (each for elements in returned for each in elements if isinstance(each, ast.Call)):
-        kind = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
-        if kind not in ("EarlyStopping", "ReduceLROnPlateau"):
-            continue
-        given = [*call.args[:1], *(each.value for each in call.keywords if each.arg in ("monitor", None))]
-        monitor = given[0].value if given and isinstance(given[0], ast.Constant) else None if given else "val_loss"
-        if isinstance(monitor, str) and monitor.startswith("val_"):
-            raise UserError(
-                f"workload: {spec.workload}:{call.lineno}: callbacks(): {kind} monitors {monitor}, and there is no "
-                "validation data; define validation(shard), or set train.validation_split"
-            )
 
 
 def own_optimizer(spec: JobSpec) -> str | None:
@@ -91,50 +54,10 @@ def own_optimizer(spec: JobSpec) -> str | None:
     tree = workload_file.parse(file_of(spec), spec.workload)
     if any(isinstance(n, ast.FunctionDef) and n.name == "optimizer" for n in tree.body):
         return "optimizer()"
-    call, always = workload_file.compile_call(tree)
-    return None if call is None else "model.compile" if always else "model.compile, if it is called"
-
-
-def _check_keras(spec: JobSpec, tree: ast.Module) -> None:
-    for node in (n for n in ast.walk(tree) if isinstance(n, ast.Import | ast.ImportFrom)):
-        names = [a.name for a in node.names] if isinstance(node, ast.Import) else [node.module or ""]
-        if spec.traits.trains and any(each.partition(".")[0] == "tf_keras" for each in names):
-            raise UserError(
-                f"workload: {spec.workload}:{node.lineno}: tf_keras is Keras 2, and trainer trains models of Keras 3; "
-                "import keras"
-            )
-
-
-def _check_optimizer(spec: JobSpec, tree: ast.Module, defined: set[str]) -> None:
-    """Refuses what the model's compile(), or optimizer(), sets already; compile_rules.py does so where only a run shows
-    it."""
-    if spec.api_traits.calls_fit:
-        replaced = {"loss": "compile", "METRICS": "compile", "optimizer": "compile"}
-        for part, method in (replaced | ({"callbacks": "fit"} if "fit" in defined else {})).items():
-            if part in defined:
-                raise UserError(
-                    f"workload: {spec.workload}: {part}: under {spec.api} give it to model.{method}; remove it"
-                )
-        return
-    if spec.api_traits.estimator or not spec.traits.trains:
-        return
-    name, (_, compiled) = spec.workload, workload_file.compile_call(tree)
-    if compiled and (again := [part for part in ("loss", "METRICS", "optimizer") if part in defined]):
-        raise UserError(f"workload: {name}: model() gives a compiled model; remove {again[0]}, or compile()")
-    given = [key for key in RATES if key in spec.train.model_fields_set]
-    if given and (compiled or "optimizer" in defined):
-        why = "model() gives a compiled model" if compiled else "optimizer() sets it"
-        raise UserError(f"train.{given[0]}: workload {name}: {why}; remove it from the spec")
-
-
-def _check_compile(spec: JobSpec, tree: ast.Module) -> None:
-    """Refuses settings of the model's compile() that the loop cannot follow."""
-    call, compiled = workload_file.compile_call(tree)
-    if spec.api_traits.estimator or not spec.traits.trains or call is None or not compiled:
-        return
-    literals = {k.arg: k.value.value for k in call.keywords if k.arg and isinstance(k.value, ast.Constant)}
-    if rule := compile_settings.refused(spec, spec.tasks.counts(), literals):
-        raise UserError(f"workload: {spec.workload}:{call.lineno}: model.compile: {rule}")
+    modules = {a.asname or a.name for n in ast.walk(tree) if isinstance(n, ast.Import) for a in n.names}
+    calls = (n.func for n in ast.walk(tree) if isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute))
+    compiles = any(call.attr == "compile" and ast.unparse(call.value) not in {*modules, "super()"} for call in calls)
+    return "model.compile, if it is called" if compiles else None
 
 
 def check_imports(spec: JobSpec) -> None:
@@ -148,10 +71,6 @@ def check_imports(spec: JobSpec) -> None:
         return
     if problems := workload_file.missing_imports(file_of(spec), name, code.root(spec)):
         raise UserError(*problems)
-    formats = _formats(workload_file.parse(file_of(spec), name))
-    line = next((line for line, format in formats if format == "parquet"), None)
-    if line is not None and importlib.util.find_spec("pyarrow") is None:
-        raise UserError(f"workload: {name}:{line}: {files.NO_PYARROW}")
 
 
 def runs_code(spec: JobSpec) -> bool:
@@ -198,27 +117,6 @@ def _check_data(spec: JobSpec, tree: ast.Module) -> None:
     ]
     if problems:
         raise UserError(*problems)
-
-
-def _check_files(spec: JobSpec, tree: ast.Module) -> None:
-    for line, format in _formats(tree):
-        place = f"workload: {spec.workload}:{line}"
-        if format == "arrayrecord":
-            raise UserError(f"{place}: {files.NO_ARRAY_RECORDS}")
-        if format == "parquet" and spec.traits.coordinated:
-            raise UserError(f"{place}: {files.NOT_IN_GRAPHS}")
-
-
-def _formats(tree: ast.Module) -> list[tuple[int, str | None]]:
-    """Lines of calls of `trainer.files`, and the formats of their patterns, as far as these are literal."""
-    calls = [n for n in _certain(tree) if isinstance(n, ast.Call) and ast.unparse(n.func) == "trainer.files" and n.args]
-    return [
-        (call.lineno, files.format_of(n.value))
-        for call in calls
-        if not any(each.arg == "format" for each in call.keywords)
-        for n in ast.walk(call.args[0])
-        if isinstance(n, ast.Constant) and isinstance(n.value, str)
-    ]
 
 
 def _certain(node: ast.AST) -> Iterator[ast.AST]:

@@ -1,5 +1,4 @@
-"""Checks that trainer can call a workload's functions, and that its data functions take a shard: from the syntax
-tree."""
+"""Checks that trainer can call a workload's functions: from the syntax tree, and once it is loaded."""
 
 from __future__ import annotations
 
@@ -25,7 +24,7 @@ def check_signatures(spec: JobSpec, tree: ast.Module) -> None:
     """Checks each function that trainer calls, if its definition is all that the file binds to its name.
 
     Raises:
-        UserError: a function cannot be called with what trainer gives, or uses the shard as the name of its split.
+        UserError: a function cannot be called with what trainer gives.
     """
     bound = _bound(tree)
     if "*" in bound:  # an import, which may bind any name
@@ -51,8 +50,6 @@ def check_signatures(spec: JobSpec, tree: ast.Module) -> None:
                 f"{place}:{function.lineno}: {name}({ast.unparse(function.args)}) is called as {call}; write "
                 f"def {call}{about}"
             )
-        if about and parameters and (line := _taken_for_a_name(function, parameters[0].arg)):
-            raise UserError(f"{place}:{line}: {parameters[0].arg} is a shard, not the name of its split{about}")
 
 
 def require_functions(spec: JobSpec, module: ModuleType) -> None:
@@ -92,28 +89,6 @@ def _takes(parameters: ast.arguments, count: int) -> bool:
     return named - len(parameters.defaults) <= count and (count <= named or parameters.vararg is not None)
 
 
-def _taken_for_a_name(function: ast.FunctionDef, shard: str) -> int | None:
-    """The first line that compares the parameter with a string, or looks it up in a dict that has strings as keys.
-
-    None if anything within the function has the same name, or if it asks for the parameter's type.
-    """
-    nodes = list(ast.walk(function))
-    if sum(name == shard for n in nodes for name in _names(n)) > 1 or any(_asks_for_type(n, shard) for n in nodes):
-        return None
-    for n in nodes:
-        match n:
-            case ast.Compare(left, _, others):
-                sides = [left, *others]
-                wrong = any(_is(each, shard) for each in sides) and any(map(_is_text, sides))
-            case ast.Subscript(ast.Dict(keys), key):
-                wrong = _is(key, shard) and all(map(_is_text, keys))
-            case _:
-                continue
-        if wrong:
-            return n.lineno
-    return None
-
-
 def _bound(tree: ast.Module) -> Counter[str]:
     """How often a module binds or deletes each name."""
     in_functions = (n for n in ast.walk(tree) if isinstance(n, ast.Global))
@@ -147,15 +122,3 @@ def _names(node: ast.AST) -> list[str]:
         case ast.Global(names) | ast.Nonlocal(names):
             return names
     return []
-
-
-def _asks_for_type(node: ast.AST, name: str) -> bool:
-    return isinstance(node, ast.Call) and ast.unparse(node).startswith(f"isinstance({name}, ")
-
-
-def _is(node: ast.expr, name: str) -> bool:
-    return isinstance(node, ast.Name) and node.id == name
-
-
-def _is_text(node: ast.expr | None) -> bool:
-    return isinstance(node, ast.Constant) and isinstance(node.value, str)

@@ -34,6 +34,12 @@ class Batches(keras.callbacks.Callback):  # type: ignore[misc]
         super().__init__()
         self.folder, self.seen = str(folder), 0
 
+    def get_state(self) -> int:
+        return self.seen
+
+    def set_state(self, state: int) -> None:
+        self.seen = state
+
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         self.seen += 1
         time.sleep(0.02)

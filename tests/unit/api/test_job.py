@@ -176,7 +176,7 @@ def test_a_dry_run_starts_nothing() -> None:
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        ({"target": "kubernets"}, "target: 'kubernets': must be one of .*, local; did you mean kubernetes?"),
+        ({"target": "kubernets"}, "target: 'kubernets': must be one of .*, local, fake; did you mean kubernetes?"),
         ({"target": "fake", "keep": True}, "keep: is no option of target 'fake'; it is for 'local'"),
         (
             {"target": "compose", "namespace": "n"},

@@ -16,7 +16,7 @@ from trainer.model_dir.result import JobEvent
 from trainer.protocol.status import TaskRow
 from trainer.targets import base
 from trainer.targets.base import ContainerState, JobOverview
-from trainer.targets.show.table import Drawing, Pace
+from trainer.targets.show.table import Drawing
 
 
 @pytest.fixture(autouse=True)
@@ -37,7 +37,7 @@ def html(drawing: Drawing) -> str:
 
 def test_the_table_has_the_tasks_of_the_target_and_the_figures_of_the_chief() -> None:
     tasks = {"chief:0": ContainerState("running", restarts=2), "worker:0": ContainerState("pending", reason="no node")}
-    lines = text(draw(JobOverview("j", "running", tasks=tasks, job=fake.STATUS), Pace()))
+    lines = text(draw(JobOverview("j", "running", tasks=tasks, job=fake.STATUS)))
     assert lines[1].split() == ["j", "multi_worker_mirrored", "running", "generation", "1"]
     assert lines[2].startswith("step 5/2000 ")
     assert [line.split() for line in lines[4:] if "──" not in line] == [
@@ -50,7 +50,7 @@ def test_the_table_has_the_tasks_of_the_target_and_the_figures_of_the_chief() ->
 
 def test_a_job_whose_chief_does_not_answer_is_described() -> None:
     tasks = {"chief:0": ContainerState("pending", reason="no node")}
-    lines = text(draw(JobOverview("j", "pending", last_line="bye", tasks=tasks), Pace()))
+    lines = text(draw(JobOverview("j", "pending", last_line="bye", tasks=tasks)))
     assert lines == [
         "j",
         "phase      pending",
@@ -73,15 +73,15 @@ def test_what_others_have_written_never_becomes_html(hostile: str) -> None:
         JobOverview(hostile, "running", tasks=tasks, job=status),
         JobOverview(hostile, "failed", last_line=hostile, tasks=tasks),
     ):
-        shown = html(draw(found, Pace()))
+        shown = html(draw(found))
         assert hostile not in shown
         assert hostile.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")[:12] in shown
 
 
 def test_what_others_have_written_is_no_markup() -> None:
     name = "[link=javascript:alert(1)]x[/link]"
-    status = replace(fake.STATUS, tasks={name: TaskRow(state="running", figures={})})
-    drawn = draw(JobOverview("j", "running", job=status), Pace())
+    status = replace(fake.STATUS, tasks={name: TaskRow(state="running")})
+    drawn = draw(JobOverview("j", "running", job=status))
     assert "href" not in html(drawn)
     assert name in "\n".join(text(drawn))
 

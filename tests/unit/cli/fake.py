@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from trainer.debug.archive import Archive
-from trainer.debug.facts import Facts
+from trainer.debug.evidence import Evidence
 from trainer.job.errors import Exit, TrainerError
 from trainer.job.spec import JobSpec
 from trainer.model_dir.stacks import Frame, Group, Stacks
@@ -23,8 +23,8 @@ PHASES: list[str] = []
 """Those of the next answers to `status`; then the job is done."""
 STATUS = JobStatus(
     job="j", task="chief:0", strategy="multi_worker_mirrored", phase="running", generation=1, restarts=0, standby=False,
-    figures={"step": 5, "steps": 2000}, last_checkpoint=None, waiting_for=None, seconds=3.5, events=[],
-    tasks={"worker:0": TaskRow(state="running", restarts=1, figures={"step": 4})}, end=None,
+    step=5, steps=2000, last_checkpoint=None, waiting_for=None, seconds=3.5, events=[],
+    tasks={"worker:0": TaskRow(state="running", restarts=1, step=4)}, end=None,
 )  # fmt: skip
 """The chief's, at any time."""
 
@@ -88,9 +88,11 @@ class Fake:
         say("waiting for the chief: chief:0 is pending")
         return Page(tunnel=TUNNELS.pop())
 
-    def debug(self, job: Job, archive: Archive) -> Facts:
+    def debug(self, job: Job, archive: Archive) -> Evidence:
         ASKED.append(("debug", job))
-        return Facts(job.name, "nowhere", "failed", int(Exit.DIVERGED), "trainer: worker:0: the loss is nan at step 5")
+        return Evidence(
+            job.name, "nowhere", "failed", int(Exit.DIVERGED), "trainer: worker:0: the loss is nan at step 5"
+        )
 
 
 KEPT: type[Target] = Fake

@@ -11,7 +11,7 @@ import pytest
 
 from tests.unit.cli import fake
 from trainer.cli import main as cli
-from trainer.debug.facts import Facts
+from trainer.debug.evidence import Evidence
 from trainer.job.errors import Exit
 from trainer.model_dir import layout
 from trainer.model_dir import state as job_state
@@ -62,7 +62,7 @@ def test_a_target_fills_the_archive_and_the_verdict_is_printed(spec: str, capsys
 def test_of_a_job_that_is_healthy_there_is_nothing_to_try(
     remark: str, advice: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fake.Fake, "debug", lambda *_: Facts("j", "nowhere", "done", 0, remarks=[remark]))
+    monkeypatch.setattr(fake.Fake, "debug", lambda *_: Evidence("j", "nowhere", "done", 0, remarks=[remark]))
     assert cli.main(["debug", "--target", "fake", "j"]) == Exit.OK
     _, headline, *rest = capsys.readouterr().out.splitlines()
     assert headline == "j succeeded"

@@ -55,10 +55,6 @@ def test_check_prints_where_data_are(tmp_path: Path, capsys: pytest.CaptureFixtu
         "data.val           local, compose: none; kubernetes: claim imagenet, folder val",
         "data.far           local, compose: gs://b/c; kubernetes: gs://b/c",
     ]
-    path.write_text("name: j\nstrategy: one_device\ndata: {train: {kubernetes: {nfs: {server: s, path: /x}}}}\n")
-    assert cli.main(["check", str(path)]) == Exit.OK
-    assert "\nPod Security       baseline, for data.train.kubernetes: nfs\n" in capsys.readouterr().out
-    path.write_text(f"name: j\nstrategy: one_device\ndata: {data}\n")
     (tmp_path / "records").rmdir()
     assert cli.main(["check", str(path)]) == Exit.USER
     assert f"data.train.path: '{tmp_path}/records': no such folder on this machine" in capsys.readouterr().err

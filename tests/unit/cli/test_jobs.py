@@ -93,7 +93,7 @@ def test_every_command_reaches_a_target_that_only_the_registry_knows(
 
 @pytest.mark.parametrize("path", sorted((ROOT / "trainer/cli").glob("*.py")), ids=lambda path: path.name)
 def test_the_command_line_names_no_target(path: Path) -> None:
-    names = set(base.TARGETS) - {"fake"}
+    names = set(base.elsewhere()) - {"fake"}
     assert not [name for name in names if name in path.read_text().lower()]
 
 
@@ -187,7 +187,8 @@ def test_options_that_a_target_lacks_are_refused(
     assert trainer("logs", spec, "--target", "fake", "--task", "chief:0", code=Exit.USER) == []
     assert (
         capsys.readouterr().err
-        == "trainer: --task: is not an option of --target fake; it is for --target kubernetes or --target compose\n"
+        == "trainer: --task: is not an option of --target fake; it is for --target kubernetes or --target compose or "
+        "--target local\n"
     )
 
 
@@ -237,7 +238,7 @@ def test_a_job_of_a_target_is_not_a_folder_of_the_same_name(
     Path("digits").mkdir()
     (Path("digits") / ".lock").touch()
     assert trainer("status", "--target", "fake", "digits") == [("status", Job("digits"))]
-    monkeypatch.setattr(base, "TARGETS", {"fake": base.TARGETS["fake"]})  # the default
+    monkeypatch.setattr(base, "TARGETS", {name: base.TARGETS[name] for name in ("fake", "local")})  # by default fake
     assert trainer("status", "--namespace", "prod", "digits") == [("status", Job("digits"))]
     assert trainer("status", "digits", code=Exit.USER) == []
     assert capsys.readouterr().err.startswith("trainer: digits: no job runs there on this machine; ")
@@ -246,7 +247,7 @@ def test_a_job_of_a_target_is_not_a_folder_of_the_same_name(
 def test_a_spec_without_a_target_is_the_job_of_this_machine_where_one_has_begun(
     spec: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(base, "TARGETS", {"fake": base.TARGETS["fake"]})  # the default
+    monkeypatch.setattr(base, "TARGETS", {name: base.TARGETS[name] for name in ("fake", "local")})  # by default fake
     commands = (("status", spec), ("stacks", spec), ("logs", spec))
     for words in commands:
         assert [asked[0] for asked in trainer(*words)] == [words[0]]

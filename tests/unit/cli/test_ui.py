@@ -103,7 +103,7 @@ def target(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(base.TARGETS, "fake", base.Entry("tests.unit.cli.fake:Fake", options=frozenset(base.OPTIONS)))
     monkeypatch.setattr(fake, "PHASES", ["running"])
-    monkeypatch.setattr(ui, "LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(ui, "JOB_POLL_SECONDS", 0.05)
 
 
 @pytest.mark.usefixtures("target")
@@ -149,7 +149,7 @@ def test_a_target_that_does_not_answer_any_more_ends_the_command(
 ) -> None:
     reached = Reached()
     monkeypatch.setattr(fake, "TUNNELS", [reached])
-    monkeypatch.setattr(ui, "LOST_SECONDS", 0.2)
+    monkeypatch.setattr(ui, "TARGET_LOST_SECONDS", 0.2)
     addresses = list[str]()
     monkeypatch.setattr(ui, "_shown", lambda _: addresses.append)
 

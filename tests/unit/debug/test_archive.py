@@ -13,7 +13,7 @@ import pytest
 from trainer.debug import archive
 from trainer.debug.archive import Archive, Entry, printable
 from trainer.debug.ends import Ends
-from trainer.debug.facts import Log
+from trainer.debug.evidence import Log
 from trainer.debug.redaction import Redactor
 from trainer.job.errors import UserError
 

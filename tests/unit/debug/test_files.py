@@ -11,13 +11,13 @@ import pytest
 
 from trainer.debug import archive, ends, files
 from trainer.debug.ends import Ends
-from trainer.debug.facts import Facts, Moment
+from trainer.debug.evidence import Evidence, Moment
 from trainer.debug.redaction import Redactor
 
 
-def added(folder: Path, target: Path) -> tuple[Facts, dict[str, str]]:
+def added(folder: Path, target: Path) -> tuple[Evidence, dict[str, str]]:
     """A folder's facts, and the texts of its archive by path in model_dir."""
-    facts = Facts("j", "here")
+    facts = Evidence("j", "here")
     archive.write(target, "f", Redactor(), lambda into: files.add_folder(into, facts, folder))
     with zipfile.ZipFile(target) as found:
         texts = {name: found.read(name).decode() for name in found.namelist()}
@@ -102,7 +102,7 @@ def test_a_document_that_is_no_json_is_not_shown(tmp_path: Path, content: str, w
 def test_a_document_that_was_cut_off_is_not_shown(tmp_path: Path) -> None:
     def fill(target: archive.Archive) -> None:
         with target.part("result.json"):
-            files.add(target, Facts("j", "there"), "result.json", Ends(b"{", b"}", "5 of 7 bytes"))
+            files.add(target, Evidence("j", "there"), "result.json", Ends(b"{", b"}", "5 of 7 bytes"))
 
     archive.write(tmp_path / "x.zip", "f", Redactor(), fill)
     with zipfile.ZipFile(tmp_path / "x.zip") as found:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trainer.debug.facts import Facts, Log, Moment
+from trainer.debug.evidence import Evidence, Log, Moment
 from trainer.debug.history import history
 from trainer.protocol.facts import Began, Formed, entry
 
@@ -14,7 +14,7 @@ def test_the_history_is_in_order_of_time_with_each_text_once() -> None:
     ]
     recorded = [entry(0.5, Began()), entry(1.5, Formed(1, 2), 1)]
     told = history(
-        Facts("j", "here", logs=logs, journal=recorded, moments=[Moment("its container was started", time=1.0)])
+        Evidence("j", "here", logs=logs, journal=recorded, moments=[Moment("its container was started", time=1.0)])
     )
     assert [(each.text, each.time) for each in told] == [
         ("its container was started", 1.0),

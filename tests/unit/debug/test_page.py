@@ -6,7 +6,7 @@ import re
 from html.parser import HTMLParser
 
 from trainer.debug.archive import Entry
-from trainer.debug.facts import Facts, Log, Moment, TaskFacts
+from trainer.debug.evidence import Evidence, Log, Moment, TaskEvidence
 from trainer.debug.page import MOST_MOMENTS, page
 from trainer.debug.verdict import verdict
 from trainer.job.errors import Exit
@@ -33,9 +33,11 @@ class Tags(HTMLParser):
 
 
 def hostile() -> str:
-    facts = Facts(
+    facts = Evidence(
         HOSTILE, HOSTILE, "failed", int(Exit.USER), f"trainer: worker:1: {HOSTILE}", waiting_for=HOSTILE,
-        tasks={"worker:1": TaskFacts(HOSTILE, 2, HOSTILE, HOSTILE, ended=2.0), HOSTILE: TaskFacts("x", 3, HOSTILE)},
+        tasks={
+            "worker:1": TaskEvidence(HOSTILE, 2, HOSTILE, HOSTILE, ended=2.0), HOSTILE: TaskEvidence("x", 3, HOSTILE),
+        },
         moments=[Moment(HOSTILE, HOSTILE, 5.0, HOSTILE)],
         logs=[Log(f"{HOSTILE}.txt", f"trainer: {HOSTILE}\n{HOSTILE} lost (x)\n", HOSTILE)],
     )  # fmt: skip
@@ -57,7 +59,7 @@ def test_hostile_lines_are_shown_and_never_become_html() -> None:
 
 def test_the_task_of_the_cause_may_be_hostile_too() -> None:
     """A program may have written it to history.json."""
-    facts = Facts("j", "here", "vanished", moments=[Moment("x lost (y)", HOSTILE, 5.0)])
+    facts = Evidence("j", "here", "vanished", moments=[Moment("x lost (y)", HOSTILE, 5.0)])
     found = Tags(page(facts, verdict(facts), [], ""))
     assert found.text.count(HOSTILE) == 2, "in the verdict and in the history"
     assert not {"script", "img"} & set(found.tags)
@@ -72,9 +74,9 @@ def test_the_page_needs_nothing_and_may_run_nothing() -> None:
 
 
 def test_it_opens_with_the_verdict_and_then_shows_history_tasks_and_files() -> None:
-    facts = Facts(
+    facts = Evidence(
         "j", "in containers", "failed", int(Exit.DIVERGED), "trainer: worker:0: the loss is nan at step 7",
-        tasks={"worker:0": TaskFacts("exited", 13, ended=9.0), "worker:1": TaskFacts("exited", 13)},
+        tasks={"worker:0": TaskEvidence("exited", 13, ended=9.0), "worker:1": TaskEvidence("exited", 13)},
         moments=[Moment("generation 1 formed: 2 tasks", time=1.0)],
         logs=[Log("logs/a.txt", "1970-01-01T00:00:08.5Z trainer: worker:0: the loss is nan at step 7\n", "worker:0")],
     )  # fmt: skip
@@ -90,7 +92,7 @@ def test_it_opens_with_the_verdict_and_then_shows_history_tasks_and_files() -> N
 
 def test_a_long_history_is_shown_at_both_ends() -> None:
     moments = [Moment(f"number {n} lost (x)", time=float(n)) for n in range(1, 5001)]
-    facts = Facts("j", "here", "failed", 14, "worker:0: x", moments=moments)
+    facts = Evidence("j", "here", "failed", 14, "worker:0: x", moments=moments)
     text = Tags(page(facts, verdict(facts), [], "")).text
     assert f"... {5000 - MOST_MOMENTS} more ..." in text
     assert "number 1 lost" in text

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from trainer.debug.facts import Facts, Log, Moment, TaskFacts
+from trainer.debug.evidence import Evidence, Log, Moment, TaskEvidence
 from trainer.debug.verdict import Verdict, verdict
 from trainer.job.errors import Exit
 from trainer.protocol.facts import Began, Cause, Ended, Entry, Fact, Formed, Hung, Loss, Lost, Stalled, entry
 
 
 def failed(code: int, message: str, **more: object) -> Verdict:
-    return verdict(Facts("j", "here", "failed", code, f"trainer: {message}", **more))  # type: ignore[arg-type]
+    return verdict(Evidence("j", "here", "failed", code, f"trainer: {message}", **more))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_the_first_failure_has_its_time_and_what_followed_comes_later() -> None:
         Log("logs/w0", "1970-01-01T00:00:05Z re-forming\n1970-01-01T00:00:09.5Z trainer: worker:1: x\n", "worker:0"),
         Log("logs/w1", "1970-01-01T00:00:09.25Z trainer: x\n", "worker:1"),
     ]  # fmt: skip
-    tasks = {"worker:0": TaskFacts("exited", 2, ended=11.0), "worker:1": TaskFacts("exited", 2, ended=10.0)}
+    tasks = {"worker:0": TaskEvidence("exited", 2, ended=11.0), "worker:1": TaskEvidence("exited", 2, ended=10.0)}
     found = failed(2, "worker:1: x", logs=logs, tasks=tasks)
     assert found.cause == Moment("worker:1: x", "worker:1", 9.25, "logs/w1")
     assert found.followed == [Moment("ended with exit code 2", "worker:0", 11.0)]
@@ -69,7 +69,7 @@ ABORTED = Loss(Cause.KILLED, signal="SIGABRT")
 
 
 def journal(*facts: Fact) -> list[Entry]:
-    """Facts of consecutive seconds, from the third on."""
+    """Evidence of consecutive seconds, from the third on."""
     return [entry(float(second), fact, 1) for second, fact in enumerate(facts, 3)]
 
 
@@ -125,8 +125,8 @@ def test_a_hang_is_explained_by_the_line_about_where_the_tasks_were() -> None:
 
 
 def test_without_a_message_the_place_s_reason_is_the_cause() -> None:
-    tasks = {"chief:0": TaskFacts("failed", 137, "OOMKilled", ended=5.0), "worker:0": TaskFacts("failed", 15)}
-    found = verdict(Facts("j", "here", "failed", 137, tasks=tasks))
+    tasks = {"chief:0": TaskEvidence("failed", 137, "OOMKilled", ended=5.0), "worker:0": TaskEvidence("failed", 15)}
+    found = verdict(Evidence("j", "here", "failed", 137, tasks=tasks))
     assert found.cause == Moment("chief:0: OOMKilled", "chief:0", 5.0)
     assert "tasks.TYPE.memory" in found.advice[0].advice
     assert found.meaning == "killed by signal 9"
@@ -149,7 +149,7 @@ def test_of_a_task_that_never_ran_the_place_s_reason_is_named_too(
 ) -> None:
     log = Log("w", f"1970-01-01T00:00:09Z trainer: {message}\n", "worker:1")
     found = verdict(
-        Facts("j", "here", "failed", code, message, tasks={task: TaskFacts(state, reason=reason)}, logs=[log])
+        Evidence("j", "here", "failed", code, message, tasks={task: TaskEvidence(state, reason=reason)}, logs=[log])
     )
     assert found.cause
     assert (found.cause.task, found.cause.time) == (task, 9.0)
@@ -162,7 +162,7 @@ def test_without_any_word_the_first_error_of_the_logs_is_the_cause() -> None:
         Log("b", "1970-01-01T00:00:09Z trainer: it follows\n", "worker:1"),
         Log("a", "1970-01-01T00:00:08Z trainer: warning: x\n1970-01-01T00:00:08Z trainer: it began\n", "worker:0"),
     ]
-    found = verdict(Facts("j", "here", "failed", 2, logs=logs))
+    found = verdict(Evidence("j", "here", "failed", 2, logs=logs))
     assert found.cause
     assert found.cause.text == "it began"
 
@@ -175,17 +175,17 @@ def test_problems_on_several_lines_are_one_cause_and_details() -> None:
 
 def test_a_stop_is_no_failure() -> None:
     message = "stopped by a signal; the checkpoint of step 5 is kept; the same command resumes"
-    found = verdict(Facts("j", "here", "failed", 143, message))
+    found = verdict(Evidence("j", "here", "failed", 143, message))
     assert (found.outcome, found.headline) == ("stopped", f"j was stopped: {message}")
     assert "resumes" in found.advice[0].advice
 
 
 def test_a_job_that_waits_names_for_what() -> None:
     tasks = {
-        "chief:0": TaskFacts("running"),
-        "worker:0": TaskFacts("pending", reason="Unschedulable: 0/3 nodes are available: 3 Insufficient cpu."),
+        "chief:0": TaskEvidence("running"),
+        "worker:0": TaskEvidence("pending", reason="Unschedulable: 0/3 nodes are available: 3 Insufficient cpu."),
     }
-    found = verdict(Facts("j", "here", "forming", tasks=tasks))
+    found = verdict(Evidence("j", "here", "forming", tasks=tasks))
     assert found.outcome == "waiting"
     assert found.headline.startswith("j waits for worker:0: Unschedulable: 0/3 nodes are available")
     assert found.cause
@@ -194,8 +194,8 @@ def test_a_job_that_waits_names_for_what() -> None:
 
 
 def test_a_job_that_runs_has_no_failure_and_its_last_loss_is_named() -> None:
-    assert verdict(Facts("j", "here", "running")).headline == "j runs (running), and nothing has failed"
-    lost = Facts(
+    assert verdict(Evidence("j", "here", "running")).headline == "j runs (running), and nothing has failed"
+    lost = Evidence(
         "j", "here", "running", journal=journal(Lost("worker:1", Loss(Cause.KILLED, signal="SIGKILL"), "re_forming"))
     )
     found = verdict(lost)
@@ -204,20 +204,20 @@ def test_a_job_that_runs_has_no_failure_and_its_last_loss_is_named() -> None:
 
 
 def test_a_job_that_never_started_names_why() -> None:
-    found = verdict(Facts("j", "here", code=2, problems=["job.yaml: train.stepss: 1: unknown key", "another"]))
+    found = verdict(Evidence("j", "here", code=2, problems=["job.yaml: train.stepss: 1: unknown key", "another"]))
     assert (found.outcome, found.details) == ("never started", ["another"])
     assert found.headline == "j never started: job.yaml: train.stepss: 1: unknown key"
 
 
 def test_a_job_whose_end_is_unknown_is_reported_as_such() -> None:
     killed = Moment("worker:1 was killed by signal 9 (SIGKILL), restarting it", "local")
-    found = verdict(Facts("j", "here", "vanished", moments=[killed]))
+    found = verdict(Evidence("j", "here", "vanished", moments=[killed]))
     assert found.outcome == "vanished"
     assert "do not show how" in found.headline
     assert found.details == ["the last known event: worker:1 was killed by signal 9 (SIGKILL), restarting it"]
 
 
 def test_success_is_named_with_what_is_worth_a_look() -> None:
-    found = verdict(Facts("j", "here", "done", 0, remarks=["9.1 seconds to the first step: import 6.0"]))
+    found = verdict(Evidence("j", "here", "done", 0, remarks=["9.1 seconds to the first step: import 6.0"]))
     assert (found.outcome, found.headline) == ("succeeded", "j succeeded")
     assert found.advice[0].shown == "a slow start"

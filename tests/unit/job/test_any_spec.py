@@ -98,7 +98,6 @@ sections: Keys = {
             "bytes_per_pack": small,
             "every": small,
             "warmup_steps": small,
-            "prefetch": st.booleans(),
         }
     ),
     "model_dir": some(None, "/data/x", "runs/é\u2028\U0001f600"),

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from trainer.job import pod_security
 from trainer.job.data import OTHER_SOURCES, Data, DataVolume, mounted, places, require_here, variables
 from trainer.job.errors import UserError
 from trainer.job.load import build, load_file
@@ -148,59 +147,6 @@ def test_any_other_source_of_a_volume_is_known() -> None:
 
     known = {*V1Volume.attribute_map.values()} - {"name"}
     assert {*OTHER_SOURCES} == known - {"persistentVolumeClaim", "hostPath", "nfs", "csi", "emptyDir"}
-
-
-@pytest.mark.parametrize(
-    ("data", "kubernetes", "level", "settings"),
-    [
-        ({"a": {"claim": "c"}, "b": {"csi": {"driver": "d"}}, "c": {"volume": {"image": {}}}}, {}, "restricted", []),
-        ({"a": {"nfs": {"server": "s", "path": "/x"}}}, {}, "baseline", ["data.a.kubernetes: nfs"]),
-        ({"a": {"volume": {"rbd": {}}}, "b": {"claim": "c"}}, {}, "baseline", ["data.a.kubernetes: rbd"]),
-        (
-            {"a": {"host_path": "/x"}, "b": {"nfs": {"server": "s", "path": "/x"}}},
-            {"volume": {"host_path": "/y"}, "data_cache": "/z"},
-            "privileged",
-            ["data.a.kubernetes.host_path", "kubernetes.volume.host_path", "data.b.kubernetes: nfs"],
-        ),
-    ],
-)
-def test_pod_security_depends_on_volumes(data: Any, kubernetes: Any, level: str, settings: list[str]) -> None:
-    given = {name: {"path": "here", "kubernetes": volume} for name, volume in data.items()}
-    assert pod_security.level(build({**SPEC, "data": given, "kubernetes": kubernetes})) == (level, settings)
-
-
-@pytest.mark.parametrize(
-    ("pod", "level", "settings"),
-    [
-        ({"volumes": [{"name": "a", "emptyDir": {}}, {"name": "b", "secret": {"secretName": "s"}}]}, "restricted", []),
-        ({"volumes": [{"name": "a", "hostPath": {"path": "/a"}}]}, "privileged", ["volumes: hostPath"]),
-        ({"volumes": [{"name": "a", "nfs": {"server": "s", "path": "/"}}]}, "baseline", ["volumes: nfs"]),
-        ({"sidecars": [{"name": "s", "image": "i", "ports": [{"containerPort": 1}]}]}, "restricted", []),
-        ({"sidecars": [{"name": "s", "ports": [{"containerPort": 1, "hostPort": 1}]}]}, "privileged", ["sidecars: s"]),
-        ({"init_containers": [{"name": "i", "securityContext": {"runAsUser": 0}}]}, "baseline",
-         ["init_containers: i"]),
-        ({"init_containers": [{"name": "i", "securityContext": {
-            "allowPrivilegeEscalation": False, "runAsUser": 7, "capabilities": {"drop": ["ALL"]}}}]}, "restricted", []),
-        ({"init_containers": [{"name": "i", "securityContext": {"capabilities": {"add": ["SYS_ADMIN"]}}}]},
-         "privileged", ["init_containers: i"]),
-        # What Kubernetes refuses is no error here.
-        ({"init_containers": [{"name": "i", "securityContext": {"capabilities": ["ALL"]}, "ports": 1}]}, "baseline",
-         ["init_containers: i"]),
-    ],
-)  # fmt: skip
-def test_pod_security_depends_on_what_the_user_adds_to_pods(pod: Any, level: str, settings: list[str]) -> None:
-    for place, more in (
-        ("kubernetes", {"kubernetes": pod}),
-        ("tasks.worker.kubernetes", {"tasks": {"worker": {"replicas": 2, "kubernetes": pod}}}),
-    ):
-        found = pod_security.level(build({**SPEC, **more}))
-        assert found == (level, [f"{place}.{setting}" for setting in settings])
-
-
-def test_pod_security_depends_on_copies() -> None:
-    data = {"a": {"path": "x", "kubernetes": {"claim": "c"}, "copy": "node"}, "b": {"path": "y"}}
-    level = pod_security.level(build({**SPEC, "data": data, "kubernetes": {"data_cache": "/z"}}))
-    assert level == ("privileged", ["kubernetes.data_cache"])
 
 
 def test_what_cannot_be_copied_is_refused() -> None:

@@ -172,7 +172,7 @@ UNKNOWN_KEYS: list[tuple[dict[str, Any], str]] = [
     (
         {"communication": {"q": 1}},
         "communication.q: 1: unknown key; known here: implementation, bytes_per_pack, gradients, rank, "
-        "weights, prefetch, every, warmup_steps, outer",
+        "weights, every, warmup_steps, outer",
     ),
     ({"tasks": {"": 1}}, "tasks.'': 1: unknown key; known here: chief, worker, ps, evaluator"),
     ({"tasks": {"a\nb": 1}}, r"tasks.'a\nb': 1: unknown key; known here: chief, worker, ps, evaluator"),

@@ -21,6 +21,7 @@ from trainer.job.load import build
 from trainer.job.spec import JobSpec
 from trainer.job.strategies import APIS, STRATEGIES, Api, Strategy, names
 from trainer.job.tf_config import from_environment
+from trainer.protocol.facts import Cause, Loss, Lost
 from trainer.supervisor.rendezvous.policy import FailurePolicy
 from trainer.supervisor.task.agent import Agent
 
@@ -85,7 +86,7 @@ def test_every_trait_distinguishes_rows_and_every_loop_exists() -> None:
         for trait in fields(kind):
             assert len({repr(getattr(row, trait.name)) for row in table}) > 1, f"{kind.__name__}.{trait.name}"
     loops = {row.loop for row in STRATEGIES.values()}
-    assert all((ROOT / "trainer/training/loops" / f"{loop}.py").is_file() for loop in loops)
+    assert all((ROOT / "trainer/training/loops" / f"{loop.replace('.', '/')}.py").is_file() for loop in loops)
     assert all(not (row.one_task and row.servers) and {*row.restart_alone} <= {*row.servers}
                for row in STRATEGIES.values())  # fmt: skip
 
@@ -177,9 +178,11 @@ def test_rules_know_a_made_up_strategy(more: dict[str, Any], problem: str) -> No
 def test_the_loss_of_a_worker_of_a_made_up_strategy_leaves_the_others_running() -> None:
     spec = build({**RAW, "max_restarts": 1})
     policy = FailurePolicy(spec, [], "chief:0")
-    assert policy.lost("chief:0", "killed").re_form
-    first, second = policy.lost("worker:1", "killed"), policy.lost("worker:1", "killed")
-    assert (first.re_form, first.end, first.note) == (False, None, "worker:1 lost (killed); the others continue")
+    killed = Loss(Cause.KILLED, signal="SIGKILL")
+    assert policy.lost("chief:0", killed).re_form
+    first, second = policy.lost("worker:1", killed), policy.lost("worker:1", killed)
+    assert (first.re_form, first.end, first.fact) == (False, None, Lost("worker:1", killed, "others_continue"))
+    assert str(first.fact) == "worker:1 lost (killed by SIGKILL); the others continue"
     assert second.end is not None
     assert second.end[0] is Exit.GAVE_UP
     assert [derived.restarts_alone(spec, task.name, "chief:0") for task in tasks_of(spec)] == [False, True, True]

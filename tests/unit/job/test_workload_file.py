@@ -1,6 +1,5 @@
 """Imports of a workload file, found in its text."""
 
-import ast
 import hashlib
 from pathlib import Path
 
@@ -173,30 +172,3 @@ def test_modules_of_the_working_directory_are_named_for_no_container_gets_them(
     ]
     monkeypatch.chdir(tmp_path / "jobs")
     assert workload_file.left_behind(path, "mine.py") == []
-
-
-# Each: the file, and whether its model() gives a compiled model (None: under some condition).
-COMPILES: list[tuple[str, bool | None]] = [
-    ("def model(): return net", False),
-    ("def model():\n    m.compile(loss='mse')\n    return m", True),
-    ("def model():\n    with scope():\n        m.compile('adam')\n    return m", True),
-    ("def model():\n    return build().compile()", True),
-    ("def model():\n    if x:\n        m.compile()\n    return m", None),
-    ("def model():\n    if x:\n        return m\n    m.compile()\n    return m", None),
-    ("def model():\n    for m in ms:\n        m.compile()", None),
-    ("def model():\n    x and m.compile()\n    return m", None),
-    ("def build():\n    m.compile()\n    return m\ndef model(): return build()", True),
-    ("def build():\n    m.compile()\n    return m\ndef model():\n    return build() if x else None", None),
-    ("def build():\n    m.compile()\ndef model(): return m", False),
-    ("import re\ndef model():\n    re.compile('x')\n    return m", False),
-    ("def model():\n    compile('x')\n    return m", False),
-    ("class Net(keras.Model):\n    def compile(self): super().compile()\ndef model(): return Net()", False),
-    ("from mine import model", False),
-    ("def model(): return model()", False),
-]
-
-
-@pytest.mark.parametrize(("text", "expected"), COMPILES, ids=range(len(COMPILES)))
-def test_a_model_that_is_visibly_compiled(text: str, expected: bool | None) -> None:
-    call, always = workload_file.compile_call(ast.parse(text))
-    assert (always or (None if call else False)) is expected

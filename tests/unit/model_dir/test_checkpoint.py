@@ -1,3 +1,4 @@
+import json
 import os
 import shutil
 import subprocess
@@ -153,6 +154,17 @@ def test_a_single_checkpoint_is_verified_before_its_values_are_taken(tmp_path: P
     flip_a_bit(tmp_path / "checkpoints" / checkpoint.name(100) / "variables.npz")
     found, broken, values = restored(tmp_path)
     assert (found, len(broken), values) == (None, 1, {})
+
+
+def test_a_checkpoint_of_a_newer_version_is_refused_and_not_taken_for_a_damaged_one(tmp_path: Path) -> None:
+    save(tmp_path, 100, 200)
+    meta = tmp_path / "checkpoints" / checkpoint.name(200) / "meta.json"
+    meta.write_text(json.dumps({"format": 2, "step": {"number": 200}}))
+    line = rf"{meta.parent}: cannot be read: format: 2: this trainer reads formats up to 1; use the version of trainer"
+    for read in (checkpoint.newest, latest):
+        with pytest.raises(UserError, match=line):
+            read(tmp_path)
+    assert checkpoint.steps(tmp_path) == [100, 200]
 
 
 def test_of_the_damaged_ones_the_newest_is_kept(tmp_path: Path) -> None:

@@ -106,7 +106,6 @@ def document(of: History, **more: object) -> dict[str, Any]:
 
 def test_it_is_the_same_after_it_was_written_and_read(tmp_path: Path) -> None:
     made = filled(3, 1000)
-    made.useful, made.wall, made.best = 800.5, 1000.25, 995
     made.mark(Mark(1.5, "lost", "worker:1 lost", "worker:1", 2))
     made.mark(Mark(2.5, "checkpoint", "checkpoint of step 5", None, 2, 5, bytes=100, seconds=0.25))
     history.save(str(tmp_path), [json.dumps(document(made))])
@@ -153,6 +152,21 @@ def test_of_many_marks_of_a_kind_some_go_evenly_and_the_others_stay() -> None:
     assert sum(mark.kind == "formed" for mark in made.marks) == 1
 
 
+@pytest.mark.parametrize("count", [1, MARKS_OF_A_KIND, MARKS_OF_A_KIND + 1, 2 * MARKS_OF_A_KIND, 5000])
+def test_of_the_many_marks_of_a_journal_some_of_each_kind_are_shown_in_the_order_of_time(count: int) -> None:
+    saved = [Mark(float(number), "checkpoint", "", step=number) for number in range(count)]
+    found = history.thinned([*saved, Mark(0.5, "formed", "generation 1 formed")])
+    steps = [mark.step for mark in found if mark.kind == "checkpoint"]
+    assert min(count, MARKS_OF_A_KIND // 2) <= len(steps) <= MARKS_OF_A_KIND
+    assert (steps[0], steps[-1]) == (0, count - 1)
+    assert sum(mark.kind == "formed" for mark in found) == 1
+    assert found == sorted(found, key=lambda mark: mark.time)
+
+
+def test_no_marks_stay_none() -> None:
+    assert history.thinned([]) == []
+
+
 def test_a_copy_does_not_change_with_the_original() -> None:
     made = filled(2, 20)
     copy, before = made.copy(), made.text()
@@ -160,9 +174,3 @@ def test_a_copy_does_not_change_with_the_original() -> None:
     made.tasks.add(1000, {("worker:7", "cpu"): 1.0})
     made.mark(Mark(1.0, "lost", ""))
     assert copy.text() == before
-
-
-def test_goodput_is_unknown_before_the_job_has_run() -> None:
-    assert History().goodput is None
-    assert History(useful=30, wall=40).goodput == 0.75
-    assert History(useful=50, wall=40).goodput == 1.0

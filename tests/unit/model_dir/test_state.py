@@ -10,7 +10,8 @@ from trainer.job.errors import UserError
 from trainer.model_dir import layout, result
 from trainer.model_dir import state as job_state
 from trainer.model_dir.files import read_json, write_json
-from trainer.model_dir.state import End, State
+from trainer.model_dir.result import JobEvent
+from trainer.model_dir.state import End, PaceCounters, State
 
 
 @pytest.fixture
@@ -27,7 +28,7 @@ def test_the_first_chief_of_a_job_begins_with_its_own_start(tmp_path: Path) -> N
 
 
 def test_state_comes_back_as_it_was(tmp_path: Path) -> None:
-    state = State(3, 4001, 100.5, 2.25, {"import": 2.25}, 5000.0)
+    state = State(3, 4001, 100.5, 2.25, {"import": 2.25}, 5000.0, pace=PaceCounters(8.5, 10.0, 40, 1.7e9))
     job_state.save(str(tmp_path), state)
     assert job_state.load(str(tmp_path), 999) == state
     job_state.forget(str(tmp_path))
@@ -37,14 +38,14 @@ def test_state_comes_back_as_it_was(tmp_path: Path) -> None:
 
 FAILED = State(
     3, 4001, 100.5, 2.25, step=40, generations_without_progress=2, incarnation="this one",
-    end=End("j", 13, "\udc80: the loss is nan"),
+    pace=PaceCounters(8.5, 10.0, 40, 1.7e9), end=End("j", 13, "\udc80: the loss is nan"),
 )  # fmt: skip
 
 
-def test_of_a_failure_only_its_report_and_the_number_of_generations_stay(tmp_path: Path) -> None:
+def test_of_a_failure_only_its_report_its_pace_and_the_number_of_generations_stay(tmp_path: Path) -> None:
     job_state.fail(str(tmp_path), FAILED)
     assert job_state.load(str(tmp_path), 999) == State(
-        3, 4001, 999, incarnation="this one", end=End("j", 13, "?: the loss is nan")
+        3, 4001, 999, incarnation="this one", pace=FAILED.pace, end=End("j", 13, "?: the loss is nan")
     )
 
 
@@ -53,6 +54,7 @@ def test_a_failure_on_a_full_disk_does_not_leave_the_state_before_it(tmp_path: P
     job_state.save(str(tmp_path), State(3, 4001, 100.5, step=40, generations_without_progress=2))
     program = f"""
 import resource
+from trainer.model_dir.result import JobEvent
 from trainer.model_dir.state import End, State, fail
 resource.setrlimit(resource.RLIMIT_FSIZE, (10, 10))
 fail({str(tmp_path)!r}, State(3, end=End("j", 2, "the disk is full")))
@@ -69,7 +71,7 @@ def test_a_failure_takes_the_room_of_the_state_before_it_where_no_file_can_be_ma
     tmp_path.chmod(0o555)
     job_state.fail(str(tmp_path), FAILED)
     assert job_state.load(str(tmp_path), 999) == State(
-        3, 4001, 999, incarnation="this one", end=End("j", 13, "?: the loss is nan")
+        3, 4001, 999, incarnation="this one", pace=FAILED.pace, end=End("j", 13, "?: the loss is nan")
     )
     tmp_path.chmod(0o755)
 
@@ -83,6 +85,12 @@ def test_a_state_that_cannot_be_read_is_none(tmp_path: Path, text: str) -> None:
 def test_what_another_version_wrote_is_passed_over(tmp_path: Path) -> None:
     (tmp_path / "state.json").write_text('{"generation": 7, "colour": "blue"}')
     assert job_state.load(str(tmp_path), 1) == State(generation=7, started=1)
+
+
+def test_the_events_that_version_0_2_kept_are_read(tmp_path: Path) -> None:
+    events = [{"time": 1.5, "text": "generation 1 formed: 1 task", "kind": "formed", "task": None}]
+    write_json(tmp_path / "state.json", {"generation": 1, "events": events})
+    assert job_state.load(str(tmp_path), 1).events == [JobEvent(1.5, "generation 1 formed: 1 task", "formed")]
 
 
 def test_the_result_lies_in_model_dir() -> None:

@@ -10,14 +10,17 @@ from typing import Any
 
 import pytest
 
-from trainer.model_dir import layout
+from trainer.job.errors import Exit
+from trainer.model_dir import journal, layout
 from trainer.model_dir import state as job_state
 from trainer.page import files
 from trainer.page.files import FilesPage
 from trainer.page.lines import LogQuery
+from trainer.protocol.facts import Began, Checkpoint, Ended, Formed, entry
 
-KEPT = {
-    "version": 1, "live": True, "now": 1.7e9, "eta": 12.0, "status": {"phase": "running", "step": 5, "end": None},
+KEPT: dict[str, Any] = {
+    "version": 1, "live": True, "now": 1.7e9, "eta": 12.0,
+    "status": {"version": 2, "phase": "running", "step": 5, "end": None, "figures": {"loss": 0.5}},
     "job": {"spec": {"name": "j"}}, "history": {"job": {"time": [1.0]}, "tasks": {}, "marks": []},
 }  # fmt: skip
 RESULT = {
@@ -53,6 +56,43 @@ def test_what_the_chief_kept_is_shown_as_it_was_but_no_longer_live(tmp_path: Pat
     assert found == {**KEPT, "live": False, "eta": None}
 
 
+def test_what_version_0_2_kept_has_its_figures_where_the_page_reads_them(tmp_path: Path) -> None:
+    row = {"state": "running", "generation": 1, "restarts": 0, "standby": False}
+    status = {
+        "version": 1, "job": "j", "phase": "running", "step": 5, "loss": 0.5, "end": None,
+        "tasks": {"worker:0": {**row, "step": 5, "examples_per_second": 10.0}},
+    }  # fmt: skip
+    marks = [{"time": 1.5, "kind": "lost", "text": "worker:0 lost", "task": "worker:0"}]
+    history = {**KEPT["history"], "marks": marks}
+    found = document(write(tmp_path, history={**KEPT, "status": status, "history": history}))
+    assert (found["status"]["step"], found["status"]["figures"]) == (5, {"loss": 0.5})
+    assert found["status"]["tasks"]["worker:0"] == {**row, "step": 5, "figures": {"examples_per_second": 10.0}}
+    assert found["history"]["marks"] == marks
+
+
+def test_the_marks_are_those_of_the_journal_behind_those_of_version_0_2(tmp_path: Path) -> None:
+    marks = [{"time": 1.5, "kind": "lost", "text": "worker:0 lost", "task": "worker:0"}]
+    facts = [Began("run"), Formed(2, 1), Checkpoint(40, 1000, 0.25), Ended(int(Exit.STOPPED), "stopped by a signal")]
+    lines = [entry(2.0 + at, fact, 2, 10 * at).document() for at, fact in enumerate(facts)]
+    journal.append(str(tmp_path), 1, lines)
+    found = document(write(tmp_path, history={**KEPT, "history": {**KEPT["history"], "marks": marks}}))
+    assert found["history"]["marks"] == [
+        *marks,
+        {"time": 3.0, "kind": "formed", "text": "generation 2 formed: 1 task", "generation": 2},
+        {
+            "time": 4.0, "kind": "checkpoint", "text": "checkpoint of step 40", "generation": 2, "step": 40,
+            "bytes": 1000, "seconds": 0.25,
+        },
+        {"time": 5.0, "kind": "stopped", "text": "stopped by a signal", "generation": 2, "step": 30},
+    ]  # fmt: skip
+
+
+def test_a_journal_alone_is_shown(tmp_path: Path) -> None:
+    """The chief was killed before it had saved a history."""
+    journal.append(str(tmp_path), 1, [entry(2.0, Formed(1, 3), 1).document()])
+    assert [mark["text"] for mark in document(str(tmp_path))["history"]["marks"]] == ["generation 1 formed: 3 tasks"]
+
+
 def test_a_chief_that_was_killed_after_it_saved_has_the_end_that_the_state_knows(tmp_path: Path) -> None:
     job_state.save(str(tmp_path), job_state.State(generation=1, end=job_state.End("j", 13, "nan at step 7")))
     found = document(write(tmp_path, history=KEPT))["status"]
@@ -85,7 +125,8 @@ def test_a_model_dir_of_an_earlier_version_shows_what_its_files_tell(what: str, 
         "worker:1 lost (killed by SIGKILL), re-forming",
         "step 10: accuracy=0.875",
     ]
-    assert (found["status"]["phase"], found["status"]["step"], found["status"]["test_accuracy"]) == ("done", 400, 0.9)
+    assert (found["status"]["phase"], found["status"]["step"]) == ("done", 400)
+    assert found["status"]["figures"] == {"test_accuracy": 0.9}
     assert found["status"]["tasks"]["worker:0"]["state"] == "done"
     assert found["status"]["hangs"] == RESULT["hangs"]
     assert found["job"]["spec"]["name"] == "j"

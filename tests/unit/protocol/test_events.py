@@ -13,6 +13,7 @@ TOLD: list[Event] = [
     *(kind() for kind in (events.Alive, events.Warm, events.Traced, events.Trained, events.Finishing, Start, Step)),
     Start(0, 500, "task=worker:0"),
     Step(5, {"worker:0": {"step": 3}}, {"loss": 0.5, "top 5": None}),
+    Step(5, None, {}, 4, 0.5, 1.5, 0.25, 0.0, 0.75),
     Saved(5, 0.1),
     Scored(7, {"accuracy": 1}),
     PeerLost("x"),
@@ -29,9 +30,15 @@ def test_an_event_comes_back_as_it_was(event: Event) -> None:
     assert read_event(events.write_event(event).encode()) == event
 
 
-def test_figures_stand_beside_the_fields_and_do_not_hide_them() -> None:
-    line = events.write_event(Step(5, figures={"loss": 0.5, "step": 9, "event": "done"}))
-    assert json.loads(line) == {"event": "step", "step": 5, "loss": 0.5}
+def test_figures_of_any_name_hide_no_field() -> None:
+    step = Step(5, figures={"loss": 0.5, "step": 9, "event": "done", "figures": {}, "workers": 3})
+    line = events.write_event(step)
+    assert json.loads(line) == {"event": "step", "step": 5, "figures": step.figures}
+    assert read_event(line.encode()) == step
+
+
+def test_what_a_newer_version_adds_to_an_event_is_left_out() -> None:
+    assert read_event(b'{"event": "step", "step": 5, "colour": "blue"}') == Step(5)
 
 
 STEPS: list[Any] = ["5", True, -1, 2**63, 0.5, None, []]
@@ -40,6 +47,7 @@ NONE: list[Any] = [
     *({"event": "step", "step": step} for step in STEPS),
     {"event": "step", "workers": []},
     {"event": "step", "workers": {"worker:0": 3}},
+    *({"event": "step", "figures": figures} for figures in STEPS[-2:]),
     *({"event": "checkpoint", "step": 5, "stalled": stalled} for stalled in [float("nan"), -1, "0"]),
     {"event": "error", "code": "2", "message": "x"},
     {"event": "done", "step": 5, "test": [0.9]},

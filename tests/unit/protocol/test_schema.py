@@ -5,7 +5,6 @@ import json
 import os
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import jsonschema
 import pytest
@@ -18,6 +17,7 @@ from trainer.model_dir import result as results
 from trainer.model_dir.files import read_json
 from trainer.model_dir.result import Computed, JobEvent, Result, Training
 from trainer.protocol import schema
+from trainer.protocol.child import ChildStatus
 from trainer.supervisor.chief.chief import Chief
 from trainer.supervisor.task.agent import Agent
 from trainer.supervisor.task.task_report import make_report, task_status
@@ -56,16 +56,17 @@ def test_a_status_is_what_its_schema_says(tmp_path: Path, code: Exit | None) -> 
     agent = Agent(spec, tasks_of(spec)[0], Path(os.devnull))
     chief = Chief(agent)
     with contextlib.closing(chief._record.lock):
-        figures: dict[str, Any] = {"step": 3, "loss": 0.5, "state": "theirs", "line": "task=worker:1"}
-        other = replace(make_report(agent), task="worker:1", incarnation="another", status=figures)
+        child = ChildStatus(step=3, line="task=worker:1", figures={"loss": 0.5, "state": "theirs"})
+        other = replace(make_report(agent), task="worker:1", incarnation="another", status=child)
         chief._rendezvous.report(other, chief._clock())
         if code is not None:
             chief._rendezvous.end(code, "why")
         for status in (chief.status(), task_status(agent)):
             sent = json.loads(json.dumps(status.document()))
             jsonschema.validate(sent, schema.status())
-            assert sent["version"] == 1
+            assert sent["version"] == 2
         row = json.loads(json.dumps(chief.status().document()))["tasks"]["worker:1"]
-        assert (row["step"], row["loss"], row["state"]) == (3, 0.5, "done" if code is Exit.OK else "waiting")
+        assert (row["step"], row["figures"]["loss"]) == (3, 0.5)
+        assert row["state"] == ("done" if code is Exit.OK else "waiting")
         with pytest.raises(jsonschema.ValidationError):
             jsonschema.validate({**task_status(agent).document(), "phase": "asleep"}, schema.status())

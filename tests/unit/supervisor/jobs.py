@@ -6,6 +6,8 @@ from typing import Any
 from trainer.job.cluster import tasks_of
 from trainer.job.errors import Exit
 from trainer.job.load import build
+from trainer.protocol.child import ChildStatus
+from trainer.protocol.facts import Cause, Fact, Loss
 from trainer.protocol.reports import Reply, Report
 from trainer.protocol.stacks import TaskStacks
 from trainer.supervisor.rendezvous.state_machine import Rendezvous
@@ -16,6 +18,12 @@ ASKED = 1.0
 DEADLINES = {"start": START, "rejoin": REJOIN, "task_lost": LOST, "progress": PROGRESS}
 PS = {"worker": 2, "ps": 1}
 VERSIONS = {"tensorflow": "2.21.0", "keras": "3.15.1", "trainer": "0.1.0"}
+KILLED = Loss(Cause.KILLED, signal="SIGKILL")
+
+
+def failed(code: int, error: str, **more: Any) -> Loss:
+    """The loss of a task whose child reported an error of its own."""
+    return Loss(Cause.ERROR, error=error, code=code, **more)
 
 
 class Job:
@@ -29,6 +37,8 @@ class Job:
         self.tasks = tasks_of(self.spec)
         self.chief, self.now, self.checkpoint = self.tasks[0].name, 0.0, step
         self.core = Rendezvous(self.spec, self.tasks[0], generation, self.now, lambda: self.checkpoint)
+        self.workers: dict[str, ChildStatus] = {}
+        """The coordinator's measurements of each ps-worker, as of the chief's last report."""
         self.reports = {
             name: Report(name, "first", self.tasks[0].digest, "spec", "workload", VERSIONS)
             for name in (*(task.name for task in self.tasks), "worker:9")
@@ -39,7 +49,7 @@ class Job:
         if number := self.core.gathering.number:
             changes.setdefault("stacks", TaskStacks(number))
         self.reports[name] = replace(self.reports[name], **changes)
-        return self.core.report(self.reports[name], self.now)
+        return self.core.report(self.reports[name], self.now, self.workers if name == self.chief else None)
 
     def reach(self, name: str, problem: str | None = None) -> None:
         """The verdict of dialling that task back."""
@@ -55,7 +65,7 @@ class Job:
         self.arrive()
         assert self.core.phase == "running"
         for name in self.core.tasks.required:
-            self.report(name, generation=self.core.generation, ended_early=0)
+            self.report(name, generation=self.core.generation, ended_early=0, loss=None)
 
     def stop_children(self) -> None:
         """As supervisors do when they hear `forming`."""
@@ -64,9 +74,8 @@ class Job:
 
     def restart(self, name: str) -> Reply:
         """Replaces the task's supervisor by a new one."""
-        return self.report(
-            name, incarnation=f"{self.reports[name].incarnation}+", generation=0, ended_early=0, status={}
-        )
+        incarnation = f"{self.reports[name].incarnation}+"
+        return self.report(name, incarnation=incarnation, generation=0, ended_early=0, loss=None, status=ChildStatus())
 
     def wait(self, seconds: float, *silent: str) -> None:
         """Advances the clock second by second; all present tasks but the silent ones keep reporting."""
@@ -85,9 +94,14 @@ class Job:
     def logged(self) -> list[str]:
         return [event.text for event in self.core.chronicle.events]
 
+    @property
+    def facts(self) -> list[Fact]:
+        """All facts that the job has noted, also those that are no news."""
+        return [entry.fact for entry in self.core.chronicle.since(0)]
+
 
 def lose_child(job: Job, name: str) -> None:
-    job.report(name, generation=0, ended_early=job.core.generation, reason="killed by SIGKILL")
+    job.report(name, generation=0, ended_early=job.core.generation, loss=KILLED)
 
 
 def restart_supervisor(job: Job, name: str) -> None:
@@ -99,18 +113,21 @@ def fall_silent(job: Job, name: str) -> None:
 
 
 LOSSES = [
-    (lose_child, "killed by SIGKILL"),
-    (restart_supervisor, "its supervisor was restarted"),
-    (fall_silent, "silent for 10 s"),
+    (lose_child, KILLED, "killed by SIGKILL"),
+    (restart_supervisor, Loss(Cause.SUPERVISOR_RESTARTED), "its supervisor was restarted"),
+    (fall_silent, Loss(Cause.SILENT, seconds=LOST), "silent for 10 s"),
 ]
 
 
-def step(job: Job, number: int, **status: Any) -> None:
-    job.report(job.chief, status={"step": number, **status})
+def step(job: Job, number: int, workers: dict[str, int] | None = None, **status: Any) -> None:
+    """The chief's child has made a step, and knows these steps of ps-workers."""
+    if workers is not None:
+        job.workers = {name: ChildStatus(step=own) for name, own in workers.items()}
+    job.report(job.chief, status=ChildStatus(step=number, **status))
 
 
 def fail_once_more(job: Job) -> None:
     lose_child(job, "worker:1")
     job.stop_children()
     for name in job.core.tasks.required:
-        job.report(name, generation=job.core.generation, ended_early=0, status={})
+        job.report(name, generation=job.core.generation, ended_early=0, loss=None, status=ChildStatus())

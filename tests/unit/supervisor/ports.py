@@ -7,6 +7,8 @@ from typing import Any
 
 from aiohttp import ClientSession
 
+from trainer.protocol.child import ChildStatus
+from trainer.protocol.facts import Cause, Loss
 from trainer.protocol.reports import Identity, Reply, Report
 from trainer.supervisor.control_port import peers, server
 
@@ -23,8 +25,9 @@ STATUS: dict[str, Any] = {
     "last_checkpoint": None,
 }
 REPORT = Report(
-    "worker:1", "abc", "digest", "spec", "workload", {"tensorflow": "2.21.0"}, failure=(2, "x"), status={"step": 5}
-)
+    "worker:1", "abc", "digest", "spec", "workload", {"tensorflow": "2.21.0"},
+    loss=Loss(Cause.ERROR, error="x", code=2), status=ChildStatus(step=5),
+)  # fmt: skip
 REPLY = Reply("running", 3, 500, version=7, step=520)
 
 

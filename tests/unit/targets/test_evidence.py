@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from trainer.debug.archive import Archive
-from trainer.debug.facts import Facts
+from trainer.debug.evidence import Evidence
 from trainer.job.errors import Exit, TrainerError, UserError
 from trainer.job.load import build
 from trainer.job.spec import JobSpec
@@ -124,11 +124,11 @@ class Elsewhere:
     def __init__(self, documents: dict[str, object], log: str) -> None:
         self.documents, self.log = documents, log
 
-    def debug(self, job: Job, archive: Archive) -> Facts:
+    def debug(self, job: Job, archive: Archive) -> Evidence:
         for path, found in self.documents.items():
             archive.document(path, found)
         archive.text("logs/worker-0.txt", self.log)
-        return Facts("j", "there", "failed", Exit.PROGRAM, archive.clean(self.log))
+        return Evidence("j", "there", "failed", Exit.PROGRAM, archive.clean(self.log))
 
 
 def test_no_planted_secret_of_containers_is_in_the_archive(tmp_path: Path, planted: dict[str, str]) -> None:
@@ -183,7 +183,7 @@ def test_a_job_that_never_started_has_an_archive_with_its_spec_and_why(tmp_path:
 
 def test_a_target_that_is_not_there_is_the_reason(tmp_path: Path) -> None:
     class Gone:
-        def debug(self, job: Job, archive: Archive) -> Facts:
+        def debug(self, job: Job, archive: Archive) -> Evidence:
             raise TrainerError("no Docker Engine answers", Exit.TARGET)
 
     target: Any = Gone()

@@ -34,7 +34,7 @@ def time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Passes with each look."""
     seconds = itertools.count()
     monkeypatch.setattr("trainer.targets.page.time.monotonic", lambda: next(seconds))
-    monkeypatch.setattr(page, "POLL_SECONDS", 0.0)
+    monkeypatch.setattr(page, "CHIEF_POLL_SECONDS", 0.0)
 
 
 def behind(*found: JobOverview, said: list[str] | None = None, **spec: Any) -> Page:

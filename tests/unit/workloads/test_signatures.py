@@ -23,11 +23,6 @@ LOSS = "loss(y, prediction)"
         ),
         ("DATASET = ''\ndef loss(y): pass", 3, f"loss(y) is called as {LOSS}; write def {LOSS}"),
         ("DATASET = ''\ndef callbacks(run): pass", 3, "callbacks(run) is called as callbacks(); write def callbacks()"),
-        (
-            "def data(split):\n    x = 1\n    return A if split == 'train' else B", 4,
-            f"split is a shard, not the name of its split: {SHARD}",
-        ),
-        ("def data(part):\n    return {'train': 1}[part]", 3, f"part is a shard, not the name of its split: {SHARD}"),
     ],
 )  # fmt: skip
 def test_functions_that_cannot_be_called_so(tmp_path: Path, text: str, line: int, reported: str) -> None:
@@ -123,26 +118,6 @@ def test_a_name_that_the_file_binds_again_may_be_another_function(tmp_path: Path
         check_workload(spec_of(file(tmp_path, f"{MODEL}DATASET = 'x'\n{text}")))
     elsewhere = "def other(data):\n    data = [data for data in ()]\nclass Another:\n    data = 2\n"
     assert "is called as data(shard)" in problem(file(tmp_path, f"{MODEL}{elsewhere}def data(): pass"))
-
-
-@pytest.mark.parametrize(
-    "body",
-    [
-        "shard = shard.split\n    if shard == 'train': return 1\n    return ARRAYS[shard]",
-        "for shard in ('a',): print(shard == 'train')",
-        "def load(shard): return {'train': 1}[shard]\n    return load(shard.split)",
-        "return filter(lambda shard: shard != 'x', NAMES)",
-        "return [shard for shard in NAMES if shard != 'x']",
-        "fill(shard)\n    return CACHE[shard]",
-        "return CACHE[shard]",
-        "return {shard: 1}[shard]",
-        "return {**CACHE, 'train': 1}[shard]",
-        "return 1 if isinstance(shard, str) and shard == 'train' else 2",
-        "def inner():\n        nonlocal shard\n        shard = 'train'\n    inner()\n    return shard == 'train'",
-    ],
-)
-def test_a_shard_that_may_be_something_else_is_not_refused(tmp_path: Path, body: str) -> None:
-    check_workload(spec_of(file(tmp_path, f"{MODEL}CACHE = {{}}\ndef data(shard):\n    {body}")))
 
 
 @pytest.mark.parametrize(

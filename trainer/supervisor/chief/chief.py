@@ -172,7 +172,7 @@ class Chief:
             reply = self._rendezvous.reply()
         if not self._rendezvous.tasks.counts(report):
             if reply.phase == "forming":  # it waits for the one before it
-                await asyncio.sleep(peers.POLL_SECONDS)
+                await asyncio.sleep(peers.HOLD_SECONDS)
             return reply
         if reply.version == known:
             tasks = len(self._rendezvous.tasks.required)
@@ -206,7 +206,8 @@ class Chief:
         if self._page:
             self._reporter.observers.append(self._page)
             started, continues = self._record.state.started, not self._record.begins
-            self._showing = asyncio.create_task(self._page.run(started, continues=continues))
+            page = self._page.run(started, self._record.lease.number, continues=continues)
+            self._showing = asyncio.create_task(page)
 
     async def stacks(self) -> Stacks:
         """Asks all tasks for their stacks; at most for a few seconds."""

@@ -32,7 +32,7 @@ class Dialler:
         self._addresses = {task_name(*member): task.control_address(*member) for member in task.members()}
         self._dialling: dict[str, asyncio.Task[None]] = {}
         self._not_before: dict[str, float] = {}
-        """For a task that has never reported."""
+        """When each task that has never reported may be dialled again."""
         self._refused: set[tuple[str, str]] = set()
         self.refusals: Counter[str] = Counter()
         """Refused reports by the name of the reason."""

@@ -16,20 +16,20 @@ def result_of_this_job(spec: JobSpec, key: Mapping[str, object]) -> Finished | N
     Raises:
         UserError: it is the result of another job.
     """
-    found = result.finished(spec.directory)
-    if found is None:
+    finished = result.finished(spec.directory)
+    if finished is None:
         return None
     if spec.program:
-        if compatibility.differences(found.key, key, "result"):  # it knows itself what it continues
+        if compatibility.differences(finished.key, key, "result"):  # it knows itself what it continues
             return None
     elif spec.traits.trains:
-        result.refuse_another_jobs(found, spec, key)
-    elif compatibility.differences(found.key, key, "result"):  # A graph job has only its result: compute it again.
+        result.refuse_another_jobs(finished, spec, key)
+    elif compatibility.differences(finished.key, key, "result"):  # A graph job has only its result: compute it again.
         return None
-    if not result.has_all_steps(found, spec):
+    if not result.has_all_steps(finished, spec):
         return None
     log_line(f"already complete: {layout.result(spec.directory)}; choose another model_dir to train again")
-    return found
+    return finished
 
 
 def check_checkpoint(spec: JobSpec, key: Mapping[str, object]) -> list[str]:
@@ -41,11 +41,11 @@ def check_checkpoint(spec: JobSpec, key: Mapping[str, object]) -> list[str]:
     if not spec.runs.checkpoints:
         return []
     # The child verifies its SHA-256: for 8 GB that takes 40 s, during which a supervisor could not answer.
-    found = checkpoint.newest(spec.directory)
-    if found is None:
+    newest = checkpoint.newest(spec.directory)
+    if newest is None:
         return []
-    if different := checkpoint_meta.differences(found.meta, spec, key):
-        raise checkpoint_meta.refusal(found.meta, spec.directory, different)
+    if different := checkpoint_meta.differences(newest.meta, spec, key):
+        raise checkpoint_meta.refusal(newest.meta, spec.directory, different)
     changes = checkpoint.workload_changes(spec.directory, key)
     warnings = [f"the code of {spec.workload} was changed after step {step}" for step in changes]
     for warning in warnings:

@@ -42,7 +42,7 @@ class JobEnd:
         self.key: Mapping[str, object] = {}
         """The job's compatibility key, for the result."""
         self.warnings: list[str] = []
-        """For the result."""
+        """Warnings for the result."""
 
     async def succeed(self, child: Child, done: Done) -> None:
         """Writes the result of the chief's child and ends the job as a success, if that result is valid."""

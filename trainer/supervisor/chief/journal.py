@@ -10,6 +10,9 @@ from trainer.protocol import facts
 from trainer.protocol.facts import Began, Entry
 from trainer.protocol.log_lines import log_line
 
+MOST_WAITING = 1000
+"""Facts that wait for a disk on which there is no room; of more, the newest are kept."""
+
 
 class Journal:
     def __init__(self, directory: str, term: int, require_lease: Callable[[], None]) -> None:
@@ -25,7 +28,7 @@ class Journal:
 
     def write(self, entries: Sequence[Entry]) -> None:
         """Appends facts. What cannot be written waits for the next call: the job goes on without it."""
-        self._waiting += entries
+        self._waiting = [*self._waiting, *entries][-MOST_WAITING:]
         if not self._waiting:
             return
         try:

@@ -22,9 +22,9 @@ LONGEST_SECONDS = 120.0
 async def until_all_are_notified(rendezvous: Rendezvous, agent: Agent) -> None:
     """Waits, while the chief answers reports, for all tasks that may still report."""
     begun, logged = agent.clock(), False
-    own = rendezvous.tasks.members.get(agent.task.name)
-    if own is not None:
-        own.notified = True
+    chief = rendezvous.tasks.members.get(agent.task.name)
+    if chief is not None:
+        chief.notified = True
     while absent := unnotified(rendezvous, now := agent.clock(), agent.leaving_since is not None):
         if now - begun > LOG_AFTER_SECONDS and not logged:
             seconds = patience(rendezvous, agent.leaving_since is not None)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from trainer.supervisor.rendezvous.state_machine import Rendezvous
     from trainer.supervisor.task.agent import Agent
 
-LOOK_SECONDS = 0.5
+LEASE_POLL_SECONDS = 0.5
 
 
 async def wait_for(predecessor: Predecessor, agent: Agent) -> None:
@@ -25,7 +25,7 @@ async def wait_for(predecessor: Predecessor, agent: Agent) -> None:
         # In a thread: the volume may be slow.
         if not await asyncio.to_thread(predecessor.saves):
             return
-        await agent.wait_for_change(LOOK_SECONDS)
+        await agent.wait_for_change(LEASE_POLL_SECONDS)
 
 
 async def keep(record: Record, agent: Agent, lose: Callable[[], None]) -> None:
@@ -44,7 +44,7 @@ async def keep(record: Record, agent: Agent, lose: Callable[[], None]) -> None:
             return
         next_at = agent.clock() + RENEW_SECONDS
         while agent.clock() < next_at and leaving == (agent.leaving_since is not None):
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(LEASE_POLL_SECONDS)
 
 
 def give_up_place(rendezvous: Rendezvous, agent: Agent) -> None:

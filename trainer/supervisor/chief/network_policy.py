@@ -50,8 +50,8 @@ async def _certificate(host: str, port: int) -> bytes | None:
     except (OSError, asyncio.TimeoutError):  # ssl.SSLError is an OSError
         return None
     try:
-        found = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
-        return found if isinstance(found, bytes) else None
+        certificate = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
+        return certificate if isinstance(certificate, bytes) else None
     finally:
         writer.transport.abort()
 

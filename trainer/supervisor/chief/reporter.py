@@ -51,6 +51,8 @@ class Reporter:
         self._snapshot: Snapshot | None = None
         self._observed = 0
         """Facts that the observers have had."""
+        self._defects: set[tuple[type[Observer], type[Exception]]] = set()
+        """Errors of observers that are in the log already: an observer fails at each beat."""
 
     def workers(self) -> Mapping[str, ChildStatus]:
         """The coordinator's measurements of each ps-worker."""
@@ -79,7 +81,7 @@ class Reporter:
             stragglers=self._stragglers,
             pace=self._pace,
         )
-        return replace(status, warnings=self._warnings)
+        return replace(status, warnings=[*self._warnings])
 
     def observe(self, now: float) -> None:
         """Gives all observers what is new, once a second and at the end."""
@@ -100,7 +102,13 @@ class Reporter:
             try:
                 observer.observe(made, new)
             except Exception as error:  # a defect there is none of the job
-                log_line(f"warning: {type(observer).__name__}: {type(error).__name__}: {error}")
+                self._complain(observer, error)
+
+    def _complain(self, observer: Observer, error: Exception) -> None:
+        defect = type(observer), type(error)
+        if defect not in self._defects:
+            self._defects.add(defect)
+            log_line(f"warning: {type(observer).__name__}: {type(error).__name__}: {error}")
 
     def compare_tasks(self, now: float) -> None:
         """Looks for a task that makes the others wait."""

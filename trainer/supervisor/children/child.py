@@ -20,7 +20,7 @@ from trainer.job.spec import Deadlines
 from trainer.protocol import events
 from trainer.protocol.child import ChildStatus, measured
 from trainer.protocol.events import Event
-from trainer.protocol.facts import Cause, Loss
+from trainer.protocol.facts import Cause, Loss, failure_code
 from trainer.protocol.orders import Final, Go, Order, Silent, Stop, Where, write_order
 from trainer.protocol.tracebacks import peer_is_silent
 from trainer.supervisor.children import child_environ, orphans
@@ -29,7 +29,7 @@ from trainer.supervisor.children.output import STDOUT, Output
 from trainer.supervisor.children.stack_pipes import StackPipes
 
 LAST_WORDS_SECONDS = 0.5
-"""Wait for what a child wrote, after its end."""
+"""How long the output of a child is read after its end."""
 _numbers = itertools.count(1)
 
 
@@ -64,7 +64,7 @@ class Child:
         """The coordinator's measurements of each ps-worker."""
         self.result: events.Done | None = None
         self.times: dict[str, float] = {}
-        """Times of the order to start and of the first event of each kind, by time.monotonic()."""
+        """The times of the order to start and of the first event of each kind, by time.monotonic()."""
         self.exit: int | None = None
         self.failure: tuple[int, str] | None = None
         """Exit code and text of the error that it ends with."""
@@ -74,11 +74,11 @@ class Child:
         self._silent: list[str] = []
         self.stacks: StackPipes
         self._their_stdout: int | None = None
-        """The end of a pipe, if it is copied."""
+        """The end of the pipe from which the child's stdout is copied; None if it is not."""
         self._outputs: list[Output] = []
-        """Those that are copied."""
+        """The outputs of the child that are copied."""
         self.doing: str | None = None
-        """Its answer to the last order Where."""
+        """The child's answer to the last order Where."""
         self.dismissed = False
         """Whether it was killed because its generation is over."""
 
@@ -206,7 +206,7 @@ class Child:
 
     def loss(self) -> Loss:
         """How it ended, with the error that it reported."""
-        code, error = self.failure or (0, "")
+        code, error = (int(failure_code(self.failure[0])), self.failure[1]) if self.failure else (0, "")
         return replace(self._how_it_ended(), code=code, error=error, blames_peer=self.blames_peer)
 
     def _how_it_ended(self) -> Loss:

@@ -53,7 +53,7 @@ def settings(spec: JobSpec, task: Task) -> dict[str, str]:
 
 def of_program(spec: JobSpec, task: Task) -> dict[str, str]:
     """The environment of a task's program, but for what differs from run to run."""
-    whole = {
+    environ = {
         "PYTHONUNBUFFERED": "1",
         **hidden_gpus(spec, task.type),
         **{name: value for name, value in os.environ.items() if name not in _OURS},
@@ -62,7 +62,7 @@ def of_program(spec: JobSpec, task: Task) -> dict[str, str]:
         **variables(spec.data),
         environment.MODEL_DIR: str(Path(spec.directory).absolute()),
     }
-    return program.environ(spec, task.type, whole)
+    return program.environ(spec, task.type, environ)
 
 
 def _no_proxy(task: Task) -> dict[str, str]:

@@ -13,8 +13,8 @@ from trainer import __version__, host
 from trainer.job import program
 from trainer.job.spec import JobSpec
 
-SECONDS = 30.0
-"""For an interpreter to start."""
+START_SECONDS = 30.0
+"""How long an interpreter may take to start."""
 ALONE = Path(__file__).with_name("alone")
 """A folder whose only module becomes the package trainer when it is imported: where that lies, there are packages of
 the supervisor, which are not the program's."""
@@ -52,10 +52,10 @@ def probe(
         meanwhile: called while the interpreter looks.
     """
     words = [program.expand(word, environ) for word in spec.program_of(task_type)]
-    found = program.interpreter(spec, words, environ)
+    interpreter = program.interpreter(spec, words, environ)
     try:
         with subprocess.Popen(
-            [found or sys.executable, "-c", _PROBE, json.dumps(_PACKAGES)],
+            [interpreter or sys.executable, "-c", _PROBE, json.dumps(_PACKAGES)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -64,7 +64,7 @@ def probe(
         ) as process:
             try:
                 meanwhile()
-                output, _ = process.communicate(timeout=SECONDS)
+                output, _ = process.communicate(timeout=START_SECONDS)
             finally:
                 process.kill()  # without effect if it has ended
         answer = json.loads(output.splitlines()[-1])

@@ -21,12 +21,12 @@ from trainer import host
 from trainer.job import environment
 
 GONE_SECONDS = 2.0
-"""Maximum seconds for processes to end after SIGKILL."""
-_POLL_SECONDS = 0.02
+"""How long processes may take to end after SIGKILL."""
+_GONE_POLL_SECONDS = 0.02
 _FOLDER = "trainer-"
 _SHORT = "/tmp"  # noqa: S108 (mkdtemp makes a folder that is ours)
 _LONGEST_PLACE = 40
-"""Bytes of the path of the folder in which that is made; the path of a socket has at most 107 (unix(7))."""
+"""The longest path of the folder with the socket, in bytes: the path of a socket has at most 107 (unix(7))."""
 
 
 def mark(number: int) -> str:
@@ -58,7 +58,7 @@ def folder(marked: str) -> Path:
 async def until_gone(group: int, deadline: float) -> None:
     """Waits for the processes of a group to end, at most until that time on the monotonic clock."""
     while time.monotonic() < deadline and any(each.group == group for each in host.processes(environment.CHILD)):
-        await asyncio.sleep(_POLL_SECONDS)
+        await asyncio.sleep(_GONE_POLL_SECONDS)
 
 
 def kill_group(leader: int) -> None:
@@ -80,12 +80,12 @@ async def _end(chosen: Callable[[host.Process], bool]) -> None:
         dying = {(pid, started) for pid, started in dying if host.started(pid) == started}
         if not dying:
             return
-        await asyncio.sleep(_POLL_SECONDS)
+        await asyncio.sleep(_GONE_POLL_SECONDS)
 
 
-def _supervisor_is_gone(found: str) -> bool:
+def _supervisor_is_gone(mark: str) -> bool:
     """Whether the supervisor that made this mark has ended; False for a mark that is not of this pid namespace."""
-    namespace, _, rest = found.partition(":")
+    namespace, _, rest = mark.partition(":")
     pid, _, rest = rest.partition(":")
     # Processes of containers are visible on their host, with process ids of their own namespace in the mark.
     return namespace == host.pid_namespace() and pid.isdecimal() and host.started(int(pid)) != rest.rpartition(":")[0]

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 TAIL_BYTES = 1 << 16
-"""The end of an output that is kept."""
+"""How much of an output's end is kept."""
 STDOUT, STDERR = 1, 2
 
 

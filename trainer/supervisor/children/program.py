@@ -26,12 +26,12 @@ from trainer.supervisor.children.output import STDERR, Output
 from trainer.supervisor.children.stack_pipes import StackPipes
 
 MOST_REPORTS = 100
-"""That are taken in one turn of the event loop."""
+"""How many reports are read in one turn of the event loop."""
 REPORT_BYTES = 1 << 16
 FIRST_SIGNAL = 128
 """Exit codes from here on are those that a shell gives to a program ended by a signal."""
 _FROM_OUTSIDE = {-signal.SIGHUP, -signal.SIGINT, -signal.SIGKILL, -signal.SIGTERM}
-"""Ends that a program's last words do not explain: what it logged in the middle of its work is no reason."""
+"""Exit codes that a program's last words do not explain: what it logged in the middle of its work is no reason."""
 
 
 class Program(Child):
@@ -175,14 +175,14 @@ class Program(Child):
     def _take_report(self, data: bytes) -> None:
         """Takes a report, whose content the user's code has written."""
         try:
-            found = json.loads(data)
+            report = json.loads(data)
         except (ValueError, RecursionError):
             return
-        if not isinstance(found, dict):
+        if not isinstance(report, dict):
             return
-        total = found.pop("total", None)
+        total = report.pop("total", None)
         figures = {}
-        for name, value in found.items():
+        for name, value in report.items():
             with contextlib.suppress(TypeError, ValueError):
                 figures[name] = reporting.plain(name, value)
         counted = {"step": step} if (step := figures.pop("step", None)) is not None else {}

@@ -23,17 +23,18 @@ from trainer.reporting import printable
 from trainer.stack_dump import END, QUESTION, SIGNAL, is_own
 
 THREAD_SECONDS = 1.5
-"""For the answer of its thread, which has to wait for the GIL."""
+"""How long a process's thread may take to answer; it has to wait for the GIL."""
 SIGNAL_SECONDS = 1.0
-"""For the first line after the signal. The handler runs at once whatever the process does, if the machine lets it."""
+"""How long the first line after a signal may take. The handler runs at once whatever the process does, if the machine
+lets it."""
 _QUIET_SECONDS = 0.05
-"""Without a new line after which the answer to a signal is complete."""
-_POLL_SECONDS = 0.01
+"""How long no new line may come until the answer to a signal is complete."""
+_ANSWER_POLL_SECONDS = 0.01
 _PIPE_BYTES = 1 << 20
-"""Stacks that do not fit are cut."""
+"""The size of a pipe; stacks that do not fit are cut."""
 _PID_BYTES = 20
 _MOST_PROCESSES = 64
-"""Processes of one child that are asked at a time; further ones are not."""
+"""How many processes of one child are asked at a time; further ones are not."""
 _THREAD = re.compile(r"^(?:Current thread|Thread) 0x[0-9a-f]+.*\(most recent call first\):$", re.MULTILINE)
 _FRAME = re.compile(r'^  File "(?P<file>[^"\n]*)", line (?P<line>\d+) in (?P<function>.*)$', re.MULTILINE)
 _PACKAGES = re.compile(r".*/(?:site|dist)-packages/")
@@ -58,11 +59,11 @@ class _Process:
 
     def read(self) -> str:
         """What is in its pipe by now."""
-        found = b""
+        body = b""
         with contextlib.suppress(OSError):
             while chunk := os.read(self.answers, _PIPE_BYTES):
-                found += chunk
-        return found.decode(errors="replace")
+                body += chunk
+        return body.decode(errors="replace")
 
     def close(self) -> None:
         """Also while an answer is read."""
@@ -83,9 +84,9 @@ class StackPipes:
         self.environ = {environment.STACKS: f"{self.theirs}:{os.fstat(self.theirs).st_ino}"}
         self._processes: list[_Process] = []
         self._loop: asyncio.AbstractEventLoop | None = None
-        """Once the child was started."""
+        """The event loop, once the child was started."""
         self._taking = asyncio.Lock()
-        """Two questions at a time would each read a part of the text."""
+        """Held while stacks are read: two questions at a time would each read a part of the text."""
 
     def started(self) -> None:
         """The child has its end."""
@@ -175,7 +176,7 @@ async def _answer(process: _Process, seconds: float) -> str:
         text, end, _ = text.partition(END)
         if end:
             break
-        await asyncio.sleep(_POLL_SECONDS)
+        await asyncio.sleep(_ANSWER_POLL_SECONDS)
     return text
 
 
@@ -187,12 +188,12 @@ def threads(text: str, folder: Path) -> list[list[Frame]]:
         folder: that of the job's code.
     """
     blocks = [list(_frames(block, folder)) for block in _THREAD.split(text)[1:]]
-    found = [frames for frames in blocks if frames and not is_own(frames[0].file, frames[0].function)]
-    if len(found) > MOST_THREADS:
-        *rest, main = found
+    stacks = [frames for frames in blocks if frames and not is_own(frames[0].file, frames[0].function)]
+    if len(stacks) > MOST_THREADS:
+        *rest, main = stacks
         rest.sort(key=lambda frames: not any(frame.theirs for frame in frames))
-        found = [*rest[: MOST_THREADS - 1], main]
-    return [_shortened(frames) for frames in found]
+        stacks = [*rest[: MOST_THREADS - 1], main]
+    return [_shortened(frames) for frames in stacks]
 
 
 def _shortened(frames: list[Frame]) -> list[Frame]:

@@ -10,8 +10,8 @@ from trainer.job.spec import JobSpec
 from trainer.protocol.log_lines import log_line
 from trainer.supervisor.children.child import Child
 
-AFTER_SECONDS = 10.0
-"""Seconds of steady training before a standby is started: loading TensorFlow takes CPU time."""
+STEADY_SECONDS = 10.0
+"""How long training runs before a standby is started: loading TensorFlow takes CPU time."""
 FAILURES = 3
 """Consecutive failures, each followed by a longer pause, after which no standby is started: it may lack memory."""
 
@@ -32,7 +32,7 @@ class Standby:
     def due(self, first_step_at: float | None) -> bool:
         """Whether one is to be started, beside a child whose generation made its first step at that time."""
         now = time.monotonic()
-        steady = first_step_at is not None and now - first_step_at > AFTER_SECONDS
+        steady = first_step_at is not None and now - first_step_at > STEADY_SECONDS
         again = self._failures < FAILURES and now >= self._not_before
         return self._ever and steady and again and self.child is None
 
@@ -50,7 +50,7 @@ class Standby:
         if child.dismissed or not training:
             return
         self._failures += 1
-        self._not_before = time.monotonic() + AFTER_SECONDS * 4**self._failures
+        self._not_before = time.monotonic() + STEADY_SECONDS * 4**self._failures
         log_line(f"{self._task.name}: standby lost ({child.loss()}); its log: {self._log}")
         if self._failures == FAILURES:
             log_line(f"{self._task.name}: {FAILURES} standbys were lost in a row; training continues without one")

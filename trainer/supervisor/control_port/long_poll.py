@@ -6,7 +6,7 @@ import asyncio
 import math
 
 TOGETHER = 10
-"""Into how many groups of one moment the reports fall that are held. One after the other, each would find the caches of
+"""In how many groups the reports that are held are answered. One after the other, each would find the caches of
 the CPU full of other things: of 3,000 tasks it takes the chief 0.30 ms so, and 0.14 ms in a group."""
 
 

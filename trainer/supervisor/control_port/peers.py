@@ -21,13 +21,13 @@ from trainer.protocol import reports
 from trainer.protocol.reports import LONGEST_BODY, Identity, Reply, Report
 from trainer.protocol.signature import HEADER, NOT_SIGNED, is_signed, sign
 
-POLL_SECONDS = 1.0
+HOLD_SECONDS = 1.0
 """How long the chief holds a report while nothing changes, if there are not too many tasks."""
 REPORTS_A_SECOND = 600
 """More tasks report less often: a report takes the chief a fifth of a millisecond, and few of them have news."""
 DIAL_SECONDS = 3.0
 RETRY_SECONDS = 1.0
-"""In which a report arrives that is sent again."""
+"""How long a report that is sent again may take to arrive."""
 _OK, _FORBIDDEN = 200, 403
 
 
@@ -37,7 +37,7 @@ def hold_seconds(tasks: int, task_lost: float) -> float:
     A task whose report or its reply is lost reports again in time: when its client gives up, DIAL_SECONDS later.
     """
     longest = min(task_lost / 2, task_lost - DIAL_SECONDS - RETRY_SECONDS)
-    return max(POLL_SECONDS, min(tasks / REPORTS_A_SECOND, longest))
+    return max(HOLD_SECONDS, min(tasks / REPORTS_A_SECOND, longest))
 
 
 def client() -> ClientSession:
@@ -56,7 +56,7 @@ async def send_report(
     """Sends a report to the chief, which holds it until something changes; returns the reply.
 
     Args:
-        hold: for how many seconds, if that is more than POLL_SECONDS.
+        hold: for how many seconds, if that is more than HOLD_SECONDS.
 
     Raises:
         ConnectionError: with the reason in a few words.
@@ -66,7 +66,7 @@ async def send_report(
     signature = sign(secret, b"report", body)
     headers = {"Content-Type": "application/json", HEADER: signature}
     try:
-        timeout = ClientTimeout(total=max(POLL_SECONDS, hold) + DIAL_SECONDS, sock_connect=DIAL_SECONDS)
+        timeout = ClientTimeout(total=max(HOLD_SECONDS, hold) + DIAL_SECONDS, sock_connect=DIAL_SECONDS)
         async with session.post(_url(chief, "/report"), data=body, headers=headers, timeout=timeout) as response:
             reply = await _read(response)
             if response.status == _FORBIDDEN and reply == NOT_SIGNED.encode():

@@ -31,7 +31,7 @@ Ask = Callable[[], Awaitable[Stacks]]
 
 _PEERS_FAULTS = (HttpProcessingError, web.RequestPayloadError, ConnectionError)
 _logger = logging.getLogger("trainer.control")
-"""For aiohttp, which logs a traceback even if a request is malformed or its sender disconnects."""
+"""The logger of aiohttp, which logs a traceback even if a request is malformed or its sender disconnects."""
 _logger.addFilter(lambda record: not (record.exc_info and isinstance(record.exc_info[1], _PEERS_FAULTS)))
 
 

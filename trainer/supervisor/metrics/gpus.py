@@ -61,11 +61,11 @@ def devices(nvml: ModuleType, visible: str | None) -> list[Gpu]:
     try:
         nvml.nvmlInit()  # again and again: it counts
         handles = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
-        found = [_device(nvml, index, handle) for index, handle in enumerate(handles)]
+        gpus = [_device(nvml, index, handle) for index, handle in enumerate(handles)]
     except (nvml.NVMLError, OSError):
         return []
     wanted = None if visible is None else [each.strip() for each in visible.split(",")]
-    return [gpu for gpu in found if wanted is None or str(gpu.number) in wanted or gpu.uuid in wanted]
+    return [gpu for gpu in gpus if wanted is None or str(gpu.number) in wanted or gpu.uuid in wanted]
 
 
 def _device(nvml: ModuleType, index: int, handle: object) -> Gpu:

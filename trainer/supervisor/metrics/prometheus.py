@@ -22,7 +22,7 @@ _UNFIT = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
 class Family(NamedTuple):
     help: str
     labels: tuple[str, ...] = ()
-    """Besides job_name and task."""
+    """Its labels besides job_name and task."""
 
 
 METRICS = {
@@ -61,7 +61,7 @@ METRICS = {
     "gpu_memory_used_bytes": Family("Memory of the GPU in use", ("gpu", "uuid")),
     "gpu_memory_size_bytes": Family("Memory of the GPU", ("gpu", "uuid")),
 }
-"""By name without the prefix. All have the labels job_name and task."""
+"""The metrics by their names without the prefix. All have the labels job_name and task."""
 
 _FIELDS = {
     "target_step": "steps",
@@ -72,11 +72,11 @@ _FIELDS = {
     "checkpoint_pause_seconds_total": "seconds_saving",
     "checkpoint_write_seconds_total": "seconds_writing",
 }
-"""By the name of a metric, the field of a child's status."""
+"""The field of a child's status that each metric is."""
 _PARTS = {part: f"seconds_{part}" for part in ("input", "exchange", "compute", "wait")}
 
 Sample: TypeAlias = "tuple[str, object, str, tuple[str, ...]]"
-"""Name, value, task, values of the further labels."""
+"""The name, the value, the task, and the values of further labels."""
 
 
 def text(
@@ -133,7 +133,7 @@ def _of_task(status: TaskStatus, workers: Mapping[str, ChildStatus]) -> Iterator
     for name, field in _FIELDS.items():
         # The coordinator's rate is the sum of its workers', which have samples of their own.
         if not (workers and name == "examples_per_second"):
-            yield name, getattr(status, field), task, ()
+            yield name, _of_child(status, field), task, ()
     for part, field in _PARTS.items():
         yield "step_seconds_total", getattr(status, field), task, (part,)
     names = dict[str, object]()
@@ -159,9 +159,14 @@ def _of_job(status: JobStatus) -> Iterator[Sample]:
 def _of_worker(task: str, row: ChildStatus) -> Iterator[Sample]:
     """Of a ps-worker, whose own supervisor knows nothing of its steps."""
     for name in ("loss", "examples_per_second", "steps_total"):
-        yield name, getattr(row, _FIELDS[name]), task, ()
+        yield name, _of_child(row, _FIELDS[name]), task, ()
     for part, field in _PARTS.items():
         yield "step_seconds_total", getattr(row, field), task, (part,)
+
+
+def _of_child(status: ChildStatus, field: str) -> object:
+    """A loss may be NaN here: Prometheus knows it, and an alert may be set on it."""
+    return status.figures.get(field) if field in ("loss", "examples_per_second") else getattr(status, field)
 
 
 def _of_usage(task: str, used: Usage) -> Iterator[Sample]:

@@ -84,9 +84,9 @@ def read() -> Usage | None:
         return None
     if environment.PARENT in os.environ:
         return _of_processes(_PROC, os.getpid())
-    own = _of_container(_CGROUP) or _of_processes(_PROC, os.getpid())
+    usage = _of_container(_CGROUP) or _of_processes(_PROC, os.getpid())
     received, sent = _network(_PROC)
-    return own and own._replace(received=received, sent=sent)
+    return usage and usage._replace(received=received, sent=sent)
 
 
 def _of_container(folder: Path) -> Usage | None:
@@ -110,24 +110,24 @@ def _of_processes(proc: Path, root: int) -> Usage | None:
         return None
     ticks, page = os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE")
     spent = pages = 0
-    own = [root]
-    for pid in own:
+    pids = [root]
+    for pid in pids:
         if fields := _stat(proc / str(pid)):
             # proc(5): utime, stime, and those of the children that were waited for; rss.
             spent += sum(map(int, fields[11:15]))
             pages += int(fields[21])
-            own += _children(proc / str(pid))
+            pids += _children(proc / str(pid))
     return Usage(spent / ticks, page * pages, None)
 
 
 def _children(folder: Path) -> list[int]:
     """Those that each thread has started (proc(5)): fewer files than all processes of a large machine have."""
-    found: list[int] = []
+    pids: list[int] = []
     with contextlib.suppress(OSError):
         for thread in (folder / "task").iterdir():
             with contextlib.suppress(OSError):
-                found += map(int, (thread / "children").read_text().split())
-    return found
+                pids += map(int, (thread / "children").read_text().split())
+    return pids
 
 
 def _stat(folder: Path) -> list[str]:

@@ -30,11 +30,11 @@ from trainer.supervisor.task.figures import in_words
 VERSION = 1
 """Version of the report. It increases when a field is renamed, removed or changes its meaning."""
 FIRST_PAUSE = 0.5
-"""Seconds before a webhook that does not answer is called again; each next pause is twice as long."""
+"""Seconds before a webhook that does not answer is called again. Each next pause is twice as long."""
 LEAST_SECONDS = 1.0
-"""After SIGTERM, even if the checkpoint took all of deadlines.stop."""
+"""How long a report may take after SIGTERM, even if the checkpoint took all of deadlines.stop."""
 _LONGEST = 3000
-"""Characters of the text for a chat."""
+"""The longest text for a chat, in characters."""
 _HEADERS = {"Content-Type": "application/json"}
 _IN_A_CHAT = {ord("&"): "&amp;", ord("<"): "&lt;", ord(">"): "&gt;"}
 """Slack takes <...> for links and mentions (docs.slack.dev, formatting message text)."""
@@ -46,15 +46,15 @@ class Ending:
 
     code: Exit
     message: str = ""
-    """Empty after success."""
+    """Why the job has failed; empty after success."""
     step: int = 0
     figures: Figures = field(default_factory=dict)
-    """The result's, otherwise the last known ones."""
+    """The figures of the result, otherwise the last known ones."""
     seconds: float = 0.0
-    """Since the job's start."""
+    """Seconds since the job's start."""
     generations: int = 0
     restarts: int = 0
-    """Of the cluster, and of tasks that restart alone, since the job was started."""
+    """Restarts of the cluster, and of tasks that restart alone, since the job was started."""
 
     @property
     def outcome(self) -> Outcome:
@@ -106,14 +106,16 @@ def check(spec: JobSpec, task: Task) -> None:
     Raises:
         UserError: the variable of `webhook_from` holds no address, or there is no such command.
     """
-    given = spec.notify
-    if given is None:
+    notify = spec.notify
+    if notify is None:
         return
-    if given.webhook_from and (rule := address_rule(child_environ.of_program(spec, task).get(given.webhook_from, ""))):
-        raise UserError(f"secrets.{given.webhook_from}: its value {rule}")
-    if given.command:
+    if notify.webhook_from and (
+        rule := address_rule(child_environ.of_program(spec, task).get(notify.webhook_from, ""))
+    ):
+        raise UserError(f"secrets.{notify.webhook_from}: its value {rule}")
+    if notify.command:
         environ = child_environ.of_program(spec, task)
-        first = program.expand(given.command[0], environ)
+        first = program.expand(notify.command[0], environ)
         program.executable(first, program.folder(spec), environ, "notify.command")
 
 
@@ -131,17 +133,17 @@ def seconds_left(spec: JobSpec, leaving_since: float | None) -> float:
 
 async def tell(spec: JobSpec, task: Task, end: Ending, seconds: float) -> None:
     """Reports the end of the job as the spec asks for, for at most that many seconds."""
-    given = spec.notify
-    if given is None or end.outcome not in given.when:
+    notify = spec.notify
+    if notify is None or end.outcome not in notify.when:
         return
-    found = report(spec, end)
-    body = json.dumps(found).encode()
-    for_a_chat = json.dumps({**found, "text": str(found["text"]).translate(_IN_A_CHAT)}).encode()
+    document = report(spec, end)
+    body = json.dumps(document).encode()
+    for_a_chat = json.dumps({**document, "text": str(document["text"]).translate(_IN_A_CHAT)}).encode()
     environ = child_environ.of_program(spec, task)
-    address = given.webhook or environ.get(given.webhook_from or "")
+    address = notify.webhook or environ.get(notify.webhook_from or "")
     attempts = {
         **({"webhook": _post(address, for_a_chat, environ, seconds)} if address else {}),
-        **({"command": _run(spec, given.command, body, environ, seconds)} if given.command else {}),
+        **({"command": _run(spec, notify.command, body, environ, seconds)} if notify.command else {}),
     }
     for name, why in zip(attempts, await asyncio.gather(*attempts.values()), strict=True):
         if why:

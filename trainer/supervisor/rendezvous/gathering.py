@@ -11,10 +11,10 @@ from trainer.protocol.reports import Report
 from trainer.protocol.stacks import TaskStacks
 from trainer.supervisor.rendezvous import hang
 
-SECONDS = 4.0
-"""For the answers: a task takes its own stacks within three seconds, and reports at once."""
+ANSWER_SECONDS = 4.0
+"""Time for the answers: a task takes its own stacks within three seconds, and reports at once."""
 AGAIN_SECONDS = 20.0
-"""From one question to the next because of a child that is silent: it reports so until it is killed."""
+"""Time between two questions because of a child that is silent: it reports that until it is killed."""
 HANGS_KEPT = 5
 Why: TypeAlias = Literal["asked", "silence", "stall"]
 """Why stacks are wanted: a user asks, a child gives no sign of life, or there is no new step."""
@@ -25,10 +25,10 @@ class Gathering:
 
     def __init__(self) -> None:
         self.number = 0
-        """Of the question that is open, or 0."""
+        """The number of the question that is open, or 0."""
         self.last = Stacks(0.0, "")
         self.hangs: list[Stacks] = []
-        """Those of a job that hung, the newest."""
+        """The stacks of the newest moments at which the job hung."""
         self._why: Why = "asked"
         self._newest = int(time.time())  # above those of the chief before
         self._since, self._asked_at = 0.0, 0.0
@@ -53,7 +53,7 @@ class Gathering:
         """Why the question was asked, once these tasks have answered or the time is over; otherwise None."""
         if not self.number:
             return None
-        if now - self._since < SECONDS and any(name not in self._answers for name in names):
+        if now - self._since < ANSWER_SECONDS and any(name not in self._answers for name in names):
             return None
         self.number = 0
         self.last = hang.stacks(self._answers, self._asked_at)

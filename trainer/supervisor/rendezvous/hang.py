@@ -47,8 +47,8 @@ def where(own: TaskStacks) -> str:
     """What a single task does, as a predicate; empty if that is not known."""
     if own.state:
         return f"is {STATES[own.state]}" if own.state in _STUCK else ""
-    found = sorted(_places(own), key=lambda place: place.waits)
-    return f"is {found[0]}" if found else ""
+    places = sorted(_places(own), key=lambda place: place.waits)
+    return f"is {places[0]}" if places else ""
 
 
 def verdict(answers: Mapping[str, TaskStacks]) -> str:
@@ -150,11 +150,11 @@ def _alike(answers: Mapping[str, TaskStacks]) -> str:
 
 def _groups(answers: Mapping[str, TaskStacks]) -> list[Group]:
     """Tasks whose threads are at the same places, the smallest group first."""
-    found: dict[tuple[object, ...], Group] = {}
+    groups: dict[tuple[object, ...], Group] = {}
     for name, own in sorted(answers.items()):
         notable = [frames for frames in own.threads[:-1] if any(frame.theirs for frame in frames)]
         threads = [*notable, *own.threads[-1:]]
         key = (own.state, own.doing, *sorted(tuple(frames) for frames in threads))
-        group = found.setdefault(key, Group([], own.state, own.doing, threads))
+        group = groups.setdefault(key, Group([], own.state, own.doing, threads))
         group.tasks.append(name)
-    return sorted(found.values(), key=lambda group: len(group.tasks))
+    return sorted(groups.values(), key=lambda group: len(group.tasks))

@@ -60,14 +60,14 @@ class Membership:
         self._replaced: set[tuple[str, str]] = set()
         """Tasks with incarnations whose place another one has taken."""
         self.mismatched: dict[str, str] = {}
-        """By task: how it differs from the chief."""
+        """How each task that is refused differs from the chief."""
         self._differs_since: dict[str, float] = {}
         self.unreachable: dict[str, str] = {}
-        """By task that has never reported: why the chief cannot connect to it either."""
+        """Why the chief cannot connect to a task that has never reported."""
         self._next_silence = 0.0
-        """Before this time no task can become silent: to look through all at each beat would cost a third of it."""
+        """No task can become silent before this time: to look through all at each beat would cost a third of it."""
         self.start_lines: dict[str, str] = {}
-        """By task: the line that its child printed when it began to train."""
+        """The line that the child of each task printed when it began to train."""
 
     def refuse(self, report: Report, now: float) -> str | None:
         """Remembers and returns how a task differs from the chief; None if it may take part."""
@@ -128,11 +128,11 @@ class Membership:
         if now <= self._next_silence:
             return []
         seconds = self._spec.deadlines.task_lost
-        found = [name for name, seen in self.last_heard().items() if now - seen > seconds]
-        for name in found:
+        silent = [name for name, seen in self.last_heard().items() if now - seen > seconds]
+        for name in silent:
             self.members[name].silent = True
         self._next_silence = min(self.last_heard().values(), default=now) + seconds
-        return found
+        return silent
 
     def silent(self) -> list[str]:
         """Tasks that have not reported for deadlines.task_lost."""

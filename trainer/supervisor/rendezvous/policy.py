@@ -57,7 +57,7 @@ class FailurePolicy:
     blame_refuted: bool = False
     """Whether the previous generation ended with an error that a lost peer may cause, though none was lost."""
     lives_without_step: dict[str, int] = field(default_factory=dict)
-    """For a task that restarts alone: consecutive lives, including the present one, without a step of its own."""
+    """Consecutive lives without a step of its own, including the present one, of each task that restarts alone."""
 
     def lost(self, name: str, loss: Loss, *, ended: bool = True) -> Decision:
         """A task was lost; `ended` is False if it is only silent, so its child may still be alive."""
@@ -165,11 +165,13 @@ class FailurePolicy:
     def _repeated_failure(self, reports: Iterable[Report], generation: int, without_progress: int) -> Decision | None:
         """Attributes an error that a lost peer may cause to the task itself if it repeats without a new step while no
         peer is lost. Once, it may be the network."""
-        own = [(r.task, r.loss) for r in reports if r.ended_early and r.ended_early == generation and _blames(r.loss)]
-        if self.task_lost or not own:
+        blaming = [
+            (r.task, r.loss) for r in reports if r.ended_early and r.ended_early == generation and _blames(r.loss)
+        ]
+        if self.task_lost or not blaming:
             self.blame_refuted = False
             return None
-        task, loss = own[0]
+        task, loss = blaming[0]
         if self.blame_refuted and without_progress and loss is not None:
             again = replace(loss, error=f"{loss.error} (twice, and no other task was lost)")
             return Decision(end=failure(task, again))

@@ -77,7 +77,7 @@ class Rendezvous:
         """A task and its loss: the job acts on it once it has the stacks of the peer that is missed."""
         self._deaths = Deaths()
         self._away: dict[str, float] = {}
-        """Since when tasks that run in a generation have had no child."""
+        """When tasks that restart alone lost their children."""
         self._scored: int | None = None
 
     def begin(self, now: float) -> None:

@@ -6,8 +6,8 @@ from trainer.job.errors import Exit
 from trainer.job.spec import JobSpec
 from trainer.supervisor.rendezvous.membership import Membership
 
-LOOK_SECONDS = 0.5
-"""Between two looks for tasks that are wrong, which goes through all of them."""
+WRONG_TASKS_POLL_SECONDS = 0.5
+"""Time between two looks for tasks that are wrong, which go through all tasks."""
 
 
 class Waiting:
@@ -70,10 +70,10 @@ class Waiting:
 
         They end no job that trains well without them: one that does not makes no steps, forms again, and ends then.
         """
-        if now - self._looked < LOOK_SECONDS:
+        if now - self._looked < WRONG_TASKS_POLL_SECONDS:
             return {}
         self._looked = now
         wrong = self._tasks.wrong(self.begun, now)
-        found = {name: wrong[name] for name in sorted(wrong.keys() - self._wrong)}
+        new = {name: wrong[name] for name in sorted(wrong.keys() - self._wrong)}
         self._wrong = set(wrong)
-        return found
+        return new

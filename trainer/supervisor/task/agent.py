@@ -20,7 +20,7 @@ from trainer.job.spec import JobSpec
 from trainer.model_dir import lease
 from trainer.protocol import events
 from trainer.protocol.events import Event
-from trainer.protocol.facts import Cause, Loss, failure_of
+from trainer.protocol.facts import Cause, Loss, failure_code, failure_of
 from trainer.protocol.log_lines import log_line
 from trainer.protocol.reports import Reply, Used
 from trainer.protocol.types import Phase
@@ -45,7 +45,7 @@ class Agent:
         self.spec, self.task, self.log, self.secret = spec, task, log, secret
         self.incarnation = uuid.uuid4().hex
         self.reports = 0
-        """That were made so far."""
+        """The number of reports that were made so far."""
         self.began = time.time() - host.process_age()
         self.versions = versions or host.versions()
         self.spec_digest = spec.digest()
@@ -171,12 +171,12 @@ class Agent:
                 more = {**self.places, **self.importable}
                 return await Program.run(spec, self.task, self.log, more, generation, self._on_child, self.clock, take)
             files = {environment.WORKLOAD: json.dumps(self._workload)}
-            given = {**child_environ.settings(spec, self.task), **self.places, **files}
+            environ = {**child_environ.settings(spec, self.task), **self.places, **files}
             if ahead:
-                given[environment.AHEAD] = "1"
+                environ[environment.AHEAD] = "1"
             if self.task.is_chief:
-                given[environment.LEASE] = lease.holder(self.spec.directory, self.incarnation)
-            return await Child.start(self.task, self.log, given, self._on_child, self.clock, take)
+                environ[environment.LEASE] = lease.holder(self.spec.directory, self.incarnation)
+            return await Child.start(self.task, self.log, environ, self._on_child, self.clock, take)
         except OSError as error:  # for example lack of memory, or a log volume that became read-only
             what = error.filename or "a new process"
             raise UserError(f"{self.task.name}: {what}: {error.strerror}; look at memory, processes and disk") from None
@@ -229,7 +229,7 @@ class Agent:
             case events.Failed() if self.task.type == "evaluator":
                 pass  # the job continues without it, and this task tries again
             case events.Failed() if child is self.running or self.running is None:
-                self.loss = Loss(Cause.ERROR, code=event.code, error=event.message)
+                self.loss = Loss(Cause.ERROR, code=int(failure_code(event.code)), error=event.message)
             case events.Step() if self.first_step_at is None and child is self.running:
                 self.first_step_at = time.monotonic()
                 self.stillborn = 0
@@ -254,7 +254,9 @@ class Agent:
             return
         if self.spec.program and self.leaving_since is not None:
             return
-        self.loss, evaluates = child.loss(), self.task.type == "evaluator"
+        loss, evaluates = child.loss(), self.task.type == "evaluator"
+        if self.loss is None or not self.loss.ends_the_job or loss.ends_the_job:  # fail() may have come before
+            self.loss = loss
         if evaluates:
             self.stillborn += 1
         if not self.restarts_alone or (child.failed and not evaluates):

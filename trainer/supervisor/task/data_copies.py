@@ -31,7 +31,7 @@ SUMS = "SHA256SUMS"
 """In a folder of data: what `sha256sum` prints. A copy is compared with it."""
 CHUNK = 4 << 20
 REPORT_SECONDS = 1.0
-LOOK_SECONDS = 0.5
+POLL_COPY_SECONDS = 0.5
 
 Report = Callable[[str], None]
 Files = dict[str, tuple[int, int]]
@@ -150,7 +150,7 @@ def _files(folder: Path, progress: Report) -> Files:
         OSError: a folder or file cannot be read.
         UserError: folders without end, or something that is neither a file nor a folder.
     """
-    found: Files = {}
+    listed: Files = {}
     folders: list[tuple[str, tuple[tuple[int, int], ...]]] = [("", ())]
     while folders:
         place, above = folders.pop()
@@ -165,14 +165,14 @@ def _files(folder: Path, progress: Report) -> Files:
             raise
         with entries:
             for entry in entries:
-                progress(f"{len(found):,} files found so far")
+                progress(f"{len(listed):,} files found so far")
                 if entry.is_dir():
                     folders.append((f"{place}{entry.name}/", (*above, own)))
                 elif stat.S_ISREG((about := entry.stat()).st_mode):
-                    found[place + entry.name] = about.st_size, about.st_mtime_ns
+                    listed[place + entry.name] = about.st_size, about.st_mtime_ns
                 else:
                     raise UserError(f"{entry.path}: is neither a file nor a folder; move it elsewhere")
-    return dict(sorted(found.items()))
+    return dict(sorted(listed.items()))
 
 
 def _in_seconds(files: Files) -> Files:
@@ -191,7 +191,7 @@ def _lock(path: Path, progress: Report) -> Iterator[TextIO]:
             except BlockingIOError:
                 file.seek(0)
                 progress(f"another task of this node copies it: {file.read()}")
-                time.sleep(LOOK_SECONDS)
+                time.sleep(POLL_COPY_SECONDS)
         yield file
 
 
@@ -275,8 +275,8 @@ def _manifest_of(copy: Path) -> Path:
 
 def _manifest(copy: Path) -> dict[str, str]:
     """SHA-256 by file that was copied. The last line may be incomplete."""
-    found = (_SUM.fullmatch(line) for line in _lines(_manifest_of(copy)))
-    return {each[2]: each[1] for each in found if each}
+    sums = (_SUM.fullmatch(line) for line in _lines(_manifest_of(copy)))
+    return {each[2]: each[1] for each in sums if each}
 
 
 def _lines(path: Path) -> list[str]:

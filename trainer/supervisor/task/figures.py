@@ -44,8 +44,8 @@ def figures_of(spec: JobSpec, child: Child, done: Done, state: State) -> Trainin
 
 def best_of(done: Done) -> BestCheckpoint | None:
     """The best checkpoint; None also if the user's code has written something else."""
-    found = done.best or {}
-    metric, step, value = (found.get(name) for name in ("metric", "step", "value"))
+    best = done.best or {}
+    metric, step, value = (best.get(name) for name in ("metric", "step", "value"))
     if isinstance(metric, str) and isinstance(step, int) and isinstance(value, float):
         return BestCheckpoint(metric, step, value)
     return None
@@ -53,12 +53,12 @@ def best_of(done: Done) -> BestCheckpoint | None:
 
 def _numbers(figures: Figures) -> dict[str, float] | None:
     """The figures, if all are numbers. They may be NaN; an integer may be too large to print as a float."""
-    found = {
+    numbers = {
         name: value
         for name, value in figures.items()
         if isinstance(value, float) or (isinstance(value, int) and abs(value) < 2**63)
     }
-    return found if len(found) == len(figures) else None
+    return numbers if len(numbers) == len(figures) else None
 
 
 def main_figures(figures: Training | Computed | Ran) -> dict[str, object]:

@@ -32,7 +32,7 @@ EVALUATOR_SECONDS = 120.0
 """An evaluator waits no longer for a chief that was lost: it mounts the chief's volume, which the chief may need on
 another node. The evaluator's own replacement follows the chief."""
 UNSTARTED_SECONDS = 10.0
-"""For a task that cannot start to report that: its chief may have ended for the same reason."""
+"""Time for a task that cannot start to report that: its chief may have ended for the same reason."""
 GONE_SECONDS = 3.0
 """Chief silence after which an existing result.json means that it left because the job is complete."""
 

@@ -10,7 +10,7 @@ from trainer.protocol.reports import NOBODY_LOOKS, Report
 from trainer.supervisor.task.task_logs import TaskLogs
 
 LOOKS_SECONDS = 15.0
-"""For so long after a page's last request the lines are kept."""
+"""How long lines are kept after a page's last request."""
 
 
 class JobLogs:
@@ -21,7 +21,7 @@ class JobLogs:
         self._lines = Lines()
         self._looked: float | None = None
         self._have: dict[str, tuple[str, int]] = {}
-        """By task: its incarnation, and the number of the last line that came from it."""
+        """The incarnation of each task, and the number of the last line that came from it."""
 
     def look(self) -> bool:
         """A page asks for lines. Returns whether none did before."""

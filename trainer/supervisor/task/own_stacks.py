@@ -15,10 +15,10 @@ from trainer.supervisor.children.stack_pipes import threads
 from trainer.supervisor.rendezvous import gathering, hang
 
 DOING_SECONDS = 0.5
-"""For the child's answer to what it does: one that hangs may give none."""
-KILL_SECONDS = gathering.SECONDS + 0.5
-"""From the report that a child hangs to its end: meanwhile the chief takes the stacks of all tasks."""
-_POLL_SECONDS = 0.02
+"""Time for the child's answer to what it does: one that hangs may give none."""
+KILL_SECONDS = gathering.ANSWER_SECONDS + 0.5
+"""Time from the report that a child hangs to its end: meanwhile the chief takes the stacks of all tasks."""
+_DOING_POLL_SECONDS = 0.02
 
 
 class OwnStacks:
@@ -29,12 +29,12 @@ class OwnStacks:
         """
         self._folder, self._clock, self._on_taken = folder, clock, on_taken
         self.taken: TaskStacks | None = None
-        """For the reports, until the chief no longer asks."""
+        """The stacks for the reports, until the chief no longer asks."""
         self.hangs = False
         """Whether the child gives no sign of life, for the reports."""
         self._hangs_since = 0.0
         self._last: TaskStacks | None = None
-        """Of the child that hangs."""
+        """The stacks of the child that hangs."""
         self._number = 0
         self._taking: asyncio.Task[None] | None = None
 
@@ -64,9 +64,9 @@ class OwnStacks:
         return None
 
     async def _take(self, number: int, child: Child | None) -> None:
-        found = await self.now(child, number)
+        stacks = await self.now(child, number)
         if number == self._number:
-            self.taken = found
+            self.taken = stacks
             self._on_taken()
 
     async def now(self, child: Child | None, number: int = 0) -> TaskStacks:
@@ -76,5 +76,5 @@ class OwnStacks:
         state, text = await child.stacks.take()
         deadline = time.monotonic() + DOING_SECONDS
         while not state and child.doing is None and child.answers_orders and time.monotonic() < deadline:
-            await asyncio.sleep(_POLL_SECONDS)
+            await asyncio.sleep(_DOING_POLL_SECONDS)
         return TaskStacks(number, state, child.activity(), threads(text, self._folder))

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 BY_ITSELF_SECONDS = 3.0
 """Time for a program to end by itself after the chief's: those that train together end almost together."""
-LOOK_SECONDS = 0.5
+PROGRAM_POLL_SECONDS = 0.5
 
 
 async def end(agent: Agent, generation: int) -> Exit:
@@ -32,7 +32,7 @@ async def end(agent: Agent, generation: int) -> Exit:
         if not _runs(agent):
             await agent.go_again(generation, 0)
         await agent.look_after_children()
-        await agent.wait_for_change(LOOK_SECONDS)
+        await agent.wait_for_change(PROGRAM_POLL_SECONDS)
     child = agent.running
     if child is not None and child.alive:
         if agent.task.type != "ps":

@@ -19,7 +19,7 @@ from trainer.supervisor.task.figures import best_of
 if TYPE_CHECKING:
     from trainer.supervisor.task.agent import Agent
 
-LOOK_SECONDS = 1.0
+SCORE_POLL_SECONDS = 1.0
 
 
 async def keep_scoring(agent: Agent, reply: Reply) -> None:
@@ -85,7 +85,7 @@ async def _attempts(agent: Agent, reply: Reply, *, score: bool) -> str | None:
             elif time.monotonic() > deadline:
                 child.kill(Loss(Cause.OVERDUE, seconds=seconds, setting="deadlines.evaluation"))
             await agent.look_after_children()
-            await agent.wait_for_change(LOOK_SECONDS)
+            await agent.wait_for_change(SCORE_POLL_SECONDS)
         await child.ended()
         why = None if child.result is not None else str(child.loss())
         if why is None or child.failure is not None:

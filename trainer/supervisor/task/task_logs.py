@@ -20,16 +20,16 @@ if TYPE_CHECKING:
     from trainer.job.spec import JobSpec
 
 BATCH_SECONDS = 1.0
-"""From one report with lines to the next."""
+"""Time from one report with lines to the next."""
 BATCH_BYTES, FEWEST_BYTES = 1 << 16, 1 << 11
 """Of the texts in a report, as JSON: of one task, and of one of very many."""
 ALL_BYTES = 2 << 20
-"""Of all tasks in a second."""
+"""Limit of the lines of all tasks in a second."""
 READ_SECONDS = 1.0
 LOOKS_SECONDS = 10.0
-"""After the last reply that asks for lines, the log is read no more."""
+"""How long the log is read after the last reply that asks for lines."""
 READ_BYTES = 1 << 17
-"""Of the log at a time; what is before them is left out."""
+"""How much of the log is read at a time; what is before that is left out."""
 
 Batch = tuple[int, list[tuple[float, str]]]
 
@@ -48,7 +48,7 @@ class TaskLogs:
         self._ring = LogRing()
         self._budget = max(FEWEST_BYTES, min(BATCH_BYTES, ALL_BYTES // tasks))
         self._position: int | None = None
-        """In the log; None until it was read."""
+        """The position in the log; None until it was read."""
         self._stderr = Stream(self._ring)
         self._after, self._asked = NOBODY_LOOKS, 0.0
         self._batch: Batch = (0, [])
@@ -111,8 +111,8 @@ class TaskLogs:
     def read_log(self) -> None:
         """Takes what the log has got since the last time."""
         with contextlib.suppress(OSError), self._log.open("rb") as file:
-            found = os.fstat(file.fileno())
-            size, when = found.st_size, found.st_mtime if self._position is None else None
+            opened = os.fstat(file.fileno())
+            size, when = opened.st_size, opened.st_mtime if self._position is None else None
             begin = self._position if self._position is not None and self._position <= size else 0
             if size - begin > READ_BYTES:
                 begin = size - READ_BYTES

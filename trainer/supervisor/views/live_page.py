@@ -66,7 +66,9 @@ class LivePage:
         self._begin(History())
         self._snapshot: Snapshot | None = None
         self._facts: list[Entry] = []
-        """Those that were not shown yet."""
+        """Facts that were not shown yet."""
+        self._older: list[Mark] = []
+        """The marks of version 0.2, which had no journal."""
         self._observed = asyncio.Event()
         self._over = False
 
@@ -115,17 +117,18 @@ class LivePage:
         self._facts += facts
         self._observed.set()
 
-    async def run(self, started: float, *, continues: bool) -> None:
+    async def run(self, started: float, term: int, *, continues: bool) -> None:
         """Shows what is observed, until the job is over.
 
         Args:
             started: when the job began, in seconds since the epoch.
+            term: the number of the chief's lease.
             continues: whether an earlier chief may have kept a history.
         """
         self._started = started
         try:
             if continues:
-                self._begin(await asyncio.to_thread(self._earlier))
+                self._begin(await asyncio.to_thread(self._earlier, term))
             while not self._over:
                 await self._observed.wait()
                 self._observed.clear()
@@ -133,15 +136,17 @@ class LivePage:
         except Exception as error:  # a defect here is none of the job
             log_line(f"warning: the page is no longer updated: {type(error).__name__}: {error}")
 
-    def _earlier(self) -> History:
-        """What the chief before this one has kept."""
+    def _earlier(self, term: int) -> History:
+        """What the chiefs before this one have kept. The facts of this one may be in the journal already, and are
+        observed too."""
         directory = self._spec.directory
         try:
             kept = history.load(directory) or History()
         except ValueError as error:
             log_line(f"{layout.history(directory)}: {error}; a new one begins")
             kept = History()
-        kept.marks = marks_of(directory) or kept.marks
+        self._older = kept.marks
+        kept.marks = [*self._older, *marks_of(directory, term)]
         return kept
 
     async def close(self) -> None:
@@ -217,7 +222,7 @@ class LivePage:
         self._save_at = max(self._may_save_at, now + SAVE_SECONDS)
 
     def _write(self, view: View, kept: History) -> None:
-        kept.marks = []  # they are in the journal
+        kept.marks = self._older  # the others are in the journal
         with contextlib.suppress(TrainerError):  # it is tried again
             self._require_lease()
             history.save(self._spec.directory, document.pieces(view, kept))

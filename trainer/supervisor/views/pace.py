@@ -8,7 +8,7 @@ from trainer.model_dir.state import PaceCounters
 from trainer.protocol.child import ChildStatus
 
 RECENT_SECONDS = 60.0
-"""Of past steps, from which the remaining time is estimated."""
+"""Length of the past from whose steps the remaining time is estimated."""
 
 
 class Pace:

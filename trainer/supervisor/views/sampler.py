@@ -19,11 +19,11 @@ def job_point(snapshot: Snapshot, coordinated: bool) -> Point:
     """
     job = snapshot.job
     rates = [rate for row in job.tasks.values() if (rate := row.examples_per_second) is not None]
-    whole = job.examples_per_second if coordinated else None
+    rate_of_all = job.examples_per_second if coordinated else None
     point: Point = {
         ("step",): _float(job.step),
         ("loss",): job.loss,
-        ("examples_per_second",): whole if whole is not None else sum(rates) if rates else None,
+        ("examples_per_second",): rate_of_all if rate_of_all is not None else sum(rates) if rates else None,
     }
     point |= {("metrics", name): value for name, value in _some_metrics(job)}
     for name, row in job.tasks.items():

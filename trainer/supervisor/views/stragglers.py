@@ -17,14 +17,15 @@ from typing import NamedTuple
 
 from trainer.protocol.status import Cause, Shares, Straggler, TaskRow
 
-LOOK_SECONDS = 2.0
-"""Between two samples, of up to LOOK_SECONDS * TASKS_A_SECOND tasks."""
+SAMPLE_SECONDS = 2.0
+"""Time between two samples, of up to SAMPLE_SECONDS * TASKS_A_SECOND tasks."""
 TASKS_A_SECOND = 600
-"""Of more, samples are as rare as their reports (peers.py): 3,000 tasks take the chief 50 ms each time."""
+"""Samples of more tasks are as rare as their reports (peers.py): 3,000 tasks take the chief 50 ms each time."""
 WINDOW_SECONDS = 20.0
-"""Of steps that are compared. With the reports' delay a task is named within 30 s after it has become slow."""
+"""Length of the window of steps that are compared. With the reports' delay a task is named within 30 s after it has
+become slow."""
 FIRST_SECONDS = 12.0
-"""Of steps before the first verdict, once training or a generation has begun."""
+"""Length of steps before the first verdict, once training or a generation has begun."""
 FEWEST = 6
 """Samples of a window. If steps are slow it takes longer than WINDOW_SECONDS."""
 SLOW, SLOW_ALONE = 1.3, 1.5
@@ -38,7 +39,7 @@ WAITED = 0.15
 LONG_SECONDS = 0.002
 """How much longer its steps are at least: those of tiny models take less in all."""
 REMAINS = 0.5
-"""Of these thresholds, for a task that is named already: one near them is not named again and again."""
+"""Factor of these thresholds for a task that is named already: one near them is not named again and again."""
 READS = 0.5
 """A ps-worker's steps read the variables while they compute, and send gradients of the same size, which is part of
 their exchange: if they compute longer by at most the exchange's excess divided by this, the network is the cause."""
@@ -71,7 +72,7 @@ class Cost(NamedTuple):
 
 
 Windows = Mapping[str, Sequence[Sample]]
-"""By task, the oldest sample first."""
+"""The samples of each task, the oldest first."""
 
 
 def sample(row: TaskRow, now: float) -> Sample | None:
@@ -108,15 +109,17 @@ def shares(windows: Windows, in_sync: bool) -> dict[str, Shares]:
     """
     costs = {name: _cost(samples) for name, samples in windows.items() if len(samples) > 1}
     least = min((cost.exchange for cost in costs.values() if not isnan(cost.exchange)), default=nan)
-    found = {}
+    shares_by_task = {}
     for name, cost in costs.items():
         first, last = windows[name][0], windows[name][-1]
         between = (last.between - first.between) / (last.steps - first.steps)
         network = least if in_sync and not isnan(cost.exchange) else cost.exchange
         parts = (cost.input, cost.compute, cost.exchange - network, network, between)
-        whole = sum(part for part in parts if not isnan(part))
-        found[name] = Shares(*(None if isnan(part) or not 0 < whole < inf else part / whole for part in parts))
-    return found
+        seconds = sum(part for part in parts if not isnan(part))
+        shares_by_task[name] = Shares(
+            *(None if isnan(part) or not 0 < seconds < inf else part / seconds for part in parts)
+        )
+    return shares_by_task
 
 
 def verdict(windows: Windows, in_sync: bool, before: Straggler | None = None) -> Straggler | None:
@@ -243,7 +246,7 @@ class Stragglers:
         self._windows: dict[str, Sequence[Sample]] = {}
 
     def due(self, now: float) -> bool:
-        return now - self._looked >= max(LOOK_SECONDS, len(self._windows) / TASKS_A_SECOND)
+        return now - self._looked >= max(SAMPLE_SECONDS, len(self._windows) / TASKS_A_SECOND)
 
     def look(self, rows: Mapping[str, TaskRow], now: float) -> str | None:
         """Takes a sample; returns what is to be noted of the job: another straggler or cause, or that it is over."""

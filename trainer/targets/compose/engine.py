@@ -28,18 +28,18 @@ from trainer.model_dir.files import json_object
 from trainer.model_dir.result import Result
 from trainer.model_dir.stacks import Stacks
 from trainer.protocol.status import JobStatus
-from trainer.targets import outside
-from trainer.targets.asked import read_stacks, read_status
+from trainer.targets import machine
+from trainer.targets.answers import read_stacks, read_status
 from trainer.targets.base import ContainerState, Deleted, JobOverview, LogLine, Submitted
 from trainer.targets.compose import render as compose
-from trainer.targets.container import ASK_OURS, ASK_PROGRAM, TRACK_IMAGE, model_dir
+from trainer.targets.container import TRACK_IMAGE, model_dir, probe
 from trainer.targets.tunnel import Dial, ProcessStream, Stream, Tunnel
 
 OLDEST_ENGINE = (24, 0)
 """The oldest tested version; it supports everything that the compose file uses."""
 OLDEST_COMPOSE = (2, 24)
 ENGINE_SECONDS = 20
-LOOK_SECONDS = 0.5
+CONTAINERS_POLL_SECONDS = 0.5
 LAST_LINES_SECONDS = 2.0
 """Time for compose to print the last lines after the end of all containers."""
 PROJECT, SERVICE, _VOLUME = (f"com.docker.compose.{each}" for each in ("project", "service", "volume"))
@@ -53,11 +53,12 @@ def submit(spec: JobSpec, command: str) -> Submitted:
         TrainerError: Exit.TARGET, if this engine cannot run it; nothing was started then.
         UserError: one of the spec's secrets is missing.
     """
-    given = outside.values(spec)
+    values = machine.secret_values(spec)
     client = connect()
     require(client, spec)
     text = compose.render({"": spec}, command)
-    _compose(spec, ["--file", "-", "up", "--detach", "--no-build", *_hosts(spec), *_track_services(spec)], text, given)
+    services = [*_hosts(spec), *_track_services(spec)]
+    _compose(spec, ["--file", "-", "up", "--detach", "--no-build", *services], text, values)
     return Submitted(spec.name)
 
 
@@ -67,13 +68,13 @@ def status(spec: JobSpec) -> JobOverview:
     Raises:
         TrainerError: Exit.TARGET, if there is no engine or no such job.
     """
-    found = containers(connect(), spec)
+    by_service = containers(connect(), spec)
     tasks: dict[str, ContainerState] = {}
     job: JobStatus | Result | None = None
     unreadable, last_line = None, ""
     chief = ContainerState("missing")
     for task in tasks_of(spec):
-        container = found.get(host_name(spec.name, task.type, task.index))
+        container = by_service.get(host_name(spec.name, task.type, task.index))
         tasks[task.name] = row = _row(container)
         if task.is_chief and container:
             chief = row
@@ -96,15 +97,15 @@ def stacks(spec: JobSpec) -> Stacks:
     Raises:
         TrainerError: as `status`, and if the chief does not run.
     """
-    found = containers(connect(), spec)
-    container = found.get(_chief(spec))
+    by_service = containers(connect(), spec)
+    container = by_service.get(_chief(spec))
     return read_stacks(_ask(container, spec, "stacks") if container else "", spec.name)
 
 
 def tunnel(spec: JobSpec) -> Tunnel:
     """To the chief's control port: each connection is a process in its container."""
     service = _chief(spec)
-    relay = (*(ASK_PROGRAM if spec.program else ASK_OURS), "relay")
+    relay = (*probe(of_program=bool(spec.program)), "relay")
 
     async def dial() -> Stream:
         return await ProcessStream.start(*_command(spec, ["exec", "--no-TTY", service, *relay]))
@@ -200,7 +201,7 @@ def _stop_with_the_job(following: subprocess.Popen[str], client: docker.DockerCl
     try:
         while following.poll() is None and not _all_ended(client, spec):
             with contextlib.suppress(subprocess.TimeoutExpired):
-                following.wait(LOOK_SECONDS)
+                following.wait(CONTAINERS_POLL_SECONDS)
         with contextlib.suppress(subprocess.TimeoutExpired):
             following.wait(LAST_LINES_SECONDS)
         return following.poll() is None
@@ -229,8 +230,8 @@ def _all_ended(client: docker.DockerClient, spec: JobSpec) -> bool:
     Raises:
         TrainerError: Exit.TARGET, if there is no such job.
     """
-    found, hosts = containers(client, spec), _hosts(spec)
-    return all(found[host].status in ("exited", "dead") for host in hosts if host in found)
+    by_service, hosts = containers(client, spec), _hosts(spec)
+    return all(by_service[host].status in ("exited", "dead") for host in hosts if host in by_service)
 
 
 def connect() -> docker.DockerClient:
@@ -270,8 +271,8 @@ def _require_compose() -> None:
 
 
 def _require(what: str, version: str, oldest: tuple[int, int]) -> None:
-    found = re.search(r"(\d+)\.(\d+)", version)
-    if found and tuple(map(int, found.groups())) < oldest:
+    numbers = re.search(r"(\d+)\.(\d+)", version)
+    if numbers and tuple(map(int, numbers.groups())) < oldest:
         raise _problem(f"{what} is too old; {'.'.join(map(str, oldest))} or newer is needed")
 
 
@@ -296,7 +297,7 @@ def _require_gpus(client: docker.DockerClient, spec: JobSpec) -> None:
 
 
 def _compose(
-    spec: JobSpec, words: Sequence[str], text: str | None = None, given: Mapping[str, str] | None = None
+    spec: JobSpec, words: Sequence[str], text: str | None = None, variables: Mapping[str, str] | None = None
 ) -> None:
     """Runs compose for the job's project; its output goes to ours.
 
@@ -305,7 +306,7 @@ def _compose(
         given: values of variables that the file names without a value.
     """
     command = _command(spec, words)
-    if code := subprocess.run(command, input=text, text=True, env={**os.environ, **(given or {})}).returncode:
+    if code := subprocess.run(command, input=text, text=True, env={**os.environ, **(variables or {})}).returncode:
         raise _problem(f"`docker compose {words[0] if words[0] != '--file' else 'up'}` ended with exit code {code}")
 
 
@@ -314,16 +315,16 @@ def _command(spec: JobSpec, words: Sequence[str]) -> list[str]:
 
 
 def containers(client: docker.DockerClient, spec: JobSpec) -> dict[str, Container]:
-    found = client.containers.list(all=True, filters={"label": f"{PROJECT}={spec.name}"})
-    if not found:
+    listed = client.containers.list(all=True, filters={"label": f"{PROJECT}={spec.name}"})
+    if not listed:
         raise _problem(f"{spec.name}: no such job on this Docker Engine; `trainer submit --target compose` starts it")
-    return {container.labels[SERVICE]: container for container in found}
+    return {container.labels[SERVICE]: container for container in listed}
 
 
 def _ask(chief: Container, spec: JobSpec, path: str) -> bytes:
     """What the chief's control port answers; nothing if it does not."""
     try:
-        code, output = chief.exec_run([*(ASK_PROGRAM if spec.program else ASK_OURS), path])
+        code, output = chief.exec_run([*probe(of_program=bool(spec.program)), path])
     except APIError:
         return b""
     return output if code == 0 and isinstance(output, bytes) else b""
@@ -338,9 +339,9 @@ def _result(chief: Container, spec: JobSpec) -> tuple[Result | None, str | None]
         return None, None
     with tarfile.open(fileobj=io.BytesIO(b"".join(chunks))) as archive:
         file = archive.extractfile(layout.RESULT)
-        found = json_object(file.read()) if file else {}
+        document = json_object(file.read()) if file else {}
     try:
-        return (result.parse(found) if found else None), None
+        return (result.parse(document) if document else None), None
     except ValueError as error:
         return None, f"{layout.RESULT} cannot be read: {error}; use the version of trainer in its image"
 

@@ -16,96 +16,96 @@ from docker.models.containers import Container
 from trainer.debug import ends, files
 from trainer.debug.archive import Archive
 from trainer.debug.ends import Ends
-from trainer.debug.facts import Facts, Moment, seconds
+from trainer.debug.evidence import Evidence, Moment, seconds
 from trainer.job.cluster import chief_of, tasks_of
 from trainer.job.errors import TrainerError
 from trainer.job.names import host_name
 from trainer.job.spec import JobSpec
-from trainer.targets import evidence
 from trainer.targets.compose import engine
 from trainer.targets.container import model_dir
+from trainer.targets.evidence import take
 
 TAIL_LINES = 20_000
-"""That are read for the end of a log; the engine cannot count in bytes."""
+"""How many lines are read for the end of a log; the engine cannot count in bytes."""
 MOST_BYTES, MOST_SECONDS = 256 << 20, 10.0
-"""Of the archive of a folder in a container, which has the checkpoints too."""
+"""Limits for the archive of a folder in a container, which has the checkpoints too."""
 _FILES = (*files.DOCUMENTS, *files.JOURNALS, *files.CURVES, "logs", "checkpoints")
 
 
-def collect(archive: Archive, spec: JobSpec) -> Facts:
+def collect(archive: Archive, spec: JobSpec) -> Evidence:
     """Adds all that there is of a job to the archive.
 
     Raises:
         TrainerError: Exit.TARGET, if there is no engine, or it has no such job: why it could not be started.
     """
-    facts = Facts(spec.name, "in containers", chief=chief_of(spec).name)
+    evidence = Evidence(spec.name, "in containers", chief=chief_of(spec).name)
     client = engine.connect()
     try:
-        found = engine.containers(client, spec)
+        by_service = engine.containers(client, spec)
     except TrainerError:
         engine.require(client, spec)
         raise
-    for container in found.values():  # values of variables that have no place in the spec
+    for container in by_service.values():  # values of variables that have no place in the spec
         archive.redactor.document(container.attrs)
     names = {host_name(spec.name, task.type, task.index): task.name for task in tasks_of(spec)}
     with archive.part("status.txt"):
-        evidence.take(archive, facts, engine.status(spec))
-    for service, container in found.items():
+        take(archive, evidence, engine.status(spec))
+    for service, container in by_service.items():
         with archive.part(f"containers/{service}.json"):
             archive.document(f"containers/{service}.json", container.attrs)
-            _note_end(facts, names.get(service, ""), container.attrs["State"])
+            _note_end(evidence, names.get(service, ""), container.attrs["State"])
         with archive.part(f"logs/{service}.txt"):
-            kept = _log(container, ends.share(len(found)))
+            kept = _log(container, ends.share(len(by_service)))
             log = archive.log(f"logs/{service}.txt", kept, names.get(service, ""))
-            facts.logs += [log] if service in names else []
+            evidence.logs += [log] if service in names else []
     with archive.part("events.json"):
-        _add_events(archive, facts, client, spec, names)
+        _add_events(archive, evidence, client, spec, names)
     with archive.part("engine.json"):
         archive.document("engine.json", {"version": client.version(), "info": client.info()})
-    chief = found.get(next(host for host, name in names.items() if name == facts.chief))
+    chief = by_service.get(next(host for host, name in names.items() if name == evidence.chief))
     if chief is not None:
-        _add_model_dir(archive, facts, chief, model_dir(spec))
-    return facts
+        _add_model_dir(archive, evidence, chief, model_dir(spec))
+    return evidence
 
 
-def _note_end(facts: Facts, task: str, state: Mapping[str, object]) -> None:
+def _note_end(evidence: Evidence, task: str, state: Mapping[str, object]) -> None:
     begun, over = (seconds(str(state.get(each) or "")) for each in ("StartedAt", "FinishedAt"))
-    if not task or task not in facts.tasks:
+    if not task or task not in evidence.tasks:
         return
     if begun and begun > 0:
-        facts.moments.append(Moment("its container was started", task, begun))
+        evidence.moments.append(Moment("its container was started", task, begun))
     if over and over > 0 and state.get("Status") != "running":
-        facts.end_task(task, over)
+        evidence.end_task(task, over)
 
 
 def _log(container: Container, most: int) -> Ends:
     """The output of a container, of all times that it was started."""
     with closing(container.logs(stream=True, timestamps=True, follow=False)) as stream:
-        head, whole = ends.first(stream, most // 4)
-    if whole:
+        head, complete = ends.first(stream, most // 4)
+    if complete:
         return Ends(head)
     with closing(container.logs(stream=True, timestamps=True, follow=False, tail=TAIL_LINES)) as stream:
         return ends.joined(head, ends.last(stream, most - most // 4))
 
 
 def _add_events(
-    archive: Archive, facts: Facts, client: docker.DockerClient, spec: JobSpec, names: Mapping[str, str]
+    archive: Archive, evidence: Evidence, client: docker.DockerClient, spec: JobSpec, names: Mapping[str, str]
 ) -> None:
     """The engine's events of the job's containers: it keeps only the last 256 of all."""
     filters = {"label": f"{engine.PROJECT}={spec.name}", "type": "container"}
-    found = list(client.events(since=1, until=int(time.time()) + 1, filters=filters, decode=True))
-    archive.document("events.json", found)
-    for event in found:
+    events = list(client.events(since=1, until=int(time.time()) + 1, filters=filters, decode=True))
+    archive.document("events.json", events)
+    for event in events:
         attributes = event["Actor"]["Attributes"]
         task = names.get(attributes.get(engine.SERVICE, ""), "")
         if event["Action"] in ("die", "oom", "kill", "restart") and task:
             code = f" with exit code {attributes['exitCode']}" if "exitCode" in attributes else ""
             text = {"die": f"its container ended{code}", "oom": "its container was out of memory"}
             said = text.get(event["Action"], f"its container: {event['Action']}")
-            facts.moments.append(Moment(said, task, event["timeNano"] / 1e9, "events.json"))
+            evidence.moments.append(Moment(said, task, event["timeNano"] / 1e9, "events.json"))
 
 
-def _add_model_dir(archive: Archive, facts: Facts, chief: Container, folder: str) -> None:
+def _add_model_dir(archive: Archive, evidence: Evidence, chief: Container, folder: str) -> None:
     listed: list[str] = []
     until = time.monotonic() + MOST_SECONDS
     for name in _FILES:
@@ -113,7 +113,7 @@ def _add_model_dir(archive: Archive, facts: Facts, chief: Container, folder: str
             for path, size, content in _members(chief, f"{folder}/{name}", until):
                 listed.append(f"{size:>14,}  {path}")
                 if content is not None:
-                    files.add(archive, facts, path, content)
+                    files.add(archive, evidence, path, content)
     archive.text(f"{files.FOLDER}/files.txt", "\n".join([*listed, ""]))
 
 
@@ -131,8 +131,8 @@ def _members(container: Container, path: str, until: float) -> Iterator[tuple[st
 def _content(file: IO[bytes], size: int) -> Ends:
     """Reads a file that can be read only once."""
     chunks = iter(lambda: file.read(1 << 16), b"")
-    head, whole = ends.first(chunks, ends.MOST_BYTES // 4)
-    if whole:
+    head, complete = ends.first(chunks, ends.MOST_BYTES // 4)
+    if complete:
         return Ends(head)
     tail = ends.last(chunks, ends.MOST_BYTES // 2)
     return Ends(head, tail, f"{size - len(head) - len(tail):,} of {size:,} bytes")

@@ -15,7 +15,7 @@ from trainer.job.errors import UserError
 from trainer.job.names import TF_PORT, host_name, secret_name
 from trainer.job.spec import OUR_IMAGES, JobSpec
 from trainer.job.tracking_rules import is_for_tracker, secrets_of_tasks, secrets_of_tracker
-from trainer.targets import container, here
+from trainer.targets import container, machine
 from trainer.targets.container import HEALTHY, STOP_SECONDS, TASK, WORKSPACE, files_of, job_of, modules_of
 
 RESTARTS = 4
@@ -69,10 +69,10 @@ def _job(profile: str, spec: JobSpec) -> dict[str, object]:
     for name, module in modules_of(spec).items():
         mounts.append(f"{_source(str(module))}:{WORKSPACE}/{name}:ro")
     if spec.code:
-        found = code.mounts(spec)
-        given = spec.code[0] if spec.program else spec.workload
-        mounts += [_read_only(_near(path, given), f"{code.PLACE}/{name}") for name, path in found.items()]
-    here.require(spec)
+        files = code.mounts(spec)
+        written = spec.code[0] if spec.program else spec.workload
+        mounts += [_read_only(_near(path, written), f"{code.PLACE}/{name}") for name, path in files.items()]
+    machine.require_data(spec)
     container.require_way_out(spec, {*spec.env, *spec.secrets}, f"connect a proxy to it, and name the proxy: {_PROXY}")
     new_volumes = [] if spec.model_dir else mounts[:1]
     folders = [_read_only(spec.data[name].path or "", place) for name, place in mounted(spec.data).items()]

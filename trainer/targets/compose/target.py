@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from trainer.debug.archive import Archive
-from trainer.debug.facts import Facts
+from trainer.debug.evidence import Evidence
 from trainer.job.errors import UserError
 from trainer.job.spec import JobSpec
 from trainer.model_dir.stacks import Stacks
-from trainer.targets import outside
+from trainer.targets import spec_warnings
 from trainer.targets.base import Deleted, Job, JobOverview, Listed, LogLine, Page, Submitted
 from trainer.targets.compose import render
 from trainer.targets.page import behind
@@ -22,7 +22,7 @@ class Compose:
         render.render({"": spec}, "trainer check")
 
     def warnings(self, spec: JobSpec) -> list[str]:
-        return [*outside.only_for_pods(spec), *render.warnings(spec)]
+        return [*spec_warnings.only_for_pods(spec), *render.warnings(spec)]
 
     def render(self, jobs: Sequence[tuple[str, JobSpec]], command: str) -> str:
         return render.render(dict(jobs), command)
@@ -62,7 +62,7 @@ class Compose:
         copy = f"`{engine.copy(spec)}`, then `trainer ui {spec.name}`"
         return behind(engine.tunnel(spec), lambda: engine.status(spec), say, spec, copy)
 
-    def debug(self, job: Job, archive: Archive) -> Facts:
+    def debug(self, job: Job, archive: Archive) -> Evidence:
         from trainer.targets.compose import evidence
 
         return evidence.collect(archive, _spec(job))

@@ -34,6 +34,8 @@ CONNECT_SECONDS, ANSWER_SECONDS = 5.0, 30.0
 UNAUTHORIZED, FORBIDDEN = 401, 403
 MANAGER = "trainer"
 """Field manager of server-side apply."""
+_WARNING = re.compile(r'299 \S+ "((?:[^"\\]|\\.)*)"')
+"""A Warning header: code, agent and quoted text (RFC 7234, 5.5)."""
 _PATHS = {
     "ConfigMap": "/api/v1/namespaces/{}/configmaps",
     "Event": "/api/v1/namespaces/{}/events",
@@ -74,10 +76,10 @@ class ApiServer:
     async def look(self, kind: str, name: str) -> Manifest | None:
         """Like `read`; None too where the user may not read it."""
         try:
-            found: Manifest | None = await self.read(kind, name)
+            manifest: Manifest | None = await self.read(kind, name)
         except _Forbidden:
             return None
-        return found
+        return manifest
 
     async def keys(self, kind: str, name: str) -> set[str] | None:
         """Those of a Secret's or ConfigMap's data, none if it is not there; None where the user may not read it."""
@@ -111,12 +113,16 @@ class ApiServer:
                 raise
             return []
 
-    async def apply(self, manifest: Manifest, dry_run: bool) -> None:
-        """Server-side apply; a field that another manager has changed since is an error, not overwritten."""
+    async def apply(self, manifest: Manifest, dry_run: bool) -> list[str]:
+        """Server-side apply; a field that another manager has changed since is an error, not overwritten.
+
+        Returns:
+            What the server warns of, such as pods that Pod Security will not admit.
+        """
         path = self._path(kind_of(manifest), manifest["metadata"]["name"])
         query = {"fieldManager": MANAGER, "fieldValidation": "Strict", **({"dryRun": "All"} if dry_run else {})}
         try:
-            await self._ask("PATCH", path, query, manifest)
+            return await self._warnings("PATCH", path, query, manifest)
         except _NotFound:
             if manifest["kind"] != "PodMonitor":
                 raise
@@ -125,16 +131,20 @@ class ApiServer:
                 "kubernetes.metrics.kind: annotations"
             ) from None
 
-    async def check(self, manifest: Manifest) -> None:
-        """Refuses what the server would refuse to create; nothing where the user may not create it."""
+    async def check(self, manifest: Manifest) -> list[str]:
+        """Refuses what the server would refuse to create; nothing where the user may not create it. Returns warnings
+        as `apply`."""
         with contextlib.suppress(_Forbidden):
-            await self.create(manifest, dry_run=True)
+            return await self.create(manifest, dry_run=True)
+        return []
 
-    async def create(self, manifest: Manifest, dry_run: bool) -> None:
-        """Creates an object, or leaves it as it is if it exists; needs no permission to read it."""
+    async def create(self, manifest: Manifest, dry_run: bool) -> list[str]:
+        """Creates an object, or leaves it as it is if it exists; needs no permission to read it. Returns warnings as
+        `apply`."""
         query = {"fieldManager": MANAGER, "fieldValidation": "Strict", **({"dryRun": "All"} if dry_run else {})}
         with contextlib.suppress(_AlreadyThere):
-            await self._ask("POST", self._path(manifest["kind"]), query, manifest)
+            return await self._warnings("POST", self._path(manifest["kind"]), query, manifest)
+        return []
 
     async def delete_all(self, kind: str, **selectors: str) -> None:
         """Deletes all objects that labelSelector picks; needs no permission to list them."""
@@ -156,20 +166,20 @@ class ApiServer:
     async def require_version(self) -> None:
         """Refuses a server that would silently drop fields of the manifests."""
         version = await self.version()
-        found = tuple(int(re.sub(r"\D", "", str(version.get(key))) or 0) for key in ("major", "minor"))
-        if found < OLDEST:
+        numbers = tuple(int(re.sub(r"\D", "", str(version.get(key))) or 0) for key in ("major", "minor"))
+        if numbers < OLDEST:
             raise problem(
-                f"Kubernetes {found[0]}.{found[1]} is too old for a Job's spec.podFailurePolicy; "
+                f"Kubernetes {numbers[0]}.{numbers[1]} is too old for a Job's spec.podFailurePolicy; "
                 f"{OLDEST[0]}.{OLDEST[1]} or newer is needed"
             )
 
     async def serves(self, api_version: str, resource: str) -> bool:
         """Whether the cluster has an API, perhaps of an extension."""
         try:
-            found = await self._ask("GET", f"/apis/{api_version}")
+            listed = await self._ask("GET", f"/apis/{api_version}")
         except _NotFound:
             return False
-        return any(each["name"] == resource for each in found["resources"])
+        return any(each["name"] == resource for each in listed["resources"])
 
     async def has(self, kind: str, name: str) -> bool:
         """Whether there is an object of that name; True where the user may not read it."""
@@ -210,8 +220,8 @@ class ApiServer:
                 yield chunk
 
     async def version(self) -> Manifest:
-        found: Manifest = await self._ask("GET", "/version")
-        return found
+        answer: Manifest = await self._ask("GET", "/version")
+        return answer
 
     async def execute(self, pod: str, *command: str) -> str:
         """Runs a command in a pod's container; returns its output, empty if it cannot run there now."""
@@ -247,6 +257,14 @@ class ApiServer:
     async def _ask(self, method: str, path: str, query: dict[str, str] | None = None, body: object = None) -> Any:
         with _translated_errors(self):
             return json.loads(await (await self._send(self.api, method, path, query or {}, body)).read())
+
+    async def _warnings(self, method: str, path: str, query: dict[str, str], manifest: Manifest) -> list[str]:
+        """Sends an object; returns what the server warns of."""
+        with _translated_errors(self):
+            response = await self._send(self.api, method, path, query, manifest)
+            await response.read()
+        texts = [text for header in response.headers.getall("Warning", []) for text in _WARNING.findall(header)]
+        return [re.sub(r"\\(.)", r"\1", text) for text in texts]
 
     async def _send(
         self,

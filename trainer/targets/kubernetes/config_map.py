@@ -27,10 +27,10 @@ _KEY = re.compile(r"[-._a-zA-Z0-9]{1,253}")
 @dataclass(frozen=True)
 class ConfigMap:
     name: str
-    """New for new contents: a pod never starts with a different spec than its Job's."""
+    """The name, which is new for new contents: a pod never starts with a different spec than its Job's."""
     data: dict[str, str]
     files: dict[str, str]
-    """Contents in base64, by the files' names in the working directory."""
+    """The contents of files in base64, by their names in the working directory."""
 
 
 def of(spec: JobSpec, pods: Mapping[TaskType, int]) -> ConfigMap:

@@ -14,23 +14,23 @@ from typing import TypeVar
 from trainer.debug import ends, files
 from trainer.debug.archive import Archive
 from trainer.debug.ends import Ends
-from trainer.debug.facts import Facts, Moment, seconds
+from trainer.debug.evidence import Evidence, Moment, seconds
 from trainer.job.errors import TrainerError
 from trainer.model_dir.files import json_object
 from trainer.protocol.facts import parse
-from trainer.targets import evidence
 from trainer.targets.container import WORKSPACE
+from trainer.targets.evidence import take
 from trainer.targets.kubernetes import lifecycle, lookup, pods, status
 from trainer.targets.kubernetes.api_server import ApiServer, connect, problem
 from trainer.targets.kubernetes.objects import ConfigMap, Manifest, Pod
 
 T = TypeVar("T")
 AT_ONCE = 8
-"""Questions to the server."""
-SECONDS = 15.0
-"""For each answer."""
+"""How many questions to the server are open at a time."""
+ANSWER_SECONDS = 15.0
+"""How long each answer may take."""
 LOGS_SECONDS = 120.0
-"""For all logs together."""
+"""How long all logs together may take."""
 TAIL_LINES = 20_000
 KINDS = (*lifecycle.KINDS, "PersistentVolumeClaim", "Workload")
 # Answers are texts, of which each part must be UTF-8: base64 is. Links are left out, as in debug/files.py, and all but
@@ -50,7 +50,7 @@ done"""
 _READ = _READ.replace("{files}", " ".join((*files.DOCUMENTS, *files.JOURNALS, *files.CURVES)))
 
 
-async def collect(archive: Archive, name: str, namespace: str | None) -> Facts:
+async def collect(archive: Archive, name: str, namespace: str | None) -> Evidence:
     """Adds all that there is of a job to the archive.
 
     Raises:
@@ -60,9 +60,11 @@ async def collect(archive: Archive, name: str, namespace: str | None) -> Facts:
         parts = await lookup.jobs(server, lookup.of(name))
         if (chief := pods.chief_of(parts)) is None:
             raise lookup.no_such_job(server, name)
-        collection = _Collection(archive, server, name, Facts(name, f"in namespace {server.namespace}", chief=chief[1]))
+        collection = _Collection(
+            archive, server, name, Evidence(name, f"in namespace {server.namespace}", chief=chief[1])
+        )
         await collection.run()
-        return collection.facts
+        return collection.evidence
 
 
 @dataclass
@@ -72,49 +74,49 @@ class _Collection:
     archive: Archive
     server: ApiServer
     name: str
-    facts: Facts
+    evidence: Evidence
     limit: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AT_ONCE))
     silent: set[str] = field(default_factory=set)
     """Nodes that have not answered."""
 
     async def run(self) -> None:
-        own = await self._objects()
-        found: list[Pod] = []
+        objects = await self._objects()
+        its_pods: list[Pod] = []
         with self.archive.part("objects/Pod.txt"):
-            found = await self._soon(lookup.pods(self.server, self.name))
-        for pod in found:  # values of variables that have no place in the spec
+            its_pods = await self._soon(lookup.pods(self.server, self.name))
+        for pod in its_pods:  # values of variables that have no place in the spec
             self.archive.redactor.document(pod)
         with self.archive.part("status.txt"):
-            evidence.take(self.archive, self.facts, await self._soon(status.of_job(self.server, self.name)))
-        for kind, each in own:
+            take(self.archive, self.evidence, await self._soon(status.of_job(self.server, self.name)))
+        for kind, each in objects:
             self.archive.document(f"objects/{kind}-{each['metadata']['name']}.json", _plain(each))
-        for pod in found:
+        for pod in its_pods:
             self.archive.document(f"objects/Pod-{pod['metadata']['name']}.json", _plain(dict(pod)))
             self._note_end(pod)
-        await self._events(own, found)
-        await self._nodes(found)
+        await self._events(objects, its_pods)
+        await self._nodes(its_pods)
         with self.archive.part("cluster.json"):
             self.archive.document("cluster.json", await self._soon(self.server.version()))
-        await self._logs(found)
-        await self._model_dir(found)
+        await self._logs(its_pods)
+        await self._model_dir(its_pods)
 
     async def _soon(self, question: Awaitable[T]) -> T:
         async with self.limit:
-            return await asyncio.wait_for(question, SECONDS)
+            return await asyncio.wait_for(question, ANSWER_SECONDS)
 
     async def _objects(self) -> list[tuple[str, Manifest]]:
         """The job's objects by kind. What the spec in its ConfigMap hides is known afterwards."""
-        found: list[tuple[str, Manifest]] = []
+        objects: list[tuple[str, Manifest]] = []
         selected = {"labelSelector": lookup.of(self.name)}
         questions = [self.server.items(kind, **({} if kind == "Workload" else selected)) for kind in KINDS]
         answers = await asyncio.gather(*map(self._soon, questions), return_exceptions=True)
         for kind, answer in zip(KINDS, answers, strict=True):
             with self.archive.part(f"objects/{kind}.txt"):
-                found += [(kind, each) for each in _some(answer) if kind != "Workload" or _owned_by(each, self.name)]
-        for config in (each for kind, each in found if kind == "ConfigMap"):
+                objects += [(kind, each) for each in _some(answer) if kind != "Workload" or _owned_by(each, self.name)]
+        for config in (each for kind, each in objects if kind == "ConfigMap"):
             with self.archive.part("applied-spec.json"):
                 self._spec(config)
-        return found
+        return objects
 
     def _spec(self, config: Manifest) -> None:
         data = ConfigMap(data=config.get("data") or {})["data"]
@@ -128,14 +130,16 @@ class _Collection:
         if "terminated" in state:
             end = state["terminated"]
             begun, over = seconds(end.get("startedAt")), seconds(end.get("finishedAt"))
-            if task == self.facts.chief:
+            if task == self.evidence.chief:
                 self._take_facts(end.get("message", ""))
             why = f" ({end['reason']})" if end.get("reason") not in (None, "Error", "Completed") else ""
-            self.facts.moments.append(Moment(f"its container ended with exit code {end['exitCode']}{why}", task, over))
-            if over and task in self.facts.tasks:
-                self.facts.end_task(task, over)
+            self.evidence.moments.append(
+                Moment(f"its container ended with exit code {end['exitCode']}{why}", task, over)
+            )
+            if over and task in self.evidence.tasks:
+                self.evidence.end_task(task, over)
         if begun:
-            self.facts.moments.append(Moment(f"its container was started, in pod {name}", task, begun))
+            self.evidence.moments.append(Moment(f"its container was started, in pod {name}", task, begun))
 
     def _take_facts(self, message: str) -> None:
         """The newest facts, from the termination message of a chief whose job has failed (chief/ending.py)."""
@@ -143,11 +147,11 @@ class _Collection:
         documents = kept.get("facts") if isinstance(kept, dict) else None
         for document in documents if isinstance(documents, list) else []:
             if isinstance(document, dict) and (entry := parse(document)):
-                self.facts.journal.append(entry)
+                self.evidence.journal.append(entry)
 
-    async def _events(self, own: Iterable[tuple[str, Manifest]], found: Sequence[Pod]) -> None:
-        tasks = {pod["metadata"]["name"]: pods.task_of(pod) for pod in found}
-        names = {*tasks, *(each["metadata"]["name"] for _, each in own)}
+    async def _events(self, objects: Iterable[tuple[str, Manifest]], its_pods: Sequence[Pod]) -> None:
+        tasks = {pod["metadata"]["name"]: pods.task_of(pod) for pod in its_pods}
+        names = {*tasks, *(each["metadata"]["name"] for _, each in objects)}
         with self.archive.part("events.json"):
             events = await self._soon(self.server.items("Event"))
             mine = [each for each in events if each["involvedObject"].get("name") in names]
@@ -157,10 +161,10 @@ class _Collection:
                 about = each["involvedObject"]["name"]
                 said = " ".join(f"{each.get('reason')}: {each.get('message') or ''}".split())
                 text = self.archive.clean(said)
-                self.facts.moments.append(Moment(text, tasks.get(about, ""), when, "events.json"))
+                self.evidence.moments.append(Moment(text, tasks.get(about, ""), when, "events.json"))
 
-    async def _nodes(self, found: Sequence[Pod]) -> None:
-        names = sorted({node for pod in found if (node := pod["spec"].get("nodeName"))})
+    async def _nodes(self, its_pods: Sequence[Pod]) -> None:
+        names = sorted({node for pod in its_pods if (node := pod["spec"].get("nodeName"))})
         questions = [self.server.read("Node", name) for name in names]
         answers = await asyncio.gather(*map(self._soon, questions), return_exceptions=True)
         for name, answer in zip(names, answers, strict=True):
@@ -172,11 +176,11 @@ class _Collection:
                 if ready and ready[0]["status"] != "True":
                     since = seconds(ready[0].get("lastTransitionTime"))
                     text = f"node {name} is not ready: {self.archive.clean(str(ready[0].get('message')))}"
-                    self.facts.moments.append(Moment(text, "", since, f"nodes/{name}.json"))
-                    self.facts.remarks.append(text)
+                    self.evidence.moments.append(Moment(text, "", since, f"nodes/{name}.json"))
+                    self.evidence.remarks.append(text)
 
-    async def _logs(self, found: Sequence[Pod]) -> None:
-        wanted = [(pod, *which) for pod in sorted(found, key=_age) for which in _containers(pod)]
+    async def _logs(self, its_pods: Sequence[Pod]) -> None:
+        wanted = [(pod, *which) for pod in sorted(its_pods, key=_age) for which in _containers(pod)]
         most = ends.share(len(wanted))
         reading = [asyncio.create_task(self._log(pod, name, previous, most)) for pod, name, previous in wanted]
         if reading:
@@ -188,7 +192,7 @@ class _Collection:
                     task.cancel()
                     raise problem(f"the logs took longer than {LOGS_SECONDS:g} s; `kubectl logs` may have it")
                 log = self.archive.log(path, task.result(), pods.task_of(pod))
-                self.facts.logs += [log] if name == pods.TASK else []
+                self.evidence.logs += [log] if name == pods.TASK else []
 
     async def _log(self, pod: Pod, container: str, previous: bool, most: int) -> Ends:
         node = pod["spec"].get("nodeName", "")
@@ -198,15 +202,15 @@ class _Collection:
                 raise problem(f"node {node} does not answer")
             try:
                 reading = _read(self.server, pod["metadata"]["name"], container, most, more)
-                return await asyncio.wait_for(reading, SECONDS)
+                return await asyncio.wait_for(reading, ANSWER_SECONDS)
             except (asyncio.TimeoutError, TrainerError) as error:
                 if isinstance(error, asyncio.TimeoutError) or "Kubernetes refuses this (50" in str(error):
                     self.silent.add(node)
                 raise problem(str(error) or f"node {node} does not answer") from None
 
-    async def _model_dir(self, found: Sequence[Pod]) -> None:
+    async def _model_dir(self, its_pods: Sequence[Pod]) -> None:
         """Files of the chief's volume, which can be read only in a pod that runs."""
-        chief = pods.newest(found, self.facts.chief)
+        chief = pods.newest(its_pods, self.evidence.chief)
         with self.archive.part(f"{files.FOLDER}/files.txt"):
             if chief is None or "running" not in pods.state_of(chief):
                 raise problem("the chief does not run, and its volume can be read only in a pod")
@@ -216,7 +220,7 @@ class _Collection:
             for path, content, size in _unpacked(answer):
                 listed.append(f"{size:>14,}  {path}")
                 with self.archive.part(f"{files.FOLDER}/{path}"):
-                    files.add(self.archive, self.facts, path, content)
+                    files.add(self.archive, self.evidence, path, content)
             if not listed:
                 raise problem("no files, or the chief's container does not answer, or has no sh")
             self.archive.text(f"{files.FOLDER}/files.txt", "\n".join([*listed, ""]))
@@ -241,8 +245,8 @@ def _some(answer: T | BaseException) -> T:
 
 def _containers(pod: Pod) -> Iterator[tuple[str, bool]]:
     """The containers of a pod that have started, and whether the log of an earlier start is meant."""
-    found = [*pod["status"].get("initContainerStatuses", []), *pod["status"].get("containerStatuses", [])]
-    for each in found:
+    states = [*pod["status"].get("initContainerStatuses", []), *pod["status"].get("containerStatuses", [])]
+    for each in states:
         state = each.get("state", {})
         if each.get("restartCount"):
             yield each.get("name", pods.TASK), True
@@ -273,13 +277,13 @@ def _unpacked(answer: str) -> Iterator[tuple[str, Ends, int]]:
             yield path, Ends(begin, end, f"{total - len(begin) - len(end):,} of {total:,} bytes"), total
 
 
-def _plain(found: Manifest) -> Manifest:
+def _plain(manifest: Manifest) -> Manifest:
     """An object without the managers of its fields, and without its data in bytes, which is the user's code."""
-    metadata = {k: v for k, v in found.get("metadata", {}).items() if k != "managedFields"}
+    metadata = {k: v for k, v in manifest.get("metadata", {}).items() if k != "managedFields"}
     annotations = metadata.get("annotations") or {}
     kept = {k: v for k, v in annotations.items() if not k.endswith("last-applied-configuration")}
-    data = {k: f"{len(v):,} bytes in base64" for k, v in (found.get("binaryData") or {}).items()}
-    return {**found, "metadata": {**metadata, "annotations": kept}, **({"binaryData": data} if data else {})}
+    data = {k: f"{len(v):,} bytes in base64" for k, v in (manifest.get("binaryData") or {}).items()}
+    return {**manifest, "metadata": {**metadata, "annotations": kept}, **({"binaryData": data} if data else {})}
 
 
 def _owned_by(workload: Manifest, name: str) -> bool:

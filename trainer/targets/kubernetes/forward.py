@@ -82,8 +82,8 @@ async def _dial(server: ApiServer, api: WsApiClient, name: str) -> Stream:
         ConnectionError: the chief does not run, or the user may not forward its port.
         TrainerError: Kubernetes does not answer, or refuses.
     """
-    found = pods.chief_of(await lookup.jobs(server, lookup.of(name)))
-    pod = pods.newest(await lookup.pods(server, name), found[1]) if found else None
+    its_chief = pods.chief_of(await lookup.jobs(server, lookup.of(name)))
+    pod = pods.newest(await lookup.pods(server, name), its_chief[1]) if its_chief else None
     if pod is None or "running" not in pods.state_of(pod):
         raise ConnectionError("the chief does not run")
     return WebSocketStream(await server.forward(api, pod["metadata"]["name"], control_port(TF_PORT)))

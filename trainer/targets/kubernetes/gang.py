@@ -22,9 +22,9 @@ APIS = {
         "Kubernetes 1.37 has it where its administrator enables it",
     ),
 }
-"""The API that each gang needs: group with version, resource, and how a cluster gets it."""
+"""The API that each kind of gang needs: group with version, resource, and how a cluster gets it."""
 JOB_SET_RESTARTS = 3
-"""New starts of all tasks, after a Job has used up its pods."""
+"""How often all tasks of a JobSet start again, after a Job has used up its pods."""
 _UNLIMITED = 2**31 - 1
 
 
@@ -49,8 +49,8 @@ def require(spec: JobSpec, types: Collection[TaskType]) -> None:
 
 def queue_label(spec: JobSpec) -> dict[str, str]:
     """Of the object that Kueue admits."""
-    given = spec.kubernetes
-    return {QUEUE: given.queue} if given.queue and given.gang != "volcano" else {}
+    settings = spec.kubernetes
+    return {QUEUE: settings.queue} if settings.queue and settings.gang != "volcano" else {}
 
 
 def final_codes(spec: JobSpec, task_type: TaskType, types: Collection[TaskType]) -> list[int]:

@@ -54,10 +54,10 @@ def _job(job_set: Manifest, replicated: Manifest, live: Mapping[str, Job], is_ch
     if not is_chief:
         return job
     # A chief's Job that has failed may be made again.
-    own = [each for each in job["status"].get("conditions", []) if each["type"] not in _OUTCOMES.values()]
+    conditions = [each for each in job["status"].get("conditions", []) if each["type"] not in _OUTCOMES.values()]
     ends = [each for each in job_set.get("status", {}).get("conditions", []) if each["type"] in _OUTCOMES]
     outcome = [cast(Condition, {**each, "type": _OUTCOMES[each["type"]]}) for each in ends]
-    return {**job, "status": {**job["status"], "conditions": [*own, *outcome]}}
+    return {**job, "status": {**job["status"], "conditions": [*conditions, *outcome]}}
 
 
 def _waits(workload: Manifest) -> Iterable[tuple[str, Condition]]:

@@ -48,11 +48,12 @@ async def submit(spec: JobSpec, namespace: str | None, command: str, dry_run: bo
                 await _keep_suspended(server, manifest)
         # Not if the job exists: its running tasks would not have the new secret.
         secret = None if existing else render.secret(spec)
+        warnings: list[str] = []
         for manifest in manifests:
-            await server.apply(manifest, dry_run=True)
+            warnings += await server.apply(manifest, dry_run=True)
             # JobSet does not check its pods: with a wrong one it would be accepted, and have no pods.
             for part in plain(manifest) if manifest["kind"] == "JobSet" else []:
-                await server.check(part)
+                warnings += await server.check(part)
         if secret:
             await server.create(secret, dry_run=True)
         objects = [*manifests, secret] if secret else manifests
@@ -68,8 +69,13 @@ async def submit(spec: JobSpec, namespace: str | None, command: str, dry_run: bo
             new=existing is None,
             ended=pods.ended(existing) if existing else None,
             namespace=server.namespace,
-            warnings=await advice.warnings(server, spec),
+            warnings=[*_unique(warnings), *await advice.warnings(server, spec)],
         )
+
+
+def _unique(warnings: Iterable[str]) -> Iterator[str]:
+    """What Kubernetes warns of, once: it says the same of each Job."""
+    return (f"Kubernetes: {text}" for text in dict.fromkeys(warnings))
 
 
 async def delete(name: str, namespace: str | None, volumes: bool) -> Deleted:
@@ -82,17 +88,17 @@ async def delete(name: str, namespace: str | None, volumes: bool) -> Deleted:
     async with connect(namespace) as server:
         kinds = (*KINDS, "PersistentVolumeClaim") if volumes else KINDS
         listed = {kind: await _listed(server, kind, name) for kind in kinds}
-        found = [(kind, each) for kind, some in listed.items() for each in some or []]
-        if not found:
+        objects = [(kind, each) for kind, some in listed.items() for each in some or []]
+        if not objects:
             raise no_such_job(server, name)
         jobs = cast("list[Job]", listed["Job"] or [])
         grace = max((each["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] for each in jobs), default=0)
         await _delete_unlisted(server, name, [kind for kind in kinds if listed[kind] is None], jobs)
-        for kind, each in found:
+        for kind, each in objects:
             if kind in MAKERS:
                 await server.delete(kind, each["metadata"]["name"])
         left = await _left_after(server, name, grace + 30)
-        for kind, each in found:
+        for kind, each in objects:
             if kind not in MAKERS:
                 await server.delete(kind, each["metadata"]["name"])
         await server.delete_all("Secret", labelSelector=of(name))
@@ -149,8 +155,8 @@ async def _existing(server: ApiServer, spec: JobSpec) -> Job | None:
     # Listed, not read: a user without JobSets may have no permission to read them.
     for job_set in await server.items("JobSet", fieldSelector=f"metadata.name={spec.name}"):
         if ours(job_set):
-            found = pods.chief_of(jobs_of(job_set, {}))
-            return found[0] if found else None
+            chief = pods.chief_of(jobs_of(job_set, {}))
+            return chief[0] if chief else None
         if spec.kubernetes.gang == "jobset":
             raise UserError(f"{_taken(server, spec)} by a JobSet that trainer did not create; choose another name")
     for task_type in names.CHIEFS:

@@ -13,7 +13,7 @@ from trainer.targets.kubernetes.lookup import chief, of
 from trainer.targets.kubernetes.objects import Pod
 
 LAST_LINES_SECONDS = 10.0
-"""Without a line, after the job's end."""
+"""How long no line may come, after the job's end, until the logs are taken as complete."""
 
 
 async def logs(name: str, namespace: str | None, task: str | None, follow: bool) -> AsyncIterator[LogLine]:
@@ -43,8 +43,8 @@ async def logs(name: str, namespace: str | None, task: str | None, follow: bool)
 
 async def _pods(server: ApiServer, name: str, task: str | None) -> list[Pod]:
     """Pods whose container has started, so that there may be a log."""
-    found = await lookup.pods(server, name)
-    return [pod for pod in found if _started(pod) and task in (None, pods.task_of(pod))]
+    its_pods = await lookup.pods(server, name)
+    return [pod for pod in its_pods if _started(pod) and task in (None, pods.task_of(pod))]
 
 
 def _started(pod: Pod) -> bool:

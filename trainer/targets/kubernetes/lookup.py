@@ -29,10 +29,10 @@ def tasks_of(name: str) -> str:
 
 async def jobs(server: ApiServer, selector: str) -> list[Job]:
     """The Jobs, and those of JobSets as their JobSet has them."""
-    found = await server.items("Job", labelSelector=selector)
+    alone = await server.items("Job", labelSelector=selector)
     sets = await server.items("JobSet", labelSelector=selector)
-    workloads = await server.items("Workload") if any(map(_queued, (*found, *sets))) else []
-    return job_set.with_sets(found, sets, workloads)
+    workloads = await server.items("Workload") if any(map(_queued, (*alone, *sets))) else []
+    return job_set.with_sets(alone, sets, workloads)
 
 
 def _queued(owner: Manifest) -> bool:
@@ -56,9 +56,9 @@ async def warnings(server: ApiServer) -> list[Event]:
 
 async def chief(server: ApiServer, name: str) -> Job:
     """The Job that shows the outcome of a job."""
-    if (found := chief_of(await jobs(server, of(name)))) is None:
+    if (its_chief := chief_of(await jobs(server, of(name)))) is None:
         raise no_such_job(server, name)
-    return found[0]
+    return its_chief[0]
 
 
 def no_such_job(server: ApiServer, name: str) -> Exception:

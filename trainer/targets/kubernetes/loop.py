@@ -52,8 +52,8 @@ def each(values: AsyncIterator[T]) -> Generator[T]:
             return ()
 
     with Loop() as loop:
-        while found := loop.run(following()):
-            yield from found
+        while next_values := loop.run(following()):
+            yield from next_values
 
 
 async def _cancel_all() -> None:

@@ -18,11 +18,11 @@ MERGED_BY = {
 _WHOLE = ("volumes", "resourceClaims")
 """Lists whose items keep only the keys of the patch (retainKeys): a volume has one source."""
 PATCH = "$patch"
-"""In an item of a list: `$patch: delete` removes it."""
+"""The key of an item of a list that says how it is merged: `$patch: delete` removes it."""
 _QUANTITIES = ("limits", "requests", "sizeLimit", "divisor", "overhead")
 """Fields that hold quantities, or mappings of them, which the client's classes have as texts."""
 _QUANTITY = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+|[KMGTPE]i|[numkMGTPE]?)")
-"""k8s.io/apimachinery/pkg/api/resource/quantity.go."""
+"""A quantity, as k8s.io/apimachinery/pkg/api/resource/quantity.go reads it."""
 
 
 def mistakes(patch: object, kind: str, path: str = "") -> Iterator[tuple[str, object, str]]:
@@ -123,9 +123,9 @@ def _merged_list(old: list[dict[str, object]], patch: list[dict[str, object]], k
             continue
         before = items.get(mine, {})
         kept = {name: value for name, value in before.items() if name in change} if whole else before
-        found = merged(kept, change)
-        assert isinstance(found, dict)
-        items[mine] = found
+        changed = merged(kept, change)
+        assert isinstance(changed, dict)
+        items[mine] = changed
     return list(items.values())
 
 

@@ -55,11 +55,11 @@ _OURS = {
     f"{_TASK}.ports": "only the job's own tasks may connect; remove it",
     f"{_TASK}.restartPolicy": "the Job replaces the whole pod; remove it",
 }
-"""What a patch may not name, with the way out."""
+"""Paths that a patch may not name, with what to set in their place."""
 _SIZED = ("tmp", "shm", "cache")
 """Our volumes that a patch may change: no task depends on their source."""
 _OF_GANGS = ("spec.schedulerName", f"metadata.annotations.{gang.GROUP}")
-"""What a gang sets, where it sets it."""
+"""Paths that belong to a gang, where there is one."""
 
 _BOOLEANS = {
     "spec.hostNetwork": False, "spec.hostPID": False, "spec.hostIPC": False, "spec.shareProcessNamespace": False,
@@ -92,8 +92,8 @@ def require(spec: JobSpec, types: Collection[TaskType]) -> None:
         UserError: Kubernetes has no such field, or the patch may not name it; all problems at once.
     """
     patches = {place: patch for task_type in types for place, patch in of(spec, task_type).items()}
-    if found := [problem for place, patch in patches.items() for problem in _problems(place, patch)]:
-        raise UserError(*found)
+    if mistakes := [problem for place, patch in patches.items() for problem in _problems(place, patch)]:
+        raise UserError(*mistakes)
     named = {path for patch in patches.values() for path, _ in values(patch)}
     unused = [
         f"kubernetes.unsafe: {path!r}: no patch in kubernetes.pod has this path; remove it"
@@ -111,9 +111,9 @@ def _problems(place: str, patch: object) -> Iterator[str]:
 
 def _refused(place: str, patch: object) -> Iterator[str]:
     for path, value in values(patch):
-        whole = value is None
+        removed = value is None
         rule = next(
-            (way for ours, way in _OURS.items() if _within(path, ours) or (whole and _within(ours, path))), None
+            (way for ours, way in _OURS.items() if _within(path, ours) or (removed and _within(ours, path))), None
         )
         if volume := re.match(r"spec\.volumes\[([^]]*)\]", path):
             name = volume[1]
@@ -132,7 +132,7 @@ def _refused(place: str, patch: object) -> Iterator[str]:
             rule = "use kubernetes.sidecars" if container[1] != "task" else rule
         elif path.startswith("metadata.") and not re.match(r"metadata\.(labels|annotations)", path):
             rule = "the Job gives pods their metadata, besides labels and annotations; remove it"
-        elif whole and path in ("spec.volumes", "metadata.labels", "spec.containers", "spec"):
+        elif removed and path in ("spec.volumes", "metadata.labels", "spec.containers", "spec"):
             rule = "removes what the tasks need; name single items"
         if rule:
             yield f"{place}.{path}: {show(value)}: {rule}"

@@ -21,7 +21,7 @@ creates none, so it would never be removed (seen on Kubernetes 1.34)."""
 MOVES = 30
 """New pods per task of a Job without a podFailurePolicy, where disruptions and ends on SIGTERM count too."""
 CHIEF_MOVES = 6
-"""The same of a Job with the chief: after a failure that a restart cannot cure, each new pod fails at once, and
+"""New pods of a Job with the chief: after a failure that a restart cannot cure, each new pod fails at once, and
 Kubernetes waits 10, 20, 40, ... seconds before it makes one: 10 minutes in all."""
 
 

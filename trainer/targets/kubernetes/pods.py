@@ -21,8 +21,8 @@ _STARTING = ("ContainerCreating", "PodInitializing")
 def chief_of(jobs: Iterable[Job]) -> tuple[Job, str] | None:
     """The Job of the chief among those of a job, and the chief's name; None if there is none."""
     types = {each["metadata"]["labels"][COMPONENT]: each for each in jobs}
-    found = next((each for each in CHIEFS if each in types), None)
-    return (types[found], task_name(found, 0)) if found else None
+    chief_type = next((each for each in CHIEFS if each in types), None)
+    return (types[chief_type], task_name(chief_type, 0)) if chief_type else None
 
 
 def task_of(pod: Pod) -> str:
@@ -38,16 +38,16 @@ def tasks(
     Args:
         warnings: the namespace's events of type Warning.
     """
-    found: dict[str, list[Pod]] = {}
+    pods_by_task: dict[str, list[Pod]] = {}
     for pod in sorted(pods, key=_age):
-        found.setdefault(task_of(pod), []).append(pod)
+        pods_by_task.setdefault(task_of(pod), []).append(pod)
     messages = _by_object(warnings)
     rows = {}
     for job in jobs:
         for index in range(job["spec"]["completions"]):
             name = task_name(job["metadata"]["labels"][COMPONENT], index)
-            if own := found.get(name):
-                rows[name] = _row(own, messages, claims)
+            if pods_of_task := pods_by_task.get(name):
+                rows[name] = _row(pods_of_task, messages, claims)
             else:
                 rows[name] = ContainerState("missing", node="", reason=_no_pod(job, messages))
     return rows
@@ -74,8 +74,8 @@ def failed_for_good(job: Job, pods: Iterable[Pod], task: str) -> int | None:
 
 
 def newest(pods: Iterable[Pod], task: str) -> Pod | None:
-    own = pods_of(pods, task)
-    return own[-1] if own else None
+    oldest_first = pods_of(pods, task)
+    return oldest_first[-1] if oldest_first else None
 
 
 def pods_of(pods: Iterable[Pod], task: str) -> list[Pod]:

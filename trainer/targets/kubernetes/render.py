@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 
-from trainer.job import code, pod_security
+from trainer.job import code
 from trainer.job import secret as job_secret
 from trainer.job.derived import has_ring
 from trainer.job.errors import Exit, UserError
@@ -86,7 +86,6 @@ def _values(spec: JobSpec) -> dict[str, object]:
     config = config_map.of(deadlines.patient(spec), pods)
     return {
         "name": spec.name,
-        "pod_security": pod_security.level(spec),
         "labels": labels,
         "selector": {key: labels[key] for key in ("app.kubernetes.io/name", names.INSTANCE)},
         "config": config,

@@ -22,7 +22,7 @@ _DEFAULTS: Part = {
     # most images.
     "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
 }
-"""Of a user's containers, where they set nothing else."""
+"""Values for a user's containers, where they set nothing else."""
 
 
 def require(spec: JobSpec, types: Collection[TaskType]) -> None:
@@ -37,8 +37,8 @@ def require(spec: JobSpec, types: Collection[TaskType]) -> None:
 
 def path(spec: JobSpec, task_type: TaskType, key: str) -> str:
     """Where the spec has a setting of these pods."""
-    own = key in spec.tasks.of(task_type).kubernetes.model_fields_set
-    return f"{of_type(spec, task_type)}.{key}" if own else f"kubernetes.{key}"
+    of_the_type = key in spec.tasks.of(task_type).kubernetes.model_fields_set
+    return f"{of_type(spec, task_type)}.{key}" if of_the_type else f"kubernetes.{key}"
 
 
 def of_type(spec: JobSpec, task_type: TaskType) -> str:
@@ -57,7 +57,7 @@ _TYPES = {
 }
 """Settings that are as Kubernetes' API has them, with their types there."""
 _GUARDED = ("container.apparmor.security.beta.kubernetes.io/", "container.seccomp.security.alpha.kubernetes.io/")
-"""Beginnings of annotations that are a container's protection."""
+"""Annotations that protect a container begin with one of these."""
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
@@ -66,8 +66,8 @@ def _problems(spec: JobSpec, task_type: TaskType) -> Iterator[str]:
     wrong = [
         f"{place}: {show(value)}: {rule}"
         for key, kind in _TYPES.items()
-        if (given := getattr(pod, key))
-        for place, value, rule in mistakes(given, kind, path(spec, task_type, key))
+        if (setting := getattr(pod, key))
+        for place, value, rule in mistakes(setting, kind, path(spec, task_type, key))
     ]
     # The names below are texts only if the shapes are right.
     yield from wrong or _wrong_names(spec, task_type, pod)
@@ -133,7 +133,7 @@ def _is_name(value: object) -> bool:
 
 
 _LOST = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
-"""Taints of a node that does not answer."""
+"""The taints of a node that does not answer."""
 
 
 def _tolerations(pod: Pod, seconds: int) -> list[dict[str, object]]:

@@ -7,9 +7,9 @@ from trainer.model_dir.files import json_object
 from trainer.model_dir.result import Result, parse_brief
 from trainer.model_dir.stacks import Stacks
 from trainer.protocol.status import JobStatus
-from trainer.targets.asked import read_stacks, read_status
+from trainer.targets.answers import read_stacks, read_status
 from trainer.targets.base import JobOverview, Listed
-from trainer.targets.container import ASK_OURS, ASK_PROGRAM
+from trainer.targets.container import probe
 from trainer.targets.kubernetes import lookup, pods
 from trainer.targets.kubernetes.api_server import ApiServer, connect
 from trainer.targets.kubernetes.lookup import MANAGED, no_such_job, of
@@ -40,9 +40,9 @@ async def jobs(namespace: str | None) -> list[Listed]:
             phase=pods.ended(chief) or ("suspended" if chief["spec"].get("suspend") else "active"),
             submitted=chief["metadata"]["creationTimestamp"],
         )
-        for name, own in by_name.items()
-        if (found := pods.chief_of(own))
-        for chief in found[:1]
+        for name, parts in by_name.items()
+        if (its_chief := pods.chief_of(parts))
+        for chief in its_chief[:1]
     ]
     return sorted(rows, key=lambda row: row.submitted)
 
@@ -56,10 +56,10 @@ async def of_job(server: ApiServer, name: str) -> JobOverview:
     if (its_chief := pods.chief_of(parts)) is None:
         raise no_such_job(server, name)
     chief_job, task = its_chief
-    found = await lookup.pods(server, name)
-    rows = pods.tasks(parts, found, await lookup.claims(server, name), await lookup.warnings(server))
-    chief, last_line = pods.newest(found, task), ""
-    repeated = pods.failed_for_good(chief_job, found, task)
+    its_pods = await lookup.pods(server, name)
+    rows = pods.tasks(parts, its_pods, await lookup.claims(server, name), await lookup.warnings(server))
+    chief, last_line = pods.newest(its_pods, task), ""
+    repeated = pods.failed_for_good(chief_job, its_pods, task)
     over = pods.ended(chief_job) or ("failed" if repeated else None)
     known, result, unreadable = None, None, None
     if over and chief and rows[task].state != "pending":
@@ -84,9 +84,9 @@ async def of_job(server: ApiServer, name: str) -> JobOverview:
 
 def _result(state: State) -> tuple[Result | None, str | None]:
     """What the chief has left of its result, or why that cannot be read; neither if it has left nothing."""
-    found = json_object(state["terminated"].get("message", "")) if "terminated" in state else {}
+    document = json_object(state["terminated"].get("message", "")) if "terminated" in state else {}
     try:
-        return (parse_brief(found) if found else None), None
+        return (parse_brief(document) if document else None), None
     except ValueError as error:
         return None, f"the chief's result cannot be read: {error}; use the version of trainer in its image"
 
@@ -110,8 +110,8 @@ async def _ask(server: ApiServer, chief: Pod, path: str) -> str:
 
 
 def _words(chief: Pod) -> tuple[str, ...]:
-    """The command that asks it: a program's image may have no python3."""
-    return ASK_PROGRAM if pods.container_of(chief["spec"]).get("command") else ASK_OURS
+    """The command that asks it: only a program's container has a command of its own."""
+    return probe(of_program=bool(pods.container_of(chief["spec"]).get("command")))
 
 
 def _phase(chief_job: Job, state: str, job: JobStatus | None) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from trainer.debug.archive import Archive
-from trainer.debug.facts import Facts
+from trainer.debug.evidence import Evidence
 from trainer.job.spec import JobSpec
 from trainer.model_dir.stacks import Stacks
 from trainer.targets.base import Deleted, Job, JobOverview, Listed, LogLine, Page, Submitted
@@ -19,7 +19,7 @@ class Kubernetes:
     """The cluster of the current kubectl context, or the one around this pod."""
 
     namespace: str | None = None
-    """Default the context's."""
+    """The namespace of all jobs; default: that of the context."""
 
     def check(self, spec: JobSpec) -> None:
         render.render(spec, "trainer check")
@@ -65,7 +65,7 @@ class Kubernetes:
 
         return behind(forward.tunnel(job.name, self.namespace), lambda: self.status(job), say)
 
-    def debug(self, job: Job, archive: Archive) -> Facts:
+    def debug(self, job: Job, archive: Archive) -> Evidence:
         from trainer.targets.kubernetes import evidence, loop
 
         return loop.run(evidence.collect(archive, job.name, self.namespace))

@@ -107,7 +107,7 @@ def of_task(spec: JobSpec, task_type: str) -> tuple[list[Part], list[Part]]:
 
 SECRET_FOLDER, SECRET_VOLUME = "/run/trainer", "report-secret"
 MOUNT_RULE = "holds the secret of the job's tasks, which they alone mount; remove it"
-"""For a container of the user's that mounts it."""
+"""The rule that refuses a user's container which mounts the secret."""
 
 
 def of_secret(spec: JobSpec) -> tuple[list[Part], list[Part]]:
@@ -128,7 +128,7 @@ def of_files(config: str, keys: Mapping[str, str]) -> tuple[list[Part], list[Par
 
 
 SCRATCH = ("/tmp", "/dev/shm")  # noqa: S108
-"""Where a volume of the user's takes the place of ours."""
+"""The folders in which a user's volume takes the place of ours."""
 
 
 def with_theirs(ours: list[Part], theirs: Iterable[Part]) -> tuple[list[Part], Callable[[list[Part]], list[Part]]]:

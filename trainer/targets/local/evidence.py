@@ -11,7 +11,7 @@ from pathlib import Path
 from trainer import host
 from trainer.debug import files
 from trainer.debug.archive import Archive
-from trainer.debug.facts import Facts, Log, TaskFacts, lines
+from trainer.debug.evidence import Evidence, Log, TaskEvidence, lines
 from trainer.debug.history import is_error
 from trainer.job import load
 from trainer.job.cluster import chief_of
@@ -22,11 +22,11 @@ from trainer.job.spec import JobSpec
 from trainer.model_dir import layout
 from trainer.model_dir import state as job_state
 from trainer.model_dir.files import read_json
-from trainer.targets import evidence
+from trainer.targets.evidence import take
 from trainer.targets.local import output, status
 
 
-def collect(archive: Archive, name: str, model_dir: str, spec: JobSpec | None) -> Facts:
+def collect(archive: Archive, name: str, model_dir: str, spec: JobSpec | None) -> Evidence:
     """Adds all that there is of a job to the archive.
 
     Args:
@@ -35,24 +35,26 @@ def collect(archive: Archive, name: str, model_dir: str, spec: JobSpec | None) -
     Raises:
         UserError: no job has begun in that model_dir.
     """
-    facts = Facts(name, "on this machine", chief=_chief(spec))
+    evidence = Evidence(name, "on this machine", chief=_chief(spec))
     if Path(model_dir).is_dir() and not os.access(model_dir, os.R_OK | os.X_OK):
         owner = Path(model_dir).stat().st_uid
-        facts.phase = "unreadable"
-        facts.problems = [f"model_dir: {model_dir}: cannot be read: run `trainer debug` as its owner, user {owner}"]
-        return facts
+        evidence.phase = "unreadable"
+        evidence.problems = [f"model_dir: {model_dir}: cannot be read: run `trainer debug` as its owner, user {owner}"]
+        return evidence
     _learn(archive, model_dir)
-    _ask(archive, facts, model_dir, spec)
+    _ask(archive, evidence, model_dir, spec)
     if Path(model_dir).is_dir():
-        files.add_folder(archive, facts, Path(model_dir))
-    facts.logs = _of_last_run(facts.logs)
-    _end(facts)
-    if facts.problems and facts.logs:  # tasks that another program has started, of which the chief did not get far
-        facts.phase, facts.problems = "failed", ()
+        files.add_folder(archive, evidence, Path(model_dir))
+    evidence.logs = _of_last_run(evidence.logs)
+    _end(evidence)
+    if (
+        evidence.problems and evidence.logs
+    ):  # tasks that another program has started, of which the chief did not get far
+        evidence.phase, evidence.problems = "failed", ()
     if known := spec or _spec_of(model_dir):
-        facts.remarks += _crowded(known)
+        evidence.remarks += _crowded(known)
     archive.document("machine.json", _machine(model_dir))
-    return facts
+    return evidence
 
 
 def _chief(spec: JobSpec | None) -> str:
@@ -65,23 +67,23 @@ def _learn(archive: Archive, model_dir: str) -> None:
         archive.redactor.document(read_json(path))
 
 
-def _ask(archive: Archive, facts: Facts, model_dir: str, spec: JobSpec | None) -> None:
+def _ask(archive: Archive, evidence: Evidence, model_dir: str, spec: JobSpec | None) -> None:
     try:
-        found = status.status(model_dir, spec)
+        overview = status.status(model_dir, spec)
     except UserError as error:
         text = archive.clean(str(error))
         archive.text("status.txt", f"{text}\n")
         if job_state.in_use(model_dir):
-            facts.phase, facts.waiting_for = "unanswered", text.partition(": ")[2]
+            evidence.phase, evidence.waiting_for = "unanswered", text.partition(": ")[2]
         elif status.is_model_dir(model_dir):
-            facts.phase, facts.remarks = "vanished", [text]
+            evidence.phase, evidence.remarks = "vanished", [text]
         elif spec is None:
             raise
         else:
-            facts.problems = [*_unusable(model_dir), text]
-            facts.code = int(Exit.USER) if len(facts.problems) > 1 else None
+            evidence.problems = [*_unusable(model_dir), text]
+            evidence.code = int(Exit.USER) if len(evidence.problems) > 1 else None
         return
-    evidence.take(archive, facts, found)
+    take(archive, evidence, overview)
 
 
 def _unusable(model_dir: str) -> list[str]:
@@ -98,8 +100,8 @@ def _what_it_is(path: Path) -> str:
 
 def _nearest(path: str) -> Path:
     """A path, or the first one above it that exists."""
-    given = Path(path).absolute()
-    return next(each for each in (given, *given.parents) if os.access(each, os.F_OK))
+    absolute = Path(path).absolute()
+    return next(each for each in (absolute, *absolute.parents) if os.access(each, os.F_OK))
 
 
 def _of_last_run(logs: Sequence[Log]) -> list[Log]:
@@ -117,23 +119,23 @@ def _since_start(text: str) -> str:
     return text[text.rfind("\n", 0, begin) + 1 :] if begin >= 0 else text
 
 
-def _end(facts: Facts) -> None:
+def _end(evidence: Evidence) -> None:
     """Takes over how `trainer local` has ended, and its tasks."""
-    told = [each for log in facts.logs for each in lines(log)]
+    told = [each for log in evidence.logs for each in lines(log)]
     launcher = [each for each in told if each.task == "local"]
     end = output.ENDED.fullmatch(launcher[-1].text) if launcher else None
     if not end:
         return
-    facts.moments += launcher
+    evidence.moments += launcher
     for each in launcher:
         if task := output.TASK_ENDED.fullmatch(each.text):
-            facts.tasks[task[1]] = TaskFacts("ended", int(task[2]) or None, ended=each.time)
-    if facts.tasks and facts.chief not in facts.tasks:
-        facts.chief = "worker:0"
-    if int(end[1]) and not facts.message:
+            evidence.tasks[task[1]] = TaskEvidence("ended", int(task[2]) or None, ended=each.time)
+    if evidence.tasks and evidence.chief not in evidence.tasks:
+        evidence.chief = "worker:0"
+    if int(end[1]) and not evidence.message:
         # Its line names the task that has ended. That task's own line has the reason, unless it was killed.
         explained = any(is_error(each.text) for each in told)
-        facts.phase, facts.code, facts.message = "failed", int(end[1]), "" if explained else end[2] or ""
+        evidence.phase, evidence.code, evidence.message = "failed", int(end[1]), "" if explained else end[2] or ""
 
 
 def _spec_of(model_dir: str) -> JobSpec | None:

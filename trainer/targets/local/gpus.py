@@ -10,8 +10,8 @@ from trainer.job.cluster import Task
 from trainer.job.derived import gpus_on_one_machine
 from trainer.job.spec import JobSpec
 
-SECONDS = 20.0
-"""For the driver to answer: it is loaded at the first question."""
+DRIVER_SECONDS = 20.0
+"""How long the driver may take to answer: it is loaded at the first question."""
 VISIBLE, GROWTH = "CUDA_VISIBLE_DEVICES", "TF_FORCE_GPU_ALLOW_GROWTH"
 
 
@@ -28,24 +28,24 @@ def assign(spec: JobSpec, tasks: Sequence[Task]) -> tuple[dict[str, dict[str, st
     there = _visible() if total else []
     if len(there) < max(1, most):
         return {}, None
-    found = {
+    variables_by_task = {
         name: {VISIBLE: ",".join(there[number % len(there)] for number in numbers) or "-1"}
         for name, numbers in wanted.items()
     }
     if total <= len(there):
-        return found, None
-    for variables in found.values():
+        return variables_by_task, None
+    for variables in variables_by_task.values():
         variables[GROWTH] = os.environ.get(GROWTH, "true")
-    return found, f"tasks ask for {total} GPUs, and this machine has {len(there)}: tasks share them"
+    return variables_by_task, f"tasks ask for {total} GPUs, and this machine has {len(there)}: tasks share them"
 
 
 def _visible() -> list[str]:
     """Indexes or UUIDs, as CUDA reads them; empty if there are none or nvidia-smi is missing."""
-    if (given := os.environ.get(VISIBLE)) is not None:
-        return [each for part in given.split(",") if (each := part.strip()) and each != "-1"]
+    if (visible := os.environ.get(VISIBLE)) is not None:
+        return [each for part in visible.split(",") if (each := part.strip()) and each != "-1"]
     command = ["nvidia-smi", "--query-gpu=index", "--format=csv,noheader"]
     try:
-        listed = subprocess.run(command, capture_output=True, text=True, check=True, timeout=SECONDS)
+        listed = subprocess.run(command, capture_output=True, text=True, check=True, timeout=DRIVER_SECONDS)
     except (OSError, subprocess.SubprocessError):
         return []
     return listed.stdout.split()

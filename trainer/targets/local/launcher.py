@@ -20,14 +20,14 @@ from trainer.targets.local import output
 
 COMMAND = host.command("trainer.targets.local.detached")
 END_SECONDS = 15.0
-"""For it to end after SIGTERM, besides deadlines.stop of its tasks."""
-POLL_SECONDS = 0.1
+"""How long a launcher may take to end after SIGTERM, besides deadlines.stop of its tasks."""
+END_POLL_SECONDS = 0.1
 
 
 class Launcher(NamedTuple):
     process: subprocess.Popen[bytes]
     run: str
-    """Its TRAINER_RUN."""
+    """The id of the run, in its variable TRAINER_RUN."""
 
     @property
     def alive(self) -> bool:
@@ -35,7 +35,7 @@ class Launcher(NamedTuple):
 
 
 _LAST: dict[str, Launcher] = {}
-"""The last of each model_dir: a notebook may have forgotten the Run."""
+"""The last launcher of each model_dir: a notebook may have forgotten the Run."""
 
 
 def start(spec: JobSpec, model_dir: str, folder: Path, keep: bool) -> None:
@@ -53,8 +53,8 @@ def start(spec: JobSpec, model_dir: str, folder: Path, keep: bool) -> None:
             f"model_dir: {model_dir}: a job is running there; trainer.attach({model_dir!r}) finds it, or choose "
             "another one"
         )
-    own = {environment.SET, environment.PARENT}  # TRAINER_SET is in the spec already
-    environ = {name: value for name, value in os.environ.items() if name not in own}
+    left_out = {environment.SET, environment.PARENT}  # TRAINER_SET is in the spec already
+    environ = {name: value for name, value in os.environ.items() if name not in left_out}
     environ |= {environment.JOB: spec.model_dump_json(exclude_defaults=True), environment.RUN: uuid.uuid4().hex}
     if not keep:
         environ[environment.PARENT] = str(os.getpid())
@@ -74,8 +74,8 @@ def last(model_dir: str) -> Launcher | None:
 
 def is_used(model_dir: str) -> bool:
     """Whether a job runs there, started by this process or by another one."""
-    own = last(model_dir)
-    return (own is not None and own.alive) or output.written(model_dir) or job_state.in_use(model_dir)
+    launched = last(model_dir)
+    return (launched is not None and launched.alive) or output.written(model_dir) or job_state.in_use(model_dir)
 
 
 def end(name: str, pid: int, seconds: float) -> None:
@@ -90,4 +90,4 @@ def end(name: str, pid: int, seconds: float) -> None:
     while host.started(pid) == since != "":
         if time.monotonic() > deadline:
             raise TrainerError(f"{name}: process {pid} has not ended {seconds:g} s after SIGTERM; kill it", Exit.TARGET)
-        time.sleep(POLL_SECONDS)
+        time.sleep(END_POLL_SECONDS)

@@ -25,8 +25,8 @@ STARTS = "local       | started by trainer "
 TASK_ENDED = re.compile(r"(\w+:\d+) ended, with exit code (-?\d+)")
 ENDED = re.compile(r"ended with exit code (\d+)(?:: (.*))?")
 MOST_BYTES = 16 << 20
-"""A longer file becomes the earlier one, in place of that before."""
-POLL_SECONDS = 0.1
+"""The size from which a file becomes the earlier one, in place of that before."""
+LINES_POLL_SECONDS = 0.1
 _FIRST = re.compile(rb"^\S+ local +\| started by trainer ", re.MULTILINE)
 _LINE = re.compile(r"\S+ (\S+) +\| (.*)", re.DOTALL)
 
@@ -151,7 +151,7 @@ def lines(model_dir: str, more: Callable[[], bool]) -> Iterator[LogLine]:
                 file.close()
                 file = path.open("rb")
             else:
-                time.sleep(POLL_SECONDS)
+                time.sleep(LINES_POLL_SECONDS)
     finally:
         file.close()
 
@@ -164,7 +164,7 @@ def verdict(model_dir: str) -> str:
 
 
 def _of_last_job(text: bytes) -> bytes:
-    starts = [found.start() for found in _FIRST.finditer(text)]
+    starts = [start.start() for start in _FIRST.finditer(text)]
     return text[starts[-1] :] if starts else text
 
 
@@ -184,5 +184,5 @@ def _was_replaced(file: BinaryIO, path: Path) -> bool:
 
 
 def _line(text: bytes) -> LogLine:
-    found = _LINE.fullmatch(text.decode(errors="replace"))
-    return LogLine(*found.groups()) if found else LogLine("local", text.decode(errors="replace"))
+    match = _LINE.fullmatch(text.decode(errors="replace"))
+    return LogLine(*match.groups()) if match else LogLine("local", text.decode(errors="replace"))

@@ -26,7 +26,8 @@ MAX_RESTARTS = 20
 LONG_LIFE_SECONDS = 30.0
 BACKOFF_SECONDS = (0.2, 0.4, 0.8, 1.6, 3.2, 5.0)
 LAST_LINES_SECONDS = 0.5
-"""Wait after a task's end: a process started by the user's code may have inherited its pipes and keep them open."""
+"""How long output is read after a task's end: a process started by the user's code may have inherited its pipes and
+keep them open."""
 _LINE_LIMIT = 1 << 20
 
 
@@ -49,17 +50,17 @@ class LocalJob:
     names: list[str]
     show: view.Show = view.show_nothing
     mark: str = field(default_factory=lambda: uuid.uuid4().hex)
-    """Comes before what a task's supervisor reports as its failure (FAILURE_MARK)."""
+    """The mark before what a task's supervisor reports as its failure (FAILURE_MARK)."""
     stopped: bool = False
-    """Set by SIGTERM, Ctrl-C, or when the reader of our output exits."""
+    """Whether the job was stopped: by SIGTERM, Ctrl-C, or the exit of the reader of our output."""
     stop_report: str = ""
     """The tasks' line about that stop, for the launcher's last line."""
     over: bool = False
-    """Set when no task is restarted any more."""
+    """Whether no task is restarted any more."""
     ends: dict[str, End] = field(default_factory=dict)
-    """By task, in chronological order."""
+    """The end of each task, in chronological order."""
     errors: defaultdict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
-    """By task: the lines in which its current process reports its failure."""
+    """The lines in which each task's current process reports its failure."""
     overdue: list[str] = field(default_factory=list)
     """Tasks that should have ended by themselves but did not."""
     restarts: Counter[str] = field(default_factory=Counter)

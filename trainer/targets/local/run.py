@@ -26,7 +26,7 @@ from trainer.job.spec import JobSpec
 from trainer.job.tracking_rules import is_for_tracker, secrets_of_tasks
 from trainer.model_dir import layout
 from trainer.protocol.log_lines import FAILURE_MARK
-from trainer.targets import here, outside
+from trainer.targets import machine
 from trainer.targets.local import output, ports, view
 from trainer.targets.local.gpus import assign
 from trainer.targets.local.output import Output
@@ -39,10 +39,10 @@ TRACK_SECONDS = 600.0
 """Time for `trainer track` to send what is left after the job's end, such as a large model."""
 
 FAILED_SECONDS = 5.0
-"""Time for the other tasks to end by themselves after a failure, notified by their chief."""
+"""How long the other tasks may take to end by themselves after a failure, notified by their chief."""
 SUCCEEDED_SECONDS = 10.0
-"""The same after the chief's success. An evaluator has its own deadline for the last checkpoint, and another one for
-its exporters."""
+"""How long they may take after the chief's success. An evaluator has its own deadline for the last checkpoint, and
+another one for its exporters."""
 KILL_SECONDS = 2.0
 """Seconds between deadlines.stop and SIGKILL."""
 
@@ -97,13 +97,13 @@ def require(spec: JobSpec) -> None:
         UserError: one of the spec's secrets or folders of data is missing, a program cannot be started, the code holds
             model_dir, or there are too many tasks for one machine.
     """
-    here.require(spec)
-    here.require_dataset(spec)
+    machine.require_data(spec)
+    machine.require_dataset(spec)
     if spec.program:
         _with_program(spec)
     else:
         job_code.require_no_output(spec)
-    outside.values(spec)
+    machine.secret_values(spec)
     ports.require_room(len(tasks_of(spec)))
 
 
@@ -116,10 +116,10 @@ def _with_program(spec: JobSpec) -> JobSpec:
     python = str(Path(spec.python).absolute()) if spec.python else sys.executable
     if not (Path(python).is_file() and os.access(python, os.X_OK)):
         raise UserError(f"python: {spec.python!r}: is no interpreter that can be executed")
-    found = spec.model_copy(update={"python": python, "working_dir": str(program.folder(spec)), "code": []})
+    spec_here = spec.model_copy(update={"python": python, "working_dir": str(program.folder(spec)), "code": []})
     for task_type in spec.tasks.counts():
-        program.command(found, found.program_of(task_type), program.environ(found, task_type, os.environ))
-    return found
+        program.command(spec_here, spec_here.program_of(task_type), program.environ(spec_here, task_type, os.environ))
+    return spec_here
 
 
 def code_digest(spec: JobSpec) -> str:
@@ -135,14 +135,15 @@ def code_digest(spec: JobSpec) -> str:
 
 def environment_of(spec: JobSpec, task: Task, taken: Mapping[str, int]) -> dict[str, str]:
     """The environment of a task's process: ours and the task's own variables."""
-    own = {environment.SET, environment.CPUS, environment.CONTROL_PORT}  # --set and TRAINER_SET are in the spec already
-    own |= spec.secrets.keys() - secrets_of_tasks(spec).keys()
-    environ = {key: value for key, value in os.environ.items() if key not in own}
+    of_tasks = secrets_of_tasks(spec)
+    replaced = {environment.SET, environment.CPUS, environment.CONTROL_PORT}  # --set and TRAINER_SET are in the spec
+    replaced |= spec.secrets.keys() - of_tasks.keys()
+    environ = {key: value for key, value in os.environ.items() if key not in replaced}
     environ |= {
         "TF_CONFIG": task.tf_config(),
         environment.JOB: spec.model_dump_json(exclude_defaults=True),
         environment.PARENT: str(os.getpid()),
-        **{name: value for name, value in outside.values(spec).items() if name in secrets_of_tasks(spec)},
+        **{name: value for name, value in machine.secret_values(spec).items() if name in of_tasks},
         "PYTHONUNBUFFERED": "1",
     }
     group, counts = spec.tasks.group(task.type), spec.tasks.counts()
@@ -203,7 +204,7 @@ async def _run(
 
 
 def _environment_of_tracker(spec: JobSpec) -> dict[str, str]:
-    given = {**spec.env, **outside.values(spec)}
+    given = {**spec.env, **machine.secret_values(spec)}
     return {
         **{name: value for name, value in os.environ.items() if name not in (environment.SET, environment.JOB)},
         **{name: value for name, value in given.items() if is_for_tracker(name)},

@@ -10,29 +10,29 @@ import time
 from typing import TYPE_CHECKING
 
 from trainer.job.errors import Exit, UserError
+from trainer.job.messages import command_line
 from trainer.model_dir import checkpoint, layout, result
 from trainer.model_dir import state as job_state
 from trainer.model_dir.files import json_object
 from trainer.model_dir.state import State
 from trainer.protocol.status import read
 from trainer.targets import page as pages
-from trainer.targets.asked import read_stacks
+from trainer.targets.answers import read_stacks
 from trainer.targets.base import ContainerState, JobOverview, Page
 from trainer.targets.local import output
 from trainer.targets.show import summary
-from trainer.targets.show.text import command_line
 
 if TYPE_CHECKING:
     from trainer.job.spec import JobSpec
     from trainer.model_dir.stacks import Stacks
 
-SECONDS = 5.0
-"""Timeout for the chief's answer, and for a chief that is starting or exiting."""
+ANSWER_SECONDS = 5.0
+"""How long the chief may take to answer, and to start or exit."""
 STACKS_SECONDS = 10.0
-"""For the stacks of all tasks."""
-POLL_SECONDS = 0.1
+"""How long the stacks of all tasks may take."""
+ANSWER_POLL_SECONDS = 0.1
 MOST_BYTES = 64 << 20
-"""Longest answer of a chief."""
+"""The longest answer of a chief that is read."""
 
 
 def is_model_dir(path: str) -> bool:
@@ -49,15 +49,15 @@ def status(model_dir: str, spec: JobSpec | None = None) -> JobOverview:
     Raises:
         UserError: there is none of these.
     """
-    deadline = time.monotonic() + SECONDS
+    deadline = time.monotonic() + ANSWER_SECONDS
     while True:
-        if found := running(model_dir):
-            return found
+        if overview := running(model_dir):
+            return overview
         # A launcher without a chief: it starts one, and a state is of the run before; or its chief has just ended.
         launched, in_use = output.written(model_dir), job_state.in_use(model_dir)
         late = time.monotonic() > deadline
-        if found := _ended(model_dir, spec, in_use or (launched and not late)):
-            return found
+        if overview := _ended(model_dir, spec, in_use or (launched and not late)):
+            return overview
         if launched and not in_use and (late or not layout.state(model_dir).exists()):
             return JobOverview(spec.name if spec else model_dir, "starting")
         if not (launched or in_use):
@@ -67,7 +67,7 @@ def status(model_dir: str, spec: JobSpec | None = None) -> JobOverview:
                 f"{model_dir}: a job uses it, but its chief does not answer on this machine: it is starting or "
                 "suspended, or runs in a container or on another machine; try again, or ask there"
             )
-        time.sleep(POLL_SECONDS)
+        time.sleep(ANSWER_POLL_SECONDS)
 
 
 def stacks(model_dir: str) -> Stacks:
@@ -86,11 +86,11 @@ def page(model_dir: str) -> Page:
     Raises:
         UserError: there is none.
     """
-    deadline = time.monotonic() + SECONDS
+    deadline = time.monotonic() + ANSWER_SECONDS
     while (port := _chief_port(model_dir)) is None and time.monotonic() < deadline:
         if not (output.written(model_dir) or job_state.in_use(model_dir)):
             break
-        time.sleep(POLL_SECONDS)
+        time.sleep(ANSWER_POLL_SECONDS)
     if port is None:
         return pages.of_files(model_dir)
     if not json_object(_get(port, "/page/state")):
@@ -112,11 +112,11 @@ def running(model_dir: str) -> JobOverview | None:
     if not answer:
         return None
     try:
-        found = read(answer)
+        job = read(answer)
     except ValueError as error:
         raise UserError(f"{model_dir}: its chief's answer cannot be read: {error}; use the chief's trainer") from None
-    tasks = {name: ContainerState(row.state) for name, row in found.tasks.items()}
-    return JobOverview(found.job, found.phase, found.end.code if found.end else 0, tasks=tasks, job=found)
+    tasks = {name: ContainerState(row.state) for name, row in job.tasks.items()}
+    return JobOverview(job.job, job.phase, job.end.code if job.end else 0, tasks=tasks, job=job)
 
 
 def _ended(model_dir: str, spec: JobSpec | None, in_use: bool) -> JobOverview | None:
@@ -124,10 +124,10 @@ def _ended(model_dir: str, spec: JobSpec | None, in_use: bool) -> JobOverview | 
     if layout.state(model_dir).exists():  # a run that began after the result
         end = job_state.load(model_dir, 0.0).end
         return failure(model_dir, end) if end and not in_use else None
-    found = summary.read_result(model_dir)
-    if found is None or (spec and _lacks_steps(model_dir, spec)):
+    result = summary.read_result(model_dir)
+    if result is None or (spec and _lacks_steps(model_dir, spec)):
         return None
-    return JobOverview(found.job, "done", job=found)
+    return JobOverview(result.job, "done", job=result)
 
 
 def failure(model_dir: str, end: job_state.End) -> JobOverview:
@@ -181,7 +181,7 @@ def _state_of_chief(model_dir: str) -> State | None:
     return state if answer.get("incarnation") == state.incarnation != "" else None
 
 
-def _get(port: int, path: str, seconds: float = SECONDS) -> bytes:
+def _get(port: int, path: str, seconds: float = ANSWER_SECONDS) -> bytes:
     """What a control port of this machine answers; nothing if it does not. Another program may have the port."""
     if not 0 < port < 2**16:
         return b""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from trainer.debug.archive import Archive
-from trainer.debug.facts import Facts
+from trainer.debug.evidence import Evidence
 from trainer.job.cluster import tasks_of
 from trainer.job.errors import Exit, UserError
 from trainer.job.spec import JobSpec
@@ -17,7 +17,7 @@ from trainer.targets.base import Deleted, Job, JobOverview, Listed, LogLine, Pag
 from trainer.targets.local import launcher, output, run, status
 
 LONGEST_STOP_SECONDS = 600.0
-"""The deadline of a stop, where the spec is not known."""
+"""How long a stop may take where the spec, and so its deadline, is not known."""
 
 
 @dataclass(frozen=True)
@@ -48,16 +48,18 @@ class Local:
 
     def status(self, job: Job) -> JobOverview:
         model_dir = self._model_dir(job)
-        own = launcher.last(model_dir)
-        if own is None or (not own.alive and (own.process.returncode == Exit.OK or launcher.is_used(model_dir))):
+        launched = launcher.last(model_dir)
+        if launched is None or (
+            not launched.alive and (launched.process.returncode == Exit.OK or launcher.is_used(model_dir))
+        ):
             return status.status(model_dir, job.spec)
-        if own.alive:
-            found = status.running(model_dir) or JobOverview(job.name, "starting")
-            return replace(found, phase="ending", code=0) if found.over else found
+        if launched.alive:
+            overview = status.running(model_dir) or JobOverview(job.name, "starting")
+            return replace(overview, phase="ending", code=0) if overview.over else overview
         end = job_state.load(model_dir, 0.0).end
-        if end and end.run == own.run:
+        if end and end.run == launched.run:
             return status.failure(model_dir, end)
-        code = own.process.returncode
+        code = launched.process.returncode
         return JobOverview(job.name, "failed", code if code > 0 else 128 - code, last_line=output.verdict(model_dir))
 
     def stacks(self, job: Job) -> Stacks:
@@ -76,12 +78,12 @@ class Local:
         model_dir = self._model_dir(job)
         if volumes:
             raise UserError(f"volumes: {model_dir} is a folder, and not removed with its job; remove it yourself")
-        own = launcher.last(model_dir)
-        if pid := own.process.pid if own and own.alive else status.launcher(model_dir):
+        launched = launcher.last(model_dir)
+        if pid := launched.process.pid if launched and launched.alive else status.launcher(model_dir):
             stop = job.spec.deadlines.stop if job.spec else LONGEST_STOP_SECONDS
             launcher.end(job.name, pid, stop + launcher.END_SECONDS)
-            if own:
-                own.process.poll()  # until then it is a zombie
+            if launched:
+                launched.process.poll()  # until then it is a zombie
         elif self.status(job).phase == "starting":  # also raises if there is no such job
             raise UserError(f"{model_dir}: its job is starting, and cannot be stopped yet; try again in a few seconds")
         return Deleted(job.name, volume_stays=True)
@@ -89,11 +91,11 @@ class Local:
     def page(self, job: Job, say: Callable[[str], None]) -> Page:
         return status.page(self._model_dir(job))
 
-    def debug(self, job: Job, archive: Archive) -> Facts:
+    def debug(self, job: Job, archive: Archive) -> Evidence:
         from trainer.targets.local import evidence
 
         return evidence.collect(archive, job.name, self._model_dir(job), job.spec)
 
     def _model_dir(self, job: Job) -> str:
-        given = job.spec.directory if job.spec else job.name
-        return given if Path.cwd() == self.folder else str(self.folder / given)
+        model_dir = job.spec.directory if job.spec else job.name
+        return model_dir if Path.cwd() == self.folder else str(self.folder / model_dir)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 REFRESH_SECONDS = 0.5
 STATUS_SECONDS = 1.0
-"""For the chief's answer to /status."""
+"""How long the chief may take to answer /status."""
 
 
 class Show(Protocol):
@@ -108,7 +108,7 @@ async def _watch(
 
     from trainer.protocol.status import read
 
-    status, silent, pace = None, False, table.Pace()
+    status, silent = None, False
     async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(STATUS_SECONDS)) as session:
         while True:
             try:
@@ -116,8 +116,7 @@ async def _watch(
                     status, silent = read(await response.read()), False
             except (aiohttp.ClientError, asyncio.TimeoutError, ValueError, OSError):
                 silent = True
-            now = time.monotonic()
-            left = pace.seconds_left(status, now)
-            drawn = table.render(spec.name, spec.strategy, names, status, now - begun, left, restarts, silent, port)
+            elapsed = time.monotonic() - begun
+            drawn = table.render(spec.name, spec.strategy, names, status, elapsed, restarts, silent, port)
             live.update(drawn, refresh=True)
             await asyncio.sleep(REFRESH_SECONDS)

@@ -5,23 +5,23 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
+from trainer.job.messages import aligned
 from trainer.protocol.status import JobStatus, TaskRow
 from trainer.targets.base import ContainerState, JobOverview
 from trainer.targets.show import summary
-from trainer.targets.show.text import aligned
 
 
-def describe(found: JobOverview) -> str:
+def describe(overview: JobOverview) -> str:
     """A job's status as text: its phase and figures, and a line per task."""
-    head, rows = [("phase", found.phase)], {}
-    if isinstance(found.job, JobStatus):
-        head += _figures(found.job)
-        rows = found.job.tasks
-    elif found.job:
-        head += summary.figures(found.job)
-    texts = {"last line": found.last_line, "next": found.next, "unreadable": found.unreadable}
+    head, rows = [("phase", overview.phase)], {}
+    if isinstance(overview.job, JobStatus):
+        head += _figures(overview.job)
+        rows = overview.job.tasks
+    elif overview.job:
+        head += summary.figures(overview.job)
+    texts = {"last line": overview.last_line, "next": overview.next, "unreadable": overview.unreadable}
     head += [(name, text) for name, text in texts.items() if text]
-    table = ["", *aligned(_table(found.tasks, rows))] if found.tasks else []
+    table = ["", *aligned(_table(overview.tasks, rows))] if overview.tasks else []
     return "\n".join([*aligned(head), *table])
 
 

@@ -9,21 +9,21 @@ from trainer.model_dir.stacks import Group, Stacks
 from trainer.protocol.stacks import STATES
 
 NAMED = 8
-"""Tasks of a group that a line names."""
+"""How many tasks of a group a line names."""
 
 
-def describe(found: Stacks, task: str | None = None) -> Iterator[str]:
+def describe(stacks: Stacks, task: str | None = None) -> Iterator[str]:
     """Lines: the verdict, and the stacks of each group of tasks.
 
     Raises:
         UserError: there is no such task.
     """
-    groups = [group for group in found.groups if task is None or task in group.tasks]
+    groups = [group for group in stacks.groups if task is None or task in group.tasks]
     if task is not None and not groups:
-        known = ", ".join(name for group in found.groups for name in group.tasks)
+        known = ", ".join(name for group in stacks.groups for name in group.tasks)
         raise UserError(f"TASK: {task!r}: no such task has answered; there are {known or 'none'}")
-    if found.text:
-        yield found.text
+    if stacks.text:
+        yield stacks.text
     for group in groups:
         yield ""
         yield f"{_names([task] if task else group.tasks)}: {STATES.get(group.state) or group.doing or 'running'}"

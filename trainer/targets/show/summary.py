@@ -10,10 +10,9 @@ import textwrap
 from pathlib import Path
 
 from trainer.job.errors import UserError
-from trainer.job.messages import digits
+from trainer.job.messages import aligned, digits
 from trainer.model_dir import layout, result
 from trainer.model_dir.result import EQUAL, Computed, Ran, Result, Training
-from trainer.targets.show.text import aligned
 
 FIGURES_SHOWN = 10
 """Maximum number of test metrics in a summary; result.json has all."""
@@ -22,8 +21,8 @@ FIGURES_SHOWN = 10
 def summary(model_dir: str) -> str:
     """The summary of a successful job: main figures, and where to find the rest."""
     try:
-        found = read_result(model_dir)
-        rows = figures(found) if found else []
+        job_result = read_result(model_dir)
+        rows = figures(job_result) if job_result else []
     except UserError as error:
         rows = [("warning", str(error))]
     rows.append(("result", str(layout.result(model_dir))))
@@ -43,30 +42,30 @@ def read_result(model_dir: str) -> Result | None:
     return result.read(model_dir)
 
 
-def figures(found: Result) -> list[tuple[str, str]]:
+def figures(job_result: Result) -> list[tuple[str, str]]:
     """The main figures of a result, with their names; missing ones are left out."""
-    shown: dict[str, object] = {"status": found.status}
+    shown: dict[str, object] = {"status": job_result.status}
     bad: list[tuple[str, str]] = []
-    if isinstance(found.figures, Training):
-        tests = itertools.islice(found.figures.test.items(), FIGURES_SHOWN)
-        shown |= {"steps": found.figures.steps, "skipped_batches": found.figures.skipped_batches}
-        shown["stopped_early"] = found.figures.stopped_early
-        shown["bad_records"] = found.figures.bad_records or None
+    if isinstance(job_result.figures, Training):
+        tests = itertools.islice(job_result.figures.test.items(), FIGURES_SHOWN)
+        shown |= {"steps": job_result.figures.steps, "skipped_batches": job_result.figures.skipped_batches}
+        shown["stopped_early"] = job_result.figures.stopped_early
+        shown["bad_records"] = job_result.figures.bad_records or None
         shown |= {f"test_{name}": value for name, value in tests}
-        shown["examples_per_second"] = found.figures.examples_per_second
-        shown["seconds_to_first_step"] = found.figures.seconds_to_first_step
-        if best := found.figures.best:
+        shown["examples_per_second"] = job_result.figures.examples_per_second
+        shown["seconds_to_first_step"] = job_result.figures.seconds_to_first_step
+        if best := job_result.figures.best:
             shown["best"] = f"{best.metric}={digits(best.value)} at step {best.step}"
-        bad = [(f"export/{name}", verdict) for name, verdict in found.figures.exports.items() if verdict != EQUAL]
-        shown["exports"] = EQUAL if found.figures.exports and not bad else None
-    shown["generations"] = found.generations
-    if isinstance(found.figures, Computed):
-        own = found.figures.result
-        shown |= {name: value for name, value in own.items() if isinstance(value, (bool, int, float, str))}
-    if isinstance(found.figures, Ran):
-        reported = itertools.islice(found.figures.reported.items(), FIGURES_SHOWN)
-        shown |= {"steps": found.figures.steps or None, **dict(reported)}
-    warnings = [("warning", text) for text in found.warnings]
+        bad = [(f"export/{name}", verdict) for name, verdict in job_result.figures.exports.items() if verdict != EQUAL]
+        shown["exports"] = EQUAL if job_result.figures.exports and not bad else None
+    shown["generations"] = job_result.generations
+    if isinstance(job_result.figures, Computed):
+        values = job_result.figures.result
+        shown |= {name: value for name, value in values.items() if isinstance(value, (bool, int, float, str))}
+    if isinstance(job_result.figures, Ran):
+        reported = itertools.islice(job_result.figures.reported.items(), FIGURES_SHOWN)
+        shown |= {"steps": job_result.figures.steps or None, **dict(reported)}
+    warnings = [("warning", text) for text in job_result.warnings]
     return [*((name, figure(value)) for name, value in shown.items() if value is not None), *bad, *warnings]
 
 

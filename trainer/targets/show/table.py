@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Mapping, Sequence
 
 from rich import box
@@ -18,8 +17,6 @@ from trainer.protocol.status import JobStatus, TaskRow
 
 EVENTS_SHOWN = 3
 LARGEST = 1e300
-RATE_SECONDS = 30.0
-"""Seconds of past steps from which the remaining time is estimated."""
 
 _PHASE_STYLES = {"running": "green", "done": "green", "failed": "red"}
 _STATE_STYLES = {"done": "green", "lost": "red", "absent": "yellow", "waiting": "yellow"}
@@ -29,40 +26,12 @@ class Drawing(JupyterMixin, Group):
     """What is drawn below each other. A notebook can show it too; of all text there only Rich makes HTML."""
 
 
-class Pace:
-    """The steps of the last RATE_SECONDS, from which the remaining time is estimated."""
-
-    def __init__(self) -> None:
-        self._steps: deque[tuple[float, int]] = deque()
-        self._generation = 0
-
-    def seconds_left(self, status: JobStatus | None, now: float) -> float | None:
-        """The time to the last step, by a status of that time on the monotonic clock; None while it is unknown."""
-        if status and status.generation != self._generation:
-            self._generation = status.generation
-            self._steps.clear()
-        if status and status.step is not None:
-            self._steps.append((now, status.step))
-        while self._steps and now - self._steps[0][0] > RATE_SECONDS:
-            self._steps.popleft()
-        return seconds_left(self._steps, status.steps if status else None)
-
-
-def seconds_left(steps: Sequence[tuple[float, int]], total: object) -> float | None:
-    """Estimates the time until step `total` from (time, step) pairs; None while it is unknown."""
-    if not isinstance(total, int) or len(steps) < 2:
-        return None
-    (then, first), (now, last) = steps[0], steps[-1]
-    return (total - last) * (now - then) / (last - first) if last > first else None
-
-
 def render(
     name: str,
     strategy: str,
     names: Sequence[str],
     status: JobStatus | None,
     elapsed: float,
-    left: float | None = None,
     restarts: Mapping[str, int] | None = None,
     silent: bool = False,
     port: int | None = None,
@@ -74,7 +43,6 @@ def render(
         names: of all tasks, in the order of the table.
         status: the chief's last; None before the first.
         elapsed: seconds since the job was started.
-        left: seconds to the end, if known.
         restarts: of supervisors; the status has those of their children.
         silent: whether the chief no longer answers.
         port: where the chief answers, if it is to be shown.
@@ -91,7 +59,7 @@ def render(
     parts: list[Text | Table] = [
         Text(""),
         head,
-        _progress(status.step if status else None, status.steps if status else None, left),
+        _progress(status),
         foot,
     ]
     if status and status.waiting_for:
@@ -103,7 +71,8 @@ def render(
     return Drawing(*parts, rows, *_events(status.events if status else []))
 
 
-def _progress(made: int | None, total: int | None, left: float | None) -> Table:
+def _progress(status: JobStatus | None) -> Table:
+    made, total, left = (status.step, status.steps, status.seconds_left) if status else (None, None, None)
     step = made or 0
     grid = Table.grid(padding=(0, 1))
     grid.add_column(no_wrap=True)
@@ -158,7 +127,7 @@ def _number(value: object, form: str) -> str:
 
 
 def _clock(seconds: float | None) -> str:
-    if seconds is None:
+    if (known := _amount(seconds)) is None:
         return "-"
-    minutes, seconds = divmod(int(seconds), 60)
+    minutes, seconds = divmod(int(known), 60)
     return f"{minutes // 60}:{minutes % 60:02}:{seconds:02}"

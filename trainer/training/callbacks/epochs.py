@@ -17,8 +17,8 @@ import numpy.typing as npt
 
 from trainer.model_dir import checkpoint, checkpoint_meta
 from trainer.protocol import events
-from trainer.training.callbacks import memory
 from trainer.training.callbacks.hooks import Hooks, Logs, Replaced
+from trainer.training.callbacks.state import Saved
 from trainer.training.model.state import TrainState
 from trainer.training.model.step import Step, Sums
 from trainer.training.private import keras_private
@@ -37,7 +37,7 @@ class Cluster:
     """What differs between the loops."""
 
     scope: Callable[[], AbstractContextManager[object]]
-    """Of the strategy."""
+    """The strategy's scope, in which variables are changed."""
     share: Share
     average: Callable[[], None]
     """Makes variables that layers update themselves equal on all replicas. See `Epochs.average`."""
@@ -48,11 +48,11 @@ class Position:
     """Where a task is in its epochs."""
 
     number: int
-    """Of the present epoch, from 0."""
+    """The number of the present epoch, from 0."""
     done: int
-    """Steps of it."""
+    """Steps of this epoch that are made."""
     begun: bool
-    """Whether its on_epoch_begin was called."""
+    """Whether on_epoch_begin of this epoch was called."""
 
 
 class Epochs:
@@ -75,7 +75,7 @@ class Epochs:
 
         Args:
             batch: tf.TensorSpec of each part of a replica's batch.
-            steps: of an epoch.
+            steps: the length of an epoch.
             step: from which training continues.
             total: the step at which the job ends.
         """
@@ -108,9 +108,9 @@ class Epochs:
         step, steps, total, width = self._step, self._steps, self._total, self._made.width
         self._names = list(self._made.figures(np.zeros(width), 1.0))
         read = checkpoint.read_epochs(self._job.spec.directory, step) if step else None
-        found = memory.Saved(*read) if read else None
-        changed = _changed(found, steps, self._names, width)
-        saved = None if changed else found
+        in_checkpoint = Saved(*read) if read else None
+        changed = _changed(in_checkpoint, steps, self._names, width)
+        saved = None if changed else in_checkpoint
         if changed:
             text = f"warning: callbacks(): they begin anew, without their state in checkpoint {step}: {changed}"
             self._channel.send(events.Line(text))
@@ -123,7 +123,7 @@ class Epochs:
         if saved is not None:
             number, done, begun = saved.epochs["number"], saved.epochs["done"], saved.epochs["begun"]
             self._sums, self._count = saved.arrays[_SUMS], saved.epochs["count"]
-        hooks.begin(values, step, found, restores=not changed)
+        hooks.begin(values, step, in_checkpoint, restores=not changed)
         if hooks.reason is not None:
             self._wanted = step + 1
         elif saved is not None and saved.epochs["total"] == total and saved.epochs["over"]:
@@ -211,7 +211,7 @@ class Epochs:
         self._follow_weights(bool(changed))
         self._cluster.average()
 
-    def saved(self) -> memory.Saved:
+    def saved(self) -> Saved:
         """Position, figures and the state of the callbacks, for a checkpoint; on the chief."""
         assert self._hooks is not None
         callbacks, arrays = self._hooks.saved()
@@ -220,7 +220,7 @@ class Epochs:
             "steps": self._steps, "figures": self._names, "total": self._total, "callbacks": callbacks,
             "over": self._hooks.reason if self._step < self._total else None,
         }  # fmt: skip
-        return memory.Saved(epochs, arrays | {_SUMS: self._sums})
+        return Saved(epochs, arrays | {_SUMS: self._sums})
 
     def end(self) -> Replaced | None:
         """Calls on_train_end; returns the values of the model's variables if callbacks have replaced them."""
@@ -298,16 +298,16 @@ class Epochs:
                     variable.assign(values[name])
 
 
-def _changed(found: memory.Saved | None, steps: int, names: list[str], width: int) -> str | None:
+def _changed(saved: Saved | None, steps: int, names: list[str], width: int) -> str | None:
     """Why the callbacks' state in a checkpoint does not fit these epochs and figures; None if it does."""
-    if found is None:
+    if saved is None:
         return None
-    if missing := checkpoint_meta.Epochs.__required_keys__ - found.epochs.keys():
+    if missing := checkpoint_meta.Epochs.__required_keys__ - saved.epochs.keys():
         return f"another version of trainer wrote it, without {', '.join(sorted(missing))}"
-    if found.epochs["steps"] != steps:
-        return f"an epoch had {found.epochs['steps']} steps, and now has {steps}"
-    if found.epochs["figures"] != names:
-        return f"the figures of a step were {', '.join(found.epochs['figures'])}, and now are {', '.join(names)}"
-    if found.arrays[_SUMS].shape != (width,):
-        return f"the metrics have other variables than before: {found.arrays[_SUMS].size} numbers, now {width}"
+    if saved.epochs["steps"] != steps:
+        return f"an epoch had {saved.epochs['steps']} steps, and now has {steps}"
+    if saved.epochs["figures"] != names:
+        return f"the figures of a step were {', '.join(saved.epochs['figures'])}, and now are {', '.join(names)}"
+    if saved.arrays[_SUMS].shape != (width,):
+        return f"the metrics have other variables than before: {saved.arrays[_SUMS].size} numbers, now {width}"
     return None

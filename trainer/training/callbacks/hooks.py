@@ -16,7 +16,8 @@ import numpy as np
 from trainer.job.errors import UserError
 from trainer.model_dir import checkpoint, checkpoint_meta
 from trainer.protocol import events
-from trainer.training.callbacks import given, memory
+from trainer.training.callbacks import of_workload
+from trainer.training.callbacks.state import Saved, States, begins_anew
 from trainer.training.model import evaluation
 from trainer.training.model.build_model import build_copy
 from trainer.training.model.checks import can_evaluate, has_own_step
@@ -63,20 +64,20 @@ class Hooks:
         self.model = build_copy(job)
         evaluates = not has_own_step(self.model) or can_evaluate(self.model)
         self._validation = job.validation() if evaluates else None
-        self.callbacks, lines = given.callbacks(job, metrics, validates=self._validation is not None)
+        self.callbacks, lines = of_workload.callbacks(job, metrics, validates=self._validation is not None)
         for line in lines:
             channel.send(events.Line(line))
         if self.model.compiled:
             keras_private.build_compiled(self.model, batch)
         else:
             self.model.optimizer = _new_optimizer(job, state)
-            given.set_modes(self.callbacks)
+            of_workload.set_modes(self.callbacks)
         self._optimizers = self._copies(state)
         self.model.stop_training = self._trained.stop_training = False
-        given.require_settable_rate(job, self.callbacks, self.model.optimizer)
-        self.stride = given.stride(self.callbacks)
+        of_workload.require_settable_rate(job, self.callbacks, self.model.optimizer)
+        self.stride = of_workload.stride(self.callbacks)
         if self.stride:
-            channel.send(events.Line(given.line_about_batches(self.callbacks, self.stride)))
+            channel.send(events.Line(of_workload.line_about_batches(self.callbacks, self.stride)))
         self._score = None if self.model.compiled else evaluation.make_score(job, self.model)
         self._all = self._list_of_all(epochs, steps)
         self.reason: str | None = None
@@ -86,13 +87,11 @@ class Hooks:
         self._given: checkpoint.Values = {}
         self._called = False
         """Whether a hook was called since `changed_weights`."""
-        self._memory = memory.Memory(
-            self._all.callbacks, lambda text: channel.send(events.Line(text)), job.spec.directory
-        )
+        self._states = States(self._all.callbacks, lambda text: channel.send(events.Line(text)), job.spec.directory)
 
     def _list_of_all(self, epochs: int, steps: int) -> keras.callbacks.CallbackList:
         """The job's callbacks with those that Keras' fit adds."""
-        found = keras.callbacks.CallbackList(
+        callbacks = keras.callbacks.CallbackList(
             [*self.callbacks, evaluation.Ends(self._channel.stopping.is_set)],
             add_history=True,
             model=self.model,
@@ -103,22 +102,24 @@ class Hooks:
         for callback in self.callbacks:
             with _naming(self._job.workload.name, type(callback).__name__):
                 keras_private.decide_direction(callback)
-        return found
+        return callbacks
 
-    def begin(self, values: checkpoint.Values, step: int, found: memory.Saved | None, *, restores: bool) -> None:
+    def begin(self, values: checkpoint.Values, step: int, in_checkpoint: Saved | None, *, restores: bool) -> None:
         """on_train_begin.
 
         Args:
             found: the state of the callbacks in the checkpoint of `step`, from which training continues.
             restores: whether they get it. Files are continued in any case.
         """
-        saved = found if restores else None
-        self._memory.before_begin(found, step)
+        saved = in_checkpoint if restores else None
+        self._states.before_begin(in_checkpoint, step)
         self._give(values)
         self._call("on_train_begin", None)
-        self._memory.after_begin(saved)
+        self._states.after_begin(saved)
         if saved is not None:
-            self._give(values)  # a callback may have set the rate with which the first epoch begins
+            for callback in filter(begins_anew, self.callbacks if saved.epochs["begun"] else ()):
+                self._call_one(callback, "on_epoch_begin", saved.epochs["number"])
+            self._give(values)  # a callback may have set the rate with which an epoch begins
             self.reason = None
             self.model.stop_training = self._trained.stop_training = False
 
@@ -136,10 +137,10 @@ class Hooks:
         """Validates, and calls on_epoch_end; False if the task was asked to stop meanwhile, and no hook was called."""
         self._give(values)
         self._channel.send(events.EpochEnd(over=False))
-        found = {} if self._validation is None else self._validate(self._validation)
-        if found is None:
+        validated = {} if self._validation is None else self._validate(self._validation)
+        if validated is None:
             return False
-        self._logs = logs | {f"val_{name}": value for name, value in found.items()}
+        self._logs = logs | {f"val_{name}": value for name, value in validated.items()}
         self._call("on_epoch_end", epoch, self._logs, epoch=epoch)
         for callback in self.callbacks:
             keras_private.flush_summaries(callback)
@@ -163,15 +164,15 @@ class Hooks:
 
     def rates(self) -> list[float]:
         """The learning rate of each optimizer of the state; NaN if it is a schedule."""
-        found = [float("nan") if each is None else keras_private.rate(each) for each in self._optimizers.values()]
-        self._had_rates = self._had_rates or found
-        for now, had in zip(found, self._had_rates, strict=True):
+        rates = [float("nan") if each is None else keras_private.rate(each) for each in self._optimizers.values()]
+        self._had_rates = self._had_rates or rates
+        for now, had in zip(rates, self._had_rates, strict=True):
             if math.isnan(now) and not math.isnan(had):
                 raise UserError(
                     f"workload: {self._job.workload.name}: a callback has set a learning rate to a schedule; give "
                     "numbers, or a schedule in model()"
                 )
-        return found
+        return rates
 
     def set_rate(self, i: int, rate: float) -> None:
         """Sets the learning rate of the copy of an optimizer of the state."""
@@ -193,7 +194,7 @@ class Hooks:
 
     def saved(self) -> tuple[list[checkpoint_meta.CallbackState], checkpoint.Values]:
         """The state of each callback for a checkpoint, and the arrays in it."""
-        return self._memory.saved()
+        return self._states.saved()
 
     def _give(self, values: checkpoint.Values) -> None:
         for i, variable in enumerate(self.model.variables):
@@ -207,14 +208,14 @@ class Hooks:
     def _copies(self, state: TrainState) -> dict[str, Optimizer | None]:
         """The optimizers of the copy, by the names of those of the state; None for one that is no attribute of the
         model, so that no callback can reach it."""
-        found: dict[str, Optimizer | None] = {}
+        copies: dict[str, Optimizer | None] = {}
         for name, trained in state.optimizers.items():
             attribute = "optimizer" if not self.model.compiled else _attribute(state.model, trained)
             copy = None if attribute is None else keras_private.inner(getattr(self.model, attribute))
             if copy is not None and (self.model.compiled or copy.use_ema):
                 _build_alike(copy, keras_private.inner(trained), self.model, state.model)
-            found[name] = copy
-        return found
+            copies[name] = copy
+        return copies
 
     def _weights(self) -> checkpoint.Values:
         return {f"model.{i:03d}": np.array(v.value.numpy()) for i, v in enumerate(self.model.variables)}
@@ -223,16 +224,16 @@ class Hooks:
         name = self._job.workload.name
         if self._score is None:
             with calling(name, "model.evaluate on the validation data"):
-                found = self.model.evaluate(data, verbose=0, return_dict=True, callbacks=self._all)
+                figures = self.model.evaluate(data, verbose=0, return_dict=True, callbacks=self._all)
         else:
             self._call("on_test_begin", None)
-            found = self._score(data, self._channel.stopping.is_set)
-            self._call("on_test_end", found)
-        return None if self._channel.stopping.is_set() else {key: float(value) for key, value in found.items()}
+            figures = self._score(data, self._channel.stopping.is_set)
+            self._call("on_test_end", figures)
+        return None if self._channel.stopping.is_set() else {key: float(value) for key, value in figures.items()}
 
     def _call(self, hook: str, *args: object, epoch: int | None = None) -> None:
         for callback in self._all.callbacks:
-            if not given.has_hook(callback, hook):
+            if not of_workload.has_hook(callback, hook):
                 continue
             self._call_one(callback, hook, *args)
             # A function within fit(model, run) may use the model that fit was given.
@@ -249,8 +250,8 @@ def _new_optimizer(job: TrainingTask, state: TrainState) -> Optimizer:
     """An optimizer like that of a model that was not compiled."""
     if job.workload.optimizer is not None:
         return given_optimizer(job, job.training)
-    own = keras_private.inner(state.optimizer)
-    return type(own).from_config(own.get_config())
+    trained = keras_private.inner(state.optimizer)
+    return type(trained).from_config(trained.get_config())
 
 
 def _build_alike(copy: Optimizer, built: Optimizer, model: Model, trained: Model) -> None:
@@ -262,8 +263,10 @@ def _build_alike(copy: Optimizer, built: Optimizer, model: Model, trained: Model
 
 def _attribute(model: Model, optimizer: Optimizer) -> str | None:
     """The name by which a model has an optimizer."""
-    own = vars(model).items()
-    return next((name for name, value in own if keras_private.inner(value) is keras_private.inner(optimizer)), None)
+    attributes = vars(model).items()
+    return next(
+        (name for name, value in attributes if keras_private.inner(value) is keras_private.inner(optimizer)), None
+    )
 
 
 def _equal(one: checkpoint.Values, other: checkpoint.Values) -> bool:

@@ -9,13 +9,14 @@ import tensorflow as tf
 from trainer.training.exchange.packs import add_up_by_ring
 from trainer.training.exchange.parts import PART, add_up_in_parts
 from trainer.training.exchange.ring import Ring
-from trainer.workloads.types import Strategy, Tensor, Variable
+from trainer.training.private.keras_private import created_as_not_trainable
+from trainer.workloads.types import Model, Strategy, Tensor, Variable
 
 
 def make_average(
     strategy: Strategy, ring: Ring | None, variables: Sequence[Variable], dtype: tf.DType | None = None
 ) -> Callable[[], None]:
-    """A function that replaces each variable by its mean over all replicas.
+    """Returns a function that replaces each variable by its mean over all replicas.
 
     Args:
         dtype: in which means are computed; by default, in each variable's own.
@@ -33,6 +34,26 @@ def make_average(
 
     averaged: Callable[[], None] = average
     return averaged
+
+
+def updated_by_layers(model: Model) -> list[Variable]:
+    """Floating-point variables that were created as not trainable, once each.
+
+    Frozen weights are not among them: they were created to be trained (keras/src/layers/layer.py, `trainable`). Random
+    seeds are integers, and each replica has its own.
+    """
+    variables = created_as_not_trainable(model)
+    return list({id(v): v for v in variables if tf.as_dtype(v.dtype).is_floating}.values())
+
+
+def make_average_of_layers(strategy: Strategy, ring: Ring | None, model: Model) -> Callable[[], None]:
+    """Returns a function that replaces each variable that layers update by its mean over all replicas.
+
+    They have no aggregation in Keras 3 and drift apart (batch_normalization.py); a checkpoint must hold the values with
+    which all replicas continue, or a resumed run would differ. Means are computed in float64, where the mean of equal
+    float32 values is exact: variables that no layer changes, such as a Normalization layer's mean, stay unchanged.
+    """
+    return make_average(strategy, ring, updated_by_layers(model), tf.float64)
 
 
 def sums(strategy: Strategy, ring: Ring | None, values: Callable[[], list[Tensor]]) -> list[Tensor]:

@@ -15,7 +15,7 @@ from trainer.workloads.types import Optimizer, Tensor, Variable
 
 Pairs = list[tuple[Tensor, Variable]]
 SEED = 7
-"""Of the first guess of a gradient's columns, which is the same on all replicas."""
+"""The seed of the first guess of a gradient's columns, which is the same on all replicas."""
 
 
 def to_bfloat16(optimizer: Optimizer, *, feedback: bool) -> None:
@@ -29,8 +29,8 @@ def to_bfloat16(optimizer: Optimizer, *, feedback: bool) -> None:
     kept: dict[int, Variable] = {}
 
     def replacement(add_up: AddUp) -> AddUp:
-        def add_up_rounded(given: Iterable[tuple[Tensor, Variable]]) -> Pairs:
-            pairs = list(given)
+        def add_up_rounded(gradients: Iterable[tuple[Tensor, Variable]]) -> Pairs:
+            pairs = list(gradients)
             rounded = [(_rounded(g, kept.get(_key(v))) if _is_dense(g) else g, v) for g, v in pairs]
             return [
                 (tf.cast(total, g.dtype) if _is_dense(g) else total, v)
@@ -62,11 +62,11 @@ class _LowRank:
     """What is kept of a gradient."""
 
     left_out: Variable
-    """Of this replica, as a matrix."""
+    """What earlier steps have left out of this replica's gradient, as a matrix."""
     guess: Variable
-    """Of the space of its columns, from the step before; the same on all replicas."""
+    """The step before's guess of the space of the gradient's columns; the same on all replicas."""
     first: Tensor
-    """The first guess."""
+    """The guess with which the first step begins."""
 
 
 def to_low_rank(optimizer: Optimizer, rank: int, replicas: int) -> None:
@@ -75,18 +75,18 @@ def to_low_rank(optimizer: Optimizer, rank: int, replicas: int) -> None:
     states: dict[int, _LowRank] = {}
 
     def replacement(add_up: AddUp) -> AddUp:
-        def add_up_low_rank(given: Iterable[tuple[Tensor, Variable]]) -> Pairs:
-            pairs = list(given)
-            found = {i: states[_key(v)] for i, (g, v) in enumerate(pairs) if _is_dense(g) and _key(v) in states}
-            whole = {i: tf.reshape(pairs[i][0], s.left_out.shape) + s.left_out for i, s in found.items()}
-            thin = {i: tf.matmul(whole[i], s.guess) for i, s in found.items()}
+        def add_up_low_rank(gradients: Iterable[tuple[Tensor, Variable]]) -> Pairs:
+            pairs = list(gradients)
+            dense = {i: states[_key(v)] for i, (g, v) in enumerate(pairs) if _is_dense(g) and _key(v) in states}
+            matrices = {i: tf.reshape(pairs[i][0], s.left_out.shape) + s.left_out for i, s in dense.items()}
+            thin = {i: tf.matmul(matrices[i], s.guess) for i, s in dense.items()}
             sums = [total for total, _ in add_up((thin.get(i, g), v) for i, (g, v) in enumerate(pairs))]
-            bases = {i: tf.linalg.qr(sums[i]).q for i in found}
-            columns = add_up((tf.matmul(whole[i], bases[i], transpose_a=True), pairs[i][1]) for i in found)
-            for (i, state), (own, _) in zip(found.items(), columns, strict=True):
-                total = tf.matmul(bases[i], own, transpose_b=True)
-                state.left_out.assign(whole[i] - total / replicas)
-                state.guess.assign(own)
+            bases = {i: tf.linalg.qr(sums[i]).q for i in dense}
+            columns = add_up((tf.matmul(matrices[i], bases[i], transpose_a=True), pairs[i][1]) for i in dense)
+            for (i, state), (column, _) in zip(dense.items(), columns, strict=True):
+                total = tf.matmul(bases[i], column, transpose_b=True)
+                state.left_out.assign(matrices[i] - total / replicas)
+                state.guess.assign(column)
                 sums[i] = tf.reshape(total, pairs[i][0].shape)
             return [(total, v) for total, (_, v) in zip(sums, pairs, strict=True)]
 
@@ -120,14 +120,14 @@ def _keep(
 ) -> None:
     """Has an optimizer build state of its replicas with its own variables; `begin` gives the values that it has then,
     and at each call of `forget`."""
-    own = optimizer.build
+    original = optimizer.build
 
     def forget() -> None:
         for variable, value in begin():
             variable.assign(value)
 
     def build_both(variables: Sequence[Variable]) -> None:
-        own(variables)
+        original(variables)
         build(list(variables))
         forget()
 

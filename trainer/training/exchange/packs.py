@@ -22,12 +22,12 @@ def send_by_ring(optimizer: Optimizer, ring: Ring, most: int) -> None:
         most: bytes of several gradients that are sent as one.
     """
 
-    def replacement(own: AddUp) -> AddUp:
-        def add_up(given: Iterable[tuple[Tensor, Variable]]) -> list[tuple[Tensor, Variable]]:
-            pairs = list(given)
+    def replacement(original: AddUp) -> AddUp:
+        def add_up(gradients: Iterable[tuple[Tensor, Variable]]) -> list[tuple[Tensor, Variable]]:
+            pairs = list(gradients)
 
             def others(positions: list[int]) -> list[Tensor]:
-                return [total for total, _ in own([pairs[i] for i in positions])]
+                return [total for total, _ in original([pairs[i] for i in positions])]
 
             sums = add_up_by_ring(ring, [gradient for gradient, _ in pairs], most, others)
             return [(total, v) for total, (_, v) in zip(sums, pairs, strict=True)]
@@ -43,10 +43,10 @@ def add_up_by_ring(
     """The sums of values: of dense ones by the ring, of those at the other positions by `others`."""
     packs = list(_packs(values, most))
     rest = [i for i, value in enumerate(values) if not _is_dense(value)]
-    found = dict(zip(rest, others(rest), strict=True)) if rest else {}
+    totals = dict(zip(rest, others(rest), strict=True)) if rest else {}
     for pack, sums in zip(packs, _sums(ring, [[values[i] for i in pack] for pack in packs]), strict=True):
-        found |= zip(pack, sums, strict=True)
-    return [found[i] for i in range(len(values))]
+        totals |= zip(pack, sums, strict=True)
+    return [totals[i] for i in range(len(values))]
 
 
 def _packs(gradients: Sequence[Tensor], most: int) -> Iterator[list[int]]:

@@ -32,13 +32,13 @@ def add_up_in_parts(add_up: Callable[[list[Tensor]], Sequence[Tensor]], values: 
 def send_in_parts(optimizer: Optimizer) -> None:
     """Makes an optimizer add up gradients over replicas in parts."""
 
-    def replacement(own: AddUp) -> AddUp:
+    def replacement(original: AddUp) -> AddUp:
         def add_up(values: list[Tensor]) -> list[Tensor]:
             # What stands for the variables, by which the sums are found.
-            return [total for total, _ in own([(value, object()) for value in values])]
+            return [total for total, _ in original([(value, object()) for value in values])]
 
-        def of_pairs(given: Iterable[tuple[Tensor, Variable]]) -> list[tuple[Tensor, Variable]]:
-            pairs = list(given)
+        def of_pairs(gradients: Iterable[tuple[Tensor, Variable]]) -> list[tuple[Tensor, Variable]]:
+            pairs = list(gradients)
             sums = add_up_in_parts(add_up, [gradient for gradient, _ in pairs])
             return [(total, v) for total, (_, v) in zip(sums, pairs, strict=True)]
 

@@ -32,12 +32,12 @@ LOST = "the connection for gradients was lost"
 DIFFERENT = "tasks compute different gradients"
 """Begins the message of the error if their sizes differ."""
 _HEADER = struct.Struct("<IIIII")
-"""Of a message: key, use, part, round, and bytes."""
+"""The header of a message: key, use, part, round, and bytes."""
 
 
 @dataclass
 class _Part:
-    """One that is on its way."""
+    """A part of an array that is on its way."""
 
     given: Array
     total: Array
@@ -59,15 +59,15 @@ class _Memory:
     def __init__(self) -> None:
         self._free = defaultdict[int, list[Array]](list)
 
-    def like(self, given: Array) -> Array:
+    def like(self, array: Array) -> Array:
         """An array without values yet, which TensorFlow takes without a copy."""
-        free = self._free[given.nbytes]
+        free = self._free[array.nbytes]
         try:
             memory = free.pop()
         except IndexError:
-            memory = aligned(given.nbytes)
-        made = memory.view(given.dtype)
-        if given.nbytes >= PART:
+            memory = aligned(array.nbytes)
+        made = memory.view(array.dtype)
+        if array.nbytes >= PART:
             weakref.finalize(made, free.append, memory).atexit = False
         return made
 
@@ -78,7 +78,7 @@ class Ring:
     def __init__(self, rank: int, size: int, following: socket.socket, previous: socket.socket) -> None:
         self._rank, self._size, self._following, self._previous = rank, size, following, previous
         self.keys = itertools.count()
-        """For the arrays of a graph: all tasks trace the same steps in the same order."""
+        """Keys for the arrays of a graph. All tasks have the same: they trace the same steps in the same order."""
         self._memory = _Memory()
         self._parts: dict[tuple[int, int, int], _Part] = {}
         self._began = threading.Condition()
@@ -90,16 +90,16 @@ class Ring:
         for each in (self._send, self._receive):
             threading.Thread(target=self._until_it_fails, args=(each,), name="ring", daemon=True).start()
 
-    def begin(self, key: int, given: Array) -> int:
+    def begin(self, key: int, array: Array) -> int:
         """Begins to add up an array of one dimension; returns a ticket for `end`.
 
         Args:
             key: names the array: each task adds up its first one of this key to the first one of the others.
         """
         use = self._uses[key] = self._uses[key] + 1
-        total, parts = self._memory.like(given), {}
-        for number, start in enumerate(range(0, max(1, given.size), PART // given.itemsize)):
-            own, sums = (each[start : start + PART // given.itemsize] for each in (given, total))
+        total, parts = self._memory.like(array), {}
+        for number, start in enumerate(range(0, max(1, array.size), PART // array.itemsize)):
+            own, sums = (each[start : start + PART // array.itemsize] for each in (array, total))
             bounds = [own.size * i // self._size for i in range(self._size + 1)]
             parts[key, use, number] = _Part(own, sums, bounds, 4 * (self._size - 1))
         ticket = next(self._tickets)
@@ -196,9 +196,9 @@ class Ring:
             self._began.notify_all()
 
 
-def _add(to: Array, given: Array) -> None:
+def _add(to: Array, values: Array) -> None:
     if to.itemsize < np.float32().itemsize:
         # With the same bits as in their own type, in 0.4 of the time (bfloat16).
-        to[:] = to.astype(np.float32) + given.astype(np.float32)
+        to[:] = to.astype(np.float32) + values.astype(np.float32)
     else:
-        np.add(to, given, out=to)
+        np.add(to, values, out=to)

@@ -18,13 +18,15 @@ from trainer.training.exchange.ring import Ring
 from trainer.training.private import tensorflow_private
 
 _FORM_SECONDS = 60.0
-"""For the peers to listen: all tasks have created their strategy by then."""
+"""Maximum wait for the peers to listen: all tasks have created their strategy by then."""
 _DIAL_SECONDS = 2.0
+"""Maximum wait for one attempt to connect."""
 _TOKEN_SECONDS = 2.0
-"""For the token of a new connection: other connections wait meanwhile."""
-_POLL_SECONDS, _MOST_POLL_SECONDS = 0.01, 0.5
+"""Maximum wait for the token of a new connection: other connections wait meanwhile."""
+_REDIAL_SECONDS, _MOST_REDIAL_SECONDS = 0.01, 0.5
+"""Seconds from an attempt to connect that failed to the next one, at first and after many."""
 _KEEPALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10}
-"""Seconds. Firewalls forget connections on which nothing is sent, as during a long validation."""
+"""TCP's keep-alive, in seconds. Firewalls forget connections on which nothing is sent, as during a long validation."""
 
 
 def form(task: Task) -> Ring:
@@ -77,7 +79,7 @@ def _listener(task: Task) -> socket.socket:
 
 
 def _dialled(address: tuple[str, int], token: bytes, deadline: float, failed: str) -> socket.socket:
-    pause = _POLL_SECONDS
+    pause = _REDIAL_SECONDS
     while True:
         try:
             made = socket.create_connection(address, _DIAL_SECONDS)
@@ -87,23 +89,23 @@ def _dialled(address: tuple[str, int], token: bytes, deadline: float, failed: st
             if time.monotonic() > deadline:
                 raise _unconnected(failed, error) from None
             time.sleep(pause)
-            pause = min(2 * pause, _MOST_POLL_SECONDS)
+            pause = min(2 * pause, _MOST_REDIAL_SECONDS)
 
 
 def _accepted(listener: socket.socket, token: bytes, answer: bytes, deadline: float, failed: str) -> socket.socket:
     """The connection of the task that knows the token."""
     while True:
-        listener.settimeout(max(_POLL_SECONDS, deadline - time.monotonic()))
+        listener.settimeout(max(_REDIAL_SECONDS, deadline - time.monotonic()))
         try:
-            found, _ = listener.accept()
+            connection, _ = listener.accept()
         except OSError as error:
             raise _unconnected(failed, error) from None
         try:
-            _require(found, token, min(deadline, time.monotonic() + _TOKEN_SECONDS))
-            found.sendall(answer)
-            return _ready(found)
+            _require(connection, token, min(deadline, time.monotonic() + _TOKEN_SECONDS))
+            connection.sendall(answer)
+            return _ready(connection)
         except OSError as error:
-            found.close()
+            connection.close()
             if time.monotonic() > deadline:
                 raise _unconnected(failed, error) from None
 
@@ -120,7 +122,7 @@ def _answered(
             made.close()
             if time.monotonic() > deadline:
                 raise _unconnected(failed, error) from None
-            time.sleep(_MOST_POLL_SECONDS)
+            time.sleep(_MOST_REDIAL_SECONDS)
             made = dial()
 
 
@@ -132,7 +134,7 @@ def _require(made: socket.socket, expected: bytes, deadline: float) -> None:
     """
     got = b""
     while len(got) < len(expected):
-        made.settimeout(max(_POLL_SECONDS, deadline - time.monotonic()))
+        made.settimeout(max(_REDIAL_SECONDS, deadline - time.monotonic()))
         part = made.recv(len(expected) - len(got))
         if not part:
             raise ConnectionError("it has closed the connection")

@@ -76,10 +76,10 @@ class Added:
 @contextmanager
 def added() -> Iterator[Added]:
     """Notes what is added to the graph within; it is known at the end."""
-    graph, found = tf.compat.v1.get_default_graph(), Added()
+    graph, noted = tf.compat.v1.get_default_graph(), Added()
     before = len(graph.get_operations())
-    yield found
-    found.operations = graph.get_operations()[before:]
+    yield noted
+    noted.operations = graph.get_operations()[before:]
 
 
 def exchanges(operations: Sequence[Internal]) -> list[tuple[list[Tensor], list[Internal]]]:
@@ -97,7 +97,7 @@ def exchanges(operations: Sequence[Internal]) -> list[tuple[list[Tensor], list[I
     tokens = {id(i) for op in later if op.type.startswith("Collective") for i in op.inputs if i.dtype == tf.resource}
     groups: list[tuple[list[Tensor], list[Internal]]] = []
     depth: dict[int, int] = {}
-    """Of tensors and resources, the number of groups before them; 0 of all others."""
+    """The number of groups before each tensor and resource; those that are missing have none."""
     for op in later:
         inputs = list(op.inputs)
         deepest = max((depth.get(id(i), 0) for i in inputs if id(i) not in tokens), default=0)

@@ -1,8 +1,8 @@
 """Input pipelines: what data() gives, as endless batches of a task that can begin at any step."""
 
 from trainer.training.inputs.arrays import Arrays
+from trainer.training.inputs.data_value import require_examples, source
 from trainer.training.inputs.datasets import Batches, Examples, InputFn, pairs
-from trainer.training.inputs.given import require_examples, source
 from trainer.training.inputs.source import EVALUATION_BATCH, Part, Source, Split, finite
 from trainer.training.inputs.weighted import Weighted
 

@@ -22,7 +22,7 @@ class Examples:
 
     dataset: Dataset
     what: str
-    """For messages: data('train')."""
+    """The call that gave the dataset, for messages: data('train')."""
     of_one_shard: ClassVar[bool] = True
 
     def count(self) -> int | None:
@@ -85,11 +85,11 @@ def _whole(dataset: Dataset, part: Part, what: str, fix: str) -> Dataset:
         UserError: it is empty, or its batch size differs from the spec's.
     """
     if tf.executing_eagerly():  # and not in the graph that ps-workers are sent
-        given = next((_described(batch) for batch in dataset.take(1)), "nothing")
-        if given != f"batches of {part.batch}":
-            raise UserError(f"workload: {what}: gives {given}, the spec asks for {part.batch}: {fix}")
-    whole = dataset.filter(lambda *batch: tf.equal(_length(batch), part.batch))
-    return whole.repeat().skip(part.start * part.local).prefetch(2)
+        first = next((_described(batch) for batch in dataset.take(1)), "nothing")
+        if first != f"batches of {part.batch}":
+            raise UserError(f"workload: {what}: gives {first}, the spec asks for {part.batch}: {fix}")
+    of_full_size = dataset.filter(lambda *batch: tf.equal(_length(batch), part.batch))
+    return of_full_size.repeat().skip(part.start * part.local).prefetch(2)
 
 
 def _length(batch: Tensor) -> Tensor:

@@ -27,7 +27,8 @@ from trainer.training.task import Load, TrainingTask
 from trainer.workloads.locate import where_it_failed
 from trainer.workloads.types import Model
 
-POLL_SECONDS = 1.0
+CHECKPOINT_POLL_SECONDS = 1.0
+"""Seconds between two looks for a new checkpoint."""
 
 
 def run(spec: JobSpec, _task: Task, load: Load, _resume_step: int, channel: Channel) -> None:
@@ -46,7 +47,7 @@ def run(spec: JobSpec, _task: Task, load: Load, _resume_step: int, channel: Chan
     best = Best(job, keep) if keep and not keep.of_validation else None
     scorer = _Scorer(job, channel, Curve(directory, "evaluation", max(records, default=0)), best)
     seen, next_at, idle = set(records), 0.0, False
-    while (order := _order(channel, POLL_SECONDS if idle else 0)) is None:
+    while (order := _order(channel, CHECKPOINT_POLL_SECONDS if idle else 0)) is None:
         new = [step for step in checkpoint.steps(directory) if step not in seen]
         now = time.monotonic()
         idle = not new or now < next_at
@@ -90,13 +91,13 @@ class _Scorer:
         """Scores one checkpoint; an error is logged."""
         what = "scored"
         try:
-            found = _load(self.job, step)
-            if found is not None:
-                found = self._score(found)
+            evaluated = _load(self.job, step)
+            if evaluated is not None:
+                evaluated = self._score(evaluated)
                 what = "exported"
                 # Older checkpoints that are not scored yet follow after the newest.
-                self.newest = found if self.newest is None or step > self.newest.step else self.newest
-                exports.run_exporters(self.job, found.model, found.figures, last=False)
+                self.newest = evaluated if self.newest is None or step > self.newest.step else self.newest
+                exports.run_exporters(self.job, evaluated.model, evaluated.figures, last=False)
             elif not self._missed_one:
                 self._missed_one = True
                 text = f"checkpoint {step} was pruned before it was scored; only this is logged"
@@ -124,25 +125,25 @@ class _Scorer:
             best = self.best.newest
         self.channel.send(events.Done(step=last.step, best=asdict(best) if best else None))
 
-    def _score(self, found: Evaluated) -> Evaluated:
-        figures = score(self.job, found.model)
-        line = self.best.offer(found.step, figures, found.values, found.described) if self.best else None
-        self.curve.add(found.step, figures)
+    def _score(self, evaluated: Evaluated) -> Evaluated:
+        figures = score(self.job, evaluated.model)
+        line = self.best.offer(evaluated.step, figures, evaluated.values, evaluated.described) if self.best else None
+        self.curve.add(evaluated.step, figures)
         text = " ".join(f"{name}={digits(value)}" for name, value in figures.items())
-        self.channel.send(events.Scored(step=found.step, figures=figures))
-        self.channel.send(events.Line(f"checkpoint {found.step}: test {text}"))
+        self.channel.send(events.Scored(step=evaluated.step, figures=figures))
+        self.channel.send(events.Line(f"checkpoint {evaluated.step}: test {text}"))
         if line:
             self.channel.send(events.Line(line))
-        return found._replace(figures=figures)
+        return evaluated._replace(figures=figures)
 
 
 def _known(job: TrainingTask, step: int, records: dict[int, Record]) -> Evaluated:
     """The last checkpoint, with the metrics that an earlier process computed."""
-    found = _load(job, step)
-    if found is None:
+    evaluated = _load(job, step)
+    if evaluated is None:
         raise TrainerError(f"the last checkpoint, of step {step}, is damaged or gone", Exit.EVALUATION)
     figures = {name: value for name, value in records.get(step, {}).items() if name not in ("step", "time")}
-    return found._replace(figures=figures)
+    return evaluated._replace(figures=figures)
 
 
 def _load(job: TrainingTask, step: int) -> Evaluated | None:
@@ -154,10 +155,10 @@ def _load(job: TrainingTask, step: int) -> Evaluated | None:
     loaded = checkpoint.load(checkpoint.folder(job.spec.directory) / checkpoint.name(step))
     if loaded is None:
         return None
-    found, values = loaded
-    if different := checkpoint_meta.differences(found.meta, job.spec, job.compatibility_key):
-        raise checkpoint_meta.refusal(found.meta, job.spec.directory, different)
-    return Evaluated(step, copy_of_model(job, values), {}, values, found.meta.get("variables", {}))
+    newest, values = loaded
+    if different := checkpoint_meta.differences(newest.meta, job.spec, job.compatibility_key):
+        raise checkpoint_meta.refusal(newest.meta, job.spec.directory, different)
+    return Evaluated(step, copy_of_model(job, values), {}, values, newest.meta.get("variables", {}))
 
 
 def _why(job: TrainingTask, error: Exception) -> str:

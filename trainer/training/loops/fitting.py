@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from trainer.protocol import events
 from trainer.training.loops import keras_fit
-from trainer.training.loops.trained import Train
 from trainer.training.model.state import TrainState
-from trainer.training.outputs.finish import finish
+from trainer.training.outputs.finish import Train, finish
 from trainer.training.runtime.channel import Channel
 from trainer.training.task import TrainingTask
 
@@ -17,4 +16,4 @@ def run(job: TrainingTask, state: TrainState, train: Train, channel: Channel) ->
     if ended.stopped:
         channel.send(events.Stopped(step=ended.step))
     else:
-        finish(job, state, channel, ended.step, ended.pace, ended.early, ended.weights)
+        finish(job, state, channel, ended)

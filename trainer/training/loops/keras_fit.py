@@ -19,8 +19,8 @@ import tensorflow as tf
 
 from trainer.job.errors import UserError
 from trainer.training import inputs
-from trainer.training.callbacks.given import made
-from trainer.training.loops.trained import Train, Trained
+from trainer.training.callbacks.of_workload import made
+from trainer.training.outputs.finish import Train, Trained
 from trainer.training.private import keras_private
 from trainer.training.runtime.user_code import calling
 from trainer.training.task import TrainingTask
@@ -106,9 +106,9 @@ class _Fitting:
         self._check(arguments)
         history = keras.callbacks.History()
         history.on_train_begin()  # on this task the loop may not call it
-        own = _list(arguments.get("callbacks"))
+        callbacks = _list(arguments.get("callbacks"))
         validation, weights = self._validation(arguments), self._class_weight(arguments.get("class_weight"))
-        self._loop(self._job.with_fit(lambda: [*made(self._job), *own, history], validation, weights))
+        self._loop(self._job.with_fit(lambda: [*made(self._job), *callbacks, history], validation, weights))
         self._take_weights()
         _share(self._job, history)
         history.set_model(self._model)
@@ -196,8 +196,8 @@ class _Fitting:
         dataset = data
         if not isinstance(data, tf.data.Dataset):
             dataset = inputs.source(data, "model.fit(validation_data=...)").evaluation(operator.index(size))  # type: ignore[arg-type]
-        given = batched(dataset.take(steps) if steps is not None else dataset)  # type: ignore[attr-defined]
-        return lambda _: given
+        batches = batched(dataset.take(steps) if steps is not None else dataset)  # type: ignore[attr-defined]
+        return lambda _: batches
 
     def _class_weight(self, given: object) -> dict[int, float] | None:
         if given is None:
@@ -241,8 +241,8 @@ def _parts(model: Model) -> tuple[int, bool, list[int]]:
 
 def _list(callbacks: object) -> list[Callback]:
     """As Keras' CallbackList, which may itself be given."""
-    found = callbacks.callbacks if isinstance(callbacks, keras.callbacks.CallbackList) else callbacks
-    return [] if found is None else list(keras.tree.flatten(found))
+    listed = callbacks.callbacks if isinstance(callbacks, keras.callbacks.CallbackList) else callbacks
+    return [] if listed is None else list(keras.tree.flatten(listed))
 
 
 def _short(value: object) -> str:

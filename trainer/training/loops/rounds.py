@@ -21,24 +21,24 @@ from trainer.training.private import keras_patches, keras_private
 from trainer.workloads.types import Model, Optimizer, Strategy, Tensor, Variable
 
 
-def local(given: Communication, step: int) -> bool:
+def local(communication: Communication, step: int) -> bool:
     """Whether the step after this one is of a replica alone."""
-    return given.every > 1 and step >= given.warmup_steps
+    return communication.every > 1 and step >= communication.warmup_steps
 
 
-def steps_left(given: Communication, step: int) -> int:
+def steps_left(communication: Communication, step: int) -> int:
     """Steps until the next end of a round, or the last step in sync. Rounds end at the same steps whatever happens in
     between: what ends one early, such as a checkpoint, does not move the others."""
-    if step < given.warmup_steps:
-        return given.warmup_steps - step
-    return given.every - (step - given.warmup_steps) % given.every
+    if step < communication.warmup_steps:
+        return communication.warmup_steps - step
+    return communication.every - (step - communication.warmup_steps) % communication.every
 
 
-def make_outer(given: Outer | None, model: Model) -> Optimizer | None:
+def make_outer(outer: Outer | None, model: Model) -> Optimizer | None:
     """The outer optimizer. Its momentum is part of the checkpoints, and all replicas compute the same."""
-    if given is None:
+    if outer is None:
         return None
-    optimizer = keras.optimizers.SGD(given.learning_rate, momentum=given.momentum, nesterov=True)
+    optimizer = keras.optimizers.SGD(outer.learning_rate, momentum=outer.momentum, nesterov=True)
     keras_patches.replace_gradient_sum(optimizer, lambda _: list)
     optimizer.build(model.trainable_variables)
     return optimizer
@@ -53,7 +53,7 @@ class Rounds:
         self._open = False
         """Whether replicas have trained alone since their weights were the same."""
         self._apart = False
-        """Whether they have since what their optimizers keep was the same."""
+        """Whether replicas have trained alone since what their optimizers keep was the same."""
         if self._given.every == 1:
             return
         weights, small = list(state.model.trainable_variables), self._given.gradients == "bfloat16"

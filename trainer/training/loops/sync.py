@@ -22,20 +22,20 @@ from trainer.job.spec import JobSpec
 from trainer.protocol import events
 from trainer.protocol.log_lines import start_line
 from trainer.training.callbacks.epochs import Cluster, Epochs, Share
-from trainer.training.exchange import compression, gradients, layer_state, step_time
+from trainer.training.exchange import averages, compression, gradients, step_time
 from trainer.training.exchange.ring_connections import form
 from trainer.training.loops import fitting
 from trainer.training.loops.position import Position
 from trainer.training.loops.progress import Progress, Result
 from trainer.training.loops.rounds import Rounds, make_outer, steps_left
 from trainer.training.loops.time_spent import InputTime
-from trainer.training.loops.trained import Trained
 from trainer.training.model import batches
 from trainer.training.model.checks import check
 from trainer.training.model.divergence import raise_if_not_finite
 from trainer.training.model.loss_scale import raise_if_stuck, skipped
 from trainer.training.model.state import TrainState, build_state, prepare
 from trainer.training.model.step import Step, make_step
+from trainer.training.outputs.finish import Trained
 from trainer.training.outputs.saver import Saver
 from trainer.training.private import keras_private
 from trainer.training.runtime.channel import Channel
@@ -91,7 +91,7 @@ def _run(strategy: Strategy, job: TrainingTask, state: TrainState, resume_step: 
     call = _make_call(strategy, job, state, made, channel, iterator, Position(channel, step), rounds)
     saver = Saver(job, state, channel) if task.is_chief else None
     progress = Progress(job, made, channel, InputTime(source), step, total)
-    average_layers = layer_state.make_average(strategy, job.ring, state.model)
+    average_layers = averages.make_average_of_layers(strategy, job.ring, state.model)
 
     def average() -> None:
         rounds.end()

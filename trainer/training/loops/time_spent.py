@@ -9,11 +9,12 @@ import numpy.typing as npt
 from trainer.training import inputs
 
 SHOWN_SHARE, WARNED_SHARE = 0.1, 0.3
-"""Of the time of steps, from which on a log line shows it, and a warning follows."""
+"""Shares of the time of steps from which on a log line shows what takes it, and a warning follows."""
 LONG_SECONDS = 0.002
-"""Per step, which both need too: a step of a tiny model takes less."""
+"""Minimum seconds of each step for both: a step of a tiny model takes less."""
 WARNED_SECONDS = 2.0
-"""In all, over consecutive log lines with that share: on a busy machine any job waits now and then."""
+"""Minimum seconds in all, over consecutive log lines with that share, for a warning: on a busy machine any job waits
+now and then."""
 _FIXES = {
     inputs.Arrays: "give the tasks more cores, or a larger train.batch_size",
     inputs.Examples: "in data() call cache() before shuffle(), and map(..., num_parallel_calls=tf.data.AUTOTUNE)",
@@ -32,8 +33,8 @@ def parts(waited: float, exchanged: float, elapsed: float, between: float) -> di
     """
     known = {"seconds_input": waited, "seconds_exchange": exchanged}
     compute = max(0.0, float(elapsed - np.nansum([waited, exchanged])))
-    found = {name: None if np.isnan(seconds) else float(seconds) for name, seconds in known.items()}
-    return {**found, "seconds_compute": compute, "seconds_wait": float(between)}
+    shares = {name: None if np.isnan(seconds) else float(seconds) for name, seconds in known.items()}
+    return {**shares, "seconds_compute": compute, "seconds_wait": float(between)}
 
 
 class Spent:

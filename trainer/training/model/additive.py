@@ -67,8 +67,8 @@ def _tried(
 
     def after(values: Sequence[Tensor], batch: Tensor) -> list[Tensor]:
         positional, by_name = batch
-        found: list[Tensor] = metric.stateless_update_state(list(values), *positional, **by_name)
-        return found
+        values_after: list[Tensor] = metric.stateless_update_state(list(values), *positional, **by_name)
+        return values_after
 
     try:
         begin = [tf.constant(value) for value in empty]

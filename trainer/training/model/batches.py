@@ -46,8 +46,8 @@ def per_worker(strategy: Strategy, job: TrainingTask, source: inputs.Source, sta
                 mine = job.training_of(tf.cast(index, tf.int64))
         return mine.batches(replace(job.part, index=index, start=start // workers))
 
-    given: Callable[[], Dataset] = dataset
-    return given
+    make_dataset: Callable[[], Dataset] = dataset
+    return make_dataset
 
 
 def replica_spec(job: TrainingTask, source: inputs.Source) -> Tensor:

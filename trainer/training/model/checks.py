@@ -157,11 +157,11 @@ def require_shareable(job: TrainingTask, model: Model) -> None:
     if not spec.traits.shares_variables or (replicas := job.replicas) == 1:
         return
     lonely = [v for v in created_as_not_trainable(model) if v.aggregation in (None, "none")]
-    own = has_own_step(model)
-    if lonely and (found := lonely if own else _updated(job, model, lonely)):
+    with_own_step = has_own_step(model)
+    if lonely and (found := lonely if with_own_step else _updated(job, model, lonely)):
         path = found[0].path
         owner = next(each for each in all_layers(model) if any(v is found[0] for v in own_variables(each)))
-        updates = f"{type(owner).__name__} {'may update' if own else 'updates'}"
+        updates = f"{type(owner).__name__} {'may update' if with_own_step else 'updates'}"
         raise UserError(
             f"workload: {spec.workload}: {path}: {replicas} devices cannot share a variable that {updates} by itself "
             "under central_storage; use mirrored, or one device"
@@ -171,13 +171,13 @@ def require_shareable(job: TrainingTask, model: Model) -> None:
 def _updated(job: TrainingTask, model: Model, variables: Iterable[Variable]) -> list[Variable]:
     """Those of the variables that a call for training updates: a recurrent layer has a random seed for a dropout of 0
     too, and a Normalization layer has statistics that only adapt() changes."""
-    found: list[Variable] = []
+    updated: list[Variable] = []
 
     def call(x: Tensor) -> None:
         with keras.StatelessScope() as scope:
             predict(job, model, x, training=True)
-            found.extend(v for v in variables if scope.get_current_value(v) is not None)
+            updated.extend(v for v in variables if scope.get_current_value(v) is not None)
 
     x, *_ = keras.utils.unpack_x_y_sample_weight(batches.replica_spec(job, job.training))
     tf.function(call, autograph=False).get_concrete_function(x)
-    return found
+    return updated

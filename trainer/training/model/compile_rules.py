@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import keras
 import tensorflow as tf
 
+from trainer.job.derived import replicas_in_sync
 from trainer.job.errors import UserError
 from trainer.job.strategies import RATES
 from trainer.training.model.checks import has_own_step
@@ -12,7 +15,6 @@ from trainer.training.model.step_trace import TrainStep
 from trainer.training.private.keras_private import all_layers, loss_weights
 from trainer.training.runtime.user_code import LOSS_WEIGHTS
 from trainer.training.task import TrainingTask
-from trainer.workloads import compile_settings
 from trainer.workloads.types import Model
 
 
@@ -40,17 +42,31 @@ def require_usable(job: TrainingTask, model: Model) -> None:
             raise UserError(f"workload: {name}: model() must give a model that is compiled; call model.compile")
         return
     refuse_rates(job, "model() gives a compiled model")
-    given = {"loss()": job.workload.loss, "METRICS": job.workload.metrics, "optimizer()": job.workload.optimizer}
-    if again := [key for key, value in given.items() if value is not None]:
-        raise UserError(f"workload: {name}: model() gives a compiled model; remove {again[0]}, or compile()")
+    parts = {"loss()": job.workload.loss, "METRICS": job.workload.metrics, "optimizer()": job.workload.optimizer}
+    if again := [key for key, value in parts.items() if value is not None]:
+        fix = "" if job.spec.api_traits.calls_fit else ", or compile()"
+        raise UserError(f"workload: {name}: model() gives a compiled model; remove {again[0]}{fix}")
     what = f"workload: {name}: model.compile"
     if model.optimizer is None and not has_own_step(model):
         raise UserError(f"{what}: has no optimizer; give one")
     if metrics := [each for each in loss_weights(model) if isinstance(each, (str, keras.metrics.Metric))]:
         raise UserError(f"{what}: loss_weights: {metrics[0]!r}: must be a number; {LOSS_WEIGHTS}")
     settings = {key: getattr(model, key) for key in ("run_eagerly", "steps_per_execution", "jit_compile")}
-    if rule := compile_settings.refused(job.spec, job.task.counts, settings):
+    if rule := _refused(job, settings):
         raise UserError(f"{what}: {rule}")
+
+
+def _refused(job: TrainingTask, settings: Mapping[str, object]) -> str | None:
+    """The rule that one of the settings of compile() breaks, with the fix."""
+    if settings["run_eagerly"] is True:
+        return "run_eagerly=True: the loop runs steps in a graph; remove it"
+    if (count := settings["steps_per_execution"]) != 1:
+        return f"steps_per_execution={count}: remove it, and set train.steps_per_call={count}"
+    replicas, coordinated = replicas_in_sync(job.spec, job.task.counts), job.spec.traits.coordinated
+    if settings["jit_compile"] is True and (replicas > 1 or coordinated):
+        where = job.spec.strategy if coordinated else f"{replicas} replicas"
+        return f"jit_compile=True: XLA cannot compile a step of {where}; remove it"
+    return None
 
 
 def require_trainable(job: TrainingTask, model: Model, traced: TrainStep) -> None:

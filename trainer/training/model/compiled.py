@@ -35,7 +35,7 @@ class Compiled:
     """A compiled model that can be trained."""
 
     optimizers: list[tuple[Optimizer, list[Variable]]]
-    """Those that its `train_step` uses, in the order of their last use in it, with their variables; not yet built."""
+    """The optimizers that `train_step` uses, in the order of their last use, with their variables; not yet built."""
     figures: Figures
     warnings: list[str]
 
@@ -94,8 +94,8 @@ def _why_left_out(metric: Metric, traced: TrainStep, empty: dict[int, Empty], ne
     """
     if any(id(v) in never_reset for v in metric.variables):
         return "reset_state leaves a variable as it is that update_state changes"
-    given = traced.arguments.get(id(metric))
-    if given is None or additive.adds_up(metric, [empty[id(v)] for v in metric.variables], *given):
+    arguments = traced.arguments.get(id(metric))
+    if arguments is None or additive.adds_up(metric, [empty[id(v)] for v in metric.variables], *arguments):
         return None
     return "what update_state adds to it depends on its earlier values, or cannot be tried with random arguments"
 
@@ -136,13 +136,13 @@ class Figures:
 
     model: Model
     optimizer: Optimizer
-    """The last that a step uses."""
+    """The last optimizer that a step uses."""
     variables: Sequence[Variable]
-    """Of all metrics."""
+    """The variables of all metrics."""
     empty: Sequence[Empty]
     """The values of these variables before the first step."""
     metrics: Sequence[Metric]
-    """Those that add up."""
+    """The metrics whose values add up over replicas and steps."""
     returned: Sequence[str] | None = None
     """The names of what `train_step` returns; None: all metrics. Values that are no metrics are averaged."""
     left_out: Sequence[Metric] = ()
@@ -212,11 +212,11 @@ class Figures:
             values = {id(v): tf.constant(e) for v, e in zip(self.variables, self.empty, strict=True)}
             for (v, e), part in zip(self._counted, parts, strict=True):
                 # Sums of numbers may be divided by the replicas of a task, and multiplied again.
-                whole = part if tf.as_dtype(v.dtype).is_floating else tf.round(part)
-                values[id(v)] = tf.cast(e, v.dtype) + tf.cast(tf.reshape(whole, v.shape), v.dtype)
+                value = part if tf.as_dtype(v.dtype).is_floating else tf.round(part)
+                values[id(v)] = tf.cast(e, v.dtype) + tf.cast(tf.reshape(value, v.shape), v.dtype)
             with keras.StatelessScope([(v, values[id(v)]) for v in self.variables]):
-                found = self.model.get_metrics_result()
-                return {name: tf.convert_to_tensor(found[name]) for name in self._names}
+                results_by_name = self.model.get_metrics_result()
+                return {name: tf.convert_to_tensor(results_by_name[name]) for name in self._names}
 
         made: Callable[[Tensor], dict[str, Tensor]] = results
         return made

@@ -106,8 +106,8 @@ def make_score(job: TrainingTask, model: Model) -> Score:
         if has_own_step(model) and not can_evaluate(model):
             return {}
         with calling(job.workload.name, "model.evaluate, which must give numbers by name"):
-            found = model.evaluate(batches, verbose=0, return_dict=True, callbacks=[Ends(ended)])
-            return {name: float(value) for name, value in found.items()}
+            figures = model.evaluate(batches, verbose=0, return_dict=True, callbacks=[Ends(ended)])
+            return {name: float(value) for name, value in figures.items()}
 
     return scored
 

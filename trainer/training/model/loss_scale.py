@@ -45,8 +45,8 @@ class LossScale(keras.optimizers.LossScaleOptimizer):  # type: ignore[misc]
     @property
     def variables(self) -> list[Variable]:
         """The inner optimizer's first. The inherited second iteration and learning rate are unused."""
-        own = [self.dynamic_scale, self.step_counter, self.skipped, self.skipped_in_a_row]
-        return [*self.inner_optimizer.variables, *own]
+        of_scale = [self.dynamic_scale, self.step_counter, self.skipped, self.skipped_in_a_row]
+        return [*self.inner_optimizer.variables, *of_scale]
 
     def scale_loss(self, loss: Tensor) -> Tensor:
         # Another ps-worker may change the scale before the gradients arrive.

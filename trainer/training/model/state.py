@@ -38,13 +38,13 @@ class TrainState:
     optimizer: Optimizer
     """The one whose updates count the steps: the only one, or the last that a step uses."""
     others: Sequence[Optimizer] = ()
-    """More, of a `train_step` of the model's own."""
+    """The other optimizers that a model's own `train_step` uses."""
     outer: Optimizer | None = None
-    """That of rounds of local steps."""
+    """The optimizer that applies the mean change of a round (communication.outer)."""
     figures: compiled.Figures | None = None
-    """Of a compiled model."""
+    """The metrics of a compiled model."""
     warnings: Sequence[str] = ()
-    """About the model."""
+    """Lines for the log about the model."""
 
     @property
     def variables(self) -> list[tuple[str, Variable]]:
@@ -59,20 +59,22 @@ class TrainState:
 
     def description(self) -> dict[str, checkpoint_meta.Variable]:
         averages = self._averages()
-        found: dict[str, checkpoint_meta.Variable] = {}
+        described: dict[str, checkpoint_meta.Variable] = {}
         for name, v in self.variables:
             dtype = keras.backend.standardize_dtype(v.dtype)
-            found[name] = {"path": getattr(v, "path", v.name), "shape": list(v.shape), "dtype": dtype}
+            described[name] = {"path": getattr(v, "path", v.name), "shape": list(v.shape), "dtype": dtype}
             if id(v) in averages:
-                found[name]["average"] = averages[id(v)]
-        return found
+                described[name]["average"] = averages[id(v)]
+        return described
 
     def _averages(self) -> dict[int, str]:
         """By the id of a variable the name of its average, which the export has. As in fit these are those of the
         optimizer of compile."""
-        own = keras_private.inner(getattr(self.model, "optimizer", None) or self.optimizer)
+        optimizer = keras_private.inner(getattr(self.model, "optimizer", None) or self.optimizer)
         names = {id(v): name for name, v in self.variables}
-        return {id(v): names[id(average)] for v, average in keras_private.averages_of(own) if id(average) in names}
+        return {
+            id(v): names[id(average)] for v, average in keras_private.averages_of(optimizer) if id(average) in names
+        }
 
     def tensors(self) -> dict[str, Tensor]:
         """The present values, each on its variable's device.
@@ -80,8 +82,8 @@ class TrainState:
         They are no copies as long as nothing changes: the next update of a variable leaves the values to this tensor,
         and goes on with a copy of them (PrepareToUpdateVariable, tensorflow/core/kernels/training_op_helpers.h).
         """
-        found = {name: v.value if isinstance(v, keras.Variable) else v for name, v in self.variables}
-        return {name: tf.convert_to_tensor(v) for name, v in found.items()}
+        tensors = {name: v.value if isinstance(v, keras.Variable) else v for name, v in self.variables}
+        return {name: tf.convert_to_tensor(v) for name, v in tensors.items()}
 
     def snapshot(self) -> dict[str, Tensor]:
         """The same; but those of a GPU or TPU are copied to this host, because their memory may not suffice."""
@@ -156,23 +158,23 @@ def prepare(strategy: Strategy, job: TrainingTask, state: TrainState, source: in
             whole_batch.add_up_first(state.optimizer)
         state.optimizer.build(model.trainable_variables)
         return []
-    found = compiled.prepare(strategy, job, model, batches.replica_spec(job, source))
-    own = [(_usable(job, optimizer), variables) for optimizer, variables in found.optimizers]
-    for optimizer, variables in own:
+    compiled_model = compiled.prepare(strategy, job, model, batches.replica_spec(job, source))
+    optimizers = [(_usable(job, optimizer), variables) for optimizer, variables in compiled_model.optimizers]
+    for optimizer, variables in optimizers:
         optimizer.build(variables)
-    *others, (state.optimizer, _) = own
+    *others, (state.optimizer, _) = optimizers
     state.others = [optimizer for optimizer, _ in others]
-    state.figures = replace(found.figures, optimizer=state.optimizer)
+    state.figures = replace(compiled_model.figures, optimizer=state.optimizer)
     if isinstance(state.optimizer, LossScale):
         model.optimizer = state.optimizer
-    return found.warnings
+    return compiled_model.warnings
 
 
 def _usable(job: TrainingTask, optimizer: Optimizer) -> Optimizer:
     """An optimizer of a compiled model, as the strategy needs it."""
     if job.spec.train.mixed_precision == "float16":
-        given = optimizer if isinstance(optimizer, keras.optimizers.LossScaleOptimizer) else None
-        return LossScale(_communicating(job, given.inner_optimizer if given else optimizer), given, job.replicas)
+        scaled = optimizer if isinstance(optimizer, keras.optimizers.LossScaleOptimizer) else None
+        return LossScale(_communicating(job, scaled.inner_optimizer if scaled else optimizer), scaled, job.replicas)
     if not job.spec.traits.coordinated:
         if job.replicas > 1:
             _require_apply(job, optimizer)

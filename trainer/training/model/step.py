@@ -27,11 +27,11 @@ class Step:
     """How a replica trains on a batch, and what the figures of its steps mean."""
 
     run: Callable[[Tensor], tuple[Tensor, Tensor, Tensor]]
-    """From a batch to whether it was applied, its loss, and a vector that adds up over steps and replicas."""
+    """Trains on a batch; gives whether it was applied, its loss, and a vector that adds up over steps and replicas."""
     width: int
     """The length of that vector."""
     figures: Callable[[Sums, float], dict[str, float]]
-    """From the sum of the vectors of this many steps of replicas to figures by name."""
+    """Returns figures by name, from the sum of the vectors of so many steps of replicas."""
 
 
 def make_step(strategy: Strategy, job: TrainingTask, state: TrainState, batch: Tensor) -> Step:
@@ -43,8 +43,10 @@ def make_step(strategy: Strategy, job: TrainingTask, state: TrainState, batch: T
         batch: tf.TensorSpec of each part of a replica's batch.
     """
     if (figures := state.figures) is not None:
-        own = calling(job.workload.name, "model.train_step")(figures.step)
-        run = tf.function(own, jit_compile=True, autograph=False) if state.model.jit_compile else own
+        compiled_step = calling(job.workload.name, "model.train_step")(figures.step)
+        run = (
+            tf.function(compiled_step, jit_compile=True, autograph=False) if state.model.jit_compile else compiled_step
+        )
         return Step(run, figures.width, figures.by_name)
     require_labels(job, batch)
     run = _make_step_of_functions(job, state)

@@ -24,22 +24,22 @@ class TrainStep:
     updates: list[tuple[Optimizer, list[Variable]]] = field(default_factory=list)
     """Each call of an optimizer by a replica, in order, with the variables that it is to update."""
     scaled: list[Tensor] = field(default_factory=list)
-    """What is given to the model's optimizer for scaling."""
+    """The losses that the model's optimizer is given for scaling."""
     returned: dict[str, Tensor] = field(default_factory=dict)
-    """Values by name."""
+    """The values that the step returns, by name."""
     changed: set[int] = field(default_factory=set)
     """Indices of the metrics' variables that are updated."""
     arguments: dict[int, list[Tensor]] = field(default_factory=dict)
-    """By id of a metric that was watched: (args, kwargs) of a call of its `update_state`, tensors as tf.TensorSpec."""
+    """The (args, kwargs) of a call of `update_state`, by the id of its metric; tensors are tf.TensorSpec."""
 
     @property
     def optimizers(self) -> list[tuple[Optimizer, list[Variable]]]:
         """Each optimizer, in the order of its last call, with all variables that it updates."""
-        found: dict[int, tuple[Optimizer, dict[int, Variable]]] = {}
+        last_calls: dict[int, tuple[Optimizer, dict[int, Variable]]] = {}
         for optimizer, variables in self.updates:
-            _, known = found.pop(id(optimizer), (optimizer, {}))
-            found[id(optimizer)] = optimizer, known | {id(v): v for v in variables}
-        return [(optimizer, list(variables.values())) for optimizer, variables in found.values()]
+            _, known = last_calls.pop(id(optimizer), (optimizer, {}))
+            last_calls[id(optimizer)] = optimizer, known | {id(v): v for v in variables}
+        return [(optimizer, list(variables.values())) for optimizer, variables in last_calls.values()]
 
 
 def trace(
@@ -57,12 +57,12 @@ def trace(
         variables: of all metrics, with their `empty` values.
         watched: metrics, the arguments of which are to be known.
     """
-    found = TrainStep()
+    traced = TrainStep()
     replicas: list[int] = []  # those of one task are traced in a thread each
 
     def record(optimizer: Optimizer, updated: list[Variable] | None) -> None:
         if threading.get_ident() == replicas[0]:
-            found.updates.append((optimizer, keras_private.variables_of(optimizer) if updated is None else updated))
+            traced.updates.append((optimizer, keras_private.variables_of(optimizer) if updated is None else updated))
 
     def step(batch: Tensor) -> None:
         replicas.append(threading.get_ident())
@@ -71,12 +71,12 @@ def trace(
             returned: Mapping[str, Tensor] = model.train_step(batch)
             after = [held.get_current_value(v) for v in variables]
             if isinstance(returned, Mapping):
-                found.returned.update({name: tf.convert_to_tensor(value) for name, value in returned.items()})
-        found.changed.update(i for i, (a, b) in enumerate(zip(before, after, strict=True)) if a is not b)
+                traced.returned.update({name: tf.convert_to_tensor(value) for name, value in returned.items()})
+        traced.changed.update(i for i, (a, b) in enumerate(zip(before, after, strict=True)) if a is not b)
 
-    undo = [_watch(metric, found.arguments) for metric in watched]
+    undo = [_watch(metric, traced.arguments) for metric in watched]
     if model.optimizer is not None:
-        undo.append(_note_scaling(model.optimizer, found.scaled))
+        undo.append(_note_scaling(model.optimizer, traced.scaled))
     try:
         with keras_patches.recording_updates(record):
             look = tf.function(lambda batch: strategy.run(step, (batch,)), autograph=False)
@@ -84,29 +84,29 @@ def trace(
     finally:
         for each in undo:
             each()
-    return found
+    return traced
 
 
 def _note_scaling(optimizer: Optimizer, scaled: list[Tensor]) -> Callable[[], None]:
-    own = optimizer.scale_loss
+    original = optimizer.scale_loss
 
     def scale_loss(loss: Tensor) -> Tensor:
         scaled.append(loss)
-        return own(loss)
+        return original(loss)
 
     optimizer.scale_loss = scale_loss
     return lambda: delattr(optimizer, "scale_loss")
 
 
 def _watch(metric: Metric, arguments: dict[int, list[Tensor]]) -> Callable[[], None]:
-    own = metric.update_state
+    original = metric.update_state
 
     def update_state(*args: Tensor, **kwargs: Tensor) -> Tensor:
         def described(value: Tensor) -> Tensor:
             return tf.TensorSpec.from_tensor(value) if tf.is_tensor(value) else value
 
         arguments[id(metric)] = [tf.nest.map_structure(described, args), tf.nest.map_structure(described, kwargs)]
-        return own(*args, **kwargs)
+        return original(*args, **kwargs)
 
     metric.update_state = update_state
     return lambda: delattr(metric, "update_state")

@@ -127,9 +127,9 @@ class Validation:
         """Scores a checkpoint that a task wrote before it ended."""
         path = checkpoint.folder(self._job.spec.directory) / checkpoint.name(step)
         if loaded := checkpoint.load(path):
-            found, values = loaded
-            own = {name: value for name, value in values.items() if not name.startswith(checkpoint.CALLBACKS)}
-            self.take(step, own, found.meta.get("variables", {}))
+            newest, values = loaded
+            of_variables = {name: value for name, value in values.items() if not name.startswith(checkpoint.CALLBACKS)}
+            self.take(step, of_variables, newest.meta.get("variables", {}))
 
 
 def at_the_end(job: TrainingTask, channel: Channel, step: int) -> Best | None:

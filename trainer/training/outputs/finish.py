@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import asdict
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
 
 from trainer.job.errors import UserError
 from trainer.model_dir import init_files
@@ -23,23 +24,28 @@ from trainer.workloads.locate import where_it_failed
 from trainer.workloads.types import Model
 
 
-def finish(
-    job: TrainingTask,
-    state: TrainState,
-    channel: Channel,
-    step: int,
-    pace: tuple[float, int],
-    early: str | None = None,
-    weights: Replaced | None = None,
-) -> None:
-    """The chief evaluates, exports and reports; every other task waits to be ended by its supervisor.
+@dataclass(frozen=True)
+class Trained:
+    """How a strategy's loop ended."""
 
-    Args:
-        state: trained.
-        pace: (seconds, steps) of steady training in this generation.
-        early: why a callback has ended the training.
-        weights: values of the model's variables that replace those of the state.
-    """
+    step: int
+    stopped: bool
+    """Whether the loop was asked to stop, and did so before the last step."""
+    pace: tuple[float, int]
+    """Seconds and steps of steady training in this generation."""
+    early: str | None = None
+    """Why a callback has ended the training."""
+    weights: Replaced | None = None
+    """Values of the model's variables that replace those of the last step."""
+
+
+Train = Callable[[TrainingTask], Trained]
+"""The loop of a strategy, from the newest checkpoint to the end."""
+
+
+def finish(job: TrainingTask, state: TrainState, channel: Channel, trained: Trained) -> None:
+    """The chief evaluates, exports and reports; every other task waits to be ended by its supervisor."""
+    step, weights = trained.step, trained.weights
     values, skips = state.values(), skipped(state.optimizer)  # On all tasks: to read a variable may be a collective.
     if not job.task.is_chief:
         channel.send(events.Trained())
@@ -53,7 +59,7 @@ def finish(
     failed = _export(job, model, best, figures)
     models = dict.fromkeys(exports.NAMES, model) | ({exports.BEST: best} if best else {})
     verdicts = _verdicts(job, models, failed, reloading, channel)
-    seconds, steps = pace
+    seconds, steps = trained.pace
     rate = steps * job.global_batch / seconds if steps and seconds else None
     channel.send(
         events.Done(
@@ -62,7 +68,7 @@ def finish(
             exports=verdicts,
             examples_per_second=rate,
             skipped_batches=skips,
-            stopped_early=early,
+            stopped_early=trained.early,
             final_weights=f"set by {weights.by}; the last checkpoint has those of step {step}" if weights else None,
             bad_records=job.bad_records,
             init_from=init_files.read_report(job.spec),
@@ -87,13 +93,13 @@ def _verdicts(
     job: TrainingTask, models: dict[str, Model], failed: dict[str, Exception], reloading: Reloading, channel: Channel
 ) -> dict[str, str]:
     """What each export is, loaded again. A line is logged for each that is not equal to the trained model."""
-    found = reloading.verdicts({name: model for name, model in models.items() if name not in failed}, channel)
+    verdicts = reloading.verdicts({name: model for name, model in models.items() if name not in failed}, channel)
     for name, error in failed.items():
         place = where_it_failed(error, job.spec.workload)
-        found[name] = f"cannot be written: {place or f'{type(error).__name__}: {essence(str(error))}'}"
+        verdicts[name] = f"cannot be written: {place or f'{type(error).__name__}: {essence(str(error))}'}"
     if len(failed) == len(models):
-        found[exports.WEIGHTS] = "written in their place; load it into model() of the workload file"
-    for name, verdict in found.items():
+        verdicts[exports.WEIGHTS] = "written in their place; load it into model() of the workload file"
+    for name, verdict in verdicts.items():
         if verdict != EQUAL:
             channel.send(events.Line(f"warning: export/{name}: {verdict}"))
-    return found
+    return verdicts

@@ -14,31 +14,37 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import keras
-import numpy as np
 import tensorflow as tf
 
 from trainer import host
 from trainer.job import environment
 from trainer.model_dir import layout
 from trainer.model_dir.files import read_json
-from trainer.training.outputs import compare
+from trainer.training.outputs import reloaded
+from trainer.training.private import keras_private
 from trainer.training.runtime.channel import Channel
 from trainer.training.runtime.user_code import essence
 from trainer.training.task import TrainingTask
 from trainer.workloads.types import Model, Tensor
 
 EXAMPLES = 8
-SECONDS = 120.0
+"""Examples of the test split on which outputs are compared."""
+CHECK_SECONDS = 120.0
 """Maximum wait for the process after the exports are written; less if deadlines.evaluation is."""
-POLL_SECONDS = 0.02
+EXIT_POLL_SECONDS = 0.02
+"""Seconds between two looks whether the process has ended."""
 IMPORTS_BYTES = 320 << 20
 """Memory of its own that a process has once TensorFlow and Keras are imported (190 MiB), and some for graphs."""
 COPIES = 8
-"""Of the variables in that process at its peak: files, what is read of them, and the loaded models (measured: 7.5)."""
+"""Copies of the variables in that process at its peak: files, what is read of them, and the loaded models (measured:
+7.5)."""
+TOLERANCES = {"float64": 1e-8, "float32": 1e-4, "float16": 1e-2, "bfloat16": 5e-2}
+"""Maximum difference as a share of the output's largest value, by the coarsest type that a layer computes in. The
+graph of a SavedModel rounds in another order."""
 
 
 class Reloading:
@@ -53,31 +59,31 @@ class Reloading:
 
     def verdicts(self, models: Mapping[str, Model], channel: Channel) -> dict[str, str]:
         """What the exports of these models are, by name: "equal", or how they differ and why."""
-        found: dict[str, object] = {}
+        verdicts: dict[str, object] = {}
         if self._process is not None and models:
             try:
                 write_request(self._folder, self._job, models)
                 _begin(self._process)
                 self._why_not = self._wait(self._process, channel)
-                found = read_json(self._folder / "verdicts.json")
+                verdicts = read_json(self._folder / "verdicts.json")
             except OSError as error:
                 self._why_not = f"{self._folder}: {error.strerror}"
             finally:
                 self._process.kill()
                 self._process.wait()
                 shutil.rmtree(self._folder, ignore_errors=True)
-        return {name: str(found.get(name, f"not checked: {self._why_not}")) for name in models}
+        return {name: str(verdicts.get(name, f"not checked: {self._why_not}")) for name in models}
 
     def _wait(self, process: subprocess.Popen[bytes], channel: Channel) -> str | None:
         """Why the process has not checked every export; None if it has."""
-        limit = min(SECONDS, self._job.spec.deadlines.evaluation)
+        limit = min(CHECK_SECONDS, self._job.spec.deadlines.evaluation)
         deadline = time.monotonic() + limit
         while process.poll() is None:
             if channel.stopping.is_set():
                 return "the job was stopped"
             if time.monotonic() > deadline:
                 return f"it takes longer than {limit:g} s"
-            time.sleep(POLL_SECONDS)
+            time.sleep(EXIT_POLL_SECONDS)
         return f"the process that loads it ended with code {process.returncode}" if process.returncode else None
 
 
@@ -86,12 +92,11 @@ def write_request(folder: Path, job: TrainingTask, models: Mapping[str, Model]) 
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     model = next(iter(models.values()))
-    request: dict[str, object] = {"names": list(models), "tolerance": compare.tolerance(model)}
+    request: dict[str, object] = {"names": list(models), "tolerance": tolerance(model)}
     try:
         x = _examples(job)
         with tf.device("CPU:0"):
-            outputs = {name: compare.outputs(each, x) for name, each in models.items()}
-            request["random_layers"] = _random_layers(model, x)
+            outputs = {name: reloaded.outputs(each, x) for name, each in models.items()}
         for name, expected in outputs.items():
             tf.data.Dataset.from_tensors((x, tuple(expected))).save(str(folder / f"{name}.batch"))
     except Exception as error:  # of user code: with its own evaluate(model) it may have no test split
@@ -132,16 +137,6 @@ def _examples(job: TrainingTask) -> Tensor:
     return tf.nest.map_structure(lambda part: part[:EXAMPLES], x)
 
 
-def _random_layers(model: Model, x: Tensor) -> list[str]:
-    """The layers whose random seeds a call changes. As in a SavedModel `training` is not given: a Functional model then
-    takes that of its layers' own calls (keras/src/models/functional.py)."""
-    seeds = {id(v): (v, np.array(v)) for v in model.variables if isinstance(v, keras.Variable) and "int" in v.dtype}
-    model(x)
-    changed = {key for key, (v, before) in seeds.items() if (np.array(v) != before).any()}
-    return [layer.name for layer in _layers(model) if changed & {id(v) for v in layer.variables}]
-
-
-def _layers(model: Model) -> Iterator[Model]:
-    """The layers of a model and of the models in it."""
-    for layer in getattr(model, "layers", ()):
-        yield from _layers(layer) if getattr(layer, "layers", ()) else [layer]
+def tolerance(model: Model) -> float:
+    dtypes = (str(getattr(layer, "compute_dtype", "float32")) for layer in keras_private.all_layers(model))
+    return max(TOLERANCES.get(dtype, 0.0) for dtype in dtypes)

@@ -1,57 +1,36 @@
-"""The process that loads the exports of a job again, see `reload.py`.
+"""The process that loads the exports of a job, calls each, and compares its outputs; see `reload.py`.
 
-It loads model.keras without the user's file first, as a program elsewhere would; where that fails it finds the least
-that makes it work.
+It loads model.keras without the user's file first, as a program elsewhere would, then with what such a program may add.
 """
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 import signal
 import sys
 import zipfile
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from types import ModuleType
-from typing import TypedDict
+from typing import Any
 
+import numpy as np
 import tensorflow as tf
-from typing_extensions import NotRequired
 
 from trainer import host
 from trainer.job import load
+from trainer.job.messages import digits
 from trainer.job.spec import JobSpec
 from trainer.model_dir import layout
 from trainer.model_dir.files import write_json
-from trainer.training.outputs import compare
 from trainer.training.runtime.user_code import essence
 from trainer.workloads.load import load_workload, own_modules, search_working_directory
 from trainer.workloads.types import Model, Tensor
 
-
-class Request(TypedDict):
-    """request.json."""
-
-    names: list[str]
-    tolerance: float
-    random_layers: NotRequired[list[str]]
-    not_compared: NotRequired[str]
-    """Why there is no batch to compare on; the other fields are missing then."""
-
-
-class Options(TypedDict, total=False):
-    """Of keras.models.load_model."""
-
-    compile: bool
-    custom_objects: dict[str, object]
-    safe_mode: bool
-
-
-KERAS = frozenset({"keras", "keras_hub", "keras_cv", "keras_nlp", "builtins"})
-"""Packages whose classes Keras finds by itself (`_retrieve_class_or_fn` in keras/src/saving/serialization_lib.py)."""
 REGISTER = "@keras.saving.register_keras_serializable()"
+_NAMED = re.compile(r'"(?:class_name|config)": "(?:[^">]*>)?([^"]+)"')
+"""A class or function in the config of a model: Keras writes PACKAGE>NAME for one that is registered."""
 
 
 def main() -> None:
@@ -65,7 +44,7 @@ def main() -> None:
 
 def check(folder: Path, spec: JobSpec) -> None:
     """Checks what a request asks for, and writes the verdicts beside it, after each export."""
-    request: Request = json.loads((folder / "request.json").read_text())
+    request = json.loads((folder / "request.json").read_text())
     verdicts: dict[str, str] = {}
     # A SavedModel is loaded before the user's file is imported: nothing of it may help.
     for name in sorted(request["names"], reverse=True):
@@ -73,24 +52,22 @@ def check(folder: Path, spec: JobSpec) -> None:
         write_json(folder / "verdicts.json", verdicts)
 
 
-def _verdict(path: Path, folder: Path, request: Request, spec: JobSpec) -> str:
+def _verdict(path: Path, folder: Path, request: dict[str, Any], spec: JobSpec) -> str:
     try:
-        model, only = load_keras(path, spec) if path.suffix == ".keras" else (_load_saved_model(path), "")
+        call, only = _load_keras(path, spec) if path.suffix == ".keras" else (_load_saved_model(path), "")
     except Exception as error:
         return f"cannot be loaded: {_text_of(error)}"
     if why := request.get("not_compared"):
         return f"loaded{only}, not compared: no batch of the test split: {why}"
     x, expected = next(iter(tf.data.Dataset.load(str(folder / f"{path.name}.batch"))))
     try:
-        first, second = model(x), model(x)
+        first, second = call(x), call(x)
     except Exception as error:
         return f"loaded{only}, cannot be called: {_text_of(error)}"
-    share = request["tolerance"]
-    if compare.difference(first, second, share):
-        layers = ", ".join(request["random_layers"])
-        return f"random at inference{layers and f' ({layers})'}: two calls differ, so it is not compared; loaded{only}"
-    found = compare.difference(expected, first, share)
-    return f"differs: {found}, compared with the trained model{only}" if found else f"equal{only}"
+    if difference(first, second, request["tolerance"]):
+        return f"random at inference: two calls differ, so it is not compared; loaded{only}"
+    differs = difference(expected, first, request["tolerance"])
+    return f"differs: {differs}, compared with the trained model{only}" if differs else f"equal{only}"
 
 
 def _text_of(error: Exception) -> str:
@@ -102,10 +79,53 @@ def _text_of(error: Exception) -> str:
 Call = Callable[[Tensor], list[Tensor]]
 
 
+def _load_keras(path: Path, spec: JobSpec) -> tuple[Call, str]:
+    """Loads a .keras file; returns its model's outputs, and what it took if more than the file: ", only with ...".
+
+    Raises:
+        Exception: that of the last attempt.
+    """
+    last: Exception | None = None
+    for only, options in _ways(path, spec):
+        try:
+            model = tf.keras.models.load_model(str(path), **options)
+        except Exception as error:
+            print(f"{path}{only}: {_text_of(error)}", file=sys.stderr)
+            last = error
+        else:
+            return functools.partial(outputs, model), only
+    assert last is not None
+    raise last
+
+
+def _ways(path: Path, spec: JobSpec) -> Iterator[tuple[str, dict[str, object]]]:
+    """Yields what a program may give to load_model besides the file, the least first, with words for it."""
+    lambdas = "safe_mode=False: a Lambda layer is Python code"
+    yield "", {}
+    yield ", only with compile=False: its loss, metrics or optimizer are not Keras' own", {"compile": False}
+    yield f", only with {lambdas}", {"compile": False, "safe_mode": False}
+    load_workload(spec)
+    own = {name: value for module in own_modules(spec) for name, value in vars(module).items() if _is_users(value)}
+    with zipfile.ZipFile(path) as archive:
+        named = dict.fromkeys(_NAMED.findall(archive.read("config.json").decode()))
+    needed = [name for name in named if name in own]
+    names, each = ", ".join(needed), "each of them" if len(needed) > 1 else "it"
+    registers = f", which registers {names}" if names else ""
+    yield f", only after import of {spec.workload}{registers}", {"compile": False}
+    only = f", only with custom_objects for {names}: put {REGISTER} before {each} in the workload file"
+    with_own: dict[str, object] = {"compile": False, "custom_objects": {name: own[name] for name in needed}}
+    yield only, with_own
+    yield f"{only}, and with {lambdas}", {**with_own, "safe_mode": False}
+
+
+def _is_users(value: object) -> bool:
+    return callable(value) and str(getattr(value, "__module__", None)).partition(".")[0] not in ("keras", "tensorflow")
+
+
 def _load_saved_model(path: Path) -> Call:
     served = tf.saved_model.load(str(path))
     (wanted,) = served.serve.concrete_functions[0].structured_input_signature[0]
-    return lambda x: compare.flat(served.serve(as_asked(wanted, x)))
+    return lambda x: flat(served.serve(as_asked(wanted, x)))
 
 
 def as_asked(wanted: Tensor, x: Tensor) -> Tensor:
@@ -129,106 +149,41 @@ def _as_spec(part: Tensor, spec: tf.TensorSpec) -> Tensor:
     return part
 
 
-# model.keras. -------------------------------------------------------------------------------------
+def outputs(model: Model, x: Tensor) -> list[Tensor]:
+    """The parts of a model's output at inference, in order."""
+    return flat(model(x, training=False))
 
 
-@dataclass(frozen=True)
-class Custom:
-    """A class or function in the config of a model that Keras has not."""
-
-    name: str
-    module: str
-    """Empty for a function: its config does not name it (keras/src/saving/serialization_lib.py)."""
-    registered: str
-    """The name under which Keras looks it up."""
+def flat(structure: Tensor) -> list[Tensor]:
+    return [tf.convert_to_tensor(part) for part in tf.nest.flatten(structure, expand_composites=True)]
 
 
-def load_keras(path: Path, spec: JobSpec) -> tuple[Call, str]:
-    """The model in a .keras file, and what it took to load it if more than the file: ", only with ...".
-
-    Raises:
-        Exception: that of the last attempt.
-    """
-    with zipfile.ZipFile(path) as archive:
-        whole = json.loads(archive.read("config.json"))
-    unknown = [each for each in dict.fromkeys(custom_objects(whole)) if _registered(each) is None]
-    attempts: list[tuple[str, Options]] = [
-        ("", {}),
-        (", only with compile=False: its loss, metrics or optimizer are not Keras' own", {"compile": False}),
-    ]
-    for only, options in attempts:
-        model = _attempt(path, options)
-        if model is not None:
-            return _calls(model), only
-    load_workload(spec)
-    own = own_modules(spec)
-    known = [each for each in unknown if _registered(each) is not None]
-    given = {each: found for each in unknown if each not in known and (found := _in_its_module(each, own)) is not None}
-    others = list(given)
-    only = f", only after import of {spec.workload}, which registers {_names(known)}" if known else ""
-    if others:
-        only += (
-            f"{', and' if only else ', only'} with custom_objects for {_names(others)}: put {REGISTER} before "
-            f"{'each of them' if len(others) > 1 else 'it'} in the workload file"
-        )
-    more: Options = {"compile": False, "custom_objects": {each.registered: found for each, found in given.items()}}
-    if not _has_lambda(whole):
-        return _calls(_load(path, more)), only or f", only after import of {spec.workload}"
-    only += f"{', and' if only else ', only'} with safe_mode=False: a Lambda layer is Python code"
-    return _calls(_load(path, {**more, "safe_mode": False})), only
+def difference(expected: Sequence[Tensor], actual: Sequence[Tensor], share: float) -> str | None:
+    """How outputs differ, floats by more than this share of the largest value; None if they do not."""
+    if len(expected) != len(actual):
+        return f"it gives {len(actual)} tensors, the trained model {len(expected)}"
+    for i, (one, other) in enumerate(zip(expected, actual, strict=True)):
+        which = f"output {i + 1}" if len(expected) > 1 else "the output"
+        if one.shape != other.shape:
+            return f"{which} has the shape {other.shape}, that of the trained model {one.shape}"
+        if why := _distance(one, other, share):
+            return f"{which} differs {why}"
+    return None
 
 
-def _calls(model: Model) -> Call:
-    return lambda x: compare.outputs(model, x)
-
-
-def _load(path: Path, options: Options) -> Model:
-    # tf.keras is the Keras that exported it, see training/main.py.
-    return tf.keras.models.load_model(str(path), **options)
-
-
-def _attempt(path: Path, options: Options) -> Model | None:
-    try:
-        return _load(path, options)
-    except Exception as error:
-        print(f"{path}: {options}: {_text_of(error)}", file=sys.stderr)
+def _distance(expected: Tensor, actual: Tensor, share: float) -> str | None:
+    if expected.dtype != actual.dtype or not (expected.dtype.is_floating or expected.dtype.is_complex):
+        unequal = np.count_nonzero(np.asarray(expected) != np.asarray(actual))
+        return f"in {unequal} of {int(tf.size(expected))} values" if unequal else None
+    wide = tf.complex128 if expected.dtype.is_complex else tf.float64
+    one, other = (np.asarray(tf.cast(each, wide)) for each in (expected, actual))
+    largest = float(np.max(np.abs(one), initial=0.0, where=np.isfinite(one)))
+    far = ~np.isclose(other, one, rtol=0, atol=share * largest, equal_nan=True)
+    if not far.any():
         return None
-
-
-def custom_objects(config: object) -> Iterator[Custom]:
-    """The classes and functions that are not Keras' own in the JSON config of a model."""
-    if isinstance(config, dict):
-        module, kind, registered = (config.get(key) for key in ("module", "class_name", "registered_name"))
-        if isinstance(kind, str) and isinstance(registered, str):
-            if (module, kind) == ("builtins", "function") and isinstance(function := config.get("config"), str):
-                yield Custom(function.rpartition(">")[2], "", function)
-            elif str(module or "").partition(".")[0] not in KERAS:
-                yield Custom(kind, str(module or ""), registered)
-        for each in config.values():
-            yield from custom_objects(each)
-    elif isinstance(config, list):
-        for each in config:
-            yield from custom_objects(each)
-
-
-def _has_lambda(config: object) -> bool:
-    return '"__lambda__"' in json.dumps(config)
-
-
-def _registered(each: Custom) -> object:
-    return tf.keras.utils.get_registered_object(each.registered)
-
-
-def _in_its_module(each: Custom, own: list[ModuleType]) -> object:
-    """What it names: a class in its module, a function in the first of these modules that has it."""
-    modules = [sys.modules.get(each.module)] if each.module else own
-    found = next((getattr(module, each.name) for module in modules if hasattr(module, each.name)), None)
-    # A function of Keras itself is in the config as others are.
-    return None if getattr(found, "__module__", "").partition(".")[0] == "keras" else found
-
-
-def _names(customs: list[Custom]) -> str:
-    return ", ".join(each.name for each in customs)
+    with np.errstate(invalid="ignore"):
+        distance = float(np.abs(one - other)[far].max())
+    return f"by up to {digits(distance)}, where its largest value is {digits(largest)}"
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from trainer import host
 from trainer.job.errors import Exit, TrainerError
 from trainer.model_dir import checkpoint
 from trainer.protocol import events
-from trainer.training.callbacks import memory
+from trainer.training.callbacks.state import Saved
 from trainer.training.model.divergence import SMALLER_RATE, is_finite
 from trainer.training.model.state import TrainState, as_array
 from trainer.training.outputs.best import Validation, require_scored
@@ -44,7 +44,7 @@ class Saver:
         """Seconds for which training was paused."""
         self._written, self._count = 0.0, 0
 
-    def save(self, step: int, since: float | None = None, epochs: memory.Saved | None = None) -> None:
+    def save(self, step: int, since: float | None = None, epochs: Saved | None = None) -> None:
         """Begins a checkpoint of the variables once the previous one is on disk.
 
         Args:
@@ -75,7 +75,7 @@ class Saver:
             pending, self._pending = self._pending, None
             pending.result()
 
-    def _write(self, step: int, left: dict[str, Tensor], epochs: memory.Saved | None) -> None:
+    def _write(self, step: int, left: dict[str, Tensor], epochs: Saved | None) -> None:
         spec, begun = self._job.spec, time.perf_counter()
         meta: dict[str, object] = {
             "compatibility_key": self._key,

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import keras
 
 AddUp = Callable[[Iterable[tuple[Tensor, Variable]]], list[tuple[Tensor, Variable]]]
-"""From (gradient, variable) of one replica to (sum over replicas, variable)."""
+"""Returns (sum over replicas, variable) for each (gradient, variable) of one replica."""
 
 
 def make_counters_atomic() -> None:
@@ -83,13 +83,13 @@ def replace_gradient_sum(optimizer: Optimizer, replacement: Callable[[AddUp], Ad
     Args:
         replacement: maps Keras' function to its replacement.
     """
-    own: AddUp = optimizer._all_reduce_sum_gradients
+    original: AddUp = optimizer._all_reduce_sum_gradients
 
     def without_none(pairs: Iterable[tuple[Tensor, Variable]]) -> list[tuple[Tensor, Variable]]:
         """Of a variable that the loss does not depend on the gradient is None; Keras' warning about it fails."""
-        given = list(pairs)
-        sums = {id(v): g for g, v in own([(g, v) for g, v in given if g is not None])}
-        return [(sums.get(id(v)), v) for _, v in given]
+        gradients = list(pairs)
+        sums = {id(v): g for g, v in original([(g, v) for g, v in gradients if g is not None])}
+        return [(sums.get(id(v)), v) for _, v in gradients]
 
     optimizer._all_reduce_sum_gradients = replacement(without_none)
     return without_none
@@ -108,15 +108,15 @@ def noting_created() -> Iterator[dict[int, object]]:
 
     created: dict[int, object] = {}
 
-    def noting(own: Callable[..., None]) -> Callable[..., None]:
-        @functools.wraps(own)
+    def noting(original: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(original)
         def begin(self: object, *args: object, **kwargs: object) -> None:
             created[id(self)] = self
-            own(self, *args, **kwargs)
+            original(self, *args, **kwargs)
 
         # Keras looks a class's arguments up, which may have no __init__ of its own; `wraps` answers one of its two
         # questions (keras/src/ops/operation.py, `__new__`).
-        begin.__signature__ = inspect.signature(own)  # type: ignore[attr-defined]
+        begin.__signature__ = inspect.signature(original)  # type: ignore[attr-defined]
         return begin
 
     kinds = {kind: kind.__init__ for kind in (keras.layers.Layer, BaseOptimizer, keras.metrics.Metric)}
@@ -168,12 +168,12 @@ def keeping_random_state() -> Iterator[None]:
     from keras.src.backend.common import global_state
     from keras.src.random.seed_generator import GLOBAL_SEED_GENERATOR
 
-    own, of_numpy = random.getstate(), np.random.get_state()
+    of_python, of_numpy = random.getstate(), np.random.get_state()
     generator = global_state.get_global_attribute(GLOBAL_SEED_GENERATOR)
     try:
         yield
     finally:
-        random.setstate(own)
+        random.setstate(of_python)
         np.random.set_state(of_numpy)
         global_state.set_global_attribute(GLOBAL_SEED_GENERATOR, generator)
 
@@ -207,15 +207,15 @@ def recording_updates(record: Callable[[Optimizer, list[Variable] | None], None]
             yield each
             yield from subclasses(each)
 
-    whole = keras.optimizers.Optimizer
-    kinds = [whole, *{kind for kind in subclasses(whole) if "apply" in vars(kind)}]
-    own = [vars(kind).get("apply") for kind in kinds]
+    base = keras.optimizers.Optimizer
+    kinds = [base, *{kind for kind in subclasses(base) if "apply" in vars(kind)}]
+    originals = [vars(kind).get("apply") for kind in kinds]
     for kind in kinds:
         kind.apply = apply
     try:
         yield
     finally:
-        for kind, before in zip(kinds, own, strict=True):
+        for kind, before in zip(kinds, originals, strict=True):
             if before is None:
                 del kind.apply
             else:

@@ -40,8 +40,8 @@ def slots(optimizer: Optimizer) -> list[Variable]:
     import keras
 
     others = {id(optimizer.iterations), id(optimizer._learning_rate)}
-    found = [v for v in optimizer.variables if id(v) not in others]
-    return [v for v in found if keras.backend.is_float_dtype(v.dtype)]
+    slots = [v for v in optimizer.variables if id(v) not in others]
+    return [v for v in slots if keras.backend.is_float_dtype(v.dtype)]
 
 
 def adam_slots(optimizer: Optimizer, variable: Variable) -> tuple[Variable, Variable]:
@@ -75,15 +75,15 @@ def replaced(variables: Sequence[Variable], others: Sequence[tf.Variable]) -> It
     try:
         yield
     finally:
-        for v, own in zip(variables, before, strict=True):
-            v._value = own
+        for v, value in zip(variables, before, strict=True):
+            v._value = value
 
 
 def created_as_not_trainable(model: Model) -> Iterator[Variable]:
     """Variables of all layers that were created as not trainable, and random seeds (keras/src/layers/layer.py).
 
     The public `non_trainable_variables` also has the weights of a frozen layer, which no layer updates by itself.
-    Test: tests/unit/training/exchange/test_layer_state.py.
+    Test: tests/unit/training/exchange/test_averages.py.
     """
     for layer in all_layers(model):
         yield from own_variables(layer)
@@ -127,8 +127,8 @@ def _given_metrics(model: Model) -> list[Any]:
     import keras
 
     compiled = model._compile_metrics
-    given: list[Any] = [] if compiled is None else [compiled._user_metrics, compiled._user_weighted_metrics]
-    return [each for each in keras.tree.flatten(given) if each is not None]
+    metrics: list[Any] = [] if compiled is None else [compiled._user_metrics, compiled._user_weighted_metrics]
+    return [each for each in keras.tree.flatten(metrics) if each is not None]
 
 
 def loss_weights(model: Model) -> list[object]:

@@ -39,9 +39,9 @@ def as_one_replica() -> Iterator[None]:
 
     strategy = tf.distribute.Strategy
     if "num_replicas_in_sync" not in vars(strategy):
-        own = strategy.num_replicas_in_sync
+        original = strategy.num_replicas_in_sync
         strategy.num_replicas_in_sync = property(
-            lambda self: 1 if getattr(_ALONE, "depth", 0) else own.fget(self), doc=own.__doc__
+            lambda self: 1 if getattr(_ALONE, "depth", 0) else original.fget(self), doc=original.__doc__
         )
     _ALONE.depth = getattr(_ALONE, "depth", 0) + 1
     try:
@@ -62,7 +62,7 @@ def updating_together() -> Iterator[None]:
     import tensorflow as tf
 
     interim = tf.__internal__.distribute.interim
-    own = interim.maybe_merge_call
+    original = interim.maybe_merge_call
 
     def call(function: Callable[..., Tensor], strategy: Strategy, *args: Tensor, **more: Tensor) -> Tensor:
         return function(strategy, *args, **more)
@@ -71,7 +71,7 @@ def updating_together() -> Iterator[None]:
     try:
         yield
     finally:
-        interim.maybe_merge_call = own
+        interim.maybe_merge_call = original
 
 
 def use_cpu_devices(count: int) -> None:
@@ -130,12 +130,12 @@ def keep_no_converted_source() -> None:
     """
     from tensorflow.python.autograph.pyct import loader
 
-    own = loader.load_source
+    original = loader.load_source
 
     def load_source(source: str, delete_on_exit: bool) -> tuple[types.ModuleType, str]:
         writes_none, sys.dont_write_bytecode = sys.dont_write_bytecode, True
         try:
-            module, file = own(source, delete_on_exit)
+            module, file = original(source, delete_on_exit)
         finally:
             sys.dont_write_bytecode = writes_none
         linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
@@ -182,12 +182,12 @@ def place_by_bytes(strategy: Strategy) -> None:
     Test: test_variables_are_spread_over_the_ps_by_bytes.
     """
     extended = strategy.extended
-    own, loads = extended._create_variable_round_robin, [0] * extended._num_ps
+    original, loads = extended._create_variable_round_robin, [0] * extended._num_ps
 
     def create(next_creator: Callable[..., Variable], **kwargs: object) -> Variable:
         least = loads.index(min(loads))
         extended._variable_count = least  # modulo the number of ps, it is where the variable is created
-        variable = own(next_creator, **kwargs)
+        variable = original(next_creator, **kwargs)
         loads[least] += variable.shape.num_elements() * variable.dtype.size
         return variable
 

@@ -177,10 +177,10 @@ def new_server_definition(**fields: object) -> Internal:
 
 @functools.cache
 def _package_folder() -> Path:
-    found = importlib.util.find_spec("tensorflow")
-    if found is None or not found.submodule_search_locations:
+    package = importlib.util.find_spec("tensorflow")
+    if package is None or not package.submodule_search_locations:
         raise UserError(f"tensorflow: is not installed; {how_to_install('cpu')}")
-    return Path(next(iter(found.submodule_search_locations)))
+    return Path(next(iter(package.submodule_search_locations)))
 
 
 def constant_value(tensor: Tensor) -> npt.NDArray[np.generic] | None:
@@ -217,8 +217,8 @@ def constant_value(tensor: Tensor) -> npt.NDArray[np.generic] | None:
     @tf.function(autograph=False)
     def copied() -> Tensor:
         graph = tf.compat.v1.GraphDef(node=nodes.values())
-        given = {f"{name}:0": tf.convert_to_tensor(value) for name, value in inputs.items()}
-        return tf.graph_util.import_graph_def(graph, given, [tensor.name], name="")[0]
+        tensors = {f"{name}:0": tf.convert_to_tensor(value) for name, value in inputs.items()}
+        return tf.graph_util.import_graph_def(graph, tensors, [tensor.name], name="")[0]
 
     with tf.init_scope():
         found: npt.NDArray[np.generic] = copied.get_concrete_function()().numpy()

@@ -17,6 +17,7 @@ from trainer.protocol.events import EVENT_BYTES, Alive, Doing, Done, Event, Line
 from trainer.protocol.orders import Final, Go, Silent, Stop, Where, read_order
 
 SIGN_OF_LIFE_SECONDS = 1.0
+"""Seconds between two signs of life."""
 _CARRIES: dict[type[Event], str] = {Done: "result", Line: "line of output"}
 
 

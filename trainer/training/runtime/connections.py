@@ -15,16 +15,18 @@ from trainer.job.names import split_address
 
 Peer: TypeAlias = "tuple[str, int]"
 LISTEN_SECONDS = 20.0
-"""Wait for peers to listen; after it TensorFlow waits for them."""
-_POLL_SECONDS = 0.01
+"""Maximum wait for peers to listen; after it TensorFlow waits for them."""
+_REDIAL_SECONDS = 0.01
+"""Seconds from an attempt to connect that failed to the next one."""
 _DIAL_SECONDS = 1.0
+"""Maximum wait for one attempt."""
 
 
 def peers(address: str) -> set[Peer]:
     """Addresses of HOST:PORT; empty if the host has none."""
     host, port = split_address(address)
     try:
-        return {(_plain(str(found[4][0])), port) for found in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)}
+        return {(_plain(str(info[4][0])), port) for info in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)}
     except OSError:
         return set()
 
@@ -34,7 +36,7 @@ def until_they_listen(addresses: Iterable[str]) -> None:
     deadline = time.monotonic() + LISTEN_SECONDS
     for address in addresses:
         while not _listens(address) and time.monotonic() < deadline:
-            time.sleep(_POLL_SECONDS)
+            time.sleep(_REDIAL_SECONDS)
 
 
 def _listens(address: str) -> bool:

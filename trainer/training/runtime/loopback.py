@@ -20,13 +20,14 @@ from collections.abc import Callable, Iterator
 from trainer import host
 from trainer.training.runtime import connections
 
-POLL_SECONDS = 0.001
+LISTENER_POLL_SECONDS = 0.001
+"""Seconds between two looks whether TensorFlow listens; connections made meanwhile are ended."""
 LEFTOVERS_SECONDS = 1.0
 """Connections made in the millisecond before the restriction leave the listener's queue within this time."""
 
 _LOOPBACK = b"lo"
 _SO_ATTACH_FILTER = 26
-"""asm-generic/socket.h; not in Python's socket module."""
+"""The option's number in asm-generic/socket.h. Python's socket module lacks it."""
 _FILTER = [
     (0x20, 0, 0, 0xFFFFF008),  # load the index of the device that received the packet (SKF_AD_IFINDEX)
     (0x15, 0, 1, 1),  # 1 is loopback in every network namespace (LOOPBACK_IFINDEX)
@@ -63,11 +64,11 @@ def close(port: int, warn: Callable[[str], None]) -> None:
 
 def _keep_closing(port: int, seen: set[int], warn: Callable[[str], None]) -> None:
     while not seen:
-        time.sleep(POLL_SECONDS)
+        time.sleep(LISTENER_POLL_SECONDS)
         _close(port, seen, warn)
     deadline = time.monotonic() + LEFTOVERS_SECONDS
     while time.monotonic() < deadline:
-        time.sleep(10 * POLL_SECONDS)
+        time.sleep(10 * LISTENER_POLL_SECONDS)
         _close(port, seen, warn)
 
 

@@ -20,23 +20,23 @@ def values(name: str, function: PerExample, y: Tensor, prediction: Tensor) -> Te
     Raises:
         UserError: the function does not return numbers, or returns another shape.
     """
-    given = function(y, prediction)
+    result = function(y, prediction)
     try:
-        given = tf.cast(given, tf.float32)
+        result = tf.cast(result, tf.float32)
     except (TypeError, ValueError, tf.errors.OpError):
-        raise UserError(f"{_rule(name)}; it gave {type(given).__name__}; {_FIX}") from None
+        raise UserError(f"{_rule(name)}; it gave {type(result).__name__}; {_FIX}") from None
     labels, outputs = tf.nest.flatten(y), tf.nest.flatten(prediction)
     batch = labels[0].shape[0]
-    if given.shape.rank is None:  # for example from a py_function: TensorFlow checks it at run time
-        return tf.ensure_shape(given, [batch])
-    shape = given.shape.as_list()
+    if result.shape.rank is None:  # for example from a py_function: TensorFlow checks it at run time
+        return tf.ensure_shape(result, [batch])
+    shape = result.shape.as_list()
     if shape[:1] == [batch] and (len(shape) == 1 or shape in _within_example(labels, outputs)):
-        return tf.reduce_mean(given, axis=list(range(1, len(shape)))) if len(shape) > 1 else given
+        return tf.reduce_mean(result, axis=list(range(1, len(shape)))) if len(shape) > 1 else result
     if len(shape) == 1 and None in (shape[0], batch):
-        return tf.ensure_shape(given, [batch])
+        return tf.ensure_shape(result, [batch])
     expected = f"[{batch or 'batch'}]"
     shapes = f"y is {_listed(labels)}, the prediction {_listed(outputs)}"
-    raise UserError(f"{_rule(name)}, shape {expected}; it gave {_listed([given])}, where {shapes}; {_FIX}")
+    raise UserError(f"{_rule(name)}, shape {expected}; it gave {_listed([result])}, where {shapes}; {_FIX}")
 
 
 def weighted(values: Tensor, weights: Tensor | None) -> Tensor:
@@ -49,9 +49,9 @@ def weighted(values: Tensor, weights: Tensor | None) -> Tensor:
         return values
     shape = getattr(weights, "shape", None)
     if shape is None or shape.rank not in (1, 2) or (shape.rank == 2 and shape[1] != 1):
-        given = type(weights).__name__ if shape is None else _listed([weights])
+        shown = type(weights).__name__ if shape is None else _listed([weights])
         raise UserError(
-            f"workload: the sample weights of a batch are {given}; give one weight per example, an array of shape [n]"
+            f"workload: the sample weights of a batch are {shown}; give one weight per example, an array of shape [n]"
         )
     return values * tf.cast(tf.reshape(weights, [-1]), tf.float32)
 

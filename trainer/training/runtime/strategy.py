@@ -35,8 +35,8 @@ TPU_SECONDS = 10.0
 
 def bytes_per_pack(spec: JobSpec) -> int:
     """Bytes of gradients that are sent together; 0: all."""
-    given = spec.communication.bytes_per_pack
-    return BYTES_PER_PACK if given is None else given
+    wanted = spec.communication.bytes_per_pack
+    return BYTES_PER_PACK if wanted is None else wanted
 
 
 def make(spec: JobSpec, task: Task) -> Strategy:

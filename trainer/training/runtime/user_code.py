@@ -23,7 +23,7 @@ LOST_PEER = (
 )  # fmt: skip
 """Errors that a call may raise because another task is lost. A graph's own errors have some of these codes too."""
 _RESTARTED = "some remote workers have been restarted"
-"""In another error of such calls: a variable's handle is of a task that has left meanwhile."""
+"""The text of another error of such calls: a variable's handle is of a task that has left meanwhile."""
 _RUNTIME = Path(__file__).parent
 _FRAME = re.compile(r'^ *File "(.+)", line (\d+), in .*\n?', re.MULTILINE)
 _NOISE = re.compile(
@@ -101,10 +101,10 @@ def called(workload: str, what: str, function: PerExample) -> PerExample:
 
     def guarded(y: Tensor, prediction: Tensor) -> Tensor:
         with calling(workload, f"{what}(y, prediction)", y=y, prediction=prediction):
-            given = function(y, prediction)
-            if given is None:
+            result = function(y, prediction)
+            if result is None:
                 raise TypeError("it gives None; return one value per example")
-            return given
+            return result
 
     return guarded
 
@@ -137,8 +137,8 @@ def essence(text: str) -> str:
 def hint(text: str, y: Tensor = None, prediction: Tensor = None, **_: object) -> str:
     """The fix for a common mistake; empty for others."""
     for pattern, way_out in _HINTS:
-        if found := re.search(pattern, text):
-            return way_out.format(*found.groups())
+        if match := re.search(pattern, text):
+            return way_out.format(*match.groups())
     if not (tf.is_tensor(y) and tf.is_tensor(prediction)) or None in (y.shape.rank, prediction.shape.rank):
         return ""
     if y.dtype == tf.string:

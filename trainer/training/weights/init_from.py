@@ -30,7 +30,7 @@ from trainer.workloads.types import Model, Tensor, Variable
 Array = checkpoint.Array
 Weights = list[tuple[Name, Array]]
 Groups = dict[str, tuple[str | None, Mapping[str, Tensor]]]
-"""As `keras_private.weight_groups`."""
+"""Tensors by name in each layer, and the layer's class, as `keras_private.weight_groups` gives them."""
 NAMES_SHOWN = 6
 _SEEDS = "seed_generator"
 """States of random generators: they follow from train.seed."""
@@ -59,24 +59,24 @@ def initial_values(job: TrainingTask, state: TrainState) -> tuple[checkpoint.Val
     named = _NAMES[there.kind](state.model)
     model = [(name, key, v) for name, key, v in named if _SEEDS not in "/".join(name)]
     ours, theirs = [_slot(name, v) for name, _, v in model], [_slot(name, array) for name, array in weights]
-    found = pair(ours, theirs, [snake_case(type(layer).__name__) for layer in keras_private.all_layers(state.model)])
+    pairs = pair(ours, theirs, [snake_case(type(layer).__name__) for layer in keras_private.all_layers(state.model)])
     values = {
-        model[i][1]: _cast(weights[j][1], model[i][2]) for i, j in found.positions.items() if ours[i].fits(theirs[j])
+        model[i][1]: _cast(weights[j][1], model[i][2]) for i, j in pairs.positions.items() if ours[i].fits(theirs[j])
     }
     if not values:
         raise UserError(
             f"init_from: {path}: none of its {len(theirs)} variables has the name and shape of one of the model's "
             f"{len(ours)}: there {_listed(theirs)}; in the model {_listed(ours)}"
         )
-    return values, f"init_from: {path}: {_report(ours, theirs, found)}{note}"
+    return values, f"init_from: {path}: {_report(ours, theirs, pairs)}{note}"
 
 
-def _report(ours: list[Slot], theirs: list[Slot], found: Pairs) -> str:
-    fitting = [i for i, j in found.positions.items() if ours[i].fits(theirs[j])]
-    lacking = [slot for i, slot in enumerate(ours) if i not in found.positions]
-    others = [(ours[i], theirs[j]) for i, j in sorted(found.positions.items()) if not ours[i].fits(theirs[j])]
-    unused = [slot for j, slot in enumerate(theirs) if j not in found.positions.values()]
-    parts = [f"{len(fitting)} of {len(ours)} variables" + (f", of {found.part}" if found.part else "")]
+def _report(ours: list[Slot], theirs: list[Slot], pairs: Pairs) -> str:
+    fitting = [i for i, j in pairs.positions.items() if ours[i].fits(theirs[j])]
+    lacking = [slot for i, slot in enumerate(ours) if i not in pairs.positions]
+    others = [(ours[i], theirs[j]) for i, j in sorted(pairs.positions.items()) if not ours[i].fits(theirs[j])]
+    unused = [slot for j, slot in enumerate(theirs) if j not in pairs.positions.values()]
+    parts = [f"{len(fitting)} of {len(ours)} variables" + (f", of {pairs.part}" if pairs.part else "")]
     if lacking:
         parts.append(f"not in the file: {_listed(lacking)}")
     if others:
@@ -131,14 +131,14 @@ def _of_keras(there: Source) -> Weights:
 
 def _read_h5(file: BinaryIO) -> Weights:
     groups: Groups = {}
-    with h5py.File(file, "r") as whole:
+    with h5py.File(file, "r") as archive:
 
         def visit(path: str, item: Tensor) -> None:
             if isinstance(item, h5py.Group) and path.rpartition("/")[2] == "vars":
                 groups[path.rpartition("/")[0]] = (item.attrs.get("name"), item)
 
-        whole.visititems(visit)
-        if not groups and {"layer_names", "model_weights"} & {*whole.attrs, *whole}:
+        archive.visititems(visit)
+        if not groups and {"layer_names", "model_weights"} & {*archive.attrs, *archive}:
             raise UserError(f"init_from: {file.name}: an .h5 file {OLD_H5}")
         kept = {path: group for path, group in groups.items() if path.partition("/")[0] != "optimizer"}
         return [(name, _of_dataset(item)) for name, item in _named(kept)]
@@ -156,8 +156,8 @@ def _of_saved_model(there: Source) -> Weights:
     names = tensorflow_private.names_in_graph(reader.get_tensor("_CHECKPOINTABLE_OBJECT_GRAPH"))
     # Keras lists all variables a second time, in no order, as _all_variables (keras/src/export/saved_model.py).
     listed = [key for key in names if key.startswith("variables/")] or list(names)
-    found = [(tuple(names[key].split("/")), reader.get_tensor(key)) for key in sorted(listed, key=_natural)]
-    return [(name, array) for name, array in found if isinstance(array, np.ndarray)]
+    weights = [(tuple(names[key].split("/")), reader.get_tensor(key)) for key in sorted(listed, key=_natural)]
+    return [(name, array) for name, array in weights if isinstance(array, np.ndarray)]
 
 
 def _of_checkpoint(there: Source) -> tuple[Weights, str]:
@@ -165,8 +165,8 @@ def _of_checkpoint(there: Source) -> tuple[Weights, str]:
     loaded = checkpoint.load(there.folder)
     if loaded is None:
         raise UserError(f"init_from: {there.folder}: the checkpoint is damaged; name another one")
-    found, values = loaded
-    model = {key: v for key, v in sorted(found.meta.get("variables", {}).items()) if key.startswith("model.")}
+    newest, values = loaded
+    model = {key: v for key, v in sorted(newest.meta.get("variables", {}).items()) if key.startswith("model.")}
     weights = [
         (tuple(v["path"].split("/")), values[v.get("average", key)]) for key, v in model.items() if key in values
     ]

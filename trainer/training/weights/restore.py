@@ -99,14 +99,14 @@ def _restore(
         if different := checkpoint_meta.differences(meta, job.spec, job.compatibility_key, state.description(), total):
             raise checkpoint_meta.refusal(meta, directory, different)
 
-    found, broken = checkpoint.restore(
+    restored, broken = checkpoint.restore(
         directory,
         require_fitting,
-        lambda found, arrays: take_in_scope(found.step, _of_variables(state, arrays)),
+        lambda restored, arrays: take_in_scope(restored.step, _of_variables(state, arrays)),
         reuse=not job.spec.traits.coordinated,  # what is sent to a ps is perhaps not there yet when `assign` returns
     )
-    if found is not None or job.spec.init_from is None:
-        return found.step if found else 0, broken
+    if restored is not None or job.spec.init_from is None:
+        return restored.step if restored else 0, broken
     values, report = initial_values(job, state)
     init_files.write_report(directory, report)
     take_in_scope(0, iter((state.values() | values).items()))
@@ -116,11 +116,11 @@ def _restore(
 def _of_variables(state: TrainState, arrays: checkpoint.Arrays) -> checkpoint.Arrays:
     """Those of the variables, which come first in a file; and then reads the rest, to verify it."""
     for name, _ in state.variables:
-        found = next(arrays, None)
-        if found is None or found[0] != name:
+        item = next(arrays, None)
+        if item is None or item[0] != name:
             raise DamagedError(late=True)
-        yield found
-        del found  # before the next one is read
+        yield item
+        del item  # before the next one is read
     for _ in arrays:
         pass
 
@@ -205,14 +205,14 @@ def require_same_files(job: TrainingTask) -> None:
     if records is None or len(job.task.members()) == 1:
         return
     job.send(events.Indexed())
-    own: checkpoint.Values = {
+    of_task: checkpoint.Values = {
         "sha256": np.frombuffer(bytes.fromhex(records.index.sha256), np.int32),
         "files": np.array([len(records.index.files), records.count()], np.int64),
     }
-    chiefs = from_chief(own, job.task, _FILES)
-    if all((own[name] == chiefs[name]).all() for name in own):
+    chiefs = from_chief(of_task, job.task, _FILES)
+    if all((of_task[name] == chiefs[name]).all() for name in of_task):
         return
-    sizes = [f"{int(found[0])} files with {int(found[1])} records" for found in (own["files"], chiefs["files"])]
+    sizes = [f"{int(found[0])} files with {int(found[1])} records" for found in (of_task["files"], chiefs["files"])]
     raise UserError(
         f"workload: {records.what}: {job.task.name} has {sizes[0]}, and the chief {sizes[1]}, or other contents; every "
         "task must see the same files"
@@ -226,13 +226,13 @@ def require_same_rows(job: TrainingTask, state: TrainState) -> None:
     Raises:
         UserError: they do not.
     """
-    own = fixed_rows(state.optimizers.values())
-    if len(own) == 1 and len(job.task.members()) > 1:
-        digest = hashlib.sha256(*own).digest()
+    of_task = fixed_rows(state.optimizers.values())
+    if len(of_task) == 1 and len(job.task.members()) > 1:
+        digest = hashlib.sha256(*of_task).digest()
         with tf.init_scope():
             chiefs = from_chief({"rows": np.frombuffer(digest, np.int32)}, job.task, _ROWS)
-        own = {digest, chiefs["rows"].tobytes()}
-    if len(own) > 1:
+        of_task = {digest, chiefs["rows"].tobytes()}
+    if len(of_task) > 1:
         raise UserError(
             f"workload: {job.workload.name}: replicas look up different constant rows of an Embedding, as by random "
             "numbers of NumPy's; give NumPy a seed at the top of the file, or use tf.random in call()"
@@ -248,10 +248,10 @@ def from_chief(values: checkpoint.Values, task: Task, use: int = 0) -> checkpoin
     Args:
         use: a number for all calls with values of the same shapes.
     """
-    own = _words(list(values.values()))
-    shared = own if task.is_chief else np.empty_like(own)
-    for number, i in enumerate(range(0, len(own), _BROADCAST_WORDS)):
-        received = _broadcast(own[i : i + _BROADCAST_WORDS], use * _PIECES + number, task)
+    words = _words(list(values.values()))
+    shared = words if task.is_chief else np.empty_like(words)
+    for number, i in enumerate(range(0, len(words), _BROADCAST_WORDS)):
+        received = _broadcast(words[i : i + _BROADCAST_WORDS], use * _PIECES + number, task)
         if not task.is_chief:
             shared[i : i + _BROADCAST_WORDS] = received
     offset, result = 0, {}

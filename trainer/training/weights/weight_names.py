@@ -18,7 +18,7 @@ Name = tuple[str, ...]
 """The names of the layers that contain a variable, from the outermost one, and its own."""
 _NUMBER = re.compile(r"_\d+$")
 _DIRECTION = re.compile(r"^(forward|backward)_")
-"""Of the two layers in a Bidirectional (keras/src/layers/rnn/bidirectional.py)."""
+"""How the two layers in a Bidirectional are named (keras/src/layers/rnn/bidirectional.py)."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Slot:
     name: Name
     shape: tuple[int, ...]
     kind: str
-    """As NumPy's dtype.kind; f also for bfloat16."""
+    """NumPy's dtype.kind; f also for bfloat16."""
 
     def fits(self, other: Slot) -> bool:
         return (self.shape, self.kind) == (other.shape, other.kind)
@@ -40,7 +40,7 @@ class Pairs:
 
     positions: dict[int, int]
     part: str = ""
-    """Where only a part of one is compared: "the model's backbone"."""
+    """What is compared if it is only a part of one of both: "the model's backbone"."""
 
 
 def pair(model: Sequence[Slot], file: Sequence[Slot], classes: Sequence[str] = ()) -> Pairs:
@@ -112,8 +112,8 @@ def _same(ours: Sequence[Name | None], theirs: Sequence[Name | None]) -> dict[in
 
 
 def _positions(names: Sequence[Name | None]) -> dict[Name, list[int]]:
-    found: dict[Name, list[int]] = defaultdict(list)
+    positions: dict[Name, list[int]] = defaultdict(list)
     for i, name in enumerate(names):
         if name is not None:
-            found[name].append(i)
-    return found
+            positions[name].append(i)
+    return positions

@@ -21,6 +21,12 @@ class Smaller(keras.callbacks.Callback):  # type: ignore[misc]
     def on_train_begin(self, logs: Any = None) -> None:
         self.steps = 0
 
+    def get_state(self) -> int:
+        return self.steps
+
+    def set_state(self, state: int) -> None:
+        self.steps = state
+
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         self.steps += 1
         if self.steps == 70:

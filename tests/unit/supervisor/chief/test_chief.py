@@ -19,19 +19,33 @@ from trainer.job.load import build
 from trainer.model_dir import checkpoint, compatibility, layout
 from trainer.model_dir import state as job_state
 from trainer.model_dir.files import write_json
-from trainer.protocol.reports import Reply, Report
+from trainer.page.lines import LogQuery
+from trainer.protocol.child import ChildStatus, measured
+from trainer.protocol.events import Failed
+from trainer.protocol.facts import Cause, Loss
+from trainer.protocol.reports import NOBODY_LOOKS, Reply, Report
 from trainer.protocol.status import End
 from trainer.supervisor.chief import earlier_run
 from trainer.supervisor.chief.chief import Chief
 from trainer.supervisor.chief.last_replies import unnotified
+from trainer.supervisor.children.child import Child
 from trainer.supervisor.control_port import peers
 from trainer.supervisor.task import task_report
 from trainer.supervisor.task.agent import Agent
+from trainer.supervisor.views import live_page
+from trainer.supervisor.views.live_page import LivePage
+
+
+def failure(code: int, text: str) -> Loss:
+    """The error of a task that would repeat."""
+    return Loss(Cause.ERROR, error=text, code=code)
 
 
 def make_report(chief: Chief, name: str, **changes: Any) -> Report:
     """As another task of the same job would send it."""
-    return replace(task_report.make_report(chief._agent), task=name, incarnation="another", status={}, **changes)
+    return replace(
+        task_report.make_report(chief._agent), task=name, incarnation="another", status=ChildStatus(), **changes
+    )
 
 
 @pytest.mark.parametrize("stopped", [False, True])
@@ -97,13 +111,13 @@ def test_the_chief_names_the_checkpoints_of_a_job_that_diverged(
             raise OSError(errno.EIO, "Input/output error")
 
         chief._rendezvous._resume = fails
-    reply = asyncio.run(chief.answer(make_report(chief, "worker:1", failure=(13, "the loss is nan")), 0))
+    reply = asyncio.run(chief.answer(make_report(chief, "worker:1", loss=failure(13, "the loss is nan")), 0))
     assert reply.message == f"worker:1: the loss is nan{ending}"
     assert capsys.readouterr().err == f"trainer: {reply.message}\n"
 
 
 def test_the_chief_reports_the_failure_before_it_answers(chief: Chief, capsys: pytest.CaptureFixture[str]) -> None:
-    reply = asyncio.run(chief.answer(make_report(chief, "worker:1", failure=(2, "no file")), 0))
+    reply = asyncio.run(chief.answer(make_report(chief, "worker:1", loss=failure(2, "no file")), 0))
     assert reply.phase == "failed"
     assert capsys.readouterr().err == "trainer: worker:1: no file\n"
     chief._agent.leave()
@@ -169,7 +183,7 @@ def test_a_supervisor_never_reads_the_values_of_a_checkpoint(chief: Chief, tmp_p
 
 def test_a_held_report_is_answered_at_the_news(chief: Chief, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without news it would be held for the 60 s that the client waits."""
-    monkeypatch.setattr(peers, "POLL_SECONDS", 60.0)
+    monkeypatch.setattr(peers, "HOLD_SECONDS", 60.0)
     came = asyncio.Queue[Report]()
 
     async def answer(report: Report, known: int) -> Reply:
@@ -188,14 +202,14 @@ def test_a_held_report_is_answered_at_the_news(chief: Chief, monkeypatch: pytest
             for _ in range(2):
                 await came.get()
             assert not held.done()
-            assert (await ask("worker:2", first.version, failure=(2, "no file"))).phase == "failed"
+            assert (await ask("worker:2", first.version, loss=failure(2, "no file"))).phase == "failed"
             assert (await held).message == "worker:2: no file"
 
     asyncio.run(asyncio.wait_for(run(), 30))
 
 
 def test_without_news_a_report_is_answered_in_the_end(chief: Chief, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(peers, "POLL_SECONDS", 0.1)
+    monkeypatch.setattr(peers, "HOLD_SECONDS", 0.1)
 
     async def run() -> None:
         begun = time.monotonic()
@@ -208,7 +222,7 @@ def test_without_news_a_report_is_answered_in_the_end(chief: Chief, monkeypatch:
 
 def test_a_report_in_the_chiefs_name_changes_nothing(chief: Chief) -> None:
     async def run() -> Reply:
-        return await chief.answer(make_report(chief, "worker:0", failure=(2, "x")), 0)
+        return await chief.answer(make_report(chief, "worker:0", loss=failure(2, "x")), 0)
 
     reply = asyncio.run(run())
     assert (reply.phase, reply.code, reply.message) == ("failed", Exit.MISMATCH, "worker:0 is the chief itself")
@@ -221,16 +235,50 @@ def test_a_task_that_comes_before_the_chief_looks_is_compared_with_it_all_the_sa
 
 
 def test_no_failure_of_the_chiefs_own_child_is_a_success(chief: Chief) -> None:
-    chief._agent.failure = (0, "all is well")
+    chief._agent._on_child(Child(chief._task, lambda *_: None), Failed(0, "all is well"))
     chief._rendezvous.report(task_report.make_report(chief._agent), 0)
     assert chief.status().end == End(Exit.BUG, "worker:0: all is well")
 
 
 def test_figures_of_a_user_do_not_hide_ours(chief: Chief) -> None:
-    status = {"state": "done", "generation": 9, "phase": "done", "loss": 0.5}
+    status = ChildStatus(figures={"state": "done", "generation": 9, "phase": "done", "loss": 0.5})
     asyncio.run(chief.answer(replace(make_report(chief, "worker:1"), status=status), 0))
     row = json.loads(json.dumps(chief.status().document()))["tasks"]["worker:1"]
-    assert (row["state"], row["generation"], row["loss"]) == ("waiting", 0, 0.5)
+    assert (row["state"], row["generation"], row["figures"]) == ("waiting", 0, status.figures)
+
+
+def test_the_chief_itself_takes_the_lines_of_logs_while_a_page_shows_them(
+    chief: Chief, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live_page, "FIRST_LINES_SECONDS", 0.0)
+
+    def ask(number: int) -> Reply:
+        lines = [(1.5, "a line")] if number > 1 else []
+        return asyncio.run(chief.answer(make_report(chief, "worker:1", number=number, lines=lines, first_line=1), 0))
+
+    page = chief.live_page()
+    assert ask(1).lines_after == NOBODY_LOOKS
+    assert json.loads(asyncio.run(page.logs(LogQuery())))["lines"] == []
+    assert [ask(number).lines_after for number in (1, 2, 3)] == [0, 1, 1]
+    found = json.loads(asyncio.run(page.logs(LogQuery())))["lines"]
+    assert [(line["task"], line["text"]) for line in found] == [("worker:1", "a line")]
+
+
+def test_without_a_page_a_heartbeat_is_answered_all_the_same(chief: Chief) -> None:
+    report = make_report(chief, "worker:1", number=1, lines=[(1.5, "of an earlier question")], first_line=1)
+    reply = asyncio.run(chief.answer(report, 0))
+    assert (reply.phase, reply.lines_after) == ("forming", NOBODY_LOOKS)
+    assert chief.logs is None
+
+
+def test_a_page_that_fails_does_not_stand_in_the_way_of_a_heartbeat(
+    chief: Chief, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chief._reporter.observers.append(chief.live_page())
+    for name in [name for name in vars(LivePage) if not name.startswith("__")]:
+        monkeypatch.delattr(LivePage, name)
+    chief._reporter.observe(chief._clock())
+    assert asyncio.run(chief.answer(make_report(chief, "worker:1", number=1), 0)).phase == "forming"
 
 
 def test_a_task_whose_request_was_abandoned_has_not_been_notified_of_the_end(chief: Chief) -> None:
@@ -271,8 +319,8 @@ def test_a_slow_task_is_shown_and_noted_until_the_cluster_forms_again(
                 "steps_made": now,
                 **{f"seconds_{part}": seconds for part, seconds in parts.items()},
             }
-            rendezvous.report(replace(make_report(chief, name, number=now, generation=1), status=totals), now)
-        chief._compare_tasks(now)
+            rendezvous.report(replace(make_report(chief, name, number=now, generation=1), status=measured(totals)), now)
+        chief._reporter.compare_tasks(now)
     status, text = chief.status(), "worker:2 is slow: its steps wait 667 ms for data, the others' 33.3 ms"
     assert status.straggler is not None
     assert (status.straggler.task, status.straggler.cause) == ("worker:2", "input")
@@ -285,6 +333,6 @@ def test_a_slow_task_is_shown_and_noted_until_the_cluster_forms_again(
     chief._announce()
     assert capsys.readouterr().out.count(text) == 1
     rendezvous.phase = "forming"
-    chief._compare_tasks(33)
+    chief._reporter.compare_tasks(33)
     status = chief.status()
     assert (status.straggler, status.tasks["worker:2"].shares, len(status.events)) == (None, None, 1)

@@ -19,10 +19,12 @@ from trainer.job import environment
 from trainer.job.cluster import tasks_of
 from trainer.job.errors import Exit, TrainerError
 from trainer.job.load import build
-from trainer.model_dir import checkpoint, layout, lease
+from trainer.model_dir import checkpoint, journal, layout, lease
 from trainer.model_dir import state as job_state
 from trainer.model_dir.files import write_json
 from trainer.model_dir.lease import Lease
+from trainer.protocol.child import ChildStatus
+from trainer.protocol.facts import Cause, Loss
 from trainer.protocol.reports import Identity, Reply, Report
 from trainer.supervisor.chief import lease_keeper
 from trainer.supervisor.chief.chief import Chief
@@ -138,7 +140,7 @@ def test_a_new_chief_waits_until_the_one_before_has_saved_and_begins_with_what_i
             await until(lambda: lease.read(str(model_dir)).incarnation == chief._agent.incarnation)
             await until(lambda: chief._rendezvous.generation == 8)
             assert chief._rendezvous.term == chief._record.lease.number > 5
-            kept = [event.text for event in job_state.load(str(model_dir), 0).events]
+            kept = [line["text"] for line in journal.read(str(model_dir))]
             assert kept == [
                 "worker:0 lost (its supervisor was restarted), re-forming", "generation 8 formed: 1 task",
             ]  # fmt: skip
@@ -273,7 +275,9 @@ def test_the_program_of_a_worker_that_was_replaced_has_no_time_to_save(tmp_path:
 
 
 def make_report(chief: Chief, name: str, **changes: Any) -> Report:
-    return replace(task_report.make_report(chief._agent), task=name, incarnation="another", status={}, **changes)
+    return replace(
+        task_report.make_report(chief._agent), task=name, incarnation="another", status=ChildStatus(), **changes
+    )
 
 
 def test_a_chief_that_was_replaced_announces_no_end_of_its_own(
@@ -282,7 +286,9 @@ def test_a_chief_that_was_replaced_announces_no_end_of_its_own(
     held = asyncio.run(chief.answer(make_report(chief, "worker:2"), 0))
     assert held.phase == "forming"
     replaced(chief)
-    reply = asyncio.run(chief.answer(make_report(chief, "worker:1", failure=(18, "my peers are gone")), 0))
+    reply = asyncio.run(
+        chief.answer(make_report(chief, "worker:1", loss=Loss(Cause.ERROR, error="my peers are gone", code=18)), 0)
+    )
     assert (reply.phase, reply.code) == ("forming", Exit.OK)
     assert chief._rendezvous.code is Exit.REPLACED
     assert capsys.readouterr().err.startswith("trainer: another chief has taken this one's place in model_dir")

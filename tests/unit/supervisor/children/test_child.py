@@ -16,6 +16,7 @@ import pytest
 from trainer.job import environment
 from trainer.job.cluster import Task, tasks_of
 from trainer.job.load import build
+from trainer.protocol.child import ChildStatus
 from trainer.protocol.events import (
     Done,
     Event,
@@ -30,8 +31,8 @@ from trainer.protocol.events import (
     Trained,
     Warm,
 )
+from trainer.protocol.facts import Cause, Loss
 from trainer.supervisor.children.child import Child, Exited
-from trainer.supervisor.children.child_status import ChildStatus
 
 T = TypeVar("T")
 
@@ -136,16 +137,18 @@ def test_signs_of_life_are_noted_and_are_no_events(log: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("number", "why"),
-    [(signal.SIGKILL, "killed by SIGKILL"), (signal.SIGSEGV, "killed by SIGSEGV")],
+    ("number", "name"),
+    [(signal.SIGKILL, "SIGKILL"), (signal.SIGSEGV, "SIGSEGV")],
 )
-def test_why_it_ended_when_a_signal_killed_it(log: Path, number: signal.Signals, why: str) -> None:
+def test_why_it_ended_when_a_signal_killed_it(log: Path, number: signal.Signals, name: str) -> None:
     async def scenario() -> None:
         async with started(ps_task(), log) as (child, watched):
             await watched.until(Warm)
             child._signal(number)
             await child.ended()
-            assert (child.alive, child.exit, child.why_it_ended()) == (False, -number, why)
+            assert (child.alive, child.exit) == (False, -number)
+            assert child.loss() == Loss(Cause.KILLED, signal=name)
+            assert str(child.loss()) == f"killed by {name}"
             assert watched.events[-1] == Exited()
 
     run(scenario())
@@ -154,11 +157,12 @@ def test_why_it_ended_when_a_signal_killed_it(log: Path, number: signal.Signals,
 def test_why_it_ended_when_we_killed_it_is_our_reason(log: Path) -> None:
     async def scenario() -> None:
         async with started(ps_task(), log) as (child, _):
-            child.kill("no sign of life for 30 s")
+            child.kill(child.silence(30))
             await child.ended()
-            assert child.why_it_ended() == "no sign of life for 30 s"
-            child.kill("another")
-            assert child.why_it_ended() == "no sign of life for 30 s"
+            assert child.loss() == Loss(Cause.HANG, seconds=30)
+            assert str(child.loss()) == "no sign of life for 30 s"
+            child.kill(Loss(Cause.NO_CONTACT))
+            assert child.loss() == Loss(Cause.HANG, seconds=30)
 
     run(scenario())
 
@@ -173,7 +177,8 @@ def test_an_error_is_reported_before_the_child_ends(log: Path, monkeypatch: pyte
             error = await watched.until(Failed)
             assert error.code == 2
             assert "TRAINER_JOB: name: null: is required" in error.message
-            assert (child.exit, child.why_it_ended()) == (2, "; ".join(error.message.splitlines()))
+            assert (child.exit, child.loss()) == (2, Loss(Cause.ERROR, error=error.message, code=2))
+            assert str(child.loss()) == "; ".join(error.message.splitlines())
 
     run(scenario())
 
@@ -224,7 +229,7 @@ def test_orders_after_its_end_do_no_harm(log: Path) -> None:
 
 # Events of a child, and the status and result that they become.
 EVENTS: list[tuple[list[Event], dict[str, Any], Done | None]] = [
-    ([Step(5, figures={"loss": 1}), Step(6)], {"step": 6, "loss": 1}, None),
+    ([Step(5, figures={"loss": 1}), Step(6)], {"step": 6, "figures": {"loss": 1}}, None),
     (
         [Step(5), Saved(4, 0.1)],
         {"step": 5, "last_checkpoint": 4, "seconds_saving": 0.1},
@@ -245,28 +250,35 @@ def test_events_of_a_child_are_kept(events: list[Event], status: dict[str, Any],
     child = Child(tasks_of(SPEC)[0], lambda _, event: watched.append(event))
     for event in events:
         child._take(event)
-    assert (child.status.document(), child.result, watched) == (status, result, events)
+    assert (child.status.known(), child.result, watched) == (status, result, events)
 
 
 def test_a_status_stays_small_with_any_number_of_metrics() -> None:
     child = Child(tasks_of(SPEC)[0], lambda *_: None)
     figures = {f"metric_{number}": 0.123456789 for number in range(30_000)}
     child._take(Step(5, {}, {"loss": 1, **figures, "examples_per_second": 9.0}))
-    document = child.status.document()
-    assert len(json.dumps(document)) < 10_000
-    assert {"step", "loss", "metric_0", "metric_99", "examples_per_second"} <= document.keys()
+    assert len(json.dumps(child.status.known())) < 10_000
+    assert {"loss", "metric_0", "metric_99", "examples_per_second"} <= child.status.figures.keys()
+    assert child.status.step == 5
 
 
-def test_figures_of_a_user_with_our_names_are_left_out() -> None:
+def test_figures_of_a_user_with_our_names_are_the_user_s() -> None:
     child = Child(tasks_of(SPEC)[0], lambda *_: None)
-    child._take(Step(5, {"worker:0": {"step": 3}}, {"finishing": 0.5, "peer_lost": 1, "figures": 2, "mine": 0.25}))
-    assert child.status.document() == {"step": 5, "figures": 2, "mine": 0.25}
-    assert child.status.workers == {"worker:0": {"step": 3}}
+    figures: dict[str, object] = {"finishing": 0.5, "peer_lost": 1, "figures": 2, "mine": 0.25}
+    child._take(Step(5, {"worker:0": {"step": 3, "loss": 0.5}}, figures))
+    assert child.status == ChildStatus(step=5, figures=figures)
+    assert child.workers == {"worker:0": ChildStatus(step=3, figures={"loss": 0.5})}
 
 
 def test_a_lost_peer_is_the_reason_for_its_end() -> None:
     child = Child(tasks_of(SPEC)[0], lambda *_: None)
     child.exit = 1
-    assert child.why_it_ended() == "exited by itself with code 1, without a Python error"
+    assert child.loss() == Loss(Cause.EXITED, status=1)
+    assert str(child.loss()) == "exited by itself with code 1, without a Python error"
     child._take(PeerLost("UnavailableError: x"))
-    assert child.why_it_ended() == "UnavailableError: x"
+    assert child.loss() == Loss(Cause.PEER_LOST, "UnavailableError: x", blames_peer=True)
+    assert str(child.loss()) == "UnavailableError: x"
+    child._take(PeerLost("x (stopped sending heartbeats)", 2, "mine.py:3: x"))
+    assert child.loss() == Loss(
+        Cause.PEER_SILENT, "x (stopped sending heartbeats)", "mine.py:3: x", code=2, blames_peer=True
+    )

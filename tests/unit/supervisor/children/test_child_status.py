@@ -1,23 +1,24 @@
 """What a child's status shows of its events."""
 
 from trainer.protocol import events
-from trainer.supervisor.children.child_status import ChildStatus
+from trainer.protocol.child import ChildStatus
+from trainer.supervisor.children.child_status import take
 
 
 def test_a_child_that_has_indexed_its_files_indexes_no_more() -> None:
     status = ChildStatus()
-    status.take(events.Indexing(5))
-    assert status.document() == {"indexed": 5}
-    status.take(events.Indexed())
-    assert status.document() == {"has_index": True}
+    take(status, events.Indexing(5))
+    assert status == ChildStatus(indexed=5)
+    take(status, events.Indexed())
+    assert status == ChildStatus(has_index=True)
 
 
 def test_a_child_evaluates_until_it_ends_that() -> None:
     status = ChildStatus()
-    status.take(events.EpochEnd(over=False))
-    assert status.document() == {"evaluating": True}
-    status.take(events.EpochEnd(over=True))
-    assert status.document() == {}
+    take(status, events.EpochEnd(over=False))
+    assert status == ChildStatus(evaluating=True)
+    take(status, events.EpochEnd(over=True))
+    assert status == ChildStatus()
 
 
 def test_figures_are_limited_over_all_steps_and_hide_nothing_of_ours() -> None:
@@ -25,10 +26,9 @@ def test_figures_are_limited_over_all_steps_and_hide_nothing_of_ours() -> None:
     status = ChildStatus()
     for step in range(1000):
         names = {f"x{step}": step, "loss": step, "pid": 1, "copying": "x"}
-        status.take(events.Step(step, None, names))
-    document = status.document()
-    assert (document["step"], document["loss"], document["x0"]) == (999, 999, 0)
-    assert len(document) < 110
-    assert not {"pid", "copying"} & document.keys()
-    status.take(events.Step(1000, None, {"x0": 7}))
-    assert status.document()["x0"] == 7, "those that are known keep their newest value"
+        take(status, events.Step(step, None, names))
+    assert (status.step, status.loss, status.figures["x0"]) == (999, 999.0, 0)
+    assert len(status.figures) < 110
+    assert (status.pid, status.copying) == (None, None)
+    take(status, events.Step(1000, None, {"x0": 7}))
+    assert status.figures["x0"] == 7, "those that are known keep their newest value"

@@ -16,7 +16,8 @@ import pytest
 from trainer.job.cluster import tasks_of
 from trainer.job.errors import UserError
 from trainer.job.load import build
-from trainer.supervisor.children.program import Program, ending
+from trainer.protocol.facts import Cause, Loss
+from trainer.supervisor.children.program import Program, exit_loss
 
 SECONDS = 10
 
@@ -117,7 +118,7 @@ def test_a_signal_from_elsewhere_is_not_explained_by_what_the_program_wrote(fold
         for number, why in ((9, "killed by SIGKILL"), (15, "killed by SIGTERM"), (6, "killed by SIGABRT: epoch 3")):
             child = await start(folder, "sh", "-c", f"echo epoch 3 >&2; kill -{number} $$$$")
             await child.ended()
-            assert child.why_it_ended() == why
+            assert (child.loss().cause, str(child.loss())) == (Cause.KILLED, why)
 
     run(test)
 
@@ -164,14 +165,16 @@ def test_a_hang_names_the_deadline_that_has_passed(folder: Path) -> None:
         for step, deadline in ((9, "progress"), (10, "evaluation")):
             child._take_report(json.dumps({"step": step, "total": 10}).encode())
             assert child.silence_limit(child._spec.deadlines) == getattr(child._spec.deadlines, deadline)
-            assert child.silence(7) == f"no report for 7 s (deadlines.{deadline})"
+            assert child.silence(7) == Loss(Cause.HANG, seconds=7, setting=f"deadlines.{deadline}")
+            assert str(child.silence(7)) == f"no report for 7 s (deadlines.{deadline})"
         await child.ended()
 
     run(test)
 
 
 def test_endings_in_words() -> None:
-    assert [ending(code) for code in (3, 137, 255, -11, -40)] == [
+    assert [str(exit_loss(code)) for code in (3, 137, 255, -11, -40)] == [
         "exited with code 3", "exited with code 137 (SIGKILL)", "exited with code 255", "killed by SIGSEGV",
         "killed by signal 40",
     ]  # fmt: skip
+    assert exit_loss(137, "x") == Loss(Cause.PROGRAM_ENDED, "x", signal="SIGKILL", status=137)

@@ -1,14 +1,19 @@
 """A rendezvous whose tasks run programs: which end of a program ends the job, re-forms it, or means nothing."""
 
+from dataclasses import replace
 from typing import Any
 
-from tests.unit.supervisor.jobs import LOST, PS, Job
+from tests.unit.supervisor.jobs import KILLED, LOST, PS, Job
 from trainer.job.errors import Exit
+from trainer.protocol.child import ChildStatus
+from trainer.protocol.facts import Cause, Loss
 from trainer.supervisor.rendezvous.first_cause import CULPRIT_SECONDS, SETTLE_SECONDS
 
 PROGRAM: dict[str, Any] = {"program": ["python", "x.py"]}
-FAILED = {"failure": (int(Exit.PROGRAM), "its program exited with code 1: ValueError: x"), "reason": "code 1"}
-BLAMES = {**FAILED, "blames_peer": True}
+FAILED = Loss(
+    Cause.PROGRAM_ENDED, "ValueError: x", "its program exited with code 1: ValueError: x", int(Exit.PROGRAM), status=1
+)
+BLAMES = replace(FAILED, blames_peer=True)
 
 
 def ends(job: Job, name: str, **how: Any) -> None:
@@ -18,8 +23,8 @@ def ends(job: Job, name: str, **how: Any) -> None:
 def test_a_failure_ends_the_job_once_all_others_have_reported() -> None:
     job = Job({"worker": 3}, **PROGRAM)
     job.run()
-    ends(job, "worker:0", **BLAMES)
-    ends(job, "worker:2", **FAILED)
+    ends(job, "worker:0", loss=BLAMES)
+    ends(job, "worker:2", loss=FAILED)
     assert job.outcome[0] == "running"
     job.wait(SETTLE_SECONDS + 1)
     assert job.outcome == ("failed", Exit.PROGRAM)
@@ -31,8 +36,8 @@ def test_a_task_that_falls_silent_is_the_cause_of_the_others_errors() -> None:
     job = Job({"worker": 3}, **PROGRAM)
     job.run()
     job.wait(1)
-    ends(job, "worker:0", **FAILED)
-    ends(job, "worker:1", **BLAMES)
+    ends(job, "worker:0", loss=FAILED)
+    ends(job, "worker:1", loss=BLAMES)
     job.wait(LOST - 2, "worker:2")
     assert job.outcome[0] == "running", "worker:2 may be the cause"
     job.wait(3, "worker:2")
@@ -43,8 +48,8 @@ def test_a_task_that_falls_silent_is_the_cause_of_the_others_errors() -> None:
 def test_a_failure_of_an_earlier_generation_does_not_end_the_next() -> None:
     job = Job({"worker": 2}, **PROGRAM)
     job.run()
-    ends(job, "worker:0", **FAILED)
-    ends(job, "worker:1", reason="killed by SIGKILL")
+    ends(job, "worker:0", loss=FAILED)
+    ends(job, "worker:1", loss=KILLED)
     job.wait(2)
     assert (job.core.phase, job.core.generation) == ("running", 2), "formed again: no program runs"
     assert "worker:1 lost (killed by SIGKILL), re-forming" in job.logged
@@ -57,7 +62,7 @@ def test_an_error_of_a_lost_peer_twice_without_any_loss_is_the_tasks_own() -> No
     job.run()
     for _ in range(2):
         assert job.outcome[0] == "running"
-        ends(job, "worker:1", **BLAMES)
+        ends(job, "worker:1", loss=BLAMES)
         job.wait(CULPRIT_SECONDS + 1)
         job.report("worker:0", generation=0)
         job.wait(1)
@@ -69,9 +74,9 @@ def test_a_worker_of_parameter_server_that_fails_by_itself_ends_the_job() -> Non
     job = Job(PS, **PROGRAM)
     assert job.chief == "worker:0"
     job.run()
-    job.report("worker:1", generation=job.core.generation, restarts=1, reason="killed by SIGKILL")
+    job.report("worker:1", generation=job.core.generation, restarts=1, restarted_for=KILLED)
     assert job.outcome[0] == "running"
-    ends(job, "worker:1", **FAILED)
+    ends(job, "worker:1", loss=FAILED)
     job.wait(SETTLE_SECONDS + 1)
     assert job.outcome == ("failed", Exit.PROGRAM)
 
@@ -79,7 +84,7 @@ def test_a_worker_of_parameter_server_that_fails_by_itself_ends_the_job() -> Non
 def test_the_chief_s_end_re_forms_parameter_server_also_where_it_is_a_worker() -> None:
     job = Job(PS, **PROGRAM)
     job.run()
-    ends(job, "worker:0", reason="killed by SIGKILL")
+    ends(job, "worker:0", loss=KILLED)
     job.wait(1)
     assert "worker:0 lost (killed by SIGKILL), re-forming" in job.logged
 
@@ -110,7 +115,7 @@ def test_a_worker_that_is_lost_often_in_a_job_that_advances_ends_nothing() -> No
         job.core._wrote = lambda wrote=wrote: wrote  # type: ignore[misc]
         job.run()
         for restarts in range(1, 7):
-            job.report("worker:0", status={"step": step * restarts})
-            job.report("worker:1", restarts=restarts, reason="killed by SIGKILL")
+            job.report("worker:0", status=ChildStatus(step=step * restarts))
+            job.report("worker:1", restarts=restarts, restarted_for=KILLED)
         advances = bool(wrote or step)
         assert job.outcome == (("running", Exit.OK) if advances else ("failed", Exit.GAVE_UP))

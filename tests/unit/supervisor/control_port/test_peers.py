@@ -13,6 +13,8 @@ import pytest
 
 from tests.unit.supervisor.ports import HOST, IDENTITY, REPLY, REPORT, answer_at_once, never, serving
 from trainer.job.errors import Exit, TrainerError
+from trainer.protocol.child import ChildStatus
+from trainer.protocol.facts import Cause, Loss
 from trainer.protocol.reports import Reply, Report
 from trainer.supervisor.control_port import peers, server
 
@@ -35,7 +37,10 @@ def test_a_report_arrives_whole_and_so_does_the_reply() -> None:
 
 
 def test_what_users_put_into_a_report_is_cut_to_what_may_be_sent() -> None:
-    status = {"line": "a\tb", "loss": math.nan, "x" * 300: 1, "nested": {"a": 1}, "": 1, "step": 5, "big": 10**40}
+    figures: dict[str, object] = {
+        "text": "a\tb", "loss": math.nan, "x" * 300: 1, "nested": {"a": 1}, "": 1, "good": 5, "big": 10**40
+    }  # fmt: skip
+    status = ChildStatus(step=5, line="a\tb", figures=figures)
     came: list[Report] = []
 
     async def answer(report: Report, known: int) -> Reply:
@@ -44,15 +49,18 @@ def test_what_users_put_into_a_report_is_cut_to_what_may_be_sent() -> None:
 
     async def run() -> None:
         async with serving(answer) as (session, port):
-            long = replace(REPORT, status=status, reason="\x1b[2J", failure=(2, "one\ntwo\0" + "x" * 2**20))
+            loss = Loss(Cause.PROGRAM_ENDED, "\x1b[2J", "one\ntwo\0" + "x" * 2**20, code=2)
+            long = replace(REPORT, status=status, loss=loss, restarted_for=replace(loss, code=99))
             await peers.send_report(session, (HOST, port), long, 0)
 
     asyncio.run(run())
     (report,) = came
-    assert (report.status, report.reason) == ({"step": 5}, " [2J")
-    assert report.failure is not None
-    assert report.failure[1].startswith("one\ntwo xxx")
-    assert len(report.failure[1]) == 8000
+    assert report.status == ChildStatus(step=5, line="a b", figures={"good": 5})
+    assert report.loss is not None
+    assert (report.loss.cause, report.loss.text, report.loss.code) == (Cause.PROGRAM_ENDED, " [2J", 2)
+    assert report.loss.error.startswith("one\ntwo xxx")
+    assert len(report.loss.error) == 8000
+    assert report.restarted_for == replace(report.loss, code=int(Exit.BUG)), "a code that is none is that of a defect"
 
 
 @pytest.mark.parametrize(
@@ -72,7 +80,7 @@ def test_a_lost_report_does_not_make_its_task_a_lost_one(tasks: int, task_lost: 
 
 def test_a_client_waits_for_as_long_as_the_chief_holds_its_report(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(peers, "DIAL_SECONDS", 0.2)
-    monkeypatch.setattr(peers, "POLL_SECONDS", 0.1)
+    monkeypatch.setattr(peers, "HOLD_SECONDS", 0.1)
     came = asyncio.Event()
 
     async def answer_late(_report: Report, _known: int) -> Reply:
@@ -208,7 +216,7 @@ def test_a_name_that_does_not_exist(dial: Dial) -> None:
 @dials
 def test_an_address_that_does_not_answer_is_reported(dial: Dial, taken: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(peers, "DIAL_SECONDS", 0.1)
-    monkeypatch.setattr(peers, "POLL_SECONDS", 0.1)
+    monkeypatch.setattr(peers, "HOLD_SECONDS", 0.1)
     assert problem(dial, (HOST, taken)) == f"no answer from {HOST}:{taken}"
 
 

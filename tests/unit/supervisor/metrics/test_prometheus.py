@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.unit.supervisor.ports import HOST, IDENTITY, get, serving
 from trainer.job.errors import Exit, UserError
+from trainer.protocol.child import ChildStatus, measured
 from trainer.protocol.status import JobStatus, Straggler, TaskRow, TaskStatus
 from trainer.supervisor import preflight
 from trainer.supervisor.control_port import peers, server
@@ -30,14 +32,13 @@ VERSIONS = {"trainer": "1", "tensorflow": "2", "keras": "3", "python": "3.13"}
 Key = tuple[str, tuple[tuple[str, str], ...]]
 
 
-def task(**figures: object) -> TaskStatus:
-    return TaskStatus(**OWN, figures=figures)
+def task(figures: dict[str, object] | None = None, child: ChildStatus | None = None) -> TaskStatus:
+    return TaskStatus(**OWN, **vars(replace(child or ChildStatus(), figures=figures or {})))
 
 
 def job(**more: Any) -> JobStatus:
     return JobStatus(
         **OWN,
-        figures={},
         last_checkpoint=500,
         waiting_for=None,
         seconds=1.0,
@@ -63,18 +64,12 @@ def read(text: bytes) -> dict[Key, float]:
 
 def test_figures_of_a_task() -> None:
     parts = {"input": 1.0, "compute": 2.0, "exchange": 0.7, "wait": 0.5}
-    steps = {"steps_made": 9, **{f"seconds_{part}": seconds for part, seconds in parts.items()}}
-    saved = {"last_checkpoint": 30, "checkpoints": 3, "seconds_saving": 0.1, "seconds_writing": 0.2}
-    figures = {
-        "step": 30,
-        "steps": 400,
-        "loss": 0.5,
-        "auc": 0.9,
-        "examples_per_second": 7.0,
-        "pid": 1,
-        "input_share": 0.1,
-    }
-    found = read(prometheus.text(task(**figures, **steps, **saved, child_pid=2, line="x"), {}, VERSIONS))
+    child = ChildStatus(
+        step=30, steps=400, pid=1, child_pid=2, line="x", input_share=0.1, steps_made=9,
+        seconds_input=1.0, seconds_compute=2.0, seconds_exchange=0.7, seconds_wait=0.5,
+        last_checkpoint=30, checkpoints=3, seconds_saving=0.1, seconds_writing=0.2,
+    )  # fmt: skip
+    found = read(prometheus.text(task({"loss": 0.5, "auc": 0.9, "examples_per_second": 7.0}, child), {}, VERSIONS))
     wanted: dict[Key, float] = {
         ("build_info", tuple(sorted(VERSIONS.items()))): 1,
         **{
@@ -98,7 +93,7 @@ def test_figures_of_a_task() -> None:
 
 
 def test_the_chief_shows_the_job_and_the_ps_workers_that_it_measures() -> None:
-    rows = {"ps:0": TaskRow(state="running", figures={}), "worker:0": TaskRow(state="lost", figures={})}
+    rows = {"ps:0": TaskRow(state="running"), "worker:0": TaskRow(state="lost")}
     status = job(
         tasks=rows,
         restarts_by_cause={"killed": 3, "hang": 0},
@@ -108,8 +103,15 @@ def test_the_chief_shows_the_job_and_the_ps_workers_that_it_measures() -> None:
         straggler=Straggler("worker:0", "input", "worker:0 is slow"),
     )
     status.figures = {"examples_per_second": 9.0}
-    worker = {"step": 3, "steps_made": 2, "seconds_input": 1.0, "loss": 0.5, "auc": 1.0, "examples_per_second": 9.0}
-    found = read(prometheus.text(status, {"worker:0": worker}, VERSIONS))
+    worker: dict[str, object] = {
+        "step": 3,
+        "steps_made": 2,
+        "seconds_input": 1.0,
+        "loss": 0.5,
+        "auc": 1.0,
+        "examples_per_second": 9.0,
+    }
+    found = read(prometheus.text(status, {"worker:0": measured(worker)}, VERSIONS))
     assert found[("task_up", (("task", "ps:0"),))] == 1
     assert found[("task_up", (("task", "worker:0"),))] == 0
     assert [found[("task_slow", (("task", name),))] for name in ("ps:0", "worker:0")] == [0, 1]
@@ -144,7 +146,7 @@ def test_what_a_child_sends_cannot_break_the_format() -> None:
     """Its names become values of a label; its values may be anything that JSON has."""
     evil = 'a"} 1\ntrainer_task_up{task="x'
     names = {evil: 1, "a\ud800": 2, "b\n": 3, "b\t": 4, "n" * 1000: 5, "text": "1", "truth": True, "huge": 10**400}
-    found = read(prometheus.text(task(**names, loss=float("nan")), {}, VERSIONS))
+    found = read(prometheus.text(task({**names, "loss": float("nan")}), {}, VERSIONS))
     given = {labels[0][1]: value for (name, labels), value in found.items() if name == "metric"}
     assert given == {evil.replace("\n", "_"): 1, "a_": 2, "b_": 3, "n" * 100: 5}
     assert found[("loss", ())] != found[("loss", ())]

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.supervisor.jobs import LOST, START, VERSIONS, Job
+from tests.unit.supervisor.jobs import LOST, START, VERSIONS, Job, failed
 from trainer.job.errors import Exit
 from trainer.supervisor.rendezvous.admission import UNSTARTED
 from trainer.supervisor.rendezvous.membership import DIFFERS_SECONDS
@@ -53,7 +53,7 @@ def test_a_mismatched_task_ends_the_job_long_before_the_deadline(changes: dict[s
     assert job.core.message == f"the cluster cannot form: worker:1: {difference}"
 
 
-UNABLE: dict[str, Any] = {"workload": UNSTARTED, "versions": {}, "failure": (int(Exit.USER), "no such command")}
+UNABLE: dict[str, Any] = {"workload": UNSTARTED, "versions": {}, "loss": failed(Exit.USER, "no such command")}
 
 
 def test_a_task_that_cannot_start_ends_the_job_though_it_knows_no_digest_and_no_version() -> None:

@@ -1,19 +1,23 @@
 """Which of several ends of programs is the first cause."""
 
+from dataclasses import replace
+
+from tests.unit.supervisor.jobs import KILLED
 from trainer.job.errors import Exit
+from trainer.protocol.facts import Cause, Loss
 from trainer.protocol.reports import Report
 from trainer.supervisor.rendezvous.first_cause import CULPRIT_SECONDS, SETTLE_SECONDS, Deaths
 
-FAILED = int(Exit.PROGRAM), "exited with code 1"
+FAILED = Loss(Cause.PROGRAM_ENDED, error="exited with code 1", code=int(Exit.PROGRAM), status=1)
 ALL = ("worker:0", "worker:1", "worker:2")
 
 
 def killed(task: str) -> Report:
-    return Report(task, "i", "c", "s", "w", {}, ended_early=1, reason="killed by SIGKILL")
+    return Report(task, "i", "c", "s", "w", {}, ended_early=1, loss=KILLED)
 
 
 def failed(task: str, *, blames_peer: bool = False) -> Report:
-    return Report(task, "i", "c", "s", "w", {}, ended_early=1, failure=FAILED, blames_peer=blames_peer)
+    return Report(task, "i", "c", "s", "w", {}, ended_early=1, loss=replace(FAILED, blames_peer=blames_peer))
 
 
 def cause(deaths: Deaths, heard: float, now: float) -> str | None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from tests.unit.supervisor.jobs import ASKED, PROGRESS, Job, step
+from tests.unit.supervisor.jobs import ASKED, KILLED, PROGRESS, Job, step
 from trainer.job.errors import Exit
 from trainer.model_dir.stacks import Frame
+from trainer.protocol.facts import Cause, Hung, Loss, Lost
 from trainer.protocol.stacks import State, TaskStacks
 from trainer.supervisor.rendezvous import gathering
 
@@ -35,6 +36,7 @@ def test_a_silent_child_makes_the_chief_ask_all_and_name_the_one_that_hangs() ->
     job.core.tick(job.now)
     named = "worker:2 is at mine.py:41 read(); the others wait for it in step 12"
     assert job.logged[-1] == f"the job hangs: {named}"
+    assert job.facts[-1] == Hung(named)
     assert [found.text for found in job.core.gathering.hangs] == [named]
     assert job.report("worker:0", hangs=False).stacks == 0
     assert job.outcome == ("running", Exit.OK), "the child's own supervisor ends it"
@@ -55,7 +57,7 @@ def test_a_task_that_does_not_answer_is_not_waited_for() -> None:
     answer(job, "worker:2")
     job.core.tick(job.now)
     assert job.core.gathering.number, "worker:1 has time to answer"
-    job.now += gathering.SECONDS
+    job.now += gathering.ANSWER_SECONDS
     job.core.tick(job.now)
     assert "worker:2 is at mine.py:41 read()" in job.logged[-1]
 
@@ -86,13 +88,14 @@ def test_a_step_that_comes_while_it_asks_ends_the_stall() -> None:
     assert not any("no new step" in line for line in job.logged)
 
 
-MISSED = "UnavailableError: The following tasks are unhealthy (stopped sending heartbeats): /job:worker/task:1"
+SILENT_PEER = "UnavailableError: The following tasks are unhealthy (stopped sending heartbeats): /job:worker/task:1"
+MISSED = Loss(Cause.PEER_SILENT, SILENT_PEER, blames_peer=True)
 
 
 def test_a_peer_that_tensorflow_misses_is_looked_at_before_a_new_generation_ends_its_child() -> None:
     job = running()
     for task in ("worker:2", "worker:0"):
-        assert job.report(task, generation=0, ended_early=1, blames_peer=True, reason=MISSED).phase == "running"
+        assert job.report(task, generation=0, ended_early=1, loss=MISSED).phase == "running"
     answers: dict[str, State] = {"worker:0": "no child", "worker:2": "no child", "worker:1": "stopped"}
     for task, state in answers.items():
         assert job.outcome == ("running", Exit.OK)
@@ -100,31 +103,32 @@ def test_a_peer_that_tensorflow_misses_is_looked_at_before_a_new_generation_ends
         job.core.tick(job.now)
     assert job.logged[-2:] == [
         "the job hangs: worker:1 is stopped by a signal (SIGSTOP); SIGCONT continues it",
-        f"worker:2 lost ({MISSED}), re-forming",
+        f"worker:2 lost ({SILENT_PEER}), re-forming",
     ]
+    assert job.facts[-1] == Lost("worker:2", MISSED, "re_forming")
     assert job.outcome == ("forming", Exit.OK)
     assert job.report("worker:1").stacks == 0
 
 
 def test_a_peer_that_tensorflow_misses_with_its_machine_is_not_waited_for() -> None:
     job = running()
-    job.report("worker:2", generation=0, ended_early=1, blames_peer=True, reason=MISSED)
-    job.now += gathering.SECONDS
+    job.report("worker:2", generation=0, ended_early=1, loss=MISSED)
+    job.now += gathering.ANSWER_SECONDS
     job.core.tick(job.now)
     assert job.outcome == ("forming", Exit.OK)
 
 
 def test_an_error_of_a_killed_peer_delays_no_new_generation() -> None:
     job = running()
-    reset = "UnavailableError: Collective ops is aborted by: Socket closed"
-    job.report("worker:2", generation=0, ended_early=1, blames_peer=True, reason=reset)
+    reset = Loss(Cause.PEER_LOST, "UnavailableError: Collective ops is aborted by: Socket closed", blames_peer=True)
+    job.report("worker:2", generation=0, ended_early=1, loss=reset)
     assert (job.outcome, job.core.gathering.number) == (("forming", Exit.OK), 0)
 
 
 def test_a_loss_that_another_one_has_overtaken_is_not_counted_in_the_next_generation() -> None:
     job = running()
-    job.report("worker:2", generation=0, ended_early=1, blames_peer=True, reason=MISSED)
-    job.report("worker:1", generation=0, ended_early=1, reason="killed by SIGKILL")
+    job.report("worker:2", generation=0, ended_early=1, loss=MISSED)
+    job.report("worker:1", generation=0, ended_early=1, loss=KILLED)
     assert job.outcome == ("forming", Exit.OK)
     job.stop_children()
     job.run()
@@ -135,8 +139,8 @@ def test_a_loss_that_another_one_has_overtaken_is_not_counted_in_the_next_genera
 def test_a_peer_that_is_missed_while_the_job_forms_is_not_lost_in_the_next_generation() -> None:
     job = running()
     job.core.ask_for_stacks(job.now)
-    job.report("worker:1", generation=0, ended_early=1, reason="killed by SIGKILL")
-    job.report("worker:2", generation=0, ended_early=1, blames_peer=True, reason=MISSED, stacks=None)
+    job.report("worker:1", generation=0, ended_early=1, loss=KILLED)
+    job.report("worker:2", generation=0, ended_early=1, loss=MISSED, stacks=None)
     assert job.core.gathering.number, "worker:2 has not answered"
     job.stop_children()
     job.run()

@@ -2,6 +2,7 @@
 
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -9,8 +10,10 @@ from typing import Any
 import pytest
 
 import trainer
-from tests.unit.supervisor.jobs import LOST, PROGRESS, PS, REJOIN, START, Job, lose_child
+from tests.unit.supervisor.jobs import KILLED, LOST, PROGRESS, PS, REJOIN, START, Job, failed, lose_child, step
 from trainer.job.errors import Exit
+from trainer.protocol.child import ChildStatus
+from trainer.protocol.facts import Back, Cause, Ended, Formed, Loss, Lost, Note, Scored
 from trainer.protocol.reports import Reply, answer, read_answer
 from trainer.supervisor.rendezvous.chronicle import EVENTS_KEPT
 from trainer.supervisor.views import snapshot
@@ -29,6 +32,7 @@ def test_it_forms_when_all_are_there_and_reachable(tasks: dict[str, int]) -> Non
     job.reach(last)
     assert job.report(last) == Reply("running", 5, 700, version=2)
     assert job.logged == ["generation 5 formed: " + f"{len(job.core.tasks.required)} tasks"]
+    assert job.facts == [Formed(5, len(job.core.tasks.required))]
 
 
 def test_the_order_in_which_tasks_report_does_not_matter() -> None:
@@ -101,14 +105,14 @@ def test_a_refusal_has_the_chief_s_term() -> None:
 def test_a_step_is_sent_as_far_as_a_program_may_report_it(step: int) -> None:
     job = Job()
     job.run()
-    job.report(job.chief, status={"step": step})
+    job.report(job.chief, status=ChildStatus(step=step))
     assert read_answer(answer(job.report("worker:1"))).step == step
 
 
 def test_a_file_name_that_is_not_utf8_leaves_replies_readable() -> None:
     job = Job()
     job.run()
-    job.report(job.chief, failure=(int(Exit.USER), "/data/caf\udce9.csv: cannot be read"))
+    job.report(job.chief, loss=failed(Exit.USER, "/data/caf\udce9.csv: cannot be read"))
     assert read_answer(answer(job.report("worker:1"))).message == "worker:0: /data/caf .csv: cannot be read"
 
 
@@ -125,7 +129,7 @@ def test_of_many_missing_tasks_a_few_are_named_and_the_rest_counted() -> None:
 def test_the_last_step_is_sent_even_if_no_report_contained_it() -> None:
     job = Job({**PS, "evaluator": 1})
     job.run()
-    job.report("chief:0", status={"step": 90})
+    job.report("chief:0", status=ChildStatus(step=90))
     job.core.end(Exit.OK, "", 100)
     assert job.report("evaluator:0").step == 100
 
@@ -196,9 +200,9 @@ def test_a_chief_that_was_stopped_lets_the_others_wait_for_the_next() -> None:
 def test_the_first_verdict_stands() -> None:
     job = Job()
     job.run()
-    job.report("worker:1", failure=(13, "the loss is nan"))
+    job.report("worker:1", loss=failed(13, "the loss is nan"))
     version = job.core.version
-    job.report("worker:2", failure=(2, "another"))
+    job.report("worker:2", loss=failed(2, "another"))
     lose_child(job, "worker:0")
     job.core.end(Exit.OK, "")
     job.wait(REJOIN + PROGRESS)
@@ -229,13 +233,72 @@ def test_the_version_goes_up_with_each_change_and_only_then() -> None:
 def test_start_lines_are_kept_after_their_task_has_gone() -> None:
     job = Job()
     job.run()
-    job.report("worker:1", status={"line": "task=worker:1 ..."})
-    job.report("worker:1", status={})
+    job.report("worker:1", status=ChildStatus(line="task=worker:1 ..."))
+    job.report("worker:1", status=ChildStatus())
     assert job.core.tasks.start_lines == {"worker:1": "task=worker:1 ..."}
+
+
+def test_a_ps_worker_that_runs_again_is_noted_with_the_time_that_it_was_away() -> None:
+    job = Job(PS)
+    job.run()
+    job.wait(2)
+    job.report("worker:1", generation=0, loss=KILLED)
+    job.wait(3)
+    job.report("worker:1", generation=1, restarts=1, loss=None, restarted_for=KILLED)
+    job.wait(2)
+    assert job.facts[1:] == [Lost("worker:1", KILLED, "others_continue"), Back("worker:1", 3.0)]
+    assert job.logged[1:] == ["worker:1 lost (killed by SIGKILL); the others continue"], "to come back is no news"
+
+
+def test_a_ps_worker_whose_supervisor_was_silent_is_back_once_it_reports() -> None:
+    job = Job(PS)
+    job.run()
+    job.wait(LOST + 5, "worker:1")
+    job.report("worker:1")
+    job.report("worker:1")
+    silent = Loss(Cause.SILENT, seconds=LOST)
+    assert job.facts[1:] == [Lost("worker:1", silent, "others_continue"), Back("worker:1", 4.0)]
+
+
+def test_a_task_that_a_new_generation_has_replaced_does_not_come_back() -> None:
+    job = Job(PS)
+    job.run()
+    job.report("worker:1", generation=0, loss=KILLED)
+    lose_child(job, "ps:0")
+    job.stop_children()
+    job.run()
+    assert job.facts[1:] == [Lost("ps:0", KILLED, "re_forming"), Formed(2, 4)]
+
+
+def test_each_checkpoint_is_scored_once() -> None:
+    job = Job({**PS, "evaluator": 1})
+    job.run()
+    job.report("evaluator:0", generation=1, status=ChildStatus(step=100))
+    scored = ChildStatus(step=100, figures={"accuracy": 0.5, "loss": 1.5, "note": "text", "examples_per_second": 9.0})
+    for status in (scored, scored, replace(scored, step=200)):
+        job.report("evaluator:0", status=status)
+        job.wait(2)
+    figures = {"loss": 1.5, "accuracy": 0.5}
+    assert job.facts[1:] == [Scored("evaluator:0", step, figures) for step in (100, 200)]
+    assert str(job.facts[-1]) == "step 200: loss=1.5 accuracy=0.5"
+    assert [entry.generation for entry in job.core.chronicle.since(1)] == [1, 1]
+
+
+def test_the_end_is_noted_once_with_the_task_and_the_loss_that_it_ends_for() -> None:
+    job = Job()
+    job.run()
+    step(job, 40)
+    nan = failed(Exit.DIVERGED, "the loss is nan")
+    job.report("worker:1", loss=nan)
+    job.report("worker:2", loss=failed(Exit.USER, "another"))
+    job.core.end(Exit.OK, "")
+    message = "worker:1: the loss is nan; there is no checkpoint yet"
+    assert job.facts[1:] == [Ended(int(Exit.DIVERGED), message, "worker:1", nan)]
+    assert job.core.chronicle.since(1)[0].step == 40
 
 
 def test_only_the_newest_events_are_kept() -> None:
     job = Job()
     for number in range(EVENTS_KEPT + 3):
-        job.core.note(str(number))
+        job.core.note(Note(str(number)))
     assert job.logged == [str(number) for number in range(3, EVENTS_KEPT + 3)]

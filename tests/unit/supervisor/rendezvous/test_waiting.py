@@ -4,6 +4,7 @@ import pytest
 
 from tests.unit.supervisor.jobs import LOST, PS, REJOIN, START, Job, lose_child
 from trainer.job.errors import Exit
+from trainer.protocol.child import ChildStatus
 from trainer.supervisor.rendezvous.membership import UNREACHABLE_SECONDS
 
 
@@ -107,22 +108,22 @@ def test_a_lost_task_has_the_whole_deadline_to_come_back() -> None:
 def test_a_task_that_copies_data_is_awaited_as_long_as_its_copy_grows() -> None:
     job = Job()
     job.arrive("worker:0", "worker:1")
-    job.report("worker:2", status={"copying": "data.train: 0 of 9 GB"})
+    job.report("worker:2", status=ChildStatus(copying="data.train: 0 of 9 GB"))
     job.reach("worker:2")
     for size in range(1, 4):
         job.wait(START - 1)
-        job.report("worker:2", status={"copying": f"data.train: {size} of 9 GB"})
+        job.report("worker:2", status=ChildStatus(copying=f"data.train: {size} of 9 GB"))
         assert job.core.tasks.waiting_for(job.now) == f"worker:2: data.train: {size} of 9 GB"
     job.wait(START - 1)
     assert job.outcome[0] == "forming"
-    job.report("worker:2", status={})
+    job.report("worker:2", status=ChildStatus())
     assert job.outcome[0] == "running"
 
 
 def test_a_copy_that_does_not_grow_ends_the_job() -> None:
     job = Job()
     job.arrive("worker:0", "worker:1")
-    job.report("worker:2", status={"copying": "data.train: 3 of 9 GB"})
+    job.report("worker:2", status=ChildStatus(copying="data.train: 3 of 9 GB"))
     job.reach("worker:2")
     job.wait(START + 1)
     assert job.outcome == ("failed", Exit.MISSING)

@@ -1,6 +1,7 @@
 """How a supervisor manages its children, with real ones that fail at once: their job is `{}`."""
 
 import asyncio
+import signal
 import tempfile
 import time
 from pathlib import Path
@@ -14,6 +15,7 @@ from trainer.job.load import build
 from trainer.model_dir import layout
 from trainer.model_dir.files import read_json, write_json
 from trainer.protocol.events import Step
+from trainer.protocol.facts import Cause, Loss
 from trainer.protocol.reports import Reply
 from trainer.supervisor.children import standby
 from trainer.supervisor.children.child import Child
@@ -29,7 +31,7 @@ SPEC = build({"name": "j", "strategy": "one_device"})
 def training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Agent:
     """A supervisor whose child has trained for long enough to get a standby."""
     monkeypatch.setenv(environment.JOB, "{}")
-    monkeypatch.setattr(standby, "AFTER_SECONDS", 0.0)
+    monkeypatch.setattr(standby, "STEADY_SECONDS", 0.0)
     agent = Agent(SPEC, tasks_of(SPEC)[0], tmp_path / "worker-0.log")
     agent.running = Child(agent.task, agent._on_child)
     agent.phase, agent.first_step_at = "running", time.monotonic() - 1
@@ -55,11 +57,11 @@ def test_a_standby_that_fails_is_logged_and_not_restarted_forever(
                for line in lost)  # fmt: skip
     assert all(line.endswith(f"its log: {training.log}") for line in lost)
     assert last == "worker:0: 3 standbys were lost in a row; training continues without one"
-    assert training.failure is None, "training goes on"
+    assert training.loss is None, "training goes on"
 
 
 def test_after_a_standby_failed_the_next_one_waits(training: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(standby, "AFTER_SECONDS", 0.5)
+    monkeypatch.setattr(standby, "STEADY_SECONDS", 0.5)
 
     async def run() -> None:
         await training.look_after_children()
@@ -73,7 +75,7 @@ def test_after_a_standby_failed_the_next_one_waits(training: Agent, monkeypatch:
 
 def test_a_server_gets_a_standby_once_its_chief_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(environment.JOB, "{}")
-    monkeypatch.setattr(standby, "AFTER_SECONDS", 0.0)
+    monkeypatch.setattr(standby, "STEADY_SECONDS", 0.0)
     spec = build({"name": "j", "strategy": "parameter_server", "tasks": {"worker": 2, "ps": 1}})
     server = next(task for task in tasks_of(spec) if task.type == "ps")
 
@@ -117,8 +119,11 @@ def test_an_evaluator_s_program_that_cannot_be_started_is_tried_a_few_times_and_
         agent = Agent(spec, tasks_of(spec)[-1], tmp_path / "log")
         for _ in range(10):
             await agent.act(Reply("running", 1, 0, 1))
-        assert (agent.restarts, agent.failure) == (1, None), "the second attempt is at once, the third is not"
-        assert make_report(agent).reason.startswith("could not be started: program: ")
+        assert agent.restarts == 1, "the second attempt is at once, the third is not"
+        loss = make_report(agent).loss
+        assert loss is not None
+        assert (loss.cause, loss.ends_the_job) == (Cause.NOT_STARTED, False)
+        assert str(loss).startswith("could not be started: program: ")
         assert not agent.changed.is_set(), "it would report again at once"
         monkeypatch.setattr(agent_module, "BACKOFF_SECONDS", (0.0,))
         agent._retry_at = 0.0
@@ -149,6 +154,20 @@ def test_a_file_that_was_edited_until_the_first_step_fails_the_task(
     agent.running = Child(agent.task, agent._on_child)
     (tmp_path / "beside.py").write_text(text)
     agent._on_child(agent.running, Step(1))
-    failure = make_report(agent).failure
-    assert (failure is None) == (message is None)
-    assert failure is None or (failure[0] == Exit.USER and failure[1].startswith(str(message)))
+    loss = make_report(agent).loss
+    assert (loss is None) == (message is None)
+    assert loss is None or (loss.cause is Cause.ERROR and loss.code == Exit.USER and str(loss).startswith(str(message)))
+
+
+def test_a_failure_of_the_task_is_not_replaced_by_how_its_child_ends(tmp_path: Path) -> None:
+    agent = Agent(SPEC, tasks_of(SPEC)[0], tmp_path / "log")
+    child = agent.running = Child(agent.task, agent._on_child)
+    child.generation, child.exit = 1, -signal.SIGKILL
+    agent._child_ended(child)
+    assert make_report(agent).loss == Loss(Cause.KILLED, signal="SIGKILL")
+    agent.fail(UserError("workload: mine.py changed while the job ran"))
+    agent._child_ended(child)
+    loss = make_report(agent).loss
+    assert str(loss) == "workload: mine.py changed while the job ran"
+    assert loss is not None
+    assert loss.ends_the_job

@@ -17,6 +17,7 @@ from trainer.job.cluster import tasks_of
 from trainer.job.errors import Exit
 from trainer.job.load import build
 from trainer.model_dir import state as job_state
+from trainer.protocol.facts import Cause, Loss, Note
 from trainer.supervisor import restart_guard
 from trainer.supervisor.chief.chief import Chief
 from trainer.supervisor.children.child import Child
@@ -129,12 +130,12 @@ def test_a_suspended_supervisor_does_not_consider_its_child_hung(times: Times, t
     agent = Agent(spec, tasks_of(spec)[0], tmp_path / "log")
     agent.clock = ListeningClock(times.monotonic)
 
-    async def run() -> list[str | None]:
+    async def run() -> list[Loss | None]:
         child = agent.running = Child(agent.task, agent._on_child, agent.clock)
         child.kill = lambda why=None: setattr(child, "killed_for", why)  # type: ignore[method-assign]
         child._order = lambda order: None  # type: ignore[method-assign]
         child.stacks = StackPipes()
-        child.warm, killed = True, []
+        child.warm, killed = True, list[Loss | None]()
         times.pass_(40)
         await agent.look_after_children()
         killed.append(child.killed_for)
@@ -144,7 +145,7 @@ def test_a_suspended_supervisor_does_not_consider_its_child_hung(times: Times, t
         child.stacks.close()
         return [*killed, child.killed_for]
 
-    assert asyncio.run(run()) == [None, "no sign of life for 5 s"]
+    assert asyncio.run(run()) == [None, Loss(Cause.HANG, seconds=5)]
 
 
 def test_progress_is_kept_for_a_chief_that_is_killed(chief: Chief, times: Times, tmp_path: Path) -> None:
@@ -184,15 +185,15 @@ def test_each_event_is_printed_once_whatever_the_wall_clock_does(
     chief._announce()
     for number, step in enumerate([-3600, 0, 7200, -1e6]):
         times.wall += step
-        chief._rendezvous.note(f"event {number}")
+        chief._rendezvous.note(Note(f"event {number}"))
         chief._announce()
     for number in range(60):
-        chief._rendezvous.note(f"late {number}")
+        chief._rendezvous.note(Note(f"late {number}"))
     chief._announce()
     chief._announce()
     reported = capsys.readouterr().out.splitlines()
     assert reported == [
-        "generation 1 formed: 2 tasks", *(f"event {n}" for n in range(4)), *(f"late {n}" for n in range(10, 60)),
+        "generation 1 formed: 2 tasks", *(f"event {n}" for n in range(4)), *(f"late {n}" for n in range(60)),
     ]  # fmt: skip
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any, TypeVar
 
 import pytest
@@ -15,6 +16,8 @@ from trainer.model_dir import history, layout
 from trainer.model_dir.history import History, Mark
 from trainer.page import document, files
 from trainer.page.lines import LogQuery
+from trainer.protocol.facts import Back, Cause, Checkpoint, Loss, Lost
+from trainer.supervisor.chief import reporter
 from trainer.supervisor.chief.chief import Chief
 from trainer.supervisor.views import live_page
 from trainer.supervisor.views.live_page import MOST_WAITING, LivePage
@@ -28,14 +31,42 @@ def soon(work: Coroutine[None, None, T]) -> T:
 
 @pytest.fixture(autouse=True)
 def fast(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(live_page, "SAMPLE_SECONDS", 0.02)
+    monkeypatch.setattr(reporter, "OBSERVE_SECONDS", 0.0)
     monkeypatch.setattr(live_page, "FIRST_LINES_SECONDS", 0.0)
 
 
 @pytest.fixture
 def live(chief: Chief) -> LivePage:
-    chief.record.accepted = True
-    return LivePage(chief._agent, chief)
+    return page_of(chief)
+
+
+def page_of(chief: Chief) -> LivePage:
+    """The page of a chief that leads its job."""
+    chief._record.accepted = True
+    page = chief.live_page()
+    chief._reporter.observers.append(page)
+    return page
+
+
+@contextlib.asynccontextmanager
+async def shown(chief: Chief, page: LivePage, *, continues: bool = False) -> AsyncIterator[asyncio.Task[None]]:
+    """The page follows the beats of the chief."""
+
+    async def beat() -> None:
+        while True:
+            chief._announce()
+            chief._reporter.observe(chief._clock())
+            await asyncio.sleep(0.01)
+
+    record = chief._record
+    beating = asyncio.create_task(beat())
+    showing = asyncio.create_task(page.run(record.state.started, record.lease.number, continues=continues))
+    try:
+        yield showing
+    finally:
+        for each in (beating, showing):
+            each.cancel()
+        await asyncio.wait({beating, showing})
 
 
 async def until(reached: Callable[[], Any]) -> None:
@@ -49,14 +80,19 @@ def kept(chief: Chief) -> dict[str, Any]:
 
 
 def test_the_document_has_the_status_and_the_spec(live: LivePage, chief: Chief) -> None:
-    found = json.loads(soon(live.state()))
+    async def run() -> Any:
+        async with shown(chief, live):
+            await until(lambda: live._history.job.time)
+            return json.loads(await live.state())
+
+    found = soon(run())
     assert found["live"]
     status = chief.status().document()
     assert found["status"].keys() == status.keys()
     assert found["status"]["tasks"] == status["tasks"]
     assert found["job"]["spec"]["name"] == "j"
     assert [*found["job"]["tf_config"]] == ["worker:0", "worker:1", "worker:2"]
-    assert found["job"]["started"] == chief.record.state.started
+    assert found["job"]["started"] == chief._record.state.started
 
 
 def test_pages_that_ask_at_once_share_a_document_that_is_newer_than_their_questions(
@@ -87,10 +123,10 @@ def test_pages_that_ask_at_once_share_a_document_that_is_newer_than_their_questi
 def test_it_is_sampled_kept_and_sent_until_the_job_is_over(live: LivePage, chief: Chief) -> None:
     async def run() -> list[str]:
         queue = live.subscribe()
-        working = asyncio.create_task(live.run())
-        await until(lambda: queue.qsize() > 1)
-        chief.rendezvous.end(Exit.STOPPED, "stopped by a signal")
-        await working
+        async with shown(chief, live) as showing:
+            await until(lambda: queue.qsize() > 1)
+            chief._rendezvous.end(Exit.STOPPED, "stopped by a signal")
+            await showing
         await live.close()
         return [queue.get_nowait() for _ in range(queue.qsize())]
 
@@ -103,25 +139,76 @@ def test_it_is_sampled_kept_and_sent_until_the_job_is_over(live: LivePage, chief
     assert found["history"]["marks"][-1]["kind"] == "stopped"
 
 
+LOST = Lost("worker:1", Loss(Cause.KILLED, signal="SIGKILL"), "others_continue")
+
+
+def texts(document: dict[str, Any]) -> list[str]:
+    return [mark["text"] for mark in document["history"]["marks"]]
+
+
 def test_the_next_chief_goes_on_with_what_the_one_before_has_kept(live: LivePage, chief: Chief) -> None:
-    before = History(useful=5.0, wall=8.0)
+    before = History()
     before.job.add(time.time() - 60, {("loss",): 0.5})
-    before.mark(Mark(time.time() - 60, "lost", "worker:1 lost", "worker:1"))
-    directory = chief._agent.spec.directory
-    history.save(directory, document.pieces(live._view(), before))
-    chief.record.begins = False
+    history.save(chief._agent.spec.directory, document.pieces(live._view(chief.status()), before))
 
     async def run() -> dict[str, Any]:
-        working = asyncio.create_task(live.run())
-        await until(lambda: len(live._history.job.time) > 2)
-        found: dict[str, Any] = json.loads(await live.state())
-        working.cancel()
-        return found
+        async with shown(chief, live, continues=True):
+            await until(lambda: len(live._history.job.time) > 2)
+            found: dict[str, Any] = json.loads(await live.state())
+            return found
+
+    assert soon(run())["history"]["job"]["loss"][0] == 0.5
+
+
+def test_the_marks_are_those_of_the_journal_after_the_chief_was_restarted_and_after_the_end(chief: Chief) -> None:
+    chief._record.accepted = True
+    chief._rendezvous.note(LOST)
+    chief._announce()
+    chief._record.save(1)
+    chief._record.lock.close()  # it is killed, before its page has saved anything
+    following = Chief(chief._agent)
+    assert following._record.continues
+    page = page_of(following)
+    following._rendezvous.note(Back("worker:1", 2.5))
+    following._announce()  # in the journal before the page reads it
+
+    async def run() -> dict[str, Any]:
+        async with shown(following, page, continues=True) as showing:
+            await until(lambda: len(page._history.marks) > 1)
+            following._rendezvous.note(Checkpoint(40, 1000, 0.25))
+            following._rendezvous.end(Exit.OK, "")
+            await showing
+            found: dict[str, Any] = json.loads(await page.state())
+            return found
 
     found = soon(run())
-    assert found["history"]["job"]["loss"][0] == 0.5
-    assert [mark["text"] for mark in found["history"]["marks"]] == ["worker:1 lost"]
-    assert found["counters"]["useful"] == 5.0
+    following._record.lock.close()
+    assert texts(found) == [
+        "worker:1 lost (killed by SIGKILL); the others continue",
+        "worker:1 runs again after 2.5 s",
+        "checkpoint of step 40",
+        "the job is done",
+    ]
+    assert kept(chief)["history"]["marks"] == found["history"]["marks"]
+    assert json.loads(layout.history(chief._agent.spec.directory).read_text())["history"]["marks"] == []
+
+
+def test_marks_that_version_0_2_kept_come_before_those_of_the_journal(live: LivePage, chief: Chief) -> None:
+    before = History(marks=[Mark(time.time() - 60, "lost", "worker:2 lost", "worker:2")])
+    history.save(chief._agent.spec.directory, document.pieces(live._view(chief.status()), before))
+
+    async def run() -> dict[str, Any]:
+        async with shown(chief, live, continues=True) as showing:
+            await until(lambda: live._history.marks)
+            chief._rendezvous.note(LOST)
+            chief._rendezvous.end(Exit.OK, "")
+            await showing
+            found: dict[str, Any] = json.loads(await live.state())
+            return found
+
+    wanted = ["worker:2 lost", "worker:1 lost (killed by SIGKILL); the others continue", "the job is done"]
+    assert texts(soon(run())) == wanted
+    assert texts(kept(chief)) == wanted
 
 
 @pytest.mark.parametrize("text", ["{", "[" * 100_000, '{"version": 1, "history": {"job": {"time": ["x"]}}}', "\0"])
@@ -129,12 +216,10 @@ def test_a_history_that_cannot_be_read_is_one_line_and_a_new_one_begins(
     text: str, live: LivePage, chief: Chief, capsys: pytest.CaptureFixture[str]
 ) -> None:
     layout.history(chief._agent.spec.directory).write_text(text)
-    chief.record.begins = False
 
     async def run() -> None:
-        working = asyncio.create_task(live.run())
-        await until(lambda: live._history.job.time)
-        working.cancel()
+        async with shown(chief, live, continues=True):
+            await until(lambda: live._history.job.time)
 
     soon(run())
     (line,) = capsys.readouterr().out.splitlines()
@@ -143,17 +228,21 @@ def test_a_history_that_cannot_be_read_is_one_line_and_a_new_one_begins(
 
 
 def test_what_was_lost_is_kept_at_once_and_a_checkpoint_with_the_next(live: LivePage, chief: Chief) -> None:
-    async def run() -> tuple[bool, bool]:
-        working = asyncio.create_task(live.run())
-        await until(lambda: layout.history(chief._agent.spec.directory).exists())
-        live._mark(Mark(time.time(), "checkpoint", "checkpoint of step 5"))
-        due = live._save_at <= time.time() + 1
-        live._mark(Mark(time.time(), "lost", "worker:1 lost", "worker:1"))
-        await until(lambda: "worker:1 lost" in json.dumps(kept(chief)))
-        working.cancel()
-        return due, "checkpoint of step 5" in json.dumps(kept(chief))
+    async def run() -> tuple[bool, list[str]]:
+        file = layout.history(chief._agent.spec.directory)
+        async with shown(chief, live):
+            await until(file.exists)
+            first = file.stat().st_ino
+            chief._rendezvous.note(Checkpoint(5))
+            await until(lambda: live._history.marks)
+            due = live._save_at <= time.time() + 1
+            chief._rendezvous.note(LOST)
+            await until(lambda: file.stat().st_ino != first)
+        return due, texts(kept(chief))
 
-    assert soon(run()) == (False, True)
+    due, marks = soon(run())
+    assert not due
+    assert marks == ["checkpoint of step 5", "worker:1 lost (killed by SIGKILL); the others continue"]
 
 
 def test_a_reader_that_does_not_keep_up_is_ended(live: LivePage) -> None:
@@ -175,9 +264,14 @@ def test_a_defect_of_the_page_is_a_line_in_the_log_and_none_of_the_job(
         raise KeyError("x")
 
     monkeypatch.setattr(live_page, "tasks_point", defect)
-    soon(live.run())
+
+    async def run() -> None:
+        async with shown(chief, live) as showing:
+            await showing
+
+    soon(run())
     assert capsys.readouterr().out == "warning: the page is no longer updated: KeyError: 'x'\n"
-    assert not chief.rendezvous.over
+    assert not chief._rendezvous.over
 
 
 def test_lines_of_the_chief_are_there_and_a_question_of_nobody_forgets_them(live: LivePage, chief: Chief) -> None:
@@ -188,5 +282,5 @@ def test_lines_of_the_chief_are_there_and_a_question_of_nobody_forgets_them(live
 
 def test_a_model_dir_that_cannot_be_written_is_no_error(live: LivePage, chief: Chief) -> None:
     layout.history(chief._agent.spec.directory).mkdir()
-    soon(live._save(live=True))
+    soon(live._save(chief.status(), live=True))
     assert layout.history(chief._agent.spec.directory).is_dir()

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from trainer.protocol.child import measured
 from trainer.protocol.status import Straggler, TaskRow
-from trainer.supervisor.chief import stragglers
+from trainer.supervisor.views import stragglers
 from trainer.supervisor.views.stragglers import Stragglers
 
 SECONDS = 30.0
@@ -29,7 +30,7 @@ class Task:
     now: float = 0.0
 
     def row(self, generation: int = 1) -> TaskRow:
-        return TaskRow(state="running", generation=generation, figures=dict(self.totals))
+        return TaskRow(state="running", generation=generation, **vars(measured(self.totals)))
 
     def add(self, waited: float, compute: float, exchange: float) -> None:
         values = {"input": waited, "compute": compute, "exchange": exchange, "wait": 0.001}
@@ -249,8 +250,9 @@ def test_tasks_without_figures_and_late_ones_are_left_out() -> None:
     job = Watched(tasks)
     job.run(30)
     rows = {name: task.row() for name, task in tasks.items()}
-    rows |= {"ps:0": TaskRow(state="running", figures={}), "worker:3": TaskRow(state="absent", figures={})}
-    rows["worker:4"] = TaskRow(state="running", generation=1, figures={"steps_made": "many", "seconds_compute": True})
+    rows |= {"ps:0": TaskRow(state="running"), "worker:3": TaskRow(state="absent")}
+    late = measured({"steps_made": "many", "seconds_compute": True})
+    rows["worker:4"] = TaskRow(state="running", generation=1, **vars(late))
     job.watch.look(rows, job.now + 2)
     assert job.named() == ("worker:1", "input")
     assert job.watch.shares.keys() == tasks.keys()
@@ -343,7 +345,7 @@ def test_without_all_parts_shares_are_unknown_and_no_task_is_named(lacking: str)
         if job.watch.due(now):
             rows = {name: task.row() for name, task in tasks.items()}
             for row in rows.values():
-                row.figures = {name: value for name, value in row.figures.items() if name != lacking}
+                setattr(row, lacking, None)
             job.watch.look(rows, now)
         if now > 60:
             break

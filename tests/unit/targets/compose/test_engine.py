@@ -53,7 +53,7 @@ def docker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     looks = itertools.count(1)
     monkeypatch.setattr(engine, "connect", lambda: None)
     monkeypatch.setattr(engine, "_all_ended", lambda *_: next(looks) > 2)
-    monkeypatch.setattr(engine, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(engine, "CONTAINERS_POLL_SECONDS", 0.01)
 
 
 @pytest.mark.usefixtures("docker")

@@ -12,7 +12,7 @@ import pytest
 
 from trainer.debug import ends
 from trainer.debug.ends import Ends
-from trainer.debug.facts import Facts, Moment, TaskFacts
+from trainer.debug.evidence import Evidence, Moment, TaskEvidence
 from trainer.targets.compose import evidence
 
 
@@ -75,7 +75,7 @@ def test_not_more_is_read_than_there_is_room_and_time_for(monkeypatch: pytest.Mo
 
 
 def test_the_start_and_the_end_of_a_container_are_moments_of_its_task() -> None:
-    facts = Facts("j", "here", tasks={"worker:0": TaskFacts("exited", 2), "worker:1": TaskFacts("running")})
+    facts = Evidence("j", "here", tasks={"worker:0": TaskEvidence("exited", 2), "worker:1": TaskEvidence("running")})
     begun, over = "1970-01-01T00:00:05.5Z", "1970-01-01T00:00:09.123456789Z"
     evidence._note_end(facts, "worker:0", {"StartedAt": begun, "FinishedAt": over, "Status": "exited"})
     evidence._note_end(

@@ -48,6 +48,8 @@ class Cluster:
     """`VERB RESOURCE`."""
     refusals: dict[str, Any] = field(default_factory=dict)
     """The server's answer to a verb and resource, with its code."""
+    warnings: dict[str, str] = field(default_factory=dict)
+    """The Warning header of the server's answer to a verb and resource."""
     on_list: Callable[[str], None] = lambda _: None
     """Called with the path before an answer to a list."""
     url: str = ""
@@ -106,6 +108,8 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
             body = json.dumps(found).encode()
             self.send_response(found.get("code", 200))
             self.send_header("Content-Length", str(len(body)))
+            if warning := made.warnings.get(f"{verb} {made.resource(url.path)}"):
+                self.send_header("Warning", warning)
             self.end_headers()
             self.wfile.write(body)
 
@@ -255,6 +259,15 @@ def test_a_job_without_a_job_set_ignores_that_of_another_program(cluster: Cluste
     assert asyncio.run(read()) == []
     delete()
     assert left(cluster) == [f"{JOB_SETS}/j"]
+
+
+@pytest.mark.parametrize(("more", "warned"), [({}, "patch jobs"), ({"gang": "jobset"}, "create jobs")])
+def test_what_the_server_warns_of_is_said_once(cluster: Cluster, more: dict[str, str], warned: str) -> None:
+    text = r"would violate PodSecurity \"restricted:latest\": hostPath volumes (volume \"runs\")"
+    cluster.warnings[warned] = f'299 - "{text}"'
+    assert submit(**more).warnings == [
+        'Kubernetes: would violate PodSecurity "restricted:latest": hostPath volumes (volume "runs")'
+    ]
 
 
 # What JobSet does not check. -----------------------------------------------------------------------------

@@ -217,11 +217,6 @@ def test_leave_for_nothing_is_refused() -> None:
     assert found == "kubernetes.unsafe: 'spec.hostNetwork': no patch in kubernetes.pod has this path; remove it"
 
 
-def test_the_level_of_pod_security_is_that_of_the_patch() -> None:
-    job = spec({"spec": {"hostNetwork": True}}, kubernetes={"unsafe": ["spec.hostNetwork"]})
-    assert 'must admit Pod Security "privileged", for kubernetes.pod: spec.hostNetwork.' in kubernetes.render(job, "x")
-
-
 FETCH = {"name": "fetch", "image": "i"}
 
 

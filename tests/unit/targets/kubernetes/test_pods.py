@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from trainer.targets.base import ContainerState
-from trainer.targets.container import ASK_PROGRAM
+from trainer.targets.container import probe
 from trainer.targets.kubernetes import logs, pods
 from trainer.targets.kubernetes.names import COMPONENT, INSTANCE
 from trainer.targets.kubernetes.status import _words
@@ -128,7 +128,7 @@ def test_a_container_that_a_mesh_puts_before_the_task_is_not_the_task() -> None:
     assert pods.failed_for_good(JOB, [ended], "worker:0") == 13
     assert [logs._started(each) for each in (waits, ended)] == [False, True]
     # Only the image of a program may lack python3.
-    assert _words(ended) == ASK_PROGRAM
+    assert _words(ended) == probe(of_program=True)
 
 
 def test_the_chiefs_job_is_that_of_worker_0_if_there_is_no_other() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from trainer.debug import archive
 from trainer.debug.archive import Archive
-from trainer.debug.facts import Facts, TaskFacts
+from trainer.debug.evidence import Evidence, TaskEvidence
 from trainer.debug.redaction import Redactor
 from trainer.job.errors import Exit, UserError
 from trainer.job.load import build
@@ -18,11 +18,11 @@ from trainer.model_dir import layout
 from trainer.targets.local import evidence
 
 SPEC = build({"name": "j", "strategy": "multi_worker_mirrored", "tasks": {"worker": 2}})
-FIRST = """2026-01-01T00:00:00.000Z local       | started by trainer 0.2.0
+FIRST = """2026-01-01T00:00:00.000Z local       | started by trainer 0.3.0
 2026-01-01T00:00:01.000Z worker:0    | trainer: of the first run
 2026-01-01T00:00:02.000Z local       | ended with exit code 2: j failed
 """
-LAST = """2026-01-02T00:00:00.000Z local       | started by trainer 0.2.0
+LAST = """2026-01-02T00:00:00.000Z local       | started by trainer 0.3.0
 2026-01-02T00:00:01.000Z worker:1    | trainer: worker:1: x
 2026-01-02T00:00:02.000Z local       | worker:0 ended, with exit code 0
 2026-01-02T00:00:03.000Z local       | worker:1 ended, with exit code 18
@@ -30,9 +30,9 @@ LAST = """2026-01-02T00:00:00.000Z local       | started by trainer 0.2.0
 """
 
 
-def collected(folder: Path, model_dir: Path, known: bool = True) -> tuple[Facts, dict[str, str]]:
+def collected(folder: Path, model_dir: Path, known: bool = True) -> tuple[Evidence, dict[str, str]]:
     """A job's facts, and the texts of its archive."""
-    found: list[Facts] = []
+    found: list[Evidence] = []
 
     def fill(into: Archive) -> None:
         found.append(evidence.collect(into, "j", str(model_dir), SPEC if known else None))
@@ -57,8 +57,8 @@ def test_the_end_of_the_last_run_is_taken_from_what_it_printed(tmp_path: Path) -
     assert facts.message == "", "the line of worker:1 tells why"
     assert [log.text for log in facts.logs] == [LAST]
     assert facts.tasks == {
-        "worker:0": TaskFacts("ended", None, ended=1767312002.0),
-        "worker:1": TaskFacts("ended", 18, ended=1767312003.0),
+        "worker:0": TaskEvidence("ended", None, ended=1767312002.0),
+        "worker:1": TaskEvidence("ended", 18, ended=1767312003.0),
     }
     assert FIRST in files["model_dir/logs/output.log.txt"], "the archive has all"
 

@@ -29,7 +29,7 @@ def test_lines_are_those_of_the_last_job(tmp_path: Path) -> None:
 
 def test_lines_are_followed_into_the_next_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(output, "MOST_BYTES", 100)
-    monkeypatch.setattr(output, "POLL_SECONDS", 0.0)
+    monkeypatch.setattr(output, "LINES_POLL_SECONDS", 0.0)
     steps = iter(range(8))
     with contextlib.closing(Output(str(tmp_path))) as kept:
         kept.line("local", output.started())

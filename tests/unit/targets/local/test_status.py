@@ -174,7 +174,7 @@ def test_a_chief_that_does_not_answer_here_is_no_end(
     tmp_path: Path, end: End | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As on another machine, or at its start."""
-    monkeypatch.setattr(local, "SECONDS", 0.2)
+    monkeypatch.setattr(local, "ANSWER_SECONDS", 0.2)
     with job_state.lock(str(tmp_path)):
         job_state.save(str(tmp_path), State(control_port=1, end=end))
         with pytest.raises(UserError, match=rf"^{tmp_path}: a job uses it, but its chief does not answer on this mach"):
@@ -236,7 +236,7 @@ def test_whatever_else_has_the_port_is_no_chief(tmp_path: Path, replies: list[by
 
 
 def test_an_answer_that_does_not_end_is_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local, "SECONDS", 0.3)
+    monkeypatch.setattr(local, "ANSWER_SECONDS", 0.3)
     port, thread = answers(b"HTTP/1.1 200 OK\r\n\r\n" + HEALTHY, stay=True)
     job_state.save(str(tmp_path), State(control_port=port, incarnation="this one", end=End("digits", 13, "nan")))
     assert status(str(tmp_path)).code == 13
@@ -245,7 +245,7 @@ def test_an_answer_that_does_not_end_is_cut_off(tmp_path: Path, monkeypatch: pyt
 
 def test_an_answer_has_a_maximum_length(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(local, "MOST_BYTES", 50)
-    monkeypatch.setattr(local, "SECONDS", 60.0)
+    monkeypatch.setattr(local, "ANSWER_SECONDS", 60.0)
     port, thread = answers(b"HTTP/1.1 200 OK\r\n\r\n" + HEALTHY + b" " * 50, stay=True)
     job_state.save(str(tmp_path), State(control_port=port, incarnation="this one", end=End("digits", 13, "nan")))
     assert status(str(tmp_path)).code == 13

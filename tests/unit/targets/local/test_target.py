@@ -156,7 +156,7 @@ def test_another_process_finds_a_job_as_soon_as_it_is_submitted(spec: JobSpec, m
 def test_the_end_of_an_earlier_run_is_not_that_of_a_job_that_is_starting(
     spec: JobSpec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(status, "POLL_SECONDS", 0.01)
+    monkeypatch.setattr(status, "ANSWER_POLL_SECONDS", 0.01)
     with launcher_that_has_done_nothing(spec, monkeypatch):
         job_state.fail(spec.directory, job_state.State(end=job_state.End("j", 13, "nan")))
         monkeypatch.setattr("time.sleep", lambda _: job_state.forget(spec.directory))

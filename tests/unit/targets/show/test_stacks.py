@@ -9,7 +9,7 @@ import pytest
 
 from trainer.job.errors import Exit, TrainerError, UserError
 from trainer.model_dir.stacks import Frame, Group, Stacks
-from trainer.targets.asked import read_stacks
+from trainer.targets.answers import read_stacks
 from trainer.targets.show.stacks import describe
 
 MAIN, INPUT = (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ SPEC = build({"name": "mnist-ps", "strategy": "parameter_server", "tasks": {"ps"
 NAMES = ["chief:0", "worker:0", "worker:1", "ps:0"]
 LONG = "worker:1 lost (killed by SIGKILL; out of memory?), the others go on and on and on and on"
 STATUS: dict[str, Any] = {
+    "version": 2,
     "job": "mnist-ps",
     "task": "chief:0",
     "strategy": "parameter_server",
@@ -30,27 +32,37 @@ STATUS: dict[str, Any] = {
     "steps": 5000,
     "last_checkpoint": 1000,
     "waiting_for": None,
+    "seconds_left": 100.0,
     "events": [{"time": 0.0, "text": text} for text in ("too old", "generation 1 formed", LONG, "generation 2 formed")],
     "tasks": {
-        "chief:0": {"state": "running", "step": 1200, "loss": 0.25, "accuracy": 0.9125, "examples_per_second": 1234.5},
-        "worker:0": {"state": "running", "step": 700, "loss": 7e-7, "accuracy": 0.9, "examples_per_second": 700.0},
+        "chief:0": {
+            "state": "running", "step": 1200,
+            "figures": {"loss": 0.25, "accuracy": 0.9125, "examples_per_second": 1234.5},
+        },
+        "worker:0": {
+            "state": "running", "step": 700, "figures": {"loss": 7e-7, "accuracy": 0.9, "examples_per_second": 700.0},
+        },
         "worker:1": {"state": "lost", "restarts": 1},
         "ps:0": {"state": "running", "step": None},
     },
-}
+}  # fmt: skip
 
 
 def draw(status: dict[str, Any] | None, width: int = 80, **more: Any) -> list[str]:
     """The lines on a terminal of this width, without colours."""
     received = status and read(json.dumps(status))
+    return lines_of(table.render(SPEC.name, SPEC.strategy, NAMES, received or None, 65.0, **more), width)
+
+
+def lines_of(drawing: table.Drawing, width: int = 80) -> list[str]:
     console = Console(width=width, record=True, force_terminal=True, file=io.StringIO())
-    console.print(table.render(SPEC.name, SPEC.strategy, NAMES, received or None, 65.0, **more))
+    console.print(drawing)
     return [line.rstrip() for line in console.export_text().splitlines()]
 
 
 @pytest.mark.parametrize("width", [80, 120])
 def test_a_running_job(width: int) -> None:
-    lines = draw(STATUS, width, left=100.0, restarts={"worker:1": 2}, port=11000)
+    lines = draw(STATUS, width, restarts={"worker:1": 2}, port=11000)
     assert all(len(line) <= width for line in lines)
     assert lines[1:4] == [
         "mnist-ps  parameter_server  running  generation 2",
@@ -93,14 +105,23 @@ def test_a_slow_task_is_on_one_line() -> None:
     assert len(line) == 80
 
 
-ODD: list[Any] = [None, "x", -1, True, 1e300, float("nan"), float("inf"), [], {}, [1], {"worker:0": 1}]
+@pytest.mark.parametrize("name", ["loss", "accuracy", "examples_per_second"])
+@pytest.mark.parametrize("odd", [None, "x", -1, True, 1e300, float("nan"), float("inf"), [], {}, [1], {"worker:0": 1}])
+def test_any_figure_can_be_drawn(name: str, odd: Any) -> None:
+    status = read(json.dumps(STATUS))
+    status.figures, status.tasks["worker:0"].figures = {name: odd}, {name: odd}
+    assert "mnist-ps" in lines_of(table.render(SPEC.name, SPEC.strategy, NAMES, status, 65.0))[1]
 
 
-@pytest.mark.parametrize("name", ["step", "steps", "loss", "accuracy", "examples_per_second"])
-def test_any_figure_can_be_drawn(name: str) -> None:
-    for odd in ODD:
-        row = {**STATUS["tasks"]["worker:0"], name: odd}
-        assert "mnist-ps" in draw({**STATUS, name: odd, "tasks": {"worker:0": row}})[1]
+@pytest.mark.parametrize("left", [None, float("nan"), float("inf"), 1e300])
+def test_any_time_left_can_be_drawn(left: float | None) -> None:
+    status = replace(read(json.dumps(STATUS)), seconds_left=left)
+    assert lines_of(table.render(SPEC.name, SPEC.strategy, NAMES, status, 65.0))[2].endswith("ETA -")
+
+
+def test_of_a_chief_of_version_1_the_time_left_is_not_known() -> None:
+    old = {name: value for name, value in STATUS.items() if name != "seconds_left"}
+    assert draw({**old, "version": 1, "loss": 0.5})[2].endswith("24%  ETA -")
 
 
 @pytest.mark.parametrize("when", [-1, 0, 1e12, 1e300])
@@ -120,20 +141,3 @@ def test_a_task_that_only_the_chief_knows_is_shown_too() -> None:
         "worker:7",
         "running",
     ]
-
-
-@pytest.mark.parametrize(
-    ("steps", "total", "left"),
-    [
-        ([], 100, None),
-        ([(0.0, 10)], 100, None),
-        ([(0.0, 10), (1.0, 10)], 100, None),
-        ([(0.0, 10), (1.0, 20)], None, None),
-        ([(0.0, 10), (1.0, 15), (2.0, 20)], 100, 16.0),
-        ([(0.0, 10), (2.0, 100)], 100, 0.0),
-    ],
-)
-def test_the_time_left_follows_from_the_last_steps(
-    steps: list[tuple[float, int]], total: int | None, left: float | None
-) -> None:
-    assert table.seconds_left(steps, total) == left

@@ -15,8 +15,8 @@ import tensorflow as tf
 from tests.unit.training.jobs import setup
 from trainer.protocol import events
 from trainer.training.loops import sync
-from trainer.training.loops.trained import Trained
 from trainer.training.model.state import build_state
+from trainer.training.outputs.finish import Trained
 from trainer.training.runtime.channel import Channel
 from trainer.training.task import TrainingTask
 

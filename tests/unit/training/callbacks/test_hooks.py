@@ -101,7 +101,14 @@ class Asked(keras.callbacks.Callback):  # type: ignore[misc]
     def __init__(self, calls: list[Any], ends: Any = None, asked: Any = None, stop: Any = None) -> None:
         super().__init__()
         self._ends, self._asked, self._stop = ends, asked, stop
-        self._calls: Callable[[], list[Any]] = lambda: calls  # no part of a checkpoint
+        self._calls: Callable[[], list[Any]] = lambda: calls
+        self.epoch = 0
+
+    def get_state(self) -> int:
+        return self.epoch
+
+    def set_state(self, state: int) -> None:
+        self.epoch = state
 
     def _note(self, *call: Any) -> None:
         self._calls().append(call)
@@ -170,6 +177,30 @@ def test_hooks_are_called_as_without_an_interruption(tmp_path: Path, asked: Any,
         ended, _, _ = train(job_with(Asked(calls, ends)), resume_step=ended.step)
     assert not ended.stopped
     assert calls == hooks_of_keras((4, 4, 2), ends)
+
+
+def test_a_callback_without_a_state_is_told_the_epoch_again_and_what_it_sets_then_is_undone(tmp_path: Path) -> None:
+    class Halves(keras.callbacks.Callback):  # type: ignore[misc]
+        """Halves the rate in each epoch; once it asks for a stop in the middle of the second one."""
+
+        def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+            self.epoch = epoch
+            self.model.optimizer.learning_rate = float(np.array(self.model.optimizer.learning_rate.value)) / 2
+
+        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+            seen.append((self.epoch, batch, float(np.array(self.model.optimizer.learning_rate.value))))
+            if len(seen) == 10:
+                channel.stopping.set()
+
+    channel, seen = RecordingChannel(), list[Any]()
+    made: dict[str, Any] = {"steps": 20, "epochs": None, "steps_per_epoch": 8}
+    first, _, _ = train(job_of(tmp_path, lambda _: [Halves()], **made), channel=channel)
+    assert first.stopped
+    assert 8 < first.step < 16
+    train(job_of(tmp_path, lambda _: [Halves()], **made), resume_step=first.step)
+    wanted = [(step // 8, step % 8, 0.01 / 2 ** (step // 8 + 1)) for step in range(20)]
+    assert seen == [(epoch, batch, pytest.approx(rate)) for epoch, batch, rate in wanted]
+    assert sum("checkpoints do not keep epoch of Halves" in line for line in channel.lines) == 1
 
 
 def test_an_ended_job_that_is_given_more_epochs_calls_all_their_hooks(tmp_path: Path) -> None:

@@ -12,8 +12,8 @@ from tests.unit.training.jobs import setup
 from tests.unit.training.loops.test_keras_fit import MODEL
 from trainer.job.errors import UserError
 from trainer.training.loops import keras_fit, sync
-from trainer.training.loops.trained import Trained
 from trainer.training.model import state
+from trainer.training.outputs.finish import Trained
 
 
 def really(tmp_path: Path, text: str, seen: list[Any], optimizer: str) -> Trained:

@@ -17,8 +17,8 @@ from trainer.job.errors import Exit, TrainerError, UserError
 from trainer.training import inputs
 from trainer.training.callbacks.hooks import Replaced
 from trainer.training.loops import keras_fit
-from trainer.training.loops.trained import Trained
 from trainer.training.model import evaluation, state
+from trainer.training.outputs.finish import Trained
 from trainer.training.task import TrainingTask
 from trainer.workloads.types import Model
 

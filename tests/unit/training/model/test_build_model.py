@@ -328,6 +328,13 @@ def test_a_model_with_its_own_step_may_have_a_call_of_other_inputs() -> None:
     assert build_model(with_workload(model=make)).built
 
 
+def test_a_model_of_keras_2_is_refused_as_such() -> None:
+    old = type("Sequential", (), {"__module__": "tf_keras.src.engine.sequential"})
+    gave = r"gave Sequential of tf_keras \(Keras 2\); import keras, or leave TF_USE_LEGACY_KERAS out$"
+    with pytest.raises(UserError, match=rf"^workload: digits: model\(\) must give a Keras model, {gave}"):
+        build_model(with_workload(model=lambda: old()))
+
+
 def test_a_model_that_is_none_is_refused() -> None:
     with pytest.raises(UserError, match=r"^workload: digits: model\(\) must give a Keras model, gave int$"):
         build_state(with_workload(model=lambda: 3))

@@ -1,6 +1,7 @@
 """What a model was compiled with is used, or refused by its name before the first step."""
 
 import inspect
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -336,8 +337,11 @@ def test_the_spec_sets_no_rate_then(key: str) -> None:
 
 @pytest.mark.parametrize(("part", "name"), [("loss", "loss()"), ("metrics", "METRICS"), ("optimizer", "optimizer()")])
 def test_what_compile_was_given_is_given_once(part: str, name: str) -> None:
-    expected = f"workload: digits: model() gives a compiled model; remove {name}, or compile()"
-    assert refusal(compiled(), **{part: {}}) == expected
+    expected = f"workload: digits: model() gives a compiled model; remove {name}"
+    assert refusal(compiled(), **{part: {}}) == f"{expected}, or compile()"
+    job = job_of(compiled(), **{part: {}})
+    with pytest.raises(UserError, match=rf"^{re.escape(expected)}$"):
+        built(replace(job, spec=job.spec.model_copy(update={"api": "keras_fit"})))
 
 
 # optimizer(steps, replicas) of the workload. ------------------------------------------------------

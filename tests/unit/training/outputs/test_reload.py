@@ -183,9 +183,15 @@ CASES = {
     ),
     "random_by_call": (
         SUBCLASSED.replace("Dense(3)", "GaussianNoise(1, name='noise')").replace("head(x)", "head(x, training=True)"),
-        "random at inference (noise): two calls differ, so it is not compared; loaded, only with "
+        "random at inference: two calls differ, so it is not compared; loaded, only with "
         "custom_objects for Net: put @keras.saving.register_keras_serializable() before it in the workload file",
-        "random at inference (noise): two calls differ, so it is not compared; loaded",
+        "random at inference: two calls differ, so it is not compared; loaded",
+    ),
+    "lambda_and_class": (
+        GATE.replace("dense(Gate(3))", "dense(Gate(3), keras.layers.Lambda(lambda x: x * 2))"),
+        "equal, only with custom_objects for Gate: put @keras.saving.register_keras_serializable() before it in the "
+        "workload file, and with safe_mode=False: a Lambda layer is Python code",
+        "equal",
     ),
     "half": ("def model():\n    return dense(keras.layers.Dense(4, dtype='mixed_float16'))", "equal", "equal"),
 }  # fmt: skip
@@ -307,8 +313,16 @@ def test_a_new_process_loads_the_exports(exported: TrainingTask) -> None:
     assert [path.name for path in Path(exported.spec.directory).iterdir()] == ["export"]
 
 
+def test_the_coarsest_type_that_a_layer_computes_in_decides_what_is_equal() -> None:
+    half = keras.layers.Dense(2, dtype="mixed_float16")
+    inner = keras.Sequential([keras.Input((4,)), half])
+    outer = keras.Sequential([keras.Input((4,)), inner, keras.layers.Dense(1, dtype="float32")])
+    assert reload.tolerance(outer) == 1e-2
+    assert reload.tolerance(keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])) == 1e-4
+
+
 def test_the_job_does_not_wait_for_it_for_ever(exported: TrainingTask, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reload, "SECONDS", 0.1)
+    monkeypatch.setattr(reload, "CHECK_SECONDS", 0.1)
     reloading = reload.Reloading(exported, 100)
     verdicts = reloading.verdicts({"model.keras": exported.workload.model()}, Going())  # type: ignore[arg-type]
     assert verdicts == {"model.keras": "not checked: it takes longer than 0.1 s"}

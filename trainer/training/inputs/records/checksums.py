@@ -48,5 +48,5 @@ def first_bad(
 
 def at_byte(error: tf.errors.DataLossError) -> int:
     """The offset that TensorFlow's message names."""
-    found = _AT_BYTE.search(str(error))
-    return int(found[1]) if found else 0
+    match = _AT_BYTE.search(str(error))
+    return int(match[1]) if match else 0

@@ -29,7 +29,7 @@ def named(error: tf.errors.OpError) -> str | None:
         return None
     offset = checksums.at_byte(error)
     return next(
-        (found for records in OPENED for file in records.index.files if (found := _of(records, file, offset))), None
+        (line for records in OPENED for file in records.index.files if (line := _of(records, file, offset))), None
     )
 
 
@@ -44,7 +44,7 @@ def _of(records: Records, file: File, offset: int) -> str | None:
     if checksums.first_bad(file.name, file.compression, begin, int(file.counts[block])) != offset:
         return None
     with storage.opened(file.name) as plain:
-        whole = scan.Inflated(plain, file.compression) if file.compression else plain
-        starts = scan.scan(whole, "tfrecord").starts
+        contents = scan.Inflated(plain, file.compression) if file.compression else plain
+        starts = scan.scan(contents, "tfrecord").starts
     record = int(np.searchsorted(starts, offset, "right")) - 1
     return damaged(file.name, record, int(starts[record]), checksums.REASON, file.compression)

@@ -45,7 +45,7 @@ class File:
     its bytes hold."""
 
     schema: str = ""
-    """Of Parquet: types of the columns, and those without a value in some row, as JSON."""
+    """JSON: the types of Parquet's columns, and which have no value in some row. Empty for other formats."""
 
     @property
     def records(self) -> int:
@@ -74,12 +74,12 @@ class Index:
     @property
     def first_left_out(self) -> str:
         """The first of them."""
-        found = [
+        left_out = [
             f"{file.name}: record {record} at byte {offset}{f' and about {count - 1} more' if count > 1 else ''}"
             for file in self.files
             for record, offset, count in file.left_out[:4]
         ]
-        return "; ".join(found[:3]) + ("; ..." if len(found) > 3 else "")
+        return "; ".join(left_out[:3]) + ("; ..." if len(left_out) > 3 else "")
 
     @cached_property
     def sha256(self) -> str:
@@ -147,22 +147,22 @@ def build(
             while left:
                 ended, left = wait(left, _REPORT_SECONDS, FIRST_EXCEPTION)
                 report(work)
-                found = Index(format, tuple(work.done[name] for name in names if name in work.done))
-                _require_few(found, max_bad)
+                index = Index(format, tuple(work.done[name] for name in names if name in work.done))
+                _require_few(index, max_bad)
                 for each in ended:
                     each.result()
         finally:
             work.stopped = True
             pool.shutdown(cancel_futures=True)
-    if format == "text" and len({bool(file.compression) for file in found.files if file.records}) > 1:
+    if format == "text" and len({bool(file.compression) for file in index.files if file.records}) > 1:
         raise UserError(f"{names[0]} and others: some files of text are compressed and some are not; make them alike")
-    return found
+    return index
 
 
-def _require_few(found: Index, max_bad: int) -> None:
-    if found.left_out > max_bad:
+def _require_few(index: Index, max_bad: int) -> None:
+    if index.left_out > max_bad:
         raise UserError(
-            f"train.max_bad_records: {max_bad}: more records are damaged: {found.first_left_out}; write the files "
+            f"train.max_bad_records: {max_bad}: more records are damaged: {index.first_left_out}; write the files "
             "again, or allow more"
         )
 
@@ -176,26 +176,28 @@ def _file(name: str, stat: Stat, format: str, max_bad: int, work: Work) -> File:
                 'give format="text"'
             )
         try:
-            found = scan.scan(scan.Inflated(plain, compression) if compression else plain, format)
+            scanned = scan.scan(scan.Inflated(plain, compression) if compression else plain, format)
         except scan.Broken as error:
             raise UserError(f"{name}: {compression}: {error}; write the file again") from None
-        starts, ends, sha256 = found.starts, np.append(found.starts[1:], found.end), found.sha256
+        starts, ends, sha256 = scanned.starts, np.append(scanned.starts[1:], scanned.end), scanned.sha256
         bad: dict[int, int | None] = {}
-        """By the number of what is left out: its bytes if they may hold several records."""
-        if found.damage and (not max_bad or compression):
-            raise UserError(damaged(name, found.damage.record, found.damage.offset, found.damage.reason, compression))
-        while (damage := found.damage) and len(bad) <= max_bad:
+        """What is left out, by its number in the file: the bytes, if they may hold several records."""
+        if scanned.damage and (not max_bad or compression):
+            raise UserError(
+                damaged(name, scanned.damage.record, scanned.damage.offset, scanned.damage.reason, compression)
+            )
+        while (damage := scanned.damage) and len(bad) <= max_bad:
             on, certain = (None, False) if damage.to_the_end else scan.next_record(plain, damage.offset)
             bad[len(starts)] = None if certain else (stat.size if on is None else on) - damage.offset
             starts, ends = np.append(starts, damage.offset), np.append(ends, damage.offset)
             if on is None:
                 break
-            found = scan.scan(plain, format, on)
+            scanned = scan.scan(plain, format, on)
             starts, ends = (
-                np.append(starts, found.starts),
-                np.append(ends, [*found.starts[1:], found.end][: len(found.starts)]),
+                np.append(starts, scanned.starts),
+                np.append(ends, [*scanned.starts[1:], scanned.end][: len(scanned.starts)]),
             )
-            sha256 = hashlib.sha256(f"{sha256} {damage.offset} {on} {found.sha256}".encode()).hexdigest()
+            sha256 = hashlib.sha256(f"{sha256} {damage.offset} {on} {scanned.sha256}".encode()).hexdigest()
     if max_bad and format == "tfrecord":
         bad |= dict.fromkeys(_bad_contents(name, compression, starts, bad, max_bad, work))
     good = np.ones(len(starts), bool)

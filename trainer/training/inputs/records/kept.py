@@ -30,8 +30,12 @@ from trainer.training.inputs.records.index import File, Index, Work
 
 _FORMAT = 3
 _ARRAYS = ("offsets", "counts", "bytes")
-_LOCK_POLL_SECONDS, _LOCK_SECONDS = 0.05, 3600.0
+_LOCK_POLL_SECONDS = 0.05
+"""Seconds between two attempts to lock an index that another task makes."""
+_LOCK_SECONDS = 3600.0
+"""Maximum wait for that task since it last touched the lock."""
 _KEEP_SECONDS = 10.0
+"""Seconds between two times at which an unfinished index is written, for the next start."""
 
 Report: TypeAlias = Callable[[int, str | None], None]
 """Takes a number that changes as long as the work goes on, and at times a line about it."""
@@ -64,15 +68,15 @@ def index(
                 _write(part, Index(format, tuple(work.done.values())))
             report(reached, line)
 
-        found = indexes.build(names, format, known, max_bad, follow, parquet.index if format == "parquet" else None)
+        made = indexes.build(names, format, known, max_bad, follow, parquet.index if format == "parquet" else None)
         with contextlib.suppress(OSError):
             part.unlink(missing_ok=True)
-        if before is not None and before.sha256 == found.sha256 and before.files == found.files:
-            return found
+        if before is not None and before.sha256 == made.sha256 and before.files == made.files:
+            return made
         if before is not None and split == "train" and checkpoint.steps(model_dir):
-            _require_same(before, found, model_dir)
-        _write(path, found)
-        return found
+            _require_same(before, made, model_dir)
+        _write(path, made)
+        return made
 
 
 def _require_same(before: Index, now: Index, model_dir: str) -> None:
@@ -91,13 +95,13 @@ def _require_same(before: Index, now: Index, model_dir: str) -> None:
     )
 
 
-def require_unchanged(found: Index) -> None:
+def require_unchanged(index: Index) -> None:
     """Checks that no local file has changed since the index was made.
 
     Raises:
         UserError: names the first that has.
     """
-    for file in found.files:
+    for file in index.files:
         if not storage.is_remote(file.name) and storage.stat(file.name) != file.stat:
             raise UserError(f"{file.name}: changed while the job ran; start the job again, in another model_dir")
 
@@ -149,13 +153,13 @@ def _index(meta: dict[str, Any], whole: dict[str, Any]) -> Index:
     return Index(meta["format"], tuple(files))
 
 
-def _write(path: Path, found: Index) -> None:
+def _write(path: Path, index: Index) -> None:
     """Writes the index atomically; a folder that cannot be written has none."""
     plain = [field.name for field in fields(File) if field.name not in _ARRAYS]
-    files = [{**{name: getattr(file, name) for name in plain}, "blocks": len(file.counts)} for file in found.files]
-    meta = {"format_of_index": _FORMAT, "layout": indexes.LAYOUT, "format": found.format, "files": files}
+    files = [{**{name: getattr(file, name) for name in plain}, "blocks": len(file.counts)} for file in index.files]
+    meta = {"format_of_index": _FORMAT, "layout": indexes.LAYOUT, "format": index.format, "files": files}
     arrays = {
-        name: np.concatenate([np.zeros(0, np.int64), *(getattr(file, name) for file in found.files)])
+        name: np.concatenate([np.zeros(0, np.int64), *(getattr(file, name) for file in index.files)])
         for name in _ARRAYS
     }
     temporary = path.with_name(f".tmp-{path.name}-{OWN}")

@@ -7,7 +7,7 @@ from pathlib import Path
 import tensorflow as tf
 
 from trainer.job.errors import UserError
-from trainer.training.inputs.given import NAMES
+from trainer.training.inputs.data_value import NAMES
 from trainer.training.inputs.records import kept, parquet, storage
 from trainer.training.inputs.records.reader import Records
 from trainer.training.runtime.user_code import calling
@@ -19,7 +19,7 @@ OPENED: list[Records] = []
 
 
 def opened(
-    given: Files,
+    files: Files,
     what: str,
     split: str,
     *,
@@ -41,30 +41,30 @@ def opened(
     Raises:
         UserError: there are no such files, they cannot be read, are damaged or have no records.
     """
-    if not callable(given.parse):
-        raise UserError(f"workload: {what}: trainer.files: parse must be a function of one record, is {given.parse!r}")
-    if not given.patterns:
+    if not callable(files.parse):
+        raise UserError(f"workload: {what}: trainer.files: parse must be a function of one record, is {files.parse!r}")
+    if not files.patterns:
         raise UserError(f"workload: {what}: trainer.files: there are no patterns; name files")
-    if not isinstance(given.shuffle, bool) and (not isinstance(given.shuffle, int) or given.shuffle < 1):
+    if not isinstance(files.shuffle, bool) and (not isinstance(files.shuffle, int) or files.shuffle < 1):
         raise UserError(
-            f"workload: {what}: trainer.files: shuffle: {given.shuffle!r}: must be True, False or a number of records"
+            f"workload: {what}: trainer.files: shuffle: {files.shuffle!r}: must be True, False or a number of records"
         )
     folder = Path(workload).parent
-    names = list(dict.fromkeys(name for each in given.patterns for name in storage.matching(each, folder)))
-    format = _format(given, names, what)
-    if given.columns is not None and format != "parquet":
+    names = list(dict.fromkeys(name for each in files.patterns for name in storage.matching(each, folder)))
+    format = _format(files, names, what)
+    if files.columns is not None and format != "parquet":
         raise UserError(f"workload: {what}: trainer.files: columns: files of {format} have none; remove it")
     if format == "parquet" and in_graphs:
         raise UserError(f"workload: {what}: {NOT_IN_GRAPHS}")
     if format == "parquet" and any(map(storage.is_remote, names)):
         raise UserError(f"workload: {what}: trainer.files: Parquet is read from folders; mount the bucket as one")
-    found = kept.index(names, format, split, model_dir, max_bad, report)
-    if not found.count:
-        raise UserError(f"workload: {what}: the {len(names)} files of trainer.files{given.patterns} hold no records")
-    window = None if isinstance(given.shuffle, bool) else given.shuffle
-    rows = parquet.rows(found, given.columns, what) if format == "parquet" else None
-    parse = _traced(given.parse, rows.specs if rows else tf.TensorSpec([], tf.string), what, workload)
-    OPENED.append(Records(found, parse, what, bool(given.shuffle), window, rows))
+    index = kept.index(names, format, split, model_dir, max_bad, report)
+    if not index.count:
+        raise UserError(f"workload: {what}: the {len(names)} files of trainer.files{files.patterns} hold no records")
+    window = None if isinstance(files.shuffle, bool) else files.shuffle
+    rows = parquet.rows(index, files.columns, what) if format == "parquet" else None
+    parse = _traced(files.parse, rows.specs if rows else tf.TensorSpec([], tf.string), what, workload)
+    OPENED.append(Records(index, parse, what, bool(files.shuffle), window, rows))
     return OPENED[-1]
 
 
@@ -87,12 +87,12 @@ def _traced(parse: Parse, record: Tensor, what: str, workload: str) -> Parse:
     return made
 
 
-def _format(given: Files, names: list[str], what: str) -> str:
+def _format(files: Files, names: list[str], what: str) -> str:
     known = ", ".join(repr(each) for each in SUFFIXES if each != "arrayrecord")
-    if given.format is not None:
-        if repr(given.format) not in known:
-            raise UserError(f"workload: {what}: trainer.files: format: {given.format!r}: must be one of {known}")
-        return given.format
+    if files.format is not None:
+        if repr(files.format) not in known:
+            raise UserError(f"workload: {what}: trainer.files: format: {files.format!r}: must be one of {known}")
+        return files.format
     formats = {name: format_of(name.rpartition("/")[2]) for name in names}
     first = names[0]
     if formats[first] is None:

@@ -26,7 +26,7 @@ from trainer.workloads.files import NO_PYARROW
 from trainer.workloads.types import Tensor
 
 Arrow: TypeAlias = Any
-"""Of pyarrow, which may not be installed."""
+"""An object of pyarrow, which may not be installed."""
 Array: TypeAlias = npt.NDArray[np.generic]
 _WIDTHS = {"BOOLEAN": 1, "INT32": 4, "FLOAT": 4, "INT64": 8, "DOUBLE": 8, "INT96": 12}
 _TEXT_WIDTH = 48
@@ -105,7 +105,7 @@ class Rows:
 
     index: Index
     specs: dict[str, tf.TensorSpec]
-    """Of one row."""
+    """The type of each column in one row."""
 
     def read(self, block: Tensor, skip: Tensor, take: Tensor) -> dict[str, Tensor]:
         """The rows of these parts of blocks, one after another."""
@@ -142,20 +142,20 @@ class Rows:
             raise _damaged(f"{file.name}: row group {group}", error) from None
 
 
-def _column(given: Arrow, name: str, spec: tf.TensorSpec, file: str) -> Array:
-    types, whole = _pyarrow().types, given.combine_chunks()
-    if whole.null_count:
+def _column(chunks: Arrow, name: str, spec: tf.TensorSpec, file: str) -> Array:
+    types, column = _pyarrow().types, chunks.combine_chunks()
+    if column.null_count:
         raise _null(file, name)
-    if types.is_dictionary(whole.type):
-        whole = whole.dictionary_decode()
-    while types.is_fixed_size_list(whole.type):
-        whole = whole.flatten()
-        if whole.null_count:
+    if types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    while types.is_fixed_size_list(column.type):
+        column = column.flatten()
+        if column.null_count:
             raise _null(file, name)
     if spec.dtype == tf.string:
-        whole = whole.cast(_pyarrow().large_binary())
-    found = whole.to_numpy(zero_copy_only=False)
-    shaped: Array = found.reshape(-1, *spec.shape)
+        column = column.cast(_pyarrow().large_binary())
+    values = column.to_numpy(zero_copy_only=False)
+    shaped: Array = values.reshape(-1, *spec.shape)
     return shaped
 
 
@@ -200,16 +200,16 @@ def rows(index: Index, columns: Sequence[str] | None, what: str) -> Rows:
     return Rows(index, specs)
 
 
-def _spec(given: Arrow) -> tf.TensorSpec | None:
+def _spec(kind: Arrow) -> tf.TensorSpec | None:
     types, shape = _pyarrow().types, []
-    if types.is_dictionary(given):
-        given = given.value_type
-    while types.is_fixed_size_list(given):
-        shape.append(given.list_size)
-        given = given.value_type
+    if types.is_dictionary(kind):
+        kind = kind.value_type
+    while types.is_fixed_size_list(kind):
+        shape.append(kind.list_size)
+        kind = kind.value_type
     texts = ("string", "large_string", "string_view", "binary", "large_binary", "binary_view")
-    if str(given) in texts or types.is_fixed_size_binary(given):
+    if str(kind) in texts or types.is_fixed_size_binary(kind):
         return tf.TensorSpec(shape, tf.string)
-    if types.is_boolean(given) or types.is_integer(given) or types.is_floating(given):
-        return tf.TensorSpec(shape, tf.as_dtype(given.to_pandas_dtype()))
+    if types.is_boolean(kind) or types.is_integer(kind) or types.is_floating(kind):
+        return tf.TensorSpec(shape, tf.as_dtype(kind.to_pandas_dtype()))
     return None

@@ -79,7 +79,7 @@ class Records:
     parse: Callable[[Tensor], Tensor]
     """A function of TensorFlow."""
     what: str
-    """For messages: data('train')."""
+    """The call that gave the files, for messages: data('train')."""
     shuffle: bool = True
     window: int | None = None
     """Records of a window; by default as many as WINDOW_BYTES hold."""
@@ -159,8 +159,8 @@ class Records:
         def compare(name: Tensor, size: Tensor, tail: Tensor) -> Tensor:
             count = tf.minimum(size, _TAIL_BYTES)
             last = tf.data.FixedLengthRecordDataset(name, count, size - count).take(2)
-            found = last.reduce("", lambda a, b: a + b)
-            with tf.control_dependencies([tf.debugging.Assert(found == tail, [OTHER_FILE, name])]):
+            differing = last.reduce("", lambda a, b: a + b)
+            with tf.control_dependencies([tf.debugging.Assert(differing == tail, [OTHER_FILE, name])]):
                 return tf.identity(size)
 
         compared = tf.data.Dataset.from_tensor_slices(each).map(_as_it_is(compare), num_parallel_calls=16)
@@ -185,13 +185,13 @@ class Records:
 def _lines(name: Tensor, block: _Blocks, size: Tensor) -> Dataset:
     """Lines without their ends, as TextLineDataset gives them."""
     rest = size - block.offset - block.bytes
-    whole = tf.data.FixedLengthRecordDataset(name, block.bytes, block.offset, rest, checksums.READ_BUFFER)
+    block_bytes = tf.data.FixedLengthRecordDataset(name, block.bytes, block.offset, rest, checksums.READ_BUFFER)
 
     def split(text: Tensor) -> Dataset:
         lines = tf.strings.split(tf.strings.regex_replace(text, "\r\n", "\n"), "\n")
         return tf.data.Dataset.from_tensor_slices(lines)
 
-    return whole.flat_map(_as_it_is(split))
+    return block_bytes.flat_map(_as_it_is(split))
 
 
 @dataclass(frozen=True)
@@ -201,7 +201,7 @@ class _Plan:
     records: Records
     part: Part
     steps: int
-    """Of an epoch."""
+    """Steps of an epoch."""
     window: int
     """Steps of a window."""
 

@@ -24,7 +24,8 @@ _CHUNKS = ((1 << 13, 1 << 20), (1 << 16, 1 << 17))
 """(mean bytes of a record, bytes to read at once); of larger records only the frames are read."""
 _TEXT_CHUNK, _SEARCH_CHUNK, _INFLATED_CHUNK = 1 << 22, 1 << 20, 1 << 20
 _SEARCH_BYTES = (1 << 16, 1 << 22)
-"""In how many bytes behind a damaged length the end of its record is looked for; Python takes a second for the last."""
+"""How many bytes behind a damaged length are searched for the end of its record, first and at most. Python takes a
+second for the latter."""
 _FAR = 1 << 62
 """Behind the end of every file; the length of a record may be larger than an offset can be."""
 
@@ -47,7 +48,7 @@ class Damage:
     offset: int
     reason: str
     to_the_end: bool = False
-    """Whether the record has the rest of the file."""
+    """Whether the damaged record takes the rest of the file."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ class Scan:
     starts: Offsets
     """Offset of each record."""
     end: int
-    """Where the last one ends."""
+    """Offset at which the last record ends."""
     sha256: str
     damage: Damage | None = None
 
@@ -93,13 +94,13 @@ class Inflated:
         while not self._inflate.eof or self._next_part():
             chunk = self._fetch()
             try:
-                found = self._inflate.decompress(chunk, _INFLATED_CHUNK)
+                inflated = self._inflate.decompress(chunk, _INFLATED_CHUNK)
             except zlib.error as error:
                 raise Broken(f"cannot be decompressed near byte {self._position}: {error}") from None
             self._input = self._inflate.unconsumed_tail or self._inflate.unused_data
-            self._part_bytes += len(found)
-            if found:
-                return found
+            self._part_bytes += len(inflated)
+            if inflated:
+                return inflated
             if not chunk and not self._inflate.eof:
                 raise Broken("is cut off")
         return b""
@@ -183,11 +184,11 @@ def _tfrecords(file: Bytes, at: int) -> Scan:
         if len(chunk) < _FRAME:
             digest.update(chunk[:_FOOTER])
             return ended("its length is cut off" if len(chunk) > _FOOTER else None, to_the_end=True)
-        found, place, last_place = [], 0, len(chunk) - _FRAME
+        starts, place, last_place = [], 0, len(chunk) - _FRAME
         while place <= last_place:
-            found.append(place)
+            starts.append(place)
             place += min(_LENGTH.unpack_from(chunk, place + _FOOTER)[0], _FAR) + _FRAME
-        places = np.array(found)
+        places = np.array(starts)
         frames = np.frombuffer(chunk, np.uint8)[places[:, None] + np.arange(_FRAME)]
         valid = _valid(frames[:, _FOOTER:])
         good = len(valid) if valid.all() else int(valid.argmin())
@@ -197,7 +198,7 @@ def _tfrecords(file: Bytes, at: int) -> Scan:
         if good < len(valid):
             at += int(places[good])
             return ended("its length does not match the checksum")
-        mean, at = place // len(found), at + place
+        mean, at = place // len(starts), at + place
         chunk_bytes = next((size for limit, size in _CHUNKS if mean < limit), 1 << 9)
 
 

@@ -20,7 +20,7 @@ class Stat(NamedTuple):
 
     size: int
     modified: int
-    """In nanoseconds."""
+    """Time of the last change, in nanoseconds."""
 
 
 _FIXES = (
@@ -36,9 +36,9 @@ class _Local:
         self._file, self._on_read = os.open(path, os.O_RDONLY), on_read
 
     def read(self, at: int, count: int) -> bytes:
-        found = os.pread(self._file, count, at)
-        self._on_read(len(found))
-        return found
+        data = os.pread(self._file, count, at)
+        self._on_read(len(data))
+        return data
 
     def close(self) -> None:
         os.close(self._file)
@@ -52,9 +52,9 @@ class _Remote:
 
     def read(self, at: int, count: int) -> bytes:
         self._file.seek(at)
-        found: bytes = self._file.read(count)
-        self._on_read(len(found))
-        return found
+        data: bytes = self._file.read(count)
+        self._on_read(len(data))
+        return data
 
     def close(self) -> None:
         self._file.close()
@@ -111,8 +111,8 @@ def stat(name: str) -> Stat:
         if is_remote(name):
             import tensorflow as tf
 
-            found = tf.io.gfile.stat(name)
-            return Stat(found.length, found.mtime_nsec)
+            status = tf.io.gfile.stat(name)
+            return Stat(status.length, status.mtime_nsec)
         here = Path(name).stat()
         if not S_ISREG(here.st_mode):
             raise UserError(f"{name}: is not a file")  # opening a pipe would wait
@@ -127,18 +127,18 @@ def matching(pattern: str, folder: Path) -> list[str]:
     """
     if is_remote(pattern):
         return _remote(pattern)
-    whole = folder.absolute() / Path(pattern).expanduser()
-    found = sorted(name for name in glob.glob(_literal(whole), recursive=True) if not os.path.isdir(name))  # noqa: PTH112, PTH207
-    if not found:
-        raise UserError(f"trainer.files({pattern!r}): nothing matches; {_contents(whole.parent)}")
-    if odd := next((name for name in found if not _is_utf_8(name)), None):
+    path = folder.absolute() / Path(pattern).expanduser()
+    names = sorted(name for name in glob.glob(_literal(path), recursive=True) if not os.path.isdir(name))  # noqa: PTH112, PTH207
+    if not names:
+        raise UserError(f"trainer.files({pattern!r}): nothing matches; {_contents(path.parent)}")
+    if odd := next((name for name in names if not _is_utf_8(name)), None):
         raise UserError(f"trainer.files({pattern!r}): {odd!r}: its name is not UTF-8; rename it")
-    return found
+    return names
 
 
-def _literal(whole: Path) -> str:
+def _literal(path: Path) -> str:
     """The pattern, in which the part that exists as it stands matches itself alone: names may have brackets."""
-    there, rest = Path(whole.anchor), list(whole.parts[1:])
+    there, rest = Path(path.anchor), list(path.parts[1:])
     while rest and os.path.lexists(there / rest[0]):
         there /= rest.pop(0)
     return str(Path(glob.escape(str(there)), *rest))
@@ -171,9 +171,9 @@ def _remote(pattern: str) -> list[str]:
     import tensorflow as tf
 
     try:
-        found = sorted(tf.io.gfile.glob(pattern))
+        names = sorted(tf.io.gfile.glob(pattern))
     except tf.errors.OpError as error:
         raise UserError(f"trainer.files({pattern!r}): cannot be listed: {_reason(error.message)}") from None
-    if not found:
+    if not names:
         raise UserError(f"trainer.files({pattern!r}): nothing matches")
-    return found
+    return names

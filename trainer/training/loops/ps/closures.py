@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import keras
 import tensorflow as tf
 
-from trainer.job.spec import Communication
 from trainer.protocol import events
 from trainer.training.exchange import step_time
 from trainer.training.loops.ps.counters import Claim, Counters
@@ -21,7 +20,7 @@ from trainer.training.model.step import Step
 from trainer.training.private import keras_private
 from trainer.training.runtime.channel import Channel
 from trainer.training.task import TrainingTask
-from trainer.workloads.types import Dataset, Strategy, Tensor, Variable
+from trainer.workloads.types import Dataset, Strategy, Tensor
 
 Closure = Callable[[Iterator[Dataset]], None]
 
@@ -33,9 +32,10 @@ def make_closure(
     communication = job.spec.communication
     rounded = communication.gradients == "bfloat16"
     fence = Fence([*state.others, state.optimizer], counters.begun, counters.ended, as_bfloat16=rounded)
-    weights = _Weights(state, communication)
-    fence.put_aside = weights.put_aside
-    one_step = functools.partial(_one_step, strategy, step, counters, fence, weights)
+    copies = _rounded_weights(state) if communication.weights == "bfloat16" else None
+    if copies:
+        fence.put_aside = copies.put_aside
+    one_step = functools.partial(_one_step, strategy, step, counters, fence, copies)
     most = job.spec.train.steps_per_call
 
     # autograph=False: converting this and the dataset's function would take 1.2 s of every start (decision 12).
@@ -45,7 +45,7 @@ def make_closure(
         worker = tf.cast(tf.distribute.coordinator.experimental_get_current_worker_index(), tf.int32)
         begun, none = step_time.now(), tf.constant(0, tf.int64)
         sums, spent = tf.zeros([1 + step.width]), tf.zeros([2], tf.float64)
-        first = _Reached(counters.claim(1), none, none, sums, spent, begun, weights.ahead())
+        first = _Reached(counters.claim(1), none, none, sums, spent, begun)
         # No branch within, and few messages: each that the loop adds goes to a ps in each step (decision 77).
         _, reached = tf.while_loop(
             lambda i, so_far: (i < most) & (so_far.claim.ticket <= so_far.claim.last),
@@ -74,17 +74,15 @@ class _Reached(NamedTuple):
     claim: Claim
     """The ticket of the next step."""
     done: Tensor
-    """Number of steps."""
+    """Number of steps that were made."""
     bad: Tensor
     """The ticket of a loss that is not finite, or 0."""
     sums: Tensor
-    """Of loss and figures."""
+    """Sums of the loss and of the figures."""
     spent: Tensor
-    """Seconds of waiting for data, and of the exchange with ps."""
+    """Seconds of waiting for data, and seconds of the exchange with ps."""
     ready: Tensor
     """The time at which the last gradients were computed."""
-    weights: list[Tensor]
-    """Those of the next step, if they are read ahead."""
 
 
 def _one_step(
@@ -92,7 +90,7 @@ def _one_step(
     step: Step,
     counters: Counters,
     fence: Fence,
-    weights: _Weights,
+    copies: Copies | None,
     iterator: Iterator[Dataset],
     more: Tensor,
     before: _Reached,
@@ -102,14 +100,13 @@ def _one_step(
     The exchange lasts from the time at which gradients are ready until the next ticket has come, which a ps gives after
     the update. To wait for the end of the update itself would take a message more.
     """
-    following = weights.ahead()  # before the update in program order, by which TensorFlow orders them
     fence.sent, fence.holds = [before.claim.round_], lambda sent: tf.equal(sent, counters.round)
     with tf.control_dependencies([before.claim.ticket]):
         asked = step_time.now()
     with tf.control_dependencies([asked]):
         batch = next(iterator)
     waited = step_time.arrived(batch) - asked
-    with weights.of_a_step(before.weights):
+    with copies.of_a_step() if copies else contextlib.nullcontext():
         applied, loss, vector = strategy.run(step.run, (batch,))
     finite = tf.math.is_finite(loss)
     counts = applied | ~finite  # a batch that float16 skips is not a step
@@ -122,40 +119,13 @@ def _one_step(
         sums=before.sums + added,
         spent=before.spent + tf.stack([waited, asked - before.ready]),
         ready=fence.take_ready(),
-        weights=following,
     )
 
 
-class _Weights:
-    """The weights of a step: those on the ps, or copies of them that were read in bfloat16 or before the step."""
-
-    def __init__(self, state: TrainState, given: Communication) -> None:
-        self._prefetch, self._copies = given.prefetch, None
-        self._setting = "communication.prefetch" if given.prefetch else "communication.weights: bfloat16"
-        self.put_aside: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext
-        if given.prefetch or given.weights == "bfloat16":
-            weights = _read_whole(state)
-            self._copies = Copies(weights, rounded=weights if given.weights == "bfloat16" else [])
-            self.put_aside = self._copies.put_aside
-
-    def ahead(self) -> list[Tensor]:
-        """Builds the part of a graph that reads the weights of the next step."""
-        return self._copies.fetch() if self._copies and self._prefetch else []
-
-    @contextlib.contextmanager
-    def of_a_step(self, fetched: Sequence[Tensor]) -> Iterator[None]:
-        """Within, the Keras variables have the weights of a step."""
-        if not self._copies:
-            yield
-            return
-        self._copies.hold(fetched if self._prefetch else self._copies.fetch())
-        with self._copies.in_use(), step_time.added() as made:
-            yield
-        self._copies.require_unchanged(made.operations, self._setting)
-
-
-def _read_whole(state: TrainState) -> list[Variable]:
-    """The weights that a step reads whole. Of a table of embeddings it reads some rows, on the ps."""
+def _rounded_weights(state: TrainState) -> Copies:
+    """Returns copies in bfloat16 of the weights that a step reads whole. Of a table of embeddings it reads some rows,
+    on the ps."""
     tables = [layer for layer in keras_private.all_layers(state.model) if isinstance(layer, keras.layers.Embedding)]
     rows = {id(v) for table in tables for v in table.variables}
-    return [v for v in state.model.trainable_variables if v.dtype == "float32" and id(v) not in rows]
+    weights = [v for v in state.model.trainable_variables if v.dtype == "float32" and id(v) not in rows]
+    return Copies(weights, rounded=weights)

@@ -77,8 +77,10 @@ class Counters:
                 return tf.concat([tf.cast(tf.reshape(each, [-1]), tf.float64) for each in values], 0)
 
         def reading() -> Reading:
-            found = (each.reshape(part.shape) for each, part in zip(np.split(read().numpy(), ends), parts, strict=True))
-            taken, reached, rows, worker_steps, seconds = found
+            values = (
+                each.reshape(part.shape) for each, part in zip(np.split(read().numpy(), ends), parts, strict=True)
+            )
+            taken, reached, rows, worker_steps, seconds = values
             return Reading(int(taken), int(reached), rows, worker_steps.astype(np.int64), seconds)
 
         return reading

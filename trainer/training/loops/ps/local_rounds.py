@@ -61,7 +61,7 @@ class _Rounds:
         self, job: TrainingTask, strategy: Strategy, state: TrainState, step: Step, counters: Counters
     ) -> None:
         self._strategy, self._step, self._counters, self._state = strategy, step, counters, state
-        given, optimizers = job.spec.communication, list(state.optimizers.values())
+        communication, optimizers = job.spec.communication, list(state.optimizers.values())
         variables = [*state.model.variables, *(v for each in optimizers for v in each.variables)]
         if others := [v for v in variables if not isinstance(v, keras.Variable)]:
             raise UserError(
@@ -73,8 +73,8 @@ class _Rounds:
         slots = {id(v) for each in optimizers for v in keras_private.slots(each)}
         counts = {id(keras_private.step_counter(each)) for each in optimizers}
         small = [v for v in variables if id(v) in trained and v.dtype == "float32"]
-        self._copies = Copies(variables, small if given.weights == "bfloat16" else [])
-        self._small = {id(v) for v in small} if given.gradients == "bfloat16" else set[int]()
+        self._copies = Copies(variables, small if communication.weights == "bfloat16" else [])
+        self._small = {id(v) for v in small} if communication.gradients == "bfloat16" else set[int]()
         self._added = trained | counts | {id(v) for v in kept if not _is_float(v)}
         self._replaced = slots | {id(v) for v in kept if _is_float(v)}
 

@@ -29,12 +29,12 @@ from trainer.training.loops.ps.counters import Counters, Reading
 from trainer.training.loops.ps.silent_workers import SilentWorkers
 from trainer.training.loops.ps.watch import Watch
 from trainer.training.loops.time_spent import InputTime
-from trainer.training.loops.trained import Trained
 from trainer.training.model import batches
 from trainer.training.model.checks import check
 from trainer.training.model.loss_scale import raise_if_stuck, skipped
 from trainer.training.model.state import TrainState, build_state, prepare
 from trainer.training.model.step import make_step
+from trainer.training.outputs.finish import Trained
 from trainer.training.outputs.saver import Saver
 from trainer.training.private import keras_patches, keras_private, tensorflow_patches, tensorflow_private
 from trainer.training.runtime.channel import Channel
@@ -42,14 +42,17 @@ from trainer.training.runtime.strategy import make
 from trainer.training.task import Load, TrainingTask
 from trainer.training.weights.restore import restore
 
-POLL_SECONDS = 0.2
-FIRST_POLL_SECONDS = 0.02
-DRAIN_POLL_SECONDS = 0.002
+COUNTERS_POLL_SECONDS = 0.2
+"""Seconds between two reads of the counters on a ps."""
+FIRST_STEP_POLL_SECONDS = 0.02
+"""The same until a first step was seen."""
+UPDATES_POLL_SECONDS = 0.002
+"""Seconds between two looks whether the last steps of a round have ended."""
 CLOSURES_AHEAD = 64
 """Queued closures per worker: enough for the time between polls, far below the coordinator's 262,144."""
-DRAIN_SECONDS = 3.0
+STOP_SECONDS = 3.0
 """Maximum wait of a stop for steps in progress; without it a lost worker could delay the stop for an hour."""
-UPDATE_SECONDS = 10.0
+UPDATES_SECONDS = 10.0
 """Maximum wait at the end of a round for updates in progress, which by then depend on the ps only."""
 
 
@@ -190,7 +193,7 @@ class _Rounds:
                 return self._drain()
             now = time.perf_counter()
             # A stop saves nothing before a step was seen: the first one is looked for more often.
-            due = now - looked > (POLL_SECONDS if self.watch.moved else FIRST_POLL_SECONDS)
+            due = now - looked > (COUNTERS_POLL_SECONDS if self.watch.moved else FIRST_STEP_POLL_SECONDS)
             if due or not spent:
                 reading = self.read()
             if not spent:
@@ -205,9 +208,9 @@ class _Rounds:
             # Polls more often as the end of the round approaches.
             rate = (taken - step) / (now - begun)
             time.sleep(
-                min(max((last - taken) / rate / 2, DRAIN_POLL_SECONDS), POLL_SECONDS)
+                min(max((last - taken) / rate / 2, UPDATES_POLL_SECONDS), COUNTERS_POLL_SECONDS)
                 if rate and self.watch.moved
-                else FIRST_POLL_SECONDS
+                else FIRST_STEP_POLL_SECONDS
             )
         return self._end(), spent or time.perf_counter()
 
@@ -215,8 +218,8 @@ class _Rounds:
         """Ends the round early: issues no more tickets, and waits a while for the steps in progress."""
         begun = time.perf_counter()
         self.counters.last.assign(0)
-        while not self.coordinator.done() and time.perf_counter() - begun < DRAIN_SECONDS:
-            time.sleep(DRAIN_POLL_SECONDS)
+        while not self.coordinator.done() and time.perf_counter() - begun < STOP_SECONDS:
+            time.sleep(UPDATES_POLL_SECONDS)
         return self._end(), begun
 
     def _end(self) -> int:
@@ -226,11 +229,11 @@ class _Rounds:
             tf.errors.AbortedError: an update does not end, so the variables are not a consistent state.
         """
         self.counters.round.assign_add(1)
-        deadline = time.perf_counter() + UPDATE_SECONDS
+        deadline = time.perf_counter() + UPDATES_SECONDS
         while under_way := self.counters.under_way():
             if time.perf_counter() > deadline:
                 raise tf.errors.AbortedError(None, None, f"{under_way} updates of a lost worker were applied in part")
-            time.sleep(DRAIN_POLL_SECONDS)
+            time.sleep(UPDATES_POLL_SECONDS)
         return self._look(self.read())
 
     def _look(self, reading: Reading) -> int:

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from trainer.training.runtime import connections
 from trainer.training.runtime.channel import Channel
 
-POLL_SECONDS = 0.2
+CUT_SECONDS = 0.2
+"""Seconds between two cuts of a silent worker's connections: gRPC makes new ones."""
 
 
 class SilentWorkers:
@@ -36,4 +37,4 @@ class SilentWorkers:
         """Runs until the end of the process."""
         while True:
             self.cut_off(channel.silent)
-            time.sleep(POLL_SECONDS)
+            time.sleep(CUT_SECONDS)

@@ -36,9 +36,9 @@ class Fence:
         self._begun, self._ended, self._as_bfloat16 = begun, ended, as_bfloat16
         self.holds: Callable[..., Tensor] = lambda: tf.constant(True)
         self.sent: Sequence[Tensor] = ()
-        """What `holds` takes: it is sent to the ps with the gradients."""
+        """The arguments of `holds`, which are sent to the ps with the gradients."""
         self.put_aside: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext
-        """Within it, variables are those on the ps; see `Copies`."""
+        """A context in which variables are those on the ps; see `Copies`."""
         self._ready: Tensor | None = None
         for optimizer in optimizers:
             # Of a LossScaleOptimizer that within: the scale may well follow gradients that are not applied.

@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 import tensorflow as tf
 
 from trainer.job.errors import UserError
+from trainer.training.exchange import step_time
 from trainer.training.private import keras_private, tensorflow_private
 from trainer.training.private.tensorflow_private import Internal
 from trainer.workloads.types import Tensor, Variable
@@ -30,27 +31,20 @@ class Copies:
 
     def read(self) -> list[Tensor]:
         """Builds the part of a graph that sets the copies to the values on the ps; returns these values."""
-        values = self.fetch()
-        self.hold(values)
-        return values
-
-    def fetch(self) -> list[Tensor]:
-        """Builds the part of a graph that reads the values on the ps."""
         values = []
-        for v, own in zip(self.variables, self._own, strict=True):
+        for v, on_ps in zip(self.variables, self._own, strict=True):
             if id(v) in self._rounded:
-                with tf.device(own.device):
-                    small = tf.cast(own, tf.bfloat16)
-                values.append(tf.cast(small, own.dtype))
+                with tf.device(on_ps.device):
+                    small = tf.cast(on_ps, tf.bfloat16)
+                values.append(tf.cast(small, on_ps.dtype))
             else:
-                values.append(tf.identity(own))
-        return values
-
-    def hold(self, values: Sequence[Tensor]) -> None:
-        """Builds the part of a graph that sets the copies to values that were read."""
-        self._copies = [tensorflow_private.named_variable(f"{self._name}_{i}", own) for i, own in enumerate(self._own)]
+                values.append(tf.identity(on_ps))
+        self._copies = [
+            tensorflow_private.named_variable(f"{self._name}_{i}", on_ps) for i, on_ps in enumerate(self._own)
+        ]
         for copy, value in zip(self._copies, values, strict=True):
             copy.assign(value, read_value=False)
+        return values
 
     def values(self) -> list[Tensor]:
         """What the copies are now."""
@@ -64,20 +58,27 @@ class Copies:
         with keras_private.replaced(self.variables, self._copies):
             yield
 
-    def require_unchanged(self, operations: Iterable[Internal], setting: str) -> None:
-        """Checks that these operations assign nothing to the copies, which `setting` of the spec needs.
+    @contextlib.contextmanager
+    def of_a_step(self) -> Iterator[None]:
+        """Within, the Keras variables are copies that were just read, and a step is traced.
 
         Raises:
-            UserError: they do, so that the variable on the ps would not change.
+            UserError: the step assigns to a copy, so that the variable on the ps would not change.
         """
+        self.read()
+        with self.in_use(), step_time.added() as made:
+            yield
+        self._require_unchanged(made.operations)
+
+    def _require_unchanged(self, operations: Iterable[Internal]) -> None:
         assert self._copies is not None
         paths = {copy.handle.name: v.path for copy, v in zip(self._copies, self.variables, strict=True)}
         for op in operations:
             if op.type.startswith(("Assign", "ResourceScatter")) and op.inputs and op.inputs[0].name in paths:
                 path = paths[op.inputs[0].name]
                 raise UserError(
-                    f"{setting}: {path} is changed within the step, not by its optimizer alone (as by "
-                    "SpectralNormalization); remove it"
+                    f"communication.weights: bfloat16: {path} is changed within the step, not by its optimizer alone "
+                    "(as by SpectralNormalization); remove it"
                 )
 
     @contextlib.contextmanager

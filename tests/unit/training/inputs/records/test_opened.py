@@ -15,7 +15,7 @@ MISTAKES: list[tuple[Any, dict[str, Any], str]] = [
     (
         "v-*.tfrecord",
         {},
-        "trainer.files('v-*.tfrecord'): nothing matches; {folder} has odd.bin, t-0.tfrecord, t-1.tfrecord",
+        "trainer.files('v-*.tfrecord'): nothing matches; {folder} has a.array_record, odd.bin, t-0.tfrecord",
     ),
     ("no/x*", {}, "trainer.files('no/x*'): nothing matches; there is no folder {folder}/no"),
     (
@@ -42,6 +42,11 @@ MISTAKES: list[tuple[Any, dict[str, Any], str]] = [
     ("t-*", {"shuffle": 0}, "workload: data('train'): trainer.files: shuffle: 0: must be True, False or a number"),
     ("t-*", {"parse": None}, "workload: data('train'): trainer.files: parse must be a function of one record, is None"),
     ([], {}, "workload: data('train'): trainer.files: there are no patterns; name files"),
+    (
+        "*.array_record",
+        {},
+        "workload: data('train'): trainer.files: ArrayRecord files are not read; convert them to TFRecords, or return",
+    ),
     ("t-1.*", {}, "workload: data('train'): the 1 files of trainer.files('t-1.*',) hold no records"),
 ]
 
@@ -49,7 +54,8 @@ MISTAKES: list[tuple[Any, dict[str, Any], str]] = [
 @pytest.mark.parametrize(("patterns", "more", "message"), MISTAKES, ids=range(len(MISTAKES)))
 def test_mistakes_are_named(tmp_path: Path, patterns: Any, more: dict[str, Any], message: str) -> None:
     tfrecords(tmp_path, [3, 0])
-    (tmp_path / "odd.bin").write_bytes(b"?")
+    for name in ("odd.bin", "a.array_record"):
+        (tmp_path / name).write_bytes(b"?")
     with pytest.raises(UserError) as caught:
         open_all(tmp_path, patterns, **more)
     assert str(caught.value).startswith(message.format(folder=tmp_path))

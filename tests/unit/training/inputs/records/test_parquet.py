@@ -173,6 +173,12 @@ def test_columns_with_dots_in_their_names_are_distinct(tmp_path: Path) -> None:
         )
 
 
+def test_parquet_is_refused_where_graphs_read(tmp_path: Path) -> None:
+    write(tmp_path)
+    told = "workload: data('train'): trainer.files: Parquet is read by Python, and ps-workers run graphs only;"
+    assert refused(tmp_path, in_graphs=True).startswith(told)
+
+
 def test_files_of_a_bucket_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tf.io.gfile, "glob", lambda pattern: [pattern])
     assert refused(tmp_path, pattern="gs://mine/t.parquet").endswith("read from folders; mount the bucket as one")

@@ -1,0 +1,149 @@
+"""Checks and wraps what a workload's data functions give."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import keras
+import tensorflow as tf
+
+from trainer.job.errors import UserError
+from trainer.training.inputs.arrays import Arrays
+from trainer.training.inputs.datasets import Batches, Examples
+from trainer.training.inputs.source import Source, Split
+from trainer.training.inputs.weighted import Weighted
+from trainer.workloads.batched import Batched
+from trainer.workloads.types import Dataset, Tensor
+
+NAMES = ("x", "y", "the weights")
+_FORMS = "x, (x, y) or (x, y, sample_weight), each an array, or a tuple or dict of arrays"
+
+
+def source(value: object, what: str) -> Split:
+    """Wraps the return value of a workload's data function.
+
+    Args:
+        what: the call, for messages.
+
+    Raises:
+        UserError: it is neither arrays of equal length nor a Dataset.
+    """
+    if isinstance(value, Batched):
+        return Batches(_batches(value.dataset, what), what)
+    if isinstance(value, tf.data.Dataset):
+        return Examples(_dataset(value, what), what)
+    if value is None:
+        raise UserError(f"workload: {what}: gave None; return {_FORMS}, or a tf.data.Dataset")
+    if isinstance(value, list):
+        raise UserError(f"workload: {what}: gave a list; write a tuple: {_FORMS}")
+    returned = value if isinstance(value, tuple) else (value,)
+    if not 1 <= len(returned) <= len(NAMES):
+        raise UserError(
+            f"workload: {what}: gave a tuple of {len(returned)}; it must be {_FORMS}: several inputs go into a tuple "
+            "or dict inside"
+        )
+    if len(returned) > 1 and returned[1] is None:
+        raise UserError(f"workload: {what}: y is None; leave it out: give x alone, or (x, y)")
+    returned = returned[:2] if len(returned) == 3 and returned[2] is None else returned
+    try:
+        parts = tuple(_tensors(part) for part in returned)
+    except (TypeError, ValueError) as error:
+        raise UserError(f"workload: {what}: must give arrays: {' '.join(str(error).split())[:200]}") from None
+    _require_equal_lengths(parts, what)
+    if len(parts) == len(NAMES):
+        _require_fitting_weights(parts[1], parts[2], what, batched=True)
+    return Arrays(keras.utils.pack_x_y_sample_weight(*parts))
+
+
+def _batches(value: Dataset, what: str) -> Dataset:
+    if not isinstance(value, tf.data.Dataset):
+        raise UserError(f"workload: {what}: trainer.batched() takes a tf.data.Dataset, got {type(value).__name__}")
+    if any(part.shape.rank == 0 for part in tf.nest.flatten(_dataset(value, what, batched=True).element_spec)):
+        raise UserError(
+            f"workload: {what}: trainer.batched() got a Dataset of single examples; call .batch(...) before, or leave "
+            "it out"
+        )
+    return value
+
+
+def _dataset(value: Dataset, what: str, batched: bool = False) -> Dataset:
+    spec = value.element_spec
+    if isinstance(spec, tuple) and not 1 <= len(spec) <= len(NAMES):
+        raise UserError(
+            f"workload: {what}: the Dataset yields tuples of {len(spec)}; it must yield x, (x, y) or "
+            "(x, y, sample_weight): several inputs go into a tuple or dict inside"
+        )
+    if isinstance(spec, tuple) and len(spec) == len(NAMES):
+        _require_fitting_weights(spec[1], spec[2], what, batched)
+    return value
+
+
+def _tensors(part: object) -> Tensor:
+    """An array as a tensor; a dict, tuple or list of arrays as a dict or tuple of tensors."""
+    if isinstance(part, dict) and part:
+        return {name: _tensors(array) for name, array in part.items()}
+    if isinstance(part, tuple) or (isinstance(part, list) and part and all(hasattr(each, "shape") for each in part)):
+        return tuple(_tensors(array) for array in part)
+    if isinstance(part, tf.SparseTensor) or hasattr(part, "tocsr"):
+        raise TypeError("an array is sparse; make it dense: tf.sparse.to_dense(...), or .toarray()")
+    return part if isinstance(part, tf.RaggedTensor) else tf.constant(part)
+
+
+def _require_equal_lengths(parts: Tensor, what: str) -> None:
+    flat = tf.nest.flatten(parts)
+    if any(each.shape.rank == 0 for each in flat):
+        raise UserError(f"workload: {what}: must give arrays, gave single values")
+    counts = [int(each.shape[0]) for each in flat]
+    if set(counts) == {counts[0]} != {0}:
+        return
+    if len(counts) == 2 == len(parts):
+        lengths = f"x has {counts[0]} examples and y {counts[1]}"
+    else:
+        lengths = f"its arrays have {counts} examples"
+    raise UserError(f"workload: {what}: {lengths}; they must be equal, not 0")
+
+
+def _require_fitting_weights(y: Tensor, weights: Tensor, what: str, batched: bool) -> None:
+    """Checks the shapes of weights, one for all of y or of the same structure; `batched` if these begin with a batch's.
+
+    Keras multiplies losses by them after broadcasting, which may well succeed with others and train wrongly.
+
+    Raises:
+        UserError: neither one weight per example, nor one for each of its values.
+    """
+    labels, flat_weights = tf.nest.flatten(y), tf.nest.flatten(weights)
+    if len(labels) != len(flat_weights):
+        return  # Keras has a rule for what may be left out
+    for label, weight in zip(labels, flat_weights, strict=True):
+        if None in (label.shape.rank, weight.shape.rank):
+            continue
+        wanted, shape = label.shape[int(batched) :], weight.shape[int(batched) :]
+        if shape == [1] or (shape.rank <= wanted.rank and shape.is_compatible_with(wanted[: shape.rank])):
+            continue
+        raise UserError(
+            f"workload: {what}: sample weights of shape {weight.shape.as_list()} do not fit y of shape "
+            f"{label.shape.as_list()}; give one weight per example"
+        )
+
+
+def require_examples(source: Source, model_inputs: Sequence[Tensor], workload: str) -> None:
+    """Checks that a Dataset yields single examples, as far as the ranks of the model's inputs show.
+
+    Raises:
+        UserError: it yields batches.
+    """
+    if isinstance(source, Weighted):
+        source = source.source
+    if not isinstance(source, Examples):
+        return
+    examples = tf.nest.flatten(keras.utils.unpack_x_y_sample_weight(source.dataset.element_spec)[0])
+    if len(examples) != len(model_inputs):
+        return
+    for part, wanted in zip(examples, model_inputs, strict=True):
+        shape = part.shape
+        # Keras removes a last dimension of 1, so with one dimension more it may be an example.
+        if shape.rank == len(wanted.shape) and not (shape[-1] == 1 and wanted.shape[-1] != 1):
+            raise UserError(
+                f"workload: {workload}: data() gives a Dataset of batches, with x {shape} for the model's input "
+                f"{tuple(wanted.shape)}; leave .batch(...) out, or return trainer.batched(dataset)"
+            )
