@@ -22,6 +22,7 @@ _COMMANDS = {
     "files": ("check", "local", "result", "import", "schema", "secret", "task", "probe"),
     "jobs": ("render", "submit", "status", "logs", "stacks", "debug", "delete"),
     "ui": ("ui",),
+    "track": ("track",),
 }
 """The commands that each module has a function for."""
 

@@ -14,6 +14,7 @@ from trainer.job.derived import has_ring
 from trainer.job.errors import Exit, UserError
 from trainer.job.names import TF_PORT, control_port, gradients_port, metrics_port, secret_name
 from trainer.job.spec import JobSpec
+from trainer.job.tracking_rules import secrets_of_tasks
 from trainer.targets import container
 from trainer.targets.container import STOP_SECONDS
 from trainer.targets.kubernetes import config_map, gang, names, patch, pod, settings, volumes, yaml_text
@@ -63,7 +64,7 @@ def warnings(spec: JobSpec) -> list[str]:
     egress = "set kubernetes.egress: true, or let it out by a NetworkPolicy of your own"
     return [
         *([one_node] if pod.on_one_node(spec) else []),
-        *([] if spec.kubernetes.egress else container.unreachable(spec, variables, egress)),
+        *([] if spec.kubernetes.egress else container.unreachable(spec, variables, egress, tracking=True)),
         *(f"kubernetes.unsafe: {path}: kubernetes.pod gives up this protection" for path in spec.kubernetes.unsafe),
     ]
 
@@ -79,11 +80,11 @@ def _values(spec: JobSpec) -> dict[str, object]:
     patch.require(spec, pods)
     if not given.egress:
         egress = "set kubernetes.egress: true, or name a proxy that another NetworkPolicy allows"
-        variables = (spec.pod_of(task_type).env.keys() | spec.env_of(task_type) for task_type in pods)
+        given_names = (spec.pod_of(task_type).env.keys() | spec.env_of(task_type) for task_type in pods)
         container.require_way_out(
-            spec, {*set.intersection(*map(set, variables)), *spec.secrets}, f"{egress}: env: {{HTTPS_PROXY: URL}}"
+            spec, {*set.intersection(*map(set, given_names)), *spec.secrets}, f"{egress}: env: {{HTTPS_PROXY: URL}}"
         )
-    labels = names.labels(spec)
+    labels, variables = names.labels(spec), _variables(spec)
     config = config_map.of(_patient(spec), pods)
     return {
         "name": spec.name,
@@ -108,6 +109,7 @@ def _values(spec: JobSpec) -> dict[str, object]:
         "max_skew": FAR if given.topology else 1,
         "code": {"archive": f"{container.WORKSPACE}/{code.ARCHIVE}"} if spec.code else None,
         "tensorboard": pod.tensorboard_image(spec),
+        "track_image": container.track_image(spec),
         "suspend": given.suspend or bool(gang.queue_label(spec)),
         "gang": given.gang,
         "group": gang.group(spec, pods),
@@ -118,8 +120,8 @@ def _values(spec: JobSpec) -> dict[str, object]:
         "ttl_seconds": given.ttl_seconds,
         "grace_seconds": math.ceil(spec.deadlines.stop) + STOP_SECONDS,
         "stopped": int(Exit.STOPPED),
-        "variables": _variables(spec),
-        "jobs": [pod.of_type(spec, task_type, pods, config) for task_type in pods],
+        "variables": {name: each for name, each in variables.items() if name in secrets_of_tasks(spec)},
+        "jobs": [pod.of_type(spec, task_type, pods, config, variables) for task_type in pods],
     }
 
 
