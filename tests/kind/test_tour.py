@@ -167,12 +167,10 @@ def test_another_pod_is_refused_by_the_network_policy_and_not_without_it(tour: T
     # Longer than the chief tries: it has found that the policy is enforced.
     seen = tour.job.until("the check is over", lambda s: s["seconds"] > sum(network_policy.PAUSES) + 15)
     assert seen["warnings"] == []
-    (policy,) = (each for each in tour.job.manifests if each["kind"] == "NetworkPolicy")
     tour.space.kubectl("delete", "networkpolicy", "digits")
     deadline = time.monotonic() + 30
     while [knock(elsewhere, "stranger", *door) for door in doors] != ["open"] * 4:
         assert time.monotonic() < deadline, "nothing refuses the stranger any more, and it is not let in"
-    tour.space.kubectl("apply", "--filename=-", text=json.dumps(policy))
 
 
 def test_the_page_is_live_and_goes_on_while_the_chief_moves(tour: Tour) -> None:
@@ -227,7 +225,7 @@ async def ask(space: Namespace) -> None:
     run = runs.attach("digits", "kubernetes", namespace=space.name)
     run.wait(0)
     assert (run.result.steps, run.result.job, run.result.generations) == (STEPS, "digits", 2)
-    assert run.result.test_accuracy > 0.5
+    assert run.result.test_loss < 1
     assert {line.task for line in run.logs("worker:0")} == {"worker:0"}
     assert {(each.job, each.phase) for each in runs.jobs(namespace=space.name)} == {("digits", "done")}
 
