@@ -154,8 +154,8 @@ class Deadlines(Strict):
     stop: Positive = 8
     """Time from SIGTERM to the exit, including the checkpoint."""
     notify: Positive = 10
-    """Time for `notify` after the end of the job; after SIGTERM at most what is left of `stop`. So long may the server of
-    `tracking` be away then, too."""
+    """Time for `notify` after the end of the job; after SIGTERM at most what is left of `stop`. Also the time that
+    `trainer track` waits then for a server that does not answer."""
     job: Positive | None = None
     """Time for the whole job, including restarts. Default: no limit."""
 
