@@ -30,6 +30,7 @@ from trainer.api import run as runs
 from trainer.job.errors import Exit
 from trainer.supervisor.chief import network_policy
 
+STEPS = specs.TOUR_STEPS
 GATE = "/workspace/runs/digits/go"
 TASKS = {"chief:0", "worker:0", "worker:1", "evaluator:0"}
 EVERYTHING = "jobs,pods,services,configmaps,secrets,persistentvolumeclaims,networkpolicies"
@@ -203,11 +204,11 @@ def the_job_ends(tour: Tour, page: Opened) -> None:
 
 def test_what_has_followed_the_job_has_seen_it_run_and_end(tour: Tour) -> None:
     followed, seen = tour.printed["logs"], [json.loads(line) for line in tour.printed["status"].splitlines()]
-    assert "done: steps=2000 " in followed
+    assert f"done: steps={STEPS} " in followed
     assert {line.split()[0] for line in followed.splitlines()} == TASKS
     assert any((each["job"] or {}).get("step") for each in seen), seen
     assert seen[-1]["phase"] == "done"
-    assert "done: steps=2000 " in seen[-1]["last_line"]
+    assert f"done: steps={STEPS} " in seen[-1]["last_line"]
     assert "digits  done" in trainer("status", *tour.words)
     lines = trainer("logs", *tour.words, "digits", "--task", "worker:0").splitlines()
     assert lines
@@ -225,7 +226,7 @@ def test_python_is_answered_while_an_event_loop_runs(tour: Tour) -> None:
 async def ask(space: Namespace) -> None:
     run = runs.attach("digits", "kubernetes", namespace=space.name)
     run.wait(0)
-    assert (run.result.steps, run.result.job, run.result.generations) == (2000, "digits", 2)
+    assert (run.result.steps, run.result.job, run.result.generations) == (STEPS, "digits", 2)
     assert run.result.test_accuracy > 0.5
     assert {line.task for line in run.logs("worker:0")} == {"worker:0"}
     assert {(each.job, each.phase) for each in runs.jobs(namespace=space.name)} == {("digits", "done")}

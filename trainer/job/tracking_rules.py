@@ -15,7 +15,7 @@ _CHATS = (
     ".logic.azure.com",
     "chat.googleapis.com",
 )
-"""In addresses by which anyone can write to a chat."""
+"""Parts of the addresses by which anyone can write to a chat."""
 MLFLOW_LOGIN = ("MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD", "MLFLOW_TRACKING_TOKEN")
 _WAY_THERE = ("HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY", "ALL_PROXY", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from functools import cache
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import TypeAdapter
 
@@ -164,12 +164,13 @@ def upgraded(found: Mapping[str, object]) -> Mapping[str, object]:
     return made
 
 
-def _sent(row: dict[str, Any]) -> dict[str, object]:
+def _sent(row: Mapping[str, object]) -> dict[str, object]:
     """Without what is not known of the child, and with texts and figures that a reader takes: the user's code has
     written them."""
     known = {name: value for name, value in row.items() if name not in FIELDS or is_set(value)}
     texts = {name: plain_text(value) for name, value in known.items() if isinstance(value, str)}
-    return {**known, **texts, "figures": may_be_sent(row["figures"])}
+    figures = row["figures"]
+    return {**known, **texts, "figures": may_be_sent(figures if isinstance(figures, dict) else {})}
 
 
 _NEW_IN_2 = {"figures", "seconds_left", "goodput"}

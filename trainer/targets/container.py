@@ -108,7 +108,7 @@ def unreachable(spec: JobSpec, variables: Container[str], egress: str, *, tracki
 
 
 def model_dir(spec: JobSpec) -> str:
-    """Of every job in a container, whatever its place outside is."""
+    """The model_dir of every job in a container, whatever its place outside is."""
     return f"{WORKSPACE}/runs/{spec.name}"
 
 

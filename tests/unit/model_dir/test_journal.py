@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from trainer.job.errors import Exit, TrainerError
@@ -55,6 +55,7 @@ def test_a_line_that_a_killed_chief_has_cut_off_is_the_only_one_that_is_lost(tmp
         assert numbers(tmp_path) == ([1, 2, 3, 4, 5] if cut == 1 else [1, 2, 4, 5])
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.binary(max_size=80), st.integers(0, 200))
 def test_bytes_of_any_kind_in_between_damage_the_lines_that_they_touch_alone(junk: bytes, place: int) -> None:
     folder = Path(tempfile.mkdtemp())

@@ -4,7 +4,7 @@ import json
 from dataclasses import asdict, fields, replace
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from trainer.job.errors import Exit, UserError
@@ -86,6 +86,9 @@ FACTS: list[tuple[Fact, str]] = [
 ]
 
 
+ANY = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
 def report(loss: Loss | None) -> Report:
     return Report("worker:1", "i", "c", "s", "w", {}, loss=loss, restarted_for=loss)
 
@@ -113,6 +116,7 @@ def test_a_loss_survives_the_trip_in_a_report(loss: Loss) -> None:
     assert through_a_report(loss) == loss
 
 
+@ANY
 @given(
     st.builds(
         Loss, st.sampled_from(Cause), st.text(), st.text(), st.integers(-1, 300) | st.sampled_from(Exit), st.booleans(),
@@ -244,6 +248,7 @@ NAMES = sorted(
 )
 
 
+@ANY
 @given(
     st.sampled_from([fact for fact, _ in FACTS]),
     st.dictionaries(st.sampled_from(NAMES), JSON | st.sampled_from([*KINDS, 10**400, -1]), max_size=3),

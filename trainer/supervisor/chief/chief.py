@@ -78,7 +78,7 @@ class Chief:
         self._held = Held()
         self._announced = self._rendezvous.version
         self._journal = Journal(self._directory, self._record.lease.number, self._record.require_lease)
-        self._announced_facts = 0
+        self._announced_facts = self._journaled = 0
         self._reporter = Reporter(self._agent, self._record, self._rendezvous, self._warnings, [self._outside])
         self._dialler = Dialler(self._spec.name, self._task, self._rendezvous, self._clock, self._announce)
         # Before any other task reports: the others are compared with the chief.
@@ -302,12 +302,13 @@ class Chief:
     def _announce(self) -> None:
         """Answers all held reports, and logs new events."""
         rendezvous = self._rendezvous
-        for entry in (new := rendezvous.chronicle.since(self._announced_facts)):
+        for entry in rendezvous.chronicle.since(self._announced_facts):
             if entry.fact.news:
                 log_line(entry.text)
         self._announced_facts = rendezvous.chronicle.noted
-        if self._record.accepted:
-            self._journal.write(new)
+        if self._record.accepted:  # a refused one must keep the journal of the job that may be resumed
+            self._journal.write(rendezvous.chronicle.since(self._journaled))
+            self._journaled = rendezvous.chronicle.noted
         if rendezvous.version != self._announced:
             self._look_at_lease()
             if rendezvous.generation != self._record.state.generation:

@@ -103,7 +103,7 @@ def stacks(spec: JobSpec) -> Stacks:
 
 
 def tunnel(spec: JobSpec) -> Tunnel:
-    """To the chief's control port: each connection is a process in its container."""
+    """A tunnel to the chief's control port: each connection is a process in its container."""
     service = _chief(spec)
     relay = (*probe(of_program=bool(spec.program)), "relay")
 

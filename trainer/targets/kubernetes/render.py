@@ -17,12 +17,14 @@ from trainer.job.spec import JobSpec
 from trainer.job.tracking_rules import secrets_of_tasks
 from trainer.targets import container
 from trainer.targets.container import STOP_SECONDS
-from trainer.targets.kubernetes import config_map, deadlines, gang, names, patch, pod, settings, volumes, yaml_text
+from trainer.targets.kubernetes import config_map, gang, names, patch, pod, settings, volumes, yaml_text
 from trainer.targets.kubernetes.objects import Manifest
 
 FAR = 100
 """maxSkew with a topology: the scheduler scores an uneven spread so little that it only decides between nodes of one
 domain (podtopologyspread/scoring.go). Without any constraint it would apply the cluster's own."""
+PATIENT_SECONDS = 1800.0
+"""How long tasks wait for each other by default: images are pulled for minutes, and nodes are added on demand."""
 
 
 def render(spec: JobSpec, command: str) -> str:
@@ -83,7 +85,7 @@ def _values(spec: JobSpec) -> dict[str, object]:
             spec, {*set.intersection(*map(set, given_names)), *spec.secrets}, f"{egress}: env: {{HTTPS_PROXY: URL}}"
         )
     labels, variables = names.labels(spec), _variables(spec)
-    config = config_map.of(deadlines.patient(spec), pods)
+    config = config_map.of(_patient(spec), pods)
     return {
         "name": spec.name,
         "labels": labels,
@@ -137,3 +139,13 @@ def _variables(spec: JobSpec) -> dict[str, dict[str, str]]:
     if problems:
         raise UserError(*problems)
     return {name: {"name": source.secret or "", "key": source.key or name} for name, source in spec.secrets.items()}
+
+
+def _patient(spec: JobSpec) -> JobSpec:
+    """The spec as its tasks get it, with the deadlines that it leaves to the target."""
+    left = {"start", "rejoin", "chief_lost"} - spec.deadlines.model_fields_set
+    if pod.on_one_node(spec):
+        # The pods mount the volume that a new chief may need on another node: they must not wait for it long.
+        left.discard("chief_lost")
+    deadlines = spec.deadlines.model_copy(update=dict.fromkeys(left, PATIENT_SECONDS))
+    return spec.model_copy(update={"deadlines": deadlines})

@@ -139,7 +139,7 @@ def _end(evidence: Evidence) -> None:
 
 
 def _spec_of(model_dir: str) -> JobSpec | None:
-    """That of a job that has succeeded, perhaps of another version."""
+    """The spec of a job that has succeeded, perhaps of another version."""
     spec = read_json(layout.result(model_dir)).get("spec")
     try:
         return load.build(spec) if isinstance(spec, dict) else None
