@@ -108,7 +108,7 @@ def test_a_name_that_is_taken_is_refused(name: str) -> None:
 
 def test_the_tracker_alone_has_its_login_and_a_way_out() -> None:
     tracked = {"tracking": {"mlflow": "http://mlflow"}, "env": {"NO_PROXY": "mlflow", "MODE": "x"}}
-    secrets = {"MLFLOW_TRACKING_TOKEN": {}, "HTTPS_PROXY": {}, "API_KEY": {}}
+    secrets: dict[str, Any] = {"MLFLOW_TRACKING_TOKEN": {}, "HTTPS_PROXY": {}, "API_KEY": {}}
     found = services(spec(**tracked, secrets=secrets))
     track = found["j-track"]
     assert track["environment"] == {"NO_PROXY": "mlflow", "MLFLOW_TRACKING_TOKEN": None, "HTTPS_PROXY": None}

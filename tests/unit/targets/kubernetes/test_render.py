@@ -298,7 +298,8 @@ def test_tensorboard_follows_the_chief_and_its_image_that_of_the_tasks(image: st
 
 def test_the_tracker_follows_the_chief_and_alone_has_its_login() -> None:
     secrets = {"MLFLOW_TRACKING_TOKEN": {"secret": "mlflow"}, "API_KEY": {"secret": "api"}}
-    tracked = {"tracking": {"mlflow": "http://mlflow"}, "secrets": secrets, "image": "registry.example/trainer:cpu"}
+    image = "registry.example/trainer:cpu"
+    tracked: dict[str, Any] = {"tracking": {"mlflow": "http://mlflow"}, "secrets": secrets, "image": image}
     job = ps(tasks={"worker": 2, "ps": 1}, **tracked)
     beside = {name: [each["name"] for each in pod(job, name).get("initContainers", [])] for name in jobs(job)}
     assert beside == {"j-chief": ["track"], "j-worker": [], "j-ps": []}
