@@ -154,8 +154,8 @@ class Deadlines(Strict):
     stop: Positive = 8
     """Time from SIGTERM to the exit, including the checkpoint."""
     notify: Positive = 10
-    """Time for `notify` after the end of the job; after SIGTERM at most what is left of `stop`. The server of `tracking`
-    may be away for as long then."""
+    """Time for `notify` after the end of the job; after SIGTERM at most what is left of `stop`. The server of
+    `tracking` may be away for as long then."""
     job: Positive | None = None
     """Time for the whole job, including restarts. Default: no limit."""
 
