@@ -220,15 +220,15 @@ wheel: setup ## build dist/trainer-VERSION-py3-none-any.whl
 	@ls dist/*.whl
 
 .PHONY: images
-images: ## build trainer:cpu, trainer:cuda, trainer:tensorboard, trainer:supervisor (PLATFORM=linux/arm64: all but cuda for arm64)
+images: ## build trainer:cpu, trainer:cuda, trainer:tensorboard, trainer:track, trainer:supervisor (PLATFORM=linux/arm64: all but cuda for arm64)
 	scripts/images.sh
 
-.PHONY: image-cpu image-cuda image-tensorboard image-supervisor
-image-cpu image-cuda image-tensorboard image-supervisor: image-%:
+.PHONY: image-cpu image-cuda image-tensorboard image-track image-supervisor
+image-cpu image-cuda image-tensorboard image-track image-supervisor: image-%:
 	scripts/images.sh $*
 
 .PHONY: images-of-tests
-images-of-tests: image-cpu image-tensorboard image-supervisor
+images-of-tests: image-cpu image-tensorboard image-track image-supervisor
 
 .PHONY: compose-file
 compose-file: setup ## write docker-compose.yml from examples/
@@ -287,11 +287,13 @@ FOR_TRAINING = $(addprefix --no-emit-package ,\
 
 .PHONY: lock
 lock: setup ## renew all lock files from pyproject.toml (UPGRADE=--upgrade: the newest versions)
-	$(COMPILE) --python-version 3.10 --extra cpu --extra deploy --extra dev --extra docs \
+	$(COMPILE) --python-version 3.10 --extra cpu --extra deploy --extra track --extra dev --extra docs \
 	  --output-file requirements.lock pyproject.toml
 	$(COMPILE) $(FOR_IMAGES) $(FOR_TRAINING) --extra cpu --output-file images/requirements-cpu.lock pyproject.toml
 	$(COMPILE) $(FOR_IMAGES) $(FOR_TRAINING) --extra cuda --output-file images/requirements-cuda.lock pyproject.toml
 	$(COMPILE) $(FOR_IMAGES) --output-file images/requirements-tensorboard.lock - <<< '$(TENSORBOARD)'
+	$(COMPILE) $(FOR_IMAGES) $(addprefix --no-emit-package ,markdown-it-py mdurl pygments) -c requirements.lock \
+	  --extra track --output-file images/requirements-track.lock pyproject.toml
 	$(COMPILE) --python-version 3.10 $(addprefix --no-emit-package ,markdown-it-py mdurl pygments) -c requirements.lock \
 	  --extra nvml --output-file images/requirements-supervisor.lock pyproject.toml
 	$(COMPILE) --output-file images/requirements-uv.lock -c requirements.lock - <<< uv

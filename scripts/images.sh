@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds the images: scripts/images.sh [cpu] [cuda] [tensorboard] [supervisor]     all without an argument
+# Builds the images: scripts/images.sh [cpu] [cuda] [tensorboard] [track] [supervisor]     all without an argument
 # Settings, all optional: PLATFORM (linux/amd64 or linux/arm64; default this machine's; the tags are the same); BASE_IMAGE
 # (default debian:trixie-slim); TRAINER_DATA_DIR (a folder with mnist.npz, taken instead of the published file);
 # BUILD_FLAGS (more words for `docker build`, as --network=host or --secret id=ca,src=FILE for the certificates of a
@@ -15,8 +15,8 @@ main() {
   local platform=${PLATFORM:-linux/$(uname -m)} available=() flags=() variant
   platform=${platform/x86_64/amd64} platform=${platform/aarch64/arm64}
   case $platform in
-    linux/amd64) available=(cpu cuda tensorboard supervisor) ;;
-    linux/arm64) available=(cpu tensorboard supervisor) ;; # TensorFlow's wheels for arm64 are without CUDA
+    linux/amd64) available=(cpu cuda tensorboard track supervisor) ;;
+    linux/arm64) available=(cpu tensorboard track supervisor) ;; # TensorFlow's wheels for arm64 are without CUDA
     *)
       echo "images: PLATFORM $platform: must be linux/amd64 or linux/arm64, for which TensorFlow has wheels" >&2
       exit 2

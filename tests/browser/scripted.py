@@ -25,7 +25,7 @@ def document(workers: int = 3) -> Document:
     tasks = {name: task(name, times, dice) for name in names}
     total = [sum(tasks[name]["examples_per_second"][at] for name in names) for at in range(points)]
     return {
-        "version": 1,
+        "version": 2,
         "now": NOW,
         "live": True,
         "status": status(names, tasks),

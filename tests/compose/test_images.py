@@ -16,7 +16,7 @@ from trainer.job.cluster import Task
 from trainer.job.load import build
 
 VARIANTS = ["cpu", "cuda"]
-LIMIT_BYTES = {"cpu": 1.0e9, "cuda": 5.5e9, "tensorboard": 0.3e9, "supervisor": 0.1e9}
+LIMIT_BYTES = {"cpu": 1.0e9, "cuda": 5.5e9, "tensorboard": 0.3e9, "track": 0.3e9, "supervisor": 0.1e9}
 
 
 @pytest.fixture(params=VARIANTS)

@@ -63,6 +63,18 @@ SPECS: dict[str, dict[str, Any]] = {
         "tasks": {"worker": {"gpus": 2}},
         "secrets": {"API_KEY": {"secret": "wandb", "key": "token"}, "HF_TOKEN": {"secret": "hf", "file": "hf"}},
     },
+    "tracked": {
+        "name": "digits",
+        "strategy": "one_device",
+        "image": "registry.example/team/trainer:cpu",
+        "env": {"HTTPS_PROXY": "http://proxy:3128", "MODE": "train"},
+        "secrets": {
+            "MLFLOW_TRACKING_USERNAME": {"secret": "mlflow", "key": "user"},
+            "MLFLOW_TRACKING_PASSWORD": {"secret": "mlflow", "key": "password"},
+            "API_KEY": {"secret": "api"},
+        },
+        "tracking": {"mlflow": "https://mlflow.example.com/team", "experiment": "digits", "register_as": "digits"},
+    },
 }
 
 ON_KUBERNETES: dict[str, dict[str, Any]] = {

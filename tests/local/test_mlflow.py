@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import json
 import math
@@ -18,15 +17,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from tests.local.specs import PACED, mirrored, parameter_server
-from tests.tools.harness import Job
-from trainer.job.cluster import tasks_of
+from tests.tools.harness import TRAINER, Job
 from trainer.job.errors import Exit
-from trainer.job.load import build
-from trainer.job.spec import JobSpec
-from trainer.supervisor.outside.tracking import Tracker
-from trainer.supervisor.outside.webhook import Ending
+from trainer.model_dir import journal
+from trainer.protocol import facts
+from trainer.protocol.facts import Began, Ended, Fact
 
 MLFLOW = Path(__file__).parents[2] / ".venv-mlflow" / "bin"
 QUIET = {"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
@@ -100,6 +98,7 @@ def test_a_run_has_the_curve_the_settings_and_the_end_of_its_job(tmp_path: Path,
         sent = [(step, value, time) for step, value, time in run["metrics"][name]]
         assert sent == [(each["step"], each[name], round(each["time"] * 1000)) for each in records]
     assert run["metrics"]["test_accuracy"][0][:2] == [60, job.result()["test_accuracy"]]
+    assert run["ended"] >= run["metrics"]["loss"][-1][2]
     assert run["params"]["train.steps"] == "60"
     assert run["params"]["train.learning_rate"] == "0.001"
     assert run["tags"]["trainer.exit_code"] == "0"
@@ -188,7 +187,7 @@ def test_a_server_that_comes_late_gets_all_that_it_has_missed(tmp_path: Path, se
         port = free.getsockname()[1]
     spec = mirrored(steps=2000, workers=1, train={"log_steps": 10}, workload=PACED)
     with Job(tmp_path, {**spec, **tracked(f"http://127.0.0.1:{port}", "late")}) as job:
-        job.until_printed(f"warning: tracking.mlflow: 127.0.0.1:{port} refused")
+        job.until_printed(f"track | warning: tracking.mlflow: 127.0.0.1:{port} refused the connection")
         job.until_step(50)
         with forwarded(port, server):
             job.until_printed(f"tracking.mlflow: 127.0.0.1:{port} answers again")
@@ -216,9 +215,20 @@ def test_a_program_is_tracked_by_what_it_reports(tmp_path: Path, server: str) ->
     assert [(step, value) for step, value, _ in run["metrics"]["loss"]] == [(1, 1), (2, 1 / 2), (3, 1 / 3)]
 
 
-def tracker_of(spec: JobSpec) -> Tracker:
-    assert spec.tracking is not None
-    return Tracker(spec, spec.tracking, tasks_of(spec)[0], 1e9, lambda: None)
+def left(folder: Path, address: str, *story: Fact, code: int = 0, step: int = 2, **spec: Any) -> Path:
+    """A model_dir as a chief leaves it behind."""
+    model_dir = folder / "run"
+    model_dir.mkdir()
+    whole = {"name": "j", "strategy": "one_device", "workload": "digits", "tracking": {"mlflow": address}, **spec}
+    (model_dir / "spec.json").write_text(json.dumps(whole))
+    happened = [Began("1"), *story, Ended(code, "" if code == 0 else "é\n" * 9000)]
+    lines = [facts.entry(1e9 + i, each, 1, step).document() for i, each in enumerate(happened)]
+    journal.append(str(model_dir), 1, lines)
+    return model_dir
+
+
+def track(model_dir: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*TRAINER, "track", str(model_dir), *words], capture_output=True, text=True, timeout=240)
 
 
 def test_any_name_number_and_amount_is_taken(tmp_path: Path, server: str) -> None:
@@ -226,19 +236,11 @@ def test_any_name_number_and_amount_is_taken(tmp_path: Path, server: str) -> Non
     figures = {f"layer_{i}/norm": i / 7 for i in range(3000)}
     odd = {"auc@1": math.nan, "auc_1": math.inf, "/../é": -math.inf, "x" * 300: 1e-300, "": 2.0, "a b.c-d": 1e299}
     lines = [json.dumps({"step": step, **figures, **odd, "time": 1e9 + 60 * step}) for step in (1, 2)]
-    (tmp_path / "metrics.jsonl").write_text("\n".join(lines) + "\n")
     settings = {f"s{i}": "é" * 300 for i in range(120)}
-    spec = build(
-        {
-            "name": "j", "strategy": "one_device", "workload": "digits", "model_dir": str(tmp_path),
-            "settings": settings, "tracking": {"mlflow": server},
-        }
-    )  # fmt: skip
-
-    async def follow() -> None:
-        await tracker_of(spec).end(Ending(Exit.DIVERGED, "é\n" * 9000, 2), 200)
-
-    asyncio.run(follow())
+    model_dir = left(tmp_path, server, code=Exit.DIVERGED, settings=settings)
+    (model_dir / "metrics.jsonl").write_text("\n".join(lines) + "\n")
+    done = track(model_dir)
+    assert done.returncode == 0, done.stdout + done.stderr
     (run,) = runs(server, "j")
     assert run["status"] == "FAILED"
     sent = run["metrics"]
@@ -251,46 +253,57 @@ def test_any_name_number_and_amount_is_taken(tmp_path: Path, server: str) -> Non
 
 
 @pytest.mark.slow
-def test_a_run_that_is_deleted_meanwhile_is_made_again_with_all_its_figures(tmp_path: Path, server: str) -> None:
-    raw = {"name": "deleted", "strategy": "one_device", "model_dir": str(tmp_path), "tracking": {"mlflow": server}}
-    curve = tmp_path / "metrics.jsonl"
-    curve.write_text('{"step": 1, "loss": 3.0, "time": 1.0}\n')
+def test_a_job_that_has_ended_is_sent_again_without_a_copy_of_anything(tmp_path: Path, server: str) -> None:
+    model_dir = left(tmp_path, "http://127.0.0.1:1", name="again")
+    (model_dir / "metrics.jsonl").write_text('{"step": 1, "loss": 3.0, "time": 1.0}\n')
+    (model_dir / "export").mkdir()
+    (model_dir / "export" / "model.keras").write_text("weights")
+    words = ("--mlflow", server, "--experiment", "again", "--register", "digits of again")
+    for _ in range(2):
+        done = track(model_dir, *words)
+        assert (done.returncode, "warning" in done.stdout) == (0, False), done.stdout + done.stderr
+    (run,) = runs(server, "again")
+    assert (run["status"], run["metrics"]["loss"]) == ("FINISHED", [[1, 3.0, 1000]])
+    spec = yaml.safe_load(run["artifacts"].pop("spec.yaml"))
+    assert (spec["name"], spec["tracking"]["mlflow"]) == ("again", "http://127.0.0.1:1")
+    kept = {"journal.jsonl": (model_dir / "journal.jsonl").read_text(), "export/model.keras": "weights"}
+    assert run["artifacts"] == kept
+    assert run["models"] == {"digits of again": ["1"]}
 
-    async def follow() -> None:
-        tracker = tracker_of(build(raw))
-        while not tracker._sent:
-            await asyncio.sleep(0.1)
-        (first,) = await asyncio.to_thread(runs, server, "deleted")
+
+@pytest.mark.slow
+def test_a_run_that_is_deleted_meanwhile_is_made_again_with_all_its_figures(tmp_path: Path, server: str) -> None:
+    model_dir = left(tmp_path, server, name="deleted")
+    curve = model_dir / "metrics.jsonl"
+    curve.write_text('{"step": 1, "loss": 3.0, "time": 1.0}\n')
+    with subprocess.Popen(
+        [*TRAINER, "track", str(model_dir), "--keep"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as process:
+        assert process.stdout
+        assert "tracking.mlflow: http" in process.stdout.readline()
+        deadline = time.monotonic() + 120
+        while "trainer.artifacts" not in (first := runs(server, "deleted")[0])["tags"]:  # the last that it sends
+            assert time.monotonic() < deadline, first
         body = json.dumps({"run_id": first["id"]}).encode()
         request = urllib.request.Request(
             f"{server}/api/2.0/mlflow/runs/delete", body, {"Content-Type": "application/json"}
         )
-        await asyncio.to_thread(urllib.request.urlopen, request)
+        urllib.request.urlopen(request).close()
         with curve.open("a") as file:
             file.write('{"step": 2, "loss": 2.0, "time": 2.0}\n')
-        await tracker.end(Ending(Exit.OK, "", 2), 200)
-
-    asyncio.run(follow())
+        assert "is gone; another one is made" in process.stdout.readline()
+        assert "answers again" in process.stdout.readline()
+        process.terminate()
+        assert process.wait(60) == 0
     (run,) = runs(server, "deleted")
     assert (run["status"], [step for step, _, _ in run["metrics"]["loss"]]) == ("FINISHED", [1, 2])
 
 
 @pytest.mark.slow
-def test_a_path_that_the_server_does_not_have_is_named(
-    tmp_path: Path, server: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    tracking = {"mlflow": f"{server}/elsewhere"}
-    raw = {"name": "j", "strategy": "one_device", "model_dir": str(tmp_path), "tracking": tracking}
-
-    async def follow() -> None:
-        tracker = tracker_of(build(raw))
-        while not tracker._problem:
-            await asyncio.sleep(0.1)
-        await tracker.drop()
-
-    asyncio.run(asyncio.wait_for(follow(), 60))
+def test_a_path_that_the_server_does_not_have_is_named(tmp_path: Path, server: str) -> None:
+    done = track(left(tmp_path, f"{server}/elsewhere", deadlines={"notify": 1}))
     why = "answers 404; its answer is none of MLflow's; tracking.mlflow is the server's address with its path"
-    assert why in capsys.readouterr().out
+    assert (done.returncode, why in done.stdout) == (Exit.TARGET, True), done.stdout + done.stderr
 
 
 @pytest.mark.slow

@@ -16,7 +16,7 @@ CASES = [
     *(("requirements.lock", platform, python) for platform in (*LINUX, MACOS) for python in ("3.10", "3.13")),
     *(
         (f"images/requirements-{image}.lock", platform, "3.13")
-        for image in ("cpu", "tensorboard")
+        for image in ("cpu", "tensorboard", "track")
         for platform in LINUX
     ),
     ("images/requirements-cuda.lock", LINUX[0], "3.13"),

@@ -36,8 +36,8 @@ PATHS: dict[str, tuple[str, ...]] = {
     "programs": (
         "examples/programs", "tests/programs", "tests/*programs.py", "tests/*mlflow*.py",
         "trainer/job/program_rules.py", "trainer/job/tracking_rules.py", "trainer/keras.py",
-        "trainer/reporting.py",
-        "trainer/stack_dump.py", "trainer/supervisor/children", "trainer/supervisor/outside",
+        "trainer/reporting.py", "trainer/stack_dump.py", "trainer/supervisor/children", "trainer/supervisor/outside",
+        "trainer/track",
     ),
     "pictures": ("tests/browser", "trainer/page"),
 }  # fmt: skip

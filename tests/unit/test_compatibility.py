@@ -12,6 +12,7 @@ import shutil
 import threading
 import zipfile
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ from trainer.model_dir.result import Ran, Training
 from trainer.page import files
 from trainer.protocol import status
 from trainer.protocol.reports import read_question
+from trainer.supervisor.rendezvous import admission
 
 FILES = Path(__file__).parents[1] / "compatibility"
 VERSIONS = sorted(path.name for path in FILES.glob("[0-9]*"))
@@ -265,8 +267,18 @@ def test_the_answer_of_a_chief_whose_program_reports(version: Path) -> None:
 
 
 def test_a_report_of_that_version_is_understood_so_that_the_chief_names_the_difference(version: Path) -> None:
-    body = (version / "status" / "report.json").read_bytes()
-    assert read_question(body).report.versions["trainer"] == version.name
+    report = read_question((version / "status" / "report.json").read_bytes()).report
+    chief = replace(report, task="worker:0", spec="of this version", versions={**report.versions, "trainer": "99"})
+    difference = admission.mismatch(report, chief, report.cluster, ["worker:0", "worker:1"], ["worker:1"], "digits")
+    assert difference == f"worker:1 has trainer {version.name}, the chief 99; use one image for all tasks"
+
+
+def test_a_malformed_report_of_this_version_is_none(version: Path) -> None:
+    asked = json.loads((version / "status" / "report.json").read_bytes())
+    asked["report"]["versions"]["trainer"] = trainer.__version__
+    asked["report"]["surprise"] = 1
+    with pytest.raises(ValueError, match="report"):
+        read_question(json.dumps(asked).encode())
 
 
 @contextlib.contextmanager

@@ -16,13 +16,14 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 
-# Each layer, and the layers below it. targets, supervisor and training are side by side.
+# Each layer, and the layers below it. targets, supervisor, track and training are side by side.
 BELOW: dict[str, set[str]] = {
-    "cli": {"api", "targets", "supervisor", "page", "debug", "protocol", "tfjob", "workloads", "job"},
+    "cli": {"api", "targets", "supervisor", "track", "page", "debug", "protocol", "tfjob", "workloads", "job"},
     "api": {"targets", "debug", "protocol", "model_dir", "workloads", "job"},
     "targets": {"page", "debug", "protocol", "model_dir", "job", "host"},
     "debug": {"protocol", "model_dir", "job", "host"},
     "supervisor": {"page", "debug", "protocol", "model_dir", "workloads", "job", "host", "reporting", "stack_dump"},
+    "track": {"protocol", "model_dir", "job", "host", "reporting"},
     "training": {"protocol", "model_dir", "workloads", "job", "host", "keras", "stack_dump"},
     "page": {"debug", "protocol", "model_dir", "job"},
     "protocol": {"model_dir", "job", "host", "reporting"},
@@ -57,6 +58,7 @@ NEVER = {
     "targets": TENSORFLOW,
     "debug": TENSORFLOW | RENDERERS | {"aiohttp"},
     "supervisor": TENSORFLOW | RENDERERS,
+    "track": TENSORFLOW | RENDERERS | {"aiohttp"},
     "training": RENDERERS | {"aiohttp"},
     "page": TENSORFLOW | RENDERERS,
     "protocol": TENSORFLOW | RENDERERS | {"aiohttp"},
@@ -82,6 +84,7 @@ ABSENT = {
     "trainer.targets": TENSORFLOW | {"numpy"},
     "trainer.api": TENSORFLOW | RENDERERS | {"numpy", "rich", "aiohttp", "IPython", "asyncio"},
     "trainer.cli": TENSORFLOW | {"numpy"},
+    "trainer.track": TENSORFLOW | RENDERERS | {"aiohttp"},
     "trainer.workloads.check": NEVER["workloads"] | TENSORFLOW | {"numpy"},
     "trainer.supervisor": TENSORFLOW | RENDERERS | {"numpy"},
     "trainer.keras": NEVER["keras"],
@@ -120,6 +123,15 @@ FILES = sorted((ROOT / "trainer").rglob("*.py"))
 
 def test_imports_only_point_down() -> None:
     assert [each for path in FILES for each in complaints(path.read_text(encoding="utf-8"), module_of(path))] == []
+
+
+def test_one_module_imports_mlflow() -> None:
+    found = [
+        module_of(path)
+        for path in FILES
+        if any(name.split(".")[0] == "mlflow" for name in imported(path.read_text(encoding="utf-8"), module_of(path)))
+    ]
+    assert found == ["trainer.track.server"]
 
 
 @pytest.mark.parametrize("hall", ROOMS)

@@ -29,8 +29,8 @@ def run(tmp_path: Path, *command: str, **settings: str) -> tuple[subprocess.Comp
 @pytest.mark.parametrize(
     ("platform", "variants"),
     [
-        ("linux/amd64", ["cpu", "cuda", "tensorboard", "supervisor"]),
-        ("linux/arm64", ["cpu", "tensorboard", "supervisor"]),
+        ("linux/amd64", ["cpu", "cuda", "tensorboard", "track", "supervisor"]),
+        ("linux/arm64", ["cpu", "tensorboard", "track", "supervisor"]),
     ],
 )
 def test_a_platform_gets_the_images_that_it_can_have(tmp_path: Path, platform: str, variants: list[str]) -> None:
@@ -51,7 +51,7 @@ def test_without_a_setting_docker_chooses_its_own(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("platform", "variant", "line"),
     [
-        ("linux/arm64", "cuda", "images: cuda: must be one of cpu tensorboard supervisor on linux/arm64"),
+        ("linux/arm64", "cuda", "images: cuda: must be one of cpu tensorboard track supervisor on linux/arm64"),
         (f"linux/{MACHINE}", "gpu", "images: gpu: must be one of cpu "),
         ("linux/riscv64", "cpu", "images: PLATFORM linux/riscv64: must be linux/amd64 or linux/arm64"),
     ],

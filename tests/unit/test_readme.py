@@ -36,11 +36,13 @@ def test_quick_commands_succeed(words: list[str]) -> None:
 
 
 def test_every_command_is_run_by_a_test() -> None:
-    """`trainer local` and what asks its jobs by tests/local, those on containers by tests/compose, on Kubernetes by
-    tests/kind."""
+    """`trainer local`, `trainer track` and what asks its jobs by tests/local, those on containers by tests/compose, on
+    Kubernetes by tests/kind."""
     pages = (CONTAINERS, KUBERNETES, "docs/operating.md", "docs/debugging.md")
     elsewhere = [words for page in pages for words in commands("trainer", page)]
-    rest = [words for words in commands("trainer") if words not in QUICK + elsewhere and words[1] != "local"]
+    rest = [
+        words for words in commands("trainer") if words not in QUICK + elsewhere and words[1] not in ("local", "track")
+    ]
     assert rest == []
 
 

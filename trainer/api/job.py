@@ -128,7 +128,7 @@ def load(path: str | Path, set: Overrides = ()) -> Job:
 
 
 def read(path: str | Path, set: Overrides = ()) -> Job:
-    """Like `load`, without a look into the workload."""
+    """Reads a job, as `load`, without a look into the workload."""
     if not isinstance(path, str | os.PathLike):
         raise UserError(f"{path!r}: must be the path of a job spec, as in trainer.load('job.yaml')")
     overrides = tuple(lines(set))

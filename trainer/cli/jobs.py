@@ -1,4 +1,4 @@
-"""`trainer render|submit|status|logs|stacks|delete`: each calls the API and prints the answer."""
+"""`trainer render|submit|status|logs|stacks|debug|delete`: each calls the API and prints the answer."""
 
 from __future__ import annotations
 
@@ -78,6 +78,27 @@ def logs(args: argparse.Namespace) -> int:
 def stacks(args: argparse.Namespace) -> int:
     require_options(args)
     print("\n".join(describe_stacks(attached(args).stacks(), args.of)))
+    return int(Exit.OK)
+
+
+def debug(args: argparse.Namespace) -> int:
+    require_options(args)
+    from trainer.debug.symptoms import plain
+    from trainer.targets import evidence
+
+    output = Path(args.output) if args.output else None
+    try:
+        run = runs.attach(args.spec, args.target, namespace=args.namespace, set=args.set)
+    except UserError as error:
+        if not Path(args.spec).is_file():
+            raise
+        done = evidence.write_refused(Path(args.spec), error, output)
+    else:
+        done = run.debug(output)
+    print(f"{done.path}: {done.size:,} bytes; unpack it and open index.html\n{done.verdict.headline}")
+    for each in done.verdict.advice:
+        if not each.healthy:
+            print(f"to try: {plain(each.advice)}")
     return int(Exit.OK)
 
 

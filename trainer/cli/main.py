@@ -20,9 +20,9 @@ READER_GONE = 141
 
 _COMMANDS = {
     "files": ("check", "local", "result", "import", "schema", "secret", "task", "probe"),
-    "jobs": ("render", "submit", "status", "logs", "stacks", "delete"),
-    "debug": ("debug",),
+    "jobs": ("render", "submit", "status", "logs", "stacks", "debug", "delete"),
     "ui": ("ui",),
+    "track": ("track",),
 }
 """The commands that each module has a function for."""
 

@@ -53,6 +53,8 @@ def parser() -> argparse.ArgumentParser:
     _add_deployed(commands)
     _add_files(commands)
 
+    _add_track(commands)
+
     task = commands.add_parser("task", help="run one task; TF_CONFIG and the job come from the environment")
     task.set_defaults(command="task")
 
@@ -64,6 +66,25 @@ def parser() -> argparse.ArgumentParser:
     )
     probe.set_defaults(command="probe")
     return made
+
+
+def _add_track(commands: Commands) -> None:
+    track = commands.add_parser(
+        "track", help="send a job to MLflow, by the files in its model_dir: while it runs, or after its end"
+    )
+    track.add_argument("model_dir", metavar="MODEL_DIR", help="the job's")
+    track.add_argument("--mlflow", metavar="ADDRESS", help="the server; default: tracking.mlflow of the spec")
+    track.add_argument("--experiment", metavar="NAME", help="default: that of the spec, or the job's name")
+    track.add_argument("--register", metavar="NAME", help="make the exported model a version of this registered model")
+    track.add_argument("--keep", action="store_true", help="go on after the job's end, until SIGTERM")
+    track.add_argument(
+        "--next", action="store_true", help="wait for the next start of a job that has already ended once"
+    )
+    track.add_argument(
+        "--wait", type=float, default=60.0, metavar="SECONDS", help="for a job that does not run (default: 60)"
+    )
+    track.add_argument("--index", type=int, default=0, metavar="N", help="of this pod: only that with index 0 tracks")
+    track.set_defaults(command="track")
 
 
 _ALSO_LOCAL = ("status", "stacks", "logs", "debug", "ui")

@@ -108,7 +108,7 @@ async def _through(run: Run, tunnel: Tunnel, port: int, show: Callable[[str], No
 
 
 async def _until_over(run: Run, broken: asyncio.Event) -> None:
-    """Until the job is over. While its chief is started again, streams fail too.
+    """Waits until the job is over. While its chief is started again, streams fail too.
 
     Raises:
         TrainerError: as Run.status.
@@ -133,7 +133,7 @@ async def _until_over(run: Run, broken: asyncio.Event) -> None:
 
 @contextmanager
 def _stop() -> Iterator[asyncio.Event]:
-    """Set by Ctrl-C and SIGTERM, with which a user ends the command."""
+    """An event that Ctrl-C and SIGTERM set, with which a user ends the command."""
     stopped, loop = asyncio.Event(), asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stopped.set)

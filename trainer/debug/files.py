@@ -20,9 +20,17 @@ from trainer.protocol.facts import parse
 FOLDER = "model_dir"
 """The folder in the archive."""
 MOST_LISTED = 5000
-DOCUMENTS = ("result.json", "state.json", "history.json", "lease.json", "init_from.json", "csv_lengths.json")
+DOCUMENTS = (
+    "result.json",
+    "state.json",
+    "history.json",
+    "lease.json",
+    "spec.json",
+    "init_from.json",
+    "csv_lengths.json",
+)
 JOURNALS = ("journal.1.jsonl", layout.JOURNAL)
-CURVES = ("metrics.jsonl", "evaluation.jsonl", "validation.jsonl")
+CURVES = ("metrics.jsonl", "evaluation.jsonl", "validation.jsonl", "reported.jsonl")
 """Names in model_dir."""
 _DOCUMENT = re.compile(
     rf"{'|'.join(map(re.escape, (*DOCUMENTS, *JOURNALS)))}|(best/)?checkpoints/[^/]+/meta\.json|logs/[^/]+\.end\.json"

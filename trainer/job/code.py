@@ -20,9 +20,9 @@ from trainer.job.spec import JobSpec
 from trainer.job.strategies import STRATEGIES
 
 PLACE = "/code"
-"""Where containers have the files."""
+"""The folder in containers that holds the code."""
 ARCHIVE = "code.tar.gz"
-"""The same files in the ConfigMap of pods, which unpack them."""
+"""Name of the archive of the code in the ConfigMap of pods, which unpack it."""
 LARGEST, MOST = 16 * 1024 * 1024, 1000
 """The most bytes and files of the code: all are read at each start of a child, to compare them (decision 37)."""
 MANY = 10 * MOST

@@ -16,7 +16,7 @@ def problems(spec: JobSpec) -> list[Problem]:
 
 
 def _exchange(spec: JobSpec) -> list[Problem]:
-    """Of gradients, in each step."""
+    """Problems of exchanging gradients in each step."""
     problems: list[Problem] = []
     row, worker = spec.traits, spec.tasks.worker
     implementation = spec.communication.implementation
@@ -42,7 +42,7 @@ def _exchange(spec: JobSpec) -> list[Problem]:
 
 
 def _weights(spec: JobSpec) -> list[Problem]:
-    """Of the reading of weights from ps."""
+    """Problems of reading weights from ps."""
     weights = spec.communication.weights
     if weights == "float32" or spec.traits.on_ps:
         return []
@@ -64,7 +64,7 @@ def _powersgd(spec: JobSpec) -> list[Problem]:
 
 
 def _rounds(spec: JobSpec) -> list[Problem]:
-    """Of local steps."""
+    """Problems of rounds of local steps."""
     communication = spec.communication
     set_ = {
         "warmup_steps": communication.warmup_steps,

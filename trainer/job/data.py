@@ -27,7 +27,8 @@ OTHER_SOURCES = (
     "flexVolume", "flocker", "gcePersistentDisk", "gitRepo", "glusterfs", "image", "iscsi", "photonPersistentDisk",
     "portworxVolume", "projected", "quobyte", "rbd", "scaleIO", "secret", "storageos", "vsphereVolume",
 )  # fmt: skip
-"""Of `volume`: what a pod's volume may be, but for those above, and emptyDir, which holds no data."""
+"""Sources that `volume` may name: those of a pod's volume, but for the settings above, and emptyDir, which holds no
+data."""
 
 DataName = Annotated[str, Field(pattern=r"^[a-z]([-a-z0-9]{0,30}[a-z0-9])?$")]
 

@@ -57,7 +57,10 @@ _MEANINGS = {
     Exit.CHIEF_LOST: (
         "no reply from the chief for deadlines.chief_lost, or none since the start of the task for deadlines.start"
     ),
-    Exit.TARGET: "Docker or Kubernetes is missing, too old, refuses, or lacks what the job needs: image, GPUs",
+    Exit.TARGET: (
+        "Docker or Kubernetes is missing, too old, refuses, or lacks what the job needs: image, GPUs; of trainer "
+        "track: the server did not take all that there was of the job"
+    ),
     Exit.EVALUATION: (
         "the last checkpoint was not scored: the evaluator failed (the result of the training is valid), or the "
         "chief's evaluation exceeded deadlines.evaluation"

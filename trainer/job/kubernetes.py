@@ -17,9 +17,9 @@ LabelValue = Annotated[str, Field(pattern=LABEL_VALUE)]
 LabelKey = Annotated[str, Field(pattern=LABEL_KEY)]
 Labels = dict[LabelKey, LabelValue]
 
-OUR_VOLUMES = ("runs", "tmp", "code", "files", "shm", "cache", "tensorboard", "report-secret")
+OUR_VOLUMES = ("runs", "tmp", "code", "files", "shm", "cache", "tensorboard", "track", "report-secret")
 """Names of volumes in every pod, besides data-NAME."""
-OUR_CONTAINERS = ("task", "tensorboard")
+OUR_CONTAINERS = ("task", "tensorboard", "track")
 
 
 class Volume(Strict):
@@ -137,6 +137,9 @@ class Kubernetes(Pod):
     """A container in the chief's pod, for as long as the job runs: `kubectl port-forward job/NAME-chief 6006`."""
     tensorboard_image: Text | None = None
     """Default: trainer:tensorboard, in the same registry and folder as `image`."""
+    track_image: Text | None = None
+    """The image of the container that `tracking` adds to the chief's pod. Default: trainer:track, in the same registry
+    and folder as `image`."""
     node_lost_seconds: Count = 60
     """How long a pod stays on a node that does not answer; then it is replaced on another node. A toleration of your
     own for node.kubernetes.io/not-ready or unreachable takes precedence."""

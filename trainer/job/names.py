@@ -55,12 +55,12 @@ def control_port(tf_port: int) -> int:
 
 
 def gradients_port(tf_port: int) -> int:
-    """Of the port to which a task of multi_worker_mirrored sends the next one gradients."""
+    """The port on which a task of multi_worker_mirrored listens for the gradients of the one before."""
     return tf_port + GRADIENTS_PORT_OFFSET
 
 
 def metrics_port(tf_port: int) -> int:
-    """Of the port for scrapers on Kubernetes."""
+    """The port for scrapers on Kubernetes."""
     return tf_port + METRICS_PORT_OFFSET
 
 

@@ -154,8 +154,8 @@ class Deadlines(Strict):
     stop: Positive = 8
     """Time from SIGTERM to the exit, including the checkpoint."""
     notify: Positive = 10
-    """Time for `notify`, and for the last figures to reach `tracking`, after the end of the job; after SIGTERM at most
-    what is left of `stop`."""
+    """Time for `notify` after the end of the job; after SIGTERM at most what is left of `stop`. The server of
+    `tracking` may be away for as long then."""
     job: Positive | None = None
     """Time for the whole job, including restarts. Default: no limit."""
 
@@ -234,7 +234,7 @@ class JobSpec(Strict):
     """The devices of a task to compute on, each a replica: [GPU:0, GPU:2]. Default: all GPUs, or all CPU devices
     without a GPU."""
     job_name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")] = "worker"
-    """In a graph job the NAME in /job:NAME/task:0 of its servers."""
+    """The NAME in /job:NAME/task:0 of the servers of a graph job."""
     tpu: Tpu = Tpu()
     train: Train = Train()
     communication: Communication = Communication()
@@ -304,5 +304,5 @@ class JobSpec(Strict):
         return self.model_dir or f"runs/{self.name}"
 
     def digest(self) -> str:
-        """By which the tasks of a job compare their specs."""
+        """A short digest of the spec, by which the tasks of a job compare theirs."""
         return hashlib.sha256(self.model_dump_json().encode()).hexdigest()[:12]

@@ -13,14 +13,17 @@ Outcome = Literal["done", "failed", "stopped"]
 
 
 class Tracking(Strict):
-    """Where the job's figures are sent while it runs. The job never waits for it, and never fails because of it."""
+    """Where `trainer track`, a process beside the chief, sends the job's figures and files. The job never waits for it,
+    and never fails because of it."""
 
     mlflow: Text
     """Address of an MLflow tracking server, as http://mlflow:5000. The job is one run there, over all its restarts.
     Name and password are the variables MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN,
-    under `secrets`."""
+    under `secrets`; no task gets them."""
     experiment: Text | None = None
     """The experiment of the run, made if there is none. Default: the job's name."""
+    register_as: Text | None = None
+    """Makes the exported model a version of this registered model, when the job has succeeded."""
 
 
 class Notify(Strict):

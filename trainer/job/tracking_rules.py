@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from urllib.parse import urlsplit
 
 from trainer.job.problem import Problem
-from trainer.job.spec import JobSpec
+from trainer.job.spec import JobSpec, Outside
 
 _CHATS = (
     "hooks.slack.com",
@@ -15,8 +15,24 @@ _CHATS = (
     ".logic.azure.com",
     "chat.googleapis.com",
 )
-"""In addresses by which anyone can write to a chat."""
+"""Parts of the addresses by which anyone can write to a chat."""
 MLFLOW_LOGIN = ("MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD", "MLFLOW_TRACKING_TOKEN")
+_WAY_THERE = ("HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY", "ALL_PROXY", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE")
+
+
+def is_for_tracker(variable: str) -> bool:
+    """Whether `trainer track` gets a variable of `env` or `secrets`: MLflow's own, and those of proxies and
+    certificates."""
+    return variable.startswith("MLFLOW_") or variable.upper() in _WAY_THERE
+
+
+def secrets_of_tasks(spec: JobSpec) -> dict[str, Outside]:
+    """The secrets that the tasks get: without MLflow's login, if only `trainer track` needs it."""
+    return {name: each for name, each in spec.secrets.items() if spec.tracking is None or name not in MLFLOW_LOGIN}
+
+
+def secrets_of_tracker(spec: JobSpec) -> dict[str, Outside]:
+    return {name: each for name, each in spec.secrets.items() if is_for_tracker(name)}
 
 
 def problems(spec: JobSpec) -> list[Problem]:

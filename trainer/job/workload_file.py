@@ -96,7 +96,7 @@ def changed(path: Path, before: Mapping[str, str]) -> list[str]:
 
 
 def _sha256(module: Path) -> str:
-    """Of a file, or of a package's files with their names."""
+    """SHA-256 of a file, or of a package's files with their names."""
     if not module.is_dir():
         return hashlib.sha256(module.read_bytes()).hexdigest()
     return _of_all({file.relative_to(module).as_posix(): _sha256(file) for file in files_of(module)})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypedDict, TypeGuard
+from typing import TypedDict, TypeGuard
 
 from typing_extensions import NotRequired
 
@@ -148,7 +148,7 @@ def _variable_differences(saved: Mapping[str, Variable], wanted: Mapping[str, Va
     return different[:5] + ([f"and {len(different) - 5} more"] if len(different) > 5 else [])
 
 
-def _valid(meta: dict[str, Any]) -> TypeGuard[Meta]:
+def _valid(meta: dict[str, object]) -> TypeGuard[Meta]:
     step, variables = meta.get("step"), meta.get("variables", {})
     described = isinstance(variables, dict) and all(
         isinstance(each, dict)

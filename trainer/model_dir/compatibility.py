@@ -110,7 +110,8 @@ def _dataset_sha256(dataset: str | None) -> str | None:
 
 
 def _init_sha256(spec: JobSpec) -> str | None:
-    """Of the files that are read. None if they are gone, or are not on this machine: only the chief reads them."""
+    """SHA-256 of the files that init_from reads. None if they are gone, or not on this machine: the chief alone reads
+    them."""
     try:
         files = init_files.source(str(init_files.path_of(spec))).files
         stats = [(str(path), path.stat()) for path in files]

@@ -8,6 +8,7 @@ import itertools
 import os
 import stat
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 from trainer.model_dir import layout
@@ -19,9 +20,10 @@ ENDS = 1 << 16
 """Bytes that are read at the start and at the end of a file, so all of a small one. A checkpoint that is written again
 with other weights differs there."""
 _OURS = (
-    layout.result, layout.state, layout.lock, layout.lease, layout.logs, layout.history, layout.mlflow,
+    layout.result, layout.state, layout.lock, layout.lease, layout.logs, layout.history, layout.journal,
+    partial(layout.journal, number=1), layout.spec, layout.reported, layout.mlflow,
 )  # fmt: skip
-"""Paths of the files that supervisors write, which are not the program's."""
+"""Paths of the files that supervisors and `trainer track` write, which are not the program's."""
 _UNDERWAY = ".tmp-"
 """Prefix of the name of a file that is not complete yet (files.py)."""
 _LOGS = (".log", ".out", ".tmp")

@@ -20,7 +20,7 @@ from pydantic import TypeAdapter
 from trainer.model_dir import layout
 from trainer.model_dir.files import json_object, typed, write_pieces
 
-VERSION = 1
+VERSION = 2
 """Version of the document. It increases when a field is renamed, removed or changes its meaning, not when one is
 added."""
 JOB_POINTS = 600

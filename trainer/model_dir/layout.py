@@ -5,12 +5,14 @@ state.json           the chief's state between restarts, until the job has succe
 lease.json           which chief may write: see lease.py
 history.json         figures over time: see history.py
 journal.jsonl        what happened: see journal.py
+spec.json            the spec of the last job that began here
 checkpoints/         see checkpoint.py
 files/               indexes of the files of records that the workload names
 logs/                TensorFlow's output, one file per task
 tensorboard/         event files
 metrics.jsonl        the learning curve; also evaluation.jsonl and validation.jsonl
-mlflow.json          by which the job finds its run at MLflow
+reported.jsonl       the same of a program: what it has reported with a step
+mlflow.json          by which `trainer track` finds the job's run at MLflow
 export/              the trained model
 best/                the best checkpoint, as in a model_dir of its own
 csv_lengths.json     lengths of the files of CSVLogger(append=True) when training began
@@ -54,6 +56,10 @@ def journal(model_dir: str | Path, number: int = 0) -> Path:
     return Path(model_dir) / (f"journal.{number}.jsonl" if number else JOURNAL)
 
 
+def spec(model_dir: str | Path) -> Path:
+    return Path(model_dir) / "spec.json"
+
+
 def metrics(model_dir: str | Path) -> Path:
     return Path(model_dir) / "metrics.jsonl"
 
@@ -79,8 +85,12 @@ def tensorboard(model_dir: str | Path) -> Path:
 
 
 def curve(model_dir: str | Path, name: str) -> Path:
-    """The file of a learning curve: of `metrics`, `evaluation` or `validation`."""
+    """The file of a learning curve: of `metrics`, `evaluation`, `validation` or `reported`."""
     return Path(model_dir) / f"{name}.jsonl"
+
+
+def reported(model_dir: str | Path) -> Path:
+    return curve(model_dir, "reported")
 
 
 def mlflow(model_dir: str | Path) -> Path:

@@ -32,7 +32,7 @@ FREE_SECONDS = 3 * RENEW_SECONDS
 RELEASE_SECONDS = 5.0
 """Time for a chief that was asked to stop to release its lease, after deadlines.stop."""
 LEASE_POLL_SECONDS = 0.2
-"""Between two looks of a chief that waits for another one's lease, at whether that one renews it."""
+"""Seconds between two looks at another chief's lease, while this one waits whether that is renewed."""
 
 
 @dataclass
@@ -104,7 +104,7 @@ def _wait_until_free(model_dir: str) -> None:
 
 
 class _Renewals:
-    """Those of another chief's lease, by the clock of this machine: the clocks of two may differ."""
+    """Renewals of another chief's lease, by the clock of this machine: the clocks of two may differ."""
 
     def __init__(self, model_dir: str) -> None:
         self._path = layout.lease(model_dir)
@@ -183,7 +183,7 @@ def _write(path: Path, mine: Lease) -> None:
 
 
 def holder(model_dir: str, incarnation: str) -> str:
-    """For the environment of the chief's child."""
+    """The value of TRAINER_LEASE for the chief's child."""
     return f"{incarnation} {model_dir}"
 
 
@@ -195,7 +195,7 @@ def require_own() -> None:
 
 
 def require(model_dir: str, incarnation: str, number: int = 0) -> None:
-    """To be called before a write.
+    """Call it before a write.
 
     Raises:
         TrainerError: Exit.REPLACED.

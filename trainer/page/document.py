@@ -42,7 +42,7 @@ def text(view: View, history: History) -> str:
 
 
 def pieces(view: View, history: History) -> Iterator[str]:
-    """The same, task by task."""
+    """The document as JSON, task by task."""
     own = {each.name: getattr(view, each.name) for each in fields(view)}
     head = {"version": VERSION, **own, "counters": asdict(history.counters())}
     yield f'{json_text(head)[:-1]}, "history": '

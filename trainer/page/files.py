@@ -69,17 +69,17 @@ def exists(model_dir: str) -> bool:
 
 def text(model_dir: str) -> str:
     """The document of the page."""
-    found = _kept(model_dir)
-    if found is None:
+    document = _kept(model_dir)
+    if document is None:
         return _from_results(model_dir)
-    status = upgraded(_object(found["status"]))
+    status, points = upgraded(_object(document["status"])), _object(document["history"])
     if happened := marks_of(model_dir):
-        kept = _object(found["history"])
-        older = marks if isinstance(marks := kept.get("marks"), list) else []  # of version 0.2, which had no journal
-        found = {**found, "history": {**kept, "marks": [*older, *(mark.document() for mark in happened)]}}
+        older = marks if isinstance(marks := points.get("marks"), list) else []  # of version 0.2, which had no journal
+        points = {**points, "marks": [*older, *(mark.document() for mark in happened)]}
     if end := _end(model_dir):  # the chief may have been killed after it had saved the history last
         status = {**status, "phase": "failed" if end["code"] else "done", "end": end}
-    return json_text({**found, "live": False, "eta": None, "status": status})
+    own = {"version": history.VERSION, "live": False, "eta": None, "status": status, "history": points}
+    return json_text({**document, **own})
 
 
 def _kept(model_dir: str) -> dict[str, object] | None:

@@ -11,8 +11,9 @@ from typing import Annotated, TypeVar
 
 from pydantic import Field, TypeAdapter, ValidationError
 
+from trainer import __version__
 from trainer.job.errors import Exit
-from trainer.model_dir.files import first_mistake
+from trainer.model_dir.files import first_mistake, json_object
 from trainer.protocol.child import ChildStatus
 from trainer.protocol.facts import Loss
 from trainer.protocol.stacks import TaskStacks
@@ -145,6 +146,8 @@ class Identity:
     incarnation: Word
 
 
+_COMPARED = ("task", "incarnation", "cluster", "spec", "workload", "versions", "number")
+"""Fields of a report that each version has: the chief compares them with its own."""
 _ASKED, _REPLY, _IDENTITY = TypeAdapter(Asked), TypeAdapter(Reply), TypeAdapter(Identity)
 
 
@@ -161,11 +164,30 @@ def question(report: Report, known: int) -> bytes:
 
 
 def read_question(body: bytes) -> Asked:
-    """
+    """A report. Of one from another version of trainer only what the chief compares: it names the two versions.
+
     Raises:
         ValueError: it is none; with the reason in one line.
     """
-    return _read(_ASKED, body)
+    try:
+        return _read(_ASKED, body)
+    except ValueError:
+        if (asked := _of_another_version(body)) is None:
+            raise
+        return asked
+
+
+def _of_another_version(body: bytes) -> Asked | None:
+    asked = json_object(body)
+    report = asked.get("report")
+    if not isinstance(report, dict):
+        return None
+    compared = {name: report.get(name) for name in _COMPARED}
+    try:
+        known = _read(_ASKED, json.dumps({"report": compared, "known": asked.get("known")}).encode())
+    except ValueError:
+        return None
+    return known if known.report.versions.get("trainer", __version__) != __version__ else None
 
 
 def answer(reply: Reply) -> bytes:

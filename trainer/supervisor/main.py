@@ -236,7 +236,7 @@ def metrics_text(agent: Agent, meter: Meter, status: Callable[[], TaskStatus]) -
 
 
 def _names(agent: Agent) -> set[str] | None:
-    """By which other machines may ask for the page; None if they may not."""
+    """The names by which other machines may ask for the page; None if they may not."""
     if agent.spec.page != "network":
         return None
     return {socket.gethostname(), agent.task.control_address(*agent.task.chief)[0]}

@@ -21,6 +21,7 @@ from trainer.job.errors import UserError
 from trainer.job.messages import how_to_install
 from trainer.job.names import TF_PORT, control_port, is_loopback
 from trainer.job.spec import JobSpec
+from trainer.job.tracking_rules import secrets_of_tasks
 from trainer.model_dir import layout
 
 PORT_SECONDS = 3.0
@@ -113,7 +114,7 @@ def check_secrets(spec: JobSpec) -> None:
     Raises:
         UserError: a variable that the spec names under `secrets` is not set.
     """
-    if missing := [name for name in spec.secrets if not os.environ.get(name)]:
+    if missing := [name for name in secrets_of_tasks(spec) if not os.environ.get(name)]:
         raise UserError(*(f"secrets.{name}: the variable is not set in this task, or is empty" for name in missing))
 
 

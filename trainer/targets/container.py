@@ -19,6 +19,7 @@ STOP_SECONDS = 4
 """Seconds in addition to deadlines.stop, before a task is killed."""
 TASK = ("trainer", "task")
 """The command of a program's containers, whose images may have any entrypoint."""
+TRACK_IMAGE = "trainer:track"
 HEALTHY = ("trainer", "probe", "healthz")
 
 
@@ -54,6 +55,12 @@ def modules_of(spec: JobSpec) -> dict[str, Path]:
     return {module.name: module for module in workload_file.helpers(path)}
 
 
+def track_image(spec: JobSpec) -> str:
+    """`trainer:track`, from the registry of the tasks' image."""
+    folder, slash, _ = spec.container_image.rpartition("/")
+    return spec.kubernetes.track_image or f"{folder}{slash}{TRACK_IMAGE}"
+
+
 def defaults(spec: JobSpec) -> dict[str, str]:
     """Variables of a program's containers, where the user gives no others: what our images have, for any image. HOME:
     user 1000 may have none, and the root file system is read-only."""
@@ -78,15 +85,16 @@ def require_way_out(spec: JobSpec, variables: Container[str], egress: str) -> No
         )
 
 
-def unreachable(spec: JobSpec, variables: Container[str], egress: str) -> list[str]:
+def unreachable(spec: JobSpec, variables: Container[str], egress: str, *, tracking: bool) -> list[str]:
     """A warning for each server of `tracking` and `notify`, which the job's network keeps out by default.
 
     Args:
         variables: those that the chief's task gets.
         egress: what to do about it.
+        tracking: whether `trainer track` is in the job's network too.
     """
     servers = {
-        "tracking.mlflow": spec.tracking and spec.tracking.mlflow,
+        "tracking.mlflow": spec.tracking and tracking and spec.tracking.mlflow,
         "notify.webhook": spec.notify and spec.notify.webhook,
         "notify.webhook_from": spec.notify and spec.notify.webhook_from,
     }
@@ -100,7 +108,7 @@ def unreachable(spec: JobSpec, variables: Container[str], egress: str) -> list[s
 
 
 def model_dir(spec: JobSpec) -> str:
-    """Of every job in a container, whatever its place outside is."""
+    """The model_dir of every job in a container, whatever its place outside is."""
     return f"{WORKSPACE}/runs/{spec.name}"
 
 

@@ -42,7 +42,7 @@ def require_dataset(spec: JobSpec) -> None:
 
 
 def require_named(spec: JobSpec) -> None:
-    """As `require_data` and `require_dataset`, but data that only pods find may have no folder here."""
+    """Checks all of `require_data` and `require_dataset`, but data that only pods find may have no folder here."""
     require_dataset(spec)
     data.require_here({name: each for name, each in spec.data.items() if each.path})
     if (weights := spec.init_from) and (weights.data is None or spec.data[weights.data].path):

@@ -97,7 +97,7 @@ class Listener:
 
 
 def cannot_listen(port: int, error: OSError | OverflowError) -> UserError:
-    """Of a port that a user has named."""
+    """The error of a port that a user has named."""
     number = getattr(error, "errno", None)
     why = os.strerror(number) if number else "must be 1 to 65535"
     return UserError(f"--port {port}: cannot be used: {why}; leave it out, or give another one")
@@ -118,7 +118,7 @@ async def _refuse(writer: asyncio.StreamWriter, text: bytes) -> None:
 
 
 async def _pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, stream: Stream) -> None:
-    """Until either side ends.
+    """Copies until either side ends.
 
     Raises:
         ConnectionError: the other side has closed without an answer: nothing listens there.

@@ -55,7 +55,7 @@ def convert(text: str, source: str, entrypoint: Sequence[str] = ()) -> tuple[dic
 
 
 def convert_file(path: str, entrypoint: Sequence[str] = ()) -> tuple[dict[str, object], list[str]]:
-    """Like `convert`, for a file.
+    """Converts a file, as `convert`.
 
     Raises:
         UserError: the file cannot be read, or as `convert`.

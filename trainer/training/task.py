@@ -79,7 +79,7 @@ class TrainingTask:
         return train.steps or default or derived.DEFAULT_STEPS
 
     def steps_in_epoch(self, source: inputs.Source) -> int:
-        """Those that the spec gives, or of one pass over the training data.
+        """Returns the steps of an epoch: those of the spec, or of one pass over the training data.
 
         Raises:
             UserError: neither is known.

@@ -101,7 +101,7 @@ def test_few_tasks_have_as_many_points_as_the_job() -> None:
 
 
 def document(of: History, **more: object) -> dict[str, Any]:
-    return {"version": 1, "counters": asdict(of.counters()), "history": json.loads(of.text()), **more}
+    return {"version": 2, "counters": asdict(of.counters()), "history": json.loads(of.text()), **more}
 
 
 def test_it_is_the_same_after_it_was_written_and_read(tmp_path: Path) -> None:
@@ -124,7 +124,7 @@ def test_where_nothing_was_kept_nothing_is_read(tmp_path: Path) -> None:
 GOOD = document(filled(2, 20))
 BAD = {
     "nothing": b"", "half": json.dumps(GOOD).encode()[:100], "a list": b"[]", "no history": {"version": 1},
-    "a newer version": {**GOOD, "version": 2},
+    "a newer version": {**GOOD, "version": 3},
     "columns of different lengths": {**GOOD, "history": {**GOOD["history"], "job": {"time": [1, 2], "loss": [1]}}},
     "text in a column": {**GOOD, "history": {**GOOD["history"], "job": {"time": [1], "loss": ["x"]}}},
     "a mark without a time": {**GOOD, "history": {**GOOD["history"], "marks": [{"kind": "lost", "text": ""}]}},

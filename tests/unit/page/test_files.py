@@ -53,7 +53,7 @@ def lines(model_dir: str, **query: Any) -> list[tuple[str, str]]:
 
 def test_what_the_chief_kept_is_shown_as_it_was_but_no_longer_live(tmp_path: Path) -> None:
     found = document(write(tmp_path, history=KEPT))
-    assert found == {**KEPT, "live": False, "eta": None}
+    assert found == {**KEPT, "version": 2, "live": False, "eta": None}
 
 
 def test_what_version_0_2_kept_has_its_figures_where_the_page_reads_them(tmp_path: Path) -> None:
@@ -112,10 +112,10 @@ def test_a_model_dir_of_an_earlier_version_shows_what_its_files_tell(what: str, 
     scores = [{"step": 10, "accuracy": 0.875, "time": 1.7e9 + 11}]
     write(tmp_path, result=RESULT, metrics=curve, evaluation=scores)
     if what != "missing":
-        text = {"half": json.dumps(KEPT)[:50], "newer": json.dumps({**KEPT, "version": 2}), "hostile": "[" * 100_000}
+        text = {"half": json.dumps(KEPT)[:50], "newer": json.dumps({**KEPT, "version": 3}), "hostile": "[" * 100_000}
         layout.history(tmp_path).write_text(text[what])
     found = document(str(tmp_path))
-    assert found["version"] == 1
+    assert found["version"] == 2
     assert not found["live"]
     assert found["history"]["job"] == {
         "time": [1700000005, 1700000010], "step": [5, 10], "loss": [0.2, 0.1], "examples_per_second": [100, 100],

@@ -11,7 +11,7 @@ const RETRY_SECONDS_OVER = 30;
 const FETCH_SECONDS = 30;
 
 /** The version of the document that this page knows. */
-export const VERSION = 1;
+export const VERSION = 2;
 
 const object = (value) => (value && typeof value === "object" && !Array.isArray(value) ? value : {});
 const array = (value) => (Array.isArray(value) ? value : []);

@@ -29,6 +29,7 @@ from trainer.supervisor.rendezvous.state_machine import Rendezvous
 from trainer.supervisor.task import figures, task_report
 from trainer.supervisor.task.job_logs import JobLogs
 from trainer.supervisor.views.live_page import LivePage
+from trainer.supervisor.views.reported import Reported
 
 if TYPE_CHECKING:
     from trainer.supervisor.children.child import Child
@@ -72,7 +73,7 @@ class Chief:
             self._record.chronicle,
         )
         self._rendezvous.term = self._record.lease.number
-        self._outside = Outside(self._agent.spec, self._task, self._record.require_lease)
+        self._outside = Outside(self._spec, self._task)
         self._job_end = JobEnd(self._agent, self._record, self._rendezvous, self._outside)
         self._held = Held()
         self._announced = self._rendezvous.version
@@ -200,7 +201,8 @@ class Chief:
         """The job begins: from now on its observers get a snapshot at each beat."""
         if not self._record.continues:
             self._rendezvous.note(Began(self._record.run))
-        self._outside.begin(self._record.state.started)
+        if self._spec.program:
+            self._reporter.observers.append(Reported(self._directory, self._record.require_lease))
         if self._page:
             self._reporter.observers.append(self._page)
             started, continues = self._record.state.started, not self._record.begins

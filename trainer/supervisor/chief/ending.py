@@ -98,9 +98,7 @@ class JobEnd:
         except TrainerError as error:  # another one: the checkpoint is saved; the state is only useful
             if error.code is Exit.REPLACED:
                 lease_keeper.give_up_place(rendezvous, self._agent)
-        if rendezvous.code is Exit.REPLACED:  # the tasks are notified by the other chief
-            await self._outside.drop()
-        else:
+        if rendezvous.code is not Exit.REPLACED:  # otherwise the tasks are notified by the other chief
             await asyncio.gather(
                 last_replies.until_all_are_notified(rendezvous, self._agent),
                 self._outside.tell(self._agent.leaving_since),

@@ -16,6 +16,7 @@ from trainer.job.errors import Exit, TrainerError
 from trainer.job.spec import JobSpec
 from trainer.model_dir import fingerprint, layout, lease
 from trainer.model_dir import state as job_state
+from trainer.model_dir.files import write_json
 from trainer.model_dir.lease import Lease, Predecessor
 from trainer.protocol.facts import Entry, Note
 from trainer.supervisor.chief.journal import since_it_began
@@ -35,7 +36,7 @@ class Record:
         Args:
             waits: takes no lease if the chief before this one still saves.
         """
-        self._directory, self._clock, self._incarnation = spec.directory, clock, incarnation
+        self._spec, self._directory, self._clock, self._incarnation = spec, spec.directory, clock, incarnation
         self.run = os.environ.get(environment.RUN, "")
         self.lease = Lease()
         age = host.process_age()
@@ -143,6 +144,7 @@ class Record:
         self.state.control_port, self.state.incarnation = control_port, incarnation
         self.state.launcher = int(os.environ.get(environment.PARENT, 0))
         self._save()
+        write_json(layout.spec(self._directory), self._spec.model_dump(mode="json", exclude_defaults=True))
         self.accepted = True
 
     def made_first_step(self, phases: dict[str, float]) -> None:

@@ -66,5 +66,5 @@ def of_program(spec: JobSpec, task: Task) -> dict[str, str]:
 
 
 def _no_proxy(task: Task) -> dict[str, str]:
-    """Otherwise gRPC would send the cluster's traffic through an HTTP proxy."""
+    """The variable without which gRPC would send the cluster's traffic through an HTTP proxy."""
     return {"no_grpc_proxy": ",".join(sorted({a.rpartition(":")[0] for group in task.cluster.values() for a in group}))}

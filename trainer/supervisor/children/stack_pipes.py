@@ -66,7 +66,7 @@ class _Process:
         return body.decode(errors="replace")
 
     def close(self) -> None:
-        """Also while an answer is read."""
+        """Closes both pipes, also while an answer is read."""
         os.close(self.ask)
         os.close(self.answers)
         self.ask = self.answers = -1

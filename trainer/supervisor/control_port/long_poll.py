@@ -11,7 +11,8 @@ the CPU full of other things: of 3,000 tasks it takes the chief 0.30 ms so, and 
 
 
 class Held:
-    """With a future and a timer of each: asyncio.wait_for makes a task too, of thousands of reports each second."""
+    """The reports that are held, each with a future and a timer: asyncio.wait_for would make a task too, and there are
+    thousands of reports each second."""
 
     def __init__(self) -> None:
         self._reports = set[asyncio.Future[None]]()

@@ -86,10 +86,10 @@ def text(
     used: Usage | None = None,
     gpus: list[Gpu] | None = None,
 ) -> bytes:
-    """In Prometheus' text format.
+    """All metrics in Prometheus' text format.
 
     Args:
-        workers: by ps-worker the measurements of the coordinator, which is this task.
+        workers: the measurements of the coordinator, which is this task, by ps-worker.
     """
     families: dict[str, GaugeMetricFamily | CounterMetricFamily] = {}
     samples = [
@@ -157,7 +157,7 @@ def _of_job(status: JobStatus) -> Iterator[Sample]:
 
 
 def _of_worker(task: str, row: ChildStatus) -> Iterator[Sample]:
-    """Of a ps-worker, whose own supervisor knows nothing of its steps."""
+    """The samples of a ps-worker, whose own supervisor knows nothing of its steps."""
     for name in ("loss", "examples_per_second", "steps_total"):
         yield name, _of_child(row, _FIELDS[name]), task, ()
     for part, field in _PARTS.items():

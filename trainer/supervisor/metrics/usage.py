@@ -105,7 +105,7 @@ def _of_container(folder: Path) -> Usage | None:
 
 
 def _of_processes(proc: Path, root: int) -> Usage | None:
-    """Of a process and all that descend from it, with the time of those that have ended."""
+    """What a process uses, and all that descend from it, with the time of those that have ended."""
     if not (proc / f"{root}/task/{root}/children").exists():  # the kernel may lack it, as gVisor's
         return None
     ticks, page = os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE")
@@ -121,7 +121,7 @@ def _of_processes(proc: Path, root: int) -> Usage | None:
 
 
 def _children(folder: Path) -> list[int]:
-    """Those that each thread has started (proc(5)): fewer files than all processes of a large machine have."""
+    """The processes that each thread has started (proc(5)): fewer files than all processes of a large machine have."""
     pids: list[int] = []
     with contextlib.suppress(OSError):
         for thread in (folder / "task").iterdir():

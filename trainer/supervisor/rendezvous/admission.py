@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterable, Sequence
 
 from trainer.protocol.reports import Report
 
@@ -31,6 +31,9 @@ def mismatch(
             "TF_CONFIG, in the same order"
         )
     own = chief or report
+    # Before the spec, whose digest another version makes of other keys. A task that cannot start may know no versions.
+    if "trainer" in report.versions and (difference := _other_versions(report, own, ("trainer",))):
+        return difference
     if report.spec != own.spec:
         return f"{report.task} has a different job spec than the chief; give all tasks the same"
     if report.loss is not None and report.workload == UNSTARTED:
@@ -40,8 +43,12 @@ def mismatch(
             f"{report.task} has a different workload file ({workload}) than the chief; give all tasks the same file, "
             "and restart the job if the file was changed meanwhile"
         )
-    for package, version in own.versions.items():
-        if report.versions.get(package) != version:
-            theirs = report.versions.get(package)
+    return _other_versions(report, own, own.versions)
+
+
+def _other_versions(report: Report, chief: Report, packages: Iterable[str]) -> str | None:
+    for package in packages:
+        theirs, version = report.versions.get(package), chief.versions.get(package)
+        if theirs != version:
             return f"{report.task} has {package} {theirs}, the chief {version}; use one image for all tasks"
     return None

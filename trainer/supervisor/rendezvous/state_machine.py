@@ -20,7 +20,7 @@ from trainer.job.cluster import Task
 from trainer.job.errors import Exit
 from trainer.job.spec import JobSpec
 from trainer.protocol.child import ChildStatus
-from trainer.protocol.facts import Back, Cause, Ended, Fact, Formed, Hung, Loss, Lost, Note, Scored
+from trainer.protocol.facts import Cause, Ended, Fact, Formed, Hung, Loss, Lost, Note
 from trainer.protocol.reports import Reply, Report
 from trainer.protocol.types import Phase, plain_text
 from trainer.supervisor.rendezvous.chronicle import Chronicle
@@ -29,6 +29,7 @@ from trainer.supervisor.rendezvous.gathering import Gathering, Why
 from trainer.supervisor.rendezvous.membership import Member, Membership
 from trainer.supervisor.rendezvous.policy import Decision, End, FailurePolicy, failure
 from trainer.supervisor.rendezvous.progress import Progress, ProgressWatch
+from trainer.supervisor.rendezvous.returns import Returns, Scores
 from trainer.supervisor.rendezvous.waiting import Waiting
 
 _UNKNOWN = Loss(Cause.EXITED)
@@ -76,9 +77,7 @@ class Rendezvous:
         self._held: tuple[str, Loss] | None = None
         """A task and its loss: the job acts on it once it has the stacks of the peer that is missed."""
         self._deaths = Deaths()
-        self._away: dict[str, float] = {}
-        """When tasks that restart alone lost their children."""
-        self._scored: int | None = None
+        self._returns, self._scores = Returns(), Scores()
 
     def begin(self, now: float) -> None:
         """The chief is ready, which may have taken longer than any deadline: from now on it waits for the others."""
@@ -112,7 +111,7 @@ class Rendezvous:
             member = self._admit(report, now)
         if report.status.copying != member.report.status.copying:
             self.waiting.extend(now)
-        self._look_at_return(member.report, report, now)
+        self._look_at_news(member.report, report, now)
         self.tasks.heard(member, report, now)
         self.gathering.take(report)
         ended_early = report.ended_early == self.generation != 0
@@ -254,7 +253,7 @@ class Rendezvous:
         self.waiting.formed()
         self.tasks.formed()
         self._deaths.clear()
-        self._away.clear()
+        self._returns.clear()
         self.note(Formed(self.generation, len(self.tasks.required)))
 
     def reachable(self, name: str, incarnation: str, problem: str | None, now: float) -> None:
@@ -284,7 +283,7 @@ class Rendezvous:
         if fact and decision.restarts and not self.over and not self.stopping:
             self.chronicle.restarts[fact.loss.cause.label] += 1
         if isinstance(fact, Lost):
-            self._away.setdefault(fact.task, now)
+            self._returns.lost(fact.task, now)
         if decision.re_form:
             self._re_form(decision, now)
         elif fact:
@@ -343,25 +342,14 @@ class Rendezvous:
             return f"; the checkpoints up to step {step} are good" if step else "; there is no checkpoint yet"
         return ""
 
-    def _look_at_return(self, before: Report, report: Report, now: float) -> None:
-        """Notes when a task that restarts alone runs again, and what an evaluator has scored."""
-        name = report.task
-        if name in self.tasks.evaluators:
-            self._look_at_score(report)
-        if self.phase != "running" or not self.policy.restarts_alone(name):
+    def _look_at_news(self, before: Report, report: Report, now: float) -> None:
+        """Notes what a report tells besides a failure."""
+        if report.task in self.tasks.evaluators and (scored := self._scores.new(report)):
+            self.note(scored)
+        if self.phase != "running" or not self.policy.restarts_alone(report.task):
             return
-        if report.generation != self.generation:
-            if before.generation == self.generation:
-                self._away.setdefault(name, now)
-        elif (since := self._away.pop(name, None)) is not None:
-            self.note(Back(name, now - since))
-
-    def _look_at_score(self, report: Report) -> None:
-        status = report.status
-        if status.step is not None and status.step != self._scored and status.figures:
-            self._scored = status.step
-            loss = {} if status.loss is None else {"loss": status.loss}
-            self.note(Scored(report.task, status.step, {**loss, **status.metrics}))
+        if back := self._returns.back(before, report, self.generation, now):
+            self.note(back)
 
     def note(self, fact: Fact) -> None:
         """Notes what has happened; who looks at the job takes it from there."""

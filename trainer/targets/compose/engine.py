@@ -32,7 +32,7 @@ from trainer.targets import machine
 from trainer.targets.answers import read_stacks, read_status
 from trainer.targets.base import ContainerState, Deleted, JobOverview, LogLine, Submitted
 from trainer.targets.compose import render as compose
-from trainer.targets.container import model_dir, probe
+from trainer.targets.container import TRACK_IMAGE, model_dir, probe
 from trainer.targets.tunnel import Dial, ProcessStream, Stream, Tunnel
 
 OLDEST_ENGINE = (24, 0)
@@ -57,7 +57,8 @@ def submit(spec: JobSpec, command: str) -> Submitted:
     client = connect()
     require(client, spec)
     text = compose.render({"": spec}, command)
-    _compose(spec, ["--file", "-", "up", "--detach", "--no-build", *_hosts(spec)], text, values)
+    services = [*_hosts(spec), *_track_services(spec)]
+    _compose(spec, ["--file", "-", "up", "--detach", "--no-build", *services], text, values)
     return Submitted(spec.name)
 
 
@@ -102,7 +103,7 @@ def stacks(spec: JobSpec) -> Stacks:
 
 
 def tunnel(spec: JobSpec) -> Tunnel:
-    """To the chief's control port: each connection is a process in its container."""
+    """A tunnel to the chief's control port: each connection is a process in its container."""
     service = _chief(spec)
     relay = (*probe(of_program=bool(spec.program)), "relay")
 
@@ -136,6 +137,7 @@ def logs(spec: JobSpec, task: str | None, follow: bool) -> Generator[LogLine]:
     client = connect()
     follow = not _all_ended(client, spec) and follow
     hosts = {host_name(spec.name, each.type, each.index): each.name for each in tasks_of(spec)}
+    hosts |= dict.fromkeys(_track_services(spec), "track")
     if task and task not in hosts.values():
         raise _problem(f"{task}: {spec.name} has no such task; it has {', '.join(hosts.values())}")
     services = [host for host, name in hosts.items() if task in (None, name)]
@@ -214,6 +216,10 @@ def _log_line(line: str, names: Mapping[str, str]) -> LogLine:
     return LogLine(task, text) if bar and task else LogLine("compose", line.strip())
 
 
+def _track_services(spec: JobSpec) -> list[str]:
+    return [compose.track_service(spec.name)] if spec.tracking else []
+
+
 def _hosts(spec: JobSpec) -> list[str]:
     """The services of the tasks, without those that create the secret and wait for the job's end."""
     return [host_name(spec.name, task.type, task.index) for task in tasks_of(spec)]
@@ -271,11 +277,13 @@ def _require(what: str, version: str, oldest: tuple[int, int]) -> None:
 
 
 def _require_image(client: docker.DockerClient, spec: JobSpec) -> None:
-    for image in dict.fromkeys(map(spec.image_of, spec.tasks.counts())):
+    ours = {**OUR_IMAGES, TRACK_IMAGE: "track"}
+    images = [*map(spec.image_of, spec.tasks.counts()), *([TRACK_IMAGE] if spec.tracking else [])]
+    for image in dict.fromkeys(images):
         try:
             client.images.get(image)
         except ImageNotFound:
-            way_out = f"make image-{OUR_IMAGES[image]}" if image in OUR_IMAGES else f"docker pull {image}"
+            way_out = f"make image-{ours[image]}" if image in ours else f"docker pull {image}"
             raise _problem(f"image: {image!r}: is not on this machine; run `{way_out}`") from None
 
 

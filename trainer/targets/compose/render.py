@@ -14,6 +14,7 @@ from trainer.job.derived import gpus_on_one_machine, memory_bytes
 from trainer.job.errors import UserError
 from trainer.job.names import TF_PORT, host_name, secret_name
 from trainer.job.spec import OUR_IMAGES, JobSpec
+from trainer.job.tracking_rules import is_for_tracker, secrets_of_tasks, secrets_of_tracker
 from trainer.targets import container, machine
 from trainer.targets.container import HEALTHY, STOP_SECONDS, TASK, WORKSPACE, files_of, job_of, modules_of
 
@@ -34,7 +35,7 @@ def render(jobs: Mapping[str, JobSpec], command: str) -> str:
         UserError: two jobs of one name, or one that is named as something else in the file.
     """
     names = [spec.name for spec in jobs.values()]
-    taken = ["tensorboard", *map(secret_name, names)]
+    taken = ["tensorboard", *map(secret_name, names), *map(track_service, names)]
     for name in names:
         if names.count(name) > 1 or name in taken:
             raise UserError(f"name: {name!r}: is taken in this compose file; jobs in one file need names of their own")
@@ -48,6 +49,8 @@ def render(jobs: Mapping[str, JobSpec], command: str) -> str:
         secret_folder=SECRET_FOLDER,
         secret_file=f"{SECRET_FOLDER}/secret",
         jobs=[_job(profile, spec) for profile, spec in jobs.items()],
+        tracked=any(spec.tracking for spec in jobs.values()),
+        track_image=container.TRACK_IMAGE,
     )
 
 
@@ -55,7 +58,8 @@ def warnings(spec: JobSpec) -> list[str]:
     """What may surprise on compose."""
     chief = chief_of(spec).type
     variables = {**spec.env_of(chief), **spec.secrets}
-    return container.unreachable(spec, variables, f"connect its container to that network, or a proxy: {_PROXY}")
+    egress = f"connect its container to that network, or a proxy: {_PROXY}"
+    return container.unreachable(spec, variables, egress, tracking=False)
 
 
 def _job(profile: str, spec: JobSpec) -> dict[str, object]:
@@ -86,7 +90,8 @@ def _job(profile: str, spec: JobSpec) -> dict[str, object]:
         "cache": cache,
         "cache_folder": CACHE,
         # Without a value: compose takes it from its own environment.
-        "variables": list(spec.secrets),
+        "variables": list(secrets_of_tasks(spec)),
+        "track": _track(spec, mounts[0]) if spec.tracking else None,
         "profile": profile,
         "image": image,
         "build": OUR_IMAGES.get(image),
@@ -104,6 +109,27 @@ def _job(profile: str, spec: JobSpec) -> dict[str, object]:
         "spec": job_of(spec),
         "chief": host_name(spec.name, chief.type, chief.index),
         "tasks": [_task(spec, task, gpus[task.name]) for task in tasks],
+    }
+
+
+def track_service(name: str) -> str:
+    """The service of `trainer track` for the job of that name."""
+    return f"{name}-track"
+
+
+def _track(spec: JobSpec, runs: str) -> dict[str, object]:
+    """
+    Args:
+        runs: the mount of model_dir.
+    """
+    seconds = spec.deadlines.stop + STOP_SECONDS + spec.deadlines.notify
+    return {
+        "service": track_service(spec.name),
+        "runs": runs,
+        "folder": container.model_dir(spec),
+        "env": {name: text for name, text in spec.env.items() if is_for_tracker(name)},
+        "variables": list(secrets_of_tracker(spec)),
+        "stop_seconds": f"{seconds:g}",
     }
 
 

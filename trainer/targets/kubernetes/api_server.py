@@ -74,7 +74,7 @@ class ApiServer:
             return None
 
     async def look(self, kind: str, name: str) -> Manifest | None:
-        """Like `read`; None too where the user may not read it."""
+        """Reads an object, as `read`; None too where the user may not read it."""
         try:
             manifest: Manifest | None = await self.read(kind, name)
         except _Forbidden:
@@ -82,14 +82,14 @@ class ApiServer:
         return manifest
 
     async def keys(self, kind: str, name: str) -> set[str] | None:
-        """Those of a Secret's or ConfigMap's data, none if it is not there; None where the user may not read it."""
+        """The keys in a Secret's or ConfigMap's data, none if it is not there; None where the user may not read it."""
         try:
             return {*((await self.read(kind, name) or {}).get("data") or {})}
         except _Forbidden:
             return None
 
     async def readable(self, kind: str, **selectors: str) -> list[Manifest] | None:
-        """Like `items`; None where the user may not list them."""
+        """Lists objects, as `items`; None where the user may not list them."""
         try:
             return await self._list(kind, selectors)
         except _Forbidden:
@@ -156,7 +156,7 @@ class ApiServer:
             await self._ask("DELETE", self._path(kind, name), {"propagationPolicy": "Background"})
 
     async def may_delete(self, kind: str, name: str) -> bool:
-        """Like `delete`; whether the user may."""
+        """Deletes an object, as `delete`; returns whether the user may."""
         try:
             await self.delete(kind, name)
         except _Forbidden:

@@ -34,7 +34,7 @@ class ConfigMap:
 
 
 def of(spec: JobSpec, pods: Mapping[TaskType, int]) -> ConfigMap:
-    """Of a job: the spec, the cluster, and files that the spec names."""
+    """The ConfigMap of a job: the spec, the cluster, and files that the spec names."""
     files: dict[str, bytes] = {}
     user_files = [(key, Path(path).name, Path(path)) for key, path in files_of(spec).items()]
     for name, module in modules_of(spec).items():
@@ -59,7 +59,7 @@ def of(spec: JobSpec, pods: Mapping[TaskType, int]) -> ConfigMap:
 
 
 def key_of(name: str) -> str:
-    """Of a file in the ConfigMap: its keys have no slashes."""
+    """The key of a file in the ConfigMap: keys have no slashes."""
     return name.replace("/", ".")
 
 

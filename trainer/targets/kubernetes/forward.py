@@ -48,7 +48,7 @@ class WebSocketStream:
 
 
 def tunnel(name: str, namespace: str | None) -> Tunnel:
-    """To the chief of a job, whichever pod that is when a connection is made."""
+    """A tunnel to the chief of a job, whichever pod that is when a connection is made."""
 
     @contextlib.asynccontextmanager
     async def opened() -> AsyncIterator[Dial]:

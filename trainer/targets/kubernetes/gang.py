@@ -48,7 +48,7 @@ def require(spec: JobSpec, types: Collection[TaskType]) -> None:
 
 
 def queue_label(spec: JobSpec) -> dict[str, str]:
-    """Of the object that Kueue admits."""
+    """The label of the object that Kueue admits."""
     settings = spec.kubernetes
     return {QUEUE: settings.queue} if settings.queue and settings.gang != "volcano" else {}
 
@@ -77,7 +77,7 @@ def restarts(spec: JobSpec, task_type: TaskType, usual: int) -> int:
 
 
 def of_annotations(spec: JobSpec) -> dict[str, str]:
-    """Of the pods."""
+    """The annotations of the pods."""
     return {GROUP: spec.name} if spec.kubernetes.gang == "volcano" else {}
 
 

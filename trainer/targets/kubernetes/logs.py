@@ -78,7 +78,7 @@ async def _follow(
             lines += 1
 
     async def read_the_rest() -> None:
-        """Until all logs have ended, or no line has come for some time: that of a pod on a lost node has no end."""
+        """Reads until all logs have ended, or no line comes for some time: that of a pod on a lost node has no end."""
         seen, following = -1, set(readers.values())
         while following and lines > seen:
             seen = lines

@@ -41,7 +41,7 @@ def _queued(owner: Manifest) -> bool:
 
 
 async def pods(server: ApiServer, name: str) -> list[Pod]:
-    """Those of a job's tasks."""
+    """The pods of a job's tasks."""
     return await server.items("Pod", labelSelector=tasks_of(name))
 
 

@@ -40,7 +40,7 @@ class Terminated(TypedDict):
 
 
 class State(TypedDict, total=False):
-    """Of a container: one of these."""
+    """The state of a container: one of these."""
 
     waiting: Waiting
     running: dict[str, str]

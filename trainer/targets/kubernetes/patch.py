@@ -162,7 +162,7 @@ def patched(spec: JobSpec, task_type: TaskType, text: str) -> str:
 
 
 def _resolve_peers(template: Manifest) -> None:
-    """On the node's network Kubernetes would use the node's DNS, which does not know the tasks."""
+    """Sets dnsPolicy for pods on the node's network: Kubernetes would use the node's DNS, which knows no tasks."""
     if template["spec"].get("hostNetwork"):
         template["spec"].setdefault("dnsPolicy", "ClusterFirstWithHostNet")
 

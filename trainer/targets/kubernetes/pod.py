@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping
 from trainer.job.data import CACHE, copies, reads
 from trainer.job.names import TF_PORT, TaskType, metrics_port
 from trainer.job.spec import JobSpec
+from trainer.job.tracking_rules import is_for_tracker
 from trainer.targets import container
 from trainer.targets.kubernetes import config_map, gang, names, settings, volumes
 from trainer.targets.kubernetes.config_map import ConfigMap
@@ -24,8 +25,18 @@ CHIEF_MOVES = 6
 Kubernetes waits 10, 20, 40, ... seconds before it makes one: 10 minutes in all."""
 
 
-def of_type(spec: JobSpec, task_type: TaskType, pods: Mapping[TaskType, int], config: ConfigMap) -> dict[str, object]:
-    """What the template needs of the pods of one type, and of the Job that makes them."""
+def of_type(
+    spec: JobSpec,
+    task_type: TaskType,
+    pods: Mapping[TaskType, int],
+    config: ConfigMap,
+    secrets: Mapping[str, Mapping[str, str]],
+) -> dict[str, object]:
+    """What the template needs of the pods of one type, and of the Job that makes them.
+
+    Args:
+        secrets: by variable the references to their values.
+    """
     pod, count = spec.pod_of(task_type), pods[task_type]
     # Of a workload only the chief writes and the evaluator reads: others need neither the volume nor its node.
     has_volume = bool(spec.program) or task_type in ("chief", "evaluator")
@@ -34,6 +45,7 @@ def of_type(spec: JobSpec, task_type: TaskType, pods: Mapping[TaskType, int], co
     chief = task_type == names.chief_type(pods)
     usual = RESTARTS * count if bound else CHIEF_MOVES + MOVES * (count - 1) if chief else MOVES * count
     tensorboard = spec.kubernetes.tensorboard and task_type == "chief"
+    track = _track(spec, count, secrets) if spec.tracking and chief else None
     runs = {"name": "runs", **(volumes.of_model_dir(spec) if has_volume else {"emptyDir": {}})}
     parts: list[tuple[list[volumes.Part], list[volumes.Part]]] = [
         ([runs], [{"name": "runs", "mountPath": f"{container.WORKSPACE}/runs"}]),
@@ -42,6 +54,7 @@ def of_type(spec: JobSpec, task_type: TaskType, pods: Mapping[TaskType, int], co
         volumes.of_secret(spec),
         volumes.of_files(config.name, {name: config_map.key_of(name) for name in config.files}),
         ([{"name": "tensorboard", "emptyDir": {}}] if tensorboard else [], []),
+        ([{"name": "track", "emptyDir": {}}] if track else [], []),
     ]
     entries, mapped = volumes.with_theirs([each for part, _ in parts for each in part], pod.volumes)
     mounts = [each for _, part in parts for each in part]
@@ -63,6 +76,7 @@ def of_type(spec: JobSpec, task_type: TaskType, pods: Mapping[TaskType, int], co
         "environment": settings.variables(spec, task_type),
         "init_containers": settings.init_containers(pod, mapped),
         "tensorboard": tensorboard,
+        "track": track,
         "resources": _resources(spec, task_type),
         "has_volume": has_volume,
         "checks_policy": not spec.kubernetes.egress and task_type == names.chief_type(pods),
@@ -78,6 +92,17 @@ def _scraped(spec: JobSpec) -> dict[str, str]:
         return {}
     values = {"scrape": "true", "port": str(metrics_port(TF_PORT)), "path": "/metrics"}
     return {f"prometheus.io/{name}": value for name, value in values.items()}
+
+
+def _track(spec: JobSpec, count: int, secrets: Mapping[str, Mapping[str, str]]) -> dict[str, object]:
+    """What the template needs of `trainer track`. Pods of one type are alike: in the first one it sends."""
+    first = ["--index", "$(TASK_INDEX)"] if count > 1 else []
+    return {
+        "args": ["track", "--keep", *first, container.model_dir(spec)],
+        "env": {name: text.replace("$", "$$") for name, text in spec.env.items() if is_for_tracker(name)},
+        "secrets": {name: each for name, each in secrets.items() if is_for_tracker(name)},
+        "indexed": bool(first),
+    }
 
 
 def tensorboard_image(spec: JobSpec) -> str:

@@ -14,14 +14,17 @@ from trainer.job.derived import has_ring
 from trainer.job.errors import Exit, UserError
 from trainer.job.names import TF_PORT, control_port, gradients_port, metrics_port, secret_name
 from trainer.job.spec import JobSpec
+from trainer.job.tracking_rules import secrets_of_tasks
 from trainer.targets import container
 from trainer.targets.container import STOP_SECONDS
-from trainer.targets.kubernetes import config_map, deadlines, gang, names, patch, pod, settings, volumes, yaml_text
+from trainer.targets.kubernetes import config_map, gang, names, patch, pod, settings, volumes, yaml_text
 from trainer.targets.kubernetes.objects import Manifest
 
 FAR = 100
 """maxSkew with a topology: the scheduler scores an uneven spread so little that it only decides between nodes of one
 domain (podtopologyspread/scoring.go). Without any constraint it would apply the cluster's own."""
+PATIENT_SECONDS = 1800.0
+"""How long tasks wait for each other by default: images are pulled for minutes, and nodes are added on demand."""
 
 
 def render(spec: JobSpec, command: str) -> str:
@@ -61,7 +64,7 @@ def warnings(spec: JobSpec) -> list[str]:
     egress = "set kubernetes.egress: true, or let it out by a NetworkPolicy of your own"
     return [
         *([one_node] if pod.on_one_node(spec) else []),
-        *([] if spec.kubernetes.egress else container.unreachable(spec, variables, egress)),
+        *([] if spec.kubernetes.egress else container.unreachable(spec, variables, egress, tracking=True)),
         *(f"kubernetes.unsafe: {path}: kubernetes.pod gives up this protection" for path in spec.kubernetes.unsafe),
     ]
 
@@ -77,12 +80,12 @@ def _values(spec: JobSpec) -> dict[str, object]:
     patch.require(spec, pods)
     if not given.egress:
         egress = "set kubernetes.egress: true, or name a proxy that another NetworkPolicy allows"
-        variables = (spec.pod_of(task_type).env.keys() | spec.env_of(task_type) for task_type in pods)
+        given_names = (spec.pod_of(task_type).env.keys() | spec.env_of(task_type) for task_type in pods)
         container.require_way_out(
-            spec, {*set.intersection(*map(set, variables)), *spec.secrets}, f"{egress}: env: {{HTTPS_PROXY: URL}}"
+            spec, {*set.intersection(*map(set, given_names)), *spec.secrets}, f"{egress}: env: {{HTTPS_PROXY: URL}}"
         )
-    labels = names.labels(spec)
-    config = config_map.of(deadlines.patient(spec), pods)
+    labels, variables = names.labels(spec), _variables(spec)
+    config = config_map.of(_patient(spec), pods)
     return {
         "name": spec.name,
         "labels": labels,
@@ -106,6 +109,7 @@ def _values(spec: JobSpec) -> dict[str, object]:
         "max_skew": FAR if given.topology else 1,
         "code": {"archive": f"{container.WORKSPACE}/{code.ARCHIVE}"} if spec.code else None,
         "tensorboard": pod.tensorboard_image(spec),
+        "track_image": container.track_image(spec),
         "suspend": given.suspend or bool(gang.queue_label(spec)),
         "gang": given.gang,
         "group": gang.group(spec, pods),
@@ -116,8 +120,8 @@ def _values(spec: JobSpec) -> dict[str, object]:
         "ttl_seconds": given.ttl_seconds,
         "grace_seconds": math.ceil(spec.deadlines.stop) + STOP_SECONDS,
         "stopped": int(Exit.STOPPED),
-        "variables": _variables(spec),
-        "jobs": [pod.of_type(spec, task_type, pods, config) for task_type in pods],
+        "variables": {name: each for name, each in variables.items() if name in secrets_of_tasks(spec)},
+        "jobs": [pod.of_type(spec, task_type, pods, config, variables) for task_type in pods],
     }
 
 
@@ -135,3 +139,13 @@ def _variables(spec: JobSpec) -> dict[str, dict[str, str]]:
     if problems:
         raise UserError(*problems)
     return {name: {"name": source.secret or "", "key": source.key or name} for name, source in spec.secrets.items()}
+
+
+def _patient(spec: JobSpec) -> JobSpec:
+    """The spec as its tasks get it, with the deadlines that it leaves to the target."""
+    left = {"start", "rejoin", "chief_lost"} - spec.deadlines.model_fields_set
+    if pod.on_one_node(spec):
+        # The pods mount the volume that a new chief may need on another node: they must not wait for it long.
+        left.discard("chief_lost")
+    deadlines = spec.deadlines.model_copy(update=dict.fromkeys(left, PATIENT_SECONDS))
+    return spec.model_copy(update={"deadlines": deadlines})

@@ -194,7 +194,7 @@ def _variable(name: str, value: str | Source) -> Part:
 
 
 def init_containers(pod: Pod, mapped: Callable[[list[Part]], list[Part]]) -> list[Part]:
-    """Those that run first, then the sidecars, which Kubernetes ends with the task.
+    """The containers that run first, then the sidecars, which Kubernetes ends with the task.
 
     Args:
         mapped: maps mounts to the pod's volumes (volumes.with_theirs).
@@ -208,5 +208,5 @@ def init_containers(pod: Pod, mapped: Callable[[list[Part]], list[Part]]) -> lis
 
 
 def _given(user_container: Part) -> Part:
-    """Without an empty securityContext, which sets nothing."""
+    """A user's container without an empty securityContext, which sets nothing."""
     return {key: value for key, value in user_container.items() if value or key not in _DEFAULTS}

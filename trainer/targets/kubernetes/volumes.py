@@ -92,7 +92,7 @@ def _source(volume: DataVolume) -> Part:
 
 
 def of_task(spec: JobSpec, task_type: str) -> tuple[list[Part], list[Part]]:
-    """Those of every task besides `runs` and its data."""
+    """The volumes of every task besides `runs` and its data."""
     volumes: list[Part] = [{"name": "tmp", "emptyDir": {}}]
     mounts: list[Part] = [{"name": "tmp", "mountPath": "/tmp"}]  # noqa: S108 (in a container)
     if spec.code:

@@ -63,7 +63,7 @@ def _chief(spec: JobSpec | None) -> str:
 
 def _learn(archive: Archive, model_dir: str) -> None:
     """The spec of the job may be in its files only."""
-    for path in (layout.result(model_dir), Path(model_dir, layout.HISTORY)):
+    for path in (layout.result(model_dir), layout.spec(model_dir), Path(model_dir, layout.HISTORY)):
         archive.redactor.document(read_json(path))
 
 
@@ -139,7 +139,7 @@ def _end(evidence: Evidence) -> None:
 
 
 def _spec_of(model_dir: str) -> JobSpec | None:
-    """That of a job that has succeeded, perhaps of another version."""
+    """The spec of a job that has succeeded, perhaps of another version."""
     spec = read_json(layout.result(model_dir)).get("spec")
     try:
         return load.build(spec) if isinstance(spec, dict) else None

@@ -224,7 +224,7 @@ def _retryable(code: int) -> bool:
 
 
 def _how_it_ended(code: int, explained: bool) -> str:
-    """In a few words; an exit code with its meaning, unless the task has explained its failure."""
+    """How a task ended, in a few words; an exit code with its meaning, unless the task has explained its failure."""
     if code < 0:
         names = {int(each): f" ({each.name})" for each in signal.Signals}
         return f"was killed by signal {-code}{names.get(-code, '')}"

@@ -23,6 +23,7 @@ from trainer.job.derived import computing_tasks
 from trainer.job.errors import Exit, UserError
 from trainer.job.names import control_port, task_name
 from trainer.job.spec import JobSpec
+from trainer.job.tracking_rules import is_for_tracker, secrets_of_tasks
 from trainer.model_dir import layout
 from trainer.protocol.log_lines import FAILURE_MARK
 from trainer.targets import machine
@@ -33,6 +34,9 @@ from trainer.targets.local.processes import LocalJob, is_evaluator, keep_running
 from trainer.targets.show import summary
 
 TASK_COMMAND = host.command("trainer.cli.main", "task")
+TRACK = "track"
+TRACK_SECONDS = 600.0
+"""Time for `trainer track` to send what is left after the job's end, such as a large model."""
 
 FAILED_SECONDS = 5.0
 """How long the other tasks may take to end by themselves after a failure, notified by their chief."""
@@ -131,17 +135,15 @@ def code_digest(spec: JobSpec) -> str:
 
 def environment_of(spec: JobSpec, task: Task, taken: Mapping[str, int]) -> dict[str, str]:
     """The environment of a task's process: ours and the task's own variables."""
-    replaced = {
-        environment.SET,
-        environment.CPUS,
-        environment.CONTROL_PORT,
-    }  # --set and TRAINER_SET are in the spec already
+    of_tasks = secrets_of_tasks(spec)
+    replaced = {environment.SET, environment.CPUS, environment.CONTROL_PORT}  # --set and TRAINER_SET are in the spec
+    replaced |= spec.secrets.keys() - of_tasks.keys()
     environ = {key: value for key, value in os.environ.items() if key not in replaced}
     environ |= {
         "TF_CONFIG": task.tf_config(),
         environment.JOB: spec.model_dump_json(exclude_defaults=True),
         environment.PARENT: str(os.getpid()),
-        **machine.secret_values(spec),
+        **{name: value for name, value in machine.secret_values(spec).items() if name in of_tasks},
         "PYTHONUNBUFFERED": "1",
     }
     group, counts = spec.tasks.group(task.type), spec.tasks.counts()
@@ -185,13 +187,39 @@ async def _run(
             task.name: {**environment_of(spec, task, taken), **shared, **gpus.get(task.name, {})} for task in tasks
         }
         runs = [asyncio.create_task(keep_running(job, name, command, environ)) for name, environ in environs.items()]
+        beside = LocalJob(TRACK, [TRACK], job.show)  # no task: its end changes nothing
+        if spec.tracking:
+            tracker = host.command("trainer.cli.main", "track", "--keep", spec.directory)
+            runs.append(asyncio.create_task(keep_running(beside, TRACK, tracker, _environment_of_tracker(spec))))
         try:
             await _until_the_end(job, spec)
+            if spec.tracking:
+                await _until_all_is_sent(beside)
         finally:
-            job.no_more_restarts()
-            send(job.alive.values(), signal.SIGKILL)
+            for each in (job, beside):
+                each.no_more_restarts()
+                send(each.alive.values(), signal.SIGKILL)
             await asyncio.gather(*runs)
     return job
+
+
+def _environment_of_tracker(spec: JobSpec) -> dict[str, str]:
+    given = {**spec.env, **machine.secret_values(spec)}
+    return {
+        **{name: value for name, value in os.environ.items() if name not in (environment.SET, environment.JOB)},
+        **{name: value for name, value in given.items() if is_for_tracker(name)},
+        environment.PARENT: str(os.getpid()),
+        "PYTHONUNBUFFERED": "1",
+    }
+
+
+async def _until_all_is_sent(beside: LocalJob) -> None:
+    """Waits until `trainer track` has sent what is left, or has given up."""
+    beside.no_more_restarts()
+    send(beside.alive.values(), signal.SIGTERM)
+    await beside.until(lambda: beside.ends, TRACK_SECONDS)
+    if not beside.ends:
+        beside.show("local", f"{TRACK} did not end within {TRACK_SECONDS:g} s, killing it")
 
 
 async def _until_the_end(job: LocalJob, spec: JobSpec) -> None:
@@ -200,7 +228,7 @@ async def _until_the_end(job: LocalJob, spec: JobSpec) -> None:
     job.no_more_restarts()
     # A program may take until deadlines.stop to end.
     stopping = spec.deadlines.stop + KILL_SECONDS if spec.program else 0.0
-    if spec.notify or spec.tracking:  # the chief reports the end
+    if spec.notify:  # the chief reports the end
         stopping += spec.deadlines.notify
     if job.chief in job.ends and job.ends[job.chief].code == Exit.OK:
         evaluators = [name for name in job.names if is_evaluator(name)]

@@ -284,7 +284,8 @@ def _reason(callback: Callback, hook: str, epoch: int | None) -> str:
 
 @contextmanager
 def _naming(workload: str, what: str) -> Iterator[None]:
-    """As `calling`, with the hook also where the error has a file and line, and for errors of files.
+    """Converts errors as `calling` does, but names the hook also where an error has a file and line, and for errors of
+    files.
 
     Raises:
         UserError: in place of any error.

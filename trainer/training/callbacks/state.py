@@ -152,9 +152,9 @@ def begins_anew(callback: Callback) -> bool:
 
 
 def _fingerprints(callback: Callback) -> dict[str, tuple[int, int]]:
-    """By what a change of an attribute that is not kept is seen: its identity, and the length of a collection.
+    """Returns the identity of each attribute that is not kept, and the length of collections: these show a change.
 
-    Of subclasses of Keras' own only of public attributes.
+    Private attributes of a subclass of Keras' own callbacks are left out, as they may be Keras'.
     """
     if not begins_anew(callback):
         return {}

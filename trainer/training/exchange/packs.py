@@ -40,7 +40,8 @@ def send_by_ring(optimizer: Optimizer, ring: Ring, most: int) -> None:
 def add_up_by_ring(
     ring: Ring, values: Sequence[Tensor], most: int, others: Callable[[list[int]], Iterable[Tensor]]
 ) -> list[Tensor]:
-    """The sums of values: of dense ones by the ring, of those at the other positions by `others`."""
+    """Returns the sum of each value over all tasks. Dense ones are added up by the ring, the others by `others`, which
+    takes their positions."""
     packs = list(_packs(values, most))
     rest = [i for i, value in enumerate(values) if not _is_dense(value)]
     totals = dict(zip(rest, others(rest), strict=True)) if rest else {}
@@ -57,12 +58,12 @@ def _packs(gradients: Sequence[Tensor], most: int) -> Iterator[list[int]]:
         gradient = gradients[i]
         if not _is_dense(gradient):
             continue
-        own = gradient.shape.num_elements() * gradient.dtype.size
-        if pack and (size + own > most or gradient.dtype != gradients[pack[0]].dtype):
+        gradient_bytes = gradient.shape.num_elements() * gradient.dtype.size
+        if pack and (size + gradient_bytes > most or gradient.dtype != gradients[pack[0]].dtype):
             yield pack
             pack, size = [], 0
         pack.append(i)
-        size += own
+        size += gradient_bytes
     if pack:
         yield pack
 
@@ -77,8 +78,8 @@ def _sums(ring: Ring, packs: Sequence[Sequence[Tensor]]) -> Iterator[list[Tensor
     tickets: list[Tensor] = []
     for pack in packs:
         flat = [tf.reshape(gradient, [-1]) for gradient in pack]
-        whole = flat[0] if len(flat) == 1 else tf.concat(flat, 0)
-        tickets.append(tf.numpy_function(ring.begin, [next(ring.keys), whole], tf.int64, name=step_time.BEGIN))
+        packed = flat[0] if len(flat) == 1 else tf.concat(flat, 0)
+        tickets.append(tf.numpy_function(ring.begin, [next(ring.keys), packed], tf.int64, name=step_time.BEGIN))
     for pack, ticket in zip(packs, tickets, strict=True):
         total = tf.numpy_function(ring.end, [ticket], pack[0].dtype, name=step_time.END)
         sizes = [gradient.shape.num_elements() for gradient in pack]

@@ -22,11 +22,11 @@ def add_up_in_parts(add_up: Callable[[list[Tensor]], Sequence[Tensor]], values: 
     """The sums of values, of which `add_up` gets parts of at most PART bytes. Sparse tensors stay whole."""
     parts = [_parts(value) for value in values]
     sums = iter(add_up([part for each in parts for part in each]))
-    found = []
+    added = []
     for value, each in zip(values, parts, strict=True):
         totals = [next(sums) for _ in each]
-        found.append(totals[0] if len(each) == 1 else tf.reshape(tf.concat(totals, 0), value.shape))
-    return found
+        added.append(totals[0] if len(each) == 1 else tf.reshape(tf.concat(totals, 0), value.shape))
+    return added
 
 
 def send_in_parts(optimizer: Optimizer) -> None:

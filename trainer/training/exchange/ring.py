@@ -39,7 +39,7 @@ _HEADER = struct.Struct("<IIIII")
 class _Part:
     """A part of an array that is on its way."""
 
-    given: Array
+    values: Array
     total: Array
     bounds: list[int]
     messages: int
@@ -99,9 +99,9 @@ class Ring:
         use = self._uses[key] = self._uses[key] + 1
         total, parts = self._memory.like(array), {}
         for number, start in enumerate(range(0, max(1, array.size), PART // array.itemsize)):
-            own, sums = (each[start : start + PART // array.itemsize] for each in (array, total))
-            bounds = [own.size * i // self._size for i in range(self._size + 1)]
-            parts[key, use, number] = _Part(own, sums, bounds, 4 * (self._size - 1))
+            values, sums = (each[start : start + PART // array.itemsize] for each in (array, total))
+            bounds = [values.size * i // self._size for i in range(self._size + 1)]
+            parts[key, use, number] = _Part(values, sums, bounds, 4 * (self._size - 1))
         ticket = next(self._tickets)
         self._calls[ticket] = total, list(parts)
         with self._began:
@@ -110,7 +110,7 @@ class Ring:
                 part.done.set()
             self._began.notify()
         for label, part in parts.items():
-            self._put(label, part, 0, part.chunk(part.given, self._rank))
+            self._put(label, part, 0, part.chunk(part.values, self._rank))
         return ticket
 
     def end(self, ticket: int) -> Array:
@@ -162,7 +162,7 @@ class Ring:
             raise ValueError(f"{DIFFERENT}: {size} bytes came for {chunk.nbytes}")
         self._read(chunk.view(np.uint8).data)
         if number < self._size - 1:
-            _add(chunk, part.chunk(part.given, which))
+            _add(chunk, part.chunk(part.values, which))
         if number < 2 * self._size - 3:
             self._put((key, use, index), part, number + 1, chunk)
         self._passed(part)

@@ -42,8 +42,8 @@ def form(task: Task) -> Ring:
     rank, size = members.index((task.type, task.index)), len(members)
     token, answer = secrets.token_bytes(16), secrets.token_bytes(16)
     with _listener(task) as listener:
-        own = listener.getsockname()[1]
-        tensorflow_private.tell_tasks(f"trainer/ring/{rank}", json.dumps([own, token.hex(), answer.hex()]))
+        own_port = listener.getsockname()[1]
+        tensorflow_private.tell_tasks(f"trainer/ring/{rank}", json.dumps([own_port, token.hex(), answer.hex()]))
         (kind, index), before = members[(rank + 1) % size], task_name(*members[rank - 1])
         deadline = time.monotonic() + _FORM_SECONDS
         port, *theirs = json.loads(tensorflow_private.told(f"trainer/ring/{(rank + 1) % size}", _FORM_SECONDS))
@@ -54,7 +54,7 @@ def form(task: Task) -> Ring:
         # All tasks dial before they accept: a wait for the answer before that would never end.
         following = dial()
         previous = _accepted(
-            listener, token, answer, deadline, f"{before} did not connect to port {own} of {task.name}"
+            listener, token, answer, deadline, f"{before} did not connect to port {own_port} of {task.name}"
         )
         return Ring(rank, size, _answered(following, their_answer, dial, deadline, failed), previous)
 

@@ -65,8 +65,8 @@ class Added:
         UNKNOWN if there are no such operations, or only within one that XLA compiles.
         """
         seconds, done = tf.constant(0.0, tf.float64), None
-        for given, received in exchanges(self.operations):
-            ready = after(given)
+        for sent, received in exchanges(self.operations):
+            ready = after(sent)
             begun = ready if done is None else tf.maximum(ready, done)
             done = after(received)
             seconds += tf.maximum(done - begun, 0.0)

@@ -68,8 +68,8 @@ class InputFn:
 
     def batches(self, part: Part) -> Dataset:
         context = Context(part.shards, part.index, self.replicas, part.batch)
-        given = _called(self.function, context) if isinstance(part.index, int) else pairs(self.function(context))
-        return _whole(given, part, "input_fn()", "batch(context.batch_size)")
+        of_function = _called(self.function, context) if isinstance(part.index, int) else pairs(self.function(context))
+        return _whole(of_function, part, "input_fn()", "batch(context.batch_size)")
 
 
 @functools.cache

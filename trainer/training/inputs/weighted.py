@@ -37,8 +37,8 @@ class Weighted:
 
     def batches(self, part: Part) -> Dataset:
         plain = self.source.batches(part)
-        _, y, given = keras.utils.unpack_x_y_sample_weight(plain.element_spec)
-        if given is not None:
+        _, y, sample_weights = keras.utils.unpack_x_y_sample_weight(plain.element_spec)
+        if sample_weights is not None:
             raise UserError(f"{_WHAT}: data(shard) gives sample weights; multiply them there, and leave it out")
         if not isinstance(y, tf.TensorSpec):
             raise UserError(f"{_WHAT}: is for a model with one output, whose labels are one array")

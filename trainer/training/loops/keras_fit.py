@@ -199,16 +199,16 @@ class _Fitting:
         batches = batched(dataset.take(steps) if steps is not None else dataset)  # type: ignore[attr-defined]
         return lambda _: batches
 
-    def _class_weight(self, given: object) -> dict[int, float] | None:
-        if given is None:
+    def _class_weight(self, class_weight: object) -> dict[int, float] | None:
+        if class_weight is None:
             return None
         try:
-            weights = {operator.index(number): float(weight) for number, weight in given.items()}  # type: ignore[attr-defined]
+            weights = {operator.index(number): float(weight) for number, weight in class_weight.items()}  # type: ignore[attr-defined]
         except (AttributeError, TypeError, ValueError):
             weights = {}
         if not weights or not all(abs(n) < 2**31 and math.isfinite(weight) for n, weight in weights.items()):
             raise self._refusal(
-                f"class_weight={_short(given)}", "must be a dict of weights by class number: {0: 1.0, 1: 2.5}"
+                f"class_weight={_short(class_weight)}", "must be a dict of weights by class number: {0: 1.0, 1: 2.5}"
             )
         return weights
 
@@ -240,7 +240,7 @@ def _parts(model: Model) -> tuple[int, bool, list[int]]:
 
 
 def _list(callbacks: object) -> list[Callback]:
-    """As Keras' CallbackList, which may itself be given."""
+    """Returns callbacks as a list, from all forms that fit takes, a CallbackList too."""
     listed = callbacks.callbacks if isinstance(callbacks, keras.callbacks.CallbackList) else callbacks
     return [] if listed is None else list(keras.tree.flatten(listed))
 

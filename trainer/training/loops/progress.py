@@ -87,8 +87,8 @@ class Progress:
         rate = (step - since) * job.global_batch / (self._now - then)
         if self._now >= self._report_at or last:
             own_rate = rate / len(job.task.members())
-            own = self.figures(result.own, done * job.local_replicas)
-            figures = {**own, "examples_per_second": own_rate}
+            own_figures = self.figures(result.own, done * job.local_replicas)
+            figures = {**own_figures, "examples_per_second": own_rate}
             waited, exchanged, elapsed = self._spent
             seconds = parts(waited, exchanged, elapsed, self._between)
             waiting = self.input_time.share

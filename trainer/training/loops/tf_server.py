@@ -52,8 +52,8 @@ def start(spec: JobSpec, task: Task, threads: int, on_listen: Callable[[], None]
 
 
 def _server_definition(spec: JobSpec, task: Task, threads: int) -> bytes:
-    own = job_of(spec, task.type)
-    definition = tensorflow_private.new_server_definition(job_name=own, task_index=task.index, protocol="grpc")
+    servers_job = job_of(spec, task.type)
+    definition = tensorflow_private.new_server_definition(job_name=servers_job, task_index=task.index, protocol="grpc")
     for job_name, addresses in graph_cluster(spec, task).items():
         job = definition.cluster.job.add(name=job_name)
         for index, address in enumerate(addresses):

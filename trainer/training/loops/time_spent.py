@@ -48,7 +48,7 @@ class Spent:
     def look(
         self, now: float, steps: npt.NDArray[np.int64], seconds: npt.NDArray[np.float64]
     ) -> dict[str, dict[str, float | None]]:
-        """By worker, as in events.Step.
+        """Returns the times of each worker, as in events.Step.
 
         Args:
             steps: of each worker.
@@ -91,7 +91,7 @@ class InputTime:
 
     @property
     def share(self) -> float:
-        """Of the time of steps."""
+        """The share of the time of steps in which they waited for data."""
         return self._waited / self._elapsed if self._elapsed else 0.0
 
     def take(self) -> tuple[dict[str, float], str | None]:

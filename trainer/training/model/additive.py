@@ -62,8 +62,8 @@ def _tried(
     arguments: Tensor,
     make: Callable[[Tensor], Tensor],
 ) -> dict[int, _Values]:
-    """By index of a variable that `update_state` assigns its value before, after each of two batches, and after both;
-    nothing if the metric cannot take these batches."""
+    """Returns the values of each variable that `update_state` assigns, by its index: before, after each of two batches,
+    and after both. It is empty if the metric cannot take these batches."""
 
     def after(values: Sequence[Tensor], batch: Tensor) -> list[Tensor]:
         positional, by_name = batch

@@ -158,9 +158,9 @@ def require_shareable(job: TrainingTask, model: Model) -> None:
         return
     lonely = [v for v in created_as_not_trainable(model) if v.aggregation in (None, "none")]
     with_own_step = has_own_step(model)
-    if lonely and (found := lonely if with_own_step else _updated(job, model, lonely)):
-        path = found[0].path
-        owner = next(each for each in all_layers(model) if any(v is found[0] for v in own_variables(each)))
+    if lonely and (refused := lonely if with_own_step else _updated(job, model, lonely)):
+        path = refused[0].path
+        owner = next(each for each in all_layers(model) if any(v is refused[0] for v in own_variables(each)))
         updates = f"{type(owner).__name__} {'may update' if with_own_step else 'updates'}"
         raise UserError(
             f"workload: {spec.workload}: {path}: {replicas} devices cannot share a variable that {updates} by itself "
@@ -169,7 +169,7 @@ def require_shareable(job: TrainingTask, model: Model) -> None:
 
 
 def _updated(job: TrainingTask, model: Model, variables: Iterable[Variable]) -> list[Variable]:
-    """Those of the variables that a call for training updates: a recurrent layer has a random seed for a dropout of 0
+    """Returns the variables that a call for training updates: a recurrent layer has a random seed for a dropout of 0
     too, and a Normalization layer has statistics that only adapt() changes."""
     updated: list[Variable] = []
 

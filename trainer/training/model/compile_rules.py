@@ -118,8 +118,8 @@ def refuse_rates(job: TrainingTask, why: str) -> None:
     Raises:
         UserError: it does.
     """
-    if given := [key for key in RATES if key in job.spec.train.model_fields_set]:
-        raise UserError(f"train.{given[0]}: workload {job.workload.name}: {why}; remove it from the spec")
+    if rates := [key for key in RATES if key in job.spec.train.model_fields_set]:
+        raise UserError(f"train.{rates[0]}: workload {job.workload.name}: {why}; remove it from the spec")
 
 
 def _require_precision(job: TrainingTask, model: Model) -> None:

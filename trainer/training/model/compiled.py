@@ -176,7 +176,7 @@ class Figures:
 
     @cached_property
     def _names(self) -> list[str]:
-        """Of the results of `metrics`."""
+        """The names of the results of `metrics`."""
         known = self._results_without([])
         unlike = self._results_without([m for m in _leaves(self.model) if not any(m is kept for kept in self.metrics)])
         return [name for name in known if name in unlike and (self.returned is None or name in self.returned)]

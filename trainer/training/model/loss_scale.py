@@ -54,7 +54,7 @@ class LossScale(keras.optimizers.LossScaleOptimizer):  # type: ignore[misc]
         return loss * self._used / self._replicas
 
     def apply(self, grads: list[Tensor], trainable_variables: list[Variable]) -> None:
-        """As `train_step` of a compiled model calls it; `applied` has the decision then."""
+        """Applies gradients, as `train_step` of a compiled model asks; `applied` has the decision then."""
         self.applied = self.apply_if_finite(list(grads), list(trainable_variables), self._used)
 
     def apply_if_finite(self, gradients: list[Tensor], variables: list[Variable], scale: Tensor) -> Tensor:

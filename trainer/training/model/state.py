@@ -68,8 +68,8 @@ class TrainState:
         return described
 
     def _averages(self) -> dict[int, str]:
-        """By the id of a variable the name of its average, which the export has. As in fit these are those of the
-        optimizer of compile."""
+        """Returns the name of each variable's average, which the export has, by the variable's id. As in fit the
+        optimizer of compile has these averages."""
         optimizer = keras_private.inner(getattr(self.model, "optimizer", None) or self.optimizer)
         names = {id(v): name for name, v in self.variables}
         return {

@@ -113,9 +113,9 @@ class Validation:
             return
         self._channel.send(events.EpochEnd(over=False))
         if not self._ended():
-            found = self._score(values, self._data, self._ended)
+            scores = self._score(values, self._data, self._ended)
         if not self._ended():
-            figures = {f"val_{name}": figure for name, figure in found.items()}
+            figures = {f"val_{name}": figure for name, figure in scores.items()}
             line = self._best.offer(step, figures, values, described)
             self._curve.add(step, figures)
             self._scored.add(step)

@@ -86,7 +86,8 @@ def replace_gradient_sum(optimizer: Optimizer, replacement: Callable[[AddUp], Ad
     original: AddUp = optimizer._all_reduce_sum_gradients
 
     def without_none(pairs: Iterable[tuple[Tensor, Variable]]) -> list[tuple[Tensor, Variable]]:
-        """Of a variable that the loss does not depend on the gradient is None; Keras' warning about it fails."""
+        """Adds up gradients that are not None, as of a variable on which the loss does not depend: Keras' warning about
+        it fails."""
         gradients = list(pairs)
         sums = {id(v): g for g, v in original([(g, v) for g, v in gradients if g is not None])}
         return [(sums.get(id(v)), v) for _, v in gradients]
@@ -120,13 +121,13 @@ def noting_created() -> Iterator[dict[int, object]]:
         return begin
 
     kinds = {kind: kind.__init__ for kind in (keras.layers.Layer, BaseOptimizer, keras.metrics.Metric)}
-    for kind, own in kinds.items():
-        kind.__init__ = noting(own)
+    for kind, constructor in kinds.items():
+        kind.__init__ = noting(constructor)
     try:
         yield created
     finally:
-        for kind, own in kinds.items():
-            kind.__init__ = own
+        for kind, constructor in kinds.items():
+            kind.__init__ = constructor
 
 
 _numbers: dict[str, int] | None = None

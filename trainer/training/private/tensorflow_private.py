@@ -212,7 +212,7 @@ def constant_value(tensor: Tensor) -> npt.NDArray[np.generic] | None:
             return None
         nodes[op.name] = node = op.node_def
         node.attr.pop("_class", None)  # colocation with an operation that is not copied
-        pending += [given.op for given in op.inputs]
+        pending += [tensor_in.op for tensor_in in op.inputs]
 
     @tf.function(autograph=False)
     def copied() -> Tensor:
@@ -221,8 +221,8 @@ def constant_value(tensor: Tensor) -> npt.NDArray[np.generic] | None:
         return tf.graph_util.import_graph_def(graph, tensors, [tensor.name], name="")[0]
 
     with tf.init_scope():
-        found: npt.NDArray[np.generic] = copied.get_concrete_function()().numpy()
-    return found
+        constant: npt.NDArray[np.generic] = copied.get_concrete_function()().numpy()
+    return constant
 
 
 def as_written(text: str) -> str:

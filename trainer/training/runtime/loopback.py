@@ -114,7 +114,7 @@ def _bind_to_loopback(listener: socket.socket) -> None:
 
 
 def _sockets(port: int) -> Iterator[socket.socket]:
-    """Those with that local port."""
+    """Yields this process's sockets with that local port."""
     for each in connections.sockets():
         with contextlib.suppress(OSError):
             if each.getsockname()[1] == port:

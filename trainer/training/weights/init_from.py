@@ -189,7 +189,7 @@ Named = list[tuple[Name, str, Variable]]
 
 
 def _keys(model: Model) -> list[tuple[str, Variable]]:
-    """As TrainState.variables."""
+    """Returns variables with their names in a checkpoint, as TrainState.variables does."""
     return [(f"model.{i:03d}", v) for i, v in enumerate(model.variables)]
 
 

@@ -114,7 +114,7 @@ def _restore(
 
 
 def _of_variables(state: TrainState, arrays: checkpoint.Arrays) -> checkpoint.Arrays:
-    """Those of the variables, which come first in a file; and then reads the rest, to verify it."""
+    """Yields the arrays of the variables, which come first in a file; then reads the rest, to verify it."""
     for name, _ in state.variables:
         item = next(arrays, None)
         if item is None or item[0] != name:
@@ -212,7 +212,7 @@ def require_same_files(job: TrainingTask) -> None:
     chiefs = from_chief(of_task, job.task, _FILES)
     if all((of_task[name] == chiefs[name]).all() for name in of_task):
         return
-    sizes = [f"{int(found[0])} files with {int(found[1])} records" for found in (of_task["files"], chiefs["files"])]
+    sizes = [f"{int(counts[0])} files with {int(counts[1])} records" for counts in (of_task["files"], chiefs["files"])]
     raise UserError(
         f"workload: {records.what}: {job.task.name} has {sizes[0]}, and the chief {sizes[1]}, or other contents; every "
         "task must see the same files"

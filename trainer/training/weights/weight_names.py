@@ -44,8 +44,10 @@ class Pairs:
 
 
 def pair(model: Sequence[Slot], file: Sequence[Slot], classes: Sequence[str] = ()) -> Pairs:
-    """Of all ways to compare names the one by which most variables fit: names as they are before those by order, all of
-    both before a layer of the model that is all of the file, or the reverse.
+    """Pairs the variables of a model and a file by names, in the way in which most variables fit.
+
+    Names are compared as they are, then with numbers by order; all of both, then one layer of the model with all of the
+    file, then the reverse. The first of several equal ways is taken.
 
     Args:
         classes: of the model's layers, as in the names that Keras gives.
@@ -65,18 +67,18 @@ def pair(model: Sequence[Slot], file: Sequence[Slot], classes: Sequence[str] = (
 
 def by_order(names: Sequence[Name], classes: set[str]) -> list[Name]:
     """Names in which each that Keras gave has the number of its layer among those of its class in its parent."""
-    given: dict[Name, dict[str, dict[str, int]]] = defaultdict(lambda: defaultdict(dict))
-    found = []
+    numbers_by_class: dict[Name, dict[str, dict[str, int]]] = defaultdict(lambda: defaultdict(dict))
+    renamed = []
     for name in names:
         parent: Name = ()
         for part in name[:-1]:
             base = _NUMBER.sub("", part)
             if _DIRECTION.sub("", base) in classes:
-                numbers = given[parent][base]
+                numbers = numbers_by_class[parent][base]
                 part = f"{base} {numbers.setdefault(part, len(numbers))}"
             parent = (*parent, part)
-        found.append((*parent, name[-1]))
-    return found
+        renamed.append((*parent, name[-1]))
+    return renamed
 
 
 def snake_case(name: str) -> str:

@@ -22,7 +22,7 @@ from trainer.model_dir.files import write_json
 from trainer.page.lines import LogQuery
 from trainer.protocol.child import ChildStatus, measured
 from trainer.protocol.events import Failed
-from trainer.protocol.facts import Cause, Loss
+from trainer.protocol.facts import Cause, Checkpoint, Loss
 from trainer.protocol.reports import NOBODY_LOOKS, Reply, Report
 from trainer.protocol.status import End
 from trainer.supervisor.chief import earlier_run
@@ -336,3 +336,25 @@ def test_a_slow_task_is_shown_and_noted_until_the_cluster_forms_again(
     chief._reporter.compare_tasks(33)
     status = chief.status()
     assert (status.straggler, status.tasks["worker:2"].shares, len(status.events)) == (None, None, 1)
+
+
+def test_each_checkpoint_is_noted_once_with_its_size_and_the_pause_that_it_took(chief: Chief, tmp_path: Path) -> None:
+    child, another = Child(chief._task, lambda *_: None), Child(chief._task, lambda *_: None)
+    child.generation, another.generation = 1, 2
+    for step in (5, 10):
+        checkpoint.save(tmp_path, step, {}, {})
+
+    async def look(each: Child, step: int, saving: float) -> None:
+        each.status.last_checkpoint, each.status.seconds_saving = step, saving
+        for _ in range(2):
+            await chief._look_at_checkpoint(each)
+
+    async def run() -> None:
+        await look(child, 5, 0.25)
+        await look(child, 10, 0.75)
+        await look(another, 10, 0.125)  # the next generation has written it again
+
+    asyncio.run(run())
+    noted = [each.fact for each in chief._rendezvous.chronicle.since(0) if isinstance(each.fact, Checkpoint)]
+    assert [(each.number, each.seconds) for each in noted] == [(5, 0.25), (10, 0.5), (10, 0.125)]
+    assert all(each.bytes for each in noted)

@@ -100,10 +100,26 @@ def test_time_to_stop_is_the_specs_and_some_more() -> None:
     assert services(spec(deadlines={"stop": 30}))["j-worker-0"]["stop_grace_period"] == "34s"
 
 
-@pytest.mark.parametrize("name", ["j", "tensorboard"])
+@pytest.mark.parametrize("name", ["j", "tensorboard", "j-track"])
 def test_a_name_that_is_taken_is_refused(name: str) -> None:
     with pytest.raises(UserError, match=f"name: '{name}': is taken"):
         compose.render({"a": spec(), "b": spec(name=name)}, "trainer render")
+
+
+def test_the_tracker_alone_has_its_login_and_a_way_out() -> None:
+    tracked = {"tracking": {"mlflow": "http://mlflow"}, "env": {"NO_PROXY": "mlflow", "MODE": "x"}}
+    secrets: dict[str, Any] = {"MLFLOW_TRACKING_TOKEN": {}, "HTTPS_PROXY": {}, "API_KEY": {}}
+    found = services(spec(**tracked, secrets=secrets))
+    track = found["j-track"]
+    assert track["environment"] == {"NO_PROXY": "mlflow", "MLFLOW_TRACKING_TOKEN": None, "HTTPS_PROXY": None}
+    assert (track["networks"], track["volumes"]) == (["track"], ["j:/workspace/runs"])
+    assert track["command"] == ["track", "--next", "/workspace/runs/j"]
+    with_login = {name for name, each in found.items() if "MLFLOW_TRACKING_TOKEN" in each.get("environment", {})}
+    assert with_login == {"j-track"}
+    assert {"HTTPS_PROXY", "API_KEY"} <= found["j-worker-0"]["environment"].keys()
+    untracked = services(spec(secrets={"MLFLOW_TRACKING_TOKEN": {}}))
+    assert "MLFLOW_TRACKING_TOKEN" in untracked["j-worker-0"]["environment"]
+    assert "j-track" not in untracked
 
 
 def test_a_jobs_secret_is_mounted_by_its_tasks_only() -> None:

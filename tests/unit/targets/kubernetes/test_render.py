@@ -296,6 +296,32 @@ def test_tensorboard_follows_the_chief_and_its_image_that_of_the_tasks(image: st
     assert pod(own, "j-chief")["initContainers"][0]["image"] == "mine:1"
 
 
+def test_the_tracker_follows_the_chief_and_alone_has_its_login() -> None:
+    secrets = {"MLFLOW_TRACKING_TOKEN": {"secret": "mlflow"}, "API_KEY": {"secret": "api"}}
+    image = "registry.example/trainer:cpu"
+    tracked: dict[str, Any] = {"tracking": {"mlflow": "http://mlflow"}, "secrets": secrets, "image": image}
+    job = ps(tasks={"worker": 2, "ps": 1}, **tracked)
+    beside = {name: [each["name"] for each in pod(job, name).get("initContainers", [])] for name in jobs(job)}
+    assert beside == {"j-chief": ["track"], "j-worker": [], "j-ps": []}
+    (track,) = pod(job, "j-chief")["initContainers"]
+    assert (track["image"], track["restartPolicy"]) == ("registry.example/trainer:track", "Always")
+    assert track["args"] == ["track", "--keep", "/workspace/runs/j"]
+    assert [each["name"] for each in track["env"]] == ["MLFLOW_TRACKING_TOKEN"]
+    assert track["securityContext"]["readOnlyRootFilesystem"] is True
+    for name in jobs(job):
+        (task,) = pod(job, name)["containers"]
+        assert {each["name"] for each in task["env"]} & secrets.keys() == {"API_KEY"}, name
+    own = ps(**tracked, kubernetes={"track_image": "mine:1"})
+    assert pod(own, "j-chief")["initContainers"][0]["image"] == "mine:1"
+
+
+def test_of_a_program_without_a_chief_the_first_pod_tracks() -> None:
+    words = {"program": ["python", "t.py"], "image": "mine:1", "tracking": {"mlflow": "http://mlflow"}}
+    (track,) = pod(spec(**words, tasks={"worker": 2}), "j-worker")["initContainers"]
+    assert track["args"] == ["track", "--keep", "--index", "$(TASK_INDEX)", "/workspace/runs/j"]
+    assert [each["name"] for each in track["env"]] == ["TASK_INDEX"]
+
+
 def test_a_pod_affinity_of_the_users_is_kept_beside_ours() -> None:
     rule, preferred = (
         "requiredDuringSchedulingIgnoredDuringExecution",

@@ -245,3 +245,17 @@ def test_the_given_ports_are_used(spec: JobSpec, free_ports: Callable[[int], int
         "worker": [f"127.0.0.1:{base + 1}", f"127.0.0.1:{base + 2}"],
         "ps": [f"127.0.0.1:{base + 3}"],
     }
+
+
+def test_the_login_of_the_tracker_is_no_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+    values = {"MLFLOW_TRACKING_TOKEN": "t", "HTTPS_PROXY": "p", "API_KEY": "k"}
+    for name, value in values.items():
+        monkeypatch.setenv(name, value)
+    raw = {"name": "j", "strategy": "one_device", "secrets": {name: {} for name in values}}
+    for tracking, login in ({}, "t"), ({"tracking": {"mlflow": "http://mlflow"}}, None):
+        spec = build({**raw, **tracking})
+        environ = local.environment_of(spec, tasks_of(spec)[0], {})
+        assert [environ.get(name) for name in values] == [login, "p", "k"]
+    assert {name: local._environment_of_tracker(spec)[name] for name in ("MLFLOW_TRACKING_TOKEN", "HTTPS_PROXY")} == {
+        "MLFLOW_TRACKING_TOKEN": "t", "HTTPS_PROXY": "p",
+    }  # fmt: skip

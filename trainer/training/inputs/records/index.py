@@ -83,7 +83,7 @@ class Index:
 
     @cached_property
     def sha256(self) -> str:
-        """Of the records and their order; not of the folder, which may be another one in each task.
+        """SHA-256 of the records and their order; not of the folder, which may be another one in each task.
 
         Damaged records that are left out do not change it: a job may resume with more of them allowed.
         """

@@ -69,7 +69,8 @@ def opened(
 
 
 def _traced(parse: Parse, record: Tensor, what: str, workload: str) -> Parse:
-    """As a function of TensorFlow: AutoGraph converts it, as functions of Dataset.map, also within those that are not.
+    """Makes parse a function of TensorFlow. AutoGraph converts it, as functions of Dataset.map, also within those that
+    are not.
 
     Raises:
         UserError: it fails, or gives no example.

@@ -190,9 +190,9 @@ def rows(index: Index, columns: Sequence[str] | None, what: str) -> Rows:
     for file in (first, *others):
         schema = json.loads(file.schema)
         for name in wanted:
-            if (found := schema["types"].get(name)) != types[name]:
+            if (kind := schema["types"].get(name)) != types[name]:
                 raise UserError(
-                    f"workload: {what}: column {name!r} is {types[name]} in {first.name}, and {found or 'missing'} in "
+                    f"workload: {what}: column {name!r} is {types[name]} in {first.name}, and {kind or 'missing'} in "
                     f"{file.name}; make them alike"
                 )
             if name in schema["nulls"]:

@@ -235,7 +235,7 @@ def _with_byte(crc: int, byte: int) -> int:
 
 
 def _masked(crc: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
-    """As TensorFlow stores it (tensorflow/core/lib/hash/crc32c.h)."""
+    """Returns a checksum as TensorFlow stores it (tensorflow/core/lib/hash/crc32c.h)."""
     return ((crc >> np.uint32(15)) | (crc << np.uint32(17))) + np.uint32(0xA282EAD8)
 
 

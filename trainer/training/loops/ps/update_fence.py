@@ -57,7 +57,7 @@ class Fence:
     def _apply_if_it_holds(
         self,
         optimizer: Optimizer,
-        own: Callable[[list[Tensor], list[Variable]], None],
+        original: Callable[[list[Tensor], list[Variable]], None],
         grads: list[Tensor],
         trainable_variables: Iterable[Variable] | None = None,
     ) -> None:
@@ -71,7 +71,7 @@ class Fence:
 
             def apply() -> bool:
                 with tensorflow_patches.updating_together():
-                    own(there, variables)
+                    original(there, variables)
                 return True
 
             apply_if(self.holds, self.sent, self._begun, self._ended, device, arrived, apply)

@@ -14,7 +14,7 @@ from trainer import reporting
 from trainer.model_dir import layout
 from trainer.model_dir.files import json_object
 
-FILES = {"metrics": "", "validation": "", "evaluation": "test_"}
+FILES = {"metrics": "", "validation": "", "evaluation": "test_", "reported": ""}
 """By the name of a curve what its figures have in front of theirs, as in result.json."""
 VALUES_PER_SECOND, BURST = 200.0, 5000.0
 """What is read of a curve: so many values per second of the job, after so many at once. Other records are left out, but

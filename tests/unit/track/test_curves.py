@@ -5,8 +5,8 @@ import math
 from pathlib import Path
 
 from trainer import reporting
-from trainer.supervisor.outside import curves
-from trainer.supervisor.outside.curves import Curve, Record
+from trainer.track import curves
+from trainer.track.curves import Curve, Record
 
 
 def line(step: int, time: float | None = None, **figures: object) -> str:
@@ -84,7 +84,7 @@ def test_a_record_with_thousands_of_figures_is_not_left_out_for_ever(tmp_path: P
 
 
 def test_each_file_of_a_job_has_its_names(tmp_path: Path) -> None:
-    for name in ("metrics", "validation", "evaluation"):
+    for name in ("metrics", "validation", "evaluation", "reported"):
         (tmp_path / f"{name}.jsonl").write_text(line(5, loss=0.5))
     found = [record.figures for curve in curves.of(str(tmp_path)) for record in curve.read()]
-    assert found == [{"loss": 0.5}, {"loss": 0.5}, {"test_loss": 0.5}]
+    assert found == [{"loss": 0.5}, {"loss": 0.5}, {"test_loss": 0.5}, {"loss": 0.5}]

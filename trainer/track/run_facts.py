@@ -11,20 +11,19 @@ from pathlib import Path
 
 from trainer import __version__
 from trainer.job import program
-from trainer.job.cluster import Task
 from trainer.job.derived import batch_sizes, learning_rate, replicas_in_sync
 from trainer.job.errors import TrainerError
 from trainer.job.spec import JobSpec
-from trainer.supervisor.outside.webhook import Ending
+from trainer.track.story import Story
 
 GIT_SECONDS = 5.0
 _END = ("trainer.exit_code", "trainer.message")
 """Tags of an end."""
 
 
-def params(spec: JobSpec, task: Task) -> dict[str, str]:
+def params(spec: JobSpec) -> dict[str, str]:
     """The settings by which runs are compared, mostly by their paths in the spec. Not `env`, which may be secret."""
-    counts = task.counts
+    counts = spec.tasks.counts()
     found: dict[str, object] = {"strategy": spec.strategy, **{f"tasks.{name}": count for name, count in counts.items()}}
     if spec.program:
         return _as_text({**found, "program": shlex.join(spec.program)})
@@ -70,13 +69,16 @@ def tags(spec: JobSpec) -> dict[str, str]:
     }
 
 
-def end_tags(ending: Ending) -> dict[str, str]:
-    return {
-        **dict(zip(_END, (str(int(ending.code)), ending.message), strict=True)),
-        "trainer.generations": str(ending.generations),
-        "trainer.restarts": str(ending.restarts),
-        "trainer.seconds": f"{ending.seconds:.3f}",
-    }
+def story_tags(story: Story) -> dict[str, str]:
+    """Tags that change while the job runs, and those of its end."""
+    found = {"trainer.generations": str(story.generations), "trainer.restarts": str(story.restarts)}
+    if story.lost:
+        found["trainer.lost"] = story.lost
+    if story.ended is None:
+        return found
+    exit_code, message = _END
+    seconds = max(0.0, story.ended.time - story.began)
+    return {**found, exit_code: str(story.code), message: story.message, "trainer.seconds": f"{seconds:.3f}"}
 
 
 def no_longer_true(known: Mapping[str, str]) -> dict[str, str]:
