@@ -40,5 +40,5 @@ def test_of_secrets_the_names_are_shown_and_of_variables_no_value_that_looks_lik
 def test_figures_that_are_no_numbers_are_null_in_json() -> None:
     text = document.text(View(True, {"loss": float("nan")}, {}, eta=float("inf"), now=3.0), History())
     found = json.loads(text, parse_constant=lambda name: name)
-    assert (found["version"], found["now"], found["eta"], found["status"]["loss"]) == (1, 3.0, None, None)
+    assert (found["version"], found["now"], found["eta"], found["status"]["loss"]) == (2, 3.0, None, None)
     assert found["history"]["marks"] == []

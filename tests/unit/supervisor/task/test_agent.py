@@ -107,7 +107,7 @@ def test_an_evaluator_s_program_that_cannot_be_started_is_tried_a_few_times_and_
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(agent_module, "BACKOFF_SECONDS", (0.0, 60.0))
-    monkeypatch.setattr(program_end, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(program_end, "PROGRAM_POLL_SECONDS", 0.01)
     (tmp_path / "score").write_text("no script\n")
     (tmp_path / "score").chmod(0o755)
     tasks = {"worker": 1, "evaluator": {"replicas": 1, "program": [str(tmp_path / "score")]}}
