@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from trainer.job.cluster import Task
 from trainer.job.errors import Exit
 from trainer.job.spec import JobSpec
-from trainer.protocol.events import Figures
 from trainer.protocol.facts import Ended, Entry
 from trainer.supervisor.outside import webhook
 from trainer.supervisor.outside.webhook import Ending
@@ -21,8 +20,6 @@ class Outside:
         self._spec, self._task = spec, task
         self._snapshot: Snapshot | None = None
         self._ended: Entry | None = None
-        self._reported: Figures = {}
-        """What a child has reported last: a new one may not have yet."""
         self.figures: dict[str, object] = {}
         """The result's main figures, once there is a result."""
         self.told = False
@@ -31,7 +28,6 @@ class Outside:
     def observe(self, snapshot: Snapshot, facts: Sequence[Entry]) -> None:
         self._snapshot = snapshot
         self._ended = next((each for each in facts if isinstance(each.fact, Ended)), self._ended)
-        self._reported = snapshot.job.figures or self._reported
 
     async def tell(self, leaving_since: float | None) -> None:
         """Reports the end of the job.
@@ -46,7 +42,7 @@ class Outside:
             code=Exit(ended.fact.code),
             message=ended.fact.message,
             step=ended.step,
-            figures=self.figures or self._reported,
+            figures=self.figures or snapshot.job.figures,
             seconds=snapshot.job.seconds,
             generations=ended.generation,
             restarts=sum(snapshot.job.restarts_by_cause.values()),

@@ -49,6 +49,8 @@ class Reporter:
         self._pace = Pace(record.state.pace, time.time(), continues=record.continues)
         self._stragglers = Stragglers(agent.spec.traits.collective)
         self._snapshot: Snapshot | None = None
+        self._reported: dict[str, object] = {}
+        """The last figures of a child of the chief: one that has ended is forgotten."""
         self._observed = 0
         """Facts that the observers have had."""
         self._defects: set[tuple[type[Observer], type[Exception]]] = set()
@@ -81,14 +83,16 @@ class Reporter:
             stragglers=self._stragglers,
             pace=self._pace,
         )
-        return replace(status, warnings=[*self._warnings])
+        figures = status.figures or (self._reported if self._rendezvous.over else {})
+        return replace(status, warnings=[*self._warnings], figures=figures)
 
     def observe(self, now: float) -> None:
         """Gives all observers what is new, once a second and at the end."""
-        clock, last, rendezvous = time.time(), self._snapshot, self._rendezvous
+        clock, last, rendezvous, child = time.time(), self._snapshot, self._rendezvous, self._agent.running
+        if child and child.status.figures:
+            self._reported = child.status.figures
         if last and not rendezvous.over and 0 <= clock - last.time < OBSERVE_SECONDS:
             return
-        child = self._agent.running
         generation = rendezvous.generation if rendezvous.phase == "running" else 0
         self._pace.look(clock, generation, child.status if child else None)
         tasks = len(rendezvous.tasks.required)
