@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import http.client
 import json
 import os
 import re
@@ -19,6 +20,8 @@ from tests.tools.harness import TRAINER
 from trainer.job.errors import Exit
 from trainer.page.server import KINDS, STATIC
 
+AWAY = (OSError, http.client.HTTPException)
+"""Errors of a page whose chief is away: Docker may answer in place of a container that ends."""
 BROWSER = 6
 """Connections that a browser opens at once."""
 FILES = {f"page/{path.relative_to(STATIC)}": path for path in STATIC.rglob("*") if path.suffix in KINDS}
@@ -44,7 +47,7 @@ class Shown:
         """The first document for which `reached` holds; the page may be away meanwhile."""
         deadline = time.monotonic() + timeout
         while time.monotonic() < deadline:
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(*AWAY):
                 if reached(found := self.state()):
                     return found
             time.sleep(0.2)
@@ -102,7 +105,7 @@ class Opened(Shown):
         deadline = time.monotonic() + timeout
         while self.process.poll() is None:
             assert time.monotonic() < deadline, f"`trainer ui` did not end within {timeout:g} s"
-            with contextlib.suppress(OSError, ValueError):
+            with contextlib.suppress(*AWAY, ValueError):
                 self.state()
             time.sleep(0.5)
         return self.wait()

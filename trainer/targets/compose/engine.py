@@ -88,6 +88,8 @@ def status(spec: JobSpec) -> JobOverview:
             spec.name, phase, chief.code, last_line=last_line, tasks=tasks, job=job, unreadable=unreadable
         )
     phase = job.phase if isinstance(job, JobStatus) else chief.state
+    if phase in ("done", "failed"):  # its chief still notifies the other tasks: its exit code comes with its end
+        phase = "ending"
     return JobOverview(spec.name, phase, tasks=tasks, job=job, unreadable=unreadable)
 
 
