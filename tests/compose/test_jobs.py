@@ -21,9 +21,10 @@ from tests.tools.harness import Job, assert_same_curve
 from trainer.job.errors import Exit
 
 # A rate that the CNN learns fast with: a minute instead of the ten of 5,000 steps at the classic rate. Under a ps 600
-# steps end between 0.976 and 0.982 (ten runs). At twice the rate the last updates of three workers, which do not wait
+# steps end between 0.976 and 0.982 (ten runs), and once, beside another file's jobs, at 0.970; 900 end between 0.981 and
+# 0.986 (three runs beside other jobs). At twice the rate the last updates of three workers, which do not wait
 # for each other, move the weights so far that they end between 0.958 and 0.986 (22 runs).
-SHORT = {"TRAINER_SET": "train.steps=600 train.learning_rate=5e-4 train.checkpoint_steps=200"}
+SHORT = {"TRAINER_SET": "train.steps=900 train.learning_rate=5e-4 train.checkpoint_steps=200"}
 REPLICAS = {"mnist-ps": 1, "mnist-mwms": 2}
 
 
@@ -94,7 +95,7 @@ def test_the_tasks_of_a_job_share_a_secret_that_no_other_job_has(both: Any) -> N
 def test_mnist_is_learnt_by_one_cluster_and_up_ends_with_0(both: Any, name: str) -> None:
     assert both["code"] == 0, both["rest"]
     result = both[name]
-    assert (result["status"], result["steps"]) == ("succeeded", 600)
+    assert (result["status"], result["steps"]) == ("succeeded", 900)
     assert result["test_accuracy"] >= 0.97
     lines = [line for task, line in result["tasks"].items() if task != "evaluator:0"]
     workers = {"mnist-ps": "workers=3 ps=1", "mnist-mwms": "workers=2 ps=0"}[name]
