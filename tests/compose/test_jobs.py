@@ -21,9 +21,9 @@ from tests.tools.harness import Job, assert_same_curve
 from trainer.job.errors import Exit
 
 # A rate that the CNN learns fast with: a minute instead of the ten of 5,000 steps at the classic rate. Under a ps 600
-# steps end between 0.976 and 0.982 (ten runs), once, beside other jobs, at 0.970; 900 end between 0.981 and 0.986 (three
-# runs beside other jobs). At twice the rate the last updates of three workers, which do not wait for each other, move the
-# weights so far that 600 steps end between 0.958 and 0.986 (22 runs).
+# steps end between 0.976 and 0.982 (ten runs), once, beside other jobs, at 0.970; 900 end between 0.981 and 0.986
+# (three runs beside other jobs). At twice the rate the last updates of three workers, which do not wait for each
+# other, move the weights so far that 600 steps end between 0.958 and 0.986 (22 runs).
 SHORT = {"TRAINER_SET": "train.steps=900 train.learning_rate=5e-4 train.checkpoint_steps=200"}
 REPLICAS = {"mnist-ps": 1, "mnist-mwms": 2}
 
