@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from trainer.model_dir import checkpoint
 from trainer.protocol.child import ChildStatus
-from trainer.protocol.facts import Note, Slow
+from trainer.protocol.facts import Checkpoint, Ended, Formed, Note, Slow
 from trainer.protocol.log_lines import log_line
 from trainer.protocol.status import JobStatus, TaskRow
 from trainer.supervisor.chief import earlier_run
@@ -51,6 +51,8 @@ class Reporter:
         self._snapshot: Snapshot | None = None
         self._reported: dict[str, object] = {}
         """The last figures of a child of the chief: one that has ended is forgotten."""
+        self._checkpoint: tuple[int | None, tuple[float, int] | None] = None, None
+        """The step of the newest checkpoint, and when it was written and its size in bytes."""
         self._observed = 0
         """Facts that the observers have had."""
         self._defects: set[tuple[type[Observer], type[Exception]]] = set()
@@ -67,18 +69,23 @@ class Reporter:
         Args:
             now: by the clock of the rendezvous.
         """
+        self._look_at_checkpoints()
         return self._status(now, snapshot.task_rows(self._rendezvous, now, self.workers()))
 
+    def _look_at_checkpoints(self) -> None:
+        """Finds the newest checkpoint on the volume, which may be slow: not at each beat."""
+        directory, step = self._agent.spec.directory, earlier_run.newest_step(self._agent.spec)
+        self._checkpoint = step, None if step is None else checkpoint.written(directory, step)
+
     def _status(self, now: float, rows: Mapping[str, TaskRow]) -> JobStatus:
-        spec = self._agent.spec
-        last = earlier_run.newest_step(spec)
+        step, written = self._checkpoint
         status = snapshot.job_status(
             task_report.task_status(self._agent),
             rows,
             self._rendezvous,
             now,
-            last_checkpoint=last,
-            checkpoint=None if last is None else checkpoint.written(spec.directory, last),
+            last_checkpoint=step,
+            checkpoint=written,
             seconds=self._record.seconds(),
             stragglers=self._stragglers,
             pace=self._pace,
@@ -96,11 +103,14 @@ class Reporter:
         generation = rendezvous.generation if rendezvous.phase == "running" else 0
         self._pace.look(clock, generation, child.status if child else None)
         tasks = len(rendezvous.tasks.required)
+        new = rendezvous.chronicle.since(self._observed)
+        if last is None or any(isinstance(each.fact, (Checkpoint, Ended, Formed)) for each in new):
+            self._look_at_checkpoints()
         if last and not rendezvous.over and 0 <= clock - last.rows_at < tasks / ROWS_A_SECOND:
             made = Snapshot(clock, self._status(now, last.job.tasks), last.used, last.rows_at)
         else:
-            made = Snapshot(clock, self.status(now), snapshot.used_of(rendezvous), clock)
-        new = rendezvous.chronicle.since(self._observed)
+            rows = snapshot.task_rows(rendezvous, now, self.workers())
+            made = Snapshot(clock, self._status(now, rows), snapshot.used_of(rendezvous), clock)
         self._snapshot, self._observed = made, rendezvous.chronicle.noted
         for observer in self.observers:
             try:
