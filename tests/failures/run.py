@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import subprocess
 import time
@@ -103,15 +104,16 @@ def _run(cell: Cell, place: Place) -> Run:
     fault = place.aim(cell)
     _until(lambda: is_moment(cell, place.files), cell, place)
     kept, at = max(place.files.checkpoints(), default=0), time.time()
-    fault.strike()
-    if cell.fault not in OF_THE_JOB and not was_moment(cell, place.files):
-        raise Missed
-    if cell.fault in LASTING:
-        _until_missed(cell, place)
-        fault.lift()
-    codes = [_wait(cell, place)]
-    if cell.fault not in LASTING:
-        fault.lift()
+    # Whatever comes of it: a node that stays drained has no room for the next job.
+    with contextlib.ExitStack() as struck:
+        struck.callback(fault.lift)
+        fault.strike()
+        if cell.fault not in OF_THE_JOB and not was_moment(cell, place.files):
+            raise Missed
+        if cell.fault in LASTING:
+            _until_missed(cell, place)
+            struck.close()
+        codes = [_wait(cell, place)]
     if cell.fault in OF_THE_JOB and codes[0] == promise(cell).codes[0]:
         place.again()
         codes.append(_wait(cell, place))
