@@ -18,6 +18,8 @@ TF215_STAMP := .venv-tf215/.installed
 NOTEBOOK_STAMP := .venv-peers/notebook/.installed
 MLFLOW_STAMP := .venv-mlflow/.installed
 TENSORBOARD := $(shell grep -om1 'tensorboard==[^"]*' pyproject.toml)
+# One process of pytest more than there are cores: each waits at times for the processes that it has started.
+WORKERS := $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 # Each run of tests says which 25 took longest, and leaves the seconds of all in build/tests/.
 PYTEST = $(BIN)/pytest --durations 25 --durations-min 1 --junitxml build/tests/$(subst /,-,$@)$(1).xml
 UV_INSTALL = $(BIN)/uv pip install --quiet --no-deps --require-hashes
@@ -64,15 +66,15 @@ test: test-unit test-local ## run unit and golden tests, and the quick tests on 
 export TRAINER_SLOW ?= part
 .PHONY: test-unit
 test-unit: setup ## run unit and golden tests
-	$(call PYTEST) -n auto tests/unit tests/golden
+	$(call PYTEST) -n $(WORKERS) -m "not slow and not part" tests/unit tests/golden
 
 .PHONY: test-local
 test-local: setup notebook-setup ## run the quick tests on local clusters
-	$(call PYTEST) -n 2 -m "not slow" --slow=$(TRAINER_SLOW) tests/local
+	$(call PYTEST) -n $(WORKERS) -m "not slow and not part" tests/local
 
 .PHONY: test-slow
-test-slow: setup programs-in-turn ## run the twelfth of the slow tests on local clusters whose turn it is (TRAINER_SLOW=all: all)
-	$(call PYTEST) -n 2 -m slow --slow=$(TRAINER_SLOW) tests/local
+test-slow: setup programs-in-turn ## run the slow unit tests and local clusters whose turn it is (TRAINER_SLOW=all: all)
+	$(call PYTEST) -n $(WORKERS) -m "slow or part" --slow=$(TRAINER_SLOW) tests/unit tests/local
 	$(call PYTEST,-failures) -n 2 --slow=part tests/failures -k "not compose and not kind"
 
 .PHONY: support-table
@@ -245,7 +247,7 @@ manifests: setup ## write k8s/*.yaml from examples/
 
 .PHONY: test-compose
 test-compose: setup programs-in-turn images-of-tests ## run the container tests on a real Docker Engine
-	$(call PYTEST) -n 2 --dist loadfile --timeout 600 --slow=$(TRAINER_SLOW) tests/compose
+	$(call PYTEST) -n $(WORKERS) --dist loadfile --timeout 600 --slow=$(TRAINER_SLOW) tests/compose
 	$(call PYTEST,-failures) --slow=part tests/failures -k compose
 
 .PHONY: kind-up kind-down
@@ -259,7 +261,7 @@ kind-down: ## remove that cluster
 .PHONY: test-kind
 test-kind: prometheus setup programs-in-turn image-cpu $(KIND_SETUP) ## run the Kubernetes tests on a kind cluster
 	scripts/kind.sh run bash -ec 'scripts/kind.sh controllers; \
-	  $(call PYTEST) -n 2 --dist loadfile --timeout 600 --slow=$(TRAINER_SLOW) tests/kind --ignore tests/kind/test_nodes.py; \
+	  $(call PYTEST) -n $(WORKERS) --dist loadfile --timeout 600 --slow=$(TRAINER_SLOW) tests/kind --ignore tests/kind/test_nodes.py; \
 	  $(call PYTEST,-nodes) --timeout 600 --slow=$(TRAINER_SLOW) tests/kind/test_nodes.py || (( $$? == 5 )); \
 	  $(call PYTEST,-failures) --slow=part tests/failures -k kind'
 

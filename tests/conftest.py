@@ -21,7 +21,7 @@ def pytest_report_header(config: pytest.Config) -> list[str] | None:
         return None
     commits = rotation.commits()
     slow, cells = (f"part {commits % parts + 1} of {parts}" for parts in (rotation.SLOW_PARTS, rotation.CELL_PARTS))
-    turns = [f"{part}: {why}" for part in ("programs", "pictures") for _, why in [rotation.turn_of(part)]]
+    turns = [f"{part}: {rotation.turn_of(part).why}" for part in ("programs", "pictures", *sorted(rotation.SPREAD))]
     return [f"slow tests: {slow}; cells of failures: {cells}; at commit {commits}. TRAINER_SLOW=all runs all", *turns]
 
 
@@ -34,11 +34,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _due(item: pytest.Item) -> bool:
-    if part := item.get_closest_marker("part"):
-        return rotation.turn_of(part.args[0]).due
-    slow = item.get_closest_marker("slow")
+    slow, part = item.get_closest_marker("slow"), item.get_closest_marker("part")
     if not slow:
-        return True
+        return not part or rotation.part_is_due(part.args[0], item.nodeid)
     parts, turn = slow.kwargs.get("parts", rotation.SLOW_PARTS), slow.kwargs.get("turn")
     assert parts <= rotation.LONGEST, item.nodeid
     return rotation.due(item.nodeid, parts, rotation.commits()) if turn is None else rotation.commits() % parts == turn

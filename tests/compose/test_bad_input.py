@@ -12,6 +12,8 @@ from tests.compose.project import CLIENT, Project, left_of, trainer
 from tests.local import specs
 from trainer.job.errors import Exit
 
+pytestmark = pytest.mark.part("compose")
+
 SPEC = {**specs.mirrored(steps=20), "name": "bad-input"}
 
 

@@ -9,6 +9,8 @@ import pytest
 from tests.compose.project import Project, run_in
 from tests.local import specs
 
+pytestmark = pytest.mark.part("compose")
+
 TRY = "import os, pathlib; print(os.path.isdir('/data/train')); pathlib.Path('{}/x').touch()"
 
 

@@ -6,12 +6,15 @@ import json
 import secrets
 from pathlib import Path
 
+import pytest
 import yaml
 
 from tests.compose.project import Project, trainer
 from tests.local import specs
 from tests.tools.debugged import Debugged
 from trainer.job.errors import Exit
+
+pytestmark = pytest.mark.part("compose")
 
 PROGRAM = """import json, os, sys
 print("it logs", os.environ["API_KEY"], "and password:", os.environ["PLAIN"], flush=True)

@@ -5,8 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.compose.project import Project
 from tests.local.specs import assert_exported, example, images
+
+pytestmark = pytest.mark.part("compose")
 
 
 def result_of(folder: Path, spec: dict[str, Any]) -> dict[str, Any]:

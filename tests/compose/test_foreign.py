@@ -14,6 +14,8 @@ from tests.compose.project import CLIENT, ROOT, Project
 from tests.tools.wheel import build
 from trainer import __version__
 
+pytestmark = pytest.mark.part("compose")
+
 FOLDER = ROOT / "tests" / "compose" / "foreign"
 
 

@@ -10,6 +10,8 @@ import pytest
 from tests.compose.project import Project, run_in
 from tests.tools.hangs import HANGS
 
+pytestmark = pytest.mark.part("compose")
+
 ONE_EACH = [pytest.param(name, marks=pytest.mark.slow(parts=len(HANGS), turn=i)) for i, name in enumerate(HANGS)]
 
 

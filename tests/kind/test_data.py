@@ -15,6 +15,8 @@ from tests.kind.test_waiting import until
 from tests.local import specs
 from tests.tools.harness import TRAINER
 
+pytestmark = pytest.mark.part("kubernetes")
+
 CLAIM: dict[str, Any] = {
     "apiVersion": "v1",
     "kind": "PersistentVolumeClaim",

@@ -6,10 +6,14 @@ from __future__ import annotations
 import secrets
 from pathlib import Path
 
+import pytest
+
 from tests.kind.cluster import Namespace
 from tests.local import specs
 from tests.tools.debugged import Debugged
 from trainer.job.errors import Exit
+
+pytestmark = pytest.mark.part("kubernetes")
 
 WORKLOAD = """import os
 from trainer.workloads.digits import DATASET, model

@@ -6,9 +6,13 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.kind.cluster import KubernetesJob, Namespace
 from tests.kind.test_data import CLAIM, filled, resume
 from tests.local.specs import assert_exported, example, images
+
+pytestmark = pytest.mark.part("kubernetes")
 
 
 def result_of(job: KubernetesJob) -> dict[str, Any]:

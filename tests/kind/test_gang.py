@@ -17,6 +17,8 @@ from tests.kind.cluster import JOB_SECONDS, Namespace, kubectl, trainer
 from tests.local import specs
 from trainer.job.errors import Exit
 
+pytestmark = pytest.mark.part("kubernetes")
+
 REPETITIONS = int(os.environ.get("TRAINER_GANG_RUNS", "2"))
 API = "kueue.x-k8s.io/v1beta2"
 

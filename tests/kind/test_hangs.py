@@ -9,6 +9,8 @@ import pytest
 from tests.kind.cluster import Namespace
 from tests.tools.hangs import HANGS
 
+pytestmark = pytest.mark.part("kubernetes")
+
 ONE_EACH = [pytest.param(name, marks=pytest.mark.slow(parts=len(HANGS), turn=i)) for i, name in enumerate(HANGS)]
 
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 from tests.kind.cluster import Namespace, trainer
+
+pytestmark = pytest.mark.part("kubernetes")
 
 PROGRAM = """
 import json, os, sys, time, urllib.request

@@ -14,6 +14,8 @@ from tests.kind.cluster import KubernetesJob, Namespace, kubectl, render
 from tests.local import specs
 from trainer.job.errors import Exit
 
+pytestmark = pytest.mark.part("kubernetes")
+
 
 def suspend(job: KubernetesJob, task_type: str, suspended: bool) -> None:
     """A suspended Job's pods are stopped; when it goes on, it makes new ones."""

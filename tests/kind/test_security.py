@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.kind.cluster import Namespace, trainer
 from tests.local import specs
+
+pytestmark = pytest.mark.part("kubernetes")
 
 ALLOW_ALL = """
 apiVersion: networking.k8s.io/v1

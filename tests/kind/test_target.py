@@ -14,6 +14,8 @@ from tests.kind.cluster import Namespace, kubectl, trainer
 from tests.local import specs
 from trainer.job.errors import Exit
 
+pytestmark = pytest.mark.part("kubernetes")
+
 EVERYTHING = "jobs,pods,services,configmaps,secrets,persistentvolumeclaims,networkpolicies"
 
 

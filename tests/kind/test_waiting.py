@@ -14,6 +14,8 @@ from tests.local import specs
 from tests.tools.debugged import Debugged
 from trainer.job.errors import Exit
 
+pytestmark = pytest.mark.part("kubernetes")
+
 # What waits, why, whether the chief runs and can tell, and the symptom by which the page on troubles has it.
 CASES: dict[str, tuple[dict[str, Any], str, str, bool, str]] = {
     "image": ({"image": "trainer:nope"}, "chief:0", "trainer:nope", False, "on Kubernetes ErrImagePull"),

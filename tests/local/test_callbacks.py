@@ -32,6 +32,7 @@ def names(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir() if path.is_file()}
 
 
+@pytest.mark.slow
 def test_a_job_that_loses_a_worker_does_what_the_fit_of_keras_does(tmp_path: Path) -> None:
     with Job(tmp_path, spec_of(mirrored)) as job:
         job.until_step(70)

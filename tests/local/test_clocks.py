@@ -40,6 +40,7 @@ CASES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("clocked", "unclocked", "precision"), CASES)
 def test_weights_are_those_of_a_loop_without_clocks(
     clocked: tuple[str, dict[str, Any]], unclocked: tuple[str, dict[str, Any]], precision: str, tmp_path: Path
@@ -51,6 +52,7 @@ def test_weights_are_those_of_a_loop_without_clocks(
     assert {name for name, value in values.items() if value.tobytes() != without[name].tobytes()} == set()
 
 
+@pytest.mark.slow
 def test_the_average_at_the_end_of_a_round_is_an_exchange(tmp_path: Path) -> None:
     """Between two averages there is none, and all of the time is known."""
     spec = mirrored(steps=10**6, train={"batch_size": 16, "log_steps": 10_000}, communication={"every": 6})

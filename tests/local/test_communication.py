@@ -134,10 +134,11 @@ def test_the_weights_are_those_of_an_independent_computation(
     ("workload", "given", "train"),
     [
         (frozen, {"every": 3, "gradients": "bfloat16"}, {"optimizer": "adam"}),
-        pytest.param(adversarial, {"every": 4, "outer": {}, "warmup_steps": 9}, {}, marks=pytest.mark.slow),
+        (adversarial, {"every": 4, "outer": {}, "warmup_steps": 9}, {}),
     ],
     ids=["layers that keep state", "train_step of its own"],
 )
+@pytest.mark.slow
 def test_a_job_that_loses_a_worker_and_one_that_does_not_have_the_same_weights(
     tmp_path: Path, workload: ModuleType, given: dict[str, Any], train: dict[str, Any]
 ) -> None:
@@ -194,6 +195,7 @@ def test_one_ps_worker_trains_as_an_independent_computation(
         np.testing.assert_allclose(kernel, wanted[step], rtol=accuracy, atol=accuracy)
 
 
+@pytest.mark.slow
 def test_each_step_of_ps_workers_is_applied_once_also_if_workers_are_lost(tmp_path: Path) -> None:
     spec = parameter_server(
         steps=4000, workers=3, workload=known.__file__, communication={"every": 6}, settings={"square": False},

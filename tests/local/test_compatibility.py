@@ -72,6 +72,7 @@ def test_a_job_that_has_succeeded_is_not_trained_again(version: Path, tmp_path: 
     assert not (tmp_path / "begin.json").exists()
 
 
+@pytest.mark.slow
 def test_a_stopped_job_ends_as_one_that_was_not(version: Path, tmp_path: Path) -> None:
     job = run_again(version, "stopped", tmp_path)
     step, begin = assert_begins_where_it_ended(job, version / "stopped")

@@ -436,6 +436,7 @@ def test_a_model_dir_of_an_earlier_version(tmp_path: Path) -> None:
     assert "version: 99: this trainer reads versions up to 1" in found.page
 
 
+@pytest.mark.slow
 def test_a_job_that_runs_and_the_command_of_the_documentation(tmp_path: Path) -> None:
     words = next(w for w in commands("trainer", "docs/debugging.md") if w[2].startswith("runs/"))
     with Job(tmp_path, mirrored(steps=30_000, workload=PACED)) as job:

@@ -21,6 +21,7 @@ FIT = str(ROOT / "examples/digits_fit.py")
 STEPS = 600
 
 
+@pytest.mark.slow
 def test_fit_goes_on_after_the_last_step_that_was_saved(tmp_path: Path) -> None:
     """22 steps in an epoch, and a checkpoint each 50. The chief is lost; in the test below other tasks are."""
     spec = mirrored(api="keras_fit", workload=FIT, steps=STEPS, train={"checkpoint_steps": 50, "log_steps": 50})

@@ -130,6 +130,7 @@ SHAPES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("spec", SHAPES, ids=["mirrored", "parameter_server"])
 def test_prometheus_scrapes_every_task_and_has_a_value_for_each_panel_and_rule(
     spec: dict[str, Any], tmp_path: Path

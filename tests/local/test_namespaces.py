@@ -29,6 +29,7 @@ def test_a_connection_has_the_bandwidth_of_its_link_which_may_change() -> None:
     assert names(os.getpid()) == ""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_they_are_removed_when_the_program_is_stopped(number: signal.Signals) -> None:
     with subprocess.Popen(

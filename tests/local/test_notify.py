@@ -62,6 +62,7 @@ def test_a_chief_that_cannot_start_reports_that(tmp_path: Path) -> None:
     assert request.document["message"] == "notify.command: '/no/such': no such file"
 
 
+@pytest.mark.slow
 def test_a_stop_and_the_end_of_the_resumed_job_are_two_reports(tmp_path: Path) -> None:
     with receiver() as server:
         spec = mirrored(steps=300, workers=1, workload=PACED, **told(server.address))

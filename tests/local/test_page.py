@@ -8,6 +8,8 @@ import signal
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.local import specs
 from tests.tools.harness import Job
 from tests.tools.opened import Shown
@@ -121,6 +123,7 @@ def test_what_the_page_shows_is_true_and_outlasts_its_chief(tmp_path: Path) -> N
     assert saved == sorted(set(saved)), "none twice"
 
 
+@pytest.mark.slow
 def test_no_route_has_a_secret(tmp_path: Path) -> None:
     counted = Counted(tmp_path)
     with counted.job as job:

@@ -189,6 +189,7 @@ def test_the_first_failure_ends_the_job_and_is_named_with_its_line(start: Start)
     assert "generation 2" not in job.output
 
 
+@pytest.mark.slow
 def test_an_error_that_a_lost_peer_may_cause_is_the_task_s_own_once_it_repeats(start: Start) -> None:
     with start({"worker": 2}) as job:
         for generation in (1, 2):
@@ -346,6 +347,7 @@ def test_generations_without_progress_are_counted_by_files(start: Start) -> None
     assert job.output.count("re-forming") == 5
 
 
+@pytest.mark.slow
 def test_reports_are_the_status_and_the_result_and_silence_after_them_is_a_hang(start: Start) -> None:
     trains = """
     import trainer

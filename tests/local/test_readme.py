@@ -40,6 +40,7 @@ def test_the_first_job_of_the_readme_is_that_of_make_demo_and_runs(tmp_path: Pat
     run(tmp_path, words)
 
 
+@pytest.mark.slow
 def test_a_running_job_is_asked_from_another_terminal(tmp_path: Path) -> None:
     (words,) = [words for words in commands("trainer", "docs/operating.md") if "--watch" in words]
     url = next(words[1] for words in commands("curl", "docs/operating.md"))

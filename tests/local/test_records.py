@@ -35,6 +35,7 @@ def counts(job: Job, step: int) -> Any:
         return archive["model.000"][:, 0]
 
 
+@pytest.mark.slow
 def test_a_killed_and_resumed_job_reads_every_record_once_in_each_epoch(tmp_path: Path) -> None:
     write(tmp_path)
     with Job(tmp_path, spec(mirrored, tmp_path, 16, train={"epochs": 6})) as job:

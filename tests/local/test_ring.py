@@ -53,6 +53,7 @@ def figures(folder: Path, implementation: str, workload: str = WORKLOAD) -> tupl
         return job.result(), job.output + logs
 
 
+@pytest.mark.slow
 def test_trainers_ring_and_tensorflows_train_the_same(tmp_path: Path) -> None:
     (ours, log), (theirs, other) = figures(tmp_path / "auto", "auto"), figures(tmp_path / "ring", "ring")
     assert "connections of a ring: 2" in log
@@ -61,6 +62,7 @@ def test_trainers_ring_and_tensorflows_train_the_same(tmp_path: Path) -> None:
     assert ours["test_loss"] == pytest.approx(theirs["test_loss"], rel=1e-5)
 
 
+@pytest.mark.slow
 def test_layers_of_a_set_have_one_order_in_all_tasks(tmp_path: Path) -> None:
     """All have the same size: the sums of different layers' gradients would be no error."""
     _, log = figures(tmp_path, "auto", HEADS)

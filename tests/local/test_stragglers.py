@@ -31,10 +31,8 @@ def named(job: Job) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize(
-    ("slow", "text"),
-    [("input", "its steps wait "), pytest.param("compute", "its steps compute for ", marks=pytest.mark.slow)],
-)
+@pytest.mark.parametrize(("slow", "text"), [("input", "its steps wait "), ("compute", "its steps compute for ")])
+@pytest.mark.slow
 def test_a_slow_task_is_named_with_its_cause(slow: str, text: str, tmp_path: Path) -> None:
     with Job(tmp_path, unequal(mirrored, slow)) as job:
         status = named(job)

@@ -1,4 +1,4 @@
-"""The support table in docs/models.md claims what a run shows. `make test-slow` tries a twelfth of its cells."""
+"""The support table in docs/models.md claims what a run shows. `make test-slow` tries a part of its cells."""
 
 from __future__ import annotations
 

@@ -27,6 +27,7 @@ LATER = {"start": 60}
 """For tasks that come and are wrong, so that the job does not end before they come."""
 
 
+@pytest.mark.slow
 def test_a_task_that_never_comes_is_named_at_the_deadline_by_all(tmp_path: Path, environments: Environments) -> None:
     made = environments(mirrored(workers=3, deadlines=SOON), tmp_path)
     begun = time.monotonic()
@@ -244,6 +245,7 @@ def test_a_broken_tf_config_is_reported(tmp_path: Path, environments: Environmen
     assert all(line.startswith("trainer: ") or not line for line in output.splitlines()), output
 
 
+@pytest.mark.slow
 def test_a_chief_that_was_replaced_while_it_could_not_run_writes_nothing_more_and_ends(
     tmp_path: Path, environments: Environments
 ) -> None:

@@ -31,6 +31,7 @@ def base(folder: Path) -> tuple[Path, Any]:
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy:DeprecationWarning")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", specs.EITHER)
 def test_a_frozen_layer_keeps_the_values_of_init_from_through_a_kill(tmp_path: Path, strategy: Any) -> None:
     path, kernel = base(tmp_path)
@@ -74,6 +75,7 @@ def loss_of(path: Path, x: Any, y: Any) -> float:
     return float(model.evaluate(x, y, verbose=0))
 
 
+@pytest.mark.slow
 def test_the_best_checkpoint_survives_a_kill_and_is_exported(tmp_path: Path) -> None:
     # A rate so high that the loss jumps.
     train = {"checkpoint_steps": 20, "validation_split": 0.2, "learning_rate": 0.3, "keep_checkpoints": 1}

@@ -1,6 +1,7 @@
 """What a commit tests: slow tests in turn, and the tests of a part of the tree when that part has changed.
 
 `python -m tests.tools.rotation PART` prints that a part of PATHS "runs" or is "left out", and why; of others nothing.
+Of a part of SPREAD every commit runs some tests: all of them when it has changed.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).parents[2]
-SLOW_PARTS, CELL_PARTS = 12, 40
+SLOW_PARTS, CELL_PARTS = 24, 40
 """In how many parts slow tests and the support table are run, and the cells of the table of failures."""
 LONGEST = 40
 """After so many commits each test was run, and each part of PATHS."""
@@ -30,7 +31,7 @@ PATHS: dict[str, tuple[str, ...]] = {
         "trainer/protocol", "trainer/targets",
     ),
     "test-locks": ("pyproject.toml", "*.lock", "tests/locks", "tests/programs", "trainer/page/static/vendor"),
-    "bench-smoke": ("bench", "trainer/training"),
+    "bench-smoke": ("bench",),
     "image-cuda": ("images", ":!images/README.md"),
     # Beside tf_keras, TensorFlow 2.15 and MLflow.
     "programs": (
@@ -40,8 +41,14 @@ PATHS: dict[str, tuple[str, ...]] = {
         "trainer/track",
     ),
     "pictures": ("tests/browser", "trainer/page"),
+    "compose": ("tests/compose", "trainer/targets/compose", "images"),
+    "kubernetes": ("tests/kind", "trainer/targets/kubernetes", "scripts/kind.sh"),
+    "tfjob": ("tests/unit/tfjob", "trainer/job", "trainer/tfjob"),
+    "training": ("tests/unit/training", "trainer/training"),
 }  # fmt: skip
 """What decides whether each part is tested, as git's pathspecs."""
+SPREAD = {"compose", "kubernetes", "tfjob", "training"}
+"""While such a part is unchanged, each commit runs an eighth of its tests; of another part all come at one commit."""
 
 
 class Turn(NamedTuple):
@@ -49,27 +56,38 @@ class Turn(NamedTuple):
 
     due: bool
     why: str
+    changed: bool
 
 
 @functools.cache
 def turn_of(part: str) -> Turn:
     """The turn of a part of PATHS; with TRAINER_SLOW=all each is due."""
     if os.environ.get("TRAINER_SLOW") == "all":
-        return Turn(True, "runs: TRAINER_SLOW=all")
+        return Turn(True, "runs: TRAINER_SLOW=all", changed=True)
     changed = _git("diff", "--name-only", SINCE, "--", *PATHS[part])
     if changed is None:
-        return Turn(True, f"runs: git does not say what has changed since {SINCE}")
+        return Turn(True, f"runs: git does not say what has changed since {SINCE}", changed=True)
     return decide(part, changed.splitlines(), commits())
 
 
 def decide(part: str, changed: list[str], commits: int) -> Turn:
     """The turn of a part of which these files have changed, at the commit of that number."""
     if changed:
-        return Turn(True, f"runs: {changed[0]} has changed since {SINCE}")
+        return Turn(True, f"runs: {changed[0]} has changed since {SINCE}", changed=True)
+    if part in SPREAD:
+        return Turn(True, f"an eighth runs: unchanged since {SINCE}", changed=False)
     every = EVERY.get(part, OTHERS_EVERY)
     if left := (list(PATHS).index(part) - commits) % every:
-        return Turn(False, f"left out: unchanged since {SINCE}, and its turn of every {every} commits is in {left}")
-    return Turn(True, f"runs: unchanged since {SINCE}, and this is its turn of every {every} commits")
+        why = f"left out: unchanged since {SINCE}, and its turn of every {every} commits is in {left}"
+        return Turn(False, why, changed=False)
+    return Turn(True, f"runs: unchanged since {SINCE}, and this is its turn of every {every} commits", changed=False)
+
+
+def part_is_due(part: str, test: str) -> bool:
+    """Whether this commit runs a test of a part of PATHS."""
+    if part not in SPREAD:
+        return turn_of(part).due
+    return turn_of(part).changed or due(test, OTHERS_EVERY, commits())
 
 
 @functools.cache

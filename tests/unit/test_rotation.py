@@ -10,7 +10,7 @@ from tests.tools.documents import ROOT
 NAMES = [f"tests/local/test_x.py::test_{i}[{i % 3}]" for i in range(400)]
 
 
-@pytest.mark.parametrize("parts", [rotation.SLOW_PARTS, rotation.CELL_PARTS])
+@pytest.mark.parametrize("parts", [rotation.SLOW_PARTS, rotation.CELL_PARTS, rotation.OTHERS_EVERY])
 def test_so_many_commits_in_a_row_run_each_test_once(parts: int) -> None:
     assert parts <= rotation.LONGEST
     for first in (0, 7):
@@ -34,7 +34,10 @@ def test_each_commit_kills_a_worker_and_a_chief_on_each_target() -> None:
 
 @pytest.mark.parametrize("part", rotation.PATHS)
 def test_a_part_runs_when_it_has_changed_and_else_once_in_so_many_commits(part: str) -> None:
-    assert rotation.decide(part, ["docs/x.md"], 5) == (True, "runs: docs/x.md has changed since HEAD~10")
+    assert rotation.decide(part, ["docs/x.md"], 5) == (True, "runs: docs/x.md has changed since HEAD~10", True)
+    if part in rotation.SPREAD:
+        assert not rotation.decide(part, [], 5).changed
+        return
     every = rotation.EVERY.get(part, rotation.OTHERS_EVERY)
     turns = [rotation.decide(part, [], commit) for commit in range(100, 100 + every)]
     assert sum(turn.due for turn in turns) == 1

@@ -19,6 +19,8 @@ from trainer.job.errors import Exit, UserError
 from trainer.job.load import build
 from trainer.tfjob import convert as tfjob
 
+pytestmark = pytest.mark.part("tfjob")
+
 FILES = sorted(Path(__file__).parent.glob("*/*.yaml"))
 
 # Files, with one thing changed. -------------------------------------------------------------------------

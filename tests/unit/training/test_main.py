@@ -20,6 +20,8 @@ from trainer.job.load import build
 from trainer.training import main as child
 from trainer.workloads.digests import file_digests
 
+pytestmark = pytest.mark.part("training")
+
 
 def test_a_child_whose_log_is_on_a_full_disk_still_reports_its_error() -> None:
     ours, theirs = os.pipe()

@@ -100,6 +100,7 @@ def test_a_task_waits_for_its_first_word_longer_than_for_the_next(
 ) -> None:
     """With a clock that goes on by a step of 250 s at each look. A task that follows does not come back to a job whose
     chief it has never heard: that may have ended long ago."""
+    monkeypatch.setattr(follower, "SLOWEST_RETRY_SECONDS", 0.05)
     if name != "evaluator:0":
         monkeypatch.setenv("TRAINER_FOLLOWS", "1")
     tasks = {"ps": 1, "worker": 1, "evaluator": 1}

@@ -29,6 +29,8 @@ from trainer.training.runtime import per_example
 from trainer.training.task import TrainingTask
 from trainer.workloads.workload import Shard
 
+pytestmark = pytest.mark.part("training")
+
 
 def alike(one: list[dict[str, float]], other: list[dict[str, float]]) -> None:
     assert [row.keys() for row in one] == [row.keys() for row in other]

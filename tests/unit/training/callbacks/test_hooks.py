@@ -12,6 +12,8 @@ import tensorflow as tf
 from tests.unit.training.callbacks.loop import Recorder, RecordingChannel, fit, job_of, network, train
 from trainer.training.task import TrainingTask
 
+pytestmark = pytest.mark.part("training")
+
 
 def test_hooks_of_batches_have_the_logs_of_keras_and_set_the_rate_of_the_next_step(tmp_path: Path) -> None:
     ours, theirs = Recorder(), Recorder()

@@ -12,6 +12,8 @@ from tests.unit.training.callbacks.loop import RecordingChannel, compiled, job_o
 from trainer.job.errors import UserError
 from trainer.training.callbacks import of_workload
 
+pytestmark = pytest.mark.part("training")
+
 K = keras.callbacks
 
 

@@ -19,6 +19,8 @@ from trainer.job.errors import UserError
 from trainer.model_dir import checkpoint_meta
 from trainer.training.callbacks.state import OF_KERAS, Saved, States, packed, unpacked
 
+pytestmark = pytest.mark.part("training")
+
 Point = namedtuple("Point", "x y")
 
 

@@ -12,6 +12,8 @@ from tensorflow.python.framework import config
 
 from trainer.training.exchange import step_time
 
+pytestmark = pytest.mark.part("training")
+
 
 def noted(order: list[str], what: str, given: Any) -> Any:
     def note(value: Any) -> Any:

@@ -24,6 +24,8 @@ from trainer.training.model.state import TrainState
 from trainer.training.model.step import Step
 from trainer.workloads.workload import Shard
 
+pytestmark = pytest.mark.part("training")
+
 
 @pytest.mark.parametrize(
     ("pace", "steps"), [(0.0, 1), (1e-3, 2000), (0.2, 10), (0.21, 9), (1.2, 1), (1.0, 2), (2.1, 1), (100.0, 1)]

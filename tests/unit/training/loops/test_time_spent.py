@@ -20,6 +20,8 @@ from trainer.training import inputs
 from trainer.training.loops.time_spent import InputTime, Spent, parts
 from trainer.workloads.workload import Shard
 
+pytestmark = pytest.mark.part("training")
+
 X = tf.data.Dataset.range(4)
 
 

@@ -11,6 +11,8 @@ import pytest
 
 from tests.unit.training import models
 
+pytestmark = pytest.mark.part("training")
+
 NOT_TRACKED: dict[str, set[str]] = {
     "autoencoder": {"reconstruction"},
     "x alone": {"reconstruction"},

@@ -28,6 +28,7 @@ from trainer.training.task import TrainingTask
 from trainer.workloads.batched import batched
 
 pytestmark = [
+    pytest.mark.part("training"),
     pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy:DeprecationWarning"),
     # The curve of a task is open until its process ends.
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),

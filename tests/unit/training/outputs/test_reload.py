@@ -20,7 +20,10 @@ from trainer.training.task import TrainingTask
 from trainer.workloads.load import load_workload
 from trainer.workloads.workload import Shard
 
-pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy:DeprecationWarning")
+pytestmark = [
+    pytest.mark.part("training"),
+    pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy:DeprecationWarning"),
+]
 
 HEAD = """
 import keras

@@ -15,6 +15,8 @@ from tensorflow.python.eager import context
 
 from trainer.training.private import tensorflow_private
 
+pytestmark = pytest.mark.part("training")
+
 
 def test_only_some_strategies_merge_replicas_within_an_update() -> None:
     assert tensorflow_private.replicas_decide_by_themselves()

@@ -17,6 +17,8 @@ from trainer.job.spec import JobSpec
 from trainer.job.strategies import STRATEGIES
 from trainer.training.runtime import strategy
 
+pytestmark = pytest.mark.part("training")
+
 
 def spec_of(name: str, worker: dict[str, Any] | None = None, **more: Any) -> JobSpec:
     return build({"name": "j", "strategy": name, "tasks": {"worker": worker or {}}, **more})

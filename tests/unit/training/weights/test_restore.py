@@ -23,7 +23,10 @@ from trainer.workloads import workload
 ONE = tf.distribute.get_strategy()
 
 # TensorFlow's variables and Keras, as they are, with NumPy 2.
-pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy:DeprecationWarning")
+pytestmark = [
+    pytest.mark.part("training"),
+    pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy:DeprecationWarning"),
+]
 
 
 def save(digits: TrainingTask, state: TrainState, step: int) -> Path:

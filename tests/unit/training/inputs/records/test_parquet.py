@@ -18,6 +18,8 @@ from trainer.training.inputs.records.reader import Records
 from trainer.training.inputs.source import Part
 from trainer.workloads import locate
 
+pytestmark = pytest.mark.part("training")
+
 COUNTS = [100, 0, 57, 300]
 TOTAL = sum(COUNTS)
 ROWS = 40

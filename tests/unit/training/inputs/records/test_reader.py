@@ -19,6 +19,8 @@ from trainer.training.inputs.records import damage
 from trainer.training.inputs.records.reader import Records
 from trainer.training.inputs.source import Part
 
+pytestmark = pytest.mark.part("training")
+
 TOTAL = sum(COUNTS)
 FORMATS: dict[str, Callable[[Path], None]] = {
     "tfrecord": tfrecords,

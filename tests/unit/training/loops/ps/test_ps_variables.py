@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.part("training")
+
 ROOT = Path(__file__).parents[5]
 PROGRAM = """
 import collections, json, os, sys
