@@ -31,7 +31,7 @@ from bench import intervals, run
 from bench.costs import cpu_seconds, memory
 from bench.run import Steps
 from tests.tools.harness import Job
-from trainer.page.server import KINDS, STATIC
+from trainer.page.routes import KINDS, STATIC
 
 MWMS, PS = "multi_worker_mirrored", "parameter_server"
 WORKLOAD = str(run.ROOT / "tests/local/workloads/measured.py")

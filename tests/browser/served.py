@@ -15,12 +15,12 @@ from aiohttp import web
 from tests.browser import scripted
 from tests.browser.scripted import Document
 from trainer.page.lines import LogQuery
-from trainer.page.server import add_routes
+from trainer.page.routes import routes
 
 
 @dataclass
 class Script:
-    """What the page is told. It is a Source of trainer.page.server."""
+    """What the page is told. It is a Source of trainer.page.routes."""
 
     document: Document = field(default_factory=scripted.document)
     lines: list[Document] = field(default_factory=scripted.lines)
@@ -81,7 +81,7 @@ def served(script: Script, port: int = 0) -> Iterator[str]:
 
     async def start() -> None:
         app = web.Application()
-        add_routes(app, script)
+        app.add_routes(routes(script))
         runner.append(web.AppRunner(app, shutdown_timeout=0.1))
         await runner[0].setup()
         site = web.TCPSite(runner[0], "127.0.0.1", port, reuse_address=True)

@@ -14,7 +14,7 @@ from tests.browser.conftest import Open
 from tests.browser.scripted import LOST, NOW, Document
 from tests.browser.served import Script, served
 from tests.browser.watch import Watch
-from trainer.page import server
+from trainer.page import routes
 
 Opened: TypeAlias = Callable[..., Page]
 VIEWS = ["overview", "tasks", "steps", "resources", "timeline", "logs", "checkpoints", "hangs", "spec", "task/worker:1"]
@@ -119,7 +119,7 @@ def test_while_the_chief_does_not_answer_the_page_says_since_when(script: Script
 def test_a_page_too_many_gets_the_document_alone(
     script: Script, opened: Opened, watch: Watch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(server, "MOST_READERS", 0)
+    monkeypatch.setattr(routes, "MOST_READERS", 0)
     watch.expected.append("503")
     page = opened()
     script.document["status"]["step"] = 5000

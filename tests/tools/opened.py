@@ -18,7 +18,7 @@ from typing import Any
 
 from tests.tools.harness import TRAINER
 from trainer.job.errors import Exit
-from trainer.page.server import KINDS, STATIC
+from trainer.page.routes import KINDS, STATIC
 
 AWAY = (OSError, http.client.HTTPException)
 """Errors of a page whose chief is away: Docker may answer in place of a container that ends."""

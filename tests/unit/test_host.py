@@ -203,7 +203,11 @@ def test_the_time_that_nothing_sets_goes_on(linux: bool) -> None:
 
 
 def test_processes_are_found_with_their_group_until_they_are_gone(linux: bool) -> None:
-    with subprocess.Popen(["sleep", "600"], start_new_session=True, env={**os.environ, "MARK": "7"}) as process:
+    command, pipe = ["sh", "-c", "echo begun; read line"], subprocess.PIPE
+    environ = {**os.environ, "MARK": "7"}
+    with subprocess.Popen(command, start_new_session=True, env=environ, stdin=pipe, stdout=pipe) as process:
+        assert process.stdout is not None
+        process.stdout.readline()  # Popen returns before /proc has the environment of what it started
         try:
             (found,) = [each for each in host.processes("MARK") if each.pid == process.pid]
             assert (found.group, found.mark) == (process.pid, "7" if linux else "")

@@ -165,8 +165,8 @@ def test_no_report_that_is_malformed_ends_a_job_well(
     async def run() -> None:
         good = {"report": asdict(form(chief)), "known": 0}
         scrape = functools.partial(metrics_text, chief._agent, Meter(chief._agent), chief.status)
-        answers = (chief.answer, chief.refuse, b"", scrape)
-        runner = await server.serve(0, HOST, IDENTITY, lambda: chief.status().document(), *answers)
+        more = [server.report_route(chief.answer, chief.refuse), server.metrics_route(scrape)]
+        runner = await server.serve(0, HOST, IDENTITY, lambda: chief.status().document(), more)
         address = f"http://{HOST}:{runner.addresses[0][1]}"
         async with peers.client() as session:
             for number in range(2500 * TIMES):

@@ -21,7 +21,7 @@ from trainer.cli.shared import require_options
 from trainer.job.errors import Exit, TrainerError, UserError
 from trainer.job.names import DNS_LABEL
 from trainer.page import files
-from trainer.page.server import add_routes
+from trainer.page.routes import routes
 from trainer.targets import page as pages
 from trainer.targets.base import LOCAL
 from trainer.targets.tunnel import Listener, Tunnel, answers, cannot_listen
@@ -68,7 +68,7 @@ async def _files(folder: str | None, port: int, show: Callable[[str], None]) -> 
     """Serves the files of a job until Ctrl-C."""
     assert folder is not None
     app = web.Application()
-    add_routes(app, files.FilesPage(folder))
+    app.add_routes(routes(files.FilesPage(folder)))
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.5)
     await runner.setup()
     try:

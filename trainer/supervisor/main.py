@@ -193,7 +193,7 @@ def _beside(agent: Agent, chief: Chief | None) -> Iterator[Coroutine[None, None,
 
 async def _serve(agent: Agent, chief: Chief | None, page: LivePage | None, meter: Meter) -> list[web.AppRunner]:
     """Listens on the control port, and where it is wanted on a port for /metrics alone."""
-    from trainer.page.server import add_routes
+    from trainer.page.routes import routes
     from trainer.protocol.reports import Identity
     from trainer.supervisor.control_port import server
     from trainer.supervisor.task import task_report
@@ -207,14 +207,12 @@ async def _serve(agent: Agent, chief: Chief | None, page: LivePage | None, meter
     def status() -> dict[str, object]:
         return view().document()
 
-    if chief is None:
-        runners = [await server.serve(port, interface, identity, status, None, scrape=scrape, names=hosts)]
-    else:
-        answers = (chief.answer, chief.refuse, agent.secret)
-        add_page = functools.partial(add_routes, source=page, names=_names(agent)) if page else None
-        runners = [
-            await server.serve(port, interface, identity, status, *answers, scrape, chief.stacks, add_page, names=hosts)
-        ]
+    more = [server.metrics_route(scrape)]
+    if chief:
+        more += [server.stacks_route(chief.stacks), server.report_route(chief.answer, chief.refuse, agent.secret)]
+    if page:
+        more += routes(page, _names(agent))
+    runners = [await server.serve(port, interface, identity, status, more, hosts)]
     if metrics_port := preflight.metrics_port():
         runners.append(await server.serve_metrics(metrics_port, interface, identity, scrape))
     if chief and interface is None and not agent.secret:

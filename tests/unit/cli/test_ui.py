@@ -23,7 +23,7 @@ from tests.unit.page.served import Scripted
 from trainer.cli import main as cli
 from trainer.cli import ui
 from trainer.job.errors import Exit, TrainerError
-from trainer.page.server import add_routes
+from trainer.page.routes import routes
 from trainer.targets import base
 from trainer.targets.tunnel import Dial, Stream
 
@@ -66,7 +66,7 @@ class Reached:
     async def __call__(self) -> AsyncIterator[Dial]:
         app = web.Application()
         if self.page:
-            add_routes(app, Scripted())
+            app.add_routes(routes(Scripted()))
         runner = web.AppRunner(app, shutdown_timeout=0.1)
         await runner.setup()
         await web.TCPSite(runner, "127.0.0.1", 0).start()

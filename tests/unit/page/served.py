@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from aiohttp import web
 
 from trainer.page.lines import LogQuery
-from trainer.page.server import Source, add_routes
+from trainer.page.routes import Source, routes
 
 
 @dataclass
@@ -43,7 +43,7 @@ class Scripted:
 async def serving(source: Source | None = None) -> AsyncIterator[str]:
     """Its address, without the slash at the end."""
     app = web.Application()
-    add_routes(app, source or Scripted())
+    app.add_routes(routes(source or Scripted()))
     runner = web.AppRunner(app, shutdown_timeout=0.1, handler_cancellation=True)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()

@@ -6,7 +6,7 @@ import hashlib
 import re
 from pathlib import Path
 
-from trainer.page.server import KINDS, STATIC
+from trainer.page.routes import KINDS, STATIC
 
 UPLOT = {
     "uPlot.iife.min.js": "19c8d4c6ad88929a79f4ae49d6f7161566dfd0ba3d15cc495e974f787eb78f1f",

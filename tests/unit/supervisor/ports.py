@@ -1,7 +1,7 @@
 """A control port and its client, on loopback."""
 
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from dataclasses import replace
 from typing import Any
 
@@ -33,11 +33,19 @@ REPLY = Reply("running", 3, 500, version=7, step=520)
 
 @contextlib.asynccontextmanager
 async def serving(
-    answer: server.Answer | None = None, status: Any = None, **more: Any
+    answer: server.Answer | None = None,
+    status: Any = None,
+    stacks: server.Ask | None = None,
+    names: Collection[str] = (),
+    **of_reports: Any,
 ) -> AsyncIterator[tuple[ClientSession, int]]:
     """A client, and the control port of a task."""
-    more.setdefault("scrape", bytes)
-    runner = await server.serve(0, HOST, IDENTITY, lambda: status or STATUS, answer, **more)
+    more = [server.metrics_route(bytes)]
+    if stacks:
+        more.append(server.stacks_route(stacks))
+    if answer:
+        more.append(server.report_route(answer, **of_reports))
+    runner = await server.serve(0, HOST, IDENTITY, lambda: status or STATUS, more, names)
     try:
         async with peers.client() as session:
             yield session, runner.addresses[0][1]

@@ -8,7 +8,7 @@ replies are signed with it; everything else on this port is public.
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import asdict
 
 from aiohttp import web
@@ -40,38 +40,34 @@ async def serve(
     host: str | None,
     identity: Identity,
     status: Callable[[], Mapping[str, object]],
-    answer: Answer | None,
-    refuse: Refuse = lambda *_: None,
-    secret: bytes = b"",
-    scrape: Scrape | None = None,
-    stacks: Ask | None = None,
-    page: Callable[[web.Application], None] | None = None,
+    more: Iterable[web.RouteDef] = (),
     names: Collection[str] = (),
 ) -> web.AppRunner:
     """Listens on the control port.
 
     Args:
         status: returns the document for /status (protocol/status.py).
-        answer: the chief's handler for /report; None on other tasks.
-        refuse: called with peer, task and reason when a request to /report is not a report of this job. The task is
-            the one that the sender claims to be, or empty.
-        scrape: returns the text for /metrics.
-        stacks: asks all tasks for their stacks; for this machine's programs, or this container's, alone.
-        page: adds the routes of the job's page.
+        more: routes beside /healthz and /status, which every task answers.
         names: of the machines in the job's cluster.
 
     Raises:
         UserError: the port is taken.
     """
-    app = _app(identity, status, names)
-    if scrape is not None:
-        app.router.add_get("/metrics", _metrics(scrape))
-    if stacks is not None:
-        app.router.add_get("/stacks", _stacks(stacks))
-    if page is not None:
-        page(app)
-    if answer is not None:
-        app.router.add_post("/report", _report(answer, refuse, secret))
+
+    @web.middleware
+    async def under_our_name(request: web.Request, handler: Handler) -> web.StreamResponse:
+        if why := access.foreign_name(request.remote, request.headers.get("Host", ""), names):
+            raise web.HTTPForbidden(text=why)
+        return await handler(request)
+
+    async def healthz(_: web.Request) -> web.Response:
+        return web.json_response(asdict(identity))
+
+    async def get_status(_: web.Request) -> web.Response:
+        return web.json_response(status(), dumps=json_text)
+
+    app = web.Application(client_max_size=LONGEST_BODY, middlewares=[under_our_name])
+    app.add_routes([web.get("/healthz", healthz), web.get("/status", get_status), *more])
     fix = "change this task's port in TF_CONFIG (control port = TensorFlow port + 1000)"
     return await _listen(app, port, host, f"control port of {identity.task}", fix)
 
@@ -83,7 +79,7 @@ async def serve_metrics(port: int, host: str | None, identity: Identity, scrape:
         UserError: the port is taken.
     """
     app = web.Application(client_max_size=LONGEST_BODY)
-    app.router.add_get("/metrics", _metrics(scrape))
+    app.add_routes([metrics_route(scrape)])
     fix = f"set {environment.METRICS_PORT} to another port"
     return await _listen(app, port, host, f"port for metrics of {identity.task}", fix)
 
@@ -102,45 +98,42 @@ async def _listen(app: web.Application, port: int, host: str | None, what: str, 
     return runner
 
 
-def _app(identity: Identity, status: Callable[[], Mapping[str, object]], names: Collection[str]) -> web.Application:
-    """What every task answers."""
+def metrics_route(scrape: Scrape) -> web.RouteDef:
+    """/metrics.
 
-    @web.middleware
-    async def under_our_name(request: web.Request, handler: Handler) -> web.StreamResponse:
-        if why := access.foreign_name(request.remote, request.headers.get("Host", ""), names):
-            raise web.HTTPForbidden(text=why)
-        return await handler(request)
+    Args:
+        scrape: returns its text.
+    """
 
-    async def healthz(_: web.Request) -> web.Response:
-        return web.json_response(asdict(identity))
-
-    async def get_status(_: web.Request) -> web.Response:
-        return web.json_response(status(), dumps=json_text)
-
-    app = web.Application(client_max_size=LONGEST_BODY, middlewares=[under_our_name])
-    app.router.add_get("/healthz", healthz)
-    app.router.add_get("/status", get_status)
-    return app
-
-
-def _metrics(scrape: Scrape) -> Callable[[web.Request], Awaitable[web.Response]]:
     async def metrics(_: web.Request) -> web.Response:
         return web.Response(body=scrape(), headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"})
 
-    return metrics
+    return web.get("/metrics", metrics)
 
 
-def _stacks(ask: Ask) -> Callable[[web.Request], Awaitable[web.Response]]:
+def stacks_route(ask: Ask) -> web.RouteDef:
+    """/stacks, for the programs of this machine, or of this container, alone.
+
+    Args:
+        ask: asks all tasks for their stacks.
+    """
+
     async def stacks(request: web.Request) -> web.Response:
         if why := access.refusal(request.remote, request.path, request.headers):
             raise web.HTTPForbidden(text=why)
         return web.json_response(asdict(await ask()))
 
-    return stacks
+    return web.get("/stacks", stacks)
 
 
-def _report(answer: Answer, refuse: Refuse, secret: bytes) -> Callable[[web.Request], Awaitable[web.Response]]:
-    """The handler of /report."""
+def report_route(answer: Answer, refuse: Refuse = lambda *_: None, secret: bytes = b"") -> web.RouteDef:
+    """/report, at which the chief gets the heartbeats of the other tasks.
+
+    Args:
+        answer: makes the reply to a report.
+        refuse: called with peer, task and reason when a request is not a report of this job. The task is the one that
+            the sender claims to be, or empty.
+    """
 
     async def report(request: web.Request) -> web.Response:
         peer, signature = request.remote or "", request.headers.get(HEADER)
@@ -160,4 +153,4 @@ def _report(answer: Answer, refuse: Refuse, secret: bytes) -> Callable[[web.Requ
         signed = {HEADER: sign(secret, b"reply", (signature or "").encode(), reply)}
         return web.Response(body=reply, content_type="application/json", headers=signed)
 
-    return report
+    return web.post("/report", report)

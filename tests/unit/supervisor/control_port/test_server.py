@@ -71,7 +71,7 @@ async def ask_from(peer: str, host: str, port: int, path: str) -> tuple[int, str
 
 def test_a_port_that_is_taken_is_named_with_the_fix(taken: int) -> None:
     with pytest.raises(UserError) as caught:
-        asyncio.run(server.serve(taken, HOST, IDENTITY, dict, None))
+        asyncio.run(server.serve(taken, HOST, IDENTITY, dict))
     assert caught.value.code is Exit.USER
     assert str(caught.value).startswith(f"port {taken} (control port of worker:1) cannot be used: ")
     assert str(caught.value).endswith("or change this task's port in TF_CONFIG (control port = TensorFlow port + 1000)")

@@ -60,7 +60,7 @@ def test_the_chief_learns_of_a_stop_before_a_task_leaves(tmp_path: Path, monkeyp
         return Reply("running", 1, 0, 5)
 
     async def run() -> Exit:
-        runner = await server.serve(0, "127.0.0.1", Identity("j", "chief:0", "x"), dict, answer)
+        runner = await server.serve(0, "127.0.0.1", Identity("j", "chief:0", "x"), dict, [server.report_route(answer)])
         port = runner.addresses[0][1]
         task = next(task for task in tasks_of(spec) if task.type == "evaluator")
         agent = Agent(
@@ -115,7 +115,7 @@ def test_a_task_waits_for_its_first_word_longer_than_for_the_next(
             answered.release()
             return Reply("forming", 0, 0, 1)
 
-        runner = await server.serve(0, "127.0.0.1", Identity("j", "chief:0", "x"), dict, answer)
+        runner = await server.serve(0, "127.0.0.1", Identity("j", "chief:0", "x"), dict, [server.report_route(answer)])
         port = runner.addresses[0][1]
         if not heard:
             await runner.cleanup()
@@ -151,7 +151,7 @@ def test_an_end_is_believed_but_for_that_of_a_chief_that_has_lost_its_place(
         return next(replies)
 
     async def run() -> Exit:
-        runner = await server.serve(0, "127.0.0.1", Identity("j", "worker:0", "x"), dict, answer)
+        runner = await server.serve(0, "127.0.0.1", Identity("j", "worker:0", "x"), dict, [server.report_route(answer)])
         address = f"127.0.0.1:{runner.addresses[0][1] - 1000}"
         task = dataclasses.replace(tasks_of(spec)[1], cluster={"worker": [address, "127.0.0.1:9"]})
         agent = Agent(spec, task, tmp_path / "log")

@@ -11,7 +11,7 @@ import pytest
 from aiohttp import ClientResponse, ClientSession
 
 from tests.unit.page.served import Scripted, serving
-from trainer.page import server
+from trainer.page import routes
 from trainer.page.lines import LogQuery
 
 T = TypeVar("T")
@@ -79,7 +79,7 @@ def test_events_are_for_readers_only() -> None:
 
 
 def test_a_silent_source_keeps_the_connection_alive(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "KEEP_ALIVE_SECONDS", 0.05)
+    monkeypatch.setattr(routes, "KEEP_ALIVE_SECONDS", 0.05)
 
     async def run() -> None:
         async with reading(Scripted()) as response:
@@ -89,7 +89,7 @@ def test_a_silent_source_keeps_the_connection_alive(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_reader_that_leaves_or_does_not_read_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "WRITE_SECONDS", 0.2)
+    monkeypatch.setattr(routes, "WRITE_SECONDS", 0.2)
     source = Scripted(most=0)
 
     async def run() -> None:
@@ -113,7 +113,7 @@ def test_a_reader_that_leaves_or_does_not_read_is_given_up(monkeypatch: pytest.M
 
 
 def test_so_many_pages_are_served_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "MOST_READERS", 2)
+    monkeypatch.setattr(routes, "MOST_READERS", 2)
 
     async def run() -> list[int]:
         async with serving() as address, ClientSession() as session:

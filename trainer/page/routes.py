@@ -49,8 +49,8 @@ class Source(Protocol):
         """Ends a subscription."""
 
 
-def add_routes(app: web.Application, source: Source, names: Collection[str] | None = None) -> None:
-    """Adds the page to an application.
+def routes(source: Source, names: Collection[str] | None = None) -> list[web.RouteDef]:
+    """The routes of a page that shows what a source has.
 
     Args:
         names: as in access.refusal.
@@ -89,11 +89,13 @@ def add_routes(app: web.Application, source: Source, names: Collection[str] | No
             readers -= 1
             source.unsubscribe(queue)
 
-    app.router.add_get("/", guarded(_file))
-    app.router.add_get("/page/state", guarded(state))
-    app.router.add_get("/page/events", guarded(events), allow_head=False)
-    app.router.add_get("/page/logs", guarded(logs))
-    app.router.add_get("/page/{name:.+}", guarded(_file))
+    return [
+        web.get("/", guarded(_file)),
+        web.get("/page/state", guarded(state)),
+        web.get("/page/events", guarded(events), allow_head=False),
+        web.get("/page/logs", guarded(logs)),
+        web.get("/page/{name:.+}", guarded(_file)),
+    ]
 
 
 async def _file(request: web.Request) -> web.Response:
