@@ -17,7 +17,7 @@ INSTALL = [*UV, "pip", "install", "--only-binary", ":all:"]
 LOWEST = ("--resolution", "lowest-direct")
 # Those that import neither TensorFlow, numpy nor what renders.
 TESTS = [
-    "job/test_spec.py", "job/test_rules.py", "job/test_communication_rules.py", "job/test_tf_config.py",
+    "job/test_spec.py", "job/rules/test_spec.py", "job/rules/test_communication.py", "job/test_tf_config.py",
     "protocol/test_events.py", "protocol/test_reports.py", "protocol/test_status.py", "model_dir/test_state.py",
     "model_dir/test_result.py",
     "supervisor/control_port/test_server.py", "supervisor/control_port/test_peers.py",

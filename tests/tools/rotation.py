@@ -36,7 +36,7 @@ PATHS: dict[str, tuple[str, ...]] = {
     # Beside tf_keras, TensorFlow 2.15 and MLflow.
     "programs": (
         "examples/programs", "tests/programs", "tests/*programs.py", "tests/*mlflow*.py",
-        "trainer/job/program_rules.py", "trainer/job/tracking_rules.py", "trainer/keras.py",
+        "trainer/job/rules/program.py", "trainer/job/rules/tracking.py", "trainer/job/tracker.py", "trainer/keras.py",
         "trainer/reporting.py", "trainer/stack_dump.py", "trainer/supervisor/children", "trainer/supervisor/outside",
         "trainer/track",
     ),

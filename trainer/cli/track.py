@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 
 from trainer.cli.shared import without_plugins
+from trainer.job.addresses import address_rule, without_login
 from trainer.job.errors import UserError
-from trainer.job.tracking_rules import address_rule, without_login
 
 INSTALL = "pip install 'mlflow-skinny>=3.17,<4'"
 

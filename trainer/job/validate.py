@@ -9,9 +9,9 @@ from typing import get_args
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from trainer.job import rules
 from trainer.job.messages import nearest, show
-from trainer.job.problem import Problem
+from trainer.job.rules.problem import Problem
+from trainer.job.rules.spec import problems as broken_rules
 from trainer.job.spec import JobSpec
 from trainer.job.strategies import STRATEGIES
 
@@ -26,7 +26,7 @@ def validate(data: dict[str, object]) -> tuple[JobSpec | None, list[Problem]]:
     except ValidationError as error:
         details = error.errors(include_url=False)
     else:
-        broken = rules.problems(spec)
+        broken = broken_rules(spec)
         return None if broken else spec, broken
     problems = [_translate(detail) for detail in details]
     valid_part = {**_STAND_INS, **_without(data, [detail["loc"] for detail in details])}
@@ -35,7 +35,7 @@ def validate(data: dict[str, object]) -> tuple[JobSpec | None, list[Problem]]:
     except ValidationError:
         return None, problems
     wrong = [problem.path for problem in problems]
-    broken = rules.problems(partial)
+    broken = broken_rules(partial)
     return None, problems + [p for p in broken if not any(_touch(a, b) for a in (p.path, *p.needs) for b in wrong)]
 
 

@@ -21,7 +21,7 @@ from trainer.job.errors import UserError
 from trainer.job.messages import how_to_install
 from trainer.job.names import TF_PORT, control_port, is_loopback
 from trainer.job.spec import JobSpec
-from trainer.job.tracking_rules import secrets_of_tasks
+from trainer.job.tracker import secrets_of_tasks
 from trainer.model_dir import layout
 
 PORT_SECONDS = 3.0

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from trainer.job import code, workload_file
+from trainer.job.addresses import looks_secret
 from trainer.job.names import SECRET_LIKE
 from trainer.job.spec import JobSpec
-from trainer.job.tracking_rules import looks_secret
 
 
 def warnings(spec: JobSpec) -> list[str]:

@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 from urllib.parse import urlsplit
 from zlib import crc32
 
-from trainer.job.tracking_rules import MLFLOW_LOGIN
+from trainer.job.tracker import MLFLOW_LOGIN
 from trainer.protocol.types import plain_text
 
 # MLflow's client reads them, some when it is imported. Nothing of a job goes anywhere but to the server that is named.

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.tools.receiver import receiver
-from trainer.job.tracking_rules import MLFLOW_LOGIN
+from trainer.job.tracker import MLFLOW_LOGIN
 from trainer.track.server import MLflow, Names, Point, Refused, Run, Unavailable
 
 USER, PASSWORD, TOKEN = MLFLOW_LOGIN

@@ -18,9 +18,9 @@ from trainer.protocol.status import JobStatus
 from trainer.supervisor import preflight
 from trainer.supervisor.chief import earlier_run, lease_keeper
 from trainer.supervisor.chief.dialler import Dialler
+from trainer.supervisor.chief.end_report import EndReport
 from trainer.supervisor.chief.ending import JobEnd
 from trainer.supervisor.chief.journal import Journal
-from trainer.supervisor.chief.outside import Outside
 from trainer.supervisor.chief.reporter import Reporter
 from trainer.supervisor.chief.saved_state import Record
 from trainer.supervisor.control_port import peers
@@ -73,13 +73,13 @@ class Chief:
             self._record.chronicle,
         )
         self._rendezvous.term = self._record.lease.number
-        self._outside = Outside(self._spec, self._task)
-        self._job_end = JobEnd(self._agent, self._record, self._rendezvous, self._outside)
+        self._end_report = EndReport(self._spec, self._task)
+        self._job_end = JobEnd(self._agent, self._record, self._rendezvous, self._end_report)
         self._held = Held()
         self._announced = self._rendezvous.version
         self._journal = Journal(self._directory, self._record.lease.number, self._record.require_lease)
         self._announced_facts = self._journaled = 0
-        self._reporter = Reporter(self._agent, self._record, self._rendezvous, self._warnings, [self._outside])
+        self._reporter = Reporter(self._agent, self._record, self._rendezvous, self._warnings, [self._end_report])
         self._dialler = Dialler(self._spec.name, self._task, self._rendezvous, self._clock, self._announce)
         # Before any other task reports: the others are compared with the chief.
         self._rendezvous.report(task_report.make_report(self._agent), begun)
@@ -124,10 +124,10 @@ class Chief:
             key = await asyncio.to_thread(compatibility.key, self._spec, self._task.counts, digest)
             self._job_end.key = key
             if (end := self._record.repeats) is not None:
-                self._outside.told = True
+                self._end_report.told = True
                 self._rendezvous.end(Exit(end.code), end.message)
             elif found := await asyncio.to_thread(earlier_run.result_of_this_job, self._spec, key):
-                self._outside.told = True
+                self._end_report.told = True
                 self._rendezvous.end(Exit.OK, "", found.steps)
             elif self._record.continues and self._spec.resume == "none":
                 self._rendezvous.end(Exit.GAVE_UP, "the chief was lost, and the program does not resume (resume: none)")

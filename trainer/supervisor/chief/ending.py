@@ -17,11 +17,11 @@ from trainer.model_dir.state import End
 from trainer.protocol.events import Done
 from trainer.protocol.facts import Ended, Entry
 from trainer.protocol.log_lines import STOPPED_PREFIX, log_line
-from trainer.supervisor.chief import earlier_run, last_replies, lease_keeper, outcome
+from trainer.supervisor.chief import earlier_run, last_replies, lease_keeper, result_file
 from trainer.supervisor.task.figures import figures_of, line, main_figures
 
 if TYPE_CHECKING:
-    from trainer.supervisor.chief.outside import Outside
+    from trainer.supervisor.chief.end_report import EndReport
     from trainer.supervisor.chief.saved_state import Record
     from trainer.supervisor.children.child import Child
     from trainer.supervisor.rendezvous.state_machine import Rendezvous
@@ -36,8 +36,8 @@ MOST_MESSAGE_BYTES = 4096
 class JobEnd:
     """The end of a job, as one chief brings it about."""
 
-    def __init__(self, agent: Agent, record: Record, rendezvous: Rendezvous, outside: Outside) -> None:
-        self._agent, self._record, self._rendezvous, self._outside = agent, record, rendezvous, outside
+    def __init__(self, agent: Agent, record: Record, rendezvous: Rendezvous, end_report: EndReport) -> None:
+        self._agent, self._record, self._rendezvous, self._end_report = agent, record, rendezvous, end_report
         self._spec = agent.spec
         self.key: Mapping[str, object] = {}
         """The job's compatibility key, for the result."""
@@ -51,7 +51,7 @@ class JobEnd:
         if figures is None:
             rendezvous.end(Exit.BUG, f"{agent.task.name}: its child ended without a valid result")
             return
-        found = outcome.result_of(
+        found = result_file.result_of(
             self._spec,
             rendezvous,
             figures,
@@ -63,7 +63,7 @@ class JobEnd:
         self._record.require_lease()
         # In a thread: a graph's result may take seconds to write.
         await asyncio.to_thread(result.write, self._spec.directory, found)
-        self._outside.figures = main_figures(figures)
+        self._end_report.figures = main_figures(figures)
         log_line(line(figures, rendezvous.generation))
         rendezvous.end(Exit.OK, "", done.step)
 
@@ -101,7 +101,7 @@ class JobEnd:
         if rendezvous.code is not Exit.REPLACED:  # otherwise the tasks are notified by the other chief
             await asyncio.gather(
                 last_replies.until_all_are_notified(rendezvous, self._agent),
-                self._outside.tell(self._agent.leaving_since),
+                self._end_report.tell(self._agent.leaving_since),
             )
         if rendezvous.code is Exit.OK:
             await asyncio.to_thread(_leave_result, self._spec.directory)

@@ -15,11 +15,11 @@ from dataclasses import asdict, dataclass, field
 
 from trainer import reporting
 from trainer.job import environment, program
+from trainer.job.addresses import address_rule
 from trainer.job.cluster import Task
 from trainer.job.errors import Exit, UserError
 from trainer.job.spec import JobSpec
 from trainer.job.tracking import Outcome
-from trainer.job.tracking_rules import address_rule
 from trainer.protocol.events import Figures
 from trainer.protocol.log_lines import STOPPED_PREFIX, log_line
 from trainer.supervisor.children import child_environ, orphans

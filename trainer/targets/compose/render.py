@@ -14,7 +14,7 @@ from trainer.job.derived import gpus_on_one_machine, memory_bytes
 from trainer.job.errors import UserError
 from trainer.job.names import TF_PORT, host_name, secret_name
 from trainer.job.spec import OUR_IMAGES, JobSpec
-from trainer.job.tracking_rules import is_for_tracker, secrets_of_tasks, secrets_of_tracker
+from trainer.job.tracker import is_for_tracker, secrets_of_tasks, secrets_of_tracker
 from trainer.targets import container, machine
 from trainer.targets.container import HEALTHY, STOP_SECONDS, TASK, WORKSPACE, files_of, job_of, modules_of
 

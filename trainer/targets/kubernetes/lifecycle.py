@@ -12,7 +12,7 @@ import yaml
 
 from trainer.job.environment import JOB
 from trainer.job.errors import UserError
-from trainer.job.program_rules import sources
+from trainer.job.rules.program import sources
 from trainer.job.spec import JobSpec
 from trainer.targets.base import Deleted, Submitted
 from trainer.targets.kubernetes import advice, gang, names, pods, render

@@ -7,9 +7,9 @@ from collections.abc import Collection, Mapping
 from trainer.job.data import CACHE, copies, reads
 from trainer.job.names import TF_PORT, TaskType, metrics_port
 from trainer.job.spec import JobSpec
-from trainer.job.tracking_rules import is_for_tracker
+from trainer.job.tracker import is_for_tracker
 from trainer.targets import container
-from trainer.targets.kubernetes import config_map, gang, names, settings, volumes
+from trainer.targets.kubernetes import config_map, gang, names, settings, variables, volumes
 from trainer.targets.kubernetes.config_map import ConfigMap
 
 RESTARTS = 10
@@ -73,7 +73,7 @@ def of_type(
         },
         "image": spec.image_of(task_type),
         "container": settings.of_container(spec, pod),
-        "environment": settings.variables(spec, task_type),
+        "variables": variables.of_task(spec, task_type),
         "init_containers": settings.init_containers(pod, mapped),
         "tensorboard": tensorboard,
         "track": track,

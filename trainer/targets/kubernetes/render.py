@@ -14,10 +14,10 @@ from trainer.job.derived import has_ring
 from trainer.job.errors import Exit, UserError
 from trainer.job.names import TF_PORT, control_port, gradients_port, metrics_port, secret_name
 from trainer.job.spec import JobSpec
-from trainer.job.tracking_rules import secrets_of_tasks
+from trainer.job.tracker import secrets_of_tasks
 from trainer.targets import container
 from trainer.targets.container import STOP_SECONDS
-from trainer.targets.kubernetes import config_map, gang, names, patch, pod, settings, volumes, yaml_text
+from trainer.targets.kubernetes import config_map, gang, names, patch, pod, settings, variables, volumes, yaml_text
 from trainer.targets.kubernetes.objects import Manifest
 
 FAR = 100
@@ -36,11 +36,11 @@ def render(spec: JobSpec, command: str) -> str:
     Raises:
         UserError: Kubernetes would refuse it; the message names the value, the limit and the fix.
     """
-    environment = container.templates()
-    environment.filters["json"] = yaml_text.one_line
-    environment.filters["config_key"] = config_map.key_of
-    environment.filters["patched"] = lambda text, task_type: patch.patched(spec, task_type, text)
-    return environment.get_template("kubernetes/kubernetes.yaml.j2").render(command=command, **_values(spec))
+    templates = container.templates()
+    templates.filters["json"] = yaml_text.one_line
+    templates.filters["config_key"] = config_map.key_of
+    templates.filters["patched"] = lambda text, task_type: patch.patched(spec, task_type, text)
+    return templates.get_template("kubernetes/kubernetes.yaml.j2").render(command=command, **_values(spec))
 
 
 def secret(spec: JobSpec) -> Manifest:
@@ -60,11 +60,11 @@ def warnings(spec: JobSpec) -> list[str]:
         "several set ReadWriteMany, if the storage class has it, or name a claim"
     )
     chief = names.chief_type(names.counts(spec))
-    variables = {**spec.pod_of(chief).env, **spec.env_of(chief), **spec.secrets}
+    environ = {**spec.pod_of(chief).env, **spec.env_of(chief), **spec.secrets}
     egress = "set kubernetes.egress: true, or let it out by a NetworkPolicy of your own"
     return [
         *([one_node] if pod.on_one_node(spec) else []),
-        *([] if spec.kubernetes.egress else container.unreachable(spec, variables, egress, tracking=True)),
+        *([] if spec.kubernetes.egress else container.unreachable(spec, environ, egress, tracking=True)),
         *(f"kubernetes.unsafe: {path}: kubernetes.pod gives up this protection" for path in spec.kubernetes.unsafe),
     ]
 
@@ -84,7 +84,7 @@ def _values(spec: JobSpec) -> dict[str, object]:
         container.require_way_out(
             spec, {*set.intersection(*map(set, given_names)), *spec.secrets}, f"{egress}: env: {{HTTPS_PROXY: URL}}"
         )
-    labels, variables = names.labels(spec), _variables(spec)
+    labels, secrets = names.labels(spec), variables.secrets(spec)
     config = config_map.of(_patient(spec), pods)
     return {
         "name": spec.name,
@@ -120,25 +120,9 @@ def _values(spec: JobSpec) -> dict[str, object]:
         "ttl_seconds": given.ttl_seconds,
         "grace_seconds": math.ceil(spec.deadlines.stop) + STOP_SECONDS,
         "stopped": int(Exit.STOPPED),
-        "variables": {name: each for name, each in variables.items() if name in secrets_of_tasks(spec)},
-        "jobs": [pod.of_type(spec, task_type, pods, config, variables) for task_type in pods],
+        "secrets": {name: each for name, each in secrets.items() if name in secrets_of_tasks(spec)},
+        "jobs": [pod.of_type(spec, task_type, pods, config, secrets) for task_type in pods],
     }
-
-
-def _variables(spec: JobSpec) -> dict[str, dict[str, str]]:
-    """A reference to a key of a Secret for each of the spec's secrets.
-
-    Raises:
-        UserError: one names no Secret.
-    """
-    problems = [
-        f"secrets.{name}: names no Secret; on Kubernetes the value comes from one: {{secret: NAME, key: KEY}}"
-        for name, source in spec.secrets.items()
-        if source.secret is None
-    ]
-    if problems:
-        raise UserError(*problems)
-    return {name: {"name": source.secret or "", "key": source.key or name} for name, source in spec.secrets.items()}
 
 
 def _patient(spec: JobSpec) -> JobSpec:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 
 from trainer.job.errors import UserError
-from trainer.job.kubernetes import OUR_CONTAINERS, OUR_VOLUMES, Pod, Source
+from trainer.job.kubernetes import OUR_CONTAINERS, OUR_VOLUMES, Pod
 from trainer.job.messages import show
 from trainer.job.names import TaskType
 from trainer.job.spec import JobSpec
@@ -172,25 +172,6 @@ def of_container(spec: JobSpec, pod: Pod) -> Part:
         "envFrom": pod.env_from,
     }
     return {key: value for key, value in optional.items() if value}
-
-
-def variables(spec: JobSpec, task_type: TaskType) -> list[Part]:
-    """Variables of the task's container, besides those that every task has."""
-    env = spec.pod_of(task_type).env
-    return [_variable(name, value) for name, value in {**container.defaults(spec), **env}.items()]
-
-
-def _variable(name: str, value: str | Source) -> Part:
-    """A variable of a container, from a text or from one of Kubernetes' sources."""
-    if isinstance(value, str):
-        return {"name": name, "value": value.replace("$", "$$")}
-    if value.config_map:
-        source: Part = {"configMapKeyRef": {"name": value.config_map, "key": value.key or name}}
-    elif value.field:
-        source = {"fieldRef": {"fieldPath": value.field}}
-    else:
-        source = {"resourceFieldRef": {"resource": value.resource}}
-    return {"name": name, "valueFrom": source}
 
 
 def init_containers(pod: Pod, mapped: Callable[[list[Part]], list[Part]]) -> list[Part]:

@@ -23,7 +23,7 @@ from trainer.job.derived import computing_tasks
 from trainer.job.errors import Exit, UserError
 from trainer.job.names import control_port, task_name
 from trainer.job.spec import JobSpec
-from trainer.job.tracking_rules import is_for_tracker, secrets_of_tasks
+from trainer.job.tracker import is_for_tracker, secrets_of_tasks
 from trainer.model_dir import layout
 from trainer.protocol.log_lines import FAILURE_MARK
 from trainer.targets import machine

@@ -30,7 +30,7 @@ def test_a_valid_result_is_written_and_ends_the_job(
     written = json.loads(Path(layout.result(str(tmp_path))).read_text())
     assert (written["steps"], written["test_loss"], written["warnings"]) == (40, 0.5, ["the code was changed"])
     assert (chief._rendezvous.phase, chief._rendezvous.code, chief._rendezvous.watch.step) == ("done", Exit.OK, 40)
-    assert chief._outside.figures == {"steps": 40, "test_loss": 0.5}
+    assert chief._end_report.figures == {"steps": 40, "test_loss": 0.5}
     assert "done: steps=40 test_loss=0.5 generations=0" in capsys.readouterr().out
 
 

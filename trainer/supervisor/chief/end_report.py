@@ -13,7 +13,7 @@ from trainer.supervisor.outside.webhook import Ending
 from trainer.supervisor.views.snapshot import Snapshot
 
 
-class Outside:
+class EndReport:
     """Follows the job of one chief for the report of its end."""
 
     def __init__(self, spec: JobSpec, task: Task) -> None:

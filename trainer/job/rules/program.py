@@ -8,7 +8,7 @@ from trainer.job import environment
 from trainer.job.fields import Strict
 from trainer.job.kubernetes import Source
 from trainer.job.names import TASK_TYPES
-from trainer.job.problem import Problem
+from trainer.job.rules.problem import Problem
 from trainer.job.spec import JobSpec
 from trainer.job.strategies import names
 

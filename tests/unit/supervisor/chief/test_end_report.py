@@ -41,7 +41,7 @@ def test_the_last_figures_are_those_of_a_child_that_has_ended_before_the_job(chi
     chief._rendezvous.end(Exit.STOPPED, "stopped by a signal")
     chief._reporter.observe(0.1)
     chief._agent.running = None  # as the job is asked to stop
-    asyncio.run(chief._outside.tell(None))
+    asyncio.run(chief._end_report.tell(None))
     assert [(end.figures, end.message) for end in told] == [({"loss": 0.25}, "stopped by a signal")]
 
 
@@ -53,5 +53,5 @@ def test_the_last_figures_are_those_of_the_child_before_one_that_has_none_yet(ch
     chief._reporter.observe(0.1)
     chief._rendezvous.end(Exit.GAVE_UP, "5 generations without a new step (max_restarts)")
     chief._reporter.observe(0.2)
-    asyncio.run(chief._outside.tell(None))
+    asyncio.run(chief._end_report.tell(None))
     assert [end.figures for end in told] == [{"loss": 0.5}]

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import functools
 
-from trainer.job import communication_rules, environment, program_rules, tracking_rules
+from trainer.job import environment
 from trainer.job.data import OTHER_SOURCES, READABLE, SOURCES, Data, scheme, variable
 from trainer.job.derived import batch_rule, rate_rule
 from trainer.job.fields import Strict
 from trainer.job.names import DNS_LABEL, MAX_DNS_LABEL, container_address, host_name
-from trainer.job.problem import Problem
+from trainer.job.rules import communication, program, tracking
+from trainer.job.rules.problem import Problem
 from trainer.job.spec import JobSpec
 from trainer.job.strategies import names
 
@@ -25,7 +26,7 @@ def problems(spec: JobSpec) -> list[Problem]:
     """Lists every broken rule."""
     first = (_name_problems, _volume_problems, _task_problems, _device_problems, _train_problems, _api_problems)
     others = (_data_problems, _code_problems, _init_problems, _best_problems, _secret_problems)
-    elsewhere = (communication_rules.problems, program_rules.problems, tracking_rules.problems)
+    elsewhere = (communication.problems, program.problems, tracking.problems)
     broken = [problem for look in (*first, *others, *elsewhere) for problem in look(spec)]
     return broken or _size_problems(spec)
 

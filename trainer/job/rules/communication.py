@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trainer.job.problem import Problem
+from trainer.job.rules.problem import Problem
 from trainer.job.spec import JobSpec
 from trainer.job.strategies import names
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from trainer.job.addresses import looks_secret
 from trainer.job.cluster import tasks_of
 from trainer.job.errors import UserError
 from trainer.job.load import build
-from trainer.job.tracking_rules import looks_secret
 from trainer.model_dir import compatibility
 
 
