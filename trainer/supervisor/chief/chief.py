@@ -151,7 +151,7 @@ class Chief:
         lease_keeper.give_up_place(self._rendezvous, self._agent)
 
     async def answer(self, report: Report, known: int) -> Reply:
-        """Answers a supervisor's report; holds it while there is nothing new for it."""
+        """Answers a supervisor's report, its heartbeat; holds it while there is nothing new for it."""
         if self.logs and self._rendezvous.tasks.counts(report):
             self.logs.take(report)
         reply = await self._answer(report, known)

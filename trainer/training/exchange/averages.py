@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Sequence
 
 import tensorflow as tf
 
-from trainer.training.exchange.packs import add_up_by_ring
-from trainer.training.exchange.parts import PART, add_up_in_parts
+from trainer.training.exchange.collective_sums import PART, add_up_in_parts
 from trainer.training.exchange.ring import Ring
+from trainer.training.exchange.ring_sums import add_up_by_ring
 from trainer.training.private.keras_private import created_as_not_trainable
 from trainer.workloads.types import Model, Strategy, Tensor, Variable
 

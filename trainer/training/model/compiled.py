@@ -36,7 +36,7 @@ class Compiled:
 
     optimizers: list[tuple[Optimizer, list[Variable]]]
     """The optimizers that `train_step` uses, in the order of their last use, with their variables; not yet built."""
-    figures: Figures
+    step: CompiledStep
     warnings: list[str]
 
 
@@ -65,7 +65,7 @@ def prepare(strategy: Strategy, job: TrainingTask, model: Model, batch: Tensor) 
     custom = [metric for metric in metrics if metric in keeping or not additive.is_kerass(metric)]
     if not (custom or has_own_step(model) or model.loss is None):
         optimizers = [(model.optimizer, model.trainable_variables)]
-        return Compiled(optimizers, Figures(model, model.optimizer, variables, empty, metrics), [])
+        return Compiled(optimizers, CompiledStep(model, model.optimizer, variables, empty, metrics), [])
     with calling(name, "model.train_step"):
         traced = trace(strategy, model, batch, variables, empty, custom)
     compile_rules.require_trainable(job, model, traced)
@@ -81,8 +81,8 @@ def prepare(strategy: Strategy, job: TrainingTask, model: Model, batch: Tensor) 
     ]
     kept = [m for m in metrics if m not in left_out and any(id(v) in changed for v in m.variables)]
     optimizers = [(optimizer, _built_on(model, optimizer, updated)) for optimizer, updated in traced.optimizers]
-    figures = Figures(model, optimizers[-1][0], variables, empty, kept, sorted(traced.returned), left_out)
-    return Compiled(optimizers, figures, warnings)
+    step = CompiledStep(model, optimizers[-1][0], variables, empty, kept, sorted(traced.returned), left_out)
+    return Compiled(optimizers, step, warnings)
 
 
 def _why_left_out(metric: Metric, traced: TrainStep, empty: dict[int, Empty], never_reset: set[int]) -> str | None:
@@ -131,8 +131,8 @@ def _leaves(model: Model) -> list[Metric]:
 
 
 @dataclass(frozen=True)
-class Figures:
-    """What a step adds to a model's metrics, as one vector."""
+class CompiledStep:
+    """The step of a compiled model: its `train_step`, and what that adds to the metrics, as one vector."""
 
     model: Model
     optimizer: Optimizer
@@ -151,7 +151,7 @@ class Figures:
     def width(self) -> int:
         return sum(value.size for _, value in self._counted) + len(self._others)
 
-    def step(self, batch: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def run(self, batch: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Trains on a replica's batch: whether it was applied, its loss, and the vector."""
         with keras_patches.hold(self.variables, self.empty) as held, tensorflow_patches.as_one_replica():
             logs = {name: tf.cast(value, tf.float32) for name, value in self.model.train_step(batch).items()}

@@ -14,7 +14,7 @@ import tensorflow as tf
 from trainer.job.errors import UserError
 from trainer.model_dir import checkpoint, checkpoint_meta
 from trainer.training import inputs
-from trainer.training.exchange import compression, gradients, packs, parts, whole_batch
+from trainer.training.exchange import collective_sums, compression, gradients, ring_sums, whole_batch
 from trainer.training.model import batches, compile_rules, compiled
 from trainer.training.model.build_model import build_model, require_new
 from trainer.training.model.checks import require_shareable
@@ -41,8 +41,8 @@ class TrainState:
     """The other optimizers that a model's own `train_step` uses."""
     outer: Optimizer | None = None
     """The optimizer that applies the mean change of a round (communication.outer)."""
-    figures: compiled.Figures | None = None
-    """The metrics of a compiled model."""
+    compiled_step: compiled.CompiledStep | None = None
+    """The step of a compiled model; of others it is made of functions (step.py)."""
     warnings: Sequence[str] = ()
     """Lines for the log about the model."""
 
@@ -148,7 +148,7 @@ def prepare(strategy: Strategy, job: TrainingTask, state: TrainState, source: in
         UserError: the model or its optimizers cannot be trained.
     """
     model = state.model
-    if state.figures is not None or not (model.compiled or job.workload.optimizer is not None):
+    if state.compiled_step is not None or not (model.compiled or job.workload.optimizer is not None):
         return []
     if not model.compiled:
         state.optimizer = _communicating(job, given_optimizer(job, source))
@@ -164,7 +164,7 @@ def prepare(strategy: Strategy, job: TrainingTask, state: TrainState, source: in
         optimizer.build(variables)
     *others, (state.optimizer, _) = optimizers
     state.others = [optimizer for optimizer, _ in others]
-    state.figures = replace(compiled_model.figures, optimizer=state.optimizer)
+    state.compiled_step = replace(compiled_model.step, optimizer=state.optimizer)
     if isinstance(state.optimizer, LossScale):
         model.optimizer = state.optimizer
     return compiled_model.warnings
@@ -201,9 +201,9 @@ def _communicating(job: TrainingTask, optimizer: Optimizer) -> Optimizer:
     spec = job.spec
     if job.replicas > 1:
         if job.ring:
-            packs.send_by_ring(optimizer, job.ring, bytes_per_pack(spec) or sys.maxsize)
+            ring_sums.send_by_ring(optimizer, job.ring, bytes_per_pack(spec) or sys.maxsize)
         elif spec.traits.collective and not spec.tasks.of(job.task.type).gpus:  # NCCL has its own
-            parts.send_in_parts(optimizer)
+            collective_sums.send_in_parts(optimizer)
         gradients.add_up_rows(optimizer, job.part.batch)
         gradients.note_rows(optimizer)
     communication = spec.communication

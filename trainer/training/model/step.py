@@ -42,15 +42,14 @@ def make_step(strategy: Strategy, job: TrainingTask, state: TrainState, batch: T
     Args:
         batch: tf.TensorSpec of each part of a replica's batch.
     """
-    if (figures := state.figures) is not None:
-        compiled_step = calling(job.workload.name, "model.train_step")(figures.step)
-        run = (
-            tf.function(compiled_step, jit_compile=True, autograph=False) if state.model.jit_compile else compiled_step
-        )
-        return Step(run, figures.width, figures.by_name)
+    if (compiled := state.compiled_step) is not None:
+        train_step = calling(job.workload.name, "model.train_step")(compiled.run)
+        run = tf.function(train_step, jit_compile=True, autograph=False) if state.model.jit_compile else train_step
+        return Step(run, compiled.width, compiled.by_name)
     require_labels(job, batch)
-    run = _make_step_of_functions(job, state)
-    return Step(run, len(job.figure_names), lambda sums, count: job.figures(sums / count))
+    return Step(
+        _make_step_of_functions(job, state), len(job.figure_names), lambda sums, count: job.figures(sums / count)
+    )
 
 
 def _make_step_of_functions(job: TrainingTask, state: TrainState) -> Callable[[Tensor], tuple[Tensor, Tensor, Tensor]]:

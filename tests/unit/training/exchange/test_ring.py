@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from trainer.training.exchange import ring
-from trainer.training.exchange.parts import PART
+from trainer.training.exchange.collective_sums import PART
 from trainer.training.exchange.ring import DIFFERENT, LOST, Ring
 
 TYPES = {"float32": 1e-6, "float64": 1e-14, "float16": 2e-3, "bfloat16": 2e-2}

@@ -172,9 +172,9 @@ def test_a_model_has_some_loss() -> None:
 
 def test_integers_of_a_metric_are_whole_after_a_mean_over_replicas() -> None:
     state, _ = built(job_of(compiled(metrics=lambda: [models.Counted()])))
-    assert state.figures is not None
-    sums = np.full(state.figures.width, 29.0)
-    assert state.figures.by_name(sums * (1 - 1e-7), 1.0)["counted"] == 29
+    assert state.compiled_step is not None
+    sums = np.full(state.compiled_step.width, 29.0)
+    assert state.compiled_step.by_name(sums * (1 - 1e-7), 1.0)["counted"] == 29
 
 
 def test_layers_in_float16_need_it_in_the_spec() -> None:

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from trainer.training.exchange import parts
-from trainer.training.exchange.parts import PART, add_up_in_parts, send_in_parts
+from trainer.training.exchange import collective_sums
+from trainer.training.exchange.collective_sums import PART, add_up_in_parts, send_in_parts
 from trainer.training.private import keras_patches
 
 FLOATS = PART // 4
@@ -50,7 +50,7 @@ def test_rows_and_tensors_of_unknown_shape_stay_whole() -> None:
 
 
 def test_an_optimizer_moves_each_variable_by_its_own_gradient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parts, "PART", 40)
+    monkeypatch.setattr(collective_sums, "PART", 40)
     optimizer, seen = keras.optimizers.SGD(1.0), []
 
     def noting(own: Any) -> Any:

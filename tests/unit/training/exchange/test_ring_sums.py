@@ -10,9 +10,9 @@ import pytest
 import tensorflow as tf
 
 from tests.unit.training.exchange.test_ring import each, rings
-from trainer.training.exchange import packs, step_time
-from trainer.training.exchange.packs import send_by_ring
+from trainer.training.exchange import ring_sums, step_time
 from trainer.training.exchange.ring import Ring
+from trainer.training.exchange.ring_sums import send_by_ring
 
 SHAPES = [(3, 5), (), (40, 50), (7,), (60, 70)]
 
@@ -94,6 +94,6 @@ def test_the_clocks_of_a_step_see_the_exchange() -> None:
 
 def test_packs_begin_with_the_last_gradients_and_are_not_larger_than_they_may_be() -> None:
     given = [*gradients(0), tf.cast(gradients(1)[2], tf.bfloat16)]
-    assert list(packs._packs(given, 10_000)) == [[5], [4], [3, 2, 1, 0]]
-    assert list(packs._packs(given, 1)) == [[5], [4], [3], [2], [1], [0]]
-    assert list(packs._packs(given, 10**9)) == [[5], [4, 3, 2, 1, 0]]
+    assert list(ring_sums._packs(given, 10_000)) == [[5], [4], [3, 2, 1, 0]]
+    assert list(ring_sums._packs(given, 1)) == [[5], [4], [3], [2], [1], [0]]
+    assert list(ring_sums._packs(given, 10**9)) == [[5], [4, 3, 2, 1, 0]]
