@@ -30,9 +30,8 @@ def fill(pid: int) -> str:
         # Waits in the kernel at the limit, until it has killed somebody.
         with contextlib.suppress(OSError):
             os.write(file, bytes(1 << 18))
-    while _alive(pid) and time.monotonic() < deadline:
-        time.sleep(0.01)  # its memory comes free meanwhile: to fill that too would end the next process
-    return f"process {pid} was not killed" if _alive(pid) else ""
+    # Its memory comes free meanwhile: to fill that too would end the next process.
+    return "" if _ends(pid, deadline) else f"process {pid} was not killed"
 
 
 def starve(pid: int) -> None:
@@ -48,9 +47,10 @@ def starve(pid: int) -> None:
         (group / "cgroup.procs").write_text(str(pid))
         own = f"import os; open({str(group / 'cgroup.procs')!r}, 'w').write(str(os.getpid()))"
         program = f"{own}; import runpy; runpy.run_path({__file__!r}, run_name='__main__')"
-        # The process that is killed leaves no room here, where its memory is not counted: the program may be the next.
+        # The process that is killed leaves no room here, where its memory is not counted: the program may be the next,
+        # and that at once.
         subprocess.run([sys.executable, "-c", program, str(pid)])
-        assert not _alive(pid), f"process {pid} was not killed"
+        assert _ends(pid, time.monotonic() + SECONDS), f"process {pid} was not killed"
     finally:
         _remove(group)
 
@@ -72,6 +72,13 @@ def _dies(pid: int) -> bool:
     pending = re.findall(r"^(?:Sig|Shd)Pnd:\t(\w+)", status, re.MULTILINE)
     exiting = int(stat.rpartition(")")[2].split()[6]) & 0x4
     return bool(exiting) or any(int(each, 16) >> signal.SIGKILL - 1 & 1 for each in pending)
+
+
+def _ends(pid: int, deadline: float) -> bool:
+    """Waits until a process has ended, if it does until then."""
+    while _alive(pid) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return not _alive(pid)
 
 
 def _alive(pid: int) -> bool:
