@@ -109,7 +109,12 @@ class Project(Watched):
         """SIGKILL to process 1 of a task's container, from outside. `docker kill` is a wish to stop: no restart."""
         os.kill(self.container(task).attrs["State"]["Pid"], signal.SIGKILL)
 
-    def exit_codes(self) -> dict[str, int]:
+    def exit_codes(self, timeout: float = 60) -> dict[str, int]:
+        """Of all tasks, once their containers have ended: `docker compose up` may end before the last one."""
+        deadline = time.monotonic() + timeout
+        while running := [row for row in engine.status(self.spec).tasks.values() if row.state != "exited"]:
+            assert time.monotonic() < deadline, running
+            time.sleep(0.2)
         return {name: row.code for name, row in engine.status(self.spec).tasks.items()}
 
     def status(self) -> dict[str, Any]:
