@@ -69,11 +69,11 @@ test-unit: setup ## run unit and golden tests
 	$(call PYTEST) -n $(WORKERS) -m "not slow and not part" tests/unit tests/golden
 
 .PHONY: test-local
-test-local: setup notebook-setup ## run the quick tests on local clusters
+test-local: setup ## run the quick tests on local clusters
 	$(call PYTEST) -n $(WORKERS) -m "not slow and not part" tests/local
 
 .PHONY: test-slow
-test-slow: setup programs-in-turn ## run the slow unit tests and local clusters whose turn it is (TRAINER_SLOW=all: all)
+test-slow: setup programs-in-turn notebook-setup ## run the slow unit tests and local clusters whose turn it is (TRAINER_SLOW=all: all)
 	$(call PYTEST) -n $(WORKERS) -m "slow or part" --slow=$(TRAINER_SLOW) tests/unit tests/local
 	$(call PYTEST,-failures) -n 2 --slow=part tests/failures -k "not compose and not kind"
 

@@ -166,8 +166,10 @@ def _records(
         if records and records[-1]["step"] == last:
             return records
         time.sleep(0.05)
+    how = f"was not reached within {SECONDS:g} s" if leader.poll() is None else "is missing: the job has ended before"
     leader.kill()
-    raise SystemExit(f"step {last} was not reached within {SECONDS:g} s:\n{leader.communicate()[0]}")
+    assert leader.stdout is not None
+    raise SystemExit(f"step {last} {how}:\n{leader.stdout.read()}")
 
 
 def _rate(records: list[dict[str, Any]]) -> float:

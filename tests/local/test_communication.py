@@ -100,7 +100,7 @@ def trained(batches: list[npt.NDArray[np.int32]], momentum: float, given: dict[s
     ("given", "momentum", "workers", "devices"),
     [
         ({"every": 7, "warmup_steps": 5}, 0.9, 2, 1),
-        ({"every": 4, "outer": {"learning_rate": 0.6, "momentum": 0.8}}, 0.0, 3, 1),
+        pytest.param({"every": 4, "outer": {"learning_rate": 0.6, "momentum": 0.8}}, 0.0, 3, 1, marks=pytest.mark.slow),
         ({"gradients": "powersgd", "rank": 2}, 0.8, 2, 1),
         pytest.param({"gradients": "bfloat16"}, 0.8, 2, 1, marks=pytest.mark.slow),
         pytest.param({"every": 50}, 0.5, 1, 2, marks=pytest.mark.slow),

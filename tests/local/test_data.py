@@ -11,6 +11,7 @@ from tests.tools.harness import Job
 from trainer.job.errors import Exit
 
 
+@pytest.mark.slow
 def test_all_code_and_data_are_there(tmp_path: Path) -> None:
     expected = specs.records(tmp_path / "records")
     data = {split: {"path": f"records/{split}"} for split in ("train", "test")}

@@ -201,6 +201,7 @@ def test_a_model_dir_that_cannot_be_written(tmp_path: Path) -> None:
     assert "Traceback" not in job.output
 
 
+@pytest.mark.slow
 def test_a_full_disk_ends_the_job_with_the_size_and_nothing_half_written(tmp_path: Path) -> None:
     """The kernel refuses to let files grow beyond 64 kB, as a full disk would refuse."""
     spec = tmp_path / "job.yaml"

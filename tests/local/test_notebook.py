@@ -89,6 +89,7 @@ def execute(folder: Path, cells: list[str]) -> list[dict[str, str]]:
     return found
 
 
+@pytest.mark.part("docs")
 @pytest.mark.skipif(not PACKAGES.exists(), reason="make notebook-setup installs ipykernel and nbclient")
 def test_the_page_and_the_readme_are_true_in_a_notebook(tmp_path: Path) -> None:
     (tmp_path / "examples").symlink_to(ROOT / "examples")

@@ -112,6 +112,7 @@ def test_a_chief_that_was_killed_before_reports_the_end_once(tmp_path: Path) -> 
         assert [event["text"] for event in events if event["kind"] in ("formed", "lost")] == happened
 
 
+@pytest.mark.slow
 def test_a_webhook_that_hangs_costs_the_deadline_and_changes_no_exit_code(tmp_path: Path) -> None:
     with receiver(0) as server:
         spec = mirrored(steps=20, workers=1, deadlines={"notify": 1}, **told(f"{server.address}/SECRET"))

@@ -134,6 +134,7 @@ def test_another_tensorflow_version_is_refused_with_both_versions(tmp_path: Path
         assert "worker:1 has tensorflow 2.20.0, the chief 2.21.0" in line
 
 
+@pytest.mark.slow
 def test_another_workload_file_is_refused_with_its_name(tmp_path: Path, environments: Environments) -> None:
     made = environments(mirrored(workers=2, deadlines=LATER, workload="mine.py"), tmp_path / "run")
     commands = []

@@ -104,6 +104,7 @@ def test_two_that_ask_at_the_same_time_have_all_threads_each(tmp_path: Path) -> 
     assert written == {("", 22)}, "20 of the program, its main thread, and the one that writes"
 
 
+@pytest.mark.slow
 def test_a_busy_process_is_not_harmed(tmp_path: Path) -> None:
     program = """
         import threading
