@@ -54,7 +54,6 @@ def main() -> None:
     arguments = parser.parse_args()
     if unknown := set(arguments.parts) - set(PARTS):
         parser.error(f"{', '.join(unknown)}: parts are {', '.join(PARTS)}")
-    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # some machines set it: trainer would be compiled at each start
     os.environ.update(run.AVX2 if arguments.avx2 else {})
     everything = PARTS if arguments.smoke else set(PARTS) - APART
     for part in [] if arguments.render else arguments.parts or [part for part in PARTS if part in everything]:

@@ -24,6 +24,9 @@ from trainer.job.spec import JobSpec
 from trainer.targets.local import ports
 from trainer.targets.local import run as local
 
+# Some machines set it: each process that is measured would compile trainer anew.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
 ROOT = Path(__file__).parents[1]
 PEERS = Path(__file__).parent / "peers"
 RESULTS = Path(__file__).parent / "results"
