@@ -39,6 +39,7 @@ OLDEST_ENGINE = (24, 0)
 """The oldest tested version; it supports everything that the compose file uses."""
 OLDEST_COMPOSE = (2, 24)
 ENGINE_SECONDS = 20
+CLEAR_LINE = "\x1b[K"
 CONTAINERS_POLL_SECONDS = 0.5
 LAST_LINES_SECONDS = 2.0
 """Time for compose to print the last lines after the end of all containers."""
@@ -146,13 +147,15 @@ def logs(spec: JobSpec, task: str | None, follow: bool) -> Generator[LogLine]:
     command = _command(spec, ["logs", "--no-color", *(["--follow"] if follow else []), *services])
     names = {f"{host}-1": name for host, name in hosts.items()}  # compose gives each service one container, number 1
     with (
-        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace") as run,
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as run,
         ThreadPoolExecutor(1) as pool,
     ):
         watching: Future[bool] | None = pool.submit(_stop_with_the_job, run, client, spec) if follow else None
         try:
+            # A task's progress bar may have carriage returns, at which a text stream would cut its line.
             for line in run.stdout or ():
-                yield _log_line(line, names)
+                if (found := _log_line(line.decode(errors="replace"), names)) is not None:
+                    yield found
             stopped = watching is not None and watching.result()
         finally:
             run.terminate()
@@ -195,7 +198,7 @@ def _reason(state: Mapping[str, object]) -> str | None:
     return str(state["Error"]) if state.get("Error") else None
 
 
-def _stop_with_the_job(following: subprocess.Popen[str], client: docker.DockerClient, spec: JobSpec) -> bool:
+def _stop_with_the_job(following: subprocess.Popen[bytes], client: docker.DockerClient, spec: JobSpec) -> bool:
     """Ends `docker compose logs --follow` after the job's end; returns whether it was still running.
 
     Compose itself follows for ever where a container had ended before (pkg/compose/monitor.go, 2.40).
@@ -211,11 +214,14 @@ def _stop_with_the_job(following: subprocess.Popen[str], client: docker.DockerCl
         following.terminate()
 
 
-def _log_line(line: str, names: Mapping[str, str]) -> LogLine:
-    """Parses a line of `docker compose logs`, `CONTAINER | TEXT`; compose's own messages have no container."""
+def _log_line(line: str, names: Mapping[str, str]) -> LogLine | None:
+    """Parses a line of `docker compose logs`, `CONTAINER | TEXT`; compose's own messages have no container, and some
+    begin with the code that clears a terminal's line."""
     container, bar, text = line.rstrip("\n").partition(" | ")
-    task = names.get(container.strip())
-    return LogLine(task, text) if bar and task else LogLine("compose", line.strip())
+    if bar and (task := names.get(container.strip())):
+        return LogLine(task, text)
+    message = line.replace(CLEAR_LINE, "").strip()
+    return LogLine("compose", message) if message else None
 
 
 def _track_services(spec: JobSpec) -> list[str]:

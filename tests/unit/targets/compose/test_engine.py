@@ -32,13 +32,15 @@ DOCKER = r"""#!/bin/sh
 echo "$*" >> "$(dirname "$0")/asked"
 printf 'j-worker-0-1   | step 1 | loss 0.5\n'
 printf 'j-worker-1-1   | \n' >&2
-printf 'j-worker-1-1 exited with code 0\n'
+printf 'j-worker-0-1   | 1/9\r9/9\n'
+printf '\r\033[K\n\r\033[Kj-worker-1-1 exited with code 0\n'
 case "$*" in *--follow*) exec sleep 600;; esac
 exit "${CODE:-0}"
 """
 LINES = [
     LogLine("worker:0", "step 1 | loss 0.5"),
     LogLine("worker:1", ""),
+    LogLine("worker:0", "1/9\r9/9"),
     LogLine("compose", "j-worker-1-1 exited with code 0"),
 ]
 SPEC = build({"name": "j", "strategy": "multi_worker_mirrored", "tasks": {"worker": 2}})
