@@ -163,6 +163,7 @@ def test_epochs_become_steps(tmp_path: Path) -> None:
     assert job.result()["steps"] == 66
 
 
+@pytest.mark.slow
 def test_a_secret_reaches_the_workload_and_no_file(tmp_path: Path) -> None:
     (tmp_path / "key").write_text(f"{specs.KEY}\n")
     with Job(tmp_path, specs.keyed(file="key")) as job:

@@ -43,11 +43,15 @@ PATHS: dict[str, tuple[str, ...]] = {
     "pictures": ("tests/browser", "trainer/page"),
     "compose": ("tests/compose", "trainer/targets/compose", "images"),
     "kubernetes": ("tests/kind", "trainer/targets/kubernetes", "scripts/kind.sh"),
-    "tfjob": ("tests/unit/tfjob", "trainer/job", "trainer/tfjob"),
+    # Tests with inputs that are drawn.
+    "properties": (
+        "tests/unit/*test_any_*.py", "tests/unit/test_malformed.py", "trainer/job", "trainer/model_dir",
+        "trainer/protocol", "trainer/supervisor/rendezvous", "trainer/tfjob",
+    ),
     "training": ("tests/unit/training", "trainer/training"),
 }  # fmt: skip
 """What decides whether each part is tested, as git's pathspecs."""
-SPREAD = {"compose", "kubernetes", "tfjob", "training"}
+SPREAD = {"compose", "kubernetes", "properties", "training"}
 """While such a part is unchanged, each commit runs an eighth of its tests; of another part all come at one commit."""
 
 

@@ -53,6 +53,8 @@ from trainer.training.runtime import channel
 from trainer.workloads.check import check_workload
 from trainer.workloads.digests import digest
 
+pytestmark = pytest.mark.part("properties")
+
 SEED = int(os.environ.get("MALFORMED_SEED") or random.randrange(2**32))
 TIMES = int(os.environ.get("MALFORMED_TIMES") or 1)
 HOST = "127.0.0.1"

@@ -23,6 +23,8 @@ from trainer.job.spec import JobSpec
 from trainer.job.strategies import STRATEGIES
 from trainer.job.tf_config import from_environment
 
+pytestmark = pytest.mark.part("properties")
+
 ANY = settings(deadline=None, derandomize=False, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
 Keys = dict[str, SearchStrategy[Any]]
 

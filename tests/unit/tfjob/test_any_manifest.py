@@ -19,7 +19,7 @@ from trainer.job.errors import Exit, UserError
 from trainer.job.load import build
 from trainer.tfjob import convert as tfjob
 
-pytestmark = pytest.mark.part("tfjob")
+pytestmark = pytest.mark.part("properties")
 
 FILES = sorted(Path(__file__).parent.glob("*/*.yaml"))
 
