@@ -30,6 +30,9 @@ from trainer.targets.kubernetes.objects import Manifest
 
 OLDEST = (1, 31)
 """The first version in which all used fields are stable: podFailurePolicy of Jobs left beta."""
+TOO_MANY_REQUESTS = 429
+BUSY_TRIES, BUSY_SECONDS = 5, 5.0
+"""How often a request is repeated that the server is too busy for, and the longest wait before each."""
 CONNECT_SECONDS, ANSWER_SECONDS = 5.0, 30.0
 UNAUTHORIZED, FORBIDDEN = 401, 403
 MANAGER = "trainer"
@@ -283,6 +286,13 @@ class ApiServer:
         )
         timeout = ClientTimeout(total=total, sock_connect=CONNECT_SECONDS)
         response = await api.call_api(*request, _request_timeout=timeout)
+        for _ in range(BUSY_TRIES):
+            if response.status != TOO_MANY_REQUESTS:
+                break
+            # It also says so of a kind whose definition has just changed: "storage is (re)initializing".
+            wait = response.headers.get("Retry-After", "1")
+            await asyncio.sleep(min(float(wait) if wait.isdigit() else 1.0, BUSY_SECONDS))
+            response = await api.call_api(*request, _request_timeout=timeout)
         if response.status >= 400:
             about = f"{path}/{body['metadata']['name']}" if method == "POST" and isinstance(body, dict) else path
             raise _refusal(response.status, await response.read(), method, about, self.namespace)

@@ -20,7 +20,7 @@ from tests.unit.cli.commands import trainer
 from trainer.job.errors import Exit
 from trainer.job.load import build
 from trainer.job.spec import JobSpec
-from trainer.targets.kubernetes import advice
+from trainer.targets.kubernetes import advice, api_server
 from trainer.targets.kubernetes.api_server import ApiServer
 
 SPEC = {"name": "j", "strategy": "multi_worker_mirrored", "workload": "digits", "tasks": {"worker": 1}}
@@ -36,6 +36,9 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str
             body = answers.get(self.path, "{}").encode()
             code = json.loads(body).get("code", 200) if body.startswith(b"{") else 200
             self.send_response(code)
+            if code == api_server.TOO_MANY_REQUESTS:
+                del answers[self.path]  # only once
+                self.send_header("Retry-After", "0")
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)
@@ -160,6 +163,16 @@ def test_a_log_that_cannot_be_read_is_one_line_and_no_failure(server: dict[str, 
     assert re.fullmatch(
         rf"20\S+Z trainer: the log of lost cannot be read: .*\({code}\): dial tcp .*: no route to host", line
     )
+
+
+def test_a_server_that_is_busy_is_asked_again(server: dict[str, str]) -> None:
+    """As one is for a moment where the definition of the kind has just changed."""
+    server["/apis/x/things"] = json.dumps({"code": 429, "message": "storage is (re)initializing"})
+
+    async def ask(api: ApiServer) -> list[str]:
+        return list(await api._ask("GET", "/apis/x/things"))
+
+    assert on_server(ask) == []
 
 
 def advise(spec: JobSpec) -> list[str]:
