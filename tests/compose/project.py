@@ -112,10 +112,12 @@ class Project(Watched):
     def exit_codes(self, timeout: float = 60) -> dict[str, int]:
         """Of all tasks, once their containers have ended: `docker compose up` may end before the last one."""
         deadline = time.monotonic() + timeout
-        while running := [row for row in engine.status(self.spec).tasks.values() if row.state != "exited"]:
-            assert time.monotonic() < deadline, running
+        while True:
+            rows = engine.status(self.spec).tasks
+            if all(row.state == "exited" for row in rows.values()):
+                return {name: row.code for name, row in rows.items()}
+            assert time.monotonic() < deadline, rows
             time.sleep(0.2)
-        return {name: row.code for name, row in engine.status(self.spec).tasks.items()}
 
     def status(self) -> dict[str, Any]:
         with contextlib.suppress(Exception):

@@ -36,8 +36,9 @@ PATHS: dict[str, tuple[str, ...]] = {
     # Beside tf_keras, TensorFlow 2.15 and MLflow.
     "programs": (
         "examples/programs", "tests/programs", "tests/*programs.py", "tests/*mlflow*.py",
-        "trainer/job/rules/program.py", "trainer/job/rules/tracking.py", "trainer/job/tracker.py", "trainer/keras.py",
-        "trainer/reporting.py", "trainer/stack_dump.py", "trainer/supervisor/children", "trainer/supervisor/outside",
+        "trainer/job/addresses.py", "trainer/job/rules/program.py", "trainer/job/rules/tracking.py",
+        "trainer/job/tracker.py", "trainer/keras.py", "trainer/reporting.py", "trainer/stack_dump.py",
+        "trainer/supervisor/children", "trainer/supervisor/outside",
         "trainer/track",
     ),
     "pictures": ("tests/browser", "trainer/page"),
@@ -60,7 +61,7 @@ class Turn(NamedTuple):
 
     due: bool
     why: str
-    changed: bool
+    changed: bool = False
 
 
 @functools.cache
@@ -79,12 +80,11 @@ def decide(part: str, changed: list[str], commits: int) -> Turn:
     if changed:
         return Turn(True, f"runs: {changed[0]} has changed since {SINCE}", changed=True)
     if part in SPREAD:
-        return Turn(True, f"an eighth runs: unchanged since {SINCE}", changed=False)
+        return Turn(True, f"an eighth runs: unchanged since {SINCE}")
     every = EVERY.get(part, OTHERS_EVERY)
     if left := (list(PATHS).index(part) - commits) % every:
-        why = f"left out: unchanged since {SINCE}, and its turn of every {every} commits is in {left}"
-        return Turn(False, why, changed=False)
-    return Turn(True, f"runs: unchanged since {SINCE}, and this is its turn of every {every} commits", changed=False)
+        return Turn(False, f"left out: unchanged since {SINCE}, and its turn of every {every} commits is in {left}")
+    return Turn(True, f"runs: unchanged since {SINCE}, and this is its turn of every {every} commits")
 
 
 def part_is_due(part: str, test: str) -> bool:

@@ -23,6 +23,7 @@ from kubernetes.aio import config
 from kubernetes.aio.client import ApiClient, Configuration
 from kubernetes.aio.config import ConfigException
 from kubernetes.aio.stream import WsApiClient
+from kubernetes.aio.utils.retry import retry_after_seconds
 
 from trainer.job.errors import Exit, TrainerError
 from trainer.targets.kubernetes import gang
@@ -30,11 +31,10 @@ from trainer.targets.kubernetes.objects import Manifest
 
 OLDEST = (1, 31)
 """The first version in which all used fields are stable: podFailurePolicy of Jobs left beta."""
-TOO_MANY_REQUESTS = 429
 BUSY_TRIES, BUSY_SECONDS = 5, 5.0
 """How often a request is repeated that the server is too busy for, and the longest wait before each."""
 CONNECT_SECONDS, ANSWER_SECONDS = 5.0, 30.0
-UNAUTHORIZED, FORBIDDEN = 401, 403
+UNAUTHORIZED, FORBIDDEN, TOO_MANY_REQUESTS = 401, 403, 429
 MANAGER = "trainer"
 """Field manager of server-side apply."""
 _WARNING = re.compile(r'299 \S+ "((?:[^"\\]|\\.)*)"')
@@ -285,14 +285,14 @@ class ApiServer:
             method, path, query_params=pairs, header_params=headers, body=body, auth_settings=["BearerToken"]
         )
         timeout = ClientTimeout(total=total, sock_connect=CONNECT_SECONDS)
-        response = await api.call_api(*request, _request_timeout=timeout)
-        for _ in range(BUSY_TRIES):
-            if response.status != TOO_MANY_REQUESTS:
+        for left in reversed(range(BUSY_TRIES + 1)):
+            response = await api.call_api(*request, _request_timeout=timeout)
+            if response.status != TOO_MANY_REQUESTS or not left:
                 break
             # It also says so of a kind whose definition has just changed: "storage is (re)initializing".
-            wait = response.headers.get("Retry-After", "1")
-            await asyncio.sleep(min(float(wait) if wait.isdigit() else 1.0, BUSY_SECONDS))
-            response = await api.call_api(*request, _request_timeout=timeout)
+            seconds = retry_after_seconds(response)
+            await response.read()  # else its connection stays taken
+            await asyncio.sleep(1.0 if seconds is None else min(seconds, BUSY_SECONDS))
         if response.status >= 400:
             about = f"{path}/{body['metadata']['name']}" if method == "POST" and isinstance(body, dict) else path
             raise _refusal(response.status, await response.read(), method, about, self.namespace)

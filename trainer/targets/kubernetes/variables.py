@@ -1,7 +1,7 @@
 """Environment variables of a task's container that differ between jobs: those of `kubernetes.env`, and secrets.
 
-Those that every task has are in pod.yaml.j2. The spec's own `env` is a part of TRAINER_JOB: the task gives it to the
-process that it starts (trainer/supervisor/children/child_environ.py).
+pod.yaml.j2 has the variables of every task. `env` of the spec is not among the container's variables: TRAINER_JOB holds
+it, and the task sets it for the process that it starts (trainer/supervisor/children/child_environ.py).
 """
 
 from __future__ import annotations
