@@ -193,11 +193,11 @@ class TrainingTask:
         They are the same on every task, and for one of them to evaluate.
         """
         if self.spec.train.validation_split:
-            return self._divided()[1].evaluation()
+            return inputs.untuned(self._divided()[1].evaluation())
         function, arrays = self.workload.validation, self.arrays or {}
         if function is None and "x_validation" not in arrays:
             return None
-        return self.split(Shard("validation", seed=self.spec.train.seed)).evaluation()
+        return inputs.untuned(self.split(Shard("validation", seed=self.spec.train.seed)).evaluation())
 
     def _divided(self) -> tuple[inputs.Arrays, inputs.Arrays]:
         share, training = self.spec.train.validation_split, self._all_training
@@ -218,8 +218,8 @@ class TrainingTask:
         if wanted is not None:
             dataset = inputs.pairs(wanted.input_fn(Context(1, 0, 1, self.batch)))
             dataset = dataset.take(-1 if wanted.steps is None else wanted.steps)
-            return inputs.finite(dataset, "the EvalSpec's input_fn()")
-        return self._test().evaluation()
+            return inputs.untuned(inputs.finite(dataset, "the EvalSpec's input_fn()"))
+        return inputs.untuned(self._test().evaluation())
 
     def require_test_data(self) -> None:
         """Finds what is wrong with the test data before the first step of a job, and not after the last one.

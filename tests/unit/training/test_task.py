@@ -15,7 +15,7 @@ from trainer.job.errors import UserError
 from trainer.training import inputs
 from trainer.training.task import TrainingTask
 from trainer.workloads import workload
-from trainer.workloads.estimator import Context, Hook, TrainSpec
+from trainer.workloads.estimator import Context, EvalSpec, Hook, TrainSpec
 
 # TensorFlow's variables and Keras, as they are, with NumPy 2.
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy:DeprecationWarning")
@@ -206,6 +206,14 @@ def test_validation_data_of_a_file_of_arrays() -> None:
     ((x, y),) = list(replace(digits, arrays={**DIGITS, **more}).validation() or [])
     np.testing.assert_array_equal(x, DIGITS["x_test"][:9])
     np.testing.assert_array_equal(y, DIGITS["y_test"][:9])
+
+
+def test_data_to_evaluate_on_are_not_tuned_wherever_they_come_from() -> None:
+    job = with_data(setup(train={"validation_split": 0.25}), data)
+    own = replace(setup(), workload=replace(job.workload, validation=lambda shard: NUMBERS))
+    estimator = replace(job, workload=replace(job.workload, eval_spec=EvalSpec(lambda context: NUMBERS.batch(2))))
+    found = [job.evaluation(), job.validation(), own.validation(), estimator.evaluation()]
+    assert [each.options().autotune.enabled for each in found if each is not None] == [False] * 4
 
 
 def test_only_arrays_are_divided_and_only_if_there_is_no_other_validation_data() -> None:

@@ -64,6 +64,21 @@ class Split(Source, Protocol):
         """
 
 
+def untuned(dataset: Dataset) -> Dataset:
+    """The Dataset without tf.data's autotuning, unless its own options ask for it; then AUTOTUNE is the number of CPUs.
+
+    The end of an iterator may wait up to a minute for the thread that tunes it, in Python with the GIL held: that
+    thread is woken before it can see that it is cancelled, and sleeps again (`Model::OptimizeLoop`,
+    tensorflow/core/framework/model.cc; `StartCancelWithStatus`, tensorflow/tsl/framework/cancellation.cc). So a task
+    gives no sign of life, or a ps-worker no answer to the chief (decision 83).
+    """
+    if dataset.options().autotune.enabled is not None:
+        return dataset
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    return dataset.with_options(options)
+
+
 def finite(dataset: Dataset, what: str) -> Dataset:
     """Returns the Dataset unless it is known to be endless. A generator's length is not known: a deadline limits it.
 

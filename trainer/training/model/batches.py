@@ -25,7 +25,7 @@ def synchronous(strategy: Strategy, job: TrainingTask, source: inputs.Source, st
     """
 
     def endless() -> Dataset:
-        return source.batches(replace(job.part, start=start)).repeat()
+        return inputs.untuned(source.batches(replace(job.part, start=start)).repeat())
 
     if job.ring:
         return endless().prefetch(1)
@@ -44,7 +44,7 @@ def per_worker(strategy: Strategy, job: TrainingTask, source: inputs.Source, sta
         if source.of_one_shard:
             with tensorflow_private.converting_as_in_eager_code(), tensorflow_private.tables_on_each_worker(strategy):
                 mine = job.training_of(tf.cast(index, tf.int64))
-        return mine.batches(replace(job.part, index=index, start=start // workers))
+        return inputs.untuned(mine.batches(replace(job.part, index=index, start=start // workers)))
 
     make_dataset: Callable[[], Dataset] = dataset
     return make_dataset

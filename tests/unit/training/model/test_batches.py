@@ -75,3 +75,14 @@ def test_tensorflow_knows_that_batches_never_end_and_how_large_they_are(kind: st
     found = batches.synchronous(tf.distribute.get_strategy(), replace(job, ring=ring), job.training, 1)
     assert found.cardinality() == tf.data.INFINITE_CARDINALITY, "or tasks ask one another in each step"
     assert found.element_spec[0].shape == (16, 3), "or rows of an Embedding seem to vary"
+    assert found.options().autotune.enabled is False, "or the task stands still when the iterator ends"
+
+
+def test_a_dataset_whose_own_options_ask_for_autotuning_keeps_it() -> None:
+    options = tf.data.Options()
+    options.autotune.enabled = True
+    dataset = tf.data.Dataset.range(32).map(lambda i: (tf.fill([3], i), i)).with_options(options)
+    job = with_data(setup({"worker": 1}, train={"batch_size": 16}), lambda shard: dataset)
+    found = batches.synchronous(tf.distribute.get_strategy(), job, job.training, 0)
+    assert found.options().autotune.enabled is True
+    assert job.evaluation().options().autotune.enabled is True
