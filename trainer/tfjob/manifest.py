@@ -7,7 +7,7 @@ import json
 import yaml
 
 from trainer.job.errors import UserError
-from trainer.job.yaml_text import UniqueKeyLoader, not_yaml
+from trainer.job.yaml_text import BoundedLoader, not_yaml
 
 Path = tuple[str, ...]
 Settings = dict[Path, object]
@@ -36,7 +36,7 @@ def read(text: str, source: str) -> list[object]:
         UserError: the text is not YAML, or has a value that JSON lacks.
     """
     try:
-        documents = list(yaml.load_all(text, Loader=UniqueKeyLoader))
+        documents = list(yaml.load_all(text, Loader=BoundedLoader))
         return [json.loads(json.dumps(each, default=str, allow_nan=False)) for each in documents]
     except Exception as error:
         raise not_yaml(error, source) from None

@@ -109,7 +109,7 @@ def test_an_entrypoint_that_no_container_needs() -> None:
         ("a: [", "x.yaml:1:5: not valid YAML: while parsing a flow node, expected the node content"),
         ("kind: TFJob\nkind: TFJob", "x.yaml:2:1: not valid YAML: key 'kind' is given twice"),
         ("a: .nan", "x.yaml: not valid YAML: Out of range float values are not JSON compliant"),
-        ("a: &a [*a]", "x.yaml: not valid YAML: Circular reference detected"),
+        ("a: &a [*a]", "x.yaml:1:4: has an alias of itself within; write the value"),
         ("", "x.yaml: kind: null: must be a TFJob"),
     ],
 )

@@ -16,6 +16,10 @@ from trainer.workloads.batched import Batched
 from trainer.workloads.types import Dataset, Tensor
 
 NAMES = ("x", "y", "the weights")
+_ARRAY_PROTOCOLS = ("__array__", "__array_interface__", "__dlpack__", "__tf_tensor__", "tocsr")
+"""What an array has; the last one a sparse matrix of SciPy, which is refused by a rule of its own."""
+_VALUES = (bool, int, float, complex, str, bytes, range, tf.RaggedTensor, tf.SparseTensor)
+"""What lists of values are made of."""
 _FORMS = "x, (x, y) or (x, y, sample_weight), each an array, or a tuple or dict of arrays"
 
 
@@ -35,7 +39,7 @@ def source(value: object, what: str) -> Split:
     if value is None:
         raise UserError(f"workload: {what}: gave None; return {_FORMS}, or a tf.data.Dataset")
     if isinstance(value, list):
-        raise UserError(f"workload: {what}: gave a list; write a tuple: {_FORMS}")
+        raise UserError(f"workload: {what}: {_no_array(value) or f'gave a list; write a tuple: {_FORMS}'}")
     returned = value if isinstance(value, tuple) else (value,)
     if not 1 <= len(returned) <= len(NAMES):
         raise UserError(
@@ -45,6 +49,9 @@ def source(value: object, what: str) -> Split:
     if len(returned) > 1 and returned[1] is None:
         raise UserError(f"workload: {what}: y is None; leave it out: give x alone, or (x, y)")
     returned = returned[:2] if len(returned) == 3 and returned[2] is None else returned
+    for problem in (*map(_no_array, returned), _stacked_by_hand(returned)):
+        if problem is not None:
+            raise UserError(f"workload: {what}: {problem}")
     try:
         parts = tuple(_tensors(part) for part in returned)
     except (TypeError, ValueError) as error:
@@ -78,11 +85,72 @@ def _dataset(value: Dataset, what: str, batched: bool = False) -> Dataset:
     return value
 
 
+def _no_array(part: object) -> str | None:
+    """What is wrong with a part that is not made of arrays, with the way out; None if nothing is.
+
+    tf.constant takes whatever has a length and items for a sequence: of a PyDataset it makes one array, whose examples
+    are batches.
+    """
+    if isinstance(part, list) and part and all(isinstance(each, tuple) and _is_example(each) for each in part):
+        return "gave a list of examples; stack them: x = np.stack([each[0] for each in examples]), and y likewise"
+    if isinstance(part, dict | tuple | list):
+        return next(filter(None, map(_no_array, part.values() if isinstance(part, dict) else part)), None)
+    if isinstance(part, _VALUES) or any(hasattr(part, name) for name in _ARRAY_PROTOCOLS) or _is_buffer(part):
+        return None
+    gave = f"gave a value of type {type(part).__name__}"
+    if isinstance(part, tf.data.Dataset | Batched):
+        return f"{gave} in a tuple; return it alone: it yields x, (x, y) or (x, y, sample_weight)"
+    if isinstance(part, keras.utils.PyDataset):
+        return (
+            f"{gave}, a PyDataset; join its batches: x = np.concatenate([batches[i][0] for i in range(len(batches))]), "
+            "and y likewise, or give a tf.data.Dataset of the files that it reads"
+        )
+    if hasattr(part, "__len__") and hasattr(part, "__getitem__"):
+        return (
+            f"{gave}, which is no array; stack its examples: x = np.stack([examples[i][0] for i in "
+            "range(len(examples))]), and y likewise"
+        )
+    if hasattr(part, "__iter__"):
+        return f"{gave}, which has no order; return arrays, or tf.data.Dataset.from_generator(function, ...)"
+    return f"{gave}, which is no array; return {_FORMS}, or a tf.data.Dataset"
+
+
+def _is_example(pair: tuple[object, ...]) -> bool:
+    return len(pair) > 1 and hasattr(pair[0], "shape")
+
+
+def _is_buffer(part: object) -> bool:
+    """Whether it is an array of Python's own, such as array.array."""
+    try:
+        return memoryview(part).ndim > 0  # type: ignore[arg-type]
+    except TypeError:
+        return False
+
+
+def _stacked_by_hand(returned: tuple[object, ...]) -> str | None:
+    """Recognizes a list of examples, which would be as many inputs of the model; as `_no_array`."""
+    x = returned[0]
+    if len(returned) < 2 or not (isinstance(x, list) and x and all(map(_has_rows, x))):
+        return None
+    rows = {each.shape[0] for each in x}
+    if len(x) in rows or len(x) != _length(returned[1]):
+        return None
+    return f"x is a list of {len(x)} arrays, one for each example; stack them: np.stack(x)"
+
+
+def _has_rows(array: object) -> bool:
+    return len(getattr(array, "shape", ())) > 0
+
+
+def _length(y: object) -> int | None:
+    return len(y) if isinstance(y, list) or _has_rows(y) else None  # type: ignore[arg-type]
+
+
 def _tensors(part: object) -> Tensor:
     """An array as a tensor; a dict, tuple or list of arrays as a dict or tuple of tensors."""
     if isinstance(part, dict) and part:
         return {name: _tensors(array) for name, array in part.items()}
-    if isinstance(part, tuple) or (isinstance(part, list) and part and all(hasattr(each, "shape") for each in part)):
+    if isinstance(part, tuple) or (isinstance(part, list) and part and all(map(_has_rows, part))):
         return tuple(_tensors(array) for array in part)
     if isinstance(part, tf.SparseTensor) or hasattr(part, "tocsr"):
         raise TypeError("an array is sparse; make it dense: tf.sparse.to_dense(...), or .toarray()")

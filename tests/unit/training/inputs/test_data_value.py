@@ -1,5 +1,8 @@
+import array
+from collections.abc import Iterator
 from typing import Any
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -11,6 +14,45 @@ from trainer.workloads.batched import batched
 
 PAIRS = tf.data.Dataset.from_tensor_slices((np.arange(5), -np.arange(5)))
 
+
+class Batches(keras.utils.PyDataset):  # type: ignore[misc]
+    """As long as a sequence of arrays: TensorFlow would make one array of it."""
+
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, index: int) -> Any:
+        if index >= 4:
+            raise IndexError
+        return np.zeros((2, 3))
+
+
+class Examples:
+    """A dataset of PyTorch, or of the Hugging Face library."""
+
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, index: int) -> Any:
+        if index >= 4:
+            raise IndexError
+        return np.zeros(3), index
+
+
+class Loader:
+    """A DataLoader of PyTorch: batches in an order of its own."""
+
+    def __len__(self) -> int:
+        return 4
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter([np.zeros((2, 3))] * 4)
+
+
+JOIN = "x = np.concatenate([batches[i][0] for i in range(len(batches))]), and y likewise, or give a tf.data.Dataset of"
+STACK = "which is no array; stack its examples: x = np.stack([examples[i][0] for i in range(len(examples))]), and y"
+UNORDERED = "which has no order; return arrays, or tf.data.Dataset.from_generator(function, ...)"
+
 # Each: what data() gives, and the rule that it breaks.
 BAD: list[tuple[Any, str]] = [
     (
@@ -18,6 +60,7 @@ BAD: list[tuple[Any, str]] = [
         "gave None; return x, (x, y) or (x, y, sample_weight), each an array, or a tuple or dict of arrays, or a tf",
     ),
     ([np.zeros(3), np.zeros(3)], "gave a list; write a tuple: x, (x, y) or (x, y, sample_weight)"),
+    ([(1, 2), (3, 4)], "gave a list; write a tuple: x, (x, y) or (x, y, sample_weight)"),
     ((), "gave a tuple of 0; it must be x, (x, y) or"),
     ((np.zeros(3),) * 4, "gave a tuple of 4; it must be x, (x, y) or (x, y, sample_weight), each an array, or a tuple"),
     ((np.zeros(3), None), "y is None; leave it out: give x alone, or (x, y)"),
@@ -36,6 +79,19 @@ BAD: list[tuple[Any, str]] = [
         (tf.sparse.eye(3), np.zeros(3)),
         "must give arrays: an array is sparse; make it dense: tf.sparse.to_dense(",
     ),
+    (Batches(), f"gave a value of type Batches, a PyDataset; join its batches: {JOIN}"),
+    ((Batches(), np.zeros(4)), f"gave a value of type Batches, a PyDataset; join its batches: {JOIN}"),
+    (Examples(), f"gave a value of type Examples, {STACK}"),
+    (({"a": np.zeros(4), "b": Examples()}, np.zeros(4)), f"gave a value of type Examples, {STACK}"),
+    (Loader(), f"gave a value of type Loader, {UNORDERED}"),
+    ((i for i in range(4)), f"gave a value of type generator, {UNORDERED}"),
+    ({1, 2}, f"gave a value of type set, {UNORDERED}"),
+    (object(), "gave a value of type object, which is no array; return x, (x, y) or"),
+    (([1, None], [0, 1]), "gave a value of type NoneType, which is no array; return x, (x, y) or"),
+    ([(np.zeros(3), 0), (np.ones(3), 1)], "gave a list of examples; stack them: x = np.stack([each[0] for each in ex"),
+    ((PAIRS, np.zeros(5)), "gave a value of type _TensorSliceDataset in a tuple; return it alone: it yields x, (x, y)"),
+    (([np.zeros((8, 8))] * 5, [0, 1, 0, 1, 0]), "x is a list of 5 arrays, one for each example; stack them: np.stack("),
+    (([np.zeros((8, 8))] * 5, np.zeros(5)), "x is a list of 5 arrays, one for each example; stack them: np.stack(x)"),
     (batched((np.zeros(3), np.zeros(3))), "trainer.batched() takes a tf.data.Dataset, got tuple"),
     (batched(PAIRS.map(lambda x, y: (x, x, x, y)).batch(2)), "the Dataset yields tuples of 4; it must yield x, (x, y)"),
     (batched(PAIRS), "trainer.batched() got a Dataset of single examples; call .batch(...) before, or leave it out"),
@@ -56,6 +112,15 @@ def test_what_is_no_data_is_named(value: Any, rule: str) -> None:
 def test_lists_are_arrays_too() -> None:
     ((x, y),) = inputs.source(([[1.0], [2.0]], [0, 1]), "data()").evaluation().as_numpy_iterator()
     assert (x.tolist(), y.tolist()) == ([[1.0], [2.0]], [0, 1])
+    labels = [np.int64(1), np.int64(0)]
+    ((x, y),) = inputs.source((array.array("d", [1, 2]), labels), "data()").evaluation().as_numpy_iterator()
+    assert (x.tolist(), y.tolist()) == ([1.0, 2.0], [1, 0])
+
+
+def test_a_list_of_arrays_is_a_list_of_inputs() -> None:
+    two = [np.zeros((2, 3)), np.ones((2, 5))]
+    (((a, b), y),) = inputs.source((two, [0, 1]), "data()").evaluation().as_numpy_iterator()
+    assert (a.shape, b.shape, y.tolist()) == ((2, 3), (2, 5), [0, 1])
 
 
 def dataset_of(*shapes: tuple[int, ...]) -> Source:
