@@ -140,6 +140,19 @@ def test_variables_that_trainer_sets_are_refused_everywhere(project: Path) -> No
     load(project, "env={TRAINER_DATA_DIR: /x}")
 
 
+def test_keras_trains_with_tensorflow_and_a_program_with_what_it_likes(project: Path) -> None:
+    load(project, "env={KERAS_BACKEND: jax}")
+    raw: dict[str, Any] = {"name": "j", "strategy": "one_device", "workload": "digits"}
+    build({**raw, "env": {"KERAS_BACKEND": "tensorflow"}})
+    with pytest.raises(UserError) as caught:
+        build({**raw, "env": {"KERAS_BACKEND": "jax"}, "tasks": {"worker": {"env": {"KERAS_BACKEND": "torch"}}}})
+    rule = "trainer trains with Keras' backend tensorflow; remove it"
+    assert str(caught.value).splitlines() == [
+        f"spec: env.KERAS_BACKEND: 'jax': {rule}",
+        f"spec: tasks.worker.env.KERAS_BACKEND: 'torch': {rule}",
+    ]
+
+
 def test_the_environment_of_a_type_replaces_the_job_s_by_name(project: Path) -> None:
     spec = load(project, "env={A: '1', B: '$(HOME)/b'}", "tasks.worker={env: {A: '2', C: '$(X)'}}")
     environ: dict[str, Any] = {"HOME": "/tmp"}

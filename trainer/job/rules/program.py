@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from trainer.job import environment
 from trainer.job.fields import Strict
@@ -67,16 +67,18 @@ def _env_problems(spec: JobSpec) -> Iterator[Problem]:
             yield Problem(path, source.model_dump(exclude_defaults=True), rule)
         elif source.key and not source.config_map:
             yield Problem(f"{path}.key", source.key, "is a key of a ConfigMap; add config_map: NAME")
-    places = {"env": list(spec.env), "kubernetes.env": list(spec.kubernetes.env)}
+    places: dict[str, Mapping[str, object]] = {"env": spec.env, "kubernetes.env": spec.kubernetes.env}
     for task_type in TASK_TYPES:
         if (group := spec.tasks.group(task_type)) is not None:
-            places[f"tasks.{task_type}.env"] = list(group.env)
-            places[f"tasks.{task_type}.kubernetes.env"] = list(group.kubernetes.env)
+            places[f"tasks.{task_type}.env"] = group.env
+            places[f"tasks.{task_type}.kubernetes.env"] = group.kubernetes.env
     for place, variables in places.items():
-        for name in variables:
+        for name, value in variables.items():
             # The datasets' folder is the only one of ours that a user may choose.
             ours = name in environment.RESERVED or (name.startswith("TRAINER_") and name != environment.DATA)
             if ours:
                 yield Problem(f"{place}.{name}", name, "trainer sets this variable itself; choose another name")
+            if name == "KERAS_BACKEND" and not spec.program and value != "tensorflow":
+                yield Problem(f"{place}.{name}", value, "trainer trains with Keras' backend tensorflow; remove it")
             if name in spec.secrets:
                 yield Problem(f"{place}.{name}", name, "is given under secrets too; keep one", ("secrets",))

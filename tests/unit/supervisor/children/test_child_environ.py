@@ -23,9 +23,11 @@ def made(**more: object) -> tuple[JobSpec, Task]:
 def test_a_child_has_its_task_and_the_user_s_own_variables_take_precedence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TF_ENABLE_ONEDNN_OPTS", raising=False)
     monkeypatch.setenv("MALLOC_TOP_PAD_", "5")
+    monkeypatch.setenv("KERAS_BACKEND", "jax")
     environ = child_environ.of_child(made()[1], 7)
     assert json.loads(environ["TF_CONFIG"])["task"] == {"type": "worker", "index": 1}
     assert (environ["TF_ENABLE_ONEDNN_OPTS"], environ["MALLOC_TOP_PAD_"]) == ("1", "5")
+    assert environ["KERAS_BACKEND"] == "tensorflow"
     assert (environ[environment.EVENTS], environ[environment.PARENT]) == ("7", str(os.getpid()))
 
 
