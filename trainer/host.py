@@ -183,6 +183,14 @@ def started(pid: int) -> str:
     return fields[19] if fields else ""
 
 
+def parent(pid: int) -> int:
+    """Process id of a process's parent; 0 if the process has ended."""
+    if not LINUX:
+        return next((int(parent) for (parent,) in _ps(f"-p{pid}", "ppid=")), 0)
+    fields = _stat(pid)
+    return int(fields[1]) if fields else 0
+
+
 def is_stopped(pid: int) -> bool:
     """Whether a signal has stopped the process."""
     return _state(pid) == "T"
@@ -203,6 +211,13 @@ def _state(pid: int) -> str:
 def pid_namespace() -> str:
     """Identifier of this process's pid namespace; empty where there are none."""
     return Path("/proc/self/ns/pid").readlink().name.strip("pid:[]") if LINUX else ""
+
+
+def _name(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    except OSError:
+        return "ended"
 
 
 def _stat(pid: int) -> list[str]:
@@ -283,8 +298,8 @@ def be_killed_first() -> None:
         Path("/proc/self/oom_score_adj").write_text("1000")
 
 
-def port_holder(port: int) -> str | None:
-    """The process that listens on this TCP port, as `process 123 (python)`; None if it is not visible (proc(5))."""
+def listener(port: int) -> int | None:
+    """Process id of what listens on this TCP port; None if it is not visible (proc(5))."""
     if not LINUX:
         return None
     sockets = set()
@@ -294,9 +309,8 @@ def port_holder(port: int) -> str | None:
             sockets |= {f"socket:[{row[9]}]" for row in rows if row[3] == "0A" and row[1].endswith(f":{port:04X}")}
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            for descriptor in (process / "fd").iterdir():
-                if descriptor.readlink().name in sockets:
-                    return f"process {process.name} ({(process / 'comm').read_text().strip()})"
+            if any(descriptor.readlink().name in sockets for descriptor in (process / "fd").iterdir()):
+                return int(process.name)
     return None
 
 
@@ -304,10 +318,11 @@ def port_in_use(task: Task, why: str | None = None) -> UserError:
     """An error that names this task's TensorFlow port, and the process that holds it if that is visible."""
     assert task.address is not None
     port = task.address[1]
-    holder = port_holder(port)
+    holder = listener(port)
+    name = f"process {holder} ({_name(holder)})" if holder else "what holds it"
     return UserError(
         f"port {port} (TensorFlow port of {task.name}) cannot be used: {why or 'Address already in use'}; "
-        f"stop {holder or 'what holds it'}, or change this task's port in TF_CONFIG"
+        f"stop {name}, or change this task's port in TF_CONFIG"
     )
 
 

@@ -9,6 +9,7 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
+from trainer import host
 from trainer.job.errors import Exit, UserError
 from trainer.job.messages import command_line
 from trainer.model_dir import checkpoint, layout, result
@@ -162,9 +163,22 @@ def _how_it_ended(model_dir: str) -> str:
 
 
 def launcher(model_dir: str) -> int:
-    """The process id of the program that restarts the tasks of the job that runs there; 0 if none is found."""
+    """The process id of the program that restarts the tasks of the job that runs there; 0 if none is found.
+
+    Raises:
+        UserError: the state names another process, which somebody else may have written to have it ended.
+    """
     state = _state_of_chief(model_dir)
-    return state.launcher if state else 0
+    if state is None or not state.launcher:
+        return 0
+    chief = host.listener(state.control_port)
+    if state.launcher > 1 and (not host.LINUX or (chief and host.parent(chief) == state.launcher)):
+        return state.launcher
+    named, found = layout.state(model_dir).name, f"process {chief}" if chief else "that chief"
+    raise UserError(
+        f"{model_dir}: process {state.launcher}, which {named} names, did not start the chief that answers at port "
+        f"{state.control_port}; stop {found} yourself"
+    )
 
 
 def _chief_port(model_dir: str) -> int | None:

@@ -5,15 +5,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 import socket
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
 
+from trainer import host
 from trainer.cli import main as cli
 from trainer.job.errors import Exit, UserError
 from trainer.job.load import build
@@ -72,6 +75,29 @@ def test_a_job_that_has_just_failed_has_its_code(tmp_path: Path) -> None:
 def test_another_job_that_has_the_port_now_is_not_shown(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no job runs there on this machine; none was started; `trainer local` starts"):
         ask(tmp_path, "another", STATUS)
+
+
+def launcher_of(model_dir: Path, pid: int) -> int:
+    def question() -> int:
+        state = job_state.load(str(model_dir), 0.0)
+        job_state.save(str(model_dir), replace(state, launcher=pid))
+        return local.launcher(str(model_dir))
+
+    return while_listening(model_dir, "this one", {}, question)
+
+
+def test_the_launcher_is_the_parent_of_the_process_that_answers(tmp_path: Path) -> None:
+    assert launcher_of(tmp_path, os.getppid()) == os.getppid()
+    assert launcher_of(tmp_path, 0) == 0, "elsewhere a chief has none"
+
+
+@pytest.mark.skipif(not host.LINUX, reason="elsewhere who listens on a port is not known")
+@pytest.mark.parametrize("pid", [-1, 1, os.getpid(), 2**22 + 1], ids=["all of the user's", "init", "own", "nobody's"])
+def test_a_process_that_did_not_start_the_chief_is_no_launcher(tmp_path: Path, pid: int) -> None:
+    with pytest.raises(
+        UserError, match=rf"process {pid}, which state\.json names, did not start the chief that answers"
+    ):
+        launcher_of(tmp_path, pid)
 
 
 def test_a_job_that_is_over_is_read(tmp_path: Path) -> None:
