@@ -60,7 +60,7 @@ demo: setup ## train a digit classifier on a local parameter-server cluster
 	$(BIN)/trainer local examples/digits-ps.yaml
 
 .PHONY: test
-test: test-unit test-local ## run unit and golden tests, and the quick tests on local clusters (5.5 minutes)
+test: test-unit test-local ## run unit and golden tests, and the quick tests on local clusters (4 minutes)
 
 # TRAINER_SLOW=all: each test, not only those whose turn it is at this commit (tests/tools/rotation.py).
 export TRAINER_SLOW ?= part

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import importlib.util
 import os
@@ -12,6 +13,7 @@ import sys
 import tarfile
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from trainer.host import port_in_use
@@ -119,14 +121,17 @@ def check_secrets(spec: JobSpec) -> None:
 
 
 def log_file(spec: JobSpec, task: Task) -> Path:
-    """File for TensorFlow's output: beside the results, or in a temporary folder if the volume is not accessible."""
-    name = f"{task.type}-{task.index}.log"
-    wanted = os.environ.get(environment.LOGS) or str(layout.logs(spec.directory))
-    for folder in (Path(wanted), Path(tempfile.gettempdir()) / "trainer-logs"):
-        try:
+    """File for TensorFlow's output: beside the results, or in a temporary folder if the volume is not accessible.
+
+    That folder is a new one: others may make one of a known name before, with links in it.
+    """
+    wanted = Path(os.environ.get(environment.LOGS) or layout.logs(spec.directory))
+    places: list[Callable[[], Path]] = [lambda: wanted, lambda: Path(tempfile.mkdtemp(prefix="trainer-logs-"))]
+    for place in places:
+        with contextlib.suppress(OSError):
+            folder = place()
             folder.mkdir(parents=True, exist_ok=True)
-            with (folder / name).open("ab"):
-                return folder / name
-        except OSError:
-            continue
+            path = folder / f"{task.type}-{task.index}.log"
+            with path.open("ab"):
+                return path
     return Path(os.devnull)

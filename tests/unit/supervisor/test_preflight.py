@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
+import tempfile
 import time
 from pathlib import Path
 
@@ -78,3 +80,27 @@ def test_a_port_that_another_program_holds_is_named(monkeypatch: pytest.MonkeyPa
         with pytest.raises(UserError, match=rf"port {port} \(TensorFlow port of worker:0\) cannot be used: Address"):
             asyncio.run(preflight.until_port_is_free(task_of(port)))
     assert time.monotonic() - began >= 0.1
+
+
+def test_where_the_volume_is_not_accessible_a_log_is_in_a_folder_that_nobody_can_have_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    spec = build({"name": "j", "strategy": "one_device", "workload": "digits", "model_dir": str(tmp_path / "run")})
+    (task,) = tasks_of(spec)
+    log = preflight.log_file(spec, task)
+    assert log.parent.parent == tmp_path / "run"
+    (tmp_path / "blocked").write_text("no folder")
+    blocked = build(
+        {"name": "j", "strategy": "one_device", "workload": "digits", "model_dir": str(tmp_path / "blocked")}
+    )
+    kept = tmp_path / "kept"
+    kept.write_text("")
+    (tmp_path / "trainer-logs").mkdir()
+    (tmp_path / "trainer-logs" / log.name).symlink_to(kept)
+    elsewhere = preflight.log_file(blocked, task)
+    assert (elsewhere.name, elsewhere.parent.parent, elsewhere.exists()) == (log.name, tmp_path, True)
+    assert elsewhere.resolve() != kept
+    assert preflight.log_file(blocked, task) != elsewhere, "each start makes a new one"
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "blocked"))
+    assert preflight.log_file(blocked, task) == Path(os.devnull)
