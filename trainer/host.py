@@ -184,9 +184,7 @@ def started(pid: int) -> str:
 
 
 def parent(pid: int) -> int:
-    """Process id of a process's parent; 0 if the process has ended."""
-    if not LINUX:
-        return next((int(parent) for (parent,) in _ps(f"-p{pid}", "ppid=")), 0)
+    """Process id of a process's parent; 0 if the process has ended, or is not visible (proc(5))."""
     fields = _stat(pid)
     return int(fields[1]) if fields else 0
 

@@ -3,6 +3,9 @@
 RESERVED = ("TF_CONFIG", "TASK_INDEX")
 """Names that no spec may set, besides those below."""
 
+BACKEND = {"KERAS_BACKEND": "tensorflow"}
+"""Keras' backend in tasks that train a workload."""
+
 # Variables of a task.
 JOB = "TRAINER_JOB"
 """The job spec, as JSON."""

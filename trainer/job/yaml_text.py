@@ -10,17 +10,20 @@ import yaml
 from trainer.job.errors import UserError
 
 MAX_VALUES = 100_000
-"""Values that a document may have besides those that are written: those that its aliases stand for. A kilobyte of
-aliases of aliases can stand for more than any memory holds."""
+"""The most values that the aliases of a document may add to it. A kilobyte of aliases of aliases can add more than any
+memory holds."""
 MAX_DEPTH = 100
 """Levels of mappings and lists within each other, far below what Python can recurse."""
 MAX_DIGITS = 100
-"""Characters of a number. Python refuses to print one of more than 4,300 digits, wherever it gets to."""
+"""The longest number, in characters. Python refuses to print one of more than 4,300 digits, wherever it gets to."""
 _NUMBERS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
 
 
 class LimitError(yaml.MarkedYAMLError):
     """YAML that exceeds a limit above."""
+
+    def __init__(self, problem: str, mark: yaml.Mark) -> None:
+        super().__init__(problem=problem, problem_mark=mark)
 
 
 class BoundedLoader(yaml.SafeLoader):
@@ -61,9 +64,10 @@ class _Size(NamedTuple):
 
 
 def _measure(node: yaml.Node, known: dict[int, _Size | None]) -> _Size:
-    """
+    """Measures a node, and all nodes within it once: an alias is the node that it stands for.
+
     Args:
-        known: by id, the nodes that were measured before, which aliases repeat; None for one that is being measured.
+        known: the sizes of nodes by id; None while a node is being measured.
 
     Raises:
         LimitError: the node exceeds a limit, or has itself within it.
@@ -71,7 +75,7 @@ def _measure(node: yaml.Node, known: dict[int, _Size | None]) -> _Size:
     if id(node) in known:
         size = known[id(node)]
         if size is None:
-            raise LimitError(problem="has an alias of itself within; write the value", problem_mark=node.start_mark)
+            raise LimitError("has an alias of itself within; write the value", node.start_mark)
         return size
     known[id(node)] = None
     values, depth = 1, 0
@@ -79,17 +83,11 @@ def _measure(node: yaml.Node, known: dict[int, _Size | None]) -> _Size:
         size = _measure(each, known)
         values, depth = values + size.values, max(depth, size.depth)
         if values > MAX_VALUES + len(known):
-            raise LimitError(
-                problem=f"stands for more than {MAX_VALUES:,} values by its aliases; write fewer",
-                problem_mark=node.start_mark,
-            )
+            raise LimitError(f"stands for more than {MAX_VALUES:,} values by its aliases; write fewer", node.start_mark)
     if depth >= MAX_DEPTH:
         raise _too_deep(node.start_mark)
     if node.tag in _NUMBERS and len(node.value) > MAX_DIGITS:
-        raise LimitError(
-            problem=f"a number of {len(node.value):,} characters; write at most {MAX_DIGITS}",
-            problem_mark=node.start_mark,
-        )
+        raise LimitError(f"a number of {len(node.value):,} characters; write at most {MAX_DIGITS}", node.start_mark)
     known[id(node)] = measured = _Size(values, depth + 1)
     return measured
 
@@ -103,7 +101,7 @@ def _within(node: yaml.Node) -> Iterator[yaml.Node]:
 
 
 def _too_deep(mark: yaml.Mark) -> LimitError:
-    return LimitError(problem=f"is more than {MAX_DEPTH} levels deep; write fewer", problem_mark=mark)
+    return LimitError(f"is more than {MAX_DEPTH} levels deep; write fewer", mark)
 
 
 def parse(text: str, source: str) -> object:

@@ -192,12 +192,16 @@ class TrainingTask:
 
         They are the same on every task, and for one of them to evaluate.
         """
+        split = self._validation_split()
+        return None if split is None else inputs.untuned(split.evaluation())
+
+    def _validation_split(self) -> inputs.Split | None:
         if self.spec.train.validation_split:
-            return inputs.untuned(self._divided()[1].evaluation())
+            return self._divided()[1]
         function, arrays = self.workload.validation, self.arrays or {}
         if function is None and "x_validation" not in arrays:
             return None
-        return inputs.untuned(self.split(Shard("validation", seed=self.spec.train.seed)).evaluation())
+        return self.split(Shard("validation", seed=self.spec.train.seed))
 
     def _divided(self) -> tuple[inputs.Arrays, inputs.Arrays]:
         share, training = self.spec.train.validation_split, self._all_training

@@ -151,6 +151,10 @@ def test_keras_trains_with_tensorflow_and_a_program_with_what_it_likes(project: 
         f"spec: env.KERAS_BACKEND: 'jax': {rule}",
         f"spec: tasks.worker.env.KERAS_BACKEND: 'torch': {rule}",
     ]
+    with pytest.raises(UserError) as caught:
+        build({**raw, "kubernetes": {"env": {"KERAS_BACKEND": {"config_map": "keras", "key": "backend"}}}})
+    shown = '{"config_map": "keras", "key": "backend"}'
+    assert str(caught.value) == f"spec: kubernetes.env.KERAS_BACKEND: {shown}: {rule}"
 
 
 def test_the_environment_of_a_type_replaces_the_job_s_by_name(project: Path) -> None:

@@ -32,13 +32,19 @@ def _with_program(spec: JobSpec) -> Iterator[Problem]:
         yield Problem("strategy", spec.strategy, rule, ("program",))
     for key in OF_WORKLOADS:
         if (value := getattr(spec, key)) != type(spec).model_fields[key].get_default(call_default_factory=True):
-            shown = value.model_dump(exclude_defaults=True) if isinstance(value, Strict) else value
-            yield Problem(key, shown, "is for workloads, and `program` decides that itself; remove it", ("program",))
+            yield Problem(
+                key, _shown(value), "is for workloads, and `program` decides that itself; remove it", ("program",)
+            )
     for task_type in TASK_TYPES:
         group = spec.tasks.group(task_type)
         if group is not None and group.cpu_devices != 1:
             rule = "is for workloads; a program makes its logical devices itself; remove it"
             yield Problem(f"tasks.{task_type}.cpu_devices", group.cpu_devices, rule, ("program",))
+
+
+def _shown(value: object) -> object:
+    """A value as its user wrote it."""
+    return value.model_dump(exclude_defaults=True) if isinstance(value, Strict) else value
 
 
 def _without(spec: JobSpec) -> Iterator[Problem]:
@@ -64,7 +70,7 @@ def _env_problems(spec: JobSpec) -> Iterator[Problem]:
     for path, source in sources(spec):
         if sum(each is not None for each in (source.config_map, source.field, source.resource)) != 1:
             rule = "must name one of config_map, field and resource"
-            yield Problem(path, source.model_dump(exclude_defaults=True), rule)
+            yield Problem(path, _shown(source), rule)
         elif source.key and not source.config_map:
             yield Problem(f"{path}.key", source.key, "is a key of a ConfigMap; add config_map: NAME")
     places: dict[str, Mapping[str, object]] = {"env": spec.env, "kubernetes.env": spec.kubernetes.env}
@@ -78,7 +84,10 @@ def _env_problems(spec: JobSpec) -> Iterator[Problem]:
             ours = name in environment.RESERVED or (name.startswith("TRAINER_") and name != environment.DATA)
             if ours:
                 yield Problem(f"{place}.{name}", name, "trainer sets this variable itself; choose another name")
-            if name == "KERAS_BACKEND" and not spec.program and value != "tensorflow":
-                yield Problem(f"{place}.{name}", value, "trainer trains with Keras' backend tensorflow; remove it")
+            if not spec.program and environment.BACKEND.get(name, value) != value:
+                backend = environment.BACKEND[name]
+                yield Problem(
+                    f"{place}.{name}", _shown(value), f"trainer trains with Keras' backend {backend}; remove it"
+                )
             if name in spec.secrets:
                 yield Problem(f"{place}.{name}", name, "is given under secrets too; keep one", ("secrets",))

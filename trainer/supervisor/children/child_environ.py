@@ -24,8 +24,6 @@ _FAST = {
 _ALIKE = {"PYTHONHASHSEED": "0"}
 """A set of names has another order in each process: tasks whose model() creates a layer for each name would add up the
 gradients of different layers."""
-_BACKEND = {"KERAS_BACKEND": "tensorflow"}
-"""Keras' backend, which a user may have changed for other programs, also in ~/.keras/keras.json."""
 _OURS = {
     environment.JOB, environment.SET, environment.CLUSTER, environment.PARENT, environment.CPUS, environment.RESTARTS,
     environment.CODE, environment.LOGS, environment.CONTROL_PORT, environment.HOST_PATH, environment.CODE_SHA256,
@@ -41,7 +39,7 @@ def of_child(task: Task, events_pipe: int) -> dict[str, str]:
         **_FAST,
         **_ALIKE,
         **os.environ,
-        **_BACKEND,
+        **environment.BACKEND,  # a user may have another one for other programs, also in ~/.keras/keras.json
         "TF_CONFIG": task.tf_config(),
         environment.EVENTS: str(events_pipe),
         environment.PARENT: str(os.getpid()),

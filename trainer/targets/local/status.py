@@ -166,7 +166,7 @@ def launcher(model_dir: str) -> int:
     """The process id of the program that restarts the tasks of the job that runs there; 0 if none is found.
 
     Raises:
-        UserError: the state names another process, which somebody else may have written to have it ended.
+        UserError: the state names a process that did not start the chief; whoever may write to model_dir can do that.
     """
     state = _state_of_chief(model_dir)
     if state is None or not state.launcher:

@@ -17,9 +17,9 @@ from trainer.workloads.types import Dataset, Tensor
 
 NAMES = ("x", "y", "the weights")
 _ARRAY_PROTOCOLS = ("__array__", "__array_interface__", "__dlpack__", "__tf_tensor__", "tocsr")
-"""What an array has; the last one a sparse matrix of SciPy, which is refused by a rule of its own."""
+"""Attributes that only arrays have. tocsr is that of SciPy's sparse matrices, which `_tensors` refuses."""
 _VALUES = (bool, int, float, complex, str, bytes, range, tf.RaggedTensor, tf.SparseTensor)
-"""What lists of values are made of."""
+"""Types of values that tf.constant takes, alone or in lists."""
 _FORMS = "x, (x, y) or (x, y, sample_weight), each an array, or a tuple or dict of arrays"
 
 
@@ -49,7 +49,7 @@ def source(value: object, what: str) -> Split:
     if len(returned) > 1 and returned[1] is None:
         raise UserError(f"workload: {what}: y is None; leave it out: give x alone, or (x, y)")
     returned = returned[:2] if len(returned) == 3 and returned[2] is None else returned
-    for problem in (*map(_no_array, returned), _stacked_by_hand(returned)):
+    for problem in (*map(_no_array, returned), _list_of_examples(returned)):
         if problem is not None:
             raise UserError(f"workload: {what}: {problem}")
     try:
@@ -127,8 +127,8 @@ def _is_buffer(part: object) -> bool:
         return False
 
 
-def _stacked_by_hand(returned: tuple[object, ...]) -> str | None:
-    """Recognizes a list of examples, which would be as many inputs of the model; as `_no_array`."""
+def _list_of_examples(returned: tuple[object, ...]) -> str | None:
+    """As `_no_array`, of a list that has an array for each example: each array would be an input of the model."""
     x = returned[0]
     if len(returned) < 2 or not (isinstance(x, list) and x and all(map(_has_rows, x))):
         return None

@@ -91,7 +91,7 @@ def test_the_launcher_is_the_parent_of_the_process_that_answers(tmp_path: Path) 
     assert launcher_of(tmp_path, 0) == 0, "elsewhere a chief has none"
 
 
-@pytest.mark.skipif(not host.LINUX, reason="elsewhere who listens on a port is not known")
+@pytest.mark.skipif(not host.LINUX, reason="without /proc it is not known which process listens on a port")
 @pytest.mark.parametrize("pid", [-1, 1, os.getpid(), 2**22 + 1], ids=["all of the user's", "init", "own", "nobody's"])
 def test_a_process_that_did_not_start_the_chief_is_no_launcher(tmp_path: Path, pid: int) -> None:
     with pytest.raises(
