@@ -96,6 +96,14 @@ TESTS = {
         "local/test_failures.py::test_an_exception_in_the_workload_names_file_and_line",
         "local/test_failures.py::test_an_exception_in_a_generator_is_no_lost_peer_and_names_file_and_line",
     ],
+    "under multi_worker_mirrored tasks differ": [
+        "unit/training/weights/test_agreement.py::test_a_task_that_differs_from_the_chief_says_where",
+        "unit/training/weights/test_agreement.py::test_other_contents_of_arrays_are_a_warning",
+    ],
+    "weights of replicas are not equal": [
+        "unit/training/weights/test_agreement.py"
+        "::test_weights_that_are_not_equal_are_named_on_all_tasks_and_rounding_is_told_once",
+    ],
     "repeated crash at the same step": [
         "local/test_failures.py::test_a_crash_at_the_same_step_of_each_generation_ends_the_job",
     ],

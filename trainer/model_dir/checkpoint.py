@@ -200,7 +200,8 @@ def workload_changes(model_dir: str | Path, key: Mapping[str, object]) -> list[i
     if last is None:
         return []
     known = last.meta.get("workload_changed_after", [])
-    changed = compatibility.differences(last.meta.get("compatibility_key", {}), key, "checkpoint")
+    of_code = {name: value for name, value in key.items() if name != "train.learning_rate"}
+    changed = compatibility.differences(last.meta.get("compatibility_key", {}), of_code, "checkpoint")
     return [*known, last.step] if changed else known
 
 

@@ -17,6 +17,10 @@ FORMAT = 1
 """The version of a checkpoint's files. It increases when an earlier version of trainer could not read them any more."""
 
 
+UNTRACKED = "untracked."
+"""Begins the names of variables that a step uses and that neither the model nor an optimizer has."""
+
+
 class Variable(TypedDict):
     """What a variable of a checkpoint is."""
 
@@ -75,6 +79,9 @@ class Meta(TypedDict):
     workload_changed_after: NotRequired[list[int]]
     variables: NotRequired[dict[str, Variable]]
     """The variables, by name in variables.npz."""
+    rates: NotRequired[dict[str, float | None]]
+    """The learning rate that code or spec gave each optimizer, by its name; null of a schedule. The rate at this step
+    is among the variables."""
     epochs: NotRequired[Epochs]
     """Epochs and callbacks, in a job that has callbacks."""
     best: NotRequired[BestMetric]
@@ -139,6 +146,8 @@ def _variable_differences(saved: Mapping[str, Variable], wanted: Mapping[str, Va
     different = []
     for name in dict.fromkeys([*saved, *wanted]):
         old, new = saved.get(name), wanted.get(name)
+        if old and not new and name.startswith(UNTRACKED):
+            continue  # the code has it no more
         if old is None or new is None:
             where, only = ("checkpoint", old) if old else ("model", new)
             different.append(f"variable {only['path'] if only else name} is only in the {where}")

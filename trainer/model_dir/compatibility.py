@@ -18,8 +18,9 @@ from trainer.job.names import TaskType
 from trainer.job.spec import JobSpec
 from trainer.model_dir import init_files
 
-MAY_CHANGE_UNDERWAY = ("workload_sha256",)
-"""A job may resume with a corrected workload file, if the variables still fit. The result then has a warning."""
+MAY_CHANGE_UNDERWAY = ("workload_sha256", "train.learning_rate")
+"""A job may resume with a corrected workload file, if the variables still fit, and with another rate. The result then
+has a warning."""
 _IMPLIED: dict[str, object] = {
     "settings": {}, "api": "loop", "communication.weights": "float32",
     "communication.every": 1, "communication.warmup_steps": 0, "communication.outer": None,

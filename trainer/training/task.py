@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 
 import keras
@@ -22,6 +22,7 @@ from trainer.training.exchange.ring import Ring
 from trainer.training.inputs.records.opened import opened
 from trainer.training.inputs.records.reader import Records
 from trainer.training.runtime import devices, per_example
+from trainer.training.runtime.created_variables import Created
 from trainer.training.runtime.user_code import called, calling
 from trainer.workloads import datasets
 from trainer.workloads.estimator import Context, Hook
@@ -43,6 +44,8 @@ class TrainingTask:
     """The argument class_weight of fit."""
     send: Callable[[events.Event], None] = lambda _: None
     """Takes events about what takes long before the first step."""
+    created: Created = field(default_factory=Created)
+    """The variables that were created when the workload was imported."""
     ring: Ring | None = None
     """The ring by which gradients are added up over tasks, if TensorFlow does not do so."""
 
@@ -114,7 +117,7 @@ class TrainingTask:
                     value, what, shard.split, workload=name, model_dir=directory, max_bad=max_bad,
                     report=self._indexing, in_graphs=self.spec.traits.coordinated,
                 )  # fmt: skip
-            return inputs.source(value, what)
+            return inputs.source(value, what, self._tell)
         assert self.arrays is not None
         names = [f"{part}_{shard.split}" for part in "xy"]
         return inputs.source(tuple(self.arrays[name] for name in names), f"the dataset's {' and '.join(names)}")
@@ -122,7 +125,10 @@ class TrainingTask:
     def _indexing(self, done: int, line: str | None) -> None:
         self.send(events.Indexing(done))
         if line:
-            self.send(events.Line(f"{self.task.name}: {line}"))
+            self._tell(line)
+
+    def _tell(self, line: str) -> None:
+        self.send(events.Line(f"{self.task.name}: {line}"))
 
     @cached_property
     def part(self) -> inputs.Part:
@@ -294,9 +300,11 @@ Load = Callable[[], TrainingTask]
 
 def load_task(spec: JobSpec, task: Task, send: Callable[[events.Event], None] = lambda _: None) -> TrainingTask:
     """Imports the workload and reads its dataset."""
-    loaded = load_workload(spec)
+    created = Created()
+    with created.noting():
+        loaded = load_workload(spec)
     arrays = datasets.load(loaded.dataset, spec.dataset_sha256) if loaded.dataset and not loaded.data else None
-    return TrainingTask(spec, task, loaded, arrays, send=send)
+    return TrainingTask(spec, task, loaded, arrays, send=send, created=created)
 
 
 def prepare_process(spec: JobSpec, task: Task) -> None:

@@ -90,9 +90,11 @@ def test_a_result_of_other_values_is_refused_with_the_differences(
     assert str(caught.value).startswith(f"model_dir: runs/j: it holds the result of another job: {message}")
     assert str(caught.value).endswith("; undo the change, or choose another model_dir")
     assert caught.value.code is Exit.USER
-    assert checkpoint_meta.differences({"step": 5, "compatibility_key": key(spec_of())}, spec, key(spec))[0].startswith(
-        message.replace("result ", "checkpoint ").partition(";")[0]
-    )
+    different = checkpoint_meta.differences({"step": 5, "compatibility_key": key(spec_of())}, spec, key(spec))
+    if message.startswith("train.learning_rate:"):  # a job may go on with another one
+        assert not different
+    else:
+        assert different[0].startswith(message.replace("result ", "checkpoint ").partition(";")[0])
 
 
 @pytest.mark.parametrize("changes", MAY_CHANGE)

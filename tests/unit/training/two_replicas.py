@@ -23,7 +23,7 @@ from trainer.training.exchange.gradients import rows_vary
 from trainer.training.model import batches
 from trainer.training.model.state import build_state, prepare
 from trainer.training.model.step import make_step
-from trainer.training.weights.restore import require_same_rows
+from trainer.training.weights.agreement import require_same_rows
 
 BATCH, STEPS = 32, 20
 

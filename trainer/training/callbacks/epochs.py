@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from trainer.model_dir import checkpoint, checkpoint_meta
+from trainer.model_dir.checkpoint_meta import UNTRACKED
 from trainer.protocol import events
 from trainer.training.callbacks.hooks import Hooks, Logs, Replaced
 from trainer.training.callbacks.state import Saved
@@ -278,7 +279,8 @@ class Epochs:
     def _follow_weights(self, changed: bool) -> None:
         self._changed = False
         if changed:
-            values = {name: value for name, value in self._state.values().items() if name.startswith("model.")}
+            of_model = ("model.", UNTRACKED)
+            values = {name: value for name, value in self._state.values().items() if name.startswith(of_model)}
             self._set_weights(self._cluster.share(_WEIGHTS, values))
 
     def _rates(self) -> list[float]:

@@ -85,6 +85,12 @@ class Hooks:
         self._logs: Logs = {}
         self._had_rates: list[float] = []
         self._given: checkpoint.Values = {}
+        of_model = {f"model.{i:03d}": v.value for i, v in enumerate(self.model.variables)}
+        of_model |= evaluation.untracked(self.model, state.untracked)
+        self._of_model = of_model
+        """The variables of the model of the callbacks, by the names of those of the trained one."""
+        self._variables = {**{name: v for name, v in state.untracked.items() if name not in of_model}, **of_model}
+        """The same, and those outside the model, which callbacks change for the trained model too."""
         self._called = False
         """Whether a hook was called since `changed_weights`."""
         self._states = States(self._all.callbacks, lambda text: channel.send(events.Line(text)), job.spec.directory)
@@ -186,7 +192,7 @@ class Hooks:
         if not self._called:
             return None
         self._called = False
-        present = {f"model.{i:03d}": v.value.numpy() for i, v in enumerate(self.model.variables)}
+        present = {name: v.numpy() for name, v in self._variables.items()}
         if _equal(present, self._given):
             return None
         self._given = self._weights()
@@ -197,8 +203,8 @@ class Hooks:
         return self._states.saved()
 
     def _give(self, values: checkpoint.Values) -> None:
-        for i, variable in enumerate(self.model.variables):
-            variable.value.assign(values[f"model.{i:03d}"])  # Keras' own assign converts and copies first
+        for name, variable in self._of_model.items():
+            variable.assign(values[name])  # not Keras' own, which converts and copies first
         for name, optimizer in self._optimizers.items():
             # Of an optimizer that was not built: iterations and the learning rate, the first of all.
             for i, variable in enumerate(() if optimizer is None else optimizer.variables):
@@ -218,7 +224,7 @@ class Hooks:
         return copies
 
     def _weights(self) -> checkpoint.Values:
-        return {f"model.{i:03d}": np.array(v.value.numpy()) for i, v in enumerate(self.model.variables)}
+        return {name: np.array(v.numpy()) for name, v in self._variables.items()}
 
     def _validate(self, data: Dataset) -> Logs | None:
         name = self._job.workload.name

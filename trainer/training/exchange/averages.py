@@ -9,7 +9,7 @@ import tensorflow as tf
 from trainer.training.exchange.collective_sums import PART, add_up_in_parts
 from trainer.training.exchange.ring import Ring
 from trainer.training.exchange.ring_sums import add_up_by_ring
-from trainer.training.private.keras_private import created_as_not_trainable
+from trainer.training.private.keras_private import created_as_not_trainable, tf_variable
 from trainer.workloads.types import Model, Strategy, Tensor, Variable
 
 
@@ -25,7 +25,7 @@ def make_average(
         return lambda: None
 
     def values() -> list[Tensor]:
-        return [tf.cast(tf.convert_to_tensor(v.value), dtype or v.dtype) for v in variables]
+        return [tf.cast(tf.convert_to_tensor(tf_variable(v)), dtype or v.dtype) for v in variables]
 
     @tf.function(autograph=False)
     def average() -> None:
@@ -46,14 +46,18 @@ def updated_by_layers(model: Model) -> list[Variable]:
     return list({id(v): v for v in variables if tf.as_dtype(v.dtype).is_floating}.values())
 
 
-def make_average_of_layers(strategy: Strategy, ring: Ring | None, model: Model) -> Callable[[], None]:
-    """Returns a function that replaces each variable that layers update by its mean over all replicas.
+def make_average_of_layers(
+    strategy: Strategy, ring: Ring | None, model: Model, untracked: Iterable[Variable] = ()
+) -> Callable[[], None]:
+    """Returns a function that replaces each variable that layers update by its mean over all replicas; and those that a
+    step uses and that no layer has, if they are floating-point numbers.
 
     They have no aggregation in Keras 3 and drift apart (batch_normalization.py); a checkpoint must hold the values with
     which all replicas continue, or a resumed run would differ. Means are computed in float64, where the mean of equal
     float32 values is exact: variables that no layer changes, such as a Normalization layer's mean, stay unchanged.
     """
-    return make_average(strategy, ring, updated_by_layers(model), tf.float64)
+    others = [v for v in untracked if tf.as_dtype(v.dtype).is_floating]
+    return make_average(strategy, ring, [*updated_by_layers(model), *others], tf.float64)
 
 
 def sums(strategy: Strategy, ring: Ring | None, values: Callable[[], list[Tensor]]) -> list[Tensor]:

@@ -11,6 +11,7 @@ import keras
 import tensorflow as tf
 
 from trainer.training.private.keras_patches import AddUp, replace_gradient_sum
+from trainer.training.runtime import created_variables
 from trainer.workloads.types import Optimizer, Tensor, Variable
 
 Pairs = list[tuple[Tensor, Variable]]
@@ -136,8 +137,8 @@ def _keep(
 
 def _of_replica(shape: Sequence[int]) -> Variable:
     """A variable that has another value on each replica, and is in no checkpoint."""
-    return tf.Variable(
-        tf.zeros(shape), trainable=False, synchronization=tf.VariableSynchronization.ON_READ,
+    return created_variables.own(
+        tf.zeros(shape), synchronization=tf.VariableSynchronization.ON_READ,
         aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
     )  # fmt: skip
 

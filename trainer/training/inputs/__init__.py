@@ -2,11 +2,11 @@
 
 from trainer.training.inputs.arrays import Arrays
 from trainer.training.inputs.data_value import require_examples, source
-from trainer.training.inputs.datasets import Batches, Examples, InputFn, pairs
+from trainer.training.inputs.datasets import Batches, Examples, InputFn, pairs, small_batches
 from trainer.training.inputs.source import EVALUATION_BATCH, Part, Source, Split, finite, untuned
 from trainer.training.inputs.weighted import Weighted
 
 __all__ = [
     "EVALUATION_BATCH", "Arrays", "Batches", "Examples", "InputFn", "Part", "Source", "Split", "Weighted",
-    "finite", "pairs", "require_examples", "source", "untuned",
+    "finite", "pairs", "require_examples", "small_batches", "source", "untuned",
 ]  # fmt: skip

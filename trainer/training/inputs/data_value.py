@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from trainer.job.errors import UserError
 from trainer.training.inputs.arrays import Arrays
-from trainer.training.inputs.datasets import Batches, Examples
+from trainer.training.inputs.datasets import Batches, Examples, Tell
 from trainer.training.inputs.source import Source, Split
 from trainer.training.inputs.weighted import Weighted
 from trainer.workloads.batched import Batched
@@ -23,17 +23,18 @@ _VALUES = (bool, int, float, complex, str, bytes, range, tf.RaggedTensor, tf.Spa
 _FORMS = "x, (x, y) or (x, y, sample_weight), each an array, or a tuple or dict of arrays"
 
 
-def source(value: object, what: str) -> Split:
+def source(value: object, what: str, tell: Tell = lambda _: None) -> Split:
     """Wraps the return value of a workload's data function.
 
     Args:
         what: the call, for messages.
+        tell: takes lines for the log, while batches are read.
 
     Raises:
         UserError: it is neither arrays of equal length nor a Dataset.
     """
     if isinstance(value, Batched):
-        return Batches(_batches(value.dataset, what), what)
+        return Batches(_batches(value.dataset, what), what, tell)
     if isinstance(value, tf.data.Dataset):
         return Examples(_dataset(value, what), what)
     if value is None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from trainer.job.errors import UserError
@@ -14,6 +16,8 @@ from trainer.training.inputs.source import EVALUATION_BATCH, Part, finite
 from trainer.workloads.estimator import Context
 from trainer.workloads.estimator import InputFn as Function
 from trainer.workloads.types import Dataset, Tensor
+
+Tell = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -42,6 +46,8 @@ class Batches:
 
     dataset: Dataset
     what: str
+    tell: Tell = lambda _: None
+    """Takes a line for the log."""
     of_one_shard: ClassVar[bool] = True
 
     def count(self) -> int | None:
@@ -49,7 +55,7 @@ class Batches:
         return batches * sizes if batches is not None and sizes else None
 
     def batches(self, part: Part) -> Dataset:
-        return _whole(self.dataset, part, self.what, f"batch({part.batch})")
+        return _whole(self.dataset, part, self.what, f"batch({part.batch})", self.tell)
 
     def evaluation(self, batch: int = EVALUATION_BATCH) -> Dataset:
         return finite(self.dataset, self.what)
@@ -78,32 +84,90 @@ def _called(function: Function, context: Context) -> Dataset:
     return pairs(function(context))
 
 
-def _whole(dataset: Dataset, part: Part, what: str, fix: str) -> Dataset:
-    """A replica's batches, again and again; smaller ones at the end are left out.
+def _whole(dataset: Dataset, part: Part, what: str, fix: str, tell: Tell = lambda _: None) -> Dataset:
+    """A replica's batches, again and again; smaller ones are left out, which is told if it is more than the last one.
+
+    A batch that is larger fails with a text that user_code.graph_error reports: it cannot be the rest of the data.
 
     Raises:
         UserError: it is empty, or its batch size differs from the spec's.
     """
+    asked = f"the spec asks for {part.batch}: {fix}"
+    note: Callable[[Tensor, Tensor], Tensor] | None = None
     if tf.executing_eagerly():  # and not in the graph that ps-workers are sent
         first = next((_described(batch) for batch in dataset.take(1)), "nothing")
         if first != f"batches of {part.batch}":
-            raise UserError(f"workload: {what}: gives {first}, the spec asks for {part.batch}: {fix}")
-    of_full_size = dataset.filter(lambda *batch: tf.equal(_length(batch), part.batch))
+            raise UserError(f"workload: {what}: gives {first}, {asked}")
+        note = LeftOut(what, part.batch, tell).note
+
+    @tf.autograph.experimental.do_not_convert
+    def is_whole(index: Tensor, batch: Tensor) -> Tensor:
+        length = _length(batch)
+        parts = [f"workload: {what}: gives a batch of", length, f"examples, {asked}"]
+        with tf.control_dependencies([tf.debugging.Assert(length <= part.batch, parts)]):
+            whole = tf.equal(length, part.batch)
+        if note is None:
+            return whole
+        return tf.cond(whole, lambda: True, lambda: tf.numpy_function(note, [index, length], tf.bool))
+
+    of_full_size = dataset.enumerate().filter(is_whole).map(lambda _, batch: batch)
     return of_full_size.repeat().skip(part.start * part.local).prefetch(2)
 
 
+@dataclass
+class LeftOut:
+    """Counts the batches that are left out, and tells it once."""
+
+    what: str
+    size: int
+    tell: Tell
+    last: int = -1
+    """The place of the last one in its pass over the data."""
+    batches: int = 0
+    examples: int = 0
+    told: bool = False
+
+    def note(self, index: int, length: int) -> np.bool_:
+        """Counts a batch by its place; returns False."""
+        if index <= self.last:  # of the next pass
+            if self.batches > 1 and not self.told:
+                self.told = True
+                self.tell(self._text("in a pass over the data"))
+            self.batches = self.examples = 0
+        self.last, self.batches, self.examples = int(index), self.batches + 1, self.examples + int(length)
+        if self.batches == 2 and not self.told:
+            self.tell(self._text("so far"))
+        return np.bool_(False)
+
+    def _text(self, when: str) -> str:
+        return (
+            f"warning: {self.what}: batches of fewer than {self.size} examples are left out: {self.batches} with "
+            f"{self.examples} examples {when}; give all batches {self.size} examples, but for the last"
+        )
+
+
+def small_batches(dataset: Dataset, size: int, most: int = 32) -> int:
+    """The number of batches of fewer examples among the first, but for the last one of the data."""
+    lengths = [int(_length(batch)) for batch in dataset.take(most)]
+    return sum(length < size for length in lengths[: None if len(lengths) == most else -1])
+
+
 def _length(batch: Tensor) -> Tensor:
-    first = tf.nest.flatten(batch)[0]
+    """The number of examples: of labels if there are some, since the parts of x may be merged, as of graphs."""
+    x, y, _ = keras.utils.unpack_x_y_sample_weight(batch)
+    first = tf.nest.flatten(x if y is None else y)[0]
     return tf.cast(first.nrows() if isinstance(first, tf.RaggedTensor) else tf.shape(first)[0], tf.int32)
 
 
 def _described(batch: Tensor) -> str:
-    shape = tf.nest.flatten(keras.utils.unpack_x_y_sample_weight(batch)[0])[0].shape
-    return f"batches of {shape[0]}" if shape.rank else "single examples"
+    x, y, _ = keras.utils.unpack_x_y_sample_weight(batch)
+    first = tf.nest.flatten(x if y is None else y)[0]
+    return f"batches of {first.shape[0]}" if first.shape.rank else "single examples"
 
 
 def _sizes(spec: Tensor) -> int | None:
-    shape = tf.nest.flatten(spec)[0].shape
+    x, y, _ = keras.utils.unpack_x_y_sample_weight(spec)
+    shape = tf.nest.flatten(x if y is None else y)[0].shape
     return shape[0] if shape.rank else None
 
 

@@ -20,19 +20,19 @@ import tensorflow as tf
 from trainer.job.errors import UserError
 from trainer.training import inputs
 from trainer.training.callbacks.of_workload import made
+from trainer.training.exchange.broadcast import text_from_chief
 from trainer.training.outputs.finish import Train, Trained
 from trainer.training.private import keras_private
 from trainer.training.runtime.user_code import calling
 from trainer.training.task import TrainingTask
-from trainer.training.weights.restore import from_chief
 from trainer.workloads import fit
 from trainer.workloads.batched import batched
 from trainer.workloads.types import Callback, History, Model
 from trainer.workloads.workload import Shard
 
 _FIT = inspect.signature(keras.Model.fit)
-_LENGTH, _FIGURES = 11, 12
-"""Uses of `from_chief`."""
+_FIGURES = 11
+"""The use of `text_from_chief`."""
 
 
 _TWO_JOBS = "in two jobs, of which one has the other's init_from"
@@ -220,11 +220,8 @@ def _share(job: TrainingTask, history: History) -> None:
     """Gives every task the figures, which the chief's callback has, for the code after fit."""
     if job.spec.traits.coordinated or len(job.task.members()) == 1:
         return
-    text = json.dumps([history.epoch, history.history], default=_plain).encode()
-    length = int(from_chief({"length": np.array(len(text))}, job.task, _LENGTH)["length"])
-    mine = np.resize(np.frombuffer(text, np.uint8), length)
-    shared = from_chief({"text": mine}, job.task, _FIGURES)["text"]
-    history.epoch, history.history = json.loads(shared.tobytes())
+    text = json.dumps([history.epoch, history.history], default=_plain)
+    history.epoch, history.history = json.loads(text_from_chief(text, job.task, _FIGURES))
 
 
 def _plain(value: object) -> object:

@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from trainer.protocol.stacks import IN_EXCHANGE, IN_STEP, WAITS_FOR_DATA
 from trainer.training.exchange.step_time import Added, exchanges
+from trainer.training.runtime import created_variables
 from trainer.training.runtime.channel import Channel
 from trainer.workloads.types import Tensor
 
@@ -20,9 +21,7 @@ class Position:
             step: after which the loop begins.
         """
         with tf.device("CPU:0"):
-            self._arrived, self._computed, self._ended = (
-                tf.Variable(0, dtype=tf.int64, trainable=False) for _ in range(3)
-            )
+            self._arrived, self._computed, self._ended = (created_variables.own(0, dtype=tf.int64) for _ in range(3))
         self._step = step
         channel.doing = self.text
 

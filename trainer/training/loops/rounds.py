@@ -18,6 +18,7 @@ from trainer.training.exchange import averages
 from trainer.training.exchange.ring import Ring
 from trainer.training.model.state import TrainState
 from trainer.training.private import keras_patches, keras_private
+from trainer.training.runtime import created_variables
 from trainer.workloads.types import Model, Optimizer, Strategy, Tensor, Variable
 
 
@@ -59,7 +60,7 @@ class Rounds:
         weights, small = list(state.model.trainable_variables), self._given.gradients == "bfloat16"
         before = []
         if state.outer or small:
-            before = [tf.Variable(tf.zeros(v.shape, v.dtype), trainable=False) for v in weights]
+            before = [created_variables.own(tf.zeros(v.shape, v.dtype)) for v in weights]
         self._begin, self._end = _make_graphs(strategy, ring, weights, before, state.outer, small=small)
         slots = [v for each in (state.optimizer, *state.others) for v in keras_private.slots(each)]
         self._average_slots = averages.make_average(strategy, ring, slots)

@@ -23,11 +23,12 @@ from trainer.protocol import events
 from trainer.protocol.log_lines import start_line
 from trainer.training.callbacks.epochs import Cluster, Epochs, Share
 from trainer.training.exchange import averages, compression, gradients, step_time
+from trainer.training.exchange.broadcast import from_chief
 from trainer.training.exchange.ring_connections import form
 from trainer.training.loops import fitting
 from trainer.training.loops.position import Position
 from trainer.training.loops.progress import Progress, Result
-from trainer.training.loops.rounds import Rounds, make_outer, steps_left
+from trainer.training.loops.rounds import Rounds, local, make_outer, steps_left
 from trainer.training.loops.time_spent import InputTime
 from trainer.training.model import batches
 from trainer.training.model.checks import check
@@ -37,11 +38,20 @@ from trainer.training.model.state import TrainState, build_state, prepare
 from trainer.training.model.step import Step, make_step
 from trainer.training.outputs.finish import Trained
 from trainer.training.outputs.saver import Saver
-from trainer.training.private import keras_private
+from trainer.training.private import keras_patches, keras_private
+from trainer.training.runtime import created_variables
 from trainer.training.runtime.channel import Channel
 from trainer.training.runtime.strategy import make
 from trainer.training.task import Load, TrainingTask
-from trainer.training.weights.restore import from_chief, require_same_files, require_same_rows, restore_everywhere
+from trainer.training.weights.agreement import (
+    require_same_data,
+    require_same_files,
+    require_same_rows,
+    require_same_variables,
+)  # fmt: skip
+from trainer.training.weights.equality import make_require_equal
+from trainer.training.weights.restore import restore_everywhere
+from trainer.training.weights.untracked import adopt
 from trainer.workloads.types import Dataset, Strategy, Tensor
 
 CALL_SHARE = 0.25
@@ -55,6 +65,7 @@ def run(spec: JobSpec, task: Task, load: Load, resume_step: int, channel: Channe
         UserError, TrainerError: with the exit code of the job.
         tf.errors.OpError: a peer was lost.
     """
+    keras_patches.draw_by_replica()
     strategy = make(spec, task)
     ring = form(task) if has_ring(spec, task.counts) else None
     job = replace(load(), ring=ring)
@@ -75,6 +86,8 @@ def _run(strategy: Strategy, job: TrainingTask, state: TrainState, resume_step: 
         warnings += prepare(strategy, job, state, source)
         state.outer = make_outer(spec.communication.outer, state.model)
     total = job.total_steps(source)
+    require_same_data(job, source, total)
+    require_same_variables(job, state)
     step = restore_everywhere(strategy, job, state, total, channel, resume_step)
     if step == 0:
         job.require_test_data()
@@ -88,10 +101,13 @@ def _run(strategy: Strategy, job: TrainingTask, state: TrainState, resume_step: 
         batch = batches.replica_spec(job, source)
         made = make_step(strategy, job, state, batch)
         rounds = Rounds(strategy, job.ring, spec, state)
-    call = _make_call(strategy, job, state, made, channel, iterator, Position(channel, step), rounds)
+    graphs = _make_graphs(strategy, job, state, made, channel, Position(channel, step))
+    # Before callbacks see the model: the trace shows which variables a step uses.
+    graphs[local(spec.communication, step)].get_concrete_function(iterator, *_arguments(1, 0.0))
+    call = _make_call(job, graphs, iterator, rounds)
     saver = Saver(job, state, channel) if task.is_chief else None
     progress = Progress(job, made, channel, InputTime(source), step, total)
-    average_layers = averages.make_average_of_layers(strategy, job.ring, state.model)
+    average_layers = averages.make_average_of_layers(strategy, job.ring, state.model, state.untracked.values())
 
     def average() -> None:
         rounds.end()
@@ -103,7 +119,13 @@ def _run(strategy: Strategy, job: TrainingTask, state: TrainState, resume_step: 
     if job.workload.callbacks is not None:
         cluster, steps = Cluster(strategy.scope, _make_share(job), average), job.steps_in_epoch(source)
         epochs = Epochs(job, state, made, channel, cluster, batch, steps=steps, step=step, total=total)
-    step, stopped = _train(job, state, call, progress, epochs.average if epochs else average, saver, epochs)
+    require_equal = make_require_equal(strategy, job, state)
+
+    def make_equal(step: int) -> None:
+        (epochs.average if epochs else average)()
+        require_equal(step)
+
+    step, stopped = _train(job, state, call, progress, make_equal, saver, epochs)
     job.end(step)
     weights = epochs.end() if epochs and not stopped else None
     if saver:
@@ -116,7 +138,7 @@ def _train(
     state: TrainState,
     call: _Call,
     progress: Progress,
-    average: Callable[[], None],
+    make_equal: Callable[[int], None],
     saver: Saver | None,
     epochs: Epochs | None,
 ) -> tuple[int, bool]:
@@ -125,7 +147,7 @@ def _train(
     step, total, stopped, count, own_pace = progress.step, progress.total, False, 1, 0.0
 
     def save() -> None:
-        average()
+        make_equal(step)
         if saver:
             saver.save(step, epochs=epochs.saved() if epochs else None)
 
@@ -190,24 +212,28 @@ _Call = Callable[[int, int, float], Result]
 call."""
 
 
-def _make_call(
-    strategy: Strategy,
-    job: TrainingTask,
-    state: TrainState,
-    step: Step,
-    channel: Channel,
-    iterator: Iterator[Dataset],
-    position: Position,
-    rounds: Rounds,
-) -> _Call:
+_Graphs = dict[bool, tf.types.experimental.PolymorphicFunction]
+"""The graphs of calls: by whether the steps are of a replica alone."""
+
+
+def _make_graphs(
+    strategy: Strategy, job: TrainingTask, state: TrainState, step: Step, channel: Channel, position: Position
+) -> _Graphs:
     wish = _wish_to_stop(channel)
-    graphs = {
-        local: _make_graph(strategy, job, state, step, channel, position, wish, local=local) for local in (False, True)
+    return {
+        alone: _make_graph(strategy, job, state, step, channel, position, wish, alone=alone) for alone in (False, True)
     }
 
+
+def _arguments(count: int, own_pace: float) -> tuple[Tensor, Tensor]:
+    """Those of a graph, beside the iterator."""
+    return tf.constant(count), tf.constant(own_pace, tf.float32)
+
+
+def _make_call(job: TrainingTask, graphs: _Graphs, iterator: Iterator[Dataset], rounds: Rounds) -> _Call:
     def call(last: int, count: int, own_pace: float) -> Result:
         alone = rounds.begin(last)
-        tensors = graphs[alone](iterator, tf.constant(count), tf.constant(own_pace, tf.float32))
+        tensors = graphs[alone](iterator, *_arguments(count, own_pace))
         losses, applied, sums, own, stop, *seconds = (tensor.numpy() for tensor in tensors)
         pace, longest_wait, waited, exchanged = map(float, np.hstack(seconds))
         averaged = rounds.end_at(last + count)
@@ -228,8 +254,8 @@ def _make_graph(
     position: Position,
     wish: tf.Variable,
     *,
-    local: bool,
-) -> Callable[..., Tensor]:
+    alone: bool,
+) -> tf.types.experimental.PolymorphicFunction:
     """A graph that attempts `count` steps. It returns the global loss of each step and whether it was applied, the
     sums over the applied steps, this task's own, the number of replicas to stop, all workers' mean `pace`, the
     seconds for which that task waited for data whose steps waited longest: the others wait for it; and the seconds for
@@ -240,13 +266,16 @@ def _make_graph(
     # autograph=False: converting this and what it calls took 0.5 s of every recovery (decision 12).
     @tf.function(autograph=False)
     def call(iterator: Iterator[Dataset], count: Tensor, pace: Tensor) -> tuple[Tensor, ...]:
+        graph = tf.compat.v1.get_default_graph()
+        graph.seed = (graph.seed or 0) + job.part.index  # each task draws its own numbers by tf.random
+
         def one(
             i: Tensor, losses: Tensor, applied: Tensor, sums: Tensor, spent: Tensor, free: Tensor
         ) -> tuple[Tensor, ...]:
             batch = next(iterator)
             there = step_time.arrived(batch)
             position.arrived(batch)
-            with step_time.added() as work, gradients.alone(local):
+            with step_time.added() as work, gradients.alone(alone):
                 ran, loss, vector = map(strategy.experimental_local_results, strategy.run(step.run, (batch,)))
             end = work.completed()
             position.made(work, end)
@@ -273,18 +302,18 @@ def _make_graph(
         sums = reduced[longest : longest + step.width]
         # This is Python, and runs once: when the graph is made.
         require_same_rows(job, state)
+        adopt(job, state, graph)
         channel.send(events.Traced())
         stop, pace = reduced[longest + step.width], reduced[longest + step.width + 1] / replicas
         longest_wait = tf.reduce_max(reduced[-tasks:]) / own_replicas
         return reduced[:longest] / replicas, applied, sums, own, stop, pace, longest_wait, spent
 
-    graph: Callable[..., Tensor] = call
-    return graph
+    return call
 
 
 def _wish_to_stop(channel: Channel) -> tf.Variable:
     """1 once this task is to stop. A variable, not an argument, because the order may arrive during a call."""
-    wish = tf.Variable(0.0, trainable=False)
+    wish = created_variables.own(0.0)
 
     def follow() -> None:
         channel.stopping.wait()

@@ -13,6 +13,7 @@ from trainer.training.model import batches
 from trainer.training.model.checks import HOW_TO_BUILD, has_own_step
 from trainer.training.private import keras_patches, keras_private
 from trainer.training.private.keras_private import all_layers
+from trainer.training.runtime import created_variables
 from trainer.training.runtime.user_code import calling, essence
 from trainer.training.task import TrainingTask
 from trainer.workloads.types import Metric, Model, Optimizer
@@ -29,7 +30,8 @@ def build_model(job: TrainingTask, warn: Callable[[str], object] | None = None) 
         keras.utils.set_random_seed(job.spec.train.seed)
         return job.workload.model()
 
-    with keras_patches.noting_created() as created:
+    variables = created_variables.Created()
+    with keras_patches.noting_created() as created, variables.noting():
         with calling(job.workload.name, "model()"):
             model = keras_patches.named_alike(make)
         if not isinstance(model, keras.Model):
@@ -41,6 +43,7 @@ def build_model(job: TrainingTask, warn: Callable[[str], object] | None = None) 
                 layer.built = True
         if not model.built:
             _build(job, model)  # some layers create others in build()
+        created_variables.note(model, variables)
     require_new(job, "model()", created, _parts(model))
     if warn:
         for layer in _left_out(model, created):

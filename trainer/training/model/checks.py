@@ -11,6 +11,7 @@ from trainer.job.errors import UserError
 from trainer.training import inputs
 from trainer.training.model import batches
 from trainer.training.private.keras_private import all_layers, created_as_not_trainable, layer_of, own_variables
+from trainer.training.runtime import created_variables
 from trainer.training.runtime.user_code import calling
 from trainer.training.task import TrainingTask
 from trainer.workloads.types import Model, Tensor, Variable
@@ -44,7 +45,19 @@ def check(job: TrainingTask, model: Model, source: inputs.Source) -> list[str]:
     """
     name = job.workload.name
     inputs.require_examples(source, getattr(model, "inputs", None) or [], name)
-    return [*_left_out(job), *_check_output(job, model, source)]
+    return [*_left_out(job), *_small_batches(job, source), *_check_output(job, model, source)]
+
+
+def _small_batches(job: TrainingTask, source: inputs.Source) -> list[str]:
+    """Under parameter_server, whose workers only run graphs: elsewhere each task counts what it leaves out."""
+    if not job.spec.traits.coordinated or not isinstance(source, inputs.Batches):
+        return []
+    if not (count := inputs.small_batches(source.dataset, job.batch)):
+        return []
+    return [
+        f"warning: {source.what}: batches of fewer than {job.batch} examples are left out: {count} of the first ones; "
+        f"give all batches {job.batch} examples, but for the last"
+    ]
 
 
 def _left_out(job: TrainingTask) -> list[str]:
@@ -174,7 +187,7 @@ def _updated(job: TrainingTask, model: Model, variables: Iterable[Variable]) -> 
     updated: list[Variable] = []
 
     def call(x: Tensor) -> None:
-        with keras.StatelessScope() as scope:
+        with keras.StatelessScope() as scope, created_variables.drawing(model):
             predict(job, model, x, training=True)
             updated.extend(v for v in variables if scope.get_current_value(v) is not None)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 
 import keras
 import numpy as np
@@ -10,14 +10,15 @@ import tensorflow as tf
 
 from trainer.job.errors import UserError
 from trainer.model_dir import checkpoint
+from trainer.model_dir.checkpoint_meta import UNTRACKED
 from trainer.training.model.build_model import build_copy
 from trainer.training.model.checks import can_evaluate, has_own_step, predict, require_labels
 from trainer.training.model.state import given_optimizer
 from trainer.training.private import keras_private
-from trainer.training.runtime import per_example
+from trainer.training.runtime import created_variables, per_example
 from trainer.training.runtime.user_code import calling
 from trainer.training.task import TrainingTask
-from trainer.workloads.types import Dataset, Model, Optimizer, Tensor
+from trainer.workloads.types import Dataset, Model, Optimizer, Tensor, Variable
 
 Figures = dict[str, float]
 Score = Callable[..., Figures]
@@ -63,8 +64,16 @@ def _give(model: Model, optimizer: Optimizer | None, values: checkpoint.Values) 
     """Gives the model these values, or the averages of its weights if its optimizer keeps some."""
     for i, variable in enumerate(model.variables):
         variable.assign(values[f"model.{i:03d}"])
+    for name, variable in untracked(model, values).items():
+        variable.assign(values[name])
     if optimizer is not None and optimizer.use_ema:
         _take_averages(model, optimizer, values)
+
+
+def untracked(model: Model, values: Container[str]) -> dict[str, Variable]:
+    """A copy's variables that Keras does not list and for which there are values, by the names of these."""
+    named = {f"{UNTRACKED}model.{i:03d}": v for i, v in enumerate(created_variables.of(model)) if v is not None}
+    return {name: v for name, v in named.items() if name in values}
 
 
 def _own_optimizer(job: TrainingTask, model: Model) -> Optimizer | None:
@@ -105,7 +114,8 @@ def make_score(job: TrainingTask, model: Model) -> Score:
     def scored(batches: Dataset, ended: Callable[[], bool] = lambda: False) -> Figures:
         if has_own_step(model) and not can_evaluate(model):
             return {}
-        with calling(job.workload.name, "model.evaluate, which must give numbers by name"):
+        calls = calling(job.workload.name, "model.evaluate, which must give numbers by name")
+        with calls, created_variables.drawing(model):
             figures = model.evaluate(batches, verbose=0, return_dict=True, callbacks=[Ends(ended)])
             return {name: float(value) for name, value in figures.items()}
 
@@ -129,7 +139,8 @@ def _make_score_of_functions(job: TrainingTask, model: Model) -> Score:
     @tf.function(autograph=False)
     def sums_of(batch: Tensor) -> Tensor:
         x, y, weights = keras.utils.unpack_x_y_sample_weight(batch)
-        prediction = predict(job, model, x, training=False)
+        with created_variables.drawing(model):
+            prediction = predict(job, model, x, training=False)
         losses = per_example.values("loss(y, prediction)", job.loss, y, prediction)
         metrics = [per_example.values(f"METRICS[{name!r}]", f, y, prediction) for name, f in job.metrics.items()]
         return tf.stack([tf.reduce_sum(each) for each in (per_example.weighted(losses, weights), *metrics)])

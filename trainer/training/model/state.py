@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import keras
 import numpy as np
@@ -21,6 +22,7 @@ from trainer.training.model.checks import require_shareable
 from trainer.training.model.loss_scale import LossScale
 from trainer.training.private import keras_patches, keras_private
 from trainer.training.private.adam import Adam
+from trainer.training.runtime.created_variables import Created
 from trainer.training.runtime.strategy import bytes_per_pack
 from trainer.training.runtime.user_code import calling
 from trainer.training.task import TrainingTask
@@ -45,24 +47,43 @@ class TrainState:
     """The step of a compiled model; of others it is made of functions (step.py)."""
     warnings: Sequence[str] = ()
     """Lines for the log about the model."""
+    created: Created = field(default_factory=Created)
+    """What was created with the optimizers."""
+    untracked: Mapping[str, Variable] = field(default_factory=dict)
+    """Variables that a step uses and nobody else has, by their names in a checkpoint."""
+    rates: Mapping[str, float | None] = field(default_factory=dict)
+    """The learning rate of each optimizer as code or spec gives it, by its name; None of a schedule."""
+    restored: Collection[str] | None = None
+    """The names of the values in the checkpoint from which training continues."""
 
     @property
     def variables(self) -> list[tuple[str, Variable]]:
         """The variables in a checkpoint, named by position: Keras' own names change with each model that is built."""
         parts = {"model": self.model} | self.optimizers | ({"outer": self.outer} if self.outer else {})
-        return [(f"{part}.{i:03d}", v) for part, owner in parts.items() for i, v in enumerate(owner.variables)]
+        tracked = [(f"{part}.{i:03d}", v) for part, owner in parts.items() for i, v in enumerate(owner.variables)]
+        return [*tracked, *self.untracked.items()]
+
+    @property
+    def owned(self) -> list[Variable]:
+        """The variables of the model, its metrics and its optimizers."""
+        owners = [self.model, *self.optimizers.values(), *([self.outer] if self.outer else [])]
+        of_metrics = self.compiled_step.variables if self.compiled_step else ()
+        return [*(v for owner in owners for v in owner.variables), *of_metrics]
 
     @property
     def optimizers(self) -> dict[str, Optimizer]:
         """All of them, by the names of their variables in a checkpoint."""
         return {"optimizer": self.optimizer} | {f"optimizer{i}": other for i, other in enumerate(self.others, 2)}
 
+    def note_rates(self) -> None:
+        """To be called before values are restored."""
+        rates = {name: keras_private.rate(keras_private.inner(each)) for name, each in self.optimizers.items()}
+        self.rates = {name: None if math.isnan(rate) else rate for name, rate in rates.items()}
+
     def description(self) -> dict[str, checkpoint_meta.Variable]:
         averages = self._averages()
-        described: dict[str, checkpoint_meta.Variable] = {}
+        described = {name: description(v) for name, v in self.variables}
         for name, v in self.variables:
-            dtype = keras.backend.standardize_dtype(v.dtype)
-            described[name] = {"path": getattr(v, "path", v.name), "shape": list(v.shape), "dtype": dtype}
             if id(v) in averages:
                 described[name]["average"] = averages[id(v)]
         return described
@@ -98,6 +119,11 @@ class TrainState:
     def assign(self, values: checkpoint.Values) -> None:
         for name, v in self.variables:
             v.assign(values[name])
+
+
+def description(v: Variable) -> checkpoint_meta.Variable:
+    dtype = keras.backend.standardize_dtype(v.dtype)
+    return {"path": keras_private.path_of(v), "shape": list(v.shape), "dtype": dtype}
 
 
 def as_array(value: Tensor) -> checkpoint.Array:
@@ -151,17 +177,19 @@ def prepare(strategy: Strategy, job: TrainingTask, state: TrainState, source: in
     if state.compiled_step is not None or not (model.compiled or job.workload.optimizer is not None):
         return []
     if not model.compiled:
-        state.optimizer = _communicating(job, given_optimizer(job, source))
-        if job.spec.train.mixed_precision == "float16":
-            state.optimizer = LossScale(state.optimizer)
-        elif not job.spec.traits.coordinated:
-            whole_batch.add_up_first(state.optimizer)
-        state.optimizer.build(model.trainable_variables)
+        with state.created.noting():
+            state.optimizer = _communicating(job, given_optimizer(job, source))
+            if job.spec.train.mixed_precision == "float16":
+                state.optimizer = LossScale(state.optimizer)
+            elif not job.spec.traits.coordinated:
+                whole_batch.add_up_first(state.optimizer)
+            state.optimizer.build(model.trainable_variables)
         return []
-    compiled_model = compiled.prepare(strategy, job, model, batches.replica_spec(job, source))
-    optimizers = [(_usable(job, optimizer), variables) for optimizer, variables in compiled_model.optimizers]
-    for optimizer, variables in optimizers:
-        optimizer.build(variables)
+    with state.created.noting():
+        compiled_model = compiled.prepare(strategy, job, model, batches.replica_spec(job, source))
+        optimizers = [(_usable(job, optimizer), variables) for optimizer, variables in compiled_model.optimizers]
+        for optimizer, variables in optimizers:
+            optimizer.build(variables)
     *others, (state.optimizer, _) = optimizers
     state.others = [optimizer for optimizer, _ in others]
     state.compiled_step = replace(compiled_model.step, optimizer=state.optimizer)

@@ -14,19 +14,20 @@ from trainer.training.exchange import gradients
 from trainer.training.model.checks import predict, require_labels
 from trainer.training.model.loss_scale import LossScale
 from trainer.training.model.state import TrainState
-from trainer.training.runtime import per_example
+from trainer.training.runtime import created_variables, per_example
 from trainer.training.runtime.user_code import calling
 from trainer.training.task import TrainingTask
 from trainer.workloads.types import Strategy, Tensor
 
 Sums = npt.NDArray[np.floating]
+Run = Callable[[Tensor], tuple[Tensor, Tensor, Tensor]]
 
 
 @dataclass(frozen=True)
 class Step:
     """How a replica trains on a batch, and what the figures of its steps mean."""
 
-    run: Callable[[Tensor], tuple[Tensor, Tensor, Tensor]]
+    run: Run
     """Trains on a batch; gives whether it was applied, its loss, and a vector that adds up over steps and replicas."""
     width: int
     """The length of that vector."""
@@ -43,16 +44,27 @@ def make_step(strategy: Strategy, job: TrainingTask, state: TrainState, batch: T
         batch: tf.TensorSpec of each part of a replica's batch.
     """
     if (compiled := state.compiled_step) is not None:
-        train_step = calling(job.workload.name, "model.train_step")(compiled.run)
+        train_step = _drawing(state, calling(job.workload.name, "model.train_step")(compiled.run))
         run = tf.function(train_step, jit_compile=True, autograph=False) if state.model.jit_compile else train_step
         return Step(run, compiled.width, compiled.by_name)
     require_labels(job, batch)
-    return Step(
-        _make_step_of_functions(job, state), len(job.figure_names), lambda sums, count: job.figures(sums / count)
-    )
+    run = _drawing(state, _make_step_of_functions(job, state))
+    return Step(run, len(job.figure_names), lambda sums, count: job.figures(sums / count))
 
 
-def _make_step_of_functions(job: TrainingTask, state: TrainState) -> Callable[[Tensor], tuple[Tensor, Tensor, Tensor]]:
+def _drawing(state: TrainState, run: Run) -> Run:
+    """A step that draws random numbers without a seed from the model's own generator."""
+
+    @tf.autograph.experimental.do_not_convert
+    def draw(batch: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        with created_variables.drawing(state.model):
+            return run(batch)
+
+    drawing: Run = draw
+    return drawing
+
+
+def _make_step_of_functions(job: TrainingTask, state: TrainState) -> Run:
     """The step of a workload with a loss and METRICS as functions; the vector is [loss, *metrics].
 
     Gradients are of sum(loss) / global_batch, so that their sum over replicas is the mean over the global batch. As in
@@ -84,5 +96,5 @@ def _make_step_of_functions(job: TrainingTask, state: TrainState) -> Callable[[T
         loss = total * replicas
         return applied, loss, tf.stack([loss, *map(tf.reduce_mean, figures)])
 
-    made: Callable[[Tensor], tuple[Tensor, Tensor, Tensor]] = step
+    made: Run = step
     return made

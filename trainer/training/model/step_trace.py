@@ -11,6 +11,7 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from trainer.training.private import keras_patches, keras_private, tensorflow_patches
+from trainer.training.runtime import created_variables
 from trainer.workloads.types import Metric, Model, Optimizer, Strategy, Tensor, Variable
 
 Empty = npt.NDArray[np.generic]
@@ -66,7 +67,8 @@ def trace(
 
     def step(batch: Tensor) -> None:
         replicas.append(threading.get_ident())
-        with keras_patches.hold(variables, empty) as held, tensorflow_patches.as_one_replica():
+        drawing = created_variables.drawing(model)
+        with keras_patches.hold(variables, empty) as held, tensorflow_patches.as_one_replica(), drawing:
             before = [held.get_current_value(v) for v in variables]
             returned: Mapping[str, Tensor] = model.train_step(batch)
             after = [held.get_current_value(v) for v in variables]

@@ -81,6 +81,7 @@ class Saver:
             "compatibility_key": self._key,
             "workload_changed_after": self._changes,
             "variables": self._state.description(),
+            "rates": self._state.rates,
         }
         more: checkpoint.Values = {}
         if epochs is not None:

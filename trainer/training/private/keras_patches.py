@@ -22,6 +22,8 @@ from trainer.workloads.types import Model, Optimizer, Tensor, Variable
 if TYPE_CHECKING:
     import keras
 
+_BETWEEN_REPLICAS = 1_640_531_527
+"""From the seed of a replica to that of the next: 2**32 divided by the square of the golden ratio."""
 AddUp = Callable[[Iterable[tuple[Tensor, Variable]]], list[tuple[Tensor, Variable]]]
 """Returns (sum over replicas, variable) for each (gradient, variable) of one replica."""
 
@@ -177,6 +179,34 @@ def keeping_random_state() -> Iterator[None]:
         random.setstate(of_python)
         np.random.set_state(of_numpy)
         global_state.set_global_attribute(GLOBAL_SEED_GENERATOR, generator)
+
+
+def draw_by_replica() -> None:
+    """Makes each replica draw random numbers of its own from equal seeds (keras/src/backend/tensorflow/random.py).
+
+    The seeds of a layer have the same values on all replicas, which all drew the same masks and the same augmentation.
+    One process draws others for each example of the whole batch. The first replica draws as Keras does.
+    Test: test_each_replica_draws_its_own_numbers.
+    """
+    import keras
+    import tensorflow as tf
+
+    def by_replica(draw_seed: Callable[[Any], Tensor]) -> Callable[[Any], Tensor]:
+        @functools.wraps(draw_seed)
+        def draw(seed: Any) -> Tensor:
+            drawn = draw_seed(seed)
+            replica = tf.distribute.get_replica_context()
+            number = 0 if replica is None else replica.replica_id_in_sync_group
+            if isinstance(number, int) and not number:
+                return drawn
+            return drawn + tf.stack([tf.cast(number, drawn.dtype) * _BETWEEN_REPLICAS, tf.zeros([], drawn.dtype)])
+
+        return draw
+
+    backend = keras.src.backend.tensorflow
+    for module in (backend.random, backend.image):
+        if not hasattr(module.draw_seed, "__wrapped__"):
+            module.draw_seed = by_replica(module.draw_seed)
 
 
 def replace_losses(model: Model, replacement: Callable[[keras.losses.Loss], keras.losses.Loss]) -> None:

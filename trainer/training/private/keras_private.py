@@ -54,11 +54,12 @@ def adam_slots(optimizer: Optimizer, variable: Variable) -> tuple[Variable, Vari
 
 
 def tf_variable(variable: Variable) -> tf.Variable:
-    """The tf.Variable within a Keras variable; `value` may be a cast of it (keras/src/backend/common/variables.py).
+    """The tf.Variable within a Keras variable, or itself; `value` may be a cast of it
+    (keras/src/backend/common/variables.py).
 
     Test: tests/unit/training/loops/ps/test_variable_copies.py.
     """
-    return variable._value
+    return vars(variable).get("_value", variable)
 
 
 @contextlib.contextmanager
@@ -77,6 +78,29 @@ def replaced(variables: Sequence[Variable], others: Sequence[tf.Variable]) -> It
     finally:
         for v, value in zip(variables, before, strict=True):
             v._value = value
+
+
+def path_of(variable: Variable) -> str:
+    """The path of a Keras variable, or the name of one of TensorFlow's."""
+    return str(getattr(variable, "path", variable.name))
+
+
+@contextlib.contextmanager
+def drawing_from(generator: keras.random.SeedGenerator) -> Iterator[None]:
+    """Within, in this thread, random numbers without a seed are drawn from a generator
+    (`global_seed_generator`, keras/src/random/seed_generator.py).
+
+    Test: tests/unit/training/runtime/test_created_variables.py.
+    """
+    from keras.src.backend.common import global_state
+    from keras.src.random.seed_generator import GLOBAL_SEED_GENERATOR
+
+    before = global_state.get_global_attribute(GLOBAL_SEED_GENERATOR)
+    global_state.set_global_attribute(GLOBAL_SEED_GENERATOR, generator)
+    try:
+        yield
+    finally:
+        global_state.set_global_attribute(GLOBAL_SEED_GENERATOR, before)
 
 
 def created_as_not_trainable(model: Model) -> Iterator[Variable]:

@@ -50,6 +50,23 @@ def as_one_replica() -> Iterator[None]:
         _ALONE.depth -= 1
 
 
+def create_variables_alone(strategy: Strategy) -> None:
+    """Makes a MultiWorkerMirroredStrategy create variables without the other tasks, which get the chief's values later
+    (weights/restore.py).
+
+    Its own sends each initial value to all tasks (`_get_variable_creator_initial_value`,
+    tensorflow/python/distribute/collective_all_reduce_strategy.py): a task that creates other variables than the chief
+    waits without end, or gets another variable's value, and there is no such message for bfloat16, int8 and others.
+    Those of the first replica on a task go to its others as in MirroredStrategy, the base class.
+    Test: tests/unit/training/weights/test_agreement.py.
+    """
+    from tensorflow.python.distribute.mirrored_strategy import MirroredExtended
+
+    extended = strategy.extended
+    of_one_task = MirroredExtended._get_variable_creator_initial_value
+    extended._get_variable_creator_initial_value = types.MethodType(of_one_task, extended)
+
+
 @contextlib.contextmanager
 def updating_together() -> Iterator[None]:
     """Within, an optimizer may be called for all replicas at once, outside of each one's context.

@@ -21,11 +21,12 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from trainer.job.errors import UserError
 from trainer.job.messages import how_to_install
-from trainer.workloads.types import Strategy, Tensor
+from trainer.workloads.types import Strategy, Tensor, Variable
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
+    import tensorflow as tf
 
 Internal: TypeAlias = Any
 """An object of TensorFlow's without a public type."""
@@ -117,6 +118,24 @@ def is_deterministic() -> bool:
     from tensorflow.python.framework import config
 
     return bool(config.is_op_determinism_enabled())
+
+
+def read_variables(graph: Internal) -> list[tf.Variable]:
+    """The variables whose values a function has read so far, while it is traced (`watch_variable`,
+    tensorflow/python/framework/func_graph.py). FuncGraph.variables has them afterwards.
+
+    Test: tests/unit/training/weights/test_untracked.py.
+    """
+    return list(graph._watched_variables)
+
+
+def components(variable: Variable) -> list[tf.Variable]:
+    """The variables of a distributed one (tensorflow/python/distribute/values.py, ps_values.py), or itself."""
+    # vars(), because a distributed one passes other attributes on to what it reads, which may be a collective.
+    variable = vars(variable).get("_value", variable)  # of Keras
+    if hasattr(type(variable), "values"):
+        return list(variable.values)
+    return [vars(variable).get("_v", variable)]
 
 
 def without_order(tensor: Tensor) -> Tensor:

@@ -72,7 +72,7 @@ def _multi_worker_mirrored(spec: JobSpec, task: Task) -> Strategy:
     if not task.is_chief:
         connections.until_they_listen([task.cluster[task.chief[0]][task.chief[1]]])
     try:
-        return tf.distribute.MultiWorkerMirroredStrategy(communication_options=options)
+        strategy = tf.distribute.MultiWorkerMirroredStrategy(communication_options=options)
     except RuntimeError as error:
         if "must be configured at program startup" not in str(error):  # context.py
             raise
@@ -80,6 +80,8 @@ def _multi_worker_mirrored(spec: JobSpec, task: Task) -> Strategy:
             f"workload: {spec.workload}: a module that it imports runs TensorFlow operations, which must not be before "
             "the strategy is made; import that module inside model() or data()"
         ) from None
+    tensorflow_patches.create_variables_alone(strategy)
+    return strategy
 
 
 def _parameter_server(_spec: JobSpec, task: Task) -> Strategy:

@@ -34,6 +34,8 @@ _NOISE = re.compile(
 )
 _FIRST_ROOT = re.compile(r"\d+ root error\(s\) found\.\s+\(0\) [A-Z_]+:(.*?)(?:\n +\(1\) |\Z)", re.DOTALL)
 """The first of several errors in a graph, as a ps-worker often reports them (platform/status.cc)."""
+_REFUSED = re.compile(r"assertion failed: \[(workload: [^\n]*)\] \[(\d+)\] \[([^\n]*?)\]")
+"""What an operation of trainer's own finds wrong in the data (inputs/datasets.py)."""
 _LONGEST = 300
 """Characters of an error."""
 LOSS_WEIGHTS = "compile takes loss_weights as its third argument: write metrics=[...]"
@@ -116,6 +118,8 @@ def graph_error(error: BaseException, workload: str) -> str | None:
     """
     if not isinstance(error, tf.errors.OpError) or may_be_a_lost_peers(error):
         return None
+    if refused := _REFUSED.search(str(error)):
+        return " ".join(refused.groups()).replace("\\'", "'")  # TensorFlow quotes what it prints
     lines = [line for file, line in _FRAME.findall(str(error)) if Path(file) == Path(workload).absolute()]
     place = f"workload: {workload}:{lines[-1]}" if lines else f"workload: {workload}: a step"
     text = f"{place}: {type(error).__name__}: {essence(str(error))}"

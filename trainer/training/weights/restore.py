@@ -2,41 +2,31 @@
 
 from __future__ import annotations
 
-import hashlib
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeAlias
 
 import keras
 import numpy as np
-import numpy.typing as npt
 import tensorflow as tf
 
 from trainer.job.cluster import Task
-from trainer.job.errors import UserError
 from trainer.model_dir import checkpoint, checkpoint_meta, init_files
 from trainer.model_dir.arrays import LARGE, DamagedError
 from trainer.protocol import events
-from trainer.training.exchange.gradients import fixed_rows
-from trainer.training.model.state import TrainState
+from trainer.training.exchange.broadcast import from_chief
+from trainer.training.model.state import TrainState, description
 from trainer.training.runtime.channel import Channel
 from trainer.training.task import TrainingTask
+from trainer.training.weights import rates
 from trainer.training.weights.init_from import initial_values
+from trainer.training.weights.untracked import assign_here, candidates
 from trainer.workloads.types import Strategy, Variable
 
-Words = npt.NDArray[np.int32]
-
-_BROADCAST_KEY = 2**30
-"""Distinct from the keys of TensorFlow's own collectives, which count up from 1 (cross_device_utils.py)."""
-_BROADCAST_WORDS = 2**24
-"""Values of 4 bytes in one message, which is in memory several times: as an array, a tensor and bytes of gRPC."""
 _PACK_BYTES = LARGE
 """Small variables are sent together. At most the last of a pack is large: the memory of such an array is used again."""
-_FILES, _ROWS, _STEP, _PACKS = 21, 22, 23, 100
-"""`use` of the comparisons of files and rows, of the step, and of the first pack of variables; others are in
-callbacks/epochs.py and keras_fit.py."""
-_PIECES = 2**16
-"""Maximum number of messages of one use."""
+_STEP, _PACKS = 23, 100
+"""Uses of `from_chief`: the step, and the first pack of variables."""
 
 
 def restore(strategy: Strategy, job: TrainingTask, state: TrainState, total: int) -> tuple[int, list[str]]:
@@ -53,6 +43,7 @@ def restore(strategy: Strategy, job: TrainingTask, state: TrainState, total: int
     Raises:
         UserError: it does not fit the spec or the model, or is past the job's end; the message names the difference.
     """
+    state.note_rates()
     return _restore(strategy, job, state, total, lambda _, arrays: _assign(state, arrays))
 
 
@@ -60,20 +51,34 @@ def restore_everywhere(
     strategy: Strategy, job: TrainingTask, state: TrainState, total: int, channel: Channel, resume_step: int
 ) -> int:
     """The chief reads the checkpoint, or the file of init_from, and sends step and values to the other tasks through
-    the cluster. `resume_step` is 0 on all tasks if there is no checkpoint."""
-    if not resume_step and job.spec.init_from is None:
+    the cluster: its initial values, if there is neither. `resume_step` is 0 on all tasks if there is no checkpoint."""
+    state.note_rates()
+    reads, alone = resume_step > 0 or job.spec.init_from is not None, len(job.task.members()) == 1
+    if not reads and alone:
         return 0
     if not job.task.is_chief:
         with strategy.scope():
             return _receive(job.task, state)
-    if len(job.task.members()) == 1:
+    if alone:
         step, broken = restore(strategy, job, state, total)
     else:
-        step, broken = _restore(strategy, job, state, total, lambda step, arrays: _send(job.task, state, step, arrays))
-        _share_step(job.task, step, ends=True)
+        step, broken = _send_all(strategy, job, state, total, reads=reads)
     for line in broken:
         channel.send(events.Line(line))
     return step
+
+
+def _send_all(
+    strategy: Strategy, job: TrainingTask, state: TrainState, total: int, *, reads: bool
+) -> tuple[int, list[str]]:
+    step, broken = 0, list[str]()
+    if reads:
+        step, broken = _restore(strategy, job, state, total, lambda step, arrays: _send(job.task, state, step, arrays))
+    if state.restored is None and job.spec.init_from is None:
+        with strategy.scope():
+            _send(job.task, state, 0, iter(state.values().items()))
+    _share_step(job.task, step, ends=True)
+    return step, broken
 
 
 _Take: TypeAlias = Callable[[int, checkpoint.Arrays], None]
@@ -95,34 +100,49 @@ def _restore(
         with strategy.scope():
             take(step, arrays)
 
+    untracked, lines = candidates(job, state), list[str]()
+
     def require_fitting(meta: checkpoint_meta.Meta) -> None:
-        if different := checkpoint_meta.differences(meta, job.spec, job.compatibility_key, state.description(), total):
+        saved = meta.get("variables", {})
+        here = state.description() | {name: description(v) for name, v in untracked.items() if name in saved}
+        described = rates.renamed(saved, here)
+        if different := checkpoint_meta.differences(
+            {**meta, "variables": described}, job.spec, job.compatibility_key, here, total
+        ):
             raise checkpoint_meta.refusal(meta, directory, different)
+        state.restored = described
+
+    def take_checkpoint(restored: checkpoint.Checkpoint, arrays: checkpoint.Arrays) -> None:
+        given, lines[:] = rates.given(restored.meta, state)
+        names = rates.names(restored.meta.get("variables", {}), state.description())
+        take_in_scope(restored.step, _of_variables(state, untracked, rates.with_given(arrays, names, given)))
 
     restored, broken = checkpoint.restore(
         directory,
         require_fitting,
-        lambda restored, arrays: take_in_scope(restored.step, _of_variables(state, arrays)),
+        take_checkpoint,
         reuse=not job.spec.traits.coordinated,  # what is sent to a ps is perhaps not there yet when `assign` returns
     )
     if restored is not None or job.spec.init_from is None:
-        return restored.step if restored else 0, broken
+        return restored.step if restored else 0, [*broken, *lines]
     values, report = initial_values(job, state)
     init_files.write_report(directory, report)
     take_in_scope(0, iter((state.values() | values).items()))
     return 0, [*broken, report]
 
 
-def _of_variables(state: TrainState, arrays: checkpoint.Arrays) -> checkpoint.Arrays:
-    """Yields the arrays of the variables, which come first in a file; then reads the rest, to verify it."""
+def _of_variables(state: TrainState, untracked: Mapping[str, Variable], arrays: checkpoint.Arrays) -> checkpoint.Arrays:
+    """Yields the arrays of the variables, which come first in a file; then reads the rest, to verify it, and assigns
+    those that nobody has on this task: the others get them once a step is traced."""
     for name, _ in state.variables:
         item = next(arrays, None)
         if item is None or item[0] != name:
             raise DamagedError(late=True)
         yield item
         del item  # before the next one is read
-    for _ in arrays:
-        pass
+    for name, array in arrays:
+        if name in untracked:
+            assign_here(untracked[name], array)
 
 
 def _assign(state: TrainState, arrays: checkpoint.Arrays) -> None:
@@ -191,94 +211,3 @@ def _empty(state: TrainState, names: Sequence[str]) -> checkpoint.Values:
 def _numpy_dtype(variable: Variable) -> np.dtype[np.generic]:
     dtype: np.dtype[np.generic] = np.dtype(tf.as_dtype(keras.backend.standardize_dtype(variable.dtype)).as_numpy_dtype)
     return dtype
-
-
-def require_same_files(job: TrainingTask) -> None:
-    """Checks that this task trains on the same records as the chief, from its own copy of the files perhaps.
-
-    It waits for tasks that still find their records.
-
-    Raises:
-        UserError: it does not.
-    """
-    records = job.records
-    if records is None or len(job.task.members()) == 1:
-        return
-    job.send(events.Indexed())
-    of_task: checkpoint.Values = {
-        "sha256": np.frombuffer(bytes.fromhex(records.index.sha256), np.int32),
-        "files": np.array([len(records.index.files), records.count()], np.int64),
-    }
-    chiefs = from_chief(of_task, job.task, _FILES)
-    if all((of_task[name] == chiefs[name]).all() for name in of_task):
-        return
-    sizes = [f"{int(counts[0])} files with {int(counts[1])} records" for counts in (of_task["files"], chiefs["files"])]
-    raise UserError(
-        f"workload: {records.what}: {job.task.name} has {sizes[0]}, and the chief {sizes[1]}, or other contents; every "
-        "task must see the same files"
-    )
-
-
-def require_same_rows(job: TrainingTask, state: TrainState) -> None:
-    """Checks, once a step is traced, that all replicas look up the same constant rows of an Embedding, whose gradients
-    are added up. Random numbers of NumPy's are constants too: others on each task, and in each call of a layer.
-
-    Raises:
-        UserError: they do not.
-    """
-    of_task = fixed_rows(state.optimizers.values())
-    if len(of_task) == 1 and len(job.task.members()) > 1:
-        digest = hashlib.sha256(*of_task).digest()
-        with tf.init_scope():
-            chiefs = from_chief({"rows": np.frombuffer(digest, np.int32)}, job.task, _ROWS)
-        of_task = {digest, chiefs["rows"].tobytes()}
-    if len(of_task) > 1:
-        raise UserError(
-            f"workload: {job.workload.name}: replicas look up different constant rows of an Embedding, as by random "
-            "numbers of NumPy's; give NumPy a seed at the top of the file, or use tf.random in call()"
-        )
-
-
-def from_chief(values: checkpoint.Values, task: Task, use: int = 0) -> checkpoint.Values:
-    """Sends the chief's values to every task: the concatenated bits of all values, in few broadcasts.
-
-    The tasks wait for each other as long as the generation lasts. The chief's supervisor ends one that does not advance
-    for deadlines.progress, or deadlines.evaluation while the chief evaluates.
-
-    Args:
-        use: a number for all calls with values of the same shapes.
-    """
-    words = _words(list(values.values()))
-    shared = words if task.is_chief else np.empty_like(words)
-    for number, i in enumerate(range(0, len(words), _BROADCAST_WORDS)):
-        received = _broadcast(words[i : i + _BROADCAST_WORDS], use * _PIECES + number, task)
-        if not task.is_chief:
-            shared[i : i + _BROADCAST_WORDS] = received
-    offset, result = 0, {}
-    for name, v in values.items():
-        result[name] = np.frombuffer(shared, v.dtype, v.size, offset).reshape(v.shape)
-        offset += v.nbytes
-    return result
-
-
-def _words(arrays: list[checkpoint.Array]) -> Words:
-    """Their bits. Those of a single array, which may be large, are no copy."""
-    if len(arrays) == 1 and arrays[0].nbytes and arrays[0].nbytes % 4 == 0:
-        return np.ascontiguousarray(arrays[0]).reshape(-1).view(np.int32)
-    raw = b"".join(v.tobytes() for v in arrays)
-    return np.frombuffer(raw + bytes(-len(raw) % 4), np.int32)
-
-
-def _broadcast(bits: Words, number: int, task: Task) -> Words:
-    common: dict[str, object] = {
-        "group_size": len(task.members()),
-        "group_key": _BROADCAST_KEY,
-        "instance_key": _BROADCAST_KEY + number,
-        "shape": bits.shape,
-    }
-    with tf.device("CPU:0"):
-        if task.is_chief:
-            received = tf.raw_ops.CollectiveBcastSend(input=bits, **common)
-        else:
-            received = tf.raw_ops.CollectiveBcastRecv(T=tf.int32, **common)
-    return np.asarray(received)

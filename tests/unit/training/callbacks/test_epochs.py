@@ -255,7 +255,8 @@ def averaged_by(job: TrainingTask, share: Any) -> list[list[Any]]:
         nothing = np.zeros(made.width, np.float32)
         return Result(np.ones(count, np.float32), np.ones(count, bool), nothing, nothing, False, 0.0, 0.0, 0.0, 0.0)
 
-    sync._train(job, state, call, Progress(job, made, channel, InputTime(source), 0, 12), epochs.average, None, epochs)
+    progress = Progress(job, made, channel, InputTime(source), 0, 12)
+    sync._train(job, state, call, progress, lambda _: epochs.average(), None, epochs)
     return found
 
 

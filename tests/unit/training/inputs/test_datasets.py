@@ -9,6 +9,7 @@ import trainer
 from trainer.job.errors import UserError
 from trainer.training import inputs
 from trainer.training.inputs import Part
+from trainer.training.runtime.user_code import graph_error
 from trainer.workloads.batched import batched
 
 PAIRS = tf.data.Dataset.from_tensor_slices((np.arange(5), -np.arange(5)))
@@ -153,6 +154,47 @@ def test_batches_of_another_size_than_a_replicas_are_refused(value: Any, rule: s
     with pytest.raises(UserError) as caught:
         inputs.source(batched(value), "data('train')").batches(Part(2))
     assert str(caught.value) == f"workload: data('train'): {rule}"
+
+
+def batches_of(*sizes: int) -> Any:
+    """Batches of so many examples, whose numbers count on."""
+    ends = np.cumsum(sizes)
+    bounds = tf.data.Dataset.from_tensor_slices(np.stack([ends - sizes, ends], 1))
+    return bounds.map(lambda each: (tf.range(each[0], each[1]), tf.range(each[0], each[1])))
+
+
+def test_a_larger_batch_is_an_error_with_its_size_and_what_to_write() -> None:
+    given = inputs.source(batched(batches_of(4, 2, 16, 4)), "data('train')").batches(Part(4))
+    with pytest.raises(tf.errors.InvalidArgumentError) as caught:
+        next(iter(given.skip(1)))
+    rule = "workload: data('train'): gives a batch of 16 examples, the spec asks for 4: batch(4)"
+    assert graph_error(caught.value, "w.py") == rule
+
+
+@pytest.mark.parametrize(
+    ("sizes", "told"),
+    [
+        ((4, 4, 1), []),
+        ((4, 4), []),
+        ((4, 2, 4, 3, 1), ["2 with 5 examples so far", "3 with 6 examples in a pass over the data"]),
+        ((4, 1, 1), ["2 with 2 examples so far", "2 with 2 examples in a pass over the data"]),
+    ],
+)
+def test_batches_that_are_left_out_are_counted_and_told_unless_it_is_the_last(sizes: Any, told: list[str]) -> None:
+    lines: list[str] = []
+    given = inputs.source(batched(batches_of(*sizes)), "data('train')", lines.append).batches(Part(4))
+    found = [len(x) for x, _ in given.take(3 * sizes.count(4)).as_numpy_iterator()]
+    assert found == [4] * 3 * sizes.count(4)
+    assert [line.partition("left out: ")[2].partition(";")[0] for line in lines] == told
+    assert inputs.small_batches(batches_of(*sizes), 4) == max(0, len(sizes) - sizes.count(4) - 1)
+
+
+def test_the_examples_of_a_batch_are_those_of_its_labels() -> None:
+    """Graphs are merged into one: the parts of x have as many rows as there are nodes and edges."""
+    graphs = NUMBERS.batch(4).map(lambda n: ((tf.range(7 + n[0] % 3), tf.range(9)), n))
+    given = inputs.source(batched(graphs), "data('train')").batches(Part(4))
+    (batch,) = given.skip(1).take(1).as_numpy_iterator()
+    assert [len(batch[0][0]), len(batch[0][1]), batch[1].tolist()] == [8, 9, [4, 5, 6, 7]]
 
 
 def test_the_name_that_workloads_use() -> None:

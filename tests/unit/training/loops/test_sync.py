@@ -54,7 +54,7 @@ def test_calls_make_one_step_if_the_rows_of_a_gradient_vary(length: int | None, 
     job = replace(chiefs, task=tasks_of(chiefs.spec)[1])
     step = Step(lambda batch: batch, 0, lambda sums, count: {})
     progress = Progress(job, step, RecordingChannel(), InputTime(job.training), 0, 12)
-    sync._train(job, TrainState(None, optimizer), call, progress, lambda: None, None, None)
+    sync._train(job, TrainState(None, optimizer), call, progress, lambda _: None, None, None)
     assert counts == expected
 
 

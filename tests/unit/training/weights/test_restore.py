@@ -1,5 +1,3 @@
-import os
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,13 +6,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.tools.harness import processes
+from tests.unit.training import two_tasks
 from tests.unit.training.jobs import setup
-from trainer.job.cluster import tasks_of
 from trainer.job.errors import UserError
 from trainer.job.load import build
 from trainer.model_dir import arrays, checkpoint
-from trainer.targets.local import ports
 from trainer.training.model.state import TrainState, build_state
 from trainer.training.task import TrainingTask
 from trainer.training.weights.restore import restore
@@ -118,36 +114,31 @@ def data(shard):
 """
 
 PROGRAM = """
-import os
 import time
 from dataclasses import replace
 from types import SimpleNamespace
 import keras
 import numpy as np
-import tensorflow as tf
-from trainer.job.load import build, load_environment
-from trainer.job.tf_config import from_environment
+from trainer.job.load import build
 from trainer.model_dir import checkpoint
-from trainer.training.weights import restore
+from trainer.training.exchange import broadcast
+from trainer.training.weights import agreement, restore
 from trainer.training.model.state import build_state
 from trainer.training.task import load_task
 
-spec = load_environment()
-task = from_environment(spec)
-strategy = tf.distribute.MultiWorkerMirroredStrategy()
 job = load_task(spec, task, lambda event: print(event, flush=True))
 job.training  # indexes the files
 if not task.is_chief:
     time.sleep(2 * spec.deadlines.progress)  # stands for the time that large files take
-restore.require_same_files(job)
+agreement.require_same_files(job)
 print("the same files", flush=True)
-restore._BROADCAST_WORDS = 3
+broadcast._WORDS = 3
 rng = np.random.default_rng(task.index)
 values = {
     "floats": rng.random((2, 5), np.float32), "step": np.array(7 + task.index, np.int64),
     "small": rng.integers(0, 9, 3, np.uint8), "none": np.zeros([0, 4], np.float64),
 }
-shared = restore.from_chief(values, task)
+shared = broadcast.from_chief(values, task)
 print({name: (v.dtype.name, v.tolist()) for name, v in shared.items()}, flush=True)
 
 with strategy.scope():
@@ -177,10 +168,6 @@ with strategy.scope():
     state.model.compile(keras.optimizers.SGD())  # Keras lists the names of its attributes too
 step = restore.restore_everywhere(strategy, job, state, 100, lines, 0)
 print(step, [v.tolist() for name, v in state.values().items() if name.startswith("model")], flush=True)
-
-# The chief's values are on their way after its last operation: it may not end before they have arrived.
-strategy.run(lambda: tf.distribute.get_replica_context().all_reduce("SUM", tf.constant(1.0)))
-os._exit(0)  # as a child does: TensorFlow's own end waits for its peers
 """
 
 
@@ -198,18 +185,7 @@ def outputs(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     first = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1, name="dense")])
     first.set_weights([np.array([[3]]), np.array([5])])
     first.save(folder / "first.keras")
-    with ports.reserve([task.name for task in tasks_of(spec)], None) as taken:
-        tasks = tasks_of(spec, lambda task_type, index: f"127.0.0.1:{taken[f'{task_type}:{index}']}")
-        job = {
-            "TRAINER_JOB": spec.model_dump_json(),
-            "TF_CPP_MIN_LOG_LEVEL": "3",
-            "INIT_FROM": str(folder / "first.keras"),
-        }
-        commands = [
-            ([sys.executable, "-c", PROGRAM], {**os.environ, **job, "TF_CONFIG": task.tf_config()}) for task in tasks
-        ]
-        with processes(commands) as running:
-            return [process.communicate(timeout=120)[0] for process in running]
+    return two_tasks.outputs(spec, PROGRAM, INIT_FROM=str(folder / "first.keras"))
 
 
 def test_the_chiefs_values_reach_all_tasks_in_pieces(outputs: list[str]) -> None:

@@ -20,6 +20,7 @@ from trainer.training.model.step import Step
 from trainer.training.private import keras_private
 from trainer.training.runtime.channel import Channel
 from trainer.training.task import TrainingTask
+from trainer.training.weights.untracked import used_by
 from trainer.workloads.types import Dataset, Strategy, Tensor
 
 Closure = Callable[[Iterator[Dataset]], None]
@@ -62,6 +63,7 @@ def make_closure(
             return counters.report(worker, reached.done, reached.bad, reached.sums, seconds)
 
         tf.cond(reached.done > 0, report, lambda: False)
+        used_by(job, state, tf.compat.v1.get_default_graph())
         channel.send(events.Traced())  # Python code runs once, when the graph is traced
 
     made: Closure = closure

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
+from trainer.training.runtime.created_variables import OWN
 from trainer.workloads.types import Tensor
 
 NO_TICKETS = 2**40
@@ -40,26 +41,26 @@ class Counters:
     """The job's counters, on one ps."""
 
     def __init__(self, workers: int, width: int) -> None:
-        first = tf.VariableAggregation.ONLY_FIRST_REPLICA
-        self.taken = tf.Variable(0, dtype=tf.int64, state=False, aggregation=first)
+        common = {"name": OWN, "state": False, "aggregation": tf.VariableAggregation.ONLY_FIRST_REPLICA}
+        self.taken = tf.Variable(0, dtype=tf.int64, **common)
         """The last ticket that was taken; a ticket is the number of a step."""
-        self.last = tf.Variable(0, dtype=tf.int64, state=False, aggregation=first)
+        self.last = tf.Variable(0, dtype=tf.int64, **common)
         """The round's last ticket: later ones are not applied."""
-        self.round = tf.Variable(0, dtype=tf.int64, state=False, aggregation=first)
+        self.round = tf.Variable(0, dtype=tf.int64, **common)
         """A ticket is valid in its own round only: a worker that returns after its ticket was issued again changes
         nothing."""
-        self.begun = tf.Variable(0, dtype=tf.int64, state=False, aggregation=first)
+        self.begun = tf.Variable(0, dtype=tf.int64, **common)
         """Updates for which all gradients had arrived, applied or not."""
-        self.ended = tf.Variable(0, dtype=tf.int64, state=False, aggregation=first)
+        self.ended = tf.Variable(0, dtype=tf.int64, **common)
         """Number of these that have ended. An update that a lost worker or ps interrupted never ends."""
-        self.worker_steps = tf.Variable(np.zeros(workers, np.int64), state=False, aggregation=first)
+        self.worker_steps = tf.Variable(np.zeros(workers, np.int64), **common)
         # Row per worker: the ticket whose loss was not finite (0: none), then loss and metrics of its last closure.
-        self.rows = tf.Variable(np.zeros((workers, 3 + width)), state=False, aggregation=first)
+        self.rows = tf.Variable(np.zeros((workers, 3 + width)), **common)
         # Row per worker: its steps, and their figures added up.
-        self.totals = tf.Variable(np.zeros((workers, 1 + width)), state=False, aggregation=first)
+        self.totals = tf.Variable(np.zeros((workers, 1 + width)), **common)
         self._taken = np.zeros(1 + width)
         # Row per worker: seconds of its steps' waits for data, of their exchange with ps, and of its closures.
-        self.seconds = tf.Variable(np.zeros((workers, 3)), state=False, aggregation=first)
+        self.seconds = tf.Variable(np.zeros((workers, 3)), **common)
 
     def reader(self, step: tf.Variable) -> Callable[[], Reading]:
         """Returns a function that reads the counters with one message to each ps.

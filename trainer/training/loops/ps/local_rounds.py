@@ -27,6 +27,7 @@ from trainer.training.model.step import Step
 from trainer.training.private import keras_private
 from trainer.training.runtime.channel import Channel
 from trainer.training.task import TrainingTask
+from trainer.training.weights.untracked import used_by
 from trainer.workloads.types import Dataset, Strategy, Tensor, Variable
 
 
@@ -50,6 +51,7 @@ def make_closure(
             return rounds.train(iterator, worker, round_, first, count, begun)
 
         tf.cond(count > 0, train, lambda: False)
+        used_by(job, state, tf.compat.v1.get_default_graph())
         channel.send(events.Traced())  # Python code runs once, when the graph is traced
 
     made: Closure = closure

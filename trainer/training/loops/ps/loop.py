@@ -41,6 +41,7 @@ from trainer.training.runtime.channel import Channel
 from trainer.training.runtime.strategy import make
 from trainer.training.task import Load, TrainingTask
 from trainer.training.weights.restore import restore
+from trainer.training.weights.untracked import OF_FILE, candidates
 
 COUNTERS_POLL_SECONDS = 0.2
 """Seconds between two reads of the counters on a ps."""
@@ -95,6 +96,9 @@ def _run(
         warnings = [*state.warnings, *check(job, state.model, source), *prepare(strategy, job, state, source)]
     total = job.total_steps(source)
     step, broken = restore(strategy, job, state, total)
+    # Before a step is traced, which the coordinator does once the first is scheduled: of what model() has created.
+    possible = candidates(job, state).items()
+    state.untracked = {name: v for name, v in possible if not name.startswith(OF_FILE)}
     with strategy.scope():
         batch = batches.replica_spec(job, source)
         made = make_step(strategy, job, state, batch)

@@ -12,6 +12,7 @@ from trainer.job.errors import UserError
 from trainer.training.exchange import step_time
 from trainer.training.private import keras_private, tensorflow_private
 from trainer.training.private.tensorflow_private import Internal
+from trainer.training.runtime.created_variables import OWN
 from trainer.workloads.types import Tensor, Variable
 
 
@@ -26,7 +27,7 @@ class Copies:
         self.variables = list(variables)
         self._rounded = {id(v) for v in rounded}
         self._own = [keras_private.tf_variable(v) for v in self.variables]
-        self._name = uuid.uuid4().hex
+        self._name = f"{OWN}_{uuid.uuid4().hex}"
         self._copies: list[Variable] | None = None
 
     def read(self) -> list[Tensor]:

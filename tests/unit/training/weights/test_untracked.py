@@ -1,0 +1,104 @@
+"""State that neither Keras nor an optimizer lists is trained state all the same. What two tasks do with it is in
+test_agreement.py."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.local.workloads import untracked as workload
+from tests.unit.training.callbacks.loop import RecordingChannel
+from tests.unit.training.jobs import setup
+from trainer.job.cluster import tasks_of
+from trainer.job.errors import UserError
+from trainer.job.load import build
+from trainer.model_dir import checkpoint
+from trainer.training.loops import sync
+from trainer.training.model import evaluation
+from trainer.training.model.state import TrainState, build_state
+from trainer.training.task import TrainingTask, load_task
+from trainer.training.weights.untracked import used_by
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy:DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning"),
+]
+STEPS_OF_EPOCH = 15
+
+
+def train(folder: Path, steps: int, resume_step: int = 0) -> tuple[TrainingTask, TrainState, RecordingChannel]:
+    """Trains to a step, in epochs of 15."""
+    spec = build(
+        {"name": "j", "strategy": "one_device", "workload": workload.__file__, "model_dir": str(folder)}
+        | {"tasks": {"worker": 1}, "train": {"steps": steps, "batch_size": 16, "log_steps": 1}}
+    )
+    channel = RecordingChannel()
+    job = load_task(spec, tasks_of(spec)[0], channel.send)
+    state = build_state(job)
+    sync._run(tf.distribute.get_strategy(), job, state, resume_step, channel)
+    return job, state, channel
+
+
+def saved(folder: Path, step: int) -> tuple[dict[str, str], dict[str, Any]]:
+    """The paths and the values of the variables in a checkpoint."""
+    loaded = checkpoint.load(checkpoint.folder(folder) / checkpoint.name(step))
+    assert loaded is not None
+    variables = loaded[0].meta["variables"]
+    return {name: each["path"] for name, each in variables.items()}, {name: loaded[1][name] for name in variables}
+
+
+def test_a_resumed_job_goes_on_with_it_and_callbacks_and_evaluation_have_it(tmp_path: Path) -> None:
+    job, state, _ = train(tmp_path / "unbroken", 40)
+    train(tmp_path / "resumed", 30)
+    train(tmp_path / "resumed", 40, resume_step=30)
+    paths, unbroken = saved(tmp_path / "unbroken", 40)
+    assert saved(tmp_path / "resumed", 40)[0] == paths
+    for name, value in saved(tmp_path / "resumed", 40)[1].items():
+        np.testing.assert_array_equal(value, unbroken[name], err_msg=f"{name} {paths[name]}")
+
+    untracked = {name: unbroken[name] for name in paths if name.startswith("untracked.")}
+    weight, seen, draws, seed = untracked.values()
+    assert weight == 0.25 * 3  # that of the third epoch, which a callback has set
+    assert seen == 40
+    assert draws[0] > 0  # the counter of a tf.random.Generator
+    assert seed.shape == (2,)  # of Keras' own generator
+    _, figures = evaluation.evaluate(job, state.values())
+    assert figures["seen"] == 40
+
+
+def test_a_checkpoint_of_a_version_that_did_not_save_it_is_continued_with_a_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as old:
+        old.setattr(sync, "adopt", lambda *_: None)
+        train(tmp_path, 4)
+    assert not any(name.startswith("untracked.") for name in saved(tmp_path, 4)[0])
+    _, _, channel = train(tmp_path, 6, resume_step=4)
+    lines = [line for line in channel.lines if "the checkpoint has no value of" in line]
+    assert len(lines) == 4
+    assert saved(tmp_path, 6)[1]["untracked.model.000"] == 2
+
+
+@pytest.mark.parametrize(
+    ("value", "known", "message"),
+    [
+        ("7", True, "uses the variable seven:0, of string .., which no checkpoint can have"),
+        (7, False, "uses the variable seven:0, which was created neither in model"),
+    ],
+)
+def test_what_no_checkpoint_can_have_is_refused_by_name(value: Any, known: bool, message: str, tmp_path: Path) -> None:
+    job = setup(model_dir=str(tmp_path))
+    state, variable = build_state(job), tf.Variable(value, name="seven")
+    if known:
+        job.created.add(variable)
+
+    @tf.function(autograph=False)
+    def step() -> tf.Tensor:
+        read = tf.identity(variable)
+        used_by(job, state, tf.compat.v1.get_default_graph())
+        return read
+
+    with pytest.raises(UserError, match=message):
+        step.get_concrete_function()

@@ -1,0 +1,99 @@
+"""The variables that a step uses and that neither the model nor an optimizer or a metric has.
+
+Such as a tf.Variable at the top of the file, one that is an attribute of a layer, the state of a tf.random.Generator,
+and that of Keras' own generator, from which layers without a seed draw. The trace of a step shows them. They are
+adopted: equal on all tasks, in checkpoints, restored, and given to copies of the model (decision 84).
+"""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+from trainer.job.errors import UserError
+from trainer.model_dir import checkpoint
+from trainer.model_dir.checkpoint_meta import UNTRACKED
+from trainer.protocol import events
+from trainer.training.exchange.broadcast import from_chief
+from trainer.training.model.state import TrainState, as_array
+from trainer.training.private.tensorflow_private import Internal, components, read_variables
+from trainer.training.runtime import created_variables
+from trainer.training.task import TrainingTask
+from trainer.workloads.types import Variable
+
+_USE = 24
+"""The number of these values for `from_chief`."""
+OF_FILE = f"{UNTRACKED}file."
+"""Begins the names of those that were created when the workload was imported."""
+_RULE = "create it in model(), as by self.add_weight(), or at the top of the file"
+
+
+def candidates(job: TrainingTask, state: TrainState) -> dict[str, Variable]:
+    """What the workload has created and nobody has, by the names in a checkpoint. Which of it a step uses is known once
+    one is traced."""
+    of_model = created_variables.of(state.model)
+    parts = {"file": job.created.alive(), "model": of_model, "optimizer": state.created.alive()}
+    named = {f"{UNTRACKED}{part}.{i:03d}": v for part, group in parts.items() for i, v in enumerate(group)}
+    owned = _handles(*state.owned)
+    return {name: v for name, v in named.items() if v is not None and not _handles(v) & owned}
+
+
+def adopt(job: TrainingTask, state: TrainState, graph: Internal) -> None:
+    """Makes what a step uses part of the state, while the step is traced, with the chief's values on all tasks.
+
+    Raises:
+        UserError: a variable cannot be adopted.
+    """
+    state.untracked = used_by(job, state, graph)
+    for name, v in state.untracked.items():
+        if state.restored is not None and name not in state.restored:
+            text = f"the checkpoint has no value of {v.name}, which a step uses; it begins as the code makes it"
+            job.send(events.Line(f"warning: {text}"))
+    if state.untracked and len(job.task.members()) > 1:
+        with tf.init_scope():
+            values = {name: as_array(tf.convert_to_tensor(v)) for name, v in state.untracked.items()}
+            for name, value in from_chief(values, job.task, _USE).items():
+                assign_here(state.untracked[name], value)
+
+
+def assign_here(variable: Variable, value: checkpoint.Array) -> None:
+    """Assigns to this task's variables, which is no collective as an assignment to a distributed variable may be."""
+    for each in components(variable):
+        each.assign(value)
+
+
+def used_by(job: TrainingTask, state: TrainState, graph: Internal) -> dict[str, Variable]:
+    """Returns the variables that a step uses and nobody has, while the step is traced.
+
+    Raises:
+        UserError: one cannot be adopted.
+    """
+    captured = {id(outer) for outer, _ in graph.captures}
+    used = {name: v for name, v in candidates(job, state).items() if _handles(v) & captured}
+    known = _handles(*state.owned, *used.values())
+    for variable in read_variables(graph):
+        if not variable.name.startswith(created_variables.OWN) and not _handles(variable) & known:
+            raise UserError(
+                f"workload: {job.workload.name}: a step uses the variable {variable.name}, which was created neither "
+                f"in model() nor at the top of the file, so no checkpoint would have it; {_RULE}"
+            )
+    for variable in used.values():
+        _require_adoptable(job, variable)
+    return used
+
+
+def _require_adoptable(job: TrainingTask, variable: Variable) -> None:
+    what = f"workload: {job.workload.name}: a step uses the variable {variable.name}"
+    if job.spec.traits.coordinated and not all("/job:ps" in each.device for each in components(variable)):
+        raise UserError(
+            f"{what}, which only the chief has, and workers of parameter_server cannot; create it in model()"
+        )
+    dtype = variable.dtype
+    if not variable.shape.is_fully_defined() or not (dtype.is_floating or dtype.is_integer or dtype.is_bool):
+        raise UserError(
+            f"{what}, of {dtype.name} {variable.shape}, which no checkpoint can have: only numbers of a fixed shape"
+        )
+
+
+def _handles(*variables: Variable) -> set[int]:
+    """What a graph captures of variables."""
+    return {id(each.handle) for variable in variables for each in components(variable)}
