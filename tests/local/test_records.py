@@ -73,6 +73,19 @@ def test_a_job_with_ps_workers_goes_on_after_a_kill(tmp_path: Path, task: str) -
 
 
 @pytest.mark.slow
+def test_a_ps_worker_that_is_killed_goes_on_near_the_step_that_was_reached(tmp_path: Path) -> None:
+    """With others it is less exact: they take its steps while it is away."""
+    write(tmp_path)
+    with Job(tmp_path, spec(parameter_server, tmp_path, 8, train={"steps": 320}), "tasks.worker=1") as job:
+        job.until_step(90)
+        job.signal("worker:0")
+        assert job.wait() == 0, job.output
+    found = counts(job, 320)
+    assert found.sum() == 320 * 8
+    assert found.max() - found.min() <= 1, np.unique(found, return_counts=True)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(("make", "batch"), [(mirrored, 16), (parameter_server, 8)])
 def test_a_damaged_record_ends_the_job_by_name_or_is_left_out(tmp_path: Path, make: Any, batch: int) -> None:
     write(tmp_path)

@@ -26,8 +26,8 @@ class Part:
     local: int = 1
     """Replicas in this task; they take turns."""
     seed: int = 0
-    start: int = 0
-    """The first step."""
+    start: int | Tensor = 0
+    """The first step; a tensor under parameter_server."""
 
     @property
     def per_step(self) -> int:

@@ -32,8 +32,16 @@ def synchronous(strategy: Strategy, job: TrainingTask, source: inputs.Source, st
     return strategy.distribute_datasets_from_function(lambda _: endless())
 
 
-def per_worker(strategy: Strategy, job: TrainingTask, source: inputs.Source, start: int) -> Callable[[], Dataset]:
-    """A function that returns a worker's endless batches; the coordinator runs it on that worker."""
+def per_worker(
+    strategy: Strategy, job: TrainingTask, source: inputs.Source, reached: Callable[[], Tensor]
+) -> Callable[[], Dataset]:
+    """A function that returns a worker's endless batches; the coordinator runs it on that worker, and again on one that
+    takes its place.
+
+    Args:
+        reached: gives the batches that all workers have trained on, in a graph. A worker begins with its part of them
+            left out: of those that others took in its place while it was away some are read twice, and as many never.
+    """
     workers = job.part.shards
     source.batches(job.part)  # eagerly: most mistakes cannot be found in a graph that is sent to a worker
 
@@ -44,7 +52,7 @@ def per_worker(strategy: Strategy, job: TrainingTask, source: inputs.Source, sta
         if source.of_one_shard:
             with tensorflow_private.converting_as_in_eager_code(), tensorflow_private.tables_on_each_worker(strategy):
                 mine = job.training_of(tf.cast(index, tf.int64))
-        return inputs.untuned(mine.batches(replace(job.part, index=index, start=start // workers)))
+        return inputs.untuned(mine.batches(replace(job.part, index=index, start=reached() // workers)))
 
     make_dataset: Callable[[], Dataset] = dataset
     return make_dataset

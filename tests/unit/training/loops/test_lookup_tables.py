@@ -81,7 +81,7 @@ with strategy.scope():
     first = {"aggregation": tf.VariableAggregation.ONLY_FIRST_REPLICA}
     total = tf.Variable(tf.zeros([2, 15], tf.float64), **first)
     done = tf.Variable(tf.zeros([2], tf.int32), **first)
-iterator = iter(coordinator.create_per_worker_dataset(batches.per_worker(strategy, job, job.training, 0)))
+iterator = iter(coordinator.create_per_worker_dataset(batches.per_worker(strategy, job, job.training, lambda: 0)))
 
 def sums(words, more):
     number, read, found = more

@@ -228,7 +228,7 @@ class _Plan:
             order = tf.random.experimental.stateless_shuffle(order, seed=self._seed(epoch))
         ends = tf.cumsum(tf.gather(blocks.count, order))
         first, last = self.part.start % self.steps // self.window, -(-self.steps // self.window)
-        begin = tf.where(epoch == self.part.start // self.steps, tf.constant(first, tf.int64), tf.constant(0, tf.int64))
+        begin = tf.where(epoch == self.part.start // self.steps, tf.cast(first, tf.int64), tf.constant(0, tf.int64))
         spared = self._spared(epoch)
 
         def planned(window: Tensor) -> tuple[Tensor, ...]:

@@ -10,6 +10,7 @@ The counters live on a ps and are only ever added to atomically (Keras' own are 
 
 from __future__ import annotations
 
+import functools
 import threading
 import time
 from collections.abc import Callable
@@ -31,7 +32,7 @@ from trainer.training.loops.ps.watch import Watch
 from trainer.training.loops.time_spent import InputTime
 from trainer.training.model import batches
 from trainer.training.model.checks import check
-from trainer.training.model.loss_scale import raise_if_stuck, skipped
+from trainer.training.model.loss_scale import LossScale, raise_if_stuck
 from trainer.training.model.state import TrainState, build_state, prepare
 from trainer.training.model.step import make_step
 from trainer.training.outputs.finish import Trained
@@ -42,6 +43,7 @@ from trainer.training.runtime.strategy import make
 from trainer.training.task import Load, TrainingTask
 from trainer.training.weights.restore import restore
 from trainer.training.weights.untracked import OF_FILE, candidates
+from trainer.workloads.types import Optimizer, Tensor
 
 COUNTERS_POLL_SECONDS = 0.2
 """Seconds between two reads of the counters on a ps."""
@@ -114,8 +116,8 @@ def _run(
     # Runs during every wait for a worker: in a round, a stop, and the evaluation, whose graphs use all workers.
     silent = SilentWorkers(task.cluster["worker"])
     threading.Thread(target=silent.keep_cut_off, args=(channel,), daemon=True).start()
-    begin = step + (skipped(state.optimizer) or 0)
-    iterator = iter(coordinator.create_per_worker_dataset(batches.per_worker(strategy, job, source, begin)))
+    reached = functools.partial(_batches_reached, state.optimizer, applied)
+    iterator = iter(coordinator.create_per_worker_dataset(batches.per_worker(strategy, job, source, reached)))
     make_closure = local_rounds.make_closure if spec.communication.every > 1 else closures.make_closure
     closure = make_closure(job, strategy, state, made, counters, channel)
     rounds = _Rounds(
@@ -133,6 +135,12 @@ def _run(
         cluster, steps = Cluster(strategy.scope, lambda _, values: values, lambda: None), job.steps_in_epoch(source)
         epochs = Epochs(job, state, made, channel, cluster, batch, steps=steps, step=step, total=total)
     return _train(rounds, epochs, step, total)
+
+
+def _batches_reached(optimizer: Optimizer, applied: tf.Variable) -> Tensor:
+    """The batches of all workers so far, those that float16 skips too."""
+    skips = keras_private.tf_variable(optimizer.skipped) if isinstance(optimizer, LossScale) else 0
+    return tf.cast(applied, tf.int64) + tf.cast(skips, tf.int64)
 
 
 def _train(rounds: _Rounds, epochs: Epochs | None, step: int, total: int) -> Trained:
