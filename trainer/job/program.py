@@ -64,15 +64,15 @@ def folder(spec: JobSpec) -> Path:
     return (code.root(spec) or Path()).joinpath(spec.working_dir or "").absolute()
 
 
-def _is_python(word: str) -> bool:
+def is_python(word: str) -> bool:
     return _PYTHON.fullmatch(word) is not None
 
 
 def interpreter(spec: JobSpec, words: list[str], environ: Mapping[str, str]) -> str | None:
     """The Python whose packages the program uses, as far as its first word shows; None if there is none."""
-    if spec.python and (words[0] in _ANY_PYTHON or not _is_python(Path(words[0]).name)):
+    if spec.python and (words[0] in _ANY_PYTHON or not is_python(Path(words[0]).name)):
         return spec.python
-    name = words[0] if _is_python(Path(words[0]).name) else "python3"
+    name = words[0] if is_python(Path(words[0]).name) else "python3"
     return shutil.which(name, path=environ.get("PATH")) or shutil.which("python", path=environ.get("PATH"))
 
 
@@ -112,7 +112,7 @@ def require_scripts(spec: JobSpec) -> None:
 
 def _require_script(working_dir: Path, words: list[str]) -> None:
     first, script = [*words, ""][:2]
-    if _is_python(Path(first).name) and script.endswith(".py") and not (working_dir / script).is_file():
+    if is_python(Path(first).name) and script.endswith(".py") and not (working_dir / script).is_file():
         known = [path.name for path in working_dir.glob("*.py")]
         raise UserError(f"program: {script!r}: no such file in {working_dir}{nearest(Path(script).name, known)}")
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from trainer import host
 from trainer.job import code as job_code
-from trainer.job import environment, program, secret, workload_file
+from trainer.job import environment, named_code, program, secret
 from trainer.job.cluster import Task, tasks_of
 from trainer.job.derived import computing_tasks
 from trainer.job.errors import Exit, UserError
@@ -123,14 +123,9 @@ def _with_program(spec: JobSpec) -> JobSpec:
 
 
 def code_digest(spec: JobSpec) -> str:
-    """Digest of a program's code, of which a result tells whether the job is complete. Code that is elsewhere, or too
-    much to read, has another one at each start, so that its program always runs."""
-    try:
-        if spec.code:
-            return workload_file.combined(job_code.digests(spec))
-    except (OSError, UserError):
-        pass
-    return secret.new()
+    """Digest of a program's code, of which a result tells whether the job is complete. Unknown code has another one at
+    each start, so that its program always runs."""
+    return named_code.digest(spec, os.environ) or secret.new()
 
 
 def environment_of(spec: JobSpec, task: Task, taken: Mapping[str, int]) -> dict[str, str]:
