@@ -35,7 +35,11 @@ _FATAL = re.compile(r"^(?:F\d{4} |\d{4}-\d\d-\d\d \S+: F |Fatal Python error: )"
 _ABORTED = "Fatal Python error: Aborted"
 """Follows the fatal error of a library that aborts the process."""
 _CURRENT = re.compile(r"^(?:Current thread \w+|Stack) \(most recent call first\):\n", re.MULTILINE)
-_LIBRARY = re.compile(r"/(?:site|dist)-packages/|/lib/python\d|^<")
+_LIBRARY = re.compile(r"/(?:site|dist)-packages/|/lib/python\d")
+_NO_FILE = re.compile(r"<.*>$")
+"""A name in place of a file's: `<frozen os>` of a module within Python itself, `<string>` of code that `exec` runs."""
+_TYPED = ("<string>", "<stdin>")
+"""Those of a program that is an argument or the input of Python."""
 _BEGINS = re.compile(
     rf"^(?:{re.escape(_TRACEBACK)}|F\d{{4}} |\d{{4}}-\d\d-\d\d \S+: F |Fatal Python error: (?!Aborted))", re.MULTILINE
 )
@@ -76,17 +80,26 @@ def _with_place(text: str, block: str, folder: Path) -> str:
     """The text of an exception with the place that it is from."""
     frames = list(_FRAME.finditer(block))
     own = _own(frames, folder)
-    if _SYNTAX.match(text):
-        own = [frame for frame in frames if not frame["function"]][-1:]
+    if _SYNTAX.match(text):  # that of a text that the program evaluates has no file
+        place = [frame for frame in frames if not frame["function"]][-1:]
+        own = [frame for frame in place if not _NO_FILE.match(frame["file"])] or own
     if not frames:
         return text
     return _placed(text, (own or frames)[-1], folder)
 
 
 def _own(frames: list[re.Match[str]], folder: Path) -> list[re.Match[str]]:
-    """The frames in the program's folder, or else those that are in no library."""
-    inside = [frame for frame in frames if Path(folder, frame["file"]).is_relative_to(folder)]
-    return inside or [frame for frame in frames if not _LIBRARY.search(frame["file"])]
+    """The frames in the program's folder, or else those that are in no library, or else those of `python -c`."""
+    files = [frame for frame in frames if not _NO_FILE.match(frame["file"])]
+    inside = [frame for frame in files if (path := _within(frame["file"], folder)) and not _LIBRARY.search(f"/{path}")]
+    outside = [frame for frame in files if not _LIBRARY.search(frame["file"])]
+    return inside or outside or [frame for frame in frames if frame["file"] in _TYPED]
+
+
+def _within(file: str, folder: Path) -> Path | None:
+    """The path of a file in the folder; None if it is elsewhere."""
+    path = Path(folder, file)
+    return path.relative_to(folder) if path.is_relative_to(folder) else None
 
 
 def _placed(text: str, frame: re.Match[str], folder: Path) -> str:

@@ -157,6 +157,40 @@ def test_the_reason_is_the_last_exception_at_the_program_s_own_line(tail: str, t
     assert reason(tail, FOLDER) == text
 
 
+@pytest.mark.parametrize(
+    ("program", "place"),
+    [
+        ("import os\ndef f():\n  os.environ['BUCKET_NAME']\nf()", "main.py:3 in f"),
+        ("import os\nos.makedirs('/proc/none/ckpt')", "main.py:2 in <module>"),
+        ("import importlib\nimportlib.import_module('none.at_all')", "main.py:2 in <module>"),
+        ("import none_at_all", "main.py:1 in <module>"),
+        ("\nexec('import os; os.environ[\\'NONE\\']')", "main.py:2 in <module>"),
+        ("\nexec('def f(:')", "main.py:2 in <module>"),
+        ("import ast\n\nast.literal_eval('1 +')", "main.py:3 in <module>"),
+        ("import runpy\nrunpy.run_path('/code/none.py')", "main.py:2 in <module>"),
+        ("import dataclasses\n@dataclasses.dataclass\nclass A: x: int\nA()", "main.py:4 in <module>"),
+        ("import collections\ncollections.namedtuple('A', 'x')(1, 2)", "main.py:2 in <module>"),
+        ("import lib", "lib.py:1 in <module>"),
+    ],
+)
+def test_the_place_is_the_program_s_line_and_not_that_of_code_without_a_file(program: str, place: str) -> None:
+    """Modules within Python itself and code of `exec` have names such as `<frozen os>` and `<string>`."""
+    assert reason(run(program, lib="import os; os.environ['NONE']"), FOLDER).endswith(f" ({place})")
+
+
+def test_the_place_in_a_program_without_a_file_is_its_own_line() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", "import os\nos.environ['NONE']"], capture_output=True, text=True, check=False
+    )
+    assert reason(done.stderr, FOLDER).endswith(" (<string>:2 in <module>)")
+
+
+def test_a_package_in_the_program_s_folder_is_no_line_of_the_program() -> None:
+    """A virtual environment may be there."""
+    inside = VALUE_ERROR.replace("/usr/lib/python3.11", "/code/venv/lib/python3.11")
+    assert reason(inside, FOLDER) == "ValueError: need at least one array (lib/data.py:7 in load)"
+
+
 HANDLED = run("import traceback\ntry: int('a')\nexcept ValueError: traceback.print_exc()")
 
 
