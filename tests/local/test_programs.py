@@ -183,7 +183,7 @@ def test_the_first_failure_ends_the_job_and_is_named_with_its_line(start: Start)
         job.order("worker:0", UNAVAILABLE)
         job.order("worker:1", 'def load():\n    raise ValueError("3 columns, not 4")\nload()')
         assert job.wait() == Exit.PROGRAM, job.output
-    wanted = "worker:1: its program exited with code 1: ValueError: 3 columns, not 4 (<string>:2 in load)"
+    wanted = "worker:1: its program exited with code 1: ValueError: 3 columns, not 4 (orders/worker:1.1:2 in load)"
     assert f"trainer: {wanted}" in job.output, job.output
     assert "worker:1" in job.verdict(), job.verdict()
     assert "generation 2" not in job.output
@@ -327,8 +327,8 @@ def test_a_program_that_takes_the_control_port_is_named(start: Start) -> None:
     assert re.search(r"worker:1: its program exited with code 1: OSError: .*Address already in use", job.output)
 
 
-def test_generations_without_progress_are_counted_by_files(start: Start) -> None:
-    """Each generation dies; those that write something new do not count, logs and events do."""
+def test_generations_without_progress_are_counted_by_files_and_printed_steps(start: Start) -> None:
+    """Each generation dies; those that write something new or print a higher step do not count, logs and events do."""
     dies = "import os, signal\n{}\nos.kill(os.getpid(), signal.SIGKILL)"
     write = 'from pathlib import Path\nfolder = Path(os.environ["TRAINER_MODEL_DIR"])\n(folder / "{}").write_text("{}")'
     with start({"worker": 1}, max_restarts=1) as job:
@@ -337,6 +337,8 @@ def test_generations_without_progress_are_counted_by_files(start: Start) -> None
                 dies.format(write.format("ckpt", "step 1")),
                 dies.format(write.format("ckpt", "step 2")),
                 dies.format(write.format("ckpt", "step 3")),
+                dies.format('print("step 4", flush=True)'),
+                dies.format('print("step 5", flush=True)'),
                 dies.format(write.format("events.out.tfevents.4", "x")),
                 dies.format(write.format("train.log", "x")),
             ],
@@ -344,7 +346,7 @@ def test_generations_without_progress_are_counted_by_files(start: Start) -> None
         ):
             job.order("worker:0", text, generation)
         assert job.wait() == Exit.GAVE_UP, job.output
-    assert job.output.count("re-forming") == 5
+    assert job.output.count("re-forming") == 7
 
 
 @pytest.mark.slow

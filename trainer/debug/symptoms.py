@@ -71,6 +71,13 @@ SYMPTOMS = (
         code=Exit.DIVERGED,
     ),
     Symptom(
+        "`how far the job has come is not seen`",
+        "a program whose checkpoints are elsewhere, as in a bucket, and that prints and reports no step: each loss "
+        "counts against `max_restarts`, unless it comes ten minutes after the last one",
+        "call `trainer.report(step=...)`, or keep checkpoints below `TRAINER_MODEL_DIR`, or raise `max_restarts`",
+        r"how far the job has come is not seen",
+    ),
+    Symptom(
         "exit code 14",
         "the same crash at the same step, or a worker that cannot complete a step; a [hang](#a-job-that-hangs)",
         "the task's log in `model_dir/logs` has the first error",

@@ -24,6 +24,8 @@ _OURS = (
     partial(layout.journal, number=1), layout.spec, layout.reported, layout.mlflow,
 )  # fmt: skip
 """Paths of the files that supervisors and `trainer track` write, which are not the program's."""
+EMPTY = hashlib.sha256().hexdigest()
+"""Digest of no files."""
 _UNDERWAY = ".tmp-"
 """Prefix of the name of a file that is not complete yet (files.py)."""
 _LOGS = (".log", ".out", ".tmp")

@@ -23,6 +23,7 @@ from trainer.supervisor.chief.ending import JobEnd
 from trainer.supervisor.chief.journal import Journal
 from trainer.supervisor.chief.reporter import Reporter
 from trainer.supervisor.chief.saved_state import Record
+from trainer.supervisor.children.printed_steps import higher
 from trainer.supervisor.control_port import peers
 from trainer.supervisor.control_port.long_poll import Held
 from trainer.supervisor.rendezvous.state_machine import Rendezvous
@@ -48,6 +49,8 @@ class Chief:
         self._directory = self._spec.directory
         self._clock = agent.clock
         self._asked_to_stop = 0
+        self._printed: dict[str, int] = {}
+        """The highest steps that the program has printed."""
         self._checkpoint = (0, 0), 0.0
         """Generation and step of the last checkpoint that was noted, and the seconds of saving until then."""
         self._warnings: list[str] = []
@@ -69,7 +72,7 @@ class Chief:
             begun,
             lambda: earlier_run.newest_step(self._spec) or 0,
             self._record.progress,
-            self._record.wrote,
+            self._advanced,
             self._record.chronicle,
         )
         self._rendezvous.term = self._record.lease.number
@@ -85,6 +88,14 @@ class Chief:
         self._rendezvous.report(task_report.make_report(self._agent), begun)
         if not self._record.waits:
             self._ready.set()
+
+    def _advanced(self) -> bool | None:
+        """Whether the files or the output of a program show progress since the last call; None if they never have."""
+        wrote = self._record.wrote()
+        if not self._spec.program:
+            return wrote
+        printed = higher(self._agent.printed(), self._printed)
+        return (wrote or printed) if self._printed or self._record.has_files else None
 
     def live_page(self) -> LivePage:
         """Makes the page of this job, which follows it from now on."""

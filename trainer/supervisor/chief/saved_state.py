@@ -173,6 +173,11 @@ class Record:
         before, self.state.files = self.state.files, fingerprint.fingerprint(self._directory)
         return bool(before) and before != self.state.files
 
+    @property
+    def has_files(self) -> bool:
+        """Whether a program has files in model_dir."""
+        return self.state.files not in ("", fingerprint.EMPTY)
+
     def close(self, end: job_state.End, generation: int) -> None:
         """The job has ended: keeps what the next start, and `trainer status`, need."""
         if self.refusal is not None:

@@ -81,7 +81,7 @@ class Program(Child):
             environ |= child.stacks.environ
             child._stderr = Output(STDERR, log=log)
             child._outputs.append(child._stderr)
-            child._copy_stdout(take)
+            child._copy_stdout(take or (lambda _: None))
             try:
                 child._process = await asyncio.create_subprocess_exec(
                     *words, stdin=asyncio.subprocess.DEVNULL, stdout=child._their_stdout,
@@ -119,6 +119,11 @@ class Program(Child):
     @property
     def answers_orders(self) -> bool:
         return False
+
+    @property
+    def printed(self) -> str:
+        """The ends of what it has printed."""
+        return "\n".join(output.tail for output in self._outputs)
 
     def activity(self) -> str:
         return "" if self.status.step is None else f"after step {self.status.step}"

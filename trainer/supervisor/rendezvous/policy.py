@@ -19,6 +19,11 @@ from trainer.protocol.facts import Cause, Loss, Lost, Stalled, failure_code, los
 from trainer.protocol.reports import Report
 from trainer.supervisor.rendezvous.progress import Progress, ProgressWatch
 
+UNSEEN_PROGRESS = (
+    "how far the job has come is not seen: the chief's program calls no trainer.report, prints no step, and has no "
+    "files below TRAINER_MODEL_DIR"
+)
+
 
 class End(NamedTuple):
     """How the job fails."""
@@ -56,6 +61,8 @@ class FailurePolicy:
     """Whether a task of this generation was lost for another reason than a lost peer."""
     blame_refuted: bool = False
     """Whether the previous generation ended with an error that a lost peer may cause, though none was lost."""
+    unseen_progress: bool = False
+    """Whether nothing has ever shown how far the job's programs have come."""
     lives_without_step: dict[str, int] = field(default_factory=dict)
     """Consecutive lives without a step of its own, including the present one, of each task that restarts alone."""
 
@@ -76,7 +83,8 @@ class FailurePolicy:
         lives = self.lives_without_step.get(name, 1)
         self.lives_without_step[name] = lives + 1
         if lives > self.spec.max_restarts:
-            text = f"{name} was lost {lives} times in a row without a step (max_restarts); last: {loss}"
+            in_a_row = "in a row" if self.unseen_progress else "in a row without a step"
+            text = f"{name} was lost {lives} times {in_a_row} (max_restarts); last: {loss}{self._unseen()}"
             return Decision(self.last, end=End(Exit.GAVE_UP, text, name, loss))
         return Decision(self.last, restarts=True)
 
@@ -146,7 +154,8 @@ class FailurePolicy:
         """
         without = progress.generations_without_progress
         if without > self.spec.max_restarts:
-            gave_up = f"{counted(without, 'generation')} without a new step (max_restarts)"
+            new_step = "in a row" if self.unseen_progress else "without a new step"
+            gave_up = f"{counted(without, 'generation')} {new_step} (max_restarts)"
             return Decision(end=self._gave_up(gave_up))
         if repeated := self._repeated_failure(reports, generation, without):
             return repeated
@@ -156,11 +165,15 @@ class FailurePolicy:
     def _gave_up(self, text: str) -> End:
         match self.last:
             case Lost(task, loss):
-                return End(Exit.GAVE_UP, f"{text}; last: {lost_text(task, loss)}", task, loss)
+                return End(Exit.GAVE_UP, f"{text}; last: {lost_text(task, loss)}{self._unseen()}", task, loss)
             case Stalled(loss):
                 return End(Exit.GAVE_UP, f"{text}; last: {loss}", None, loss)
             case _:
                 return End(Exit.GAVE_UP, f"{text}; last: unknown")
+
+    def _unseen(self) -> str:
+        """Says that the job may have advanced, and how to show it."""
+        return f"; {UNSEEN_PROGRESS}; do one of these, or raise max_restarts" if self.unseen_progress else ""
 
     def _repeated_failure(self, reports: Iterable[Report], generation: int, without_progress: int) -> Decision | None:
         """Attributes an error that a lost peer may cause to the task itself if it repeats without a new step while no

@@ -27,11 +27,14 @@ from trainer.supervisor.rendezvous.chronicle import Chronicle
 from trainer.supervisor.rendezvous.first_cause import Deaths
 from trainer.supervisor.rendezvous.gathering import Gathering, Why
 from trainer.supervisor.rendezvous.membership import Member, Membership
-from trainer.supervisor.rendezvous.policy import Decision, End, FailurePolicy, failure
+from trainer.supervisor.rendezvous.policy import UNSEEN_PROGRESS, Decision, End, FailurePolicy, failure
 from trainer.supervisor.rendezvous.progress import Progress, ProgressWatch
 from trainer.supervisor.rendezvous.returns import Returns, Scores
 from trainer.supervisor.rendezvous.waiting import Waiting
 
+UNDISTURBED_SECONDS = 600.0
+"""A job whose progress is not seen counts as one that advances after this time without a loss. The kubelet resets the
+back-off of a container after as long (kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle)."""
 _UNKNOWN = Loss(Cause.EXITED)
 """The loss of a task whose report says no more."""
 
@@ -47,14 +50,15 @@ class Rendezvous:
         now: float,
         resume: Callable[[], int] = lambda: 0,
         progress: Progress | None = None,
-        wrote: Callable[[], bool] = lambda: False,
+        advanced: Callable[[], bool | None] = lambda: False,
         chronicle: Chronicle | None = None,
     ) -> None:
         """
         Args:
             generation: the previous one.
             resume: returns the step of the newest checkpoint.
-            wrote: for a program: whether the files in model_dir have changed since the last call.
+            advanced: for a program: whether its files or output show progress since the last call; None if they never
+                have.
         """
         self.spec, self._resume = spec, resume
         self.tasks = Membership(spec, task)
@@ -73,11 +77,14 @@ class Rendezvous:
         self.progress = progress or Progress()
         self.watch = ProgressWatch(self.progress, now)
         self.policy = FailurePolicy(spec, self.tasks.evaluators, self.tasks.chief)
-        self._wrote = wrote
+        self._advanced = advanced
+        self._undisturbed_since = now
+        """When the generation formed, or a task was lost since."""
         self._held: tuple[str, Loss] | None = None
         """A task and its loss: the job acts on it once it has the stacks of the peer that is missed."""
         self._deaths = Deaths()
         self._returns, self._scores = Returns(), Scores()
+        self._told_unseen = False
 
     def begin(self, now: float) -> None:
         """The chief is ready, which may have taken longer than any deadline: from now on it waits for the others."""
@@ -240,7 +247,7 @@ class Rendezvous:
 
     def _form(self, now: float) -> None:
         reports = [self.tasks.members[name].report for name in self.tasks.required]
-        self._look_at_files()
+        self._look_at_program()
         if refused := self.policy.before_forming(reports, self.generation, self.progress):
             self._apply(refused, now)
             return
@@ -250,11 +257,13 @@ class Rendezvous:
         self.phase = "running"
         self.version += 1
         self.watch.formed(now)
+        self._undisturbed_since = now
         self.waiting.formed()
         self.tasks.formed()
         self._deaths.clear()
         self._returns.clear()
         self.note(Formed(self.generation, len(self.tasks.required)))
+        self._tell_unseen_progress()
 
     def reachable(self, name: str, incarnation: str, problem: str | None, now: float) -> None:
         """Records the result of connecting to a member at its address in TF_CONFIG."""
@@ -268,15 +277,33 @@ class Rendezvous:
     def _lost(self, name: str, loss: Loss, now: float, *, ended: bool = True) -> None:
         if self.stopping:
             return
-        if self.policy.restarts_alone(name):
-            self._look_at_files()
+        if self.policy.unseen_progress and now - self._undisturbed_since > UNDISTURBED_SECONDS:
+            self._made_progress()
+        self._undisturbed_since = now
+        alone = self.policy.restarts_alone(name)
+        if alone:
+            self._look_at_program()
         self._apply(self.policy.lost(name, loss, ended=ended), now)
+        if alone:
+            self._tell_unseen_progress()
 
-    def _look_at_files(self) -> None:
-        """A program's files are progress of the whole job, also for tasks that restart alone."""
-        if self._wrote():
-            self.progress.generations_without_progress = 0
-            self.policy.lives_without_step.clear()
+    def _look_at_program(self) -> None:
+        """What the chief's program writes is progress of the whole job, also for tasks that restart alone."""
+        advanced = self._advanced()
+        self.policy.unseen_progress = advanced is None and not self.progress.step
+        if advanced:
+            self._made_progress()
+
+    def _tell_unseen_progress(self) -> None:
+        """Says once, after the first loss, that this job may end though it advances."""
+        if self.policy.unseen_progress and self.policy.last and not self._told_unseen and not self.over:
+            self._told_unseen = True
+            limit = f"the job restarts at most {self.spec.max_restarts} times in a row (max_restarts)"
+            self.note(Note(f"{UNSEEN_PROGRESS}; {limit}"))
+
+    def _made_progress(self) -> None:
+        self.progress.generations_without_progress = 0
+        self.policy.lives_without_step.clear()
 
     def _apply(self, decision: Decision, now: float) -> None:
         fact = decision.fact

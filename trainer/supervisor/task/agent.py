@@ -7,6 +7,7 @@ import contextlib
 import json
 import time
 import uuid
+from collections.abc import Callable
 from pathlib import Path
 
 from trainer import host
@@ -56,6 +57,8 @@ class Agent:
         self.places = variables(spec.data)
         """Where the data are, by variable."""
         self.running: Child | None = None
+        self.printed: Callable[[], str] = lambda: ""
+        """The end of what the newest program has printed."""
         self.standby = Standby(spec, task, log)
         self.changed = asyncio.Event()
         self.leaving_since: float | None = None
@@ -198,6 +201,8 @@ class Agent:
         if self.running is not None and self.running.alive:
             await self.running.dismiss()
         self.running = child
+        if isinstance(child, Program):
+            self.printed = lambda: child.printed
         child.last_sign = self.clock()
         child.go(generation, resume_step)
 

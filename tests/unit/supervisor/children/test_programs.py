@@ -3,11 +3,15 @@
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from tests.unit.supervisor.jobs import KILLED, LOST, PS, Job
 from trainer.job.errors import Exit
 from trainer.protocol.child import ChildStatus
 from trainer.protocol.facts import Cause, Loss
 from trainer.supervisor.rendezvous.first_cause import CULPRIT_SECONDS, SETTLE_SECONDS
+from trainer.supervisor.rendezvous.policy import UNSEEN_PROGRESS
+from trainer.supervisor.rendezvous.state_machine import UNDISTURBED_SECONDS
 
 PROGRAM: dict[str, Any] = {"program": ["python", "x.py"]}
 FAILED = Loss(
@@ -112,10 +116,55 @@ def test_a_worker_that_is_lost_often_in_a_job_that_advances_ends_nothing() -> No
     """Under parameter_server it restarts alone. Whether the job advances is seen by files, or the chief's reports."""
     for wrote, step in ((True, 0), (False, 1), (False, 0)):
         job = Job(PS, max_restarts=2, **PROGRAM)
-        job.core._wrote = lambda wrote=wrote: wrote  # type: ignore[misc]
+        job.core._advanced = lambda wrote=wrote: wrote  # type: ignore[misc]
         job.run()
         for restarts in range(1, 7):
             job.report("worker:0", status=ChildStatus(step=step * restarts))
             job.report("worker:1", restarts=restarts, restarted_for=KILLED)
         advances = bool(wrote or step)
         assert job.outcome == (("running", Exit.OK) if advances else ("failed", Exit.GAVE_UP))
+
+
+@pytest.mark.parametrize("tasks", [PS, {"worker": 2}], ids=["ps", "mwms"])
+def test_a_job_whose_progress_is_not_seen_says_so_and_how_to_show_it(tasks: dict[str, int]) -> None:
+    job = Job(tasks, max_restarts=2, **PROGRAM)
+    job.core._advanced = lambda: None
+    job.run()
+    for restarts in range(1, 4):
+        assert job.outcome[0] == "running"
+        lose(job, restarts)
+    assert job.outcome == ("failed", Exit.GAVE_UP)
+    assert "without a" not in job.core.message, "that is not known"
+    assert "killed by SIGKILL" in job.core.message
+    ways_out = ("trainer.report", "prints no step", "TRAINER_MODEL_DIR", "max_restarts")
+    assert all(each in job.core.message for each in ways_out)
+    told = [each for each in job.logged if UNSEEN_PROGRESS in each]
+    assert len(told) == 1, "after the first loss"
+    assert "at most 2 times" in told[0]
+
+
+@pytest.mark.parametrize("tasks", [PS, {"worker": 2}], ids=["ps", "mwms"])
+def test_a_job_whose_progress_is_not_seen_survives_losses_that_are_rare(tasks: dict[str, int]) -> None:
+    """Preemptions of a spot node, while checkpoints are in a bucket."""
+    for advanced, survives in ((None, True), (False, False)):
+        job = Job(tasks, max_restarts=2, **PROGRAM)
+        job.core._advanced = lambda advanced=advanced: advanced  # type: ignore[misc]
+        job.run()
+        for restarts in range(1, 7):
+            for _ in range(int(UNDISTURBED_SECONDS) + 1) if job.outcome[0] == "running" else ():
+                job.wait(1)
+            lose(job, restarts)
+        assert job.outcome == (("running", Exit.OK) if survives else ("failed", Exit.GAVE_UP)), advanced
+
+
+def lose(job: Job, restarts: int) -> None:
+    """Kills the program of worker:1; the supervisors start what has to start again."""
+    if "ps" in job.spec.tasks.counts():
+        job.report("worker:1", restarts=restarts, restarted_for=KILLED)
+        return
+    ends(job, "worker:1", loss=KILLED)
+    job.wait(1)
+    job.stop_children()
+    if job.outcome[0] == "running":
+        for name in job.core.tasks.required:
+            job.report(name, generation=job.core.generation, ended_early=0, loss=None)
