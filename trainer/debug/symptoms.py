@@ -78,6 +78,18 @@ SYMPTOMS = (
         r"how far the job has come is not seen",
     ),
     Symptom(
+        "`its program ended with exit code 0, 19 s before those of the others`",
+        "a worker has fewer batches than the others (tensorflow/tensorflow#58434), or left its loop earlier",
+        "give all workers the same number of steps: `repeat()` the data and count steps, or leave the rest of it out",
+        r"its program (has )?ended with exit code 0",
+    ),
+    Symptom(
+        "`had not ended within 8 s (deadlines.stop), and was killed`",
+        "the program, or the workload, was still saving, or does not end at SIGTERM",
+        "raise `deadlines.stop`; the grace period of pods and containers follows it",
+        r"had not ended within .* \(deadlines\.stop\)",
+    ),
+    Symptom(
         "exit code 14",
         "the same crash at the same step, or a worker that cannot complete a step; a [hang](#a-job-that-hangs)",
         "the task's log in `model_dir/logs` has the first error",

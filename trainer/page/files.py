@@ -12,7 +12,7 @@ from pathlib import Path
 
 from trainer.debug import redaction
 from trainer.debug.redaction import Redactor
-from trainer.model_dir import checkpoint, history, layout, result
+from trainer.model_dir import checkpoint, history, layout, result, rotation
 from trainer.model_dir import state as job_state
 from trainer.model_dir.files import json_object, json_text, read_json
 from trainer.model_dir.history import History, Mark
@@ -191,7 +191,7 @@ def _lines(model_dir: str) -> Lines:
                     found.add(task, [line])
                     printed[task, line[1]] += 1
                 continue
-            task_type, _, index = path.stem.rpartition("-")
+            task_type, _, index = rotation.name(path).rpartition("-")
             task = f"{task_type}:{index}"
             first = next((time for each in texts if (time := time_in(each))), when)
             timed = [*_timed(texts, first)]

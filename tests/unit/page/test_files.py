@@ -159,11 +159,13 @@ def test_the_logs_of_all_tasks_are_merged_and_searched(tmp_path: Path) -> None:
     at = "2026-11-25 01:02:0{}.500000: I tensorflow/x.cc:1] {}\n"
     (logs / "worker-0.log").write_text(at.format(3, "first") + "of the first\n" + at.format(6, "fourth"))
     (logs / "ps-0.log").write_text(at.format(4, "second") + at.format(5, "third"))
+    (logs / "worker-0.1.log").write_text(at.format(2, "of a file that was full"))
     (logs / "worker-1.log").write_bytes(b"")
     (logs / "evil.log").symlink_to("/etc/passwd")
     (logs / "ps-9.log").mkdir()
     found = lines(write(tmp_path, result=RESULT))
     assert [(task, text.rpartition("] ")[2]) for task, text in found] == [
+        ("worker:0", "of a file that was full"),
         ("worker:0", "first"), ("worker:0", "of the first"), ("ps:0", "second"), ("ps:0", "third"),
         ("worker:0", "fourth"),
     ]  # fmt: skip

@@ -94,7 +94,7 @@ class Chief:
         wrote = self._record.wrote()
         if not self._spec.program:
             return wrote
-        printed = higher(self._agent.printed(), self._printed)
+        printed = higher(self._agent.newest.printed if self._agent.newest else "", self._printed)
         return (wrote or printed) if self._printed or self._record.has_files else None
 
     def live_page(self) -> LivePage:

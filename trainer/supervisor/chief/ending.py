@@ -69,7 +69,16 @@ class JobEnd:
 
     def stop(self) -> None:
         """Ends the job because it was asked to stop, and its chief has saved what it could."""
-        self._rendezvous.end(Exit.STOPPED, self._kept())
+        self._rendezvous.end(Exit.STOPPED, self._kept() + self._lost_by_the_deadline())
+
+    def _lost_by_the_deadline(self) -> str:
+        """Says that the chief's child was killed while it may still have saved."""
+        agent, child, seconds = self._agent, self._agent.newest, self._spec.deadlines.stop
+        if child is None:
+            return ""
+        late = child.alive and agent.stop_deadline_passed and not child.status.stopped_well
+        text = f"had not ended within {seconds:g} s (deadlines.stop), and was killed"
+        return f"; the {self._spec.runs.called} of {agent.task.name} {text}" if late or child.out_of_time else ""
 
     def _kept(self) -> str:
         """What a stopped job resumes from, in a line."""

@@ -81,6 +81,8 @@ class Child:
         """The child's answer to the last order Where."""
         self.dismissed = False
         """Whether it was killed because its generation is over."""
+        self.out_of_time = False
+        """Whether it was killed because it had not ended within deadlines.stop."""
 
     @classmethod
     async def start(
@@ -98,19 +100,20 @@ class Child:
             take: called with what it prints, which is copied to stdout; without, it inherits that.
         """
         child = cls(task, on_change, clock)
+        log.open("ab").close()
         child._copy_stdout(take)
+        child._outputs.append(stderr := Output(None, log=log))
         child.stacks = StackPipes()
         ours, theirs = os.pipe()
         own = {environment.CHILD: child._mark, **child.stacks.environ}
         environ = {**child_environ.of_child(task, theirs), **own, **more_environ}
         try:
-            with log.open("ab") as stderr:
-                child._process = await asyncio.create_subprocess_exec(
-                    *host.command("trainer.training.main"),
-                    stdin=asyncio.subprocess.PIPE, stdout=child._their_stdout, stderr=stderr,
-                    pass_fds=[theirs, child.stacks.theirs], env=environ,
-                    start_new_session=True,
-                )  # fmt: skip
+            child._process = await asyncio.create_subprocess_exec(
+                *host.command("trainer.training.main"),
+                stdin=asyncio.subprocess.PIPE, stdout=child._their_stdout, stderr=stderr.theirs,
+                pass_fds=[theirs, child.stacks.theirs], env=environ,
+                start_new_session=True,
+            )  # fmt: skip
         except OSError:
             os.close(ours)
             child.stacks.close()
@@ -186,6 +189,11 @@ class Child:
         """Ends it: its generation is over."""
         self.let_go()
         await self.ended()
+
+    @property
+    def printed(self) -> str:
+        """The ends of its outputs that are copied."""
+        return "\n".join(output.tail for output in self._outputs)
 
     @property
     def failed(self) -> bool:

@@ -57,8 +57,13 @@ def folder(marked: str) -> Path:
 
 async def until_gone(group: int, deadline: float) -> None:
     """Waits for the processes of a group to end, at most until that time on the monotonic clock."""
-    while time.monotonic() < deadline and any(each.group == group for each in host.processes(environment.CHILD)):
+    while time.monotonic() < deadline and runs(group):
         await asyncio.sleep(_GONE_POLL_SECONDS)
+
+
+def runs(group: int) -> bool:
+    """Whether a process of a group runs."""
+    return any(each.group == group for each in host.processes(environment.CHILD))
 
 
 def kill_group(leader: int) -> None:

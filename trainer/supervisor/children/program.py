@@ -19,6 +19,7 @@ from trainer.job.errors import Exit
 from trainer.job.spec import Deadlines, JobSpec
 from trainer.protocol import events
 from trainer.protocol.facts import Cause, Loss
+from trainer.protocol.log_lines import log_line
 from trainer.protocol.tracebacks import blames_peer, peer_is_silent, reason
 from trainer.supervisor.children import child_environ, orphans
 from trainer.supervisor.children.child import Child, OnChange, Take
@@ -39,7 +40,7 @@ class Program(Child):
 
     def __init__(self, spec: JobSpec, task: Task, on_change: OnChange, clock: Callable[[], float]) -> None:
         super().__init__(task, on_change, clock)
-        self._spec = spec
+        self._spec, self._task = spec, task.name
         self._stderr: Output
         self._folder = program.folder(spec)
         self._socket: socket.socket | None = None
@@ -120,11 +121,6 @@ class Program(Child):
     def answers_orders(self) -> bool:
         return False
 
-    @property
-    def printed(self) -> str:
-        """The ends of what it has printed."""
-        return "\n".join(output.tail for output in self._outputs)
-
     def activity(self) -> str:
         return "" if self.status.step is None else f"after step {self.status.step}"
 
@@ -148,7 +144,15 @@ class Program(Child):
             self._ends_at = time.monotonic() + self._spec.deadlines.stop
             self._terminate()
             # TensorFlow may have replaced the action of SIGTERM by one that does nothing (preemption_notifier.cc).
-            asyncio.get_running_loop().call_later(self._spec.deadlines.stop, self.kill)
+            asyncio.get_running_loop().call_later(self._spec.deadlines.stop, self._kill_out_of_time)
+
+    def _kill_out_of_time(self) -> None:
+        """Kills it at deadlines.stop, and says so: what it has not saved by then is lost."""
+        if self.alive and (self._process.returncode is None or orphans.runs(self._process.pid)):
+            self.out_of_time = True
+            late = f"it had not ended within {self._spec.deadlines.stop:g} s of SIGTERM (deadlines.stop)"
+            log_line(f"{self._task}: its program was killed: {late}")
+        self.kill()
 
     def _how_it_ended(self) -> Loss:
         if self.killed_for or self.out_of_memory:

@@ -1,4 +1,5 @@
-"""Finds the first cause when programs end: the peers of a lost task end a moment later, with errors of their own."""
+"""Finds the first cause when programs end: the peers of a lost task end a moment later, with errors of their own, and
+so do those of a task whose program has exited with 0 well before them."""
 
 from __future__ import annotations
 
@@ -12,6 +13,8 @@ SETTLE_SECONDS = 1.0
 CULPRIT_SECONDS = 10.0
 """The same for an error that a lost peer causes, while other programs still run: TensorFlow takes seconds to end the
 program that raised, and its peers may be faster."""
+EARLY_SECONDS = 3.0
+"""Programs that train together end well within this time of each other."""
 _BLAMES = 2
 
 
@@ -35,12 +38,33 @@ class Deaths:
 
     def __init__(self) -> None:
         self._found: dict[str, Death] = {}
+        self._done: dict[str, float] = {}
+        """When programs have exited with 0."""
+        self._told: set[str] = set()
 
     def __bool__(self) -> bool:
         return bool(self._found)
 
     def clear(self) -> None:
         self._found.clear()
+        self._done.clear()
+        self._told.clear()
+
+    def done(self, task: str, now: float) -> None:
+        """A program has exited with 0; only the first report of it counts."""
+        self._done.setdefault(task, now)
+
+    def newly_early(self, now: float) -> list[str]:
+        """The tasks whose programs have exited with 0 a while before the job's end, each once."""
+        early = [name for name, time in self._done.items() if name not in self._told and now - time >= EARLY_SECONDS]
+        self._told.update(early)
+        return early
+
+    def before(self, cause: Report) -> tuple[str, float] | None:
+        """The task whose program exited with 0 before this one ended, first of all, and how many seconds before."""
+        death = self._found[cause.task]
+        name, time = min(self._done.items(), key=lambda each: each[1], default=("", death.time))
+        return (name, death.time - time) if time < death.time else None
 
     def add(self, report: Report, now: float) -> None:
         """Adds how a task's program ended; only the first report of it counts."""

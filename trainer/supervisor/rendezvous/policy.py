@@ -63,6 +63,8 @@ class FailurePolicy:
     """Whether the previous generation ended with an error that a lost peer may cause, though none was lost."""
     unseen_progress: bool = False
     """Whether nothing has ever shown how far the job's programs have come."""
+    ended_before: tuple[str, float] | None = None
+    """The task whose program exited with 0 before the last error that a lost peer may cause, and how many seconds."""
     lives_without_step: dict[str, int] = field(default_factory=dict)
     """Consecutive lives without a step of its own, including the present one, of each task that restarts alone."""
 
@@ -155,12 +157,21 @@ class FailurePolicy:
         without = progress.generations_without_progress
         if without > self.spec.max_restarts:
             new_step = "in a row" if self.unseen_progress else "without a new step"
-            gave_up = f"{counted(without, 'generation')} {new_step} (max_restarts)"
-            return Decision(end=self._gave_up(gave_up))
-        if repeated := self._repeated_failure(reports, generation, without):
-            return repeated
-        self.task_lost = False
+            end: End | None = self._gave_up(f"{counted(without, 'generation')} {new_step} (max_restarts)")
+        else:
+            end = self._repeated_failure(reports, generation, without)
+        if end:
+            return Decision(end=self._with_early_end(end))
+        self.task_lost, self.ended_before = False, None
         return None
+
+    def _with_early_end(self, end: End) -> End:
+        """An end that begins with the program that exited with 0 while the others still needed it, if one did."""
+        if self.ended_before is None:
+            return end
+        name, seconds = self.ended_before
+        early = f"{name}: its program ended with exit code 0, {seconds:.0f} s before those of the others"
+        return end._replace(message=f"{early}, which could not go on without it: {end.message}", task=name)
 
     def _gave_up(self, text: str) -> End:
         match self.last:
@@ -175,7 +186,7 @@ class FailurePolicy:
         """Says that the job may have advanced, and how to show it."""
         return f"; {UNSEEN_PROGRESS}; do one of these, or raise max_restarts" if self.unseen_progress else ""
 
-    def _repeated_failure(self, reports: Iterable[Report], generation: int, without_progress: int) -> Decision | None:
+    def _repeated_failure(self, reports: Iterable[Report], generation: int, without_progress: int) -> End | None:
         """Attributes an error that a lost peer may cause to the task itself if it repeats without a new step while no
         peer is lost. Once, it may be the network."""
         blaming = [
@@ -187,7 +198,7 @@ class FailurePolicy:
         task, loss = blaming[0]
         if self.blame_refuted and without_progress and loss is not None:
             again = replace(loss, error=f"{loss.error} (twice, and no other task was lost)")
-            return Decision(end=failure(task, again))
+            return failure(task, again)
         self.blame_refuted = True
         return None
 

@@ -126,6 +126,8 @@ class Rendezvous:
         hangs = report.hangs and report.generation == self.generation and report.task not in self.tasks.evaluators
         if hangs or misses_a_peer:
             self.ask_for_stacks(now, "silence")
+        if self._program_done(report):
+            self._deaths.done(report.task, now)
         if failure := self.policy.failed(report):
             self._apply(failure, now)
         elif self._program_ended(report):
@@ -156,8 +158,16 @@ class Rendezvous:
             return False
         return report.ended_early == self.generation
 
+    def _program_done(self, report: Report) -> bool:
+        """Whether a report is that a program has exited with 0 without which the others cannot go on."""
+        if not self.spec.runs.end_together or self.phase != "running" or report.finished != self.generation:
+            return False
+        return report.task in self.tasks.required and not self.policy.restarts_alone(report.task)
+
     def _judge(self, now: float) -> None:
         """Acts on the first cause of the programs' ends, once it is known."""
+        for name in self._deaths.newly_early(now):
+            self.note(Note(f"{name}: its program has ended with exit code 0, and those of the others still run", name))
         if not self._deaths or (cause := self._deaths.cause(self.tasks.last_heard(), now)) is None:
             return
         loss = cause.loss or _UNKNOWN
@@ -165,6 +175,7 @@ class Rendezvous:
             self._fail(failure(cause.task, loss))
             return
         self.policy.task_lost |= not loss.blames_peer
+        self.policy.ended_before = self._deaths.before(cause) if loss.blames_peer else None
         self._lost(cause.task, loss, now)
 
     def _look_at_index(self, report: Report, now: float) -> None:

@@ -7,7 +7,6 @@ import contextlib
 import json
 import time
 import uuid
-from collections.abc import Callable
 from pathlib import Path
 
 from trainer import host
@@ -57,8 +56,8 @@ class Agent:
         self.places = variables(spec.data)
         """Where the data are, by variable."""
         self.running: Child | None = None
-        self.printed: Callable[[], str] = lambda: ""
-        """The end of what the newest program has printed."""
+        self.newest: Child | None = None
+        """The child that ran last, also after its end."""
         self.standby = Standby(spec, task, log)
         self.changed = asyncio.Event()
         self.leaving_since: float | None = None
@@ -200,9 +199,7 @@ class Agent:
         self.loss = None
         if self.running is not None and self.running.alive:
             await self.running.dismiss()
-        self.running = child
-        if isinstance(child, Program):
-            self.printed = lambda: child.printed
+        self.running = self.newest = child
         child.last_sign = self.clock()
         child.go(generation, resume_step)
 

@@ -19,7 +19,7 @@ from trainer.job.derived import computing_tasks
 from trainer.job.errors import Exit, UserError
 from trainer.job.messages import counted
 from trainer.job.spec import JobSpec
-from trainer.model_dir import layout
+from trainer.model_dir import layout, rotation
 from trainer.model_dir import state as job_state
 from trainer.model_dir.files import read_json
 from trainer.targets.evidence import take
@@ -107,7 +107,7 @@ def _nearest(path: str) -> Path:
 def _of_last_run(logs: Sequence[Log]) -> list[Log]:
     """The logs, without what `trainer local` has kept of earlier runs."""
     by_name = {Path(log.path).name.removesuffix(".txt"): log for log in logs}
-    current, earlier = by_name.get(output.NAME), by_name.get(output.EARLIER)
+    current, earlier = by_name.get(output.NAME), by_name.get(rotation.earlier(Path(output.NAME)).name)
     others = [log for log in logs if log not in (current, earlier)]
     began_before = current is None or output.STARTS not in current.text
     kept = [log for log in ((earlier, current) if began_before else (current,)) if log]

@@ -15,17 +15,15 @@ from typing import BinaryIO
 
 from trainer import __version__
 from trainer.job.errors import UserError
-from trainer.model_dir import layout
+from trainer.model_dir import layout, rotation
 from trainer.model_dir.files import is_locked
 from trainer.targets.base import LogLine
 from trainer.targets.local.view import Show
 
-NAME, EARLIER = "output.log", "output.1.log"
+NAME = "output.log"
 STARTS = "local       | started by trainer "
 TASK_ENDED = re.compile(r"(\w+:\d+) ended, with exit code (-?\d+)")
 ENDED = re.compile(r"ended with exit code (\d+)(?:: (.*))?")
-MOST_BYTES = 16 << 20
-"""The size from which a file becomes the earlier one, in place of that before."""
 LINES_POLL_SECONDS = 0.1
 _FIRST = re.compile(rb"^\S+ local +\| started by trainer ", re.MULTILINE)
 _LINE = re.compile(r"\S+ (\S+) +\| (.*)", re.DOTALL)
@@ -44,8 +42,7 @@ class Output:
             if self._file < 0:
                 self._open()
             os.write(self._file, "".join(f"{now} {source:<11} | {each}\n" for each in text.split("\n")).encode())
-            if os.lseek(self._file, 0, os.SEEK_END) > MOST_BYTES:
-                self._path.replace(self._path.with_name(EARLIER))
+            if rotation.set_aside_if_full(self._path, self._file):
                 self.close()
                 self._open()
 
@@ -170,7 +167,7 @@ def _of_last_job(text: bytes) -> bytes:
 
 def _earlier(path: Path) -> bytes:
     try:
-        return path.with_name(EARLIER).read_bytes()
+        return rotation.earlier(path).read_bytes()
     except OSError:
         return b""
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -60,6 +61,14 @@ def test_a_stopped_job_names_the_checkpoint_that_it_resumes_from(
     chief._job_end.stop()
     assert chief._rendezvous.code is Exit.STOPPED
     assert chief._rendezvous.message == f"stopped by a signal; {kept}; the same command resumes"
+
+
+def test_a_stop_that_came_to_its_deadline_says_what_was_killed(chief: Chief) -> None:
+    chief._agent.newest = Child(chief._task, lambda *_: None)
+    chief._agent.leaving_since = time.monotonic() - chief._spec.deadlines.stop - 1
+    chief._job_end.stop()
+    killed = "the child of worker:0 had not ended within 8 s (deadlines.stop), and was killed"
+    assert chief._rendezvous.message.endswith(f"; the same command resumes; {killed}")
 
 
 @pytest.mark.parametrize(("code", "number"), [(Exit.OK, 0), (Exit.DIVERGED, 3), (Exit.STOPPED, 3)])

@@ -1,11 +1,13 @@
 """What a program writes to stderr is copied, and its end kept."""
 
 import os
+import queue
 import sys
 from pathlib import Path
 
 import pytest
 
+from trainer.model_dir import rotation
 from trainer.supervisor.children.output import STDERR, STDOUT, TAIL_BYTES, Output
 
 
@@ -27,6 +29,29 @@ def test_all_of_stderr_is_copied_and_its_end_is_kept(tmp_path: Path, capfd: pyte
     assert capfd.readouterr().err == whole
     assert len(stderr.tail.encode()) == TAIL_BYTES
     assert stderr.tail.endswith("y\nende ü\n")
+
+
+def test_a_log_that_is_full_becomes_the_earlier_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many children of a task as write to it: a program that logs a lot would fill the volume of its checkpoints."""
+    monkeypatch.setattr(rotation, "MOST_BYTES", 1000)
+    log, taken = tmp_path / "worker-0.log", queue.Queue[bytes]()
+    outputs = [Output(None, log=log, take=taken.put) for _ in range(2)]
+    pipes = [os.dup(output.theirs) for output in outputs]
+    for output in outputs:
+        output.start()
+    lines = [f"line {number:03d} of one of two children of the task\n".encode() for number in range(100)]
+    for number, line in enumerate(lines):
+        os.write(pipes[number % 2], line)
+        assert taken.get(timeout=10) == line
+    for output, pipe in zip(outputs, pipes, strict=True):
+        os.close(pipe)
+        output.wait(10)
+    files = [tmp_path / "worker-0.1.log", log]
+    assert sorted(tmp_path.iterdir()) == sorted(files)
+    assert all(each.stat().st_size <= 1000 + len(lines[0]) for each in files)
+    kept = b"".join(each.read_bytes() for each in files)
+    assert kept
+    assert b"".join(lines).endswith(kept), "the newest, without a gap"
 
 
 def test_an_end_without_a_newline_does_not_begin_the_next_line(

@@ -96,11 +96,13 @@ def test_what_a_program_runs_has_until_the_deadline_to_save(folder: Path) -> Non
         await until(folder / "ready")
         await child.dismiss()
         assert (folder / "saved").exists()
+        child._kill_out_of_time()
+        assert not child.out_of_time
 
     run(test)
 
 
-def test_what_a_program_runs_is_killed_after_the_deadline(folder: Path) -> None:
+def test_what_a_program_runs_is_killed_after_the_deadline(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
     ignores = "import signal, time; signal.signal(15, signal.SIG_IGN); open('ready', 'w').close(); time.sleep(60)"
 
     async def test() -> None:
@@ -109,6 +111,9 @@ def test_what_a_program_runs_is_killed_after_the_deadline(folder: Path) -> None:
         began = time.monotonic()
         await child.dismiss()
         assert 1 <= time.monotonic() - began < SECONDS
+        assert child.out_of_time
+        killed = "worker:0: its program was killed: it had not ended within 1 s of SIGTERM (deadlines.stop)"
+        assert capfd.readouterr().out.splitlines() == [killed]
 
     run(test)
 

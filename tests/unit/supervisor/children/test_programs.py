@@ -9,7 +9,7 @@ from tests.unit.supervisor.jobs import KILLED, LOST, PS, Job
 from trainer.job.errors import Exit
 from trainer.protocol.child import ChildStatus
 from trainer.protocol.facts import Cause, Loss
-from trainer.supervisor.rendezvous.first_cause import CULPRIT_SECONDS, SETTLE_SECONDS
+from trainer.supervisor.rendezvous.first_cause import CULPRIT_SECONDS, EARLY_SECONDS, SETTLE_SECONDS
 from trainer.supervisor.rendezvous.policy import UNSEEN_PROGRESS
 from trainer.supervisor.rendezvous.state_machine import UNDISTURBED_SECONDS
 
@@ -72,6 +72,39 @@ def test_an_error_of_a_lost_peer_twice_without_any_loss_is_the_tasks_own() -> No
         job.wait(1)
     assert job.outcome == ("failed", Exit.PROGRAM)
     assert "twice, and no other task was lost" in job.core.message
+
+
+@pytest.mark.parametrize("max_restarts", [0, 5])
+def test_a_worker_whose_program_ends_before_the_others_is_named_first(max_restarts: int) -> None:
+    """It has fewer batches (tensorflow/tensorflow#58434): seconds later the others get an error of a lost peer."""
+    job = Job({"worker": 2}, max_restarts=max_restarts, **PROGRAM)
+    job.run()
+    for _ in range(2 if max_restarts else 1):
+        assert job.outcome[0] == "running"
+        for name in job.core.tasks.required:
+            job.report(name, generation=job.core.generation, ended_early=0, loss=None)
+        job.report("worker:1", generation=0, finished=job.core.generation)
+        job.wait(EARLY_SECONDS - 1)
+        assert "ended with exit code 0" not in job.logged[-1], "programs that train together end at about the same time"
+        job.wait(17)
+        assert "worker:1: its program has ended with exit code 0, and those of the others still run" in job.logged
+        ends(job, "worker:0", loss=BLAMES)
+        job.wait(SETTLE_SECONDS + CULPRIT_SECONDS)
+        job.report("worker:1", generation=0, finished=0)
+        job.report("worker:0", generation=0)
+    assert job.outcome == ("failed", Exit.PROGRAM if max_restarts else Exit.GAVE_UP)
+    first = "worker:1: its program ended with exit code 0, 19 s before those of the others, which could not go on"
+    assert job.core.message.startswith(first)
+    assert "worker:0" in job.core.message
+    assert "ValueError: x" in job.core.message
+
+
+def test_the_end_of_a_worker_of_parameter_server_before_the_chief_is_no_event() -> None:
+    job = Job({"chief": 1, "worker": 2, "ps": 1}, **PROGRAM)
+    job.run()
+    job.report("worker:1", generation=0, finished=job.core.generation)
+    job.wait(60)
+    assert not any("exit code 0" in line for line in job.logged)
 
 
 def test_a_worker_of_parameter_server_that_fails_by_itself_ends_the_job() -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from trainer.job.errors import UserError
+from trainer.model_dir import rotation
 from trainer.targets.base import LogLine
 from trainer.targets.local import output
 from trainer.targets.local.output import Output
@@ -28,7 +29,7 @@ def test_lines_are_those_of_the_last_job(tmp_path: Path) -> None:
 
 
 def test_lines_are_followed_into_the_next_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(output, "MOST_BYTES", 100)
+    monkeypatch.setattr(rotation, "MOST_BYTES", 100)
     monkeypatch.setattr(output, "LINES_POLL_SECONDS", 0.0)
     steps = iter(range(8))
     with contextlib.closing(Output(str(tmp_path))) as kept:
@@ -55,7 +56,7 @@ def test_the_file_shows_whether_it_is_still_written(tmp_path: Path) -> None:
 
 
 def test_the_next_file_is_locked_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(output, "MOST_BYTES", 10)
+    monkeypatch.setattr(rotation, "MOST_BYTES", 10)
     with contextlib.closing(Output(str(tmp_path))) as kept:
         kept.line("local", "longer than ten bytes")
         assert output.written(str(tmp_path))
