@@ -122,6 +122,14 @@ def test_a_coordinator_with_servers_whose_supervisors_die(tmp_path: Path) -> Non
 
 
 @pytest.mark.slow
+def test_a_script_with_flags_in_place_of_tf_config(tmp_path: Path) -> None:
+    with job(tmp_path, "flags", "--steps=500") as old:
+        assert old.wait(240) == 0, old.output
+    assert re.search(r"worker:0 .*Saving checkpoints for 50\d into", old.output), old.output
+    assert re.search(r"worker:1 .*worker 1: step \d+", old.output), old.output
+
+
+@pytest.mark.slow
 def test_between_graph_replication(tmp_path: Path) -> None:
     with job(tmp_path, "between-graph", "--steps=4000", "--checkpoint_steps=200") as broken:
         kill_after(broken, r"worker:0 .*step \d+ of", "worker:2", "ps:0", "worker:0")

@@ -94,6 +94,7 @@ def test_every_task_gets_its_own_tf_config_and_the_documented_variables(start: S
     import sys
     found = {"argv": sys.argv[1:], "config": json.loads(os.environ["TF_CONFIG"]), "cwd": os.getcwd()}
     keys = ("TRAINER_MODEL_DIR", "TRAINER_GENERATION", "TRAINER_DATA_TRAIN", "RATE", "BOTH", "REFERENCE")
+    keys += ("TRAINER_TASK_TYPE", "TRAINER_TASK_INDEX", "TRAINER_PS_HOSTS", "TRAINER_WORKER_HOSTS")
     found |= {key: os.environ.get(key) for key in keys}
     found["internal"] = [key for key in os.environ if key in ("TRAINER_JOB", "TRAINER_SECRET", "TRAINER_SET")]
     (place / f"found-{name}").write_text(json.dumps(found))
@@ -101,7 +102,7 @@ def test_every_task_gets_its_own_tf_config_and_the_documented_variables(start: S
     orders = str(tmp_path / "orders")
     with start(
         {"chief": 1, "worker": {"replicas": 2, "env": {"BOTH": "worker"}}, "evaluator": 1},
-        program=["python", str(PROGRAM), "--dir=$(TRAINER_MODEL_DIR)", "$(NOTHING)", "$$(RATE)", "ü $(RATE)"],
+        program=["python", str(PROGRAM), "--dir=$(TRAINER_MODEL_DIR)", "$(TASK_INDEX)", "$$(RATE)", "ü $(RATE)"],
         env={"ORDERS": orders, "RATE": "0.1", "BOTH": "all", "REFERENCE": "$(TRAINER_MODEL_DIR)/x"},
         data={"train": {"path": str(tmp_path)}},
     ) as job:
@@ -118,13 +119,17 @@ def test_every_task_gets_its_own_tf_config_and_the_documented_variables(start: S
             "task": {"type": task.partition(":")[0], "index": int(task.partition(":")[2])},
         }
         model_dir = str(job.model_dir)
-        assert own["argv"] == [f"--dir={model_dir}", "$(NOTHING)", "$(RATE)", "ü 0.1"]
+        assert own["argv"] == [f"--dir={model_dir}", "$(TASK_INDEX)", "$(RATE)", "ü 0.1"]
+        assert f"{own['TRAINER_TASK_TYPE']}:{own['TRAINER_TASK_INDEX']}" == task
+        assert (own["TRAINER_PS_HOSTS"], own["TRAINER_WORKER_HOSTS"]) == ("", ",".join(cluster["worker"]))
         assert own["cwd"] == str(tmp_path)
         assert (own["TRAINER_MODEL_DIR"], own["TRAINER_GENERATION"], own["RATE"]) == (model_dir, "1", "0.1")
         assert (own["TRAINER_DATA_TRAIN"], own["REFERENCE"]) == (str(tmp_path), f"{model_dir}/x")
         assert own["BOTH"] == ("worker" if task.startswith("worker") else "all")
         assert own["internal"] == []
     assert job.result()["status"] == "succeeded"
+    warning = "$(TASK_INDEX): there is no such variable, so the text stays as it is; did you mean TRAINER_TASK_INDEX?"
+    assert warning in job.output
 
 
 def test_a_killed_program_starts_all_again_and_is_named(start: Start) -> None:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from trainer import host
 from trainer.job import environment, load, program, secret, tf_config
 from trainer.job.errors import Exit, TrainerError
+from trainer.job.messages import nearest
 from trainer.protocol import log_lines
 from trainer.protocol.log_lines import first_line, log_error, log_line
 from trainer.supervisor import preflight, restart_guard
@@ -107,8 +108,8 @@ async def _run(agent: Agent) -> Exit:
     if spec.page != "none":
         log_lines.readers.append(agent.logs.add)
     log_line(first_line(spec, task, agent.versions))
-    for name in _unknown_variables(spec, task) if spec.program else []:
-        log_line(f"warning: program: $({name}): there is no such variable, so the text stays as it is")
+    for warning in _unknown_variables(spec, task) if spec.program else []:
+        log_line(warning)
     await orphans.end_left_over()
     beside: list[asyncio.Task[None]] = []
     if folders := data_copies.wanted(spec, task.type):
@@ -154,7 +155,12 @@ async def _run(agent: Agent) -> Exit:
 
 def _unknown_variables(spec: JobSpec, task: Task) -> list[str]:
     environ = {**child_environ.of_program(spec, task), environment.GENERATION: ""}
-    return program.unknown(spec.program_of(task.type), environ)
+    ours = [name for name in environ if name.startswith("TRAINER_")]
+    return [
+        f"warning: program: $({name}): there is no such variable, so the text stays as it is"
+        f"{nearest(f'TRAINER_{name}', ours)}"
+        for name in program.unknown(spec.program_of(task.type), environ)
+    ]
 
 
 def _import_rest() -> None:

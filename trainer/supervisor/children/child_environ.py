@@ -60,6 +60,10 @@ def of_program(spec: JobSpec, task: Task) -> dict[str, str]:
         **{name: value for name, value in os.environ.items() if name not in _OURS},
         **_no_proxy(task),
         "TF_CONFIG": task.tf_config(),
+        environment.TASK_TYPE: task.type,
+        environment.TASK_INDEX: str(task.index),
+        environment.PS_HOSTS: ",".join(task.cluster.get("ps", ())),
+        environment.WORKER_HOSTS: ",".join(task.cluster.get("worker", ())),
         **variables(spec.data),
         environment.MODEL_DIR: str(Path(spec.directory).absolute()),
     }

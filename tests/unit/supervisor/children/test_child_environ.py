@@ -46,6 +46,16 @@ def test_a_program_does_not_get_what_is_the_supervisor_s(monkeypatch: pytest.Mon
     assert (environ["HOME"], environ[environment.MODEL_DIR]) == ("/home/x", "/runs/j")
 
 
+def test_a_program_has_its_task_and_the_addresses_of_tf_config() -> None:
+    """For scripts with --ps_hosts --worker_hosts --job_name --task_index, and variables of the spec."""
+    more = {"strategy": "parameter_server", "env": {"ME": "$(TRAINER_TASK_TYPE)-$(TRAINER_TASK_INDEX)"}}
+    environ = child_environ.of_program(*made(program=["true"], tasks={"worker": 2, "ps": 1}, **more))
+    names = ("TRAINER_TASK_TYPE", "TRAINER_TASK_INDEX", "TRAINER_PS_HOSTS", "TRAINER_WORKER_HOSTS", "ME")
+    hosts = ["ps-0.example:2222", "worker-0.example:2222,worker-1.example:2222"]
+    assert [environ[name] for name in names] == ["worker", "1", *hosts, "worker-1"]
+    assert child_environ.of_program(*made(program=["true"]))["TRAINER_PS_HOSTS"] == ""
+
+
 def test_the_spec_s_variables_of_a_task_type_come_last() -> None:
     spec, task = made(env={"A": "1", "B": "1"}, tasks={"worker": {"replicas": 2, "env": {"B": "2"}}})
     found = child_environ.settings(spec, task)
