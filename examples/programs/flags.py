@@ -19,6 +19,7 @@ FLAGS = flags.FLAGS
 
 def main(_):
     tf.disable_v2_behavior()
+    print(f"{FLAGS.job_name} {FLAGS.task_index} of ps {FLAGS.ps_hosts}, workers {FLAGS.worker_hosts}", flush=True)
     cluster = tf.train.ClusterSpec({"ps": FLAGS.ps_hosts.split(","), "worker": FLAGS.worker_hosts.split(",")})
     server = tf.train.Server(cluster, job_name=FLAGS.job_name, task_index=FLAGS.task_index)
     if FLAGS.job_name == "ps":

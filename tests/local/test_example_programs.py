@@ -126,7 +126,7 @@ def test_a_script_with_flags_in_place_of_tf_config(tmp_path: Path) -> None:
     with job(tmp_path, "flags", "--steps=500") as old:
         assert old.wait(240) == 0, old.output
     assert re.search(r"worker:0 .*Saving checkpoints for 50\d into", old.output), old.output
-    assert re.search(r"worker:1 .*worker 1: step \d+", old.output), old.output
+    assert re.search(r"ps:0 .*ps 0 of ps [\w.]+:\d+, workers [\w.]+:\d+,[\w.]+:\d+\n", old.output), old.output
 
 
 @pytest.mark.slow
