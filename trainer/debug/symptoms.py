@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from trainer.job.errors import Exit
 from trainer.protocol.facts import Cause, Loss
+from trainer.protocol.known_errors import KERAS_3_HAS_NO_FIT
 
 
 @dataclass(frozen=True)
@@ -156,6 +157,13 @@ SYMPTOMS = (
         "all that each task wrote to stderr",
         code=Exit.PROGRAM,
         causes=(Cause.PROGRAM_ENDED,),
+    ),
+    Symptom(
+        f"`{KERAS_3_HAS_NO_FIT} MultiWorkerMirroredStrategy`, or ParameterServerStrategy",
+        "TensorFlow 2.16 and later come with Keras 3, whose `fit` supports only strategies within one process "
+        "(keras#20585, keras#18624)",
+        "[programs](programs.md#limits) has the ways out: tf_keras, a loop of your own, or `api: keras_fit`",
+        re.escape(KERAS_3_HAS_NO_FIT),
     ),
     Symptom(
         "exit code 17",
@@ -315,11 +323,12 @@ MOST = 3
 
 def matching(texts: Sequence[str], code: int | None, loss: Loss | None = None) -> list[Symptom]:
     """The rows that fit: that of the loss, those whose pattern is found, in the order of the texts, then that of the
-    exit code. A row that only says that there is a mistake counts if no other does."""
+    exit code. Rows that only say that a program or something else has a mistake come last."""
     by_loss = [each for each in SYMPTOMS if loss is not None and each.is_of(loss)][:1]
     found = list(dict.fromkeys([*by_loss, *(each for text in texts for each in SYMPTOMS if each.found_in(text))]))
     by_code = [each for each in SYMPTOMS if code is not None and each.code == code]
     rows = list(dict.fromkeys([*found, *by_code]))
+    rows.sort(key=lambda each: each.code == Exit.PROGRAM)
     return ([each for each in rows if each.code != Exit.USER] or rows)[:MOST]
 
 

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from trainer.protocol.known_errors import way_out
 from trainer.reporting import printable
 
 LONGEST = 300
@@ -64,6 +65,8 @@ def reason(tail: str, folder: Path, code: int = 1) -> str:
     if block is None:
         return _with_place(_short(last), tail, folder) if _SYNTAX.match(last) else _short(last)
     text = _with_place(_short(_with_message(block)), block, folder)
+    if hint := way_out(block):
+        text = f"{text}; {hint}"
     handled = code != 1 and last != _exception(block) and not _LOG.match(last)
     return f"{_short(last)}; before it {text}" if handled else text
 
