@@ -162,7 +162,8 @@ SYMPTOMS = (
         f"`{KERAS_3_HAS_NO_FIT} MultiWorkerMirroredStrategy`, or ParameterServerStrategy",
         "TensorFlow 2.16 and later come with Keras 3, whose `fit` supports only strategies within one process "
         "(keras#20585, keras#18624)",
-        "[programs](programs.md#limits) has the ways out: tf_keras, a loop of your own, or `api: keras_fit`",
+        "install tf_keras and set `TF_USE_LEGACY_KERAS: '1'` in `env`, write the loop yourself, or make it a workload with "
+        "`api: keras_fit`; see [programs](programs.md#limits)",
         re.escape(KERAS_3_HAS_NO_FIT),
     ),
     Symptom(
@@ -323,12 +324,14 @@ MOST = 3
 
 def matching(texts: Sequence[str], code: int | None, loss: Loss | None = None) -> list[Symptom]:
     """The rows that fit: that of the loss, those whose pattern is found, in the order of the texts, then that of the
-    exit code. Rows that only say that a program or something else has a mistake come last."""
+    exit code. That a program has ended with an error comes after what is known of the error. A row that only says
+    that there is a mistake counts if no other does."""
     by_loss = [each for each in SYMPTOMS if loss is not None and each.is_of(loss)][:1]
-    found = list(dict.fromkeys([*by_loss, *(each for text in texts for each in SYMPTOMS if each.found_in(text))]))
+    by_text = [each for text in texts for each in SYMPTOMS if each.found_in(text)]
+    specific = [each for each in by_loss if each.code != Exit.PROGRAM]
+    found = list(dict.fromkeys([*specific, *by_text, *by_loss]))
     by_code = [each for each in SYMPTOMS if code is not None and each.code == code]
     rows = list(dict.fromkeys([*found, *by_code]))
-    rows.sort(key=lambda each: each.code == Exit.PROGRAM)
     return ([each for each in rows if each.code != Exit.USER] or rows)[:MOST]
 
 
