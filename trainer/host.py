@@ -211,7 +211,8 @@ def pid_namespace() -> str:
     return Path("/proc/self/ns/pid").readlink().name.strip("pid:[]") if LINUX else ""
 
 
-def _name(pid: int) -> str:
+def process_name(pid: int) -> str:
+    """The name of a process's program."""
     try:
         return Path(f"/proc/{pid}/comm").read_text().strip()
     except OSError:
@@ -317,7 +318,7 @@ def port_in_use(task: Task, why: str | None = None) -> UserError:
     assert task.address is not None
     port = task.address[1]
     holder = listener(port)
-    name = f"process {holder} ({_name(holder)})" if holder else "what holds it"
+    name = f"process {holder} ({process_name(holder)})" if holder else "what holds it"
     return UserError(
         f"port {port} (TensorFlow port of {task.name}) cannot be used: {why or 'Address already in use'}; "
         f"stop {name}, or change this task's port in TF_CONFIG"

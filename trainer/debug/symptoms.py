@@ -162,8 +162,8 @@ SYMPTOMS = (
         f"`{KERAS_3_HAS_NO_FIT} MultiWorkerMirroredStrategy`, or ParameterServerStrategy",
         "TensorFlow 2.16 and later come with Keras 3, whose `fit` supports only strategies within one process "
         "(keras#20585, keras#18624)",
-        "install tf_keras and set `TF_USE_LEGACY_KERAS: '1'` in `env`, write the loop yourself, or make it a workload with "
-        "`api: keras_fit`; see [programs](programs.md#limits)",
+        "install tf_keras and set `TF_USE_LEGACY_KERAS: '1'` in `env`, write the loop yourself, or make it a workload "
+        "with `api: keras_fit`; see [programs](programs.md#limits)",
         re.escape(KERAS_3_HAS_NO_FIT),
     ),
     Symptom(

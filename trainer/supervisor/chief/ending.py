@@ -56,7 +56,7 @@ class JobEnd:
             rendezvous,
             figures,
             seconds=self._record.seconds(),
-            warnings=self.warnings,
+            warnings=[*self.warnings, *([child.left_behind] if child.left_behind else [])],
             versions=agent.versions,
             key=self.key,
         )

@@ -81,6 +81,8 @@ class Child:
         """The child's answer to the last order Where."""
         self.dismissed = False
         """Whether it was killed because its generation is over."""
+        self.left_behind = ""
+        """A warning about processes that it had started and that still ran when it ended by itself."""
         self.out_of_time = False
         """Whether it was killed because it had not ended within deadlines.stop."""
 

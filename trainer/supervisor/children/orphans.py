@@ -22,6 +22,8 @@ from trainer.job import environment
 
 GONE_SECONDS = 2.0
 """How long processes may take to end after SIGKILL."""
+BY_THEMSELVES_SECONDS = 0.5
+"""Time for processes to end by themselves after the program that started them, as the end of a pipe does."""
 _GONE_POLL_SECONDS = 0.02
 _FOLDER = "trainer-"
 _SHORT = "/tmp"  # noqa: S108 (mkdtemp makes a folder that is ours)
@@ -59,6 +61,16 @@ async def until_gone(group: int, deadline: float) -> None:
     """Waits for the processes of a group to end, at most until that time on the monotonic clock."""
     while time.monotonic() < deadline and runs(group):
         await asyncio.sleep(_GONE_POLL_SECONDS)
+
+
+async def left(marked: str, group: int) -> list[str]:
+    """The names of the processes with this mark or in this group that do not end by themselves within a moment."""
+    deadline = time.monotonic() + BY_THEMSELVES_SECONDS
+    while there := [each for each in host.processes(environment.CHILD) if each.mark == marked or each.group == group]:
+        if time.monotonic() > deadline:
+            return [f"{host.process_name(each.pid)} ({each.pid})" for each in there]
+        await asyncio.sleep(_GONE_POLL_SECONDS)
+    return []
 
 
 def runs(group: int) -> bool:

@@ -29,6 +29,8 @@ from trainer.supervisor.children.stack_pipes import StackPipes
 MOST_REPORTS = 100
 """How many reports are read in one turn of the event loop."""
 REPORT_BYTES = 1 << 16
+MOST_LEFT = 3
+"""How many of the processes that a program has left a warning names."""
 FIRST_SIGNAL = 128
 """Exit codes from here on are those that a shell gives to a program ended by a signal."""
 _FROM_OUTSIDE = {-signal.SIGHUP, -signal.SIGINT, -signal.SIGKILL, -signal.SIGTERM}
@@ -209,6 +211,8 @@ class Program(Child):
         code = await self._process.wait()
         if self._ends_at is not None:  # what a shell runs may still save
             await orphans.until_gone(self._process.pid, self._ends_at)
+        if code == 0 and self._ends_at is None and self.killed_for is None:
+            await self._look_at_what_is_left()
         await self._end_rest()
         await self._until_copied()
         self._close()
@@ -220,6 +224,15 @@ class Program(Child):
             if 0 < code < FIRST_SIGNAL:
                 self.failure = int(Exit.PROGRAM), f"its program {self._how_it_ended()}"
         self._ended(code)
+
+    async def _look_at_what_is_left(self) -> None:
+        """Warns of processes that it leaves: the training may be one, of a script that has started it with &."""
+        if left := await orphans.left(self._mark, self._process.pid):
+            self.left_behind = (
+                f"{self._task}: its program ended with exit code 0 and left processes that still ran, and were ended: "
+                f"{', '.join(left[:MOST_LEFT])}; a script that starts its training with & has to end with `wait`"
+            )
+            log_line(f"warning: {self.left_behind}")
 
     def _close(self) -> None:
         if self._socket is not None:

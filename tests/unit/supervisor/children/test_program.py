@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import sys
 import tempfile
 import time
@@ -114,6 +115,35 @@ def test_what_a_program_runs_is_killed_after_the_deadline(folder: Path, capfd: p
         assert child.out_of_time
         killed = "worker:0: its program was killed: it had not ended within 1 s of SIGTERM (deadlines.stop)"
         assert capfd.readouterr().out.splitlines() == [killed]
+
+    run(test)
+
+
+@pytest.mark.parametrize(
+    ("script", "left"),
+    [
+        ("sleep 600 & true", "sleep"),
+        ("(setsid sleep 600 &) ; true", "sleep"),
+        ("sleep 600 & wait_for=$!; kill $wait_for; true", None),
+        ("echo x | cat", None),
+        ("sleep 0.1 & true", None),
+        ("sleep 600 & exit 3", None),
+    ],
+)
+def test_a_program_that_leaves_its_training_in_the_background_is_noticed(
+    folder: Path, capfd: pytest.CaptureFixture[str], script: str, left: str | None
+) -> None:
+    async def test() -> None:
+        child = await start(folder, "sh", "-c", script)
+        await child.ended()
+        warned = "left processes that still ran, and were ended: "
+        assert (warned in child.left_behind) == (left is not None)
+        if left:
+            assert re.search(
+                rf"were ended: {left} \(\d+\); a script that starts its training with &", child.left_behind
+            )
+            assert f"warning: {child.left_behind}\n" in capfd.readouterr().out
+            assert child.result is not None
 
     run(test)
 
