@@ -149,7 +149,9 @@ def _add_files(commands: Commands) -> None:
     imported = commands.add_parser(
         "import", help="convert a Kubeflow TFJob to a job spec; report settings without a counterpart"
     )
-    imported.add_argument("file", metavar="TFJOB", help="a TFJob of kubeflow.org/v1 (YAML)")
+    imported.add_argument(
+        "file", metavar="TFJOB", help="a TFJob of kubeflow.org/v1 (YAML or JSON), or - for standard input"
+    )
     entrypoint = "the words of the image's ENTRYPOINT, for containers without a command: 'python /opt/train.py'"
     imported.add_argument("--entrypoint", default="", metavar="WORDS", help=entrypoint)
     imported.set_defaults(command="import")

@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 
+from trainer.job.accelerators import asked_by_patch
 from trainer.job.cluster import Task
+from trainer.job.kubernetes import OUR_CONTAINERS
 from trainer.job.names import TaskType
 from trainer.job.spec import JobSpec
 
@@ -82,8 +84,14 @@ def gpus_on_one_machine(spec: JobSpec, tasks: Iterable[Task]) -> dict[str, range
 
 
 def hidden_gpus(spec: JobSpec, task_type: str) -> dict[str, str]:
-    """The variable that hides all GPUs from tasks that ask for none: they would take the memory of all visible ones."""
-    return {} if spec.tasks.of(task_type).gpus else {"CUDA_VISIBLE_DEVICES": "-1"}
+    """The variable that hides all GPUs from tasks that ask for none: they would take the memory of all visible ones.
+
+    A task asks by `gpus`, by a patch of its pod for any accelerator, or by the variable of NVIDIA's container runtime.
+    """
+    group = spec.tasks.of(task_type)
+    patched = any(asked_by_patch(each.pod, OUR_CONTAINERS[0]) for each in (spec.kubernetes, group.kubernetes))
+    visible = spec.env_of(task_type).get("NVIDIA_VISIBLE_DEVICES", "none") not in ("", "none", "void")
+    return {} if group.gpus or patched or visible else {"CUDA_VISIBLE_DEVICES": "-1"}
 
 
 def restarts_alone(spec: JobSpec, name: str, chief: str) -> bool:

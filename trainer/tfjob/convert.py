@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 
 import yaml
@@ -18,6 +19,11 @@ from trainer.tfjob.spec import LEFT_OUT, Note, Setting, fit, lines
 from trainer.tfjob.variables import variables
 
 API_VERSION, KIND = "kubeflow.org/v1", "TFJob"
+_AS_V1 = ("kubeflow.org/v1beta2", "kubeflow.org/v1beta1")
+"""Versions of which v1 is a copy (kubeflow/training-operator#993, #858)."""
+
+STDIN = "-"
+"""The name of standard input on the command line."""
 
 _TYPES: dict[str, TaskType] = {
     "ps": "ps", "worker": "worker", "chief": "chief", "master": "chief", "evaluator": "evaluator",
@@ -36,9 +42,9 @@ def convert(text: str, source: str, entrypoint: Sequence[str] = ()) -> tuple[dic
         A valid spec, and a line for each setting that is dropped or changed.
 
     Raises:
-        UserError: there is no TFJob of kubeflow.org/v1, or it cannot be converted.
+        UserError: there is no TFJob of kubeflow.org/v1 or its betas, or it cannot be converted.
     """
-    documents = read(text, source)
+    documents = _with_items(read(text, source))
     try:
         job, others = _tfjob(documents)
         settings = flat(job)
@@ -55,12 +61,18 @@ def convert(text: str, source: str, entrypoint: Sequence[str] = ()) -> tuple[dic
 
 
 def convert_file(path: str, entrypoint: Sequence[str] = ()) -> tuple[dict[str, object], list[str]]:
-    """Converts a file, as `convert`.
+    """Converts a file, or standard input for `-`, as `convert`.
 
     Raises:
-        UserError: the file cannot be read, or as `convert`.
+        UserError: it cannot be read, or as `convert`.
     """
-    return convert(read_text(path), path, entrypoint)
+    if path != STDIN:
+        return convert(read_text(path), path, entrypoint)
+    try:
+        text = sys.stdin.buffer.read().decode()
+    except (OSError, ValueError) as error:
+        raise UserError(f"standard input: cannot be read: {error}") from None
+    return convert(text, "standard input", entrypoint)
 
 
 def to_yaml(raw: dict[str, object]) -> str:
@@ -68,22 +80,38 @@ def to_yaml(raw: dict[str, object]) -> str:
     return yaml.safe_dump(raw, sort_keys=False, default_flow_style=None, width=120)
 
 
-def _tfjob(documents: list[object]) -> tuple[dict[str, object], list[Note]]:
-    """The first TFJob, without its kind, and notes about the other documents."""
-    there = [(f"document {i}", each) for i, each in enumerate(documents, 1) if each is not None]
+def _with_items(documents: list[object]) -> list[tuple[str, object]]:
+    """Documents by their place; of a List, as of `kubectl get tfjobs -o yaml`, its items."""
+    found: list[tuple[str, object]] = []
+    for number, each in enumerate(documents, 1):
+        items = each.get("items") if isinstance(each, dict) and str(each.get("kind")).endswith("List") else None
+        if isinstance(each, dict) and isinstance(items, list):
+            known = {} if each["kind"] == "List" else {"kind": each["kind"][:-4], "apiVersion": each.get("apiVersion")}
+            found += [
+                (f"document {number}, item {i}", {**known, **item} if isinstance(item, dict) else item)
+                for i, item in enumerate(items, 1)
+            ]
+        else:
+            found.append((f"document {number}", each))
+    return found
+
+
+def _tfjob(documents: list[tuple[str, object]]) -> tuple[dict[str, object], list[Note]]:
+    """The first TFJob, without its kind, and notes about its version and the other documents."""
+    there = [(place, each) for place, each in documents if each is not None]
     jobs = [each for _, each in there if isinstance(each, dict) and each.get("kind") == KIND]
     if not jobs:
         first = there[0][1] if there else None
         kind = first.get("kind") if isinstance(first, dict) else first
         raise UserError(f"kind: {show(kind)}: must be a {KIND}")
     version = jobs[0].get("apiVersion")
-    if version != API_VERSION:
-        raise UserError(
-            f"apiVersion: {show(version)}: must be {API_VERSION}; older ones spell their settings otherwise"
-        )
+    if version not in (API_VERSION, *_AS_V1):
+        raise UserError(f"apiVersion: {show(version)}: must be {API_VERSION}, v1beta2 or v1beta1")
+    older = [Note(("apiVersion",), version, f"is read as {API_VERSION}, which is a copy of it")]
     about = f"{LEFT_OUT}only the first TFJob of a file becomes a spec"
     others = [Note((place,), _title(each), about) for place, each in there if each is not jobs[0]]
-    return {key: value for key, value in jobs[0].items() if key not in ("apiVersion", "kind")}, others
+    notes = [*(older if version in _AS_V1 else ()), *others]
+    return {key: value for key, value in jobs[0].items() if key not in ("apiVersion", "kind")}, notes
 
 
 def _title(document: object) -> object:

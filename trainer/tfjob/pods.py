@@ -8,6 +8,7 @@ from trainer.job.kubernetes import OUR_CONTAINERS, OUR_VOLUMES
 from trainer.tfjob.manifest import ANNOTATIONS, CONTAINER, LABELS, POD, TYPES, Path, Settings
 from trainer.tfjob.queues import queues
 from trainer.tfjob.rules import ByType, Groups, Results, shared
+from trainer.tfjob.selectors import with_our_labels
 from trainer.tfjob.spec import LEFT_OUT, Note, Setting
 
 _KEYS: dict[str, tuple[Path, ...]] = {
@@ -28,6 +29,7 @@ _PATCHED = ("dnsConfig", "dnsPolicy", "hostAliases", "preemptionPolicy", "runtim
 """Keys of a pod that a spec has only in `kubernetes.pod`."""
 _OF_NODES = ("Default",)
 """Values of dnsPolicy with which tasks do not find each other."""
+_NO_POD = "is a label of the operator that no pod has here; correct kubernetes.affinity"
 _OUR_LABELS = {f"app.kubernetes.io/{key}" for key in ("name", "instance", "component", "managed-by")}
 _PORT = {"name": "tfjob-port", "containerPort": 2222, "protocol": "TCP"}
 
@@ -42,7 +44,11 @@ def pods(settings: Settings, groups: Groups) -> Results:
         by_type: ByType = {}
         for task_type, base in groups.items():
             if place := next((path for key in keys if (path := (*base, *key)) in settings), None):
-                by_type[task_type] = ((place,), _renamed(name, settings.pop(place)))
+                value = settings.pop(place)
+                if name == "affinity":
+                    value, unknown = with_our_labels(value)
+                    yield from (Note(place, label, _NO_POD) for label in unknown)
+                by_type[task_type] = ((place,), _renamed(name, value))
         yield from shared(by_type, groups, ("kubernetes", name))
     yield from _sidecars(settings, groups)
     yield from _patches(settings, groups)

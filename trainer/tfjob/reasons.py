@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from trainer.tfjob.manifest import FREE, Path
 
+SERVERS = "the API server has set it"
 UNKNOWN = "has no counterpart in a job spec"
 
 _REASONS = {
@@ -11,6 +12,12 @@ _REASONS = {
     "namespace": "give it to `trainer submit --namespace`",
     "annotations": "of this object; kubernetes.annotations are those of pods",
     "status": "it is the state of the TFJob, not its specification",
+    "uid": SERVERS,
+    "resourceVersion": SERVERS,
+    "generation": SERVERS,
+    "creationTimestamp": SERVERS,
+    "managedFields": SERVERS,
+    "selfLink": SERVERS,
     # The run.
     "cleanPodPolicy": "finished pods stay for their logs; with their Jobs they go after kubernetes.ttl_seconds",
     "enableDynamicWorker": "the number of tasks is fixed; dead tasks are restarted",
@@ -34,8 +41,8 @@ _REASONS = {
     "topologySpreadConstraints": "trainer spreads the tasks over nodes; for more use kubernetes.affinity",
     "livenessProbe": "trainer has one, of the task's supervisor",
     "readinessProbe": "trainer has one, of the task's supervisor",
-    "limits": "only cpu, memory and one kind of GPU have a limit",
-    "requests": "only cpu, memory and one kind of GPU count, and a task asks for its limit",
+    "limits": "must be a number or a text",
+    "requests": "must be a number or a text",
     "env": "a name is given twice, or the source is not a key of a Secret or ConfigMap, a field or a resource; "
     "labels of the operator do not exist here, TF_CONFIG has type and index",
 }

@@ -7,8 +7,10 @@ import json
 import re
 from collections.abc import Iterator
 
+from trainer.job.accelerators import counts_devices
 from trainer.job.errors import UserError
 from trainer.job.names import TaskType
+from trainer.job.spec import Deadlines
 from trainer.tfjob.manifest import CONTAINER, POD, TYPES, Path, Settings, dotted, show
 from trainer.tfjob.spec import LEFT_OUT, Note, Setting, lines
 
@@ -24,9 +26,17 @@ _NO_COMMAND = (
     "a program needs its words; those of the image's ENTRYPOINT are not known here, `docker image inspect IMAGE` shows "
     "them; give them, as in --entrypoint 'python /opt/train.py'"
 )
-_TOO_LITTLE = "is left out: a request is the limit too here, and TensorFlow needs more; set cpu if the nodes are shared"
 _NEVER = "is Never where a TFJob leaves it out, so resume is none; remove that if the program finds its checkpoint"
 """The rule of training-operator, pkg/apis/kubeflow.org/v1/tensorflow_defaults.go."""
+_UNLIMITED = (
+    "is no limit where a TFJob leaves it out; here max_restarts in a row without progress end the job: a step that the "
+    "chief reports or prints, or a file below TRAINER_MODEL_DIR"
+)
+_GRACE_SECONDS = 30
+_GRACE = (
+    f"is {_GRACE_SECONDS} where a pod leaves it out, and deadlines.stop is {Deadlines().stop:g} here; set that if a "
+    "program saves for longer"
+)
 _RESTARTED = "exit codes 1 to 127 end the job here; a task that a signal ended is restarted"
 
 
@@ -108,15 +118,10 @@ def tasks(settings: Settings, groups: Groups, resource: str) -> Results:
         replicas = (*base, "replicas")
         yield Setting(("tasks", task_type, "replicas"), settings.pop(replicas, 1), (replicas,), required=True)
         for name in ("cpu", "memory"):
-            origin, amount = _resource(settings, base, name)
+            origin, amount = _limit(settings, base, name)  # a request without a limit stays one: see _patches
             value = _cores(amount) if name == "cpu" else str(amount) if type(amount) is int else amount
-            if name == "cpu" and origin[-2] == "requests" and isinstance(value, float) and value < 1:
-                yield Note(origin, amount, _TOO_LITTLE)
-                continue
-            also = Note(origin, amount, "is the limit too here")
-            notes = (also,) if origin[-2] == "requests" else ()
-            yield Setting(("tasks", task_type, name), value, (origin,), notes)
-        origin, asked = _resource(settings, base, resource)
+            yield Setting(("tasks", task_type, name), value, (origin,))
+        origin, asked = _limit(settings, base, resource)
         count = _number(asked or 0)
         yield Setting(("tasks", task_type, "gpus"), count, (origin,), required=bool(count))
     yield Setting(("kubernetes", "gpu_resource"), resource, (TYPES,))
@@ -150,21 +155,25 @@ def run(settings: Settings, groups: Groups) -> Results:
     # What is so here in any case.
     for key, values in (
         ("successPolicy", ("", "Default")),
-        ("cleanPodPolicy", ("Running", "None")),
+        ("cleanPodPolicy", ("Running",)),
         ("enableDynamicWorker", (False,)),
     ):
         if settings.get(place := places.get(key, ())) in values:
             del settings[place]
-    yield from _restarts(settings, groups)
+    if settings.get(clean := places.get("cleanPodPolicy", ())) == "None":
+        yield Note(clean, settings.pop(clean), "the other tasks end with the chief here; finished pods stay")
+    yield from _restarts(settings, groups, limited="backoffLimit" in places)
     yield from _grace(settings, groups)
 
 
-def _restarts(settings: Settings, groups: Groups) -> Results:
+def _restarts(settings: Settings, groups: Groups, limited: bool) -> Results:
     paths = [(*base, "restartPolicy") for base in groups.values()]
     policies = {path: settings[path] for path in paths if path in settings}
     if {str(settings.get(path, "Never")) for path in paths} == {"Never"}:
         notes = tuple(Note(path, None, _NEVER) for path in paths[:1] if not policies)
         yield Setting(("resume",), "none", tuple(policies) or tuple(paths[:1]), notes)
+    elif not limited:
+        yield Note(("spec", "runPolicy", "backoffLimit"), None, _UNLIMITED)
     for path, value in policies.items():
         if value in ("Never", "OnFailure", "Always", "ExitCode"):
             del settings[path]
@@ -176,13 +185,15 @@ def _restarts(settings: Settings, groups: Groups) -> Results:
 
 def _grace(settings: Settings, groups: Groups) -> Results:
     """Like a pod's period, deadlines.stop is the program's own time: a pod gets some seconds more."""
-    key = (*POD, "terminationGracePeriodSeconds")
-    periods = {path: settings[path] for base in groups.values() if type(settings.get(path := (*base, *key))) is int}
-    if periods:
-        longest = max(int(str(settings.pop(path))) for path in periods)
-        yield Setting(("deadlines", "stop"), longest, tuple(periods))
-        other = f"is {longest} here, as for all tasks"
-        yield from (Note(path, value, other) for path, value in periods.items() if value != longest)
+    paths = [(*base, *POD, "terminationGracePeriodSeconds") for base in groups.values()]
+    given = {path: int(str(settings.pop(path))) for path in paths if type(settings.get(path)) is int}
+    if not given:
+        yield from (Note(path, None, _GRACE) for path in paths if path not in settings)
+        return
+    longest = max(given.get(path, _GRACE_SECONDS) for path in paths)
+    yield Setting(("deadlines", "stop"), longest, tuple(given))
+    other = f"is {longest} here, as for all tasks"
+    yield from (Note(path, given.get(path), other) for path in paths if given.get(path, _GRACE_SECONDS) != longest)
 
 
 def shared(by_type: ByType, groups: Groups, path: Path, alone: bool = False) -> Iterator[Setting]:
@@ -221,18 +232,16 @@ def _of_all(settings: Settings, groups: Groups, key: Path, path: Path) -> Result
 def gpu_resource(settings: Settings) -> str:
     """The resource that the spec's `gpus` counts."""
     places = [(*CONTAINER, "resources", each) for each in ("limits", "requests")]
-    asked = [path[-1] for path in settings if path[3:-1] in places and path[-1].endswith("/gpu")]
-    return asked[0] if asked else "nvidia.com/gpu"
+    asked = [path[-1] for path in settings if path[3:-1] in places and counts_devices(path[-1])]
+    whole = [each for each in asked if each.endswith("/gpu")]
+    return [*whole, *asked, "nvidia.com/gpu"][0]
 
 
-def _resource(settings: Settings, base: Path, name: str) -> tuple[Path, object]:
-    """Path and value of the container's limit, or of its request if there is no limit. If they differ, the request
-    stays in `settings`."""
+def _limit(settings: Settings, base: Path, name: str) -> tuple[Path, object]:
+    """Path and value of the container's limit. A request that differs stays in `settings`."""
     limit, request = [(*base, *CONTAINER, "resources", each, name) for each in ("limits", "requests")]
-    if limit not in settings and request in settings:
-        return request, settings.pop(request)
     value = settings.pop(limit, None)
-    if settings.get(request) == value:
+    if value is not None and settings.get(request) == value:
         settings.pop(request, None)
     return limit, value
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import json
 import os
 import shlex
@@ -67,6 +68,18 @@ def test_import_prints_a_spec_on_stdout_and_notes_on_stderr(tmp_path: Path, caps
     assert load_file(tmp_path / "imported.yaml").strategy == "parameter_server"
     assert err
     assert all(line.startswith("trainer: ") for line in err.splitlines())
+
+
+def test_import_reads_standard_input(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    path = ROOT / "tests/unit/tfjob/tfjobs/dist-mnist.yaml"
+    assert cli.main(["import", str(path)]) == Exit.OK
+    of_file = capsys.readouterr()
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(path.read_bytes())))
+    assert cli.main(["import", "-"]) == Exit.OK
+    assert capsys.readouterr() == of_file
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"kind: Pod")))
+    assert cli.main(["import", "-"]) == Exit.USER
+    assert "standard input: kind: 'Pod': must be a TFJob" in capsys.readouterr().err
 
 
 def test_import_of_what_is_no_tfjob_is_a_users_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,6 +14,14 @@ from trainer.tfjob import convert as tfjob
 FILES = sorted(FOLDER.glob("*/*.yaml"))
 IMAGE = 'has to hold trainer: build one FROM it (docs/programs.md, "Your image")'
 
+GRACE = "is 30 where a pod leaves it out, and deadlines.stop is 8 here; set that if a program saves for longer"
+PERIOD = "template.spec.terminationGracePeriodSeconds: null"
+CLEAN = "spec.runPolicy.cleanPodPolicy: 'None': the other tasks end with the chief here; finished pods stay"
+UNLIMITED = (
+    "spec.runPolicy.backoffLimit: null: is no limit where a TFJob leaves it out; here max_restarts in a row without "
+    "progress end the job: a step that the chief reports or prints, or a file below TRAINER_MODEL_DIR"
+)
+
 
 def converted(name: str) -> tuple[dict[str, Any], list[str]]:
     return tfjob.convert_file(str(FOLDER / f"{name}.yaml"))
@@ -31,7 +39,10 @@ def test_parameter_servers_and_workers() -> None:
         "tasks": {"worker": 4, "ps": 2},
         "kubernetes": OPEN,
     }
-    assert notes == [f"spec.tfReplicaSpecs.{{Worker,PS}}.{CONTAINER}.image: 'registry.example/digits:1': {IMAGE}"]
+    assert notes == [
+        f"spec.tfReplicaSpecs.{{Worker,PS}}.{CONTAINER}.image: 'registry.example/digits:1': {IMAGE}",
+        f"spec.tfReplicaSpecs.{{Worker,PS}}.{PERIOD}: {GRACE}",
+    ]
 
 
 def test_one_worker_that_writes_to_a_claim() -> None:
@@ -53,6 +64,8 @@ def test_one_worker_that_writes_to_a_claim() -> None:
     }
     assert notes == [
         f"spec.tfReplicaSpecs.Worker.{CONTAINER}.image: 'registry.example/summaries:2': {IMAGE}",
+        CLEAN,
+        f"spec.tfReplicaSpecs.Worker.{PERIOD}: {GRACE}",
         f"metadata.namespace: 'vision': {LEFT}give it to `trainer submit --namespace`",
         f"document 1: 'PersistentVolumeClaim events': {LEFT}only the first TFJob of a file becomes a spec",
     ]
@@ -98,6 +111,8 @@ def test_all_types_of_an_estimator() -> None:
         "one, give it with --entrypoint",
         f"spec.tfReplicaSpecs.{{CHIEF,worker,Evaluator}}.{CONTAINER}.image: 'registry.example/census:3': {IMAGE}",
         f"{ps}.image: 'registry.example/census-ps:3': {IMAGE}",
+        UNLIMITED,
+        f"spec.tfReplicaSpecs.{{CHIEF,worker,Ps,Evaluator}}.{PERIOD}: {GRACE}",
     ]
 
 
@@ -129,6 +144,7 @@ def test_workers_in_step() -> None:
     }
     assert notes == [
         f"spec.tfReplicaSpecs.Worker.{CONTAINER}.image: 'registry.example/keras:2.15': {IMAGE}",
+        CLEAN,
         f"metadata.namespace: 'vision': {LEFT}give it to `trainer submit --namespace`",
     ]
 
@@ -201,6 +217,7 @@ def test_what_clusters_add() -> None:
         f"{ps}.args: 0.5: is a text here: '0.5'",
         f"{ps}.args: true: is a text here: 'true'",
         f"{both}.{CONTAINER}.image: 'registry.example/everything:6': {IMAGE}",
+        f"{both}.{PERIOD}: {GRACE}",
         f"{ps}.workingDir: null: {LEFT}all tasks have that of Worker: '/opt'",
         f"{WORKER}.schedulerName: 'volcano': places the pods of all tasks here",
         f"metadata.annotations.owner: 'somebody': {annotation}",

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.unit.tfjob.documents import CONTAINER, TYPES, convert, job, replica
+from tests.unit.tfjob.documents import CONTAINER, LEFT, TYPES, convert, job, replica
 from trainer.job.errors import UserError
 from trainer.tfjob import convert as tfjob
 
@@ -29,8 +29,8 @@ HOST = f"{'n' * 60}-worker-0"
         ([1], "kind: [1]: must be a TFJob"),
         ({"kind": "PyTorchJob"}, "kind: 'PyTorchJob': must be a TFJob"),
         (
-            {"kind": "TFJob", "apiVersion": "kubeflow.org/v1beta2"},
-            "apiVersion: 'kubeflow.org/v1beta2': must be kubeflow.org/v1; older ones spell their settings otherwise",
+            {"kind": "TFJob", "apiVersion": "kubeflow.org/v1alpha1"},
+            "apiVersion: 'kubeflow.org/v1alpha1': must be kubeflow.org/v1, v1beta2 or v1beta1",
         ),
         ({**job(), "spec": 3}, "spec: 3: must be a mapping"),
         ({**job(), "spec": None}, f"{TYPES}: []: must hold a Worker or a Chief, or nothing trains"),
@@ -117,6 +117,39 @@ def test_text_that_is_no_manifest(text: str, message: str) -> None:
     with pytest.raises(UserError) as caught:
         tfjob.convert(text, "x.yaml")
     assert str(caught.value).startswith(message)
+
+
+@pytest.mark.parametrize("version", ["v1beta1", "v1beta2"])
+def test_betas_are_read_as_v1_which_is_a_copy_of_them(version: str) -> None:
+    raw, notes = convert({**job(), "apiVersion": f"kubeflow.org/{version}"})
+    plain, without = convert(job())
+    assert raw == plain
+    assert set(notes) - set(without) == {
+        f"apiVersion: 'kubeflow.org/{version}': is read as kubeflow.org/v1, which is a copy of it"
+    }
+
+
+def test_a_list_is_its_items() -> None:
+    """As `kubectl get tfjobs -o yaml` and client libraries print it."""
+    other = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}}
+    raw, notes = convert({"apiVersion": "v1", "kind": "List", "items": [other, job("first"), job("second")]})
+    assert raw == convert(job("first"))[0]
+    left = f"{LEFT}only the first TFJob of a file becomes a spec"
+    assert [note for note in notes if "document" in note] == [
+        f"document 1, item 1: 'ConfigMap c': {left}", f"document 1, item 3: 'TFJob second': {left}",
+    ]  # fmt: skip
+    item = {key: value for key, value in job("first").items() if key not in ("kind", "apiVersion")}
+    assert convert({"apiVersion": "kubeflow.org/v1", "kind": "TFJobList", "items": [item]})[0] == raw
+    with pytest.raises(UserError, match="kind: null: must be a TFJob"):
+        convert({"apiVersion": "v1", "kind": "List", "items": []})
+
+
+def test_what_the_api_server_has_set_is_said_to_be_that() -> None:
+    document = job()
+    document["metadata"] |= {"uid": "x", "resourceVersion": "1", "managedFields": [{"manager": "kubectl"}]}
+    added = set(convert(document)[1]) - set(convert(job())[1])
+    assert len(added) == 3
+    assert all(note.endswith(f"{LEFT}the API server has set it") for note in added)
 
 
 def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:

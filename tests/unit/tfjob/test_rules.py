@@ -21,7 +21,9 @@ from tests.unit.tfjob.documents import (
     replica,
     spec_of,
 )
+from trainer.job.derived import hidden_gpus
 from trainer.job.load import build
+from trainer.targets.kubernetes.render import render
 from trainer.tfjob import convert as tfjob
 
 
@@ -32,7 +34,6 @@ from trainer.tfjob import convert as tfjob
         ({"limits": {"cpu": "2"}}, {"replicas": 1, "cpu": 2}),
         ({"limits": {"cpu": 1.5}}, {"replicas": 1, "cpu": 1.5}),
         ({"limits": {"cpu": 4}, "requests": {"cpu": 1}}, {"replicas": 1, "cpu": 4}),
-        ({"requests": {"cpu": 1, "memory": "512Mi"}}, {"replicas": 1, "cpu": 1, "memory": "512Mi"}),
         ({"limits": {"memory": 1000}}, {"replicas": 1, "memory": "1000"}),
         ({"limits": {"nvidia.com/gpu": "2"}}, {"replicas": 1, "gpus": 2}),
         ({"limits": {"nvidia.com/gpu": 0}}, 1),
@@ -151,7 +152,6 @@ def test_the_longest_time_to_stop_is_that_of_all_tasks() -> None:
     ("run", "spec"),
     [
         ({"cleanPodPolicy": "Running"}, {}),
-        ({"cleanPodPolicy": "None"}, {}),
         ({"schedulingPolicy": {"minAvailable": 1}}, {}),
         ({"schedulingPolicy": {"priorityClass": "high"}}, {"kubernetes": {"priority_class": "high", **OPEN}}),
         ({"schedulingPolicy": {"scheduleTimeoutSeconds": 900}}, {"deadlines": {"start": 900}}),
@@ -167,13 +167,71 @@ def test_the_run_policy_without_notes(run: Any, spec: Any) -> None:
     assert notes == plain[1]
 
 
-def test_a_request_without_a_limit_becomes_one() -> None:
-    _, notes = convert(job(Worker=replica(resources={"requests": {"cpu": "1500m"}})))
-    assert f"{WORKER}.containers[tensorflow].resources.requests.cpu: '1500m': is the limit too here" in notes
+def test_other_tasks_end_with_the_chief_whatever_the_clean_pod_policy_says() -> None:
+    _, notes = convert(job(run={"cleanPodPolicy": "None"}))
+    assert "spec.runPolicy.cleanPodPolicy: 'None': the other tasks end with the chief here; finished pods stay" in notes
 
 
-def test_a_request_of_a_part_of_a_core_is_no_limit() -> None:
-    raw, notes = convert(job(Worker=replica(resources={"requests": {"cpu": "100m", "memory": "1Gi"}})))
-    assert raw["tasks"]["worker"] == {"replicas": 1, "memory": "1Gi"}
-    here = f"{WORKER}.containers[tensorflow].resources.requests.cpu: '100m'"
-    assert [note for note in notes if note.startswith(f"{here}: is left out: ")]
+def test_a_request_without_a_limit_stays_a_request() -> None:
+    """A limit would end a program that needs more memory, and slow one that needs more cores."""
+    asked = {"cpu": "100m", "memory": "200Mi"}
+    raw, notes = convert(job(Worker=replica(resources={"requests": asked})))
+    assert raw["tasks"] == {"worker": 1}
+    patch = {"spec": {"containers": [{"name": "task", "resources": {"requests": asked}}]}}
+    assert raw["kubernetes"]["pod"] == patch
+    assert not [note for note in notes if "requests" in note]
+    (pod,) = [each for each in yaml.safe_load_all(render(build(raw), "x")) if each["kind"] == "Job"]
+    (container,) = pod["spec"]["template"]["spec"]["containers"]
+    assert container["resources"]["requests"] == asked
+    assert not container["resources"].get("limits")
+
+
+@pytest.mark.parametrize(
+    ("limits", "gpus", "resource"),
+    [
+        ({"nvidia.com/mig-1g.10gb": 1}, 1, "nvidia.com/mig-1g.10gb"),
+        ({"nvidia.com/gpu.shared": "2"}, 2, "nvidia.com/gpu.shared"),
+        ({"alpha.kubernetes.io/nvidia-gpu": 1}, 1, "alpha.kubernetes.io/nvidia-gpu"),
+        ({"gpu.intel.com/i915": 1}, 1, "gpu.intel.com/i915"),
+        ({"nvidia.com/gpumem": 3000, "nvidia.com/gpu": 1}, 1, "nvidia.com/gpu"),
+        ({"habana.ai/gaudi": 8}, 8, "habana.ai/gaudi"),
+        ({"aliyun.com/gpu-mem": 4}, None, None),
+        ({"tencent.com/vcuda-core": 50, "tencent.com/vcuda-memory": 30}, None, None),
+        ({"rdma/hca": 1}, None, None),
+    ],
+)
+def test_accelerators_of_any_name_are_asked_for_and_visible(limits: Any, gpus: Any, resource: Any) -> None:
+    raw, notes = convert(job(Worker=replica(resources={"limits": limits})))
+    spec = build(raw)
+    assert spec.tasks.of("worker").gpus == (gpus or 0)
+    assert raw["kubernetes"].get("gpu_resource", "nvidia.com/gpu") == (resource or "nvidia.com/gpu")
+    (pod,) = [each for each in yaml.safe_load_all(render(spec, "x")) if each["kind"] == "Job"]
+    (container,) = pod["spec"]["template"]["spec"]["containers"]
+    assert {key: str(value) for key, value in container["resources"]["limits"].items()} == {
+        key: str(value) for key, value in limits.items()
+    }
+    assert hidden_gpus(spec, "worker") == ({"CUDA_VISIBLE_DEVICES": "-1"} if "rdma/hca" in limits else {})
+    assert not [note for note in notes if "limits" in note]
+
+
+def test_the_variable_of_the_container_runtime_asks_for_gpus_too() -> None:
+    for value, visible in (("all", True), ("0", True), ("none", False)):
+        env = [{"name": "NVIDIA_VISIBLE_DEVICES", "value": value}]
+        assert (hidden_gpus(build(spec_of(job(Worker=replica(env=env)))), "worker") == {}) == visible
+
+
+def test_a_job_whose_restarts_had_no_limit_is_told_of_ours() -> None:
+    def noted(policy: str, run: Any = None) -> bool:
+        _, notes = convert(job(run=run, Worker={**replica(), "restartPolicy": policy}))
+        return any(note.startswith("spec.runPolicy.backoffLimit: null: is no limit") for note in notes)
+
+    assert noted("OnFailure")
+    assert not noted("OnFailure", {"backoffLimit": 3})
+    assert not noted("Never")
+
+
+def test_a_type_without_a_period_to_stop_has_that_of_pods() -> None:
+    key = "terminationGracePeriodSeconds"
+    raw, notes = convert(job(Worker=replica(pod={key: 5}), PS=replica()))
+    assert raw["deadlines"] == {"stop": 30}
+    assert f"spec.tfReplicaSpecs.Worker.template.spec.{key}: 5: is 30 here, as for all tasks" in notes
