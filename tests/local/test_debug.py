@@ -371,7 +371,7 @@ def test_a_model_dir_that_may_not_be_read_is_named_with_its_owner() -> None:
 
 LOGS = """import os, sys, time
 import trainer
-for number in range(2_500_000):
+for number in range(250_000):
     os.write(2, b"%07d %s\\n" % (number, b"x" * 200))
 os.write(2, os.environ["API_KEY"].encode() + b" the last\\n")
 os.write(2, b"<script>alert('hostile')</script><b>bold</b> \\x1b[31mred\\n")
@@ -394,6 +394,12 @@ def test_half_a_gigabyte_of_logs_a_hostile_line_and_secrets_everywhere(tmp_path:
     )  # fmt: skip
     with Job(tmp_path, spec, environ={"AWS_SECRET_ACCESS_KEY": planted["environ"]}) as job:
         assert job.wait(300) == Exit.PROGRAM, job.output[-1000:]
+    logs = job.model_dir / "logs"
+    kept = [(logs / name).stat().st_size for name in ("worker-0.log", "worker-0.1.log")]
+    assert sum(kept) < 33 << 20, "what a task writes has a limit"
+    with (logs / "other.log").open("wb") as file:  # of a task that was started by hand
+        for number in range(500):
+            file.write(b"".join(b"%07d %s\n" % (number * 5_000 + line, b"x" * 200) for line in range(5_000)))
     (job.model_dir / "notes.txt").write_text(f"a file of the program with {planted['environ']}\n")
     path = tmp_path / "job.yaml"
     begun = time.monotonic()
@@ -403,9 +409,10 @@ def test_half_a_gigabyte_of_logs_a_hostile_line_and_secrets_everywhere(tmp_path:
         for kind, value in planted.items():
             assert value.encode() not in content, (kind, name)
     assert planted["file"] not in found.printed
+    large = found.text("model_dir/logs/other.log.txt")
+    assert large.startswith("0000000 xxx")
+    assert re.search(r"\[ trainer debug: left out here: 5\d\d,\d{3},\d{3} of 5\d\d,\d{3},\d{3} bytes \]", large)
     log = found.text("model_dir/logs/worker-0.log.txt")
-    assert log.startswith("0000000 xxx")
-    assert re.search(r"\[ trainer debug: left out here: 5\d\d,\d{3},\d{3} of 5\d\d,\d{3},\d{3} bytes \]", log)
     assert "[hidden: API_KEY] the last" in log
     assert "\\x1b[31mred" in log
     assert sum(map(len, found.files.values())) < 20 << 20
