@@ -35,8 +35,9 @@ class Report:
         """Without arguments it works with every model.
 
         Args:
-            batch_size: the examples of a step, over all workers, from which examples_per_second is computed. Keras
-                does not tell it to callbacks; without it the figure is there for models with a fixed batch size only.
+            batch_size: the examples of a step, over all workers, from which examples_per_second is computed: of each
+                worker its share, so that the job's rate is their sum. Keras does not tell it to callbacks; without it
+                the figure is there for models with a fixed batch size only.
 
         Raises:
             TypeError, ValueError: no batch has this size.
@@ -177,7 +178,7 @@ class Report:
             return None
         self._since = (now, step)
         size = self._batch_size or self._param("batch_size") or _fixed_batch_size(self.model)
-        return size * steps / seconds if size else None
+        return size * steps / seconds / _workers(self.model) if size else None
 
     def _watch(self) -> None:
         """tf_keras under ParameterServerStrategy calls the hooks of an epoch's batches as soon as it has scheduled
@@ -213,6 +214,17 @@ def _made(model: object) -> int:
         return made * (getattr(optimizer, "gradient_accumulation_steps", None) or 1)
     except Exception:  # there is none, or none that counts, or its ps is lost, which ends the fit by itself
         return 0
+
+
+def _workers(model: object) -> int:
+    """The workers that make a step together, each of which reports: those of MultiWorkerMirroredStrategy."""
+    try:
+        strategy = getattr(model, "distribute_strategy", None)
+        replicas = getattr(strategy, "num_replicas_in_sync", 1)
+        own = getattr(getattr(strategy, "extended", None), "worker_devices", ())
+        return max(1, int(replicas // len(own))) if own else 1
+    except Exception:  # a strategy of another kind
+        return 1
 
 
 def _fixed_batch_size(model: object) -> int | None:

@@ -15,6 +15,8 @@ from tests.browser.scripted import LOST, NOW, SLOW
 from tests.browser.served import Script
 
 Opened: TypeAlias = Callable[..., Page]
+STALLED = "no new step for 50 s: 2 tasks wait for the batch of step 94 (slow.py:15)"
+ENDING = "evaluating on the test data, batch 3 of 10; then saving the exports, checking the exports"
 
 
 def rows_of(page: Page, view: str) -> list[list[str]]:
@@ -79,8 +81,10 @@ def test_without_a_straggler_nothing_stands_out(script: Script, opened: Opened) 
         ({"phase": "done", "end": {"code": 0, "message": ""}}, "done", "The job is done."),
         ({"warnings": ["reports are not signed"]}, "running", "reports are not signed"),
         ({"evaluating": True}, "evaluating", SLOW),
+        ({"stalled": STALLED}, "running", STALLED),
+        ({"finishing": True, "ending": ENDING}, "finishing", f"All steps are made: {ENDING}."),
     ],
-    ids=["waits", "failed", "done", "warning", "evaluating"],
+    ids=["waits", "failed", "done", "warning", "evaluating", "stalled", "finishing"],
 )  # fmt: skip
 def test_the_head_says_what_the_job_does(
     script: Script, opened: Opened, change: dict[str, Any], phase: str, text: str
@@ -89,6 +93,20 @@ def test_the_head_says_what_the_job_does(
     page = opened()
     assert page.locator(".phase").inner_text() == phase
     assert text in page.locator(".verdict").inner_text()
+
+
+def test_a_job_that_stands_still_stands_out_in_amber(script: Script, opened: Opened) -> None:
+    script.document["status"] |= {"stalled": STALLED, "straggler": None}
+    page = opened()
+    (line,) = page.locator(".verdict li").all()
+    assert line.get_attribute("class") == "warn"
+    assert line.inner_text().endswith(STALLED)
+
+
+def test_after_the_last_step_it_says_what_is_left(script: Script, opened: Opened) -> None:
+    script.document["status"] |= {"finishing": True, "ending": ENDING}
+    script.document["eta"] = 0
+    assert facts_of(opened(), "#header")["Left"] == ENDING
 
 
 def test_a_lost_task_comes_first_everywhere(script: Script, opened: Opened) -> None:

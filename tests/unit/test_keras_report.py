@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
@@ -152,6 +153,15 @@ def test_the_throughput_is_that_of_the_last_interval() -> None:
     times_and_steps = [(10.0, 1), (10.05, 2), (12.0, 21), (12.0, 21), (13.0, 21), (14.0, 22)]
     rates = [report._rate(now, step) for now, step in times_and_steps]
     assert rates == [None, None, 20 * 32 / 2, None, None, 1 * 32 / 2]
+
+
+def test_a_worker_reports_its_share_of_the_throughput(reader: reports.Reader) -> None:
+    report = trainer.keras.Report(batch_size=32)
+    # As MultiWorkerMirroredStrategy on one of two workers that have two GPUs each.
+    own_devices = Namespace(worker_devices=("GPU:0", "GPU:1"))
+    report.set_model(Namespace(distribute_strategy=Namespace(num_replicas_in_sync=4, extended=own_devices)))
+    report._rate(10.0, 1)
+    assert report._rate(12.0, 21) == 160
 
 
 def test_the_throughput_needs_a_batch_size(reader: reports.Reader) -> None:

@@ -32,6 +32,12 @@ def digits(value: float, thousands: str = "") -> str:
     return f"{value:{thousands}.0f}" if 1000 <= abs(value) < 1e15 else f"{value:.4g}"
 
 
+def clock(seconds: float) -> str:
+    """A duration as hours, minutes and seconds: 0:01:40."""
+    minutes, rest = divmod(int(seconds), 60)
+    return f"{minutes // 60}:{minutes % 60:02}:{rest:02}"
+
+
 def counted(number: int, noun: str) -> str:
     """`1 task`, `2 tasks`, `3,000 tasks`."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"

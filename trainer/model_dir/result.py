@@ -48,6 +48,7 @@ class Training:
     test: dict[str, float]
     """Metrics of the test split; each is written as `test_<metric>`."""
     examples_per_second: float | None
+    """Of all tasks together."""
     seconds_to_first_step: float | None
     """Seconds since the start of the job."""
     seconds_by_phase: dict[str, float]

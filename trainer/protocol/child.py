@@ -54,12 +54,15 @@ class ChildStatus:
     """Whether all steps are done."""
     finishing: bool = False
     """Whether the final evaluation and export run."""
+    ending: Text | None = None
+    """What the child does after its last step, and what is left to do."""
     evaluating: bool = False
     """Whether callbacks and a validation run at the end of an epoch, or test data are read before the first step."""
     stopped_well: bool = False
     """Whether the child ended on request, with a checkpoint."""
     figures: Figures = field(default_factory=dict)
-    """Values by the names that the user's model or program gives them; also loss and examples_per_second."""
+    """Values by the names that the user's model or program gives them; also loss and examples_per_second, the examples
+    that this task trains on per second."""
 
     @property
     def metrics(self) -> dict[str, float]:
@@ -73,7 +76,18 @@ class ChildStatus:
 
     @property
     def examples_per_second(self) -> float | None:
-        return number(self.figures.get("examples_per_second"))
+        return number(self.figures.get(_RATE))
+
+    def slowed(self, slowness: float) -> "ChildStatus":
+        """The status while steps take so many times as long as those that its rate was measured in."""
+        rate = self.examples_per_second
+        if rate is None or slowness == 1:
+            return self
+        return replace(self, figures=with_rate(self.figures, rate / slowness))
+
+    @property
+    def made_all_steps(self) -> bool:
+        return self.steps is not None and self.step is not None and self.step >= self.steps
 
     def known(self) -> dict[str, object]:
         """The fields that are set, by name."""
@@ -86,7 +100,14 @@ class ChildStatus:
 
 
 FIELDS = tuple(each.name for each in fields(ChildStatus))
-_OF_ALL = ("loss", "examples_per_second")
+_RATE = "examples_per_second"
+_OF_ALL = ("loss", _RATE)
+
+
+def with_rate(figures: Figures, rate: float | None) -> Figures:
+    """The figures with another rate; without one if it is None."""
+    others = {name: value for name, value in figures.items() if name != _RATE}
+    return others if rate is None else {**others, _RATE: rate}
 
 
 def is_set(value: object) -> bool:

@@ -126,7 +126,10 @@ class Trained:
 
 @dataclass
 class Finishing:
-    """The final evaluation and export begin."""
+    """The final evaluation and export run."""
+
+    text: str = ""
+    """What is done, and what is left to do."""
 
 
 @dataclass

@@ -10,7 +10,8 @@ from pydantic import ConfigDict, Field
 from trainer.model_dir.stacks import LONGEST_NAME, Frame
 
 IN_STEP, IN_EXCHANGE = "in step", "in the all-reduce of step"
-WAITS_FOR_DATA = "waiting for the batch of step"
+WAITS = "waiting"
+WAITS_FOR_DATA = f"{WAITS} for the batch of step"
 """How what a loop does begins; the number of the step follows."""
 MOST_THREADS = 40
 MOST_FRAMES = 60

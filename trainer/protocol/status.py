@@ -96,7 +96,8 @@ class End:
 
 @dataclass(kw_only=True)
 class JobStatus(TaskStatus):
-    """The status of the whole job, from its chief."""
+    """The status of the whole job, from its chief. Of its figures `examples_per_second` is the rate of all tasks
+    together; in `tasks` it is that of each."""
 
     last_checkpoint: int | None
     """Step of the newest complete checkpoint."""
@@ -121,6 +122,8 @@ class JobStatus(TaskStatus):
     """Share of the job's time in which it made steps that had not been made before."""
     straggler: Straggler | None = None
     """The slow task, if there is one."""
+    stalled: str | None = None
+    """How long there has been no new step, if that is three times as long as usual or more, and where the tasks are."""
     hangs: list[Stacks] = field(default_factory=list)
     """The stacks of all tasks when the job hung, the newest."""
     warnings: list[str] = field(default_factory=list)

@@ -235,7 +235,7 @@ def metrics_text(agent: Agent, meter: Meter, status: Callable[[], TaskStatus]) -
     """The text of /metrics."""
     from trainer.supervisor.metrics import prometheus  # its client takes 30 ms to import
 
-    workers = agent.running.workers if agent.running else {}
+    workers = agent.running.current_workers() if agent.running else {}
     return prometheus.text(status(), workers, agent.versions, meter.usage, meter.gpus)
 
 

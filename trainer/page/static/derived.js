@@ -119,7 +119,10 @@ export function verdict(store) {
   const say = (level, text) => said.push({ level, text });
   if (status.end && status.end.code !== 0) say("bad", `Failed with exit code ${status.end.code}: ${status.end.message}`);
   else if (store.over) say("good", status.end?.message ? `The job is done: ${status.end.message}` : "The job is done.");
-  if (!store.over) halts(store, say);
+  if (!store.over) {
+    halts(store, say);
+    if (status.ending) say("good", `All steps are made: ${status.ending}.`);
+  }
   for (const warning of status.warnings ?? []) say("warn", String(warning));
   if (!said.length) say("good", begins(status) ? `${running(status)}; no step is made yet.` : `Nothing stands out: ${running(status)}.`);
   return said;
@@ -137,6 +140,7 @@ function halts(store, say) {
       + ` ${names.length === 1 ? "is" : "are"} ${title}${names.length > 1 ? `: ${taskList(names)}` : ""}.`);
   }
   if (status.waiting_for) say("warn", `Waits for ${status.waiting_for}`);
+  if (status.stalled) say("warn", String(status.stalled));
   if (store.straggler) say("warn", store.straggler.text ?? `${store.straggler.task} is slow: ${store.straggler.cause}`);
 }
 

@@ -71,7 +71,7 @@ function figures(store) {
   const here = states.filter((row) => row?.state === "running" || row?.state === "done").length;
   const eta = known(store.finish) ? `${duration(Math.max(0, store.finish - store.now))} (${clock(store.finish)})` : UNKNOWN;
   return [
-    ["Left", over ? "over" : eta],
+    ["Left", over ? "over" : status.ending ? String(status.ending) : eta],
     ["Elapsed", duration(passed)],
     ["Loss", figure(status.figures?.loss ?? history.last("loss"))],
     ["Examples/s", rate(status.figures?.examples_per_second ?? history.last("examples_per_second"))],

@@ -249,6 +249,8 @@ class Chief:
             await agent.act(reply)
             await self._look_at_child(agent.running)
             self._reporter.compare_tasks(now)
+            if self._reporter.stands_still():
+                rendezvous.ask_for_stacks(now, "standstill")
             self._reporter.observe(now)
             self._record.save_progress(rendezvous.generation, now)
             if rendezvous.phase != "forming":
@@ -272,7 +274,7 @@ class Chief:
         if self._record.state.seconds_to_first_step is None and (at := self._agent.first_step_at) is not None:
             phased = figures.phases(self._record.started, child.times) if self._spec.runs.takes_orders else None
             self._record.made_first_step(phased or {"first_step": round(at - self._record.started, 3)})
-        if (rate := child.status.examples_per_second) is not None:
+        if (rate := self._reporter.rate) is not None:
             self._record.state.examples_per_second = rate
         if child.result is not None and not self._rendezvous.tasks.unfinished(self._rendezvous.generation):
             await self._job_end.succeed(child, child.result)

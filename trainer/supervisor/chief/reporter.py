@@ -17,6 +17,7 @@ from trainer.supervisor.task import task_report
 from trainer.supervisor.views import snapshot
 from trainer.supervisor.views.pace import Pace
 from trainer.supervisor.views.snapshot import Observer, Snapshot
+from trainer.supervisor.views.standstill import Standstill
 from trainer.supervisor.views.stragglers import Stragglers
 
 if TYPE_CHECKING:
@@ -48,9 +49,12 @@ class Reporter:
         self._agent, self._record, self._rendezvous, self._warnings = agent, record, rendezvous, warnings
         self._pace = Pace(record.state.pace, time.time(), continues=record.continues)
         self._stragglers = Stragglers(agent.spec.traits.collective)
+        self._standstill = Standstill()
         self._snapshot: Snapshot | None = None
         self._reported: dict[str, object] = {}
-        """The last figures of a child of the chief: one that has ended is forgotten."""
+        """The last figures of the job: a child that has ended is forgotten."""
+        self.rate: float | None = None
+        """The examples per second of all tasks, when steps were made last."""
         self._checkpoint: tuple[int | None, tuple[float, int] | None] = None, None
         """The step of the newest checkpoint, and when it was written and its size in bytes."""
         self._observed = 0
@@ -61,7 +65,7 @@ class Reporter:
     def workers(self) -> Mapping[str, ChildStatus]:
         """The coordinator's measurements of each ps-worker."""
         child = self._agent.running
-        return child.workers if child else {}
+        return child.current_workers() if child else {}
 
     def status(self, now: float) -> JobStatus:
         """The status of the whole job.
@@ -79,8 +83,9 @@ class Reporter:
 
     def _status(self, now: float, rows: Mapping[str, TaskRow]) -> JobStatus:
         step, written = self._checkpoint
+        own, over = task_report.task_status(self._agent), self._rendezvous.over
         status = snapshot.job_status(
-            task_report.task_status(self._agent),
+            own,
             rows,
             self._rendezvous,
             now,
@@ -89,19 +94,19 @@ class Reporter:
             seconds=self._record.seconds(),
             stragglers=self._stragglers,
             pace=self._pace,
+            stalled=self._standstill.text(self._rendezvous.gathering.last),
         )
-        figures = status.figures or (self._reported if self._rendezvous.over else {})
+        figures = self._reported if over and not own.figures else status.figures
         return replace(status, warnings=[*self._warnings], figures=figures)
 
     def observe(self, now: float) -> None:
         """Gives all observers what is new, once a second and at the end."""
         clock, last, rendezvous, child = time.time(), self._snapshot, self._rendezvous, self._agent.running
-        if child and child.status.figures:
-            self._reported = child.status.figures
         if last and not rendezvous.over and 0 <= clock - last.time < OBSERVE_SECONDS:
             return
         generation = rendezvous.generation if rendezvous.phase == "running" else 0
-        self._pace.look(clock, generation, child.status if child else None)
+        slowness = child.slowness if child else 1.0
+        self._pace.look(clock, generation, child.status if child else None, slowness)
         tasks = len(rendezvous.tasks.required)
         new = rendezvous.chronicle.since(self._observed)
         if last is None or any(isinstance(each.fact, (Checkpoint, Ended, Formed)) for each in new):
@@ -111,6 +116,10 @@ class Reporter:
         else:
             rows = snapshot.task_rows(rendezvous, now, self.workers())
             made = Snapshot(clock, self._status(now, rows), snapshot.used_of(rendezvous), clock)
+        if not rendezvous.over and made.job.figures:
+            self._reported = made.job.figures
+            if slowness == 1:
+                self.rate = made.job.examples_per_second
         self._snapshot, self._observed = made, rendezvous.chronicle.noted
         for observer in self.observers:
             try:
@@ -123,6 +132,13 @@ class Reporter:
         if defect not in self._defects:
             self._defects.add(defect)
             log_line(f"warning: {type(observer).__name__}: {type(error).__name__}: {error}")
+
+    def stands_still(self) -> bool:
+        """Looks whether the next step takes longer than is usual; returns whether the tasks are to be asked where they
+        are."""
+        child = self._agent.running
+        running = self._rendezvous.phase == "running" and child is not None
+        return self._standstill.look(child.without_step if running and child else 0.0, time.time())
 
     def compare_tasks(self, now: float) -> None:
         """Looks for a task that makes the others wait."""

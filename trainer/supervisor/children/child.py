@@ -27,6 +27,7 @@ from trainer.supervisor.children import child_environ, orphans
 from trainer.supervisor.children.child_status import take as merge
 from trainer.supervisor.children.output import STDOUT, Output
 from trainer.supervisor.children.stack_pipes import StackPipes
+from trainer.supervisor.children.step_times import StepTimes
 
 LAST_WORDS_SECONDS = 0.5
 """How long the output of a child is read after its end."""
@@ -60,6 +61,7 @@ class Child:
         self.warm = False
         self.last_sign = clock()
         self.status = ChildStatus()
+        self._steps = StepTimes(lambda: self._clock())
         self.workers: dict[str, ChildStatus] = {}
         """The coordinator's measurements of each ps-worker."""
         self.result: events.Done | None = None
@@ -138,6 +140,30 @@ class Child:
     def alive(self) -> bool:
         return self.exit is None
 
+    def current(self) -> ChildStatus:
+        """Its status now: without a new step its rate falls."""
+        return self.status.slowed(self.slowness)
+
+    def current_workers(self) -> dict[str, ChildStatus]:
+        """The same of each ps-worker that it coordinates."""
+        slowness = self.slowness
+        return {name: row.slowed(slowness) for name, row in self.workers.items()}
+
+    @property
+    def slowness(self) -> float:
+        """By how much longer than is usual it has made no step; 1 while it makes steps, or has none to make."""
+        return self._steps.slowness if self._makes_steps else 1.0
+
+    @property
+    def without_step(self) -> float:
+        """Seconds since its last step, if that is unusually long; otherwise 0."""
+        return self._steps.seconds if self._makes_steps else 0.0
+
+    @property
+    def _makes_steps(self) -> bool:
+        status = self.status
+        return self.alive and not (status.made_all_steps or status.evaluating or status.finishing or status.trained)
+
     def go(self, generation: int, resume_step: int) -> None:
         self.generation = generation
         self.times["go"] = time.monotonic()
@@ -175,6 +201,10 @@ class Child:
         if status.evaluating or status.finishing or status.trained:
             return f"in the evaluation after step {status.step}" if status.step else "in the evaluation"
         return self.doing or (f"after step {status.step}" if status.step else "")
+
+    def _made(self) -> object:
+        """What changes as long as it makes steps."""
+        return self.status.step
 
     def kill(self, why: Loss | None = None) -> None:
         if self.alive:
@@ -308,8 +338,12 @@ class Child:
                 self.failure = (code, message) if code is not None and message is not None else None
             case events.Failed(code, message):
                 self.failure = (code, message)
-            case events.Step(_, dict() as workers):
-                self.workers = {name: measured(row) for name, row in workers.items()}
+            case events.Step(_, workers):
+                self._steps.made(self._made())
+                if workers is not None:
+                    self.workers = {name: measured(row) for name, row in workers.items()}
+            case events.EpochEnd():
+                self._steps.pause()
             case events.Done():
                 self.result = event
         self._on_change(self, event)

@@ -39,8 +39,8 @@ def take(status: ChildStatus, event: Event) -> None:
             status.seconds_writing, status.checkpoints = written, checkpoints
         case events.PeerLost(text):
             status.peer_lost = text
-        case events.Finishing():
-            status.finishing = True
+        case events.Finishing(text):
+            status.finishing, status.ending = True, text or None
         case events.Trained():
             status.trained = True
 

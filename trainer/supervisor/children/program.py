@@ -109,15 +109,11 @@ class Program(Child):
     def silence_limit(self, deadlines: Deadlines) -> float | None:
         if not self.reported:
             return None
-        return deadlines.evaluation if self._made_all_steps else deadlines.progress
+        return deadlines.evaluation if self.status.made_all_steps else deadlines.progress
 
     def silence(self, seconds: float) -> Loss:
-        deadline = "evaluation" if self._made_all_steps else "progress"
+        deadline = "evaluation" if self.status.made_all_steps else "progress"
         return Loss(Cause.HANG, seconds=seconds, setting=f"deadlines.{deadline}")
-
-    @property
-    def _made_all_steps(self) -> bool:
-        return self.status.steps is not None and self.status.step == self.status.steps
 
     @property
     def answers_orders(self) -> bool:
@@ -125,6 +121,10 @@ class Program(Child):
 
     def activity(self) -> str:
         return "" if self.status.step is None else f"after step {self.status.step}"
+
+    def _made(self) -> object:
+        """Also what it reports beside its step: it may validate, or read its data."""
+        return self.status.step, dict(self.status.figures)
 
     @property
     def failed(self) -> bool:

@@ -41,7 +41,7 @@ METRICS = {
     "target_step": Family("Step after which training ends"),
     "loss": Family("Loss of the last call"),
     "metric": Family("Figures of the last call by the names that the model gives them", ("metric",)),
-    "examples_per_second": Family("Training rate of this task since the last log line"),
+    "examples_per_second": Family("Training rate of this task; the job's is the sum over its tasks"),
     "steps_total": Family("Steps that step_seconds_total is of, since the child started"),
     "step_seconds_total": Family(
         "Time of these steps: input (waiting for data), exchange (with other tasks, or waiting for them), "
@@ -73,6 +73,7 @@ _FIELDS = {
     "checkpoint_write_seconds_total": "seconds_writing",
 }
 """The field of a child's status that each metric is."""
+_RATE = "examples_per_second"
 _PARTS = {part: f"seconds_{part}" for part in ("input", "exchange", "compute", "wait")}
 
 Sample: TypeAlias = "tuple[str, object, str, tuple[str, ...]]"
@@ -94,7 +95,7 @@ def text(
     families: dict[str, GaugeMetricFamily | CounterMetricFamily] = {}
     samples = [
         ("build_info", 1, status.task, tuple(versions.get(name, "") for name in METRICS["build_info"].labels)),
-        *_of_task(status, workers),
+        *_of_task(status),
         *(_of_job(status) if isinstance(status, JobStatus) else ()),
         *(sample for name, row in workers.items() for sample in _of_worker(name, row)),
         *(_of_usage(status.task, used) if used else ()),
@@ -123,7 +124,7 @@ def _family(name: str) -> GaugeMetricFamily | CounterMetricFamily:
     return kind(f"trainer_{name}", described.help, labels=["job_name", "task", *described.labels])
 
 
-def _of_task(status: TaskStatus, workers: Mapping[str, ChildStatus]) -> Iterator[Sample]:
+def _of_task(status: TaskStatus) -> Iterator[Sample]:
     task = status.task
     for phase in get_args(Phase):
         yield "phase", int(status.phase == phase), task, (phase,)
@@ -131,8 +132,10 @@ def _of_task(status: TaskStatus, workers: Mapping[str, ChildStatus]) -> Iterator
     yield "child_restarts_total", status.restarts, task, ()
     yield "step", status.step, task, ()
     for name, field in _FIELDS.items():
-        # The coordinator's rate is the sum of its workers', which have samples of their own.
-        if not (workers and name == "examples_per_second"):
+        # In the status of a job the rate is that of all tasks, which have samples of their own.
+        if name == _RATE and isinstance(status, JobStatus):
+            yield name, _of_child(status.tasks.get(task, ChildStatus()), field), task, ()
+        else:
             yield name, _of_child(status, field), task, ()
     for part, field in _PARTS.items():
         yield "step_seconds_total", getattr(status, field), task, (part,)

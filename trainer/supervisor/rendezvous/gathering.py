@@ -16,8 +16,10 @@ ANSWER_SECONDS = 4.0
 AGAIN_SECONDS = 20.0
 """Time between two questions because of a child that is silent: it reports that until it is killed."""
 HANGS_KEPT = 5
-Why: TypeAlias = Literal["asked", "silence", "stall"]
-"""Why stacks are wanted: a user asks, a child gives no sign of life, or there is no new step."""
+Why: TypeAlias = Literal["asked", "standstill", "silence", "stall"]
+"""Why stacks are wanted: a user asks, the next step takes longer than usual, a child gives no sign of life, or there is
+no new step until the deadline."""
+_HANGS: tuple[Why, ...] = ("silence", "stall")
 
 
 class Gathering:
@@ -37,7 +39,7 @@ class Gathering:
     def begin(self, now: float, why: Why) -> bool:
         """Asks, unless a question is open, whose answer will do; returns whether it was not."""
         if self.number:
-            self._why = why if self._why == "asked" else self._why
+            self._why = self._why if self._why in _HANGS else why
             return False
         if why == "silence" and self.hangs and now - self._since < AGAIN_SECONDS:
             return False
@@ -57,6 +59,6 @@ class Gathering:
             return None
         self.number = 0
         self.last = hang.stacks(self._answers, self._asked_at)
-        if self._why != "asked":
+        if self._why in _HANGS:
             self.hangs = [*self.hangs[1 - HANGS_KEPT :], self.last]
         return self._why

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from trainer.model_dir.stacks import Frame, Group, Stacks
-from trainer.protocol.stacks import IN_EXCHANGE, IN_STEP, STATES, WAITS_FOR_DATA, TaskStacks
+from trainer.protocol.stacks import IN_EXCHANGE, IN_STEP, STATES, WAITS, WAITS_FOR_DATA, TaskStacks
 
 NAMED = 3
 """Tasks that the line names; it counts the rest."""
@@ -142,10 +142,34 @@ def _alike(answers: Mapping[str, TaskStacks]) -> str:
     known = _known(answers)
     if not known:
         return ""
+    by_place: dict[str, list[str]] = {}
+    for name, own in answers.items():
+        if name not in known and (own_places := [place for place in _places(own) if not place.waits]):
+            by_place.setdefault(str(own_places[0]), []).append(name)
+    others = [f"{_names(names)} {place}" for place, names in by_place.items()]
+    return "; ".join([_all_alike(known, answers), *others[:NAMED]])
+
+
+def _all_alike(known: Mapping[str, str], answers: Mapping[str, TaskStacks]) -> str:
     if len(set(known.values())) == 1:
-        who = next(iter(known)) + " is" if len(known) == 1 else f"{len(known)} tasks are"
-        return f"{who} {next(iter(known.values()))}"
+        text, line = next(iter(known.values())), _common_line({name: answers[name] for name in known})
+        one = next(iter(known)) if len(known) == 1 else ""
+        if text.startswith(WAITS_FOR_DATA):
+            wait = f"{one} waits" if one else f"{len(known)} tasks wait"
+            return f"{wait}{text.removeprefix(WAITS)}{line}"
+        return f"{one} is {text}{line}" if one else f"{len(known)} tasks are {text}{line}"
     return "; ".join(f"{name} is {text}" for name, text in list(known.items())[:NAMED])
+
+
+def _common_line(answers: Mapping[str, TaskStacks]) -> str:
+    """The line of the user's code that all these tasks are at, in parentheses; empty if they are at none, or if what
+    they do is named by it already."""
+    places = [_places(own) for own in answers.values()]
+    common = [each for each in places[0] if all(each.frame in {other.frame for other in own} for own in places)]
+    if not common or not all(own.doing for own in answers.values()):
+        return ""
+    frame = min(common, key=lambda place: place.waits).frame
+    return f" ({frame.file}:{frame.line})"
 
 
 def _groups(answers: Mapping[str, TaskStacks]) -> list[Group]:

@@ -9,6 +9,7 @@ from trainer.job.spec import JobSpec
 from trainer.model_dir.best import BestCheckpoint
 from trainer.model_dir.result import Computed, Ran, Training
 from trainer.model_dir.state import State
+from trainer.protocol.child import with_rate
 from trainer.protocol.events import Done, Figures
 from trainer.supervisor.children.child import Child
 
@@ -19,7 +20,10 @@ _LONGEST = 1000
 def figures_of(spec: JobSpec, child: Child, done: Done, state: State) -> Training | Computed | Ran | None:
     """The result of the chief's child; None if it is not valid, because the user's code may have written it."""
     if spec.program:
-        return Ran(dict(child.status.figures), child.status.step or 0, state.seconds_to_first_step)
+        reported = child.status.figures
+        if child.status.examples_per_second is not None and state.examples_per_second is not None:
+            reported = with_rate(reported, state.examples_per_second)
+        return Ran(dict(reported), child.status.step or 0, state.seconds_to_first_step)
     if not spec.traits.trains:
         return Computed(done.result) if done.result is not None else None
     tests = None if done.test is None else _numbers(done.test)

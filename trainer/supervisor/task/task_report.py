@@ -62,5 +62,5 @@ def task_status(agent: Agent) -> TaskStatus:
 
 def _status(agent: Agent) -> ChildStatus:
     """The status of the running child, and what its supervisor adds."""
-    known = agent.running.status if agent.running else ChildStatus()
+    known = agent.running.current() if agent.running else ChildStatus()
     return replace(known, pid=os.getpid(), copying=agent.copying or None)

@@ -176,7 +176,7 @@ class LivePage:
     def _add(self, snapshot: Snapshot) -> None:
         now, made = snapshot.time, self._history
         self._logs.tick()
-        job = job_point(snapshot, self._spec.traits.coordinated)
+        job = job_point(snapshot)
         tasks: Point = tasks_point(snapshot) if self._rows_are_due(now, len(snapshot.job.tasks)) else {}
         if made.job.due(now):
             made.job.add(now, job)

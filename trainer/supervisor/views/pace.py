@@ -25,15 +25,18 @@ class Pace:
         self._counters, self._looked = counters, now
         self._total: int | None = None
         self._generation, self._step, self._since, self._saving = 0, 0, now, 0.0
+        self._slowness = 1.0
         self._steps: deque[tuple[float, int]] = deque()
         """Times of new steps in this generation, and the numbers of these steps."""
 
-    def look(self, now: float, generation: int, child: ChildStatus | None) -> None:
+    def look(self, now: float, generation: int, child: ChildStatus | None, slowness: float = 1.0) -> None:
         """
         Args:
             generation: the one that runs; 0 if none does.
             child: the chief's.
+            slowness: by how much longer than is usual it has made no step.
         """
+        self._slowness = slowness
         self._counters.wall += max(0.0, now - self._looked)
         self._looked = self._counters.time = now
         status = child or ChildStatus()
@@ -48,12 +51,13 @@ class Pace:
 
     @property
     def seconds_left(self) -> float | None:
-        """Seconds until the last step of the job is made; None while that is unknown."""
+        """Seconds until the last step of the job is made; None while that is unknown. It grows while there is no new
+        step for longer than is usual: then the rate falls as much."""
         if self._total is None or len(self._steps) < 2:
             return None
         (then, first), (last, step) = self._steps[0], self._steps[-1]
         seconds = (self._total - step) * (last - then) / (step - first)
-        return max(0.0, seconds - (self._looked - last))
+        return seconds * self._slowness if self._slowness > 1 else max(0.0, seconds - (self._looked - last))
 
     @property
     def goodput(self) -> float | None:

@@ -11,19 +11,13 @@ from trainer.supervisor.views.snapshot import Snapshot
 Point = dict[Path, float | None]
 
 
-def job_point(snapshot: Snapshot, coordinated: bool) -> Point:
-    """The figures of the whole job.
-
-    Args:
-        coordinated: whether the chief's child reports the rate of all workers.
-    """
+def job_point(snapshot: Snapshot) -> Point:
+    """The figures of the whole job."""
     job = snapshot.job
-    rates = [rate for row in job.tasks.values() if (rate := row.examples_per_second) is not None]
-    rate_of_all = job.examples_per_second if coordinated else None
     point: Point = {
         ("step",): _float(job.step),
         ("loss",): job.loss,
-        ("examples_per_second",): rate_of_all if rate_of_all is not None else sum(rates) if rates else None,
+        ("examples_per_second",): job.examples_per_second,
     }
     point |= {("metrics", name): value for name, value in _some_metrics(job)}
     for name, row in job.tasks.items():

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Protocol
 
-from trainer.protocol.child import ChildStatus, together
+from trainer.protocol import after_training
+from trainer.protocol.child import ChildStatus, together, with_rate
 from trainer.protocol.facts import Entry
 from trainer.protocol.reports import Used
 from trainer.protocol.status import End, JobStatus, TaskRow, TaskState, TaskStatus
@@ -46,15 +47,23 @@ def job_status(
     seconds: float,
     stragglers: Stragglers,
     pace: Pace,
+    stalled: str | None = None,
 ) -> JobStatus:
     """The status of the chief and of all tasks.
 
     Args:
         checkpoint: time and bytes of the last one.
+        stalled: how long there has been no new step, and where the tasks are.
     """
     written, size = checkpoint or (None, None)
     common = {field.name: getattr(own, field.name) for field in fields(TaskStatus)}
-    of_job = {"phase": rendezvous.phase, "generation": rendezvous.generation, "last_checkpoint": last_checkpoint}
+    of_job = {
+        "phase": rendezvous.phase,
+        "generation": rendezvous.generation,
+        "last_checkpoint": last_checkpoint,
+        "figures": with_rate(own.figures, rate_of_all(own, rows, coordinated=rendezvous.spec.traits.coordinated)),
+        "ending": own.ending or _saves_last(own, rendezvous),
+    }
     return JobStatus(
         **{**common, **of_job},
         checkpoint_time=written,
@@ -68,8 +77,30 @@ def job_status(
         hangs=rendezvous.gathering.hangs,
         tasks={name: replace(row, shares=stragglers.shares.get(name)) for name, row in rows.items()},
         straggler=stragglers.straggler,
+        stalled=None if rendezvous.over else stalled,
         end=End(int(rendezvous.code), rendezvous.message) if rendezvous.over else None,
     )
+
+
+def rate_of_all(own: ChildStatus, rows: Mapping[str, TaskRow], *, coordinated: bool) -> float | None:
+    """The examples per second of all tasks together; None if they are not known.
+
+    Args:
+        own: of the chief.
+        coordinated: whether the chief's child measures the rate of all workers.
+    """
+    if coordinated:
+        return own.examples_per_second
+    rates = [row.examples_per_second for name, row in rows.items() if not name.startswith("evaluator:")]
+    known = [rate for rate in rates if rate is not None]
+    return sum(known) if known else None
+
+
+def _saves_last(own: ChildStatus, rendezvous: Rendezvous) -> str | None:
+    """What a loop of ours does between its last step and the final evaluation."""
+    if rendezvous.phase != "running" or rendezvous.spec.program or own.finishing or not own.made_all_steps:
+        return None
+    return after_training.stage(after_training.SAVES, checks=rendezvous.spec.check_exports)
 
 
 def used_of(rendezvous: Rendezvous) -> dict[str, Used]:
@@ -89,6 +120,9 @@ def _row(rendezvous: Rendezvous, name: str, now: float, measured: ChildStatus | 
     member = rendezvous.tasks.members.get(name)
     if member is None:
         return TaskRow(state="absent", **vars(measured or ChildStatus()))
+    status = together(member.report.status, measured)
+    if rendezvous.spec.traits.coordinated and name == rendezvous.tasks.chief:  # its rate is that of all workers
+        status = replace(status, figures=with_rate(status.figures, None))
     report = member.report
     lost = now - member.seen > rendezvous.spec.deadlines.task_lost
     running = report.generation == rendezvous.generation and rendezvous.phase == "running"
@@ -99,5 +133,5 @@ def _row(rendezvous: Rendezvous, name: str, now: float, measured: ChildStatus | 
         generation=report.generation,
         restarts=report.restarts,
         standby=report.standby,
-        **vars(together(report.status, measured)),
+        **vars(status),
     )

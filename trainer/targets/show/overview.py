@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from trainer.job.messages import aligned
+from trainer.job.messages import aligned, clock
 from trainer.protocol.status import JobStatus, TaskRow
 from trainer.targets.base import ContainerState, JobOverview
 from trainer.targets.show import summary
@@ -26,14 +26,21 @@ def describe(overview: JobOverview) -> str:
 
 
 def _figures(job: JobStatus) -> list[tuple[str, str]]:
-    names = ("step", "loss", "examples_per_second")
-    shown = {**{name: getattr(job, name) for name in names}, "last_checkpoint": job.last_checkpoint}
+    names = ("step", "loss", "examples_per_second", "last_checkpoint")
+    shown = {name: getattr(job, name) for name in names}
     rows = {name: summary.figure(value) for name, value in shown.items() if value is not None}
     if "step" in rows and (total := job.steps):
         rows["step"] += f" of {summary.figure(total)}"
-    waiting = [("waiting for", job.waiting_for)] if job.waiting_for else []
-    slow = [("straggler", job.straggler.text)] if job.straggler else []
-    return [*rows.items(), *waiting, *slow, *(("warning", text) for text in job.warnings)]
+    if job.seconds_left is not None and job.ending is None:
+        rows["left"] = clock(job.seconds_left)
+    notices = {
+        "now": job.ending,
+        "waiting for": job.waiting_for,
+        "stalled": job.stalled,
+        "straggler": job.straggler.text if job.straggler else None,
+    }
+    said = [(name, text) for name, text in notices.items() if text]
+    return [*rows.items(), *said, *(("warning", text) for text in job.warnings)]
 
 
 def _table(tasks: Mapping[str, ContainerState], known: Mapping[str, TaskRow]) -> list[tuple[str, ...]]:

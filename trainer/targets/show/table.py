@@ -12,6 +12,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from trainer.job.messages import clock
 from trainer.model_dir.result import JobEvent
 from trainer.protocol.status import JobStatus, TaskRow
 
@@ -49,9 +50,11 @@ def render(
         notes: lines above the tasks, such as why a pod waits.
     """
     phase = "no reply from the chief" if status and silent else status.phase if status else "starting"
+    rate = status.examples_per_second if status else None
     head = Text.assemble(
         (name, "bold"), f"  {strategy}  ", (phase, _PHASE_STYLES.get(phase, "yellow")),
-        f"  generation {_number(status and status.generation, 'd')}", no_wrap=True, overflow="ellipsis",
+        f"  generation {_number(status and status.generation, 'd')}",
+        "" if rate is None else f"  {_number(rate, ',.0f')} examples/s", no_wrap=True, overflow="ellipsis",
     )  # fmt: skip
     checkpoint = _number(status and status.last_checkpoint, "d")
     where = f"  http://127.0.0.1:{port}/status" if port else ""
@@ -62,13 +65,20 @@ def render(
         _progress(status),
         foot,
     ]
-    if status and status.waiting_for:
-        parts.append(Text(f"waiting for {status.waiting_for}", "yellow", no_wrap=True, overflow="ellipsis"))
-    if status and status.straggler:
-        parts.append(Text(status.straggler.text, "yellow", no_wrap=True, overflow="ellipsis"))
+    if status and status.ending and not status.end:
+        parts.append(Text(status.ending, no_wrap=True, overflow="ellipsis"))
+    parts += [Text(line, "yellow", no_wrap=True, overflow="ellipsis") for line in _notices(status)]
     rows = _table(names, status.tasks if status else {}, restarts or {})
     parts += [Text(note, "yellow", no_wrap=True, overflow="ellipsis") for note in notes]
     return Drawing(*parts, rows, *_events(status.events if status else []))
+
+
+def _notices(status: JobStatus | None) -> list[str]:
+    if status is None:
+        return []
+    waiting = f"waiting for {status.waiting_for}" if status.waiting_for else None
+    slow = status.straggler.text if status.straggler else None
+    return [each for each in (waiting, status.stalled, slow) if each]
 
 
 def _progress(status: JobStatus | None) -> Table:
@@ -107,8 +117,8 @@ def _events(events: Sequence[JobEvent]) -> list[Text]:
     lines = []
     for event in events[-EVENTS_SHOWN:]:
         known = 0 <= event.time < 1e11  # localtime refuses some numbers
-        clock = time.strftime("%H:%M:%S", time.localtime(event.time)) if known else "-"
-        lines.append(Text.assemble((f"{clock}  ", "dim"), event.text, no_wrap=True, overflow="ellipsis"))
+        at = time.strftime("%H:%M:%S", time.localtime(event.time)) if known else "-"
+        lines.append(Text.assemble((f"{at}  ", "dim"), event.text, no_wrap=True, overflow="ellipsis"))
     return lines
 
 
@@ -129,5 +139,4 @@ def _number(value: object, form: str) -> str:
 def _clock(seconds: float | None) -> str:
     if (known := _amount(seconds)) is None:
         return "-"
-    minutes, seconds = divmod(int(known), 60)
-    return f"{minutes // 60}:{minutes % 60:02}:{seconds:02}"
+    return clock(known)

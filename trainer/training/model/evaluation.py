@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Container
 
 import keras
@@ -25,10 +26,16 @@ Score = Callable[..., Figures]
 """A function from finite batches, and optionally a function whether to end early, to figures by name."""
 
 
-def evaluate(job: TrainingTask, values: checkpoint.Values, *, averaged: bool = False) -> tuple[Model, dict[str, float]]:
+OnBatch = Callable[[int, "int | None"], object]
+"""A function that takes the number of a batch that was evaluated, and how many there are, if that is known."""
+
+
+def evaluate(
+    job: TrainingTask, values: checkpoint.Values, *, averaged: bool = False, on_batch: OnBatch | None = None
+) -> tuple[Model, dict[str, float]]:
     """A copy of the model with these values, and its metrics on the test split; see `copy_of_model`."""
     model = copy_of_model(job, values, averaged=averaged)
-    return model, score(job, model)
+    return model, score(job, model, on_batch)
 
 
 def copy_of_model(job: TrainingTask, values: checkpoint.Values, *, averaged: bool = False) -> Model:
@@ -92,12 +99,21 @@ def _take_averages(model: Model, optimizer: Optimizer, values: checkpoint.Values
     optimizer.finalize_variable_values(model.trainable_variables)
 
 
-def score(job: TrainingTask, model: Model) -> dict[str, float]:
+def score(job: TrainingTask, model: Model, on_batch: OnBatch | None = None) -> dict[str, float]:
     """A model's metrics on the test split."""
     if job.workload.evaluate is not None:
         with calling(job.workload.name, "evaluate(model), which must give numbers by name"):
             return {name: float(value) for name, value in job.workload.evaluate(model).items()}
-    return score_on(job, model, job.evaluation())
+    batches = job.evaluation()
+    if on_batch is None:
+        return score_on(job, model, batches)
+    count, number = int(batches.cardinality()), itertools.count(1)
+
+    def took_batch() -> bool:
+        on_batch(next(number), count if count > 0 else None)
+        return False
+
+    return make_score(job, model)(batches, took_batch)
 
 
 def score_on(job: TrainingTask, model: Model, batches: Dataset) -> Figures:

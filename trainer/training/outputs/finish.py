@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
@@ -10,6 +11,7 @@ from trainer.job.errors import UserError
 from trainer.model_dir import init_files
 from trainer.model_dir.result import EQUAL
 from trainer.protocol import events
+from trainer.protocol.after_training import CHECKS, EVALUATES, EXPORTS, stage
 from trainer.training.callbacks.hooks import Replaced
 from trainer.training.model.evaluation import evaluate
 from trainer.training.model.loss_scale import skipped
@@ -22,6 +24,9 @@ from trainer.training.runtime.user_code import calling, essence
 from trainer.training.task import TrainingTask
 from trainer.workloads.locate import where_it_failed
 from trainer.workloads.types import Model
+
+TELL_SECONDS = 1.0
+"""Time between two reports of how far the evaluation is."""
 
 
 @dataclass(frozen=True)
@@ -51,12 +56,16 @@ def finish(job: TrainingTask, state: TrainState, channel: Channel, trained: Trai
         channel.send(events.Trained())
         # If this task exited now, TensorFlow's coordination service would report it as crashed (tensorflow#58434).
         threading.Event().wait()
-    channel.send(events.Finishing())
+    tell = _Telling(channel, checks=job.spec.check_exports)
+    tell.stage(EVALUATES)
     kept = at_the_end(job, channel, step)
     best = kept.model(channel) if kept else None
     reloading = Reloading(job, sum(value.nbytes for value in values.values()))
-    model, figures = evaluate(job, values | (weights.values if weights else {}), averaged=weights is not None)
+    final = values | (weights.values if weights else {})
+    model, figures = evaluate(job, final, averaged=weights is not None, on_batch=tell.batch)
+    tell.stage(EXPORTS)
     failed = _export(job, model, best, figures)
+    tell.stage(CHECKS)
     models = dict.fromkeys(exports.NAMES, model) | ({exports.BEST: best} if best else {})
     verdicts = _verdicts(job, models, failed, reloading, channel)
     seconds, steps = trained.pace
@@ -75,6 +84,23 @@ def finish(job: TrainingTask, state: TrainState, channel: Channel, trained: Trai
             best=asdict(kept.newest) if kept and kept.newest else None,
         )
     )
+
+
+class _Telling:
+    """Reports what the end of training has come to."""
+
+    def __init__(self, channel: Channel, *, checks: bool) -> None:
+        self._channel, self._checks, self._told = channel, checks, time.monotonic()
+
+    def stage(self, now: str, progress: str = "") -> None:
+        self._told = time.monotonic()
+        if now != CHECKS or self._checks:
+            self._channel.send(events.Finishing(stage(now, checks=self._checks, progress=progress)))
+
+    def batch(self, number: int, of: int | None) -> None:
+        """Reports a batch of the test data, but not each of many."""
+        if time.monotonic() - self._told >= TELL_SECONDS:
+            self.stage(EVALUATES, f"batch {number:,}{'' if of is None else f' of {of:,}'}")
 
 
 def _export(job: TrainingTask, model: Model, best: Model | None, figures: dict[str, float]) -> dict[str, Exception]:

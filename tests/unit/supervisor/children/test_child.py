@@ -19,6 +19,7 @@ from trainer.job.load import build
 from trainer.protocol.child import ChildStatus
 from trainer.protocol.events import (
     Done,
+    EpochEnd,
     Event,
     Failed,
     Finishing,
@@ -268,6 +269,68 @@ def test_figures_of_a_user_with_our_names_are_the_user_s() -> None:
     child._take(Step(5, {"worker:0": {"step": 3, "loss": 0.5}}, figures))
     assert child.status == ChildStatus(step=5, figures=figures)
     assert child.workers == {"worker:0": ChildStatus(step=3, figures={"loss": 0.5})}
+
+
+def stepping(steps: int | None = None, seconds: float = 1.0) -> tuple[Child, list[float]]:
+    """A child that makes a step each second, or so many, and its clock."""
+    now = [100.0]
+    child = Child(tasks_of(SPEC)[0], lambda *_: None, lambda: now[0])
+    child._take(Start(0, steps))
+    for step in range(1, 21):
+        now[0] += seconds
+        worker = {"step": step, "examples_per_second": 32.0}
+        child._take(Step(step, {"worker:0": worker}, {"loss": 0.5, "examples_per_second": 64.0}))
+    return child, now
+
+
+def rates(child: Child) -> tuple[float | None, float | None]:
+    return child.current().examples_per_second, child.current_workers()["worker:0"].examples_per_second
+
+
+def test_without_a_new_step_the_rate_falls_once_that_is_unusual() -> None:
+    child, now = stepping()
+    now[0] += 5
+    assert (child.without_step, rates(child)) == (0, (64, 32))
+    now[0] += 45
+    assert (child.without_step, rates(child)) == (50, (6.4, 3.2))
+    assert child.current().loss == 0.5
+    child._take(Step(21, None, {"examples_per_second": 64.0}))
+    assert (child.without_step, rates(child)) == (0, (64, 32))
+
+
+def test_steps_that_take_long_may_take_three_times_as_long() -> None:
+    child, now = stepping(seconds=20)
+    now[0] += 60
+    assert child.without_step == 0
+    now[0] += 1
+    assert child.without_step == 61
+    child._take(Step(21))
+    now[0] += 60
+    assert child.without_step == 0, "the usual time is not that of the one standstill"
+
+
+def test_a_child_that_evaluates_or_has_made_all_steps_owes_none() -> None:
+    pauses: list[Event] = [EpochEnd(False), Finishing("evaluating"), Trained()]
+    for event in pauses:
+        child, now = stepping()
+        child._take(event)
+        now[0] += 50
+        assert (child.without_step, child.slowness) == (0, 1), event
+    child, now = stepping(steps=20)
+    now[0] += 50
+    assert child.without_step == 0
+    child, now = stepping()
+    child._take(EpochEnd(False))
+    now[0] += 50
+    child._take(EpochEnd(True))
+    now[0] += 4
+    assert child.without_step == 0
+
+
+def test_before_two_steps_nothing_is_usual() -> None:
+    child = Child(tasks_of(SPEC)[0], lambda *_: None, iter(range(0, 1000, 100)).__next__)
+    child._take(Step(1))
+    assert child.without_step == 0
 
 
 def test_a_lost_peer_is_the_reason_for_its_end() -> None:

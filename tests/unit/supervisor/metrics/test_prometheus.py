@@ -129,6 +129,13 @@ def test_the_chief_shows_the_job_and_the_ps_workers_that_it_measures() -> None:
     assert not [key for key in found if key[0] == "metric"], "their number is that of the workers times the metrics"
 
 
+def test_the_rate_of_the_chiefs_task_is_its_own_and_not_that_of_all() -> None:
+    rows = {name: TaskRow(state="running", figures={"examples_per_second": 5.0}) for name in ("chief:0", "worker:0")}
+    status = job(tasks=rows)
+    status.figures = {"examples_per_second": 10.0}
+    assert read(prometheus.text(status, {}, VERSIONS))[("examples_per_second", ())] == 5
+
+
 def test_what_a_task_uses() -> None:
     gpus = [Gpu(0, "GPU-a", 0.5, 10, 20), Gpu(1, "GPU-b", None, 1, 2)]
     found = read(prometheus.text(task(), {}, VERSIONS, Usage(1.5, 100, None), gpus))

@@ -158,6 +158,21 @@ def test_a_user_who_asks_changes_nothing() -> None:
     assert job.logged == before
 
 
+def test_a_standstill_is_no_hang_yet_and_does_not_hide_one() -> None:
+    job = running()
+    job.core.ask_for_stacks(job.now, "standstill")
+    for task in job.core.tasks.required:
+        answer(job, task)
+    job.core.tick(job.now)
+    assert job.core.gathering.last.text == "worker:2 is at mine.py:41 read(); the others wait for it in step 12"
+    assert (job.core.gathering.hangs, job.core.chronicle.restarts.total(), job.core.phase) == ([], 0, "running")
+    job.core.ask_for_stacks(job.now, "standstill")
+    job.core.ask_for_stacks(job.now, "silence")
+    job.core.ask_for_stacks(job.now, "asked")
+    job.wait(1)
+    assert len(job.core.gathering.hangs) == 1
+
+
 def test_an_evaluator_that_hangs_is_not_the_jobs_hang() -> None:
     job = Job({"worker": 2, "evaluator": 1})
     job.run()

@@ -67,7 +67,26 @@ def test_the_task_whose_input_pipeline_has_no_python_is_known_by_its_counters() 
     waits = "worker:0 is waiting for the batch of step 12; "
     assert hang.verdict(answers) == f"{waits}the others wait for it in the all-reduce of step 12"
     every = {name: task(doing=f"{WAITS_FOR_DATA} 12") for name in answers}
-    assert hang.verdict(every) == "3 tasks are waiting for the batch of step 12"
+    assert hang.verdict(every) == "3 tasks wait for the batch of step 12"
+    assert hang.verdict({"worker:0": every["worker:0"]}) == "worker:0 waits for the batch of step 12"
+
+
+def test_of_tasks_that_wait_alike_the_line_is_named() -> None:
+    for size in (2, 9):
+        answers = {f"worker:{i}": task(IDLE, user(15), doing=f"{WAITS_FOR_DATA} 94") for i in range(size)}
+        assert hang.verdict(answers) == f"{size} tasks wait for the batch of step 94 (mine.py:15)", size
+    alone = {"worker:0": task(IDLE, user(15), doing=f"{WAITS_FOR_DATA} 94")}
+    assert hang.verdict(alone) == "worker:0 is in data(), at mine.py:15 read()"
+    in_a_layer = {f"worker:{i}": task(user(30, "call", inner=RUN), doing=f"{IN_STEP} 94") for i in range(2)}
+    assert hang.verdict(in_a_layer) == "2 tasks are in step 94 (mine.py:30)"
+
+
+def test_of_ps_workers_that_wait_alike_the_line_is_named_beside_the_coordinator() -> None:
+    answers = {"chief:0": task(doing=f"{IN_STEP} 94")} | {f"worker:{i}": task(user(15), doing="") for i in range(3)}
+    assert (
+        hang.verdict(answers)
+        == "chief:0 is in step 94; worker:0, worker:1, worker:2 are in data(), at mine.py:15 read()"
+    )
 
 
 def test_the_task_that_computes_while_the_others_exchange() -> None:

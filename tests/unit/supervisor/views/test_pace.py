@@ -17,7 +17,14 @@ class Run:
         self.pace = Pace(self.counters, self.now)
 
     def look(
-        self, seconds: int, steps: int = 0, generation: int = 1, *, saving: float = 0.0, pause: str | None = None
+        self,
+        seconds: int,
+        steps: int = 0,
+        generation: int = 1,
+        *,
+        saving: float = 0.0,
+        pause: str | None = None,
+        slowness: float = 1.0,
     ) -> None:
         """For so many seconds, each with so many steps; generation 0: none runs."""
         for _ in range(seconds):
@@ -27,7 +34,7 @@ class Run:
                 step=self.step, steps=self.steps, seconds_saving=saving,
                 evaluating=pause == "evaluating", finishing=pause == "finishing",
             )  # fmt: skip
-            self.pace.look(self.now, generation, child if generation else None)
+            self.pace.look(self.now, generation, child if generation else None, slowness)
 
 
 def test_the_time_before_the_first_step_is_not_useful() -> None:
@@ -89,10 +96,20 @@ def test_the_rest_takes_as_long_as_recent_steps_did() -> None:
     run = Run()
     run.look(10, steps=1)
     assert run.pace.seconds_left == pytest.approx(90)
-    run.look(10)  # no step: the end comes no later for that, as far as is known
-    assert run.pace.seconds_left == pytest.approx(80)
+    run.look(5)  # no step: the end comes no later for that, as far as is known
+    assert run.pace.seconds_left == pytest.approx(85)
     run.look(200)
     assert run.pace.seconds_left == 0
+
+
+def test_while_no_step_comes_for_longer_than_usual_the_rest_takes_longer() -> None:
+    run = Run()
+    run.look(10, steps=1)
+    run.look(50, slowness=10)
+    assert run.pace.seconds_left == pytest.approx(900)
+    run.look(1, steps=1)
+    assert run.pace.seconds_left is not None
+    assert run.pace.seconds_left < 900
 
 
 def test_without_a_last_step_the_rest_is_not_known() -> None:

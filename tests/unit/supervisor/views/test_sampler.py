@@ -55,27 +55,21 @@ def test_a_point_of_a_task_has_its_rate_the_shares_of_its_time_and_what_it_uses(
     }
 
 
-def test_the_rate_of_a_job_is_the_sum_of_its_workers_rates() -> None:
-    rows = {"worker:0": row(examples_per_second=100.0), "worker:1": row(examples_per_second=50.0)}
-    figures = {"loss": 0.5, "examples_per_second": 100.0, "accuracy": 0.25, "note": "x"}
-    assert job_point(of_chief(figures, rows, 7), coordinated=False) == {
+def test_a_point_of_the_job_has_its_figures() -> None:
+    figures = {"loss": 0.5, "examples_per_second": 150.0, "accuracy": 0.25, "note": "x"}
+    assert job_point(of_chief(figures, {}, 7)) == {
         ("step",): 7, ("loss",): 0.5, ("examples_per_second",): 150.0, ("metrics", "accuracy"): 0.25,
     }  # fmt: skip
 
 
-def test_the_rate_of_a_coordinator_is_that_of_the_job() -> None:
-    rows = {"chief:0": row(examples_per_second=90.0), "worker:0": row(examples_per_second=50.0)}
-    assert job_point(of_chief({"examples_per_second": 90.0}, rows), coordinated=True)["examples_per_second",] == 90.0
-
-
 @pytest.mark.parametrize("value", [math.nan, math.inf, 10**400, "0.5", True, None, [1]])
 def test_what_is_no_number_is_not_known(value: object) -> None:
-    point = job_point(of_chief({"loss": value, "mine": value}), coordinated=False)
+    point = job_point(of_chief({"loss": value, "mine": value}))
     assert point == {("step",): None, ("loss",): None, ("examples_per_second",): None}
 
 
 def test_of_very_many_metrics_some_are_kept() -> None:
-    point = job_point(of_chief({f"m{n}": 0.5 for n in range(1000)}), coordinated=False)
+    point = job_point(of_chief({f"m{n}": 0.5 for n in range(1000)}))
     assert sum(path[0] == "metrics" for path in point) == MOST_METRICS
 
 
@@ -135,7 +129,7 @@ def test_a_score_of_the_evaluator_is_a_mark_and_stays_in_the_points() -> None:
         40,
         "step 40: loss=0.5 accuracy=0.875",
     )
-    point = job_point(snapshot(task_rows(job.core, job.now)), coordinated=False)
+    point = job_point(snapshot(task_rows(job.core, job.now)))
     scores: list[Path] = [("scores", "loss"), ("scores", "accuracy")]
     assert [point[path] for path in scores] == [0.5, 0.875]
 

@@ -141,3 +141,14 @@ def test_a_task_that_only_the_chief_knows_is_shown_too() -> None:
         "worker:7",
         "running",
     ]
+
+
+def test_the_rate_of_all_tasks_is_in_the_head() -> None:
+    assert draw({**STATUS, "figures": {"examples_per_second": 1400.2}})[1].endswith("  generation 2  1,400 examples/s")
+
+
+def test_a_job_that_stands_still_and_one_that_ends_say_so_on_a_line() -> None:
+    stalled = "no new step for 50 s: 2 tasks wait for the batch of step 94 (slow.py:15)"
+    assert draw({**STATUS, "stalled": stalled})[4] == stalled
+    ending = "evaluating on the test data, batch 3 of 10; then saving the exports"
+    assert draw({**STATUS, "ending": ending})[4] == ending
