@@ -169,7 +169,7 @@ def test_how_a_stopped_job_has_ended(version: Path, tmp_path: Path) -> None:
     assert end is not None
     assert (end.code, end.message) == (Exit.STOPPED, raw["end"]["message"])
     found = trainer.attach(model_dir).status()
-    assert (found.name, found.phase, found.code) == ("stopped", "failed", Exit.STOPPED)
+    assert (found.name, found.phase, found.code) == ("stopped", "stopped", Exit.STOPPED)
     assert f"the checkpoint of step {newest} is kept" in (found.last_line or "")
 
 
@@ -191,7 +191,7 @@ def test_a_killed_job_left_the_state_of_a_running_one(version: Path, tmp_path: P
     [
         ("mirrored", {"phase": "done", "steps": "40", "generations": "1"}),
         ("program", {"phase": "done", "reward": "1", "note": "half"}),
-        ("stopped", {"phase": "failed"}),
+        ("stopped", {"phase": "stopped"}),
     ],
 )
 def test_trainer_status(

@@ -127,7 +127,7 @@ class Run:
             last = overview
         if not last.over:
             raise TimeoutError(f"{self.name}: is {last.phase}, not over after {timeout:g} s; wait again, or longer")
-        if last.phase == "failed":
+        if last.phase != "done":
             raise JobFailed(last)
 
     @cached_property
@@ -141,7 +141,7 @@ class Run:
         overview = self.status()
         if isinstance(overview.job, result.Result):
             return Result(**vars(overview.job))
-        if overview.phase == "failed":
+        if overview.phase in ("failed", "stopped"):
             raise JobFailed(overview)
         if not overview.over:
             raise UserError(f"{self.name}: has no result yet: it is {overview.phase}; Run.wait() waits for its end")

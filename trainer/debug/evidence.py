@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 
+from trainer.model_dir.stacks import Stacks
 from trainer.protocol.facts import Began, Ended, Entry
 
 
@@ -55,7 +56,7 @@ class Evidence:
     place: str
     """Such as `this machine`."""
     phase: str = ""
-    """`done`, `failed`, that of the chief, or a state of the place; empty if nothing of the job is there."""
+    """`done`, `failed`, `stopped`, that of the chief, or a state of the place; empty if nothing of the job is there."""
     code: int | None = None
     """The job's exit code, once it is over."""
     message: str = ""
@@ -73,6 +74,8 @@ class Evidence:
     logs: list[Log] = field(default_factory=list)
     waiting_for: str = ""
     """Tasks that keep the cluster from forming, and why."""
+    hangs: list[Stacks] = field(default_factory=list)
+    """The stacks of all tasks when the job hung, the newest last."""
     remarks: list[str] = field(default_factory=list)
     """What is worth a look though nothing has failed."""
 

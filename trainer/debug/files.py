@@ -14,7 +14,7 @@ from trainer.debug.archive import Archive
 from trainer.debug.ends import Ends
 from trainer.debug.evidence import Evidence, Moment
 from trainer.job.errors import UserError
-from trainer.model_dir import journal, layout
+from trainer.model_dir import journal, layout, stacks
 from trainer.protocol.facts import parse
 
 FOLDER = "model_dir"
@@ -69,6 +69,8 @@ def add(archive: Archive, evidence: Evidence, path: str, content: Ends) -> None:
     if _DOCUMENT.fullmatch(path):
         document = _parsed(content)
         archive.document(f"{FOLDER}/{path}", document)
+        if path in (layout.RESULT, layout.STATE) and isinstance(document, dict):
+            evidence.hangs = stacks.parse(archive.redactor.document(document.get("hangs"))) or evidence.hangs
         if path == layout.HISTORY and isinstance(document, dict):
             evidence.moments += _marks(archive, document, f"{FOLDER}/{path}")
         return

@@ -14,12 +14,15 @@ from trainer.debug.evidence import Evidence, Moment, lines
 from trainer.debug.history import ERROR, TASK, core, history, is_error
 from trainer.debug.symptoms import Symptom
 from trainer.job.errors import Exit
-from trainer.protocol.facts import Cause, Hung, Loss, Lost, Stalled
+from trainer.protocol.facts import Cause, Formed, Hung, Loss, Lost, Stalled
 from trainer.protocol.log_lines import STOPPED_PREFIX
 from trainer.protocol.tracebacks import causes
 
 Outcome = Literal["failed", "stopped", "succeeded", "running", "waiting", "never started", "vanished", "unknown"]
 MOST_FOLLOWED = 12
+MOST_GROUPS = 3
+"""Groups of tasks of which the lines are shown; the archive has the stacks of all."""
+MOST_CALLS = 4
 NOWHERE = Path("/-")
 """The folder of a program of which nothing is known: paths in tracebacks stay as they are."""
 _PLACE = re.compile(r"(?P<file>[^\s:'\"(]+\.py):(?P<line>\d+)")
@@ -61,7 +64,7 @@ def verdict(evidence: Evidence) -> Verdict:
     """Names the first failure of a job, or why it has none."""
     if evidence.phase == "done":
         return _succeeded(evidence)
-    if evidence.phase == "failed":
+    if evidence.phase in ("failed", "stopped"):
         return _stopped(evidence) if evidence.code == Exit.STOPPED else _failed(evidence)
     if evidence.problems:
         return _never_started(evidence)
@@ -75,6 +78,7 @@ def _failed(evidence: Evidence) -> Verdict:
     first, *more = message.splitlines()
     cause = _cause(told, first, task, evidence)
     details = [*more, *_behind(evidence, cause.task, first, loss), *_hang(evidence, loss)]
+    details += _lines_of_hang(evidence, [first, *details])
     code = f" with exit code {evidence.code}" if evidence.code else ""
     return Verdict(
         "failed",
@@ -96,7 +100,9 @@ def _stopped(evidence: Evidence) -> Verdict:
         "stopped",
         f"{evidence.job} was stopped: {message}",
         cause,
-        code=evidence.code,
+        _place(details := _lines_of_hang(evidence, [])),
+        evidence.code,
+        details,
         followed=_followed(evidence, told, cause),
         advice=symptoms.matching([message], evidence.code),
     )
@@ -274,6 +280,24 @@ def _hang(evidence: Evidence, loss: Loss | None) -> list[str]:
     """Where the tasks were when the job hung, if that is how it ended."""
     hangs = [each.text for each in evidence.of_this_start if isinstance(each.fact, Hung)]
     return hangs[-1:] if loss and loss.cause in _OF_A_HANG else []
+
+
+def _lines_of_hang(evidence: Evidence, known: Sequence[str]) -> list[str]:
+    """Where the tasks were when the job ended, if it hung then: the line about it, and the user's lines.
+
+    Args:
+        known: lines that are shown already.
+    """
+    formed = max((each.time for each in evidence.of_this_start if isinstance(each.fact, Formed)), default=0.0)
+    if not evidence.hangs or (last := evidence.hangs[-1]).time < formed:
+        return []
+    found = [last.text] if last.text and not any(last.text in line for line in known) else []
+    for group in last.groups[:MOST_GROUPS]:
+        calls = [str(frame) for frames in group.threads for frame in frames if frame.theirs]
+        if calls:
+            rest = f" and {len(group.tasks) - 1} more" if len(group.tasks) > 1 else ""
+            found.append(f"{group.tasks[0]}{rest} at {', '.join(calls[:MOST_CALLS])}")
+    return found
 
 
 def _first(told: Sequence[Moment], message: str) -> Moment | None:

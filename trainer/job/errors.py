@@ -9,6 +9,7 @@ TrainerError
 from __future__ import annotations
 
 import enum
+from typing import Literal
 
 
 class Exit(enum.IntEnum):
@@ -37,6 +38,14 @@ class Exit(enum.IntEnum):
     @property
     def retryable(self) -> bool:
         return self in (Exit.CHIEF_LOST, Exit.REPLACED, Exit.STOPPED)
+
+
+Outcome = Literal["done", "failed", "stopped"]
+
+
+def outcome(code: int) -> Outcome:
+    """How a job with this exit code has ended, in a word."""
+    return "done" if code == Exit.OK else "stopped" if code == Exit.STOPPED else "failed"
 
 
 _MEANINGS = {

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import Field
 
+from trainer.job.errors import Outcome
 from trainer.job.fields import Strict, Text, Word
 from trainer.job.kubernetes import Variable
-
-Outcome = Literal["done", "failed", "stopped"]
 
 
 class Tracking(Strict):

@@ -24,7 +24,7 @@ from __future__ import annotations
 from pathlib import Path
 
 RESULT = "result.json"
-_STATE = "state.json"
+STATE = "state.json"
 _LOCK = ".lock"
 _LEASE = "lease.json"
 HISTORY = "history.json"
@@ -36,7 +36,7 @@ def result(model_dir: str | Path) -> Path:
 
 
 def state(model_dir: str | Path) -> Path:
-    return Path(model_dir) / _STATE
+    return Path(model_dir) / STATE
 
 
 def lock(model_dir: str | Path) -> Path:

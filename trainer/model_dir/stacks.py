@@ -55,6 +55,16 @@ def _adapter() -> TypeAdapter[Stacks]:
     return TypeAdapter(Stacks)
 
 
+def parse(found: object) -> list[Stacks]:
+    """Those in a document; none if it has others, as of another version."""
+    try:
+        return (
+            [typed(_adapter(), each, 1) for each in found if isinstance(each, dict)] if isinstance(found, list) else []
+        )
+    except ValueError:
+        return []
+
+
 def read(body: str | bytes) -> Stacks:
     """A chief's answer to GET /stacks.
 

@@ -19,6 +19,7 @@ from trainer.job.errors import UserError
 from trainer.model_dir import layout
 from trainer.model_dir.files import is_locked, read_json, typed, write_json
 from trainer.model_dir.result import JobEvent
+from trainer.model_dir.stacks import Stacks
 
 
 @dataclass
@@ -79,6 +80,8 @@ class State:
     """Restarts since the job was started, by the label of their cause."""
     events: list[JobEvent] = field(default_factory=list)
     """What happened, in a state that version 0.2 wrote; now it is in the journal."""
+    hangs: list[Stacks] = field(default_factory=list)
+    """The stacks of all tasks when the job hung, the newest."""
     end: End | None = None
     """None while the job runs."""
 
@@ -87,7 +90,7 @@ class InUse(UserError):
     """Another chief has the lock."""
 
 
-_OF_A_FAILURE = ("generation", "control_port", "incarnation", "pace", "end")
+_OF_A_FAILURE = ("generation", "control_port", "incarnation", "pace", "hangs", "end")
 
 
 def lock(model_dir: str) -> TextIO:

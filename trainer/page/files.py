@@ -7,11 +7,13 @@ import contextlib
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
 
 from trainer.debug import redaction
 from trainer.debug.redaction import Redactor
+from trainer.job.errors import outcome
 from trainer.model_dir import checkpoint, history, layout, result, rotation
 from trainer.model_dir import state as job_state
 from trainer.model_dir.files import json_object, json_text, read_json
@@ -20,7 +22,7 @@ from trainer.page import document
 from trainer.page.document import View
 from trainer.page.lines import Lines, LogQuery, shown, time_in
 from trainer.page.marks import marks_of
-from trainer.protocol.status import upgraded
+from trainer.protocol.status import End, upgraded
 
 LOG_BYTES = 8 << 20
 """Bytes of all logs together that are shown: the end of each."""
@@ -77,7 +79,7 @@ def text(model_dir: str) -> str:
         older = marks if isinstance(marks := points.get("marks"), list) else []  # of version 0.2, which had no journal
         points = {**points, "marks": [*older, *(mark.document() for mark in happened)]}
     if end := _end(model_dir):  # the chief may have been killed after it had saved the history last
-        status = {**status, "phase": "failed" if end["code"] else "done", "end": end}
+        status = {**status, "phase": outcome(end.code), "end": asdict(end)}
     own = {"version": history.VERSION, "live": False, "eta": None, "status": status, "history": points}
     return json_text({**document, **own})
 
@@ -96,12 +98,12 @@ def _kept(model_dir: str) -> dict[str, object] | None:
     )
 
 
-def _end(model_dir: str) -> dict[str, object] | None:
+def _end(model_dir: str) -> End | None:
     """How the last run ended, as far as that is known."""
     if layout.state(model_dir).exists():  # a run that began after the result
         end = job_state.load(model_dir, 0.0).end
-        return {"code": end.code, "message": end.message} if end else None
-    return {"code": 0, "message": ""} if result.finished(model_dir) else None
+        return End(end.code, end.message) if end else None
+    return End(0, "") if result.finished(model_dir) else None
 
 
 # Of jobs without history.json: with `page: none`, of version 0.2.0, or of a chief that was killed early. -----
@@ -130,14 +132,15 @@ def _from_results(model_dir: str) -> str:
 _RATE = "examples_per_second"
 
 
-def _status(found: Mapping[str, object], end: Mapping[str, object] | None) -> dict[str, object]:
+def _status(found: Mapping[str, object], end: End | None) -> dict[str, object]:
     names = ("job", "strategy", "warnings", "seconds", "events", "hangs")
     known = {name: found[name] for name in names if name in found}
     figures = {name: value for name, value in found.items() if name == _RATE or name.startswith("test_")}
     tasks = {name: {"state": "done", "line": line} for name, line in _object(found.get("tasks")).items()}
-    phase = None if end is None else "failed" if end["code"] else "done"
+    phase = None if end is None else outcome(end.code)
     steps, generations = found.get("steps"), found.get("generations")
-    own = {"step": steps, "steps": steps, "generation": generations, "phase": phase, "tasks": tasks, "end": end}
+    own = {"step": steps, "steps": steps, "generation": generations, "phase": phase, "tasks": tasks}
+    own["end"] = asdict(end) if end else None
     return {**known, **own, "figures": figures}
 
 

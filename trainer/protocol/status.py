@@ -9,6 +9,7 @@ from typing import Literal
 
 from pydantic import TypeAdapter
 
+from trainer.job.errors import outcome
 from trainer.model_dir.files import json_object, typed
 from trainer.model_dir.result import JobEvent
 from trainer.model_dir.stacks import Stacks
@@ -130,6 +131,11 @@ class JobStatus(TaskStatus):
     """Dangers: reports are not signed, or the cluster does not enforce the job's NetworkPolicy."""
     refused_reports: dict[str, int] = field(default_factory=dict)
     """Requests that are no report of this job's tasks, by reason: unsigned, malformed, too_long."""
+
+    @property
+    def shown_phase(self) -> str:
+        """The phase for people: the job that was stopped has not failed."""
+        return outcome(self.end.code) if self.end else self.phase
 
     def document(self) -> dict[str, object]:
         status = asdict(self)

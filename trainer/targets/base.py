@@ -90,8 +90,8 @@ class JobOverview:
 
     @property
     def over(self) -> bool:
-        """Whether the job has succeeded or failed."""
-        return self.phase in ("done", "failed")
+        """Whether the job has succeeded, has failed or was stopped."""
+        return self.phase in ("done", "failed", "stopped")
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,6 +20,7 @@ from trainer.job.load import read_text
 from trainer.job.spec import JobSpec
 from trainer.job.yaml_text import parse
 from trainer.model_dir.result import Computed, Result, Training
+from trainer.model_dir.stacks import parse as parse_stacks
 from trainer.protocol.status import JobStatus
 from trainer.targets import machine
 from trainer.targets.base import Job, JobOverview, Target
@@ -57,6 +59,8 @@ def write(target: Target, job: Job, output: Path | None, refuse: Callable[[JobSp
         if evidence.phase == "running":
             with archive.part("stacks/now.txt"):
                 archive.text("stacks/now.txt", "\n".join([*describe(target.stacks(job)), ""]))
+        for number, each in enumerate(evidence.hangs, 1):
+            archive.text(f"stacks/hang-{number}.txt", "\n".join([*describe(each), ""]))
         if evidence.problems and not evidence.phase and job.spec:
             try:
                 refuse(job.spec)
@@ -110,8 +114,8 @@ def take(archive: Archive, evidence: Evidence, found: JobOverview) -> None:
     """Takes over what `trainer status` shows."""
     hide = archive.clean
     evidence.job, evidence.phase = found.name, found.phase
-    evidence.code = found.code if found.phase in ("done", "failed") else None
-    evidence.message = hide(found.last_line or "") if found.phase == "failed" else ""
+    evidence.code = found.code if found.over else None
+    evidence.message = hide(found.last_line or "") if found.phase in ("failed", "stopped") else ""
     evidence.tasks |= {
         name: TaskEvidence(row.state, row.code or None, hide(row.reason or ""), row.node or "", row.restarts)
         for name, row in found.tasks.items()
@@ -121,8 +125,7 @@ def take(archive: Archive, evidence: Evidence, found: JobOverview) -> None:
         evidence.moments += [
             Moment(hide(event.text), time=event.time, path="status.json") for event in found.job.events
         ]
-        for number, each in enumerate(found.job.hangs, 1):
-            archive.text(f"stacks/hang-{number}.txt", "\n".join([*describe(each), ""]))
+        evidence.hangs = parse_stacks(archive.redactor.document([asdict(each) for each in found.job.hangs]))
     if isinstance(found.job, Result):
         evidence.remarks += [*map(hide, found.job.warnings), *_slow_start(found.job)]
     if isinstance(found.job, JobStatus):

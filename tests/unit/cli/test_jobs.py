@@ -274,7 +274,7 @@ def test_a_job_of_this_machine_that_failed_is_described(capsys: pytest.CaptureFi
     assert trainer("status", "digits", "--watch", code=Exit.DIVERGED) == []
     assert capsys.readouterr().out == (
         "phase      failed\nlast line  worker:1: the loss is nan\nnext       the same command starts again; "
-        "TensorFlow's output is in digits/logs\n"
+        "`trainer debug digits` says what to try; TensorFlow's output is in digits/logs\n"
     )
 
 

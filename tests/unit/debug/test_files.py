@@ -13,6 +13,7 @@ from trainer.debug import archive, ends, files
 from trainer.debug.ends import Ends
 from trainer.debug.evidence import Evidence, Moment
 from trainer.debug.redaction import Redactor
+from trainer.model_dir.stacks import Frame, Group, Stacks
 
 
 def added(folder: Path, target: Path) -> tuple[Evidence, dict[str, str]]:
@@ -128,6 +129,23 @@ def test_the_marks_of_the_history_are_moments_whatever_a_program_has_written_the
     for other in others:
         (tmp_path / "run" / "history.json").write_text(json.dumps(other))
         assert added(tmp_path / "run", tmp_path / "x.zip")[0].moments == []
+
+
+@pytest.mark.parametrize("name", ["state.json", "result.json"])
+def test_the_stacks_of_a_job_that_hung_are_known_after_its_end(tmp_path: Path, name: str) -> None:
+    (tmp_path / "run").mkdir()
+    threads = [[["slow.py", 15, "rows", True]]]
+    group = {"tasks": ["worker:0"], "state": "", "doing": "in step 5", "threads": threads}
+    hang = {"time": 5.0, "text": "worker:0 waits, password=hunter2", "groups": [group]}
+    known = Group(["worker:0"], "", "in step 5", [[Frame("slow.py", 15, "rows", True)]])
+    documents: list[tuple[object, list[Stacks]]] = [
+        ([hang], [Stacks(5.0, "worker:0 waits, password=[hidden]", [known])]),
+        ([{"time": "x"}], []),
+        ("x", []),
+    ]
+    for found, expected in documents:
+        (tmp_path / "run" / name).write_text(json.dumps({"hangs": found}))
+        assert added(tmp_path / "run", tmp_path / "x.zip")[0].hangs == expected
 
 
 def test_a_folder_of_many_files_is_listed_up_to_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ import pytest
 from trainer.debug.evidence import Evidence, Log, Moment, TaskEvidence
 from trainer.debug.verdict import Verdict, verdict
 from trainer.job.errors import Exit
+from trainer.model_dir.stacks import Frame, Group, Stacks
 from trainer.protocol.facts import Began, Cause, Ended, Entry, Fact, Formed, Hung, Loss, Lost, Stalled, entry
 
 
@@ -122,6 +123,34 @@ def test_a_hang_is_explained_by_the_line_about_where_the_tasks_were() -> None:
     assert found.details == ["the job hangs: worker:2 waits in data(): mine.py:41 read()"]
     assert found.place == "mine.py:41"
     assert "trainer stacks" in found.advice[0].advice
+
+
+TEXT = "2 tasks wait for the batch of step 94 (slow.py:15)"
+CALLS = "worker:0 and 1 more at slow.py:15 rows(), slow.py:9 data()"
+
+
+def hang(time: float) -> Stacks:
+    frames = [
+        Frame("socket.py", 7, "read", False),
+        Frame("slow.py", 15, "rows", True),
+        Frame("slow.py", 9, "data", True),
+    ]
+    return Stacks(time, TEXT, [Group(["worker:0", "worker:1"], "", "waiting for the batch of step 94", [frames])])
+
+
+def test_a_job_that_ended_while_it_hung_has_the_lines_of_its_stacks() -> None:
+    recorded = journal(Began(), Formed(1, 2))
+    late = failed(19, "the job has taken longer than 9 s (deadlines.job)", journal=recorded, hangs=[hang(1e9)])
+    assert (late.details, late.place) == ([TEXT, CALLS], "slow.py:15")
+    known = f"the job has taken longer than 9 s (deadlines.job); no new step for 50 s: {TEXT}"
+    assert failed(19, known, journal=recorded, hangs=[hang(1e9)]).details == [CALLS]
+    message = "stopped by a signal; x"
+    stopped = verdict(Evidence("j", "here", "stopped", 143, message, journal=recorded, hangs=[hang(1e9)]))
+    assert (stopped.outcome, stopped.details, stopped.place) == ("stopped", [TEXT, CALLS], "slow.py:15")
+
+
+def test_a_hang_that_was_over_is_not_how_a_job_ended() -> None:
+    assert failed(2, "worker:0: x", journal=journal(Began(), Formed(2, 2)), hangs=[hang(0.0)]).details == []
 
 
 def test_without_a_message_the_place_s_reason_is_the_cause() -> None:

@@ -11,6 +11,7 @@ from trainer.model_dir import layout, result
 from trainer.model_dir import state as job_state
 from trainer.model_dir.files import read_json, write_json
 from trainer.model_dir.result import JobEvent
+from trainer.model_dir.stacks import Frame, Group, Stacks
 from trainer.model_dir.state import End, PaceCounters, State
 
 
@@ -36,16 +37,17 @@ def test_state_comes_back_as_it_was(tmp_path: Path) -> None:
     job_state.forget(str(tmp_path))
 
 
+HANG = Stacks(5.0, "2 tasks wait", [Group(["worker:0"], "", "in step 5", [[Frame("slow.py", 15, "rows", True)]])])
 FAILED = State(
     3, 4001, 100.5, 2.25, step=40, generations_without_progress=2, incarnation="this one",
-    pace=PaceCounters(8.5, 10.0, 40, 1.7e9), end=End("j", 13, "\udc80: the loss is nan"),
+    pace=PaceCounters(8.5, 10.0, 40, 1.7e9), hangs=[HANG], end=End("j", 13, "\udc80: the loss is nan"),
 )  # fmt: skip
 
 
 def test_of_a_failure_only_its_report_its_pace_and_the_number_of_generations_stay(tmp_path: Path) -> None:
     job_state.fail(str(tmp_path), FAILED)
     assert job_state.load(str(tmp_path), 999) == State(
-        3, 4001, 999, incarnation="this one", pace=FAILED.pace, end=End("j", 13, "?: the loss is nan")
+        3, 4001, 999, incarnation="this one", pace=FAILED.pace, hangs=[HANG], end=End("j", 13, "?: the loss is nan")
     )
 
 
@@ -55,6 +57,7 @@ def test_a_failure_on_a_full_disk_does_not_leave_the_state_before_it(tmp_path: P
     program = f"""
 import resource
 from trainer.model_dir.result import JobEvent
+from trainer.model_dir.stacks import Frame, Group, Stacks
 from trainer.model_dir.state import End, State, fail
 resource.setrlimit(resource.RLIMIT_FSIZE, (10, 10))
 fail({str(tmp_path)!r}, State(3, end=End("j", 2, "the disk is full")))
@@ -71,7 +74,7 @@ def test_a_failure_takes_the_room_of_the_state_before_it_where_no_file_can_be_ma
     tmp_path.chmod(0o555)
     job_state.fail(str(tmp_path), FAILED)
     assert job_state.load(str(tmp_path), 999) == State(
-        3, 4001, 999, incarnation="this one", pace=FAILED.pace, end=End("j", 13, "?: the loss is nan")
+        3, 4001, 999, incarnation="this one", pace=FAILED.pace, hangs=[HANG], end=End("j", 13, "?: the loss is nan")
     )
     tmp_path.chmod(0o755)
 

@@ -145,6 +145,7 @@ class Chief:
             else:
                 self._job_end.warnings = earlier_run.check_checkpoint(self._spec, key)
                 if self._record.continues:
+                    self._rendezvous.gathering.hangs = self._record.state.hangs
                     self._rendezvous.take_over(self._clock())
                 self._record.accept(preflight.control_address(self._task)[1], self._agent.incarnation)
                 self._follow_with_observers()
@@ -253,13 +254,15 @@ class Chief:
                 rendezvous.ask_for_stacks(now, "standstill")
             self._reporter.observe(now)
             self._record.save_progress(rendezvous.generation, now)
+            self._record.save_hangs(rendezvous.gathering.hangs, rendezvous.generation)
             if rendezvous.phase != "forming":
                 logged = now
             elif now - logged > LOG_SECONDS:
                 log_line(f"waiting: {rendezvous.tasks.summary(now)}")
                 logged = now
             if (limit := self._spec.deadlines.job) and self._record.seconds_of_this_start() > limit:
-                rendezvous.end(Exit.OVERDUE, f"the job has taken longer than {limit:g} s (deadlines.job)")
+                where = f"; {stalled}" if (stalled := self._reporter.stalled) else ""
+                rendezvous.end(Exit.OVERDUE, f"the job has taken longer than {limit:g} s (deadlines.job){where}")
             if agent.leaving_since is not None and self._may_leave():
                 self._job_end.stop()
             self._announce()
@@ -308,6 +311,9 @@ class Chief:
         return child.status.stopped_well
 
     async def _finish(self) -> Exit:
+        if self._rendezvous.code not in (Exit.OK, Exit.REPLACED):
+            self._reporter.keep_standstill()
+            self._record.state.hangs = self._rendezvous.gathering.hangs
         self._announce()
         self._reporter.observe(self._clock())
         return await self._job_end.finish()

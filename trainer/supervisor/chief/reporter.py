@@ -94,7 +94,7 @@ class Reporter:
             seconds=self._record.seconds(),
             stragglers=self._stragglers,
             pace=self._pace,
-            stalled=self._standstill.text(self._rendezvous.gathering.last),
+            stalled=self.stalled,
         )
         figures = self._reported if over and not own.figures else status.figures
         return replace(status, warnings=[*self._warnings], figures=figures)
@@ -137,8 +137,21 @@ class Reporter:
         """Looks whether the next step takes longer than is usual; returns whether the tasks are to be asked where they
         are."""
         child = self._agent.running
-        running = self._rendezvous.phase == "running" and child is not None
-        return self._standstill.look(child.without_step if running and child else 0.0, time.time())
+        if child is not None and not child.alive:  # if the job ends now, it stood still at its end
+            return False
+        running = child is not None and self._rendezvous.phase == "running"
+        return self._standstill.look(child.without_step if child and running else 0.0, time.time())
+
+    @property
+    def stalled(self) -> str | None:
+        """How long there has been no new step, and where the tasks are; None if that is not unusual."""
+        return self._standstill.text(self._rendezvous.gathering.last)
+
+    def keep_standstill(self) -> None:
+        """The job ends: if it stands still, its stacks are those of a hang."""
+        gathering = self._rendezvous.gathering
+        if self._standstill.has_taken(gathering.last):
+            gathering.keep_last()
 
     def compare_tasks(self, now: float) -> None:
         """Looks for a task that makes the others wait."""

@@ -18,6 +18,7 @@ from trainer.model_dir import fingerprint, layout, lease
 from trainer.model_dir import state as job_state
 from trainer.model_dir.files import write_json
 from trainer.model_dir.lease import Lease, Predecessor
+from trainer.model_dir.stacks import Stacks
 from trainer.protocol.facts import Entry, Note
 from trainer.supervisor.chief.journal import since_it_began
 from trainer.supervisor.rendezvous import chronicle
@@ -70,6 +71,8 @@ class Record:
         """Whether no generation of this job has formed before."""
         # After a stop or a failure they begin anew: that is no restart, and history.json has them all.
         self.chronicle = Chronicle() if self.state.end else chronicle.of(self._kept(), self.state.restarts)
+        if self.state.end:
+            self.state.hangs = []
         self.state.boot, self.state.up, self.state.end = boot, up - before, None
         self.progress = Progress(self.state.step, self.state.generations_without_progress)
         self._counts_files = not spec.runs.chief_watches
@@ -164,6 +167,12 @@ class Record:
         due = self.progress.step != self.state.step and now - self._saved > SAVE_SECONDS
         due |= dict(self.chronicle.restarts) != self.state.restarts
         if due or self.progress.generations_without_progress < self.state.generations_without_progress:
+            self.save(generation)
+
+    def save_hangs(self, hangs: list[Stacks], generation: int) -> None:
+        """Saves new ones: `trainer debug` shows them after the job has ended, too."""
+        if hangs != self.state.hangs:
+            self.state.hangs = hangs
             self.save(generation)
 
     def wrote(self) -> bool:

@@ -17,9 +17,8 @@ from trainer import reporting
 from trainer.job import environment, program
 from trainer.job.addresses import address_rule
 from trainer.job.cluster import Task
-from trainer.job.errors import Exit, UserError
+from trainer.job.errors import Exit, Outcome, UserError, outcome
 from trainer.job.spec import JobSpec
-from trainer.job.tracking import Outcome
 from trainer.protocol.events import Figures
 from trainer.protocol.log_lines import STOPPED_PREFIX, log_line
 from trainer.supervisor.children import child_environ, orphans
@@ -58,7 +57,7 @@ class Ending:
 
     @property
     def outcome(self) -> Outcome:
-        return "done" if self.code is Exit.OK else "stopped" if self.code is Exit.STOPPED else "failed"
+        return outcome(self.code)
 
 
 def report(spec: JobSpec, end: Ending) -> dict[str, object]:

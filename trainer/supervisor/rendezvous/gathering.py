@@ -60,5 +60,10 @@ class Gathering:
         self.number = 0
         self.last = hang.stacks(self._answers, self._asked_at)
         if self._why in _HANGS:
-            self.hangs = [*self.hangs[1 - HANGS_KEPT :], self.last]
+            self.keep_last()
         return self._why
+
+    def keep_last(self) -> None:
+        """The job hung when the last stacks were taken."""
+        if self.last not in self.hangs:
+            self.hangs = [*self.hangs[1 - HANGS_KEPT :], self.last]

@@ -77,7 +77,7 @@ def job_status(
         hangs=rendezvous.gathering.hangs,
         tasks={name: replace(row, shares=stragglers.shares.get(name)) for name, row in rows.items()},
         straggler=stragglers.straggler,
-        stalled=None if rendezvous.over else stalled,
+        stalled=stalled if rendezvous.phase == "running" else None,
         end=End(int(rendezvous.code), rendezvous.message) if rendezvous.over else None,
     )
 

@@ -30,13 +30,17 @@ class Standstill:
         self._asked = seconds
         return True
 
+    def has_taken(self, last: Stacks) -> bool:
+        """Whether these stacks were taken since the last step."""
+        return self._seconds > 0 and last.time >= self._since
+
     def text(self, last: Stacks) -> str | None:
         """The standstill in a line; None if there is none.
 
         Args:
-            last: the last stacks, of which only those count that were taken since.
+            last: the last stacks.
         """
         if not self._seconds:
             return None
-        where = last.text if last.time >= self._since else ""
+        where = last.text if self.has_taken(last) else ""
         return f"no new step for {self._seconds:.0f} s{f': {where}' if where else ''}"

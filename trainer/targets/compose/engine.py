@@ -20,7 +20,7 @@ from docker.errors import APIError, DockerException, ImageNotFound, NotFound
 from docker.models.containers import Container
 
 from trainer.job.cluster import chief_of, tasks_of
-from trainer.job.errors import Exit, TrainerError
+from trainer.job.errors import Exit, TrainerError, outcome
 from trainer.job.names import host_name
 from trainer.job.spec import OUR_IMAGES, JobSpec
 from trainer.model_dir import layout, result
@@ -84,9 +84,8 @@ def status(spec: JobSpec) -> JobOverview:
             if row.state == "exited" and row.code not in (Exit.OK, Exit.STOPPED):
                 last_line = _verdict(container)
     if chief.state == "exited":
-        phase = "done" if chief.code == Exit.OK else "failed"
         return JobOverview(
-            spec.name, phase, chief.code, last_line=last_line, tasks=tasks, job=job, unreadable=unreadable
+            spec.name, outcome(chief.code), chief.code, last_line=last_line, tasks=tasks, job=job, unreadable=unreadable
         )
     phase = job.phase if isinstance(job, JobStatus) else chief.state
     if phase in ("done", "failed"):  # its chief still notifies the other tasks: its exit code comes with its end

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trainer.job.errors import Exit
+from trainer.job.errors import Exit, outcome
 from trainer.model_dir.files import json_object
 from trainer.model_dir.result import Result, parse_brief
 from trainer.model_dir.stacks import Stacks
@@ -61,6 +61,8 @@ async def of_job(server: ApiServer, name: str) -> JobOverview:
     chief, last_line = pods.newest(its_pods, task), ""
     repeated = pods.failed_for_good(chief_job, its_pods, task)
     over = pods.ended(chief_job) or ("failed" if repeated else None)
+    # A Job that Kubernetes has failed may have no pod with an exit code.
+    code = 0 if over != "failed" else rows[task].code or repeated or int(Exit.TARGET)
     known, result, unreadable = None, None, None
     if over and chief and rows[task].state != "pending":
         async for line in server.log(chief["metadata"]["name"], tailLines="1"):
@@ -72,9 +74,8 @@ async def of_job(server: ApiServer, name: str) -> JobOverview:
     return JobOverview(
         name=name,
         namespace=server.namespace,
-        phase=over or _phase(chief_job, rows[task].state, known),
-        # A Job that Kubernetes has failed may have no pod with an exit code.
-        code=0 if over != "failed" else rows[task].code or repeated or int(Exit.TARGET),
+        phase=outcome(code) if over else _phase(chief_job, rows[task].state, known),
+        code=code,
         last_line=last_line,
         tasks=rows,
         job=known or result,

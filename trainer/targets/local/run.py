@@ -21,6 +21,7 @@ from trainer.job import environment, named_code, program, secret
 from trainer.job.cluster import Task, tasks_of
 from trainer.job.derived import computing_tasks
 from trainer.job.errors import Exit, UserError
+from trainer.job.messages import command_line
 from trainer.job.names import control_port, task_name
 from trainer.job.spec import JobSpec
 from trainer.job.tracker import is_for_tracker, secrets_of_tasks
@@ -30,7 +31,7 @@ from trainer.targets import machine
 from trainer.targets.local import output, ports, view
 from trainer.targets.local.gpus import assign
 from trainer.targets.local.output import Output
-from trainer.targets.local.processes import LocalJob, is_evaluator, keep_running, send
+from trainer.targets.local.processes import ERROR_PREFIX, LocalJob, is_evaluator, keep_running, send
 from trainer.targets.show import summary
 
 TASK_COMMAND = host.command("trainer.cli.main", "task")
@@ -45,6 +46,8 @@ SUCCEEDED_SECONDS = 10.0
 another one for its exporters."""
 KILL_SECONDS = 2.0
 """Seconds between deadlines.stop and SIGKILL."""
+LONGEST_REASON = 500
+"""Characters of a failure's reason in the last line; the lines of its task have all."""
 
 
 def run(
@@ -84,7 +87,8 @@ def run(
         text = summary.summary(spec.directory)
     elif code != Exit.STOPPED:
         what = "stderr of the programs" if spec.program else "TensorFlow's output"
-        text = f"trainer: {text}; {what}: {layout.logs(spec.directory)}"
+        debug = command_line([summary.program("trainer") or "trainer", "debug", spec.directory], [])
+        text = f"trainer: {text}; {what}: {layout.logs(spec.directory)}; what to try: {debug}"
     with contextlib.suppress(BrokenPipeError):
         print(text, file=sys.stdout if code in (Exit.OK, Exit.STOPPED) else sys.stderr, flush=True)
     return code
@@ -247,9 +251,17 @@ def _verdict(job: LocalJob, spec: JobSpec) -> tuple[int, str]:
     if failed := job.failed():
         name = job.root_cause()
         stop = f"; {job.stop_report}" if job.stop_report else ""
-        return failed[name].code, f"{spec.name} failed: {name} {failed[name].how}{stop}"
+        reason = f": {reason}" if (reason := _reason(job, name)) else ""
+        return failed[name].code, f"{spec.name} failed: {name} {failed[name].how}{reason}{stop}"
     if job.overdue:
         return int(Exit.BUG), f"{spec.name}: the chief succeeded, but {', '.join(job.overdue)} had to be killed"
     if job.stopped and job.ends[job.chief].code:  # a stop that came after its success ends the other tasks alone
         return int(Exit.STOPPED), job.stop_report or "stopped; the same command resumes"
     return int(Exit.OK), ""
+
+
+def _reason(job: LocalJob, name: str) -> str:
+    """Why a task failed, in its own words or in those of the chief, in one line; empty if there are none."""
+    lines = [line.removeprefix(ERROR_PREFIX) for line in job.errors[name] or job.errors[job.chief]]
+    text = "; ".join(lines).removeprefix(f"{name}: ")
+    return text if len(text) <= LONGEST_REASON else f"{text[:LONGEST_REASON]}..."

@@ -10,7 +10,7 @@ import time
 from typing import TYPE_CHECKING
 
 from trainer import host
-from trainer.job.errors import Exit, UserError
+from trainer.job.errors import Exit, UserError, outcome
 from trainer.job.messages import command_line
 from trainer.model_dir import checkpoint, layout, result
 from trainer.model_dir import state as job_state
@@ -117,7 +117,7 @@ def running(model_dir: str) -> JobOverview | None:
     except ValueError as error:
         raise UserError(f"{model_dir}: its chief's answer cannot be read: {error}; use the chief's trainer") from None
     tasks = {name: ContainerState(row.state) for name, row in job.tasks.items()}
-    return JobOverview(job.job, job.phase, job.end.code if job.end else 0, tasks=tasks, job=job)
+    return JobOverview(job.job, job.shown_phase, job.end.code if job.end else 0, tasks=tasks, job=job)
 
 
 def _ended(model_dir: str, spec: JobSpec | None, in_use: bool) -> JobOverview | None:
@@ -134,11 +134,13 @@ def _ended(model_dir: str, spec: JobSpec | None, in_use: bool) -> JobOverview | 
 def failure(model_dir: str, end: job_state.End) -> JobOverview:
     steps = checkpoint.steps(model_dir)
     again = f"resumes after the checkpoint of step {steps[-1]}" if steps else "starts again"
-    what_next = f"the same command {again}; TensorFlow's output is in {layout.logs(model_dir)}"
-    # The line about a stop names the checkpoint itself.
-    return JobOverview(
-        end.job, "failed", end.code, last_line=end.message, next=None if end.code == Exit.STOPPED else what_next
+    what_next: str | None = (
+        f"the same command {again}; `{command_line(['trainer', 'debug', model_dir], [])}` says what to try; "
+        f"TensorFlow's output is in {layout.logs(model_dir)}"
     )
+    if end.code == Exit.STOPPED:  # the line about a stop names the checkpoint itself
+        what_next = None
+    return JobOverview(end.job, outcome(end.code), end.code, last_line=end.message, next=what_next)
 
 
 def _lacks_steps(model_dir: str, spec: JobSpec) -> bool:

@@ -9,7 +9,7 @@ from pathlib import Path
 from trainer.debug.archive import Archive
 from trainer.debug.evidence import Evidence
 from trainer.job.cluster import tasks_of
-from trainer.job.errors import Exit, UserError
+from trainer.job.errors import Exit, UserError, outcome
 from trainer.job.spec import JobSpec
 from trainer.model_dir import state as job_state
 from trainer.model_dir.stacks import Stacks
@@ -60,7 +60,8 @@ class Local:
         if end and end.run == launched.run:
             return status.failure(model_dir, end)
         code = launched.process.returncode
-        return JobOverview(job.name, "failed", code if code > 0 else 128 - code, last_line=output.verdict(model_dir))
+        code = code if code > 0 else 128 - code
+        return JobOverview(job.name, outcome(code), code, last_line=output.verdict(model_dir))
 
     def stacks(self, job: Job) -> Stacks:
         return status.stacks(self._model_dir(job))

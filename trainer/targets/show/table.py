@@ -49,7 +49,7 @@ def render(
         port: where the chief answers, if it is to be shown.
         notes: lines above the tasks, such as why a pod waits.
     """
-    phase = "no reply from the chief" if status and silent else status.phase if status else "starting"
+    phase = "no reply from the chief" if status and silent else status.shown_phase if status else "starting"
     rate = status.examples_per_second if status else None
     head = Text.assemble(
         (name, "bold"), f"  {strategy}  ", (phase, _PHASE_STYLES.get(phase, "yellow")),

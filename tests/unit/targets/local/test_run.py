@@ -86,9 +86,20 @@ def test_a_permanent_failure_ends_the_job_with_its_code(
     assert "restarting it" not in out
     assert "worker:0 | trainer: no such thing\n" in err
     last = err.splitlines()[-1]
-    assert last.startswith(f"trainer: j failed: worker:0 ended with exit code {int(code)}")
-    assert last.endswith("; TensorFlow's output: runs/j/logs")
+    assert last.startswith(f"trainer: j failed: worker:0 ended with exit code {int(code)}: no such thing; ")
+    assert re.search("; TensorFlow's output: runs/j/logs; what to try: [^ ]*trainer debug runs/j$", last)
     assert "(" not in last, "the task has explained its failure"
+
+
+def test_the_last_line_of_a_killed_task_has_the_chiefs_reason_and_no_reason_is_endless(
+    spec: JobSpec, capfd: pytest.CaptureFixture[str]
+) -> None:
+    long = "the cluster cannot form: " + 2000 * "x"
+    assert local.run(spec, command=stand_in(chief_0=f"report({long!r}); sys.exit(10)")) == 10
+    last = capfd.readouterr().err.splitlines()[-1]
+    assert "chief:0 ended with exit code 10: the cluster cannot form: xxx" in last
+    assert len(last) < 700
+    assert last.endswith("trainer debug runs/j")
 
 
 def test_an_exit_code_that_no_line_explains_comes_with_its_meaning(
@@ -103,10 +114,9 @@ def test_a_failure_that_each_task_reports_is_printed_once(spec: JobSpec, capfd: 
     report = "report('worker:1: a'); report('worker:1: b'); sys.exit(2)"
     own = "report('no memory'); " + report
     assert local.run(spec, command=stand_in(chief_0=report, worker_0=report, worker_1=report, ps_0=own)) == 2
-    *lines, last = sorted(line.partition(" | ")[2] or line for line in capfd.readouterr().err.splitlines())
-    assert lines == ["trainer: j failed: worker:1 ended with exit code 2; TensorFlow's output: runs/j/logs",
-                     "trainer: no memory", "trainer: worker:1: a"]  # fmt: skip
-    assert last == "trainer: worker:1: b"
+    *lines, last = (line.partition(" | ")[2] or line for line in capfd.readouterr().err.splitlines())
+    assert sorted(lines) == ["trainer: no memory", "trainer: worker:1: a", "trainer: worker:1: b"]
+    assert last.startswith("trainer: j failed: worker:1 ended with exit code 2: a; worker:1: b; TensorFlow's output: ")
 
 
 def test_a_program_s_lines_are_no_failures_of_its_task(spec: JobSpec, capfd: pytest.CaptureFixture[str]) -> None:
@@ -124,7 +134,7 @@ def test_a_program_s_lines_are_no_failures_of_its_task(spec: JobSpec, capfd: pyt
     assert lines.count("worker:1 | trainer: worker:0: epoch 1") == 2
     assert "worker:1 | 50%" in lines
     assert sum(line.endswith(" | trainer: worker:1: no rows") for line in lines) == 1
-    assert last.startswith("trainer: j failed: worker:1 ended with exit code 18; ")
+    assert last.startswith("trainer: j failed: worker:1 ended with exit code 18: no rows; ")
 
 
 def test_a_verdict_without_a_task_names_the_chief(spec: JobSpec, capfd: pytest.CaptureFixture[str]) -> None:
@@ -134,7 +144,10 @@ def test_a_verdict_without_a_task_names_the_chief(spec: JobSpec, capfd: pytest.C
         "chief_0": "open('over').read(); report('4 generations without a step'); sys.exit(14)",
     }
     assert local.run(spec, command=stand_in(**tasks)) == 14
-    assert "trainer: j failed: chief:0 ended with exit code 14; " in capfd.readouterr().err.splitlines()[-1]
+    assert (
+        "trainer: j failed: chief:0 ended with exit code 14: 4 generations without a step; "
+        in capfd.readouterr().err.splitlines()[-1]
+    )
 
 
 def test_the_first_failure_is_the_one_that_the_chief_names_whichever_task_ends_first(
@@ -148,7 +161,7 @@ def test_the_first_failure_is_the_one_that_the_chief_names_whichever_task_ends_f
         "chief_0": "open('second').read(); report('worker:0: x'); sys.exit(2)",
     }
     assert local.run(spec, command=stand_in(**tasks)) == 2
-    assert "trainer: j failed: worker:0 ended with exit code 2; " in capfd.readouterr().err.splitlines()[-1]
+    assert "trainer: j failed: worker:0 ended with exit code 2: x; " in capfd.readouterr().err.splitlines()[-1]
 
 
 def test_the_code_of_the_first_failure_counts(spec: JobSpec, monkeypatch: pytest.MonkeyPatch) -> None:

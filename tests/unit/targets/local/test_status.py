@@ -176,11 +176,16 @@ def test_a_result_has_the_steps_of_the_spec(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("end", "steps", "next_step"),
     [
-        (End("digits", 13, "nan"), [], "the same command starts again; TensorFlow's output is in {}/logs"),
+        (
+            End("digits", 13, "nan"),
+            [],
+            "the same command starts again; `trainer debug {0}` says what to try; TensorFlow's output is in {0}/logs",
+        ),
         (
             End("digits", 2, "full"),
             [300, 700],
-            "the same command resumes after the checkpoint of step 700; TensorFlow's output is in {}/logs",
+            "the same command resumes after the checkpoint of step 700; `trainer debug {0}` says what to try; "
+            "TensorFlow's output is in {0}/logs",
         ),
         (End("digits", 143, "stopped by a signal; the checkpoint of step 700 is kept"), [700], None),
     ],
@@ -192,7 +197,8 @@ def test_a_job_that_has_failed_keeps_its_code(
         checkpoint.save(tmp_path, step, {}, {})
     job_state.fail(str(tmp_path), State(2, 1, incarnation="this one", end=end))
     expected = next_step and next_step.format(tmp_path)
-    assert status(str(tmp_path)) == JobOverview("digits", "failed", end.code, last_line=end.message, next=expected)
+    phase = "stopped" if end.code == 143 else "failed"
+    assert status(str(tmp_path)) == JobOverview("digits", phase, end.code, last_line=end.message, next=expected)
 
 
 @pytest.mark.parametrize("end", [None, End("digits", 13, "the run before")])

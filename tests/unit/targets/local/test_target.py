@@ -92,7 +92,7 @@ def test_a_job_runs_beside_its_program_until_it_has_ended(spec: JobSpec, monkeyp
     assert printed(spec), "the output of the job that runs was not touched"
     assert here.delete(job).volume_stays
     found = here.status(job)
-    assert (found.phase, found.code) == ("failed", Exit.STOPPED)
+    assert (found.phase, found.code) == ("stopped", Exit.STOPPED)
     assert not output.written(spec.directory)
     here.submit(spec, "trainer submit")
 

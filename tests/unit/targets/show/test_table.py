@@ -147,6 +147,12 @@ def test_the_rate_of_all_tasks_is_in_the_head() -> None:
     assert draw({**STATUS, "figures": {"examples_per_second": 1400.2}})[1].endswith("  generation 2  1,400 examples/s")
 
 
+def test_a_job_that_was_stopped_has_not_failed() -> None:
+    end = {"code": 143, "message": "stopped by a signal; x"}
+    assert draw({**STATUS, "phase": "failed", "end": end})[1].startswith("mnist-ps  parameter_server  stopped  ")
+    assert "  failed  " in draw({**STATUS, "phase": "failed", "end": {"code": 13, "message": "x"}})[1]
+
+
 def test_a_job_that_stands_still_and_one_that_ends_say_so_on_a_line() -> None:
     stalled = "no new step for 50 s: 2 tasks wait for the batch of step 94 (slow.py:15)"
     assert draw({**STATUS, "stalled": stalled})[4] == stalled
