@@ -109,6 +109,51 @@ def test_after_the_last_step_it_says_what_is_left(script: Script, opened: Opened
     assert facts_of(opened(), "#header")["Left"] == ENDING
 
 
+def ends(script: Script, kind: str, code: int, rows: list[list[str]], happened: list[list[object]]) -> str:
+    """Ends the scripted job; returns the line with which its page begins."""
+    headline = f"mnist-mwms {kind}: x < y & z"
+    script.document["status"] |= {"phase": kind, "end": {"code": code, "message": "x"}, "straggler": None}
+    script.document["outcome"] = {"kind": kind, "headline": headline, "rows": rows, "happened": happened}
+    return headline
+
+
+@pytest.mark.parametrize(
+    ("kind", "code", "level"), [("done", 0, "good"), ("failed", 2, "bad"), ("stopped", 143, "warn")]
+)
+def test_the_page_of_a_job_that_has_ended_begins_with_how(
+    script: Script, opened: Opened, kind: str, code: int, level: str
+) -> None:
+    rows = [["test_accuracy", "0.97"], ["in the code", "slow.py:9"], ["to try", "correct <that> line"]]
+    headline = ends(script, kind, code, rows, [[NOW - 60, "worker:1 lost (killed by SIGKILL), re-forming"]])
+    page = opened()
+    assert page.locator(".phase").inner_text() == kind
+    (line,) = page.locator(".verdict li").all()
+    assert line.get_attribute("class") == level
+    assert line.inner_text().endswith(headline)
+    names, texts = (page.locator(f".outcome {each}").all_inner_texts() for each in ("dt", "dd"))
+    assert [[*each] for each in zip(names, texts, strict=True)] == rows
+    assert page.locator(".outcome li").inner_text() == "23:59:00 worker:1 lost (killed by SIGKILL), re-forming"
+    above = [page.locator(each).bounding_box() for each in (".verdict", ".outcome", "#header .facts")]
+    tops = [box["y"] for box in above if box]
+    assert len(tops) == 3
+    assert tops == sorted(tops)
+
+
+def test_the_end_of_a_job_comes_to_a_page_that_is_open(script: Script, opened: Opened) -> None:
+    page = opened()
+    expect(page.locator(".outcome")).to_be_hidden()
+    script.send("outcome", {"kind": "done", "headline": "mnist-mwms succeeded after 3 min", "rows": [], "happened": []})
+    expect(page.locator(".outcome")).to_be_visible()
+    assert "No task was lost." in page.locator(".outcome").inner_text()
+
+
+def test_a_job_of_an_older_chief_that_was_stopped_has_not_failed(script: Script, opened: Opened) -> None:
+    script.document["status"] |= {"phase": "failed", "end": {"code": 143, "message": "stopped by a signal"}}
+    page = opened()
+    assert page.locator(".phase").inner_text() == "stopped"
+    assert "Stopped: stopped by a signal" in page.locator(".verdict").inner_text()
+
+
 def test_a_lost_task_comes_first_everywhere(script: Script, opened: Opened) -> None:
     script.document["status"]["tasks"][LOST]["state"] = "lost"
     page = opened("tasks")

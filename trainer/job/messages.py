@@ -38,6 +38,16 @@ def clock(seconds: float) -> str:
     return f"{minutes // 60}:{minutes % 60:02}:{rest:02}"
 
 
+def duration(seconds: float) -> str:
+    """A duration for people, as the page has it: 12 s, 3 min 5 s, 2 h 10 min."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    large, small, names = (3600, 60, ("h", "min")) if whole >= 3600 else (60, 1, ("min", "s"))
+    rest = whole % large // small
+    return f"{whole // large} {names[0]}{f' {rest} {names[1]}' if rest else ''}"
+
+
 def counted(number: int, noun: str) -> str:
     """`1 task`, `2 tasks`, `3,000 tasks`."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"

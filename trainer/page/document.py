@@ -33,6 +33,8 @@ class View:
     """Seconds until the job's last step, as far as that is known."""
     goodput: float | None = None
     """Share of the job's time in which it made new steps."""
+    outcome: Mapping[str, object] | None = None
+    """How the job ended (outcome.py); None while it runs."""
     now: float = field(default_factory=time.time)
 
 

@@ -13,15 +13,17 @@ from pathlib import Path
 
 from trainer.debug import redaction
 from trainer.debug.redaction import Redactor
-from trainer.job.errors import outcome
+from trainer.job import errors
+from trainer.job.messages import command_line
 from trainer.model_dir import checkpoint, history, layout, result, rotation
 from trainer.model_dir import state as job_state
 from trainer.model_dir.files import json_object, json_text, read_json
 from trainer.model_dir.history import History, Mark
-from trainer.page import document
+from trainer.page import document, outcome
 from trainer.page.document import View
 from trainer.page.lines import Lines, LogQuery, shown, time_in
 from trainer.page.marks import marks_of
+from trainer.page.outcome import Job as EndedJob
 from trainer.protocol.status import End, upgraded
 
 LOG_BYTES = 8 << 20
@@ -74,13 +76,16 @@ def text(model_dir: str) -> str:
     document = _kept(model_dir)
     if document is None:
         return _from_results(model_dir)
+    end = _end(model_dir)
     status, points = upgraded(_object(document["status"])), _object(document["history"])
     if happened := marks_of(model_dir):
         older = marks if isinstance(marks := points.get("marks"), list) else []  # of version 0.2, which had no journal
         points = {**points, "marks": [*older, *(mark.document() for mark in happened)]}
-    if end := _end(model_dir):  # the chief may have been killed after it had saved the history last
-        status = {**status, "phase": outcome(end.code), "end": asdict(end)}
+    if end:  # the chief may have been killed after it had saved the history last
+        status = {**status, "phase": errors.outcome(end.code), "end": asdict(end)}
     own = {"version": history.VERSION, "live": False, "eta": None, "status": status, "history": points}
+    if end:
+        own["outcome"] = _outcome(model_dir, status, end)
     return json_text({**document, **own})
 
 
@@ -126,7 +131,15 @@ def _from_results(model_dir: str) -> str:
         "tf_config": {},
         "started": times[0] if times else None,
     }
-    return document.text(View(False, _status(found, end), job, now=times[-1] if times else 0.0), made)
+    status = _status(found, end)
+    how = _outcome(model_dir, status, end) if end else None
+    return document.text(View(False, status, job, outcome=how, now=times[-1] if times else 0.0), made)
+
+
+def _outcome(model_dir: str, status: Mapping[str, object], end: End) -> dict[str, object]:
+    name, chief = (str(status.get(key) or default) for key, default in (("job", model_dir), ("task", "chief:0")))
+    job = EndedJob(name, chief, model_dir, end, job_state.load(model_dir, 0.0).hangs)
+    return outcome.outcome(job, command_line(["trainer", "debug", model_dir], []), _redactor(model_dir).text)
 
 
 _RATE = "examples_per_second"
@@ -137,7 +150,7 @@ def _status(found: Mapping[str, object], end: End | None) -> dict[str, object]:
     known = {name: found[name] for name in names if name in found}
     figures = {name: value for name, value in found.items() if name == _RATE or name.startswith("test_")}
     tasks = {name: {"state": "done", "line": line} for name, line in _object(found.get("tasks")).items()}
-    phase = None if end is None else outcome(end.code)
+    phase = None if end is None else errors.outcome(end.code)
     steps, generations = found.get("steps"), found.get("generations")
     own = {"step": steps, "steps": steps, "generation": generations, "phase": phase, "tasks": tasks}
     own["end"] = asdict(end) if end else None

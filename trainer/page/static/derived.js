@@ -107,6 +107,7 @@ export function spread(store, name, grid) {
   return { low, middle, high };
 }
 
+const STOPPED = 143; // the exit code of a job that was stopped
 const HALTED = { lost: "lost", absent: "not there yet" };
 
 /**
@@ -117,7 +118,9 @@ export function verdict(store) {
   if (!store.loaded) return [{ level: "warn", text: "Waiting for the chief's first answer." }];
   const said = [];
   const say = (level, text) => said.push({ level, text });
-  if (status.end && status.end.code !== 0) say("bad", `Failed with exit code ${status.end.code}: ${status.end.message}`);
+  if (store.outcome) say({ done: "good", stopped: "warn" }[store.outcome.kind] ?? "bad", String(store.outcome.headline));
+  else if (status.end?.code === STOPPED) say("warn", `Stopped: ${status.end.message}`);
+  else if (status.end && status.end.code !== 0) say("bad", `Failed with exit code ${status.end.code}: ${status.end.message}`);
   else if (store.over) say("good", status.end?.message ? `The job is done: ${status.end.message}` : "The job is done.");
   if (!store.over) {
     halts(store, say);
@@ -156,7 +159,7 @@ function running(status) {
 export function phaseOf(store) {
   const { status } = store;
   if (!store.loaded) return "loading";
-  if (status.end) return status.end.code === 0 ? "done" : status.end.code === 143 ? "stopped" : "failed";
+  if (status.end) return status.end.code === 0 ? "done" : status.end.code === STOPPED ? "stopped" : "failed";
   if (status.phase === "running") return status.finishing ? "finishing" : status.evaluating ? "evaluating" : "running";
   return String(status.phase ?? "unknown");
 }

@@ -2,7 +2,7 @@
 
 import { phaseOf, connection, stepText, verdict } from "./derived.js";
 import { element, facts, replace, setAttribute, setText } from "./dom.js";
-import { ago, clock, duration, figure, known, percent, rate, UNKNOWN, whole } from "./format.js";
+import { ago, clock, duration, figure, known, moment, percent, rate, UNKNOWN, whole } from "./format.js";
 import { VERSION } from "./store.js";
 
 const VERDICTS = 4;
@@ -15,9 +15,10 @@ export function header(root, store) {
   const share = element("span", { class: "share" });
   const key = element("dl", { class: "facts" });
   const said = element("ul", { class: "verdict" });
+  const ended = element("section", { class: "outcome", "aria-label": "How the job ended", hidden: true });
   const link = element("p", { class: "notice", hidden: true });
   const announcer = document.getElementById("announcer");
-  root.append(element("div", { class: "title" }, name, phase, kind), link, said,
+  root.append(element("div", { class: "title" }, name, phase, kind), said, ended, link,
     element("div", { class: "progress" }, bar, share), key);
 
   function update() {
@@ -34,6 +35,7 @@ export function header(root, store) {
     setText(share, `step ${whole(status.step)} of ${whole(status.steps)}, ${percent(part)}`);
     facts(key, figures(store));
     showVerdict();
+    showOutcome();
     showConnection();
     setText(announcer, store.loaded ? [now, ...verdict(store).map(({ text }) => text)].join(". ") : "");
   }
@@ -47,6 +49,11 @@ export function header(root, store) {
     ]);
   }
 
+  function showOutcome() {
+    ended.hidden = !store.outcome;
+    replace(ended, JSON.stringify(store.outcome), () => (store.outcome ? outcomeOf(store.outcome) : []));
+  }
+
   function showConnection() {
     const version = store.version > VERSION
       ? `The data have version ${store.version}, this page knows version ${VERSION}: some of it may be missing.` : "";
@@ -57,6 +64,22 @@ export function header(root, store) {
 
   return { update, title: () => `${phaseOf(store)} ${percent(stepText(store.status))} · ${name.textContent} · trainer` };
 }
+
+/** The rows of a result or a verdict, and what happened meanwhile. */
+function outcomeOf({ rows, happened }) {
+  const pairs = array(rows).map((row) => array(row).map(String));
+  const news = array(happened).map(([time, text]) => element("li", {}, element("time", { title: moment(time) }, clock(time)), ` ${text}`));
+  return [
+    element("dl", {}, ...pairs.flatMap(([name, text]) => [element("dt", {}, name), element("dd", {}, text)])),
+    element("h2", {}, "What happened"),
+    news.length ? element("ol", {}, ...news) : element("p", { class: "muted" }, "No task was lost."),
+  ];
+}
+
+/** A figure of the result, as text. */
+const ofResult = ({ outcome }, name) => array(outcome?.rows).find((row) => array(row)[0] === name)?.[1] ?? null;
+
+const array = (value) => (Array.isArray(value) ? value : []);
 
 function symbol(level) {
   return element("span", { class: "symbol", "aria-hidden": "true" }, { good: "✓", warn: "!", bad: "✕" }[level]);
@@ -74,7 +97,7 @@ function figures(store) {
     ["Left", over ? "over" : status.ending ? String(status.ending) : eta],
     ["Elapsed", duration(passed)],
     ["Loss", figure(status.figures?.loss ?? history.last("loss"))],
-    ["Examples/s", rate(status.figures?.examples_per_second ?? history.last("examples_per_second"))],
+    ["Examples/s", ofResult(store, "examples_per_second") ?? rate(status.figures?.examples_per_second ?? history.last("examples_per_second"))],
     ["Goodput", percent(store.goodput)],
     ["Tasks running", `${whole(here)} of ${whole(states.length)}`],
     ["Checkpoint", known(status.last_checkpoint)

@@ -92,6 +92,7 @@ export class Store {
   tasks = new Map(); // Series by the task's name
   finish = null; // when the last step is expected
   goodput = null;
+  outcome = null; // how the job ended
   skew = 0; // the server's clock, less this one's
   revision = 0; // increases with each point or mark
   loaded = false;
@@ -138,7 +139,7 @@ export class Store {
   }
 
   get over() {
-    return Boolean(this.status.end) || ["done", "failed"].includes(this.status.phase);
+    return Boolean(this.status.end) || ["done", "failed", "stopped"].includes(this.status.phase);
   }
 
   /** The document, tried until it is there. */
@@ -180,6 +181,7 @@ export class Store {
     this.tasks = new Map(Object.entries(object(tasks)).map(([name, series]) => [name, new Series(series, this.#limit)]));
     this.marks = array(marks).filter((mark) => typeof mark?.time === "number").slice(-MARKS);
     this.status = object(document.status);
+    this.outcome = document.outcome ? object(document.outcome) : null;
     this.#takeSummary(document);
     this.loaded = true;
     this.revision++;
@@ -206,6 +208,9 @@ export class Store {
     });
     this.#on("status", (event) => {
       this.status = event;
+    });
+    this.#on("outcome", (event) => {
+      this.outcome = event;
     });
     this.#on("points", ({ time, job, tasks, ...summary }) => {
       this.history.append({ time, ...object(job) });

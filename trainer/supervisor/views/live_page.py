@@ -5,22 +5,27 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import time
 from collections.abc import Callable, Collection, Sequence
 
+from trainer.debug import redaction
+from trainer.job import environment
 from trainer.job.cluster import Task
 from trainer.job.errors import Exit, TrainerError
+from trainer.job.messages import command_line
 from trainer.job.spec import JobSpec
 from trainer.model_dir import history, layout
 from trainer.model_dir.files import json_text
 from trainer.model_dir.history import TASKS_A_SECOND, History, Mark
-from trainer.page import document
+from trainer.page import document, outcome
 from trainer.page.document import View
 from trainer.page.lines import LogQuery
 from trainer.page.marks import marks, marks_of
+from trainer.page.outcome import Job
 from trainer.protocol.facts import Entry
 from trainer.protocol.log_lines import log_line
-from trainer.protocol.status import JobStatus
+from trainer.protocol.status import End, JobStatus
 from trainer.supervisor.task.job_logs import JobLogs
 from trainer.supervisor.views.sampler import Point, job_point, nested, tasks_point
 from trainer.supervisor.views.snapshot import Snapshot
@@ -69,6 +74,7 @@ class LivePage:
         """Facts that were not shown yet."""
         self._older: list[Mark] = []
         """The marks of version 0.2, which had no journal."""
+        self._outcome: dict[str, object] | None = None
         self._observed = asyncio.Event()
         self._over = False
 
@@ -108,7 +114,7 @@ class LivePage:
 
     def _view(self, status: JobStatus, *, live: bool = True) -> View:
         job = document.job(self._spec, self._task, self._started)
-        return View(live, status.document(), job, status.seconds_left, status.goodput)
+        return View(live, status.document(), job, status.seconds_left, status.goodput, self._outcome)
 
     # What it observes. --------------------------------------------------------------------------------
 
@@ -170,8 +176,20 @@ class LivePage:
             self._mark(mark)
         if end is not None:
             self._emit("status", json_text(snapshot.job.document()))
+            with contextlib.suppress(asyncio.TimeoutError):
+                finding = asyncio.to_thread(self._how_it_ended, snapshot.job, end)
+                self._outcome = await asyncio.wait_for(finding, LAST_SAVE_SECONDS)
+                self._emit("outcome", json_text(self._outcome))
         if end is not None or time.time() >= self._save_at:
             await self._save(snapshot.job, live=end is None)
+
+    def _how_it_ended(self, status: JobStatus, end: End) -> dict[str, object]:
+        directory = self._spec.directory
+        job = Job(status.job, self._task.name, directory, end, status.hangs)
+        where = directory if environment.PARENT in os.environ else "JOB"  # elsewhere the folder is in a container
+        debug = command_line(["trainer", "debug", where], [])
+        redactor = redaction.of_job(self._spec.model_dump(mode="json"), self._spec.secrets)
+        return outcome.outcome(job, debug, redactor.text)
 
     def _add(self, snapshot: Snapshot) -> None:
         now, made = snapshot.time, self._history

@@ -6,9 +6,9 @@ import math
 from collections.abc import Mapping
 
 from trainer.job.messages import aligned, clock
+from trainer.model_dir.result_rows import figure, rows_of
 from trainer.protocol.status import JobStatus, TaskRow
 from trainer.targets.base import ContainerState, JobOverview
-from trainer.targets.show import summary
 
 
 def describe(overview: JobOverview) -> str:
@@ -18,7 +18,7 @@ def describe(overview: JobOverview) -> str:
         head += _figures(overview.job)
         rows = overview.job.tasks
     elif overview.job:
-        head += summary.figures(overview.job)
+        head += rows_of(overview.job)
     texts = {"last line": overview.last_line, "next": overview.next, "unreadable": overview.unreadable}
     head += [(name, text) for name, text in texts.items() if text]
     table = ["", *aligned(_table(overview.tasks, rows))] if overview.tasks else []
@@ -28,9 +28,9 @@ def describe(overview: JobOverview) -> str:
 def _figures(job: JobStatus) -> list[tuple[str, str]]:
     names = ("step", "loss", "examples_per_second", "last_checkpoint")
     shown = {name: getattr(job, name) for name in names}
-    rows = {name: summary.figure(value) for name, value in shown.items() if value is not None}
+    rows = {name: figure(value) for name, value in shown.items() if value is not None}
     if "step" in rows and (total := job.steps):
-        rows["step"] += f" of {summary.figure(total)}"
+        rows["step"] += f" of {figure(total)}"
     if job.seconds_left is not None and job.ending is None:
         rows["left"] = clock(job.seconds_left)
     notices = {
@@ -66,4 +66,4 @@ def _table(tasks: Mapping[str, ContainerState], known: Mapping[str, TaskRow]) ->
 
 def _cell(value: object) -> str:
     rounded = round(value) if isinstance(value, float) and math.isfinite(value) else value
-    return summary.figure(rounded) if value else ""
+    return figure(rounded) if value else ""
