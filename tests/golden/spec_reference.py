@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -78,7 +79,9 @@ def _sentence(text: str) -> str:
 
 
 def _cell(text: str) -> str:
-    return text.replace("|", r"\|").replace("<", "&lt;")
+    """A text in one line, with what ends a cell as an entity; in code the site would show a backslash before it."""
+    text = " ".join(text.split()).replace("<", "&lt;").replace("|", "&#124;")
+    return re.sub(r"`([^`]*&#124;[^`]*)`", r"<code>\1</code>", text)
 
 
 def _model(field: dict[str, Any]) -> str:
