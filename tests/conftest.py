@@ -1,5 +1,6 @@
 import ctypes
 import os
+import tempfile
 from collections.abc import Iterator
 
 import pytest
@@ -14,6 +15,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--slow", choices=("all", "part"), default="all", help="part: those tests whose turn it is at this commit"
     )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """What trainer remembers of jobs is that of the tests, not of the user who runs them."""
+    folder = tempfile.TemporaryDirectory(prefix="trainer-state-")
+    os.environ["XDG_STATE_HOME"] = folder.name
+    config.add_cleanup(folder.cleanup)
 
 
 def pytest_report_header(config: pytest.Config) -> list[str] | None:

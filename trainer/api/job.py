@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from trainer.api import started
 from trainer.api.overrides import Overrides, lines
 from trainer.api.places import open_target
 from trainer.api.run import Run
@@ -94,6 +95,7 @@ class Job:
             check_imports(self.spec)
         on = open_target(target, namespace=namespace, keep=keep)
         submitted = on.submit(self.spec, self._command(target))
+        started.note(self.path, target, self.name, self.overrides, submitted.namespace)
         return Run(base.Job(self.name, self.spec), target, submitted.namespace, submitted, on)
 
     def dry_run(self, target: str = "kubernetes", *, namespace: str | None = None) -> Submitted:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
+from trainer.api import started
 from trainer.api.overrides import Overrides, lines
 from trainer.api.places import default, open_target
 from trainer.api.result import Result
@@ -19,7 +21,7 @@ from trainer.job.load import load_file
 from trainer.job.names import DNS_LABEL
 from trainer.model_dir import result
 from trainer.model_dir.stacks import Stacks
-from trainer.targets import base
+from trainer.targets import base, tasks
 from trainer.targets.base import Deleted, JobOverview, Listed, LogLine, Submitted, Target
 from trainer.workloads.check import check_imports, check_workload
 
@@ -76,6 +78,8 @@ class Run:
     submitted: Submitted | None
     """What the submission has done; None for a job that was found."""
     on: Target
+    implied: bool = False
+    """Whether no target was named, and no job of this spec or name is known on this machine."""
 
     def __repr__(self) -> str:
         return f"<Run of {self.name} on {self.target}>"
@@ -92,7 +96,25 @@ class Run:
             UserError: there is no such job on this machine.
             TrainerError: code 16, if the target does not answer or has no such job.
         """
-        return self.on.status(self.job)
+        with self._naming_what_was_asked():
+            return self.on.status(self.job)
+
+    @contextlib.contextmanager
+    def _naming_what_was_asked(self) -> Iterator[None]:
+        """Adds to an error of a target that nobody named which targets were asked."""
+        try:
+            yield
+        except TrainerError as error:
+            if not self.implied or error.code != Exit.TARGET:
+                raise
+            where = self.job.spec.directory if self.job.spec else f"a folder {self.job.name}, nor is it a spec"
+            others = " or ".join(f"--target {name}" for name in base.TARGETS if name != self.target)
+            asked = f"asked: {self.target}, and this machine, where no job has begun in {where}"
+            text = str(error) if str(error).startswith(f"{self.name}:") else f"{self.name}: {error}"
+            raise TrainerError(
+                f"{text}; {asked}; elsewhere: {others}",
+                error.code,
+            ) from None
 
     def statuses(self, timeout: float | None = None) -> Iterator[JobOverview]:
         """The status, again and again; the last is that after the job's end, or after the time.
@@ -155,7 +177,8 @@ class Run:
         Raises:
             UserError, TrainerError: as `status`, or the job's chief does not run.
         """
-        return self.on.stacks(self.job)
+        with self._naming_what_was_asked():
+            return self.on.stacks(self.job)
 
     def logs(self, task: str | None = None, *, follow: bool = False) -> Logs:
         """What the tasks have printed, in the order of time.
@@ -165,9 +188,12 @@ class Run:
             follow: continue until the job is over.
 
         Raises:
-            UserError, TrainerError: as `status`, or there is no such task, when the first line is read.
+            UserError: there is no such task.
+            UserError, TrainerError: as `status`, when the first line is read.
         """
         open_target(self.target, task=task)
+        if task is not None and self.job.spec is not None:
+            tasks.require(task, self.name, tasks.names(self.job.spec))
         return Logs(self.on, self.job, task, follow)
 
     def delete(self, *, volumes: bool = False) -> Deleted:
@@ -181,7 +207,8 @@ class Run:
         Raises:
             UserError, TrainerError: as `status`.
         """
-        return self.on.delete(self.job, volumes)
+        with self._naming_what_was_asked():
+            return self.on.delete(self.job, volumes)
 
     def debug(self, path: str | Path | None = None) -> Debugged:
         """Writes an archive of all that there is of the job, without secrets, that opens with what failed first.
@@ -215,14 +242,24 @@ def attach(job: str | Path, target: str | None = None, *, namespace: str | None 
 
     Args:
         job: the path of its spec; its name, where the target keeps names; or its model_dir, on this machine.
-        target: where it runs. Default: this machine, if a job has begun in that folder or in the model_dir of the spec,
-            otherwise the cluster of your kubectl context.
+        target: where it runs. Default: where the job of this spec was started last by you on this machine; without one
+            this machine, if a job has begun in that folder or in the model_dir of the spec, otherwise the cluster of
+            your kubectl context.
         namespace: of Kubernetes; default: that of the context.
-        set: values of the spec to change, as in `load`.
+        set: values of the spec to change, as in `load`. Default: those with which it was started last.
 
     Raises:
         UserError: the spec cannot be read, or `set` has no spec to change.
+        TrainerError: there is no job of this name, where no target is named.
     """
+    run = located(job, target, namespace=namespace, set=set)
+    if run.job.spec is None and target is None and run.target != base.LOCAL:
+        run.status()
+    return run
+
+
+def located(job: str | Path, target: str | None = None, *, namespace: str | None = None, set: Overrides = ()) -> Run:
+    """As `attach`, without a question to the target whether it has a job of this name."""
     reference, overrides = str(job), lines(set)
     from trainer.targets.local import status as local
 
@@ -233,16 +270,45 @@ def attach(job: str | Path, target: str | None = None, *, namespace: str | None 
         return _found(base.Job(reference), base.LOCAL, None)
     if unnamed and Path(reference).is_dir() and not DNS_LABEL.fullmatch(reference):
         raise UserError(f"{reference}: is a folder in which no job of this machine has begun; give the spec of the job")
+    if Path(reference).is_file() and (before := _started(reference, overrides, target, namespace)):
+        found = _as_started(reference, before)
+        return _found(found, before.target, namespace or before.namespace)
     return find(_named(reference, overrides, target), target, namespace)
+
+
+def _started(reference: str, overrides: list[str], target: str | None, namespace: str | None) -> started.Started | None:
+    """The job that was started last from a spec, with these overrides if there are some, and on this target."""
+    among = [target] if target else [*base.TARGETS]
+    before = started.last(reference, among, overrides or None)
+    if before is None or (namespace and before.target == base.LOCAL):
+        return None
+    from trainer.targets.local import status as local
+
+    spec = _as_started(reference, before).spec
+    return before if before.target != base.LOCAL or (spec and local.is_model_dir(spec.directory)) else None
+
+
+def _as_started(reference: str, before: started.Started) -> base.Job:
+    """The job of a spec as it was started; as it is now, if the spec has changed so that those overrides no longer fit.
+    Its relative paths begin where it was started."""
+    try:
+        spec = load_file(reference, before.overrides)
+    except UserError:
+        spec = load_file(reference)
+    if before.target == base.LOCAL and before.folder != str(Path.cwd()):
+        spec = spec.model_copy(update={"model_dir": str(Path(before.folder, spec.directory))})
+    return base.Job(spec.name, spec)
 
 
 def find(job: base.Job, target: str | None, namespace: str | None) -> Run:
     """A job on a target; without one on this machine, if a job has begun in its model_dir, otherwise on the first."""
     from trainer.targets.local import status as local
 
-    if target is None and namespace is None and job.spec and local.is_model_dir(job.spec.directory):
+    unnamed = target is None and namespace is None
+    if unnamed and job.spec and local.is_model_dir(job.spec.directory):
         target = base.LOCAL
-    return _found(job, target or default(), namespace)
+    run = _found(job, target or default(), namespace)
+    return replace(run, implied=unnamed and target is None)
 
 
 def jobs(target: str = "kubernetes", *, namespace: str | None = None) -> Sequence[Listed]:
@@ -261,7 +327,8 @@ def _found(job: base.Job, target: str, namespace: str | None) -> Run:
 
 def _named(reference: str, overrides: list[str], target: str | None) -> base.Job:
     """The job that is given as a name, or as a spec that has one."""
-    if target == base.LOCAL or Path(reference).is_file() or not DNS_LABEL.fullmatch(reference):
+    keeps_names = target is None or base.entry(target).keeps_names
+    if not keeps_names or Path(reference).is_file() or not DNS_LABEL.fullmatch(reference):
         spec = load_file(reference, overrides)
         return base.Job(spec.name, spec)
     if overrides:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from trainer.api import started
 from trainer.api.job import Job
 from trainer.api.overrides import Overrides
 from trainer.api.run import Run, attach, find
@@ -39,7 +40,8 @@ def watch(
     if isinstance(job, Run):
         run = job
     elif isinstance(job, Job):
-        run = find(base.Job(job.name, job.spec), target, namespace)
+        before = started.last(job.path, base.TARGETS, job.overrides) if target is None and namespace is None else None
+        run = find(base.Job(job.name, job.spec), before.target if before else target, namespace)
     else:
         run = attach(job, target, namespace=namespace, set=set)
     with _screen() as show:

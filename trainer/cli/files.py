@@ -27,13 +27,16 @@ def check(args: argparse.Namespace) -> int:
 
 def local(args: argparse.Namespace) -> int:
     without_plugins()
+    from trainer.api import started
     from trainer.api.job import load
+    from trainer.targets.base import LOCAL
     from trainer.targets.local import run as local
     from trainer.workloads.check import check_imports
 
     job = load(args.spec, args.set)
     check_imports(job.spec)
     warn(job.warnings())
+    started.note(job.path, LOCAL, job.name, job.overrides)
     return local.run(job.spec, base_port=args.port, plain=args.plain)
 
 

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
+from datetime import datetime, timezone
 from pathlib import Path
 
 from trainer.api import job as api
 from trainer.api import run as runs
+from trainer.api import started
 from trainer.api.places import default
 from trainer.api.run import Run
-from trainer.cli.shared import require_options, warn
+from trainer.cli.shared import print_errors, require_options, warn
 from trainer.job.errors import Exit, TrainerError, UserError
 from trainer.job.load import load_file
 from trainer.job.messages import aligned, command_line
@@ -88,7 +91,7 @@ def debug(args: argparse.Namespace) -> int:
 
     output = Path(args.output) if args.output else None
     try:
-        run = runs.attach(args.spec, args.target, namespace=args.namespace, set=args.set)
+        run = runs.located(args.spec, args.target, namespace=args.namespace, set=args.set)
     except UserError as error:
         if not Path(args.spec).is_file():
             raise
@@ -104,6 +107,9 @@ def debug(args: argparse.Namespace) -> int:
 
 def delete(args: argparse.Namespace) -> int:
     require_options(args)
+    if args.target is None:  # a job of this machine is stopped where it runs
+        before = started.last(args.spec, base.elsewhere(), args.set or None)
+        args.target = before.target if before else default()
     done = attached(args).delete(volumes=args.volumes)
     stays = "; its volume stays, with checkpoints and model; --volumes removes it too" if done.volume_stays else ""
     print(f"{done.job}: deleted{stays}")
@@ -112,7 +118,7 @@ def delete(args: argparse.Namespace) -> int:
 
 def attached(args: argparse.Namespace) -> Run:
     """The job in JOB: without --target and --namespace that of this machine, if one has begun there."""
-    return runs.attach(args.spec, args.target, namespace=args.namespace, set=args.set)
+    return runs.located(args.spec, args.target, namespace=args.namespace, set=args.set)
 
 
 def _local_hint(args: argparse.Namespace) -> str:
@@ -132,10 +138,36 @@ def _list(args: argparse.Namespace) -> int:
         raise UserError("JOB: is missing: --watch follows one job; `trainer status` lists them")
     if args.set:
         raise UserError("JOB: is missing: --set changes the values of a spec")
-    rows = [asdict(each) for each in runs.jobs(args.target or default(), namespace=args.namespace)]
-    table = [("job", "phase", "submitted"), *((row["job"], row["phase"], row["submitted"]) for row in rows)]
+    rows = _listed(args)
+    titles = tuple(dict.fromkeys(["job", "phase", "submitted", *(name for row in rows for name in row)]))
+    table = [titles, *(tuple(row[name] for name in titles) for row in rows)]
     print(json.dumps(rows, indent=2) if args.output == "json" else "\n".join(aligned(table)))
     return int(Exit.OK)
+
+
+def _listed(args: argparse.Namespace) -> list[dict[str, str]]:
+    """The jobs of a target; without one those of the cluster and those that were started from this machine.
+
+    Raises:
+        TrainerError: the target does not answer, and no job was started from this machine.
+    """
+    if args.target or args.namespace:
+        return [asdict(each) for each in runs.jobs(args.target or default(), namespace=args.namespace)]
+    here = [each for each in started.known() if each.target in base.TARGETS and not base.entry(each.target).keeps_names]
+    rows = []
+    for each in here:
+        with contextlib.suppress(TrainerError, OSError):  # its files or containers are gone
+            phase = runs.located(each.spec, each.target, set=each.overrides).status().phase
+            when = datetime.fromtimestamp(each.time, timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+            rows.append({"job": each.job, "phase": phase, "submitted": when, "target": each.target})
+    try:
+        rows += [{**asdict(each), "target": default()} for each in runs.jobs(default())]
+    except TrainerError as error:
+        if not rows:
+            asked = f"asked: {default()}, and this machine, where no job was started"
+            raise TrainerError(f"{error}; {asked}", error.code) from None
+        print_errors([f"warning: {default()} was asked too: {error}"])
+    return rows
 
 
 # Output. ----------------------------------------------------------------------------------------------

@@ -105,7 +105,7 @@ def _add_deployed(commands: Commands) -> None:
         command.set_defaults(command=name)
         choices = [*TARGETS] if name in _ALSO_LOCAL else elsewhere()
         command.add_argument(
-            "--target", choices=choices, default=None if name in _ALSO_LOCAL else choices[0], help="where it runs"
+            "--target", choices=choices, default=choices[0] if name == "submit" else None, help="where it runs"
         )
         command.add_argument(
             "--namespace", metavar="NS", help="for a target with namespaces; default: that of its context"

@@ -38,7 +38,7 @@ def ui(args: argparse.Namespace) -> int:
     folder = Path(args.spec).is_dir() and not DNS_LABEL.fullmatch(args.spec)
     if args.target is None and args.namespace is None and (folder or files.exists(args.spec)):
         args.target = LOCAL  # it may be a copy of a model_dir
-    run = runs.attach(args.spec, args.target, namespace=args.namespace, set=args.set)
+    run = runs.located(args.spec, args.target, namespace=args.namespace, set=args.set)
     page = run.on.page(run.job, _say)
     show = _shown(args.no_browser)
     if page.address:

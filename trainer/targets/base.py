@@ -174,6 +174,8 @@ class Entry(NamedTuple):
     """Packages of the extra `deploy` that it imports."""
     options: frozenset[str] = frozenset()
     """Its options, from OPTIONS."""
+    keeps_names: bool = True
+    """Whether it knows a job by its name; otherwise by its spec, or its folder."""
     poll_seconds: float = 2.0
     """Seconds between two questions for a job's status. Each one starts a process in a container of the chief."""
 
@@ -190,9 +192,17 @@ TARGETS: dict[str, Entry] = {
         frozenset({"namespace", "dry_run", "task"}),
     ),
     "compose": Entry(
-        "trainer.targets.compose.target:Compose", frozenset({"jinja2", "docker"}), frozenset({"profile", "task"})
+        "trainer.targets.compose.target:Compose",
+        frozenset({"jinja2", "docker"}),
+        frozenset({"profile", "task"}),
+        keeps_names=False,
     ),
-    LOCAL: Entry("trainer.targets.local.target:Local", options=frozenset({"keep", "task"}), poll_seconds=0.5),
+    LOCAL: Entry(
+        "trainer.targets.local.target:Local",
+        options=frozenset({"keep", "task"}),
+        keeps_names=False,
+        poll_seconds=0.5,
+    ),
 }
 """The targets by name; the first is the default."""
 

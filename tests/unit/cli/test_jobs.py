@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.unit.cli import fake
+from trainer.api import started
 from trainer.cli import jobs
 from trainer.cli import main as cli
 from trainer.job.errors import Exit
@@ -85,7 +86,7 @@ def test_every_command_reaches_a_target_that_only_the_registry_knows(
         "chief:0   running        2",
         "worker:0  pending  4     1         no node",
     ]
-    assert trainer("logs", spec, *on, *SETS, "--task", "chief:0") == [("logs", named, "chief:0", False)]
+    assert trainer("logs", spec, *on, *SETS, "--task", "worker:0") == [("logs", named, "worker:0", False)]
     assert capsys.readouterr().out == "chief:0     | step 1\nevaluator:0 | scored | 1\n"
     assert trainer("delete", spec, *on, *SETS, "--volumes") == [("delete", named, True)]
     assert capsys.readouterr().out == "other: deleted\n"
@@ -309,3 +310,52 @@ def test_stacks_of_all_tasks_or_of_one(capsys: pytest.CaptureFixture[str]) -> No
     trainer("stacks", "--target", "fake", "j", "worker:0")
     assert "worker:0: in step 12" in (one := capsys.readouterr().out)
     assert "chief:0" not in one
+
+
+# Without --target and --set. --------------------------------------------------------------------------
+
+
+def test_commands_that_follow_a_job_know_its_values_and_its_target(spec: str) -> None:
+    trainer("submit", spec, "--target", "fake", *SETS)
+    named = Job("other", load_file(spec, ["name=other", "train.steps=617"]))
+    assert trainer("status", spec) == [("status", named)]
+    assert trainer("logs", spec, "--task", "worker:2") == [("logs", named, "worker:2", False)]
+    assert trainer("stacks", spec) == [("stacks", named)]
+    assert trainer("debug", spec, "-o", "x.zip", code=0) == [("debug", named)]
+    assert trainer("delete", spec) == [("delete", named, False)]
+
+
+def test_delete_means_no_job_of_this_machine(spec: str, capsys: pytest.CaptureFixture[str]) -> None:
+    started.note(spec, "local", "j", [])
+    Path("runs/j").mkdir(parents=True)
+    (Path("runs/j") / ".lock").touch()
+    trainer("submit", spec, "--target", "fake", *SETS)
+    started.note(spec, "local", "j", [])
+    assert trainer("delete", spec)[0][0] == "delete"
+
+
+def test_status_alone_lists_what_was_started_here_and_says_what_else_was_asked(
+    spec: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KUBECONFIG", "none")
+    monkeypatch.setattr("trainer.api.started.known", list)
+    assert cli.main(["status"]) == Exit.TARGET
+    assert capsys.readouterr().err.endswith("; asked: kubernetes, and this machine, where no job was started\n")
+    monkeypatch.undo()
+
+
+def test_status_alone_finds_a_job_in_containers(
+    tmp_path: Path, spec: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KUBECONFIG", "none")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    entry = base.Entry("tests.unit.cli.fake:Fake", options=frozenset(base.OPTIONS), keeps_names=False)
+    monkeypatch.setitem(base.TARGETS, "fake", entry)
+    trainer("submit", spec, "--target", "fake")
+    capsys.readouterr()
+    assert cli.main(["status"]) == 0
+    out, err = capsys.readouterr()
+    title, row = (line.split() for line in out.splitlines())
+    assert title == ["job", "phase", "submitted", "target"]
+    assert (row[:2], row[3]) == (["j", "done"], "fake")
+    assert err.startswith("trainer: warning: kubernetes was asked too: no Kubernetes to connect to (")

@@ -29,6 +29,7 @@ from trainer.model_dir.result import Result
 from trainer.model_dir.stacks import Stacks
 from trainer.protocol.status import JobStatus
 from trainer.targets import machine
+from trainer.targets import tasks as of_job
 from trainer.targets.answers import read_stacks, read_status
 from trainer.targets.base import ContainerState, Deleted, JobOverview, LogLine, Submitted
 from trainer.targets.compose import render as compose
@@ -134,14 +135,15 @@ def logs(spec: JobSpec, task: str | None, follow: bool) -> Generator[LogLine]:
     """The output of the job's containers, or of one task's; with `follow` until all have ended.
 
     Raises:
-        TrainerError: as `status`, or if there is no such task.
+        UserError: there is no such task.
+        TrainerError: as `status`.
     """
     client = connect()
     follow = not _all_ended(client, spec) and follow
     hosts = {host_name(spec.name, each.type, each.index): each.name for each in tasks_of(spec)}
     hosts |= dict.fromkeys(_track_services(spec), "track")
-    if task and task not in hosts.values():
-        raise _problem(f"{task}: {spec.name} has no such task; it has {', '.join(hosts.values())}")
+    if task is not None:
+        of_job.require(task, spec.name, [*hosts.values()])
     services = [host for host, name in hosts.items() if task in (None, name)]
     command = _command(spec, ["logs", "--no-color", *(["--follow"] if follow else []), *services])
     names = {f"{host}-1": name for host, name in hosts.items()}  # compose gives each service one container, number 1

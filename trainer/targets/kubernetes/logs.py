@@ -6,9 +6,10 @@ import asyncio
 import heapq
 from collections.abc import AsyncIterator
 
+from trainer.targets import tasks
 from trainer.targets.base import LogLine
 from trainer.targets.kubernetes import lookup, pods
-from trainer.targets.kubernetes.api_server import ApiServer, connect, problem
+from trainer.targets.kubernetes.api_server import ApiServer, connect
 from trainer.targets.kubernetes.lookup import chief, of
 from trainer.targets.kubernetes.objects import Pod
 
@@ -20,12 +21,13 @@ async def logs(name: str, namespace: str | None, task: str | None, follow: bool)
     """Lines in the order of time; with `follow` as they arrive, including those of new pods, until the job is over.
 
     Raises:
-        TrainerError: Exit.TARGET, if there is no cluster, no such job, or no such task.
+        UserError: there is no such task.
+        TrainerError: Exit.TARGET, if there is no cluster, or no such job.
     """
     async with connect(namespace) as server:
         await chief(server, name)
-        if task and task not in pods.tasks(await lookup.jobs(server, of(name)), [], [], []):
-            raise problem(f"{task}: {name} has no such task; `trainer status {name}` lists them")
+        if task is not None:
+            tasks.require(task, name, [*pods.tasks(await lookup.jobs(server, of(name)), [], [], [])])
         if not follow:
             read = [await _all_lines(server, pod) for pod in await _pods(server, name, task)]
             for _, source, text in heapq.merge(*read):

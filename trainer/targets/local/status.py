@@ -10,11 +10,12 @@ import time
 from typing import TYPE_CHECKING
 
 from trainer import host
+from trainer.job import load
 from trainer.job.errors import Exit, UserError, outcome
 from trainer.job.messages import command_line
 from trainer.model_dir import checkpoint, layout, result
 from trainer.model_dir import state as job_state
-from trainer.model_dir.files import json_object
+from trainer.model_dir.files import json_object, read_json
 from trainer.model_dir.state import State
 from trainer.protocol.status import read
 from trainer.targets import page as pages
@@ -97,6 +98,14 @@ def page(model_dir: str) -> Page:
     if not json_object(_get(port, "/page/state")):
         raise UserError(f"{model_dir}: {pages.NONE}")
     return Page(address=f"http://localhost:{port}/")
+
+
+def last_spec(model_dir: str) -> JobSpec | None:
+    """The spec of the last job that began there; None if it is not known, or one of another version."""
+    try:
+        return load.build(found) if (found := read_json(layout.spec(model_dir))) else None
+    except UserError:
+        return None
 
 
 def hint(model_dir: str) -> str:

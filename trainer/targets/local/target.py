@@ -8,11 +8,11 @@ from pathlib import Path
 
 from trainer.debug.archive import Archive
 from trainer.debug.evidence import Evidence
-from trainer.job.cluster import tasks_of
 from trainer.job.errors import Exit, UserError, outcome
 from trainer.job.spec import JobSpec
 from trainer.model_dir import state as job_state
 from trainer.model_dir.stacks import Stacks
+from trainer.targets import tasks
 from trainer.targets.base import Deleted, Job, JobOverview, Listed, LogLine, Page, Submitted
 from trainer.targets.local import launcher, output, run, status
 
@@ -67,10 +67,9 @@ class Local:
         return status.stacks(self._model_dir(job))
 
     def logs(self, job: Job, task: str | None = None, follow: bool = False) -> Iterator[LogLine]:
-        names = [each.name for each in tasks_of(job.spec)] if job.spec else []
-        if task and names and task not in names:
-            raise UserError(f"{task}: {job.name} has no such task; it has {', '.join(names)}")
         model_dir = self._model_dir(job)
+        if task is not None and (spec := job.spec or status.last_spec(model_dir)):
+            tasks.require(task, job.name, tasks.names(spec))
         lines = output.lines(model_dir, lambda: follow and launcher.is_used(model_dir))
         return (line for line in lines if task in (None, line.task))
 

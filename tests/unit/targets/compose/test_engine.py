@@ -68,7 +68,7 @@ def test_lines_name_their_tasks_until_the_job_has_ended(follow: bool) -> None:
 def test_of_one_task_only_its_service_is_asked_for(tmp_path: Path) -> None:
     list(engine.logs(SPEC, "worker:1", follow=False))
     assert (tmp_path / "asked").read_text() == "compose --project-name j logs --no-color j-worker-1\n"
-    with pytest.raises(TrainerError, match=r"^worker:2: j has no such task; it has worker:0, worker:1$"):
+    with pytest.raises(UserError, match=r"^task: 'worker:2': must be TYPE:INDEX of a task of j: worker:0, worker:1; "):
         list(engine.logs(SPEC, "worker:2", follow=False))
 
 

@@ -121,7 +121,10 @@ def test_lines_have_their_tasks(spec: JobSpec, monkeypatch: pytest.MonkeyPatch) 
     assert list(here.logs(job, "worker:1")) == [LogLine("worker:1", "mine")]
     assert lines[-1].task == "local"
     assert lines[-1].text.startswith("ended with exit code 2: j failed: chief:0 ended with exit code 2")
-    with pytest.raises(UserError, match=r"^worker:2: j has no such task; it has chief:0, worker:0, worker:1, ps:0$"):
+    with pytest.raises(
+        UserError,
+        match=r"^task: 'worker:2': must be TYPE:INDEX of a task of j: chief:0, worker:0, worker:1, ps:0; did you mean ",
+    ):
         here.logs(job, "worker:2")
 
 
