@@ -131,7 +131,8 @@ def take(archive: Archive, evidence: Evidence, found: JobOverview) -> None:
     if isinstance(found.job, JobStatus):
         evidence.waiting_for = hide(found.job.waiting_for or "")
         evidence.chief = found.job.task
-        evidence.remarks += [hide(text) for text in found.job.warnings]
+        stalled = [found.job.stalled] if found.job.stalled else []
+        evidence.remarks += [hide(text) for text in (*stalled, *found.job.warnings)]
 
 
 def _slow_start(result: Result) -> list[str]:

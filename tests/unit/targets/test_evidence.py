@@ -7,14 +7,19 @@ import base64
 import json
 import secrets
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from tests.unit.cli.fake import STATUS
+from trainer.debug import archive
 from trainer.debug.archive import Archive
 from trainer.debug.evidence import Evidence
+from trainer.debug.redaction import Redactor
+from trainer.debug.verdict import verdict
 from trainer.job.errors import Exit, TrainerError, UserError
 from trainer.job.load import build
 from trainer.job.spec import JobSpec
@@ -22,7 +27,7 @@ from trainer.model_dir import layout
 from trainer.model_dir import state as job_state
 from trainer.model_dir.files import write_json
 from trainer.targets import evidence
-from trainer.targets.base import Job
+from trainer.targets.base import Job, JobOverview
 from trainer.targets.compose import render as compose
 from trainer.targets.kubernetes import evidence as kubernetes
 from trainer.targets.kubernetes import render as manifests
@@ -201,3 +206,16 @@ def test_a_spec_that_is_refused_is_in_the_archive_without_its_secrets(tmp_path: 
     done = evidence.write_refused(tmp_path / "job.yaml", error, tmp_path / "x.zip")
     assert done.verdict.headline == "job never started: job.yaml: strategie: unknown key; did you mean strategy?"
     assert json.loads(contents(done.path)["spec.json"])["env"] == {"API_KEY": "[hidden: API_KEY]"}
+
+
+def test_a_job_that_stands_still_is_named_with_its_line_while_it_runs(tmp_path: Path) -> None:
+    stalled = "no new step for 50 s: 2 tasks wait for the batch of step 94 (slow.py:15)"
+    facts, status = Evidence("j", "here"), replace(STATUS, stalled=stalled)
+    archive.write(
+        tmp_path / "x.zip",
+        "f",
+        Redactor(),
+        lambda into: evidence.take(into, facts, JobOverview("j", "running", job=status)),
+    )
+    found = verdict(facts)
+    assert (found.outcome, found.headline, found.place) == ("running", f"j runs: {stalled}", "slow.py:15")
