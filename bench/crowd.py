@@ -64,8 +64,8 @@ async def _listen(stack: AsyncExitStack, job: JobSpec, task: Task) -> Report:
     )  # fmt: skip
     address, port = preflight.control_address(task)
     identity = Identity(job.name, task.name, report.incarnation)
-    runner = await server.serve(port, address, identity, dict)
-    stack.push_async_callback(runner.cleanup)
+    opened = await server.serve(port, address, identity, dict)
+    stack.push_async_callback(opened.close)
     return report
 
 

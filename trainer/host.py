@@ -14,9 +14,12 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import importlib.metadata
+import ipaddress
 import os
 import platform
 import signal
+import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -37,6 +40,7 @@ DESCRIPTORS = Path("/proc/self/fd" if LINUX else "/dev/fd")
 PARENT_SECONDS = 0.5
 _IMPORTED = time.monotonic()
 _PR_SET_PDEATHSIG = 1
+_NETLINK_SOCK_DIAG, _SOCK_DIAG_BY_FAMILY = 4, 20
 _LOWEST = 19
 _CGROUP = Path("/sys/fs/cgroup")
 
@@ -295,6 +299,54 @@ def be_killed_first() -> None:
     """Makes the kernel prefer this process if memory runs out."""
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000")
+
+
+def is_own(peer: tuple[object, ...], ours: tuple[object, ...]) -> bool:
+    """Whether this user or root has the socket of the peer of a connection over loopback; True where it is not known.
+
+    Args:
+        peer, ours: the addresses of both ends, as a socket names them.
+    """
+    if not LINUX or not ipaddress.ip_address(str(peer[0])).is_loopback:
+        return True
+    try:
+        found = _owner(peer, ours)
+    except OSError:  # a kernel or sandbox without these
+        return True
+    # A socket that its process has closed has no inode and belongs to root: nobody waits for an answer.
+    return found is not None and found[1] != 0 and found[0] in (0, os.getuid())
+
+
+def _owner(peer: tuple[object, ...], ours: tuple[object, ...]) -> tuple[int, int] | None:
+    """User and inode of a socket, by sock_diag(7), which finds it without a look at all others; None if it is gone."""
+    addresses = [ipaddress.ip_address(str(each[0])).packed for each in (peer, ours)]
+    family = socket.AF_INET if len(addresses[0]) == 4 else socket.AF_INET6
+    ports = struct.pack("!HH", peer[1], ours[1])
+    identity = ports + b"".join(each.ljust(16, b"\0") for each in addresses) + b"\0" * 4 + b"\xff" * 8
+    asked = struct.pack("=BBBxI", family, socket.IPPROTO_TCP, 0, 0xFFFFFFFF) + identity
+    header = struct.pack("=IHHII", 16 + len(asked), _SOCK_DIAG_BY_FAMILY, 1, 1, 0)
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_SOCK_DIAG) as kernel:
+        kernel.settimeout(1.0)
+        kernel.sendto(header + asked, (0, 0))
+        answer = kernel.recv(4096)
+    if struct.unpack_from("=H", answer, 4)[0] == _SOCK_DIAG_BY_FAMILY:
+        user, inode = struct.unpack_from("=II", answer, 16 + 64)
+        return user, inode
+    return _owner_in_table(family, peer, ours)  # also where the kernel lacks the module for TCP
+
+
+def _owner_in_table(family: int, peer: tuple[object, ...], ours: tuple[object, ...]) -> tuple[int, int] | None:
+    def shown(end: tuple[object, ...]) -> str:
+        packed = ipaddress.ip_address(str(end[0])).packed
+        words = struct.unpack(f"!{len(packed) // 4}I", packed)
+        return "".join(f"{socket.ntohl(word):08X}" for word in words) + f":{end[1]:04X}"
+
+    wanted = f" {shown(peer)} {shown(ours)} "
+    for line in Path("/proc/net/tcp" if family == socket.AF_INET else "/proc/net/tcp6").read_text().splitlines():
+        if wanted in line:
+            fields = line.split()
+            return int(fields[7]), int(fields[9])
+    return None
 
 
 def listener(port: int) -> int | None:

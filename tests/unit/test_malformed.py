@@ -168,8 +168,8 @@ def test_no_report_that_is_malformed_ends_a_job_well(
         good = {"report": asdict(form(chief)), "known": 0}
         scrape = functools.partial(metrics_text, chief._agent, Meter(chief._agent), chief.status)
         more = [server.report_route(chief.answer, chief.refuse), server.metrics_route(scrape)]
-        runner = await server.serve(0, HOST, IDENTITY, lambda: chief.status().document(), more)
-        address = f"http://{HOST}:{runner.addresses[0][1]}"
+        opened = await server.serve(0, HOST, IDENTITY, lambda: chief.status().document(), more)
+        address = f"http://{HOST}:{opened.number}"
         async with peers.client() as session:
             for number in range(2500 * TIMES):
                 async with session.post(f"{address}/report", data=dice.document(good)) as response:
@@ -184,7 +184,7 @@ def test_no_report_that_is_malformed_ends_a_job_well(
                         async with session.get(f"{address}/{path}") as response:
                             assert response.status == 200
                     good["report"] = asdict(form(chief))
-        await runner.cleanup()
+        await opened.close()
 
     asyncio.run(run())
     assert set(seen) == {200, 400}, seen

@@ -13,14 +13,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from aiohttp import web
-
 from trainer.api import run as runs
 from trainer.api.run import Run
 from trainer.cli.shared import require_options
+from trainer.connections import Connections, most_connections
 from trainer.job.errors import Exit, TrainerError, UserError
 from trainer.job.names import DNS_LABEL
 from trainer.page import files
+from trainer.page.listen import application, listen
 from trainer.page.routes import routes
 from trainer.targets import page as pages
 from trainer.targets.base import LOCAL
@@ -67,20 +67,18 @@ def _say(text: str) -> None:
 async def _files(folder: str | None, port: int, show: Callable[[str], None]) -> Exit:
     """Serves the files of a job until Ctrl-C."""
     assert folder is not None
-    app = web.Application()
+    app = application(Connections(most_connections(), "page", _say, own_user=True))
     app.add_routes(routes(files.FilesPage(folder)))
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.5)
-    await runner.setup()
     try:
-        await web.TCPSite(runner, "127.0.0.1", port).start()
+        opened = await listen(app, "127.0.0.1", port)
     except (OSError, OverflowError) as error:
         raise cannot_listen(port, error) from None
     try:
         with _stop() as stopped:
-            show(f"http://localhost:{runner.addresses[0][1]}/")
+            show(f"http://localhost:{opened.number}/")
             await stopped.wait()
     finally:
-        await runner.cleanup()
+        await opened.close()
     return Exit.OK
 
 

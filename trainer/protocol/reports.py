@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, field
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from pydantic import Field, TypeAdapter, ValidationError
 
@@ -34,8 +34,15 @@ from trainer.protocol.types import (
 
 LONGEST_BODY = 1 << 20
 """Maximum bytes of a request or an answer on the control port."""
+LONGEST_IDENTITY = 1 << 12
+"""Maximum bytes of an answer to /healthz."""
+SHORT_BODY = 1 << 14
+"""Of a longer report the parts are counted before they are checked: pydantic collects an error for each of them, which
+takes it seconds and hundreds of megabytes for a body of 1 MiB."""
 MOST_LINES = 2000
 NOBODY_LOOKS = -1
+_MOST_PARTS = 16_000
+"""The lines and stacks of a report have most of them."""
 _T = TypeVar("_T")
 
 
@@ -169,12 +176,29 @@ def read_question(body: bytes) -> Asked:
     Raises:
         ValueError: it is none; with the reason in one line.
     """
+    if len(body) > SHORT_BODY:
+        _require_few_parts(body)
     try:
         return _read(_ASKED, body)
     except ValueError:
         if (asked := _of_another_version(body)) is None:
             raise
         return asked
+
+
+def _require_few_parts(body: bytes) -> None:
+    """
+    Raises:
+        ValueError: it has more than a report may have.
+    """
+    parts, left = 0, list[Any]([json_object(body)])
+    while left:
+        each = left.pop()
+        parts += len(each)
+        if parts > _MOST_PARTS:
+            raise ValueError(f"has more than {_MOST_PARTS} parts")
+        values = each.values() if isinstance(each, dict) else each
+        left += [value for value in values if isinstance(value, (dict, list))]
 
 
 def _of_another_version(body: bytes) -> Asked | None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import hmac
 
 HEADER = "Trainer-Signature"
+SENDER = "Trainer-Task"
+"""The header with the task that a report is of: of one whose signature is wrong, nothing else is read."""
 NOT_SIGNED = "lacks this job's secret"
 """The chief's answer, with status 403, to a report whose signature is wrong."""
 

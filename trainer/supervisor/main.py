@@ -15,7 +15,7 @@ import socket
 from collections.abc import Callable, Coroutine, Iterator
 from typing import TYPE_CHECKING
 
-from trainer import host
+from trainer import connections, host
 from trainer.job import environment, load, program, secret, tf_config
 from trainer.job.errors import Exit, TrainerError
 from trainer.job.messages import nearest
@@ -31,10 +31,9 @@ from trainer.workloads.check import check_workload
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from aiohttp import web
-
     from trainer.job.cluster import Task
     from trainer.job.spec import JobSpec
+    from trainer.page.listen import Port
     from trainer.protocol.status import TaskStatus
     from trainer.supervisor.chief.chief import Chief
     from trainer.supervisor.views.live_page import LivePage
@@ -127,6 +126,7 @@ async def _run(agent: Agent) -> Exit:
     if task.is_chief:
         webhook.check(spec, task)
     loop = asyncio.get_running_loop()
+    connections.quiet_about_descriptors(loop, log_line)
     beside.append(asyncio.create_task(agent.clock.run()))
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, agent.leave)
@@ -137,7 +137,7 @@ async def _run(agent: Agent) -> Exit:
         gc.set_threshold(max(gc.get_threshold()[0], OBJECTS_OF_A_TASK * len(task.members())))
     page = chief.live_page() if chief and spec.page != "none" else None
     meter = Meter(agent)
-    runners = await _serve(agent, chief, page, meter)
+    ports = await _serve(agent, chief, page, meter)
     beside += [asyncio.create_task(each) for each in (meter.run(), *_beside(agent, chief))]
     try:
         async with peers.client() as session:
@@ -148,8 +148,8 @@ async def _run(agent: Agent) -> Exit:
         await agent.end_children()
         if page:
             await page.close()
-        for runner in runners:
-            await runner.cleanup()
+        for port in ports:
+            await port.close()
     return code
 
 
@@ -197,7 +197,7 @@ def _beside(agent: Agent, chief: Chief | None) -> Iterator[Coroutine[None, None,
         yield agent.logs.follow()
 
 
-async def _serve(agent: Agent, chief: Chief | None, page: LivePage | None, meter: Meter) -> list[web.AppRunner]:
+async def _serve(agent: Agent, chief: Chief | None, page: LivePage | None, meter: Meter) -> list[Port]:
     """Listens on the control port, and where it is wanted on a port for /metrics alone."""
     from trainer.page.routes import routes
     from trainer.protocol.reports import Identity
@@ -218,9 +218,9 @@ async def _serve(agent: Agent, chief: Chief | None, page: LivePage | None, meter
         more += [server.stacks_route(chief.stacks), server.report_route(chief.answer, chief.refuse, agent.secret)]
     if page:
         more += routes(page, _names(agent))
-    runners = [await server.serve(port, interface, identity, status, more, hosts)]
+    ports = [await server.serve(port, interface, identity, status, more, hosts, len(agent.task.members()))]
     if metrics_port := preflight.metrics_port():
-        runners.append(await server.serve_metrics(metrics_port, interface, identity, scrape))
+        ports.append(await server.serve_metrics(metrics_port, interface, identity, scrape))
     if chief and interface is None and not agent.secret:
         chief.warn(
             f"the job has no secret: any program that reaches port {port} can end it; `trainer submit` makes one, with "
@@ -228,7 +228,7 @@ async def _serve(agent: Agent, chief: Chief | None, page: LivePage | None, meter
         )
     if chief and interface is None and agent.spec.page == "network":
         chief.warn(f"page: network: all that reach port {port} can read the job's logs and its spec")
-    return runners
+    return ports
 
 
 def metrics_text(agent: Agent, meter: Meter, status: Callable[[], TaskStatus]) -> bytes:

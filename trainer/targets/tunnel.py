@@ -6,10 +6,12 @@ import asyncio
 import contextlib
 import os
 import signal
+import sys
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol, TypeAlias
 
+from trainer.connections import Connections, Guarded
 from trainer.job.errors import UserError
 
 BYTES = 1 << 16
@@ -43,7 +45,7 @@ class Listener:
 
     def __init__(self, dial: Dial, failed: Callable[[str], None]) -> None:
         self._dial, self._failed = dial, failed
-        self._places = asyncio.Semaphore(MOST_CONNECTIONS)
+        self._connections = Connections(MOST_CONNECTIONS, "page", _warn, own_user=True)
         self._serving: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server
 
@@ -56,16 +58,24 @@ class Listener:
         Raises:
             UserError: it cannot be used.
         """
+        loop = asyncio.get_running_loop()
+
+        def protocol() -> Guarded:
+            inner = asyncio.StreamReaderProtocol(asyncio.StreamReader(BYTES, loop), self._accept, loop)
+            return Guarded(inner, self._connections)
+
         try:
-            self._server = await asyncio.start_server(self._accept, "127.0.0.1", port, limit=BYTES)
+            self._server = await loop.create_server(protocol, "127.0.0.1", port)
         except (OSError, OverflowError) as error:
             raise cannot_listen(port, error) from None
+        self._sweeping = loop.create_task(self._connections.keep_closing_late())
         bound: int = self._server.sockets[0].getsockname()[1]
         return bound
 
     async def close(self) -> None:
         """Ends all connections."""
         self._server.close()
+        self._sweeping.cancel()
         for each in self._serving:
             each.cancel()
         if self._serving:
@@ -83,17 +93,24 @@ class Listener:
             task.cancel()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        stream: Stream | None = None
+        stream, first = None, b""
         try:
-            async with self._places:
-                stream = await asyncio.wait_for(self._dial(), DIAL_SECONDS)
-                await _pass_on(reader, writer, stream)
+            if not (first := await reader.read(BYTES)):  # a stream is a process, or a connection: not for the silent
+                return
+            assert isinstance(writer.transport, asyncio.Transport)
+            self._connections.serves(writer.transport)
+            stream = await asyncio.wait_for(self._dial(), DIAL_SECONDS)
+            await _pass_on(first, reader, writer, stream)
         except (ConnectionError, asyncio.TimeoutError) as error:
             why = str(error) or "no connection in time"
             self._failed(why)
             if stream is None:
-                await _read_request(reader)
+                await _read_request(first, reader)
             await _refuse(writer, f"{why}\n".encode())
+
+
+def _warn(text: str) -> None:
+    print(f"trainer: {text}", file=sys.stderr, flush=True)
 
 
 def cannot_listen(port: int, error: OSError | OverflowError) -> UserError:
@@ -103,8 +120,10 @@ def cannot_listen(port: int, error: OSError | OverflowError) -> UserError:
     return UserError(f"--port {port}: cannot be used: {why}; leave it out, or give another one")
 
 
-async def _read_request(reader: asyncio.StreamReader) -> None:
+async def _read_request(first: bytes, reader: asyncio.StreamReader) -> None:
     """Before it is answered: otherwise the kernel may throw the answer away."""
+    if b"\r\n\r\n" in first:
+        return
     with contextlib.suppress(
         ConnectionError, asyncio.TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError
     ):
@@ -117,18 +136,20 @@ async def _refuse(writer: asyncio.StreamWriter, text: bytes) -> None:
         await writer.drain()
 
 
-async def _pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, stream: Stream) -> None:
-    """Copies until either side ends.
+async def _pass_on(first: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, stream: Stream) -> None:
+    """Copies what has come first, and all else, until either side ends.
 
     Raises:
         ConnectionError: the other side has closed without an answer: nothing listens there.
     """
 
     async def there() -> None:
+        data = first
         with contextlib.suppress(ConnectionError):
-            while data := await reader.read(BYTES):
+            while data:
                 with contextlib.suppress(ConnectionError):  # the other side has ended: `back` reads its answer
                     await stream.write(data)
+                data = await reader.read(BYTES)
 
     async def back() -> str:
         """Why nothing came."""

@@ -45,12 +45,12 @@ async def serving(
         more.append(server.stacks_route(stacks))
     if answer:
         more.append(server.report_route(answer, **of_reports))
-    runner = await server.serve(0, HOST, IDENTITY, lambda: status or STATUS, more, names)
+    opened = await server.serve(0, HOST, IDENTITY, lambda: status or STATUS, more, names)
     try:
         async with peers.client() as session:
-            yield session, runner.addresses[0][1]
+            yield session, opened.number
     finally:
-        await runner.cleanup()
+        await opened.close()
 
 
 async def get(session: ClientSession, port: int, path: str) -> tuple[int, str]:

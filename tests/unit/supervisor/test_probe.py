@@ -42,11 +42,11 @@ def test_it_prints_the_answer_of_its_own_control_port(task_type: str) -> None:
         with socket.create_server(("127.0.0.1", 0)) as free:
             port = free.getsockname()[1]
         identity = Identity("j", f"{task_type}:1", "x")
-        runner = await control_port.serve(port, "127.0.0.1", identity, lambda: {"step": 3})
+        opened = await control_port.serve(port, "127.0.0.1", identity, lambda: {"step": 3})
         environ = {"TF_CONFIG": tf_config(task_type, port), environment.CONTROL_PORT: str(port)}
         answers = [await ask(environ, path) for path in ("healthz", "status", "nothing")]
         by_command = await ask(environ, "status", "trainer", "probe")
-        await runner.cleanup()
+        await opened.close()
         assert by_command == answers[1]
         return answers
 

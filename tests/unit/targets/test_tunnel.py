@@ -127,6 +127,22 @@ def test_another_side_that_ends_without_a_word_is_a_failure_too(code: str) -> No
     assert failures == ["no answer"]
 
 
+def test_no_stream_is_made_for_who_says_nothing() -> None:
+    async def never() -> Stream:
+        raise AssertionError("a stream")
+
+    async def run() -> int:
+        async with listening(never) as port:
+            pairs = [await asyncio.open_connection("127.0.0.1", port) for _ in range(tunnel.MOST_CONNECTIONS + 1)]
+            with contextlib.suppress(ConnectionError):
+                assert await pairs[0][0].read() == b""  # the oldest makes room
+            for _, writer in pairs:
+                writer.close()
+            return len(pairs)
+
+    assert soon(run()) == 65
+
+
 def test_a_browser_that_leaves_before_the_answer_is_no_failure() -> None:
     failures: list[str] = []
 
@@ -168,6 +184,7 @@ def test_a_stream_that_does_not_close_keeps_nobody_waiting(monkeypatch: pytest.M
 
         async with listening(stuck) as port:
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(b"x")
             await reader.readexactly(1)
         stream.released.set()
         await reader.read()
@@ -188,6 +205,7 @@ def test_a_dial_that_hangs_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     async def run() -> bytes:
         async with listening(dial, failures) as port:
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(b"GET / HTTP/1.1\r\n")
             found = await reader.read()
             writer.close()
             return found

@@ -78,4 +78,4 @@ class Dialler:
             self._unsigned[task] = f"a report from {peer} as {task} {why}"
         if (peer, why) not in self._refused and len(self._refused) < REFUSALS_LOGGED:
             self._refused.add((peer, why))
-            log_line(f"refused a report from {peer}{f' as {task}' if task else ''}: it {why}")
+            log_line(f"refused a report from {peer}{f' as {task}' if task in self._addresses else ''}: it {why}")

@@ -18,8 +18,8 @@ from aiohttp import (
 from trainer.job import environment
 from trainer.job.errors import Exit, TrainerError
 from trainer.protocol import reports
-from trainer.protocol.reports import LONGEST_BODY, Identity, Reply, Report
-from trainer.protocol.signature import HEADER, NOT_SIGNED, is_signed, sign
+from trainer.protocol.reports import LONGEST_BODY, LONGEST_IDENTITY, Identity, Reply, Report
+from trainer.protocol.signature import HEADER, NOT_SIGNED, SENDER, is_signed, sign
 
 HOLD_SECONDS = 1.0
 """How long the chief holds a report while nothing changes, if there are not too many tasks."""
@@ -64,7 +64,7 @@ async def send_report(
     """
     body = reports.question(report, known)
     signature = sign(secret, b"report", body)
-    headers = {"Content-Type": "application/json", HEADER: signature}
+    headers = {"Content-Type": "application/json", HEADER: signature, SENDER: report.task}
     try:
         timeout = ClientTimeout(total=max(HOLD_SECONDS, hold) + DIAL_SECONDS, sock_connect=DIAL_SECONDS)
         async with session.post(_url(chief, "/report"), data=body, headers=headers, timeout=timeout) as response:
@@ -93,16 +93,16 @@ async def who_is_there(session: ClientSession, address: tuple[str, int]) -> Iden
     try:
         timeout = ClientTimeout(total=DIAL_SECONDS)
         async with session.get(_url(address, "/healthz"), timeout=timeout) as response:
-            return reports.read_identity(await _read(response))
+            return reports.read_identity(await _read(response, LONGEST_IDENTITY))
     except (ClientError, OSError, asyncio.TimeoutError, ValueError) as error:
         raise ConnectionError(explain(error, address)) from None
 
 
-async def _read(response: ClientResponse) -> bytes:
+async def _read(response: ClientResponse, most: int = LONGEST_BODY) -> bytes:
     body = b""
     async for chunk in response.content.iter_any():
         body += chunk
-        if len(body) > LONGEST_BODY:
+        if len(body) > most:
             raise ValueError("the answer is too long")
     return body
 

@@ -7,32 +7,33 @@ replies are signed with it; everything else on this port is public.
 
 from __future__ import annotations
 
-import logging
+import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import asdict
 
 from aiohttp import web
-from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.typedefs import Handler
 
+from trainer.connections import Connections, most_connections
 from trainer.job import environment
 from trainer.job.errors import UserError
+from trainer.job.names import is_loopback
 from trainer.model_dir.files import json_text
 from trainer.model_dir.stacks import Stacks
 from trainer.page import access
+from trainer.page.listen import CONNECTIONS, Port, application, listen
 from trainer.protocol import reports
+from trainer.protocol.log_lines import log_line
 from trainer.protocol.reports import LONGEST_BODY, Identity, Reply, Report
-from trainer.protocol.signature import HEADER, NOT_SIGNED, is_signed, sign
+from trainer.protocol.signature import HEADER, NOT_SIGNED, SENDER, is_signed, sign
 
 Scrape = Callable[[], bytes]
 Answer = Callable[[Report, int], Awaitable[Reply]]
 Refuse = Callable[[str, str, str], None]
 Ask = Callable[[], Awaitable[Stacks]]
 
-_PEERS_FAULTS = (HttpProcessingError, web.RequestPayloadError, ConnectionError)
-_logger = logging.getLogger("trainer.control")
-"""The logger of aiohttp, which logs a traceback even if a request is malformed or its sender disconnects."""
-_logger.addFilter(lambda record: not (record.exc_info and isinstance(record.exc_info[1], _PEERS_FAULTS)))
+STRANGERS_BYTES = 16 << 20
+"""The most bytes of bodies that strangers have begun to send."""
 
 
 async def serve(
@@ -42,13 +43,15 @@ async def serve(
     status: Callable[[], Mapping[str, object]],
     more: Iterable[web.RouteDef] = (),
     names: Collection[str] = (),
-) -> web.AppRunner:
+    tasks: int = 1,
+) -> Port:
     """Listens on the control port.
 
     Args:
         status: returns the document for /status (protocol/status.py).
         more: routes beside /healthz and /status, which every task answers.
         names: of the machines in the job's cluster.
+        tasks: how many the job has.
 
     Raises:
         UserError: the port is taken.
@@ -66,36 +69,35 @@ async def serve(
     async def get_status(_: web.Request) -> web.Response:
         return web.json_response(status(), dumps=json_text)
 
-    app = web.Application(client_max_size=LONGEST_BODY, middlewares=[under_our_name])
+    what = f"control port of {identity.task}"
+    most = most_connections(tasks)
+    app = application(
+        Connections(most, what, log_line, own_user=host is not None and is_loopback(host)), under_our_name
+    )
     app.add_routes([web.get("/healthz", healthz), web.get("/status", get_status), *more])
     fix = "change this task's port in TF_CONFIG (control port = TensorFlow port + 1000)"
-    return await _listen(app, port, host, f"control port of {identity.task}", fix)
+    return await _listen(app, port, host, what, fix)
 
 
-async def serve_metrics(port: int, host: str | None, identity: Identity, scrape: Scrape) -> web.AppRunner:
+async def serve_metrics(port: int, host: str | None, identity: Identity, scrape: Scrape) -> Port:
     """Listens on a port for scrapers, which finds nothing but /metrics there.
 
     Raises:
         UserError: the port is taken.
     """
-    app = web.Application(client_max_size=LONGEST_BODY)
+    what = f"port for metrics of {identity.task}"
+    app = application(Connections(most_connections(), what, log_line))
     app.add_routes([metrics_route(scrape)])
-    fix = f"set {environment.METRICS_PORT} to another port"
-    return await _listen(app, port, host, f"port for metrics of {identity.task}", fix)
+    return await _listen(app, port, host, what, f"set {environment.METRICS_PORT} to another port")
 
 
-async def _listen(app: web.Application, port: int, host: str | None, what: str, fix: str) -> web.AppRunner:
-    # handler_cancellation: a report is dropped when its sender disconnects, so it does not count as answered.
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.5, logger=_logger, handler_cancellation=True)
-    await runner.setup()
+async def _listen(app: web.Application, port: int, host: str | None, what: str, fix: str) -> Port:
     try:
-        await web.TCPSite(runner, host, port, reuse_address=True).start()
+        return await listen(app, host, port)
     except OSError as error:
-        await runner.cleanup()
         raise UserError(
             f"port {port} ({what}) cannot be used: {error.strerror}; stop what holds it, or {fix}"
         ) from None
-    return runner
 
 
 def metrics_route(scrape: Scrape) -> web.RouteDef:
@@ -129,16 +131,43 @@ def stacks_route(ask: Ask) -> web.RouteDef:
 def report_route(answer: Answer, refuse: Refuse = lambda *_: None, secret: bytes = b"") -> web.RouteDef:
     """/report, at which the chief gets the heartbeats of the other tasks.
 
+    Nothing of a body is read as a report before its signature holds: what a stranger sends costs a digest.
+
     Args:
         answer: makes the reply to a report.
-        refuse: called with peer, task and reason when a request is not a report of this job. The task is the one that
-            the sender claims to be, or empty.
+        refuse: called with peer, task and reason when a request is not a report of this job. The task is what the
+            sender claims to be, or empty.
     """
 
-    async def report(request: web.Request) -> web.Response:
-        peer, signature = request.remote or "", request.headers.get(HEADER)
+    partial = dict[asyncio.Transport, int]()
+
+    async def whole_body(request: web.Request, transport: asyncio.Transport, connections: Connections) -> bytes:
+        if request.content.is_eof() or connections.trusts(transport):
+            return await request.read()
+        body = bytearray()
         try:
-            body = await request.read()
+            while chunk := await request.content.readany():
+                body += chunk
+                if len(body) > LONGEST_BODY:
+                    raise web.HTTPRequestEntityTooLarge(LONGEST_BODY, len(body))
+                partial[transport] = len(body)
+                if sum(partial.values()) > STRANGERS_BYTES:
+                    next(iter(partial)).abort()  # of which the first byte has come first
+        finally:
+            partial.pop(transport, None)
+        return bytes(body)
+
+    async def report(request: web.Request) -> web.Response:
+        peer, signature, transport = request.remote or "", request.headers.get(HEADER), request.transport
+        connections = request.app[CONNECTIONS]
+        if transport is None:
+            raise ConnectionResetError
+        try:
+            body = await whole_body(request, transport, connections)
+            connections.serves(transport)
+            if not is_signed(signature, secret, b"report", body):
+                refuse(peer, request.headers.get(SENDER, ""), NOT_SIGNED)
+                raise web.HTTPForbidden(text=NOT_SIGNED)
             asked = reports.read_question(body)
         except web.HTTPRequestEntityTooLarge:
             refuse(peer, "", "is too long")
@@ -146,9 +175,7 @@ def report_route(answer: Answer, refuse: Refuse = lambda *_: None, secret: bytes
         except (ValueError, web.RequestPayloadError) as error:
             refuse(peer, "", "is not a report")
             raise web.HTTPBadRequest(text=f"not a report: {error}") from None
-        if not is_signed(signature, secret, b"report", body):
-            refuse(peer, asked.report.task, NOT_SIGNED)
-            raise web.HTTPForbidden(text=NOT_SIGNED)
+        connections.trust(transport)
         reply = reports.answer(await answer(asked.report, asked.known))
         signed = {HEADER: sign(secret, b"reply", (signature or "").encode(), reply)}
         return web.Response(body=reply, content_type="application/json", headers=signed)

@@ -7,10 +7,13 @@ import functools
 import itertools
 import json
 import secrets
+import selectors
 import socket
 import time
 from collections.abc import Callable
+from typing import cast
 
+from trainer import host
 from trainer.job.cluster import Task
 from trainer.job.errors import UnreachableError, UserError
 from trainer.job.names import gradients_port, split_address, task_name
@@ -22,7 +25,9 @@ _FORM_SECONDS = 60.0
 _DIAL_SECONDS = 2.0
 """Maximum wait for one attempt to connect."""
 _TOKEN_SECONDS = 2.0
-"""Maximum wait for the token of a new connection: other connections wait meanwhile."""
+"""Maximum wait for the token of a new connection."""
+_MOST_CALLERS = 256
+"""Connections whose tokens are awaited; of more, the oldest are closed."""
 _REDIAL_SECONDS, _MOST_REDIAL_SECONDS = 0.01, 0.5
 """Seconds from an attempt to connect that failed to the next one, at first and after many."""
 _KEEPALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10}
@@ -66,9 +71,9 @@ def _unconnected(what: str, error: OSError) -> UnreachableError:
 
 def _listener(task: Task) -> socket.socket:
     assert task.address is not None
-    host, port = task.address
+    name, port = task.address
     if task.on_loopback:
-        return socket.create_server((host, 0), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+        return socket.create_server((name, 0), family=socket.AF_INET6 if ":" in name else socket.AF_INET)
     families = (True, False) if socket.has_dualstack_ipv6() else (False,)
     for wanted, any_family in itertools.product((gradients_port(port), 0), families):
         family = socket.AF_INET6 if any_family else socket.AF_INET
@@ -92,22 +97,86 @@ def _dialled(address: tuple[str, int], token: bytes, deadline: float, failed: st
             pause = min(2 * pause, _MOST_REDIAL_SECONDS)
 
 
+class _Callers:
+    """Connections to a listener, of which each has to send some bytes first. All are awaited at the same time, so that
+    one that sends nothing keeps nobody out."""
+
+    def __init__(self, listener: socket.socket, size: int) -> None:
+        self._listener, self._size = listener, size
+        self._heard = dict[socket.socket, bytes]()
+        """What each has sent, the oldest connection first."""
+        self._until = dict[socket.socket, float]()
+        listener.setblocking(False)
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(listener, selectors.EVENT_READ)
+
+    def __enter__(self) -> _Callers:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for each in list(self._heard):
+            self._take(each).close()
+        self._selector.close()
+
+    def next(self, deadline: float) -> tuple[socket.socket, bytes] | None:
+        """A connection that has sent its bytes; None at the deadline."""
+        while (now := time.monotonic()) < deadline:
+            while (oldest := next(iter(self._until), None)) and self._until[oldest] <= now:
+                self._take(oldest).close()
+            end = min(deadline, self._until[oldest]) if oldest else deadline
+            for key, _ in self._selector.select(end - now):
+                if key.fileobj is self._listener:
+                    self._accept()
+                elif (connection := cast("socket.socket", key.fileobj)) in self._heard and self._is_complete(
+                    connection
+                ):
+                    heard = self._heard[connection]
+                    return self._take(connection), heard
+        return None
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):  # it has gone meanwhile
+            connection, peer = self._listener.accept()
+            if len(self._heard) >= _MOST_CALLERS:
+                self._take(next(iter(self._heard))).close()
+            if not host.is_own(peer, connection.getsockname()):
+                connection.close()
+                return
+            connection.setblocking(False)
+            self._selector.register(connection, selectors.EVENT_READ)
+            self._heard[connection], self._until[connection] = b"", time.monotonic() + _TOKEN_SECONDS
+
+    def _is_complete(self, connection: socket.socket) -> bool:
+        try:
+            part = connection.recv(self._size - len(self._heard[connection]))
+        except BlockingIOError:
+            return False
+        except OSError:
+            part = b""
+        if not part:
+            self._take(connection).close()
+            return False
+        self._heard[connection] += part
+        return len(self._heard[connection]) == self._size
+
+    def _take(self, connection: socket.socket) -> socket.socket:
+        del self._heard[connection], self._until[connection]
+        self._selector.unregister(connection)
+        return connection
+
+
 def _accepted(listener: socket.socket, token: bytes, answer: bytes, deadline: float, failed: str) -> socket.socket:
     """The connection of the task that knows the token."""
-    while True:
-        listener.settimeout(max(_REDIAL_SECONDS, deadline - time.monotonic()))
-        try:
-            connection, _ = listener.accept()
-        except OSError as error:
-            raise _unconnected(failed, error) from None
-        try:
-            _require(connection, token, min(deadline, time.monotonic() + _TOKEN_SECONDS))
-            connection.sendall(answer)
-            return _ready(connection)
-        except OSError as error:
+    with _Callers(listener, len(token)) as callers:
+        while caller := callers.next(deadline):
+            connection, heard = caller
+            with contextlib.suppress(OSError):
+                if secrets.compare_digest(heard, token):
+                    connection.settimeout(_TOKEN_SECONDS)
+                    connection.sendall(answer)
+                    return _ready(connection)
             connection.close()
-            if time.monotonic() > deadline:
-                raise _unconnected(failed, error) from None
+    raise _unconnected(failed, TimeoutError("timed out"))
 
 
 def _answered(

@@ -74,13 +74,13 @@ async def leading(
     port = task.control_address(*task.chief)[1]
     beat = asyncio.create_task(agent.clock.run())
     identity = Identity("j", task.name, agent.incarnation)
-    runner = await server.serve(
+    opened = await server.serve(
         port, HOST, identity, lambda: chief.status().document(), [server.report_route(chief.answer)]
     )
     async with peers.client() as session:
         yield asyncio.create_task(chief.run(session)), lambda path: get(session, port, path)
     beat.cancel()
-    await runner.cleanup()
+    await opened.close()
 
 
 @contextlib.asynccontextmanager

@@ -267,10 +267,10 @@ def test_a_proxy_of_the_environment_is_not_asked(free: int, monkeypatch: pytest.
 
 def test_an_address_of_ipv6_is_dialled() -> None:
     async def run() -> None:
-        runner = await server.serve(0, "::1", IDENTITY, dict)
+        opened = await server.serve(0, "::1", IDENTITY, dict)
         async with peers.client() as session:
-            assert await peers.who_is_there(session, ("::1", runner.addresses[0][1])) == IDENTITY
-        await runner.cleanup()
+            assert await peers.who_is_there(session, ("::1", opened.number)) == IDENTITY
+        await opened.close()
 
     with contextlib.suppress(OSError), socket.create_server(("::1", 0), family=socket.AF_INET6):
         asyncio.run(run())

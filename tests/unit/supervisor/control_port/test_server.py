@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 from aiohttp import ClientSession, TCPConnector
 
-from tests.unit.supervisor.ports import HOST, IDENTITY, REPORT, STATUS, get, never, serving
+from tests.unit.supervisor.ports import HOST, IDENTITY, REPORT, STATUS, answer_at_once, get, never, serving
 from trainer.job.errors import Exit, UserError
 from trainer.model_dir.stacks import Stacks
+from trainer.protocol import reports
 from trainer.supervisor.control_port import peers, server
 
 # What any program may read. -----------------------------------------------------------------------
@@ -168,6 +169,53 @@ def test_a_report_that_is_too_long_is_refused() -> None:
 
     assert asyncio.run(run()) == [413, 413]
     assert refused == [(HOST, "", "is too long")] * 2
+
+
+MANY_MISTAKES = b'{"report":{"status":{' + b",".join(b'"%x":[0]' % i for i in range(85_000)) + b'}},"known":0}'
+
+
+def test_nothing_of_a_report_is_read_before_its_signature_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    def read(_: bytes) -> None:
+        raise AssertionError("read")
+
+    monkeypatch.setattr(reports, "read_question", read)
+    refused = list[tuple[str, ...]]()
+
+    async def run() -> list[tuple[int, str]]:
+        refuse = lambda *why: refused.append(why)  # noqa: E731
+        async with serving(never, refuse=refuse, secret=b"secret") as (session, port):
+            bodies = (MANY_MISTAKES, b"", b"\xff", reports.question(REPORT, 0))
+            return [await post(session, port, body, **{"Trainer-Task": "worker:1"}) for body in bodies]
+
+    assert asyncio.run(run()) == [(403, "lacks this job's secret")] * 4
+    assert refused == [(HOST, "worker:1", "lacks this job's secret")] * 4
+
+
+def test_a_report_of_too_many_parts_is_not_checked_part_by_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a job without a secret, to which any program may report."""
+    monkeypatch.setattr(reports, "_ASKED", None)
+    with pytest.raises(ValueError, match="has more than 16000 parts"):
+        reports.read_question(MANY_MISTAKES)
+
+
+def test_bodies_that_strangers_have_begun_to_send_take_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The oldest of them are ended; a peer that has sent a report before is no stranger."""
+    monkeypatch.setattr(server, "STRANGERS_BYTES", 100_000)
+    head = b"POST /report HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100000\r\n\r\n" + b" " * 40_000
+
+    async def run() -> None:
+        async with serving(answer_at_once) as (session, port):
+            begun = [await asyncio.open_connection(HOST, port) for _ in range(3)]
+            for _, writer in begun:
+                writer.write(head)
+                await writer.drain()
+            with contextlib.suppress(ConnectionError):
+                assert await asyncio.wait_for(begun[0][0].read(), 20) == b""
+            await peers.send_report(session, (HOST, port), REPORT, 0)
+            for _, writer in begun:
+                writer.close()
+
+    asyncio.run(run())
 
 
 # What is no request. ------------------------------------------------------------------------------

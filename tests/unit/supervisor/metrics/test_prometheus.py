@@ -161,9 +161,9 @@ def test_what_a_child_sends_cannot_break_the_format() -> None:
 
 def test_the_port_for_scrapers_serves_metrics_alone() -> None:
     async def run() -> tuple[list[int], str]:
-        runner = await server.serve_metrics(0, HOST, IDENTITY, lambda: b"trainer_step 1\n")
+        opened = await server.serve_metrics(0, HOST, IDENTITY, lambda: b"trainer_step 1\n")
         try:
-            port = runner.addresses[0][1]
+            port = opened.number
             async with peers.client() as session:
                 others = [(await get(session, port, path))[0] for path in ("/", "/status", "/healthz", "/report")]
                 for method in ("POST", "PUT", "DELETE"):
@@ -173,7 +173,7 @@ def test_the_port_for_scrapers_serves_metrics_alone() -> None:
                     others.append(response.status)
                 return others, (await get(session, port, "/metrics"))[1]
         finally:
-            await runner.cleanup()
+            await opened.close()
 
     assert asyncio.run(run()) == ([404] * 4 + [405] * 3 + [404], "trainer_step 1\n")
 

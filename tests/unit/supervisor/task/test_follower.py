@@ -60,8 +60,8 @@ def test_the_chief_learns_of_a_stop_before_a_task_leaves(tmp_path: Path, monkeyp
         return Reply("running", 1, 0, 5)
 
     async def run() -> Exit:
-        runner = await server.serve(0, "127.0.0.1", Identity("j", "chief:0", "x"), dict, [server.report_route(answer)])
-        port = runner.addresses[0][1]
+        opened = await server.serve(0, "127.0.0.1", Identity("j", "chief:0", "x"), dict, [server.report_route(answer)])
+        port = opened.number
         task = next(task for task in tasks_of(spec) if task.type == "evaluator")
         agent = Agent(
             spec, dataclasses.replace(task, cluster={"chief": [f"127.0.0.1:{port - 1000}"]}), tmp_path / "log"
@@ -73,7 +73,7 @@ def test_the_chief_learns_of_a_stop_before_a_task_leaves(tmp_path: Path, monkeyp
         monkeypatch.setattr(scoring, "keep_scoring", stopped_meanwhile)
         async with peers.client() as session:
             code = await asyncio.wait_for(follower.follow(agent, session), 30)
-        await runner.cleanup()
+        await opened.close()
         return code
 
     assert asyncio.run(run()) == Exit.STOPPED
@@ -115,10 +115,10 @@ def test_a_task_waits_for_its_first_word_longer_than_for_the_next(
             answered.release()
             return Reply("forming", 0, 0, 1)
 
-        runner = await server.serve(0, "127.0.0.1", Identity("j", "chief:0", "x"), dict, [server.report_route(answer)])
-        port = runner.addresses[0][1]
+        opened = await server.serve(0, "127.0.0.1", Identity("j", "chief:0", "x"), dict, [server.report_route(answer)])
+        port = opened.number
         if not heard:
-            await runner.cleanup()
+            await opened.close()
         task = next(task for task in tasks_of(spec) if task.name == name)
         agent = Agent(
             spec, dataclasses.replace(task, cluster={"chief": [f"127.0.0.1:{port - 1000}"]}), tmp_path / "log"
@@ -130,7 +130,7 @@ def test_a_task_waits_for_its_first_word_longer_than_for_the_next(
             if heard:
                 for _ in range(2):  # with its second report it has the first reply
                     await answered.acquire()
-                await runner.cleanup()
+                await opened.close()
             return await asyncio.wait_for(following, 60)
 
     assert asyncio.run(run()) == code
@@ -151,15 +151,15 @@ def test_an_end_is_believed_but_for_that_of_a_chief_that_has_lost_its_place(
         return next(replies)
 
     async def run() -> Exit:
-        runner = await server.serve(0, "127.0.0.1", Identity("j", "worker:0", "x"), dict, [server.report_route(answer)])
-        address = f"127.0.0.1:{runner.addresses[0][1] - 1000}"
+        opened = await server.serve(0, "127.0.0.1", Identity("j", "worker:0", "x"), dict, [server.report_route(answer)])
+        address = f"127.0.0.1:{opened.number - 1000}"
         task = dataclasses.replace(tasks_of(spec)[1], cluster={"worker": [address, "127.0.0.1:9"]})
         agent = Agent(spec, task, tmp_path / "log")
         beat = asyncio.create_task(agent.clock.run())
         async with peers.client() as session:
             code = await asyncio.wait_for(follower.follow(agent, session), 30)
         beat.cancel()
-        await runner.cleanup()
+        await opened.close()
         return code
 
     assert asyncio.run(run()) == (Exit.USER if believed else Exit.CHIEF_LOST)

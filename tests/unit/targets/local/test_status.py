@@ -50,12 +50,12 @@ def while_listening(model_dir: Path, incarnation: str, answer: dict[str, Any], q
     async def run() -> T:
         with socket.create_server(("127.0.0.1", 0)) as free:
             port = free.getsockname()[1]
-        runner = await server.serve(port, "127.0.0.1", Identity("digits", "chief:0", incarnation), lambda: answer)
+        opened = await server.serve(port, "127.0.0.1", Identity("digits", "chief:0", incarnation), lambda: answer)
         job_state.save(str(model_dir), State(generation=1, control_port=port, incarnation="this one"))
         try:
             return await asyncio.to_thread(question)
         finally:
-            await runner.cleanup()
+            await opened.close()
 
     return asyncio.run(run())
 

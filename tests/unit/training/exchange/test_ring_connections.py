@@ -127,3 +127,32 @@ def test_connections_are_kept_alive(listener: socket.socket) -> None:
     with ring_connections._ready(socket.create_connection(listener.getsockname())) as made:
         assert made.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
         assert made.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 30
+
+
+def test_strangers_who_say_nothing_or_half_a_token_keep_nobody_waiting(
+    listener: socket.socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tokens of all connections are awaited together: the peer has its turn, though none of theirs ends."""
+    monkeypatch.setattr(ring_connections, "_TOKEN_SECONDS", 1000.0)
+    address, deadline = listener.getsockname(), soon()
+    strangers = [socket.create_connection(address) for _ in range(60)]
+    for each in strangers[::2]:
+        each.sendall(TOKEN[:8])
+    with ThreadPoolExecutor(1) as pool:
+        accepted, dial = pool.submit(_accepted, listener, TOKEN, ANSWER, deadline, ""), dialling(address, deadline)
+        with _answered(dial(), ANSWER, dial, deadline, "") as own, accepted.result(20) as found:
+            own.sendall(b"hello")
+            assert found.recv(5) == b"hello"
+    for each in strangers:
+        each.close()
+
+
+def test_a_token_that_never_comes_ends_its_connection(listener: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ring_connections, "_TOKEN_SECONDS", 0.1)
+    with ThreadPoolExecutor(1) as pool, socket.create_connection(listener.getsockname()) as silent:
+        accepted = pool.submit(_accepted, listener, TOKEN, ANSWER, soon(), "")
+        silent.settimeout(20)
+        assert silent.recv(1) == b""
+        with socket.create_connection(listener.getsockname()) as peer:
+            peer.sendall(TOKEN)
+            accepted.result(20).close()
