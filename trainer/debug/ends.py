@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
+from trainer.model_dir.regular import regular
+
 MOST_BYTES = 2 << 20
 """Limit of one log."""
 ALL_BYTES = 32 << 20
@@ -35,7 +37,7 @@ def of_file(path: Path, most: int) -> Ends:
     Raises:
         OSError: it cannot be read.
     """
-    with path.open("rb") as file:
+    with open(path, "rb", opener=regular) as file:
         size = os.fstat(file.fileno()).st_size
         if size <= most:
             return Ends(file.read(most))

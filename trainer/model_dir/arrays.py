@@ -7,6 +7,7 @@ NumPy is imported late, see checkpoint.py.
 from __future__ import annotations
 
 import hashlib
+import os
 import struct
 import tokenize
 import zipfile
@@ -15,6 +16,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from io import FileIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
+
+from trainer.model_dir.regular import regular
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -135,6 +138,10 @@ class _Reader:
         self.at += len(part)
         return part
 
+    def left(self) -> int:
+        """Bytes of the file that were not read yet."""
+        return os.fstat(self._file.fileno()).st_size - self.at
+
     def fill(self, flat: memoryview) -> None:
         done = 0
         while done < len(flat):
@@ -169,7 +176,7 @@ def read(path: Path, sha256: object, *, reuse: bool = False) -> Iterator[tuple[s
     """
     late = False
     try:
-        with path.open("rb", buffering=0) as file, _Hash() as sha:
+        with open(path, "rb", buffering=0, opener=regular) as file, _Hash() as sha:
             reader, memory = _Reader(file, sha), _Memory(reuse=reuse)
             for entry in _entries(file):
                 array = _read_one(reader, memory, entry)
@@ -229,6 +236,8 @@ def _read_one(reader: _Reader, memory: _Memory, entry: zipfile.ZipInfo) -> Array
     count = int(np.prod(shape, dtype=object)) if shape else 1
     if dtype.hasobject or count * dtype.itemsize != entry.file_size - (reader.at - begin):
         raise ValueError("the entry has another length")
+    if count * dtype.itemsize > reader.left():  # before the memory for it is taken
+        raise EOFError
     flat = memory.of(count * dtype.itemsize)
     reader.fill(flat.data)
     array = flat.view(dtype)

@@ -24,6 +24,7 @@ from trainer.model_dir import checkpoint_meta, compatibility, layout, lease
 from trainer.model_dir.arrays import DamagedError
 from trainer.model_dir.checkpoint_meta import Epochs, Meta
 from trainer.model_dir.files import OWN
+from trainer.model_dir.regular import regular
 
 Array: TypeAlias = npz.Array
 Values: TypeAlias = dict[str, Array]
@@ -271,7 +272,7 @@ def typed(array: Array, dtype: str | None) -> Array:
 
 
 def _sha256_of(path: Path) -> str:
-    with path.open("rb") as file:
+    with open(path, "rb", opener=regular) as file:
         return compatibility.sha256(file)
 
 

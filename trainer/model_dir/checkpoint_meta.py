@@ -12,6 +12,7 @@ from typing_extensions import NotRequired
 from trainer.job.errors import UserError
 from trainer.job.spec import JobSpec
 from trainer.model_dir import compatibility
+from trainer.model_dir.regular import document
 
 FORMAT = 1
 """The version of a checkpoint's files. It increases when an earlier version of trainer could not read them any more."""
@@ -96,7 +97,7 @@ def read(path: Path) -> Meta | None:
         UserError: a newer version of trainer wrote it. It must not be taken for a damaged one, which is set aside.
     """
     try:
-        meta = json.loads((path / "meta.json").read_text())
+        meta = json.loads(document(path / "meta.json"))
     except (OSError, ValueError, RecursionError):
         return None
     if not isinstance(meta, dict):

@@ -14,6 +14,7 @@ from uuid import uuid4
 from pydantic import TypeAdapter, ValidationError
 
 from trainer.job.errors import UserError
+from trainer.model_dir.regular import document, regular
 
 _T = TypeVar("_T")
 OWN = uuid4().hex
@@ -21,9 +22,9 @@ OWN = uuid4().hex
 
 
 def read_json(path: Path) -> dict[str, object]:
-    """The JSON object in a file; empty if there is none."""
+    """The JSON object in a file; empty if there is none, or it is too long."""
     try:
-        return json_object(path.read_bytes())
+        return json_object(document(path))
     except OSError:
         return {}
 
@@ -117,7 +118,7 @@ def is_locked(path: Path) -> bool:
     """Whether a process has the lock of a file for itself, here or on another machine; False if that cannot be
     determined."""
     try:
-        with path.open("rb") as file:
+        with open(path, "rb", opener=regular) as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True

@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from trainer.model_dir import layout
+from trainer.model_dir.regular import regular
 
 MOST_FILES, MOST_READ = 10_000, 100
 """The most files that are looked at, as a program may share the folder with its data, and the most that are read: the
@@ -46,7 +47,7 @@ def fingerprint(model_dir: str) -> str:
 
 
 def _ends(path: Path, size: int) -> bytes:
-    with contextlib.suppress(OSError), path.open("rb") as file:
+    with contextlib.suppress(OSError), open(path, "rb", opener=regular) as file:
         first = file.read(ENDS)
         file.seek(max(file.tell(), size - ENDS))
         return first + file.read(ENDS)
@@ -62,5 +63,5 @@ def _files(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
             if path in ours or name.startswith(_UNDERWAY) or name.endswith(_LOGS) or _EVENTS in name:
                 continue
             with contextlib.suppress(OSError):
-                if stat.S_ISREG((about := path.stat()).st_mode):  # a pipe would be waited for
+                if stat.S_ISREG((about := path.lstat()).st_mode):  # a pipe would be waited for
                     yield path, about

@@ -18,7 +18,8 @@ from typing import Literal, TypeAlias
 from pydantic import TypeAdapter
 
 from trainer.model_dir import layout
-from trainer.model_dir.files import json_object, typed, write_pieces
+from trainer.model_dir.files import json_object, json_text, typed, write_pieces
+from trainer.model_dir.regular import document as content
 
 VERSION = 2
 """Version of the document. It increases when a field is renamed, removed or changes its meaning, not when one is
@@ -179,7 +180,7 @@ class History:
         for name, columns in sorted(tasks.items()):
             yield f"{comma}{json.dumps(name)}:{_text(times, columns)}"
             comma = ","
-        yield f'}},"marks":{json.dumps([mark.document() for mark in self.marks])}}}'
+        yield f'}},"marks":{json_text([mark.document() for mark in self.marks])}}}'
 
     def counters(self) -> Counters:
         return Counters({"job": self.job.interval, "tasks": self.tasks.interval})
@@ -214,7 +215,7 @@ def load(model_dir: str) -> History | None:
         ValueError: it cannot be read; the reason is one line.
     """
     try:
-        body = layout.history(model_dir).read_bytes()
+        body = content(layout.history(model_dir))
     except FileNotFoundError:
         return None
     except OSError as error:

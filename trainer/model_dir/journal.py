@@ -16,6 +16,7 @@ from pathlib import Path
 
 from trainer.model_dir import layout
 from trainer.model_dir.files import json_object
+from trainer.model_dir.regular import end, regular
 
 FILE_BYTES = 8 << 20
 """The length from which on a file is replaced by a new one."""
@@ -38,7 +39,7 @@ def append(model_dir: str, term: int, lines: Iterable[Mapping[str, object]]) -> 
             path.replace(layout.journal(model_dir, 1))
     except FileNotFoundError:
         pass
-    with path.open("ab+", buffering=0) as file:
+    with open(path, "ab+", buffering=0, opener=regular) as file:
         size = file.seek(0, os.SEEK_END)
         if size:
             file.seek(size - 1)
@@ -80,10 +81,6 @@ def current(lines: Iterable[dict[str, object]], before: float = math.inf) -> lis
 def _end(path: Path) -> bytes:
     """The last lines of a file, however long it is: a program may have written to it."""
     try:
-        with path.open("rb") as file:
-            size = file.seek(0, os.SEEK_END)
-            file.seek(max(0, size - 2 * FILE_BYTES))
-            body = file.read(2 * FILE_BYTES)
+        return end(path, 2 * FILE_BYTES)
     except OSError:
         return b""
-    return body if size <= 2 * FILE_BYTES else body.partition(b"\n")[2]

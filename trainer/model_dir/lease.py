@@ -24,6 +24,7 @@ from trainer.job import environment
 from trainer.job.errors import Exit, TrainerError, UserError
 from trainer.model_dir import layout
 from trainer.model_dir.files import json_object, read_json, typed, write_json
+from trainer.model_dir.regular import LONGEST_DOCUMENT, regular
 
 RENEW_SECONDS = 2.0
 """The chief renews its lease this often."""
@@ -112,7 +113,7 @@ class _Renewals:
 
     def _time(self) -> int:
         # A network file system shows a change only to a process that opens the file anew.
-        with contextlib.suppress(OSError), self._path.open("rb") as file:
+        with contextlib.suppress(OSError), open(self._path, "rb", opener=regular) as file:
             return os.fstat(file.fileno()).st_mtime_ns
         return 0
 
@@ -168,8 +169,8 @@ def _write(path: Path, mine: Lease) -> None:
     """Writes into the file of this chief, or into a new one."""
     text = json.dumps(asdict(mine), indent=2).encode()
     try:
-        with path.open("r+b") as file:
-            before = file.read()
+        with open(path, "r+b", opener=regular) as file:
+            before = file.read(LONGEST_DOCUMENT)
             last = _lease(json_object(before))
             if last == mine:
                 os.utime(file.fileno())

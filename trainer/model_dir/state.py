@@ -18,6 +18,7 @@ from trainer.job import environment
 from trainer.job.errors import UserError
 from trainer.model_dir import layout
 from trainer.model_dir.files import is_locked, read_json, typed, write_json
+from trainer.model_dir.regular import regular
 from trainer.model_dir.result import JobEvent
 from trainer.model_dir.stacks import Stacks
 
@@ -101,7 +102,7 @@ def lock(model_dir: str) -> TextIO:
     """
     try:
         Path(model_dir).mkdir(parents=True, exist_ok=True)
-        file = layout.lock(model_dir).open("a")
+        file = open(layout.lock(model_dir), "a", opener=regular)  # noqa: SIM115
         file.flush()
     except OSError as error:
         host_path = os.environ.get(environment.HOST_PATH)
@@ -163,7 +164,7 @@ def fail(model_dir: str, state: State) -> None:
         # On a full disk: the blocks of the state before the failure, with which the next start would count on from it,
         # have room for this one. An empty file still shows that a run followed the result.
         text, written = json.dumps(kept).encode(), 0
-        with contextlib.suppress(OSError), path.open("r+b", buffering=0) as file:
+        with contextlib.suppress(OSError), open(path, "r+b", buffering=0, opener=regular) as file:
             with contextlib.suppress(OSError):
                 written = file.write(text)
             file.truncate(written if written == len(text) else 0)

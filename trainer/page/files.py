@@ -19,19 +19,20 @@ from trainer.model_dir import checkpoint, history, layout, result, rotation
 from trainer.model_dir import state as job_state
 from trainer.model_dir.files import json_object, json_text, read_json
 from trainer.model_dir.history import History, Mark
+from trainer.model_dir.regular import document as content
+from trainer.model_dir.regular import end, is_inside
 from trainer.page import document, outcome
 from trainer.page.document import View
 from trainer.page.lines import Lines, LogQuery, shown, time_in
 from trainer.page.marks import marks_of
 from trainer.page.outcome import Job as EndedJob
+from trainer.protocol.child import number
 from trainer.protocol.status import End, upgraded
 
 LOG_BYTES = 8 << 20
 """Bytes of all logs together that are shown: the end of each."""
 CURVE_BYTES = 64 << 20
 """Bytes of a learning curve that are read: its end."""
-MOST_BYTES = 64 << 20
-"""The most bytes of history.json that are read."""
 OUTPUT = "output"
 """Prefix of the names of the files in which `trainer local` keeps what tasks print (targets/local/output.py)."""
 _LINE = re.compile(r"(\S+) (\S+) +\| (.*)")
@@ -92,8 +93,7 @@ def text(model_dir: str) -> str:
 def _kept(model_dir: str) -> dict[str, object] | None:
     """The document that the chief has kept; None if there is none that this version can show."""
     try:
-        with layout.history(model_dir).open("rb") as file:
-            document = json_object(file.read(MOST_BYTES))
+        document = json_object(content(layout.history(model_dir)))
     except OSError:
         return None
     version = document.get("version")
@@ -161,8 +161,8 @@ def _marks(model_dir: str, found: Mapping[str, object]) -> Iterator[Mark]:
     events = found.get("events")
     for event in events if isinstance(events, list) else []:
         match event:
-            case {"time": (int() | float()) as when, "text": str(text)}:
-                yield Mark(when, str(event.get("kind", "")), text)
+            case {"time": when, "text": str(text)} if (time := number(when)) is not None:
+                yield Mark(time, str(event.get("kind", "")), text)
     for step in checkpoint.steps(model_dir):
         if written := checkpoint.written(model_dir, step):
             yield Mark(written[0], "checkpoint", f"checkpoint of step {step}", step=step, bytes=written[1])
@@ -175,13 +175,13 @@ def _marks(model_dir: str, found: Mapping[str, object]) -> Iterator[Mark]:
 def _records(path: Path) -> Iterator[dict[str, float]]:
     """The numbers of a learning curve, of each of at most JOB_POINTS lines."""
     try:
-        lines = _whole_lines(_tail(path, CURVE_BYTES))
+        lines = _whole_lines(end(path, CURVE_BYTES))
     except OSError:
         return
     every = -(-len(lines) // history.JOB_POINTS) or 1
     for line in lines[::every]:
         record = json_object(line)
-        numbers = {name: float(value) for name, value in record.items() if isinstance(value, (int, float))}
+        numbers = {name: found for name, value in record.items() if (found := number(value)) is not None}
         if "step" in numbers and "time" in numbers:
             yield numbers
 
@@ -197,10 +197,11 @@ def _lines(model_dir: str) -> Lines:
     """The ends of all logs, merged by time. What a program writes to stderr is in the log of its task and, under
     `trainer local`, in that of all tasks too: it is taken from there, where it has a time."""
     found, printed = Lines(4 * LOG_BYTES), Counter[tuple[str, str]]()
-    logs = [path for path in layout.logs(model_dir).glob("*.log") if path.is_file() and not path.is_symlink()]
+    folder = layout.logs(model_dir)
+    logs = [path for path in folder.glob("*.log") if path.is_file()] if is_inside(folder, model_dir) else []
     for path in sorted(logs, key=lambda each: (not each.stem.startswith(OUTPUT), each)):
         with contextlib.suppress(OSError):
-            body, when = _tail(path, LOG_BYTES // len(logs)), path.stat().st_mtime
+            body, when = end(path, LOG_BYTES // len(logs)), path.stat().st_mtime
             texts = [shown(line) for line in _whole_lines(body)]
             if path.stem.startswith(OUTPUT):
                 for task, line in _printed(texts):
@@ -236,15 +237,6 @@ def _timed(texts: list[str], when: float) -> Iterator[tuple[float, str]]:
     for each in texts:
         when = time_in(each) or when
         yield when, each
-
-
-def _tail(path: Path, size: int) -> bytes:
-    """The end of a file; the line in which it begins is left out."""
-    with path.open("rb") as file:
-        begin = file.seek(0, 2) - size
-        file.seek(max(0, begin))
-        body = file.read(size)
-    return body.partition(b"\n")[2] if begin > 0 else body
 
 
 def _redactor(model_dir: str) -> Redactor:

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from trainer import reporting
 from trainer.model_dir import layout
 from trainer.model_dir.files import json_object
+from trainer.model_dir.regular import regular
 
 FILES = {"metrics": "", "validation": "", "evaluation": "test_", "reported": ""}
 """By the name of a curve what its figures have in front of theirs, as in result.json."""
@@ -63,7 +64,7 @@ class Curve:
 
     def _lines(self) -> Iterator[bytes]:
         try:
-            with self._path.open("rb") as file:
+            with open(self._path, "rb", opener=regular) as file:
                 found = os.fstat(file.fileno())
                 if (found.st_dev, found.st_ino) != self._file or found.st_size < self._offset:
                     self._file, self._offset, self._held = (found.st_dev, found.st_ino), 0, None

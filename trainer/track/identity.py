@@ -13,6 +13,10 @@ from uuid import uuid4
 from trainer.job.errors import UserError
 from trainer.model_dir import layout
 from trainer.model_dir.files import json_object
+from trainer.model_dir.regular import regular
+
+LONGEST = 1 << 16
+"""The most characters of mlflow.json that are read."""
 
 
 class Identity:
@@ -42,7 +46,7 @@ class Identity:
     def _open(self) -> TextIO:
         path = layout.mlflow(self._dir)
         try:
-            file = path.open("a+")
+            file = open(path, "a+", opener=regular)  # noqa: SIM115
         except OSError as error:
             raise UserError(f"{path}: cannot be written: {error.strerror}; it keeps the id of the run") from None
         try:
@@ -53,7 +57,7 @@ class Identity:
         except OSError:  # some network file systems have no locks
             pass
         file.seek(0)
-        found = json_object(file.read()).get("id")
+        found = json_object(file.read(LONGEST)).get("id")
         if self.id or not isinstance(found, str) or not re.fullmatch(r"[0-9a-f]{32}", found):
             self.id = self.id or uuid4().hex
             file.truncate(0)

@@ -17,6 +17,7 @@ from trainer.job.spec import JobSpec
 from trainer.job.tracking import Tracking
 from trainer.model_dir import layout
 from trainer.model_dir.files import json_object, read_json
+from trainer.model_dir.regular import is_inside
 from trainer.protocol.log_lines import log_line
 from trainer.track import curves, run_facts, server
 from trainer.track.curves import Curve, Record
@@ -188,7 +189,7 @@ def _files(spec: JobSpec, folder: Path) -> Iterator[tuple[Path, str]]:
     model_dir = spec.directory
     paths = {layout.result(model_dir): "", layout.journal(model_dir, 1): "", layout.journal(model_dir): ""}
     for path, place in {**paths, layout.exported_model(model_dir): _MODEL}.items():
-        if path.is_file():
+        if path.is_file() and not path.is_symlink() and is_inside(path, model_dir):
             yield path, place
 
 

@@ -19,6 +19,7 @@ from trainer.model_dir import state as job_state
 from trainer.model_dir.files import write_json
 from trainer.model_dir.lease import Lease, Predecessor
 from trainer.model_dir.stacks import Stacks
+from trainer.model_dir.regular import regular
 from trainer.protocol.facts import Entry, Note
 from trainer.supervisor.chief.journal import since_it_began
 from trainer.supervisor.rendezvous import chronicle
@@ -94,7 +95,7 @@ class Record:
         except job_state.InUse:
             if not lease.belongs_to(self._directory, self.run):
                 raise
-            return layout.lock(self._directory).open()
+            return open(layout.lock(self._directory), opener=regular)
 
     def renew(self, leaving: bool) -> bool:
         """Returns whether no other chief has taken this one's place.

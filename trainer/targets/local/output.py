@@ -4,6 +4,7 @@ The process that writes it has locked it, so others see whether it still lives."
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import re
@@ -17,6 +18,7 @@ from trainer import __version__
 from trainer.job.errors import UserError
 from trainer.model_dir import layout, rotation
 from trainer.model_dir.files import is_locked
+from trainer.model_dir.regular import end, is_inside, regular
 from trainer.targets.base import LogLine
 from trainer.targets.local.view import Show
 
@@ -24,6 +26,8 @@ NAME = "output.log"
 STARTS = "local       | started by trainer "
 TASK_ENDED = re.compile(r"(\w+:\d+) ended, with exit code (-?\d+)")
 ENDED = re.compile(r"ended with exit code (\d+)(?:: (.*))?")
+READ_BYTES = 2 * rotation.MOST_BYTES
+"""The most bytes of a file that are read at once: somebody else may have made it longer."""
 LINES_POLL_SECONDS = 0.1
 _FIRST = re.compile(rb"^\S+ local +\| started by trainer ", re.MULTILINE)
 _LINE = re.compile(r"\S+ (\S+) +\| (.*)", re.DOTALL)
@@ -67,7 +71,7 @@ class Output:
 
     def _open(self) -> None:
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        self._file = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+        self._file = regular(str(self._path), os.O_WRONLY | os.O_APPEND | os.O_CREAT)
         for _ in range(3):  # `written` of another process may have the lock for a moment
             try:
                 fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -105,7 +109,7 @@ def begin(model_dir: str) -> Output:
     path = layout.logs(model_dir) / NAME
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.open("ab").close()
+        open(path, "ab", opener=regular).close()
     except OSError as error:
         raise UserError(f"model_dir: {model_dir}: cannot be written: {error.strerror}; choose another one") from None
     kept = Output(model_dir)
@@ -131,22 +135,24 @@ def lines(model_dir: str, more: Callable[[], bool]) -> Iterator[LogLine]:
     """
     path = layout.logs(model_dir) / NAME
     try:
-        file = path.open("rb")
-    except OSError:
+        file = _opened(path, model_dir)
+    except FileNotFoundError:
         raise UserError(f"{model_dir}: no job has printed anything on this machine; run or submit it here") from None
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read: {error.strerror}") from None
     try:
-        rest = _of_last_job(_earlier(path) + file.read())
+        rest = _of_last_job(_earlier(path) + _last(file))
         while True:
             *whole, rest = rest.split(b"\n")
             yield from (_line(each) for each in whole if not _FIRST.match(each))
             over = not more()
-            if chunk := file.read():
+            if chunk := file.read(READ_BYTES):
                 rest += chunk
             elif over:
                 return
             elif _was_replaced(file, path):
                 file.close()
-                file = path.open("rb")
+                file = _opened(path, model_dir)
             else:
                 time.sleep(LINES_POLL_SECONDS)
     finally:
@@ -167,9 +173,25 @@ def _of_last_job(text: bytes) -> bytes:
 
 def _earlier(path: Path) -> bytes:
     try:
-        return rotation.earlier(path).read_bytes()
+        return end(rotation.earlier(path), READ_BYTES)
     except OSError:
         return b""
+
+
+def _opened(path: Path, model_dir: str) -> BinaryIO:
+    """
+    Raises:
+        OSError: it is no regular file in that folder.
+    """
+    if not is_inside(path.parent, model_dir):
+        raise OSError(errno.ELOOP, "its folder is a link that leads out of model_dir")
+    return open(path, "rb", opener=regular)
+
+
+def _last(file: BinaryIO) -> bytes:
+    """The last lines of a file, which somebody else may have made longer."""
+    file.seek(max(0, file.seek(0, os.SEEK_END) - READ_BYTES))
+    return file.read(READ_BYTES)
 
 
 def _was_replaced(file: BinaryIO, path: Path) -> bool:

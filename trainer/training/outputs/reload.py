@@ -10,9 +10,9 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -53,25 +53,25 @@ class Reloading:
     def __init__(self, job: TrainingTask, variable_bytes: int) -> None:
         """Starts it, if the memory suffices and the spec does not forbid it."""
         self._job = job
-        self._folder = layout.export(job.spec.directory).with_name(".reload")
         self._why_not = _why_not(job, IMPORTS_BYTES + COPIES * variable_bytes)
-        self._process = None if self._why_not else _start(str(self._folder))
+        self._process = None if self._why_not else _start()
 
     def verdicts(self, models: Mapping[str, Model], channel: Channel) -> dict[str, str]:
         """What the exports of these models are, by name: "equal", or how they differ and why."""
         verdicts: dict[str, object] = {}
         if self._process is not None and models:
-            try:
-                write_request(self._folder, self._job, models)
-                _begin(self._process)
-                self._why_not = self._wait(self._process, channel)
-                verdicts = read_json(self._folder / "verdicts.json")
-            except OSError as error:
-                self._why_not = f"{self._folder}: {error.strerror}"
-            finally:
-                self._process.kill()
-                self._process.wait()
-                shutil.rmtree(self._folder, ignore_errors=True)
+            # Not in model_dir: others may be able to write there.
+            with tempfile.TemporaryDirectory(prefix="trainer-reload-", ignore_cleanup_errors=True) as folder:
+                try:
+                    write_request(Path(folder), self._job, models)
+                    _begin(self._process, folder)
+                    self._why_not = self._wait(self._process, channel)
+                    verdicts = read_json(Path(folder, "verdicts.json"))
+                except OSError as error:
+                    self._why_not = f"{error.filename or folder}: {error.strerror}"
+                finally:
+                    self._process.kill()
+                    self._process.wait()
         return {name: str(verdicts.get(name, f"not checked: {self._why_not}")) for name in models}
 
     def _wait(self, process: subprocess.Popen[bytes], channel: Channel) -> str | None:
@@ -89,10 +89,9 @@ class Reloading:
 
 def write_request(folder: Path, job: TrainingTask, models: Mapping[str, Model]) -> None:
     """Writes what the process is to check, and the outputs to compare with."""
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
     model = next(iter(models.values()))
-    request: dict[str, object] = {"names": list(models), "tolerance": tolerance(model)}
+    digests = {name: reloaded.digest(layout.export(job.spec.directory) / name) for name in models}
+    request: dict[str, object] = {"digests": digests, "tolerance": tolerance(model)}
     try:
         x = _examples(job)
         with tf.device("CPU:0"):
@@ -114,20 +113,20 @@ def _why_not(job: TrainingTask, needed: int) -> str | None:
     return f"it takes {needed >> 20} MiB of memory, and {free >> 20} are free; raise tasks.{job.task.type}.memory"
 
 
-def _start(folder: str) -> subprocess.Popen[bytes]:
+def _start() -> subprocess.Popen[bytes]:
     environ = {name: value for name, value in os.environ.items() if name != "TF_CONFIG"}
     return subprocess.Popen(
-        host.command("trainer.training.outputs.reloaded", folder),
+        host.command("trainer.training.outputs.reloaded"),
         stdin=subprocess.PIPE,
         stdout=sys.stderr,
         env={**environ, "CUDA_VISIBLE_DEVICES": "-1", environment.PARENT: str(os.getpid())},
     )
 
 
-def _begin(process: subprocess.Popen[bytes]) -> None:
+def _begin(process: subprocess.Popen[bytes], folder: str) -> None:
     assert process.stdin is not None
     with contextlib.suppress(BrokenPipeError):
-        process.stdin.write(b"\n")
+        process.stdin.write(os.fsencode(folder) + b"\n")
         process.stdin.close()
 
 

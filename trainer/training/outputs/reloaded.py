@@ -6,6 +6,7 @@ It loads model.keras without the user's file first, as a program elsewhere would
 from __future__ import annotations
 
 import functools
+import hashlib
 import json
 import re
 import signal
@@ -22,8 +23,9 @@ from trainer import host
 from trainer.job import load
 from trainer.job.messages import digits
 from trainer.job.spec import JobSpec
-from trainer.model_dir import layout
+from trainer.model_dir import compatibility, layout
 from trainer.model_dir.files import write_json
+from trainer.model_dir.regular import regular
 from trainer.training.runtime.user_code import essence
 from trainer.workloads.load import load_workload, own_modules, search_working_directory
 from trainer.workloads.types import Model, Tensor
@@ -37,9 +39,9 @@ def main() -> None:
     host.die_with_parent(signal.SIGKILL)
     host.be_killed_first()
     search_working_directory()
-    folder, spec = Path(sys.argv[1]), load.load_environment()
-    if sys.stdin.readline():  # otherwise the job failed meanwhile
-        check(folder, spec)
+    spec = load.load_environment()
+    if folder := sys.stdin.readline().rstrip("\n"):  # otherwise the job failed meanwhile
+        check(Path(folder), spec)
 
 
 def check(folder: Path, spec: JobSpec) -> None:
@@ -47,9 +49,21 @@ def check(folder: Path, spec: JobSpec) -> None:
     request = json.loads((folder / "request.json").read_text())
     verdicts: dict[str, str] = {}
     # A SavedModel is loaded before the user's file is imported: nothing of it may help.
-    for name in sorted(request["names"], reverse=True):
-        verdicts[name] = _verdict(layout.export(spec.directory) / name, folder, request, spec)
+    for name in sorted(request["digests"], reverse=True):
+        path = layout.export(spec.directory) / name
+        same = digest(path) == request["digests"][name]
+        verdicts[name] = _verdict(path, folder, request, spec) if same else "was changed after the job had written it"
         write_json(folder / "verdicts.json", verdicts)
+
+
+def digest(path: Path) -> str:
+    """SHA-256 of an export: of its files, with their names."""
+    whole = hashlib.sha256()
+    for each in sorted(path.rglob("*")) if path.is_dir() else [path]:
+        if not each.is_dir():
+            with open(each, "rb", opener=regular) as file:
+                whole.update(f"{each.relative_to(path)}\0{compatibility.sha256(file)}\0".encode())
+    return whole.hexdigest()
 
 
 def _verdict(path: Path, folder: Path, request: dict[str, Any], spec: JobSpec) -> str:

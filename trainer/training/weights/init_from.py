@@ -1,39 +1,55 @@
 """`init_from` of a spec: the values with which a new job begins, read from a model that was trained before.
 
-Only data is read, never code: of a .keras file its weights, of a SavedModel its variables.
+Only data is read, never code: of a .keras file its weights, of a SavedModel its variables. Files that trainer has not
+written are read by another process.
 """
 
 from __future__ import annotations
 
-import io
-import re
-import zipfile
-from collections.abc import Callable, Iterator, Mapping
-from typing import BinaryIO
+import contextlib
+import json
+import os
+import select
+import subprocess
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
 
-import h5py
 import keras
 import ml_dtypes
 import numpy as np
 import numpy.typing as npt
-import tensorflow as tf
 
+from trainer import host
 from trainer.job.errors import UserError
 from trainer.model_dir import checkpoint
-from trainer.model_dir.init_files import OLD_H5, Source, path_of, source
+from trainer.model_dir.files import json_object
+from trainer.model_dir.init_files import Source, path_of, source
 from trainer.training.model.state import TrainState
-from trainer.training.private import keras_private, tensorflow_private
+from trainer.training.private import keras_private
 from trainer.training.task import TrainingTask
+from trainer.training.weights import init_reader
 from trainer.training.weights.weight_names import Name, Pairs, Slot, pair, snake_case
-from trainer.workloads.types import Model, Tensor, Variable
+from trainer.workloads.types import Model, Variable
 
 Array = checkpoint.Array
 Weights = list[tuple[Name, Array]]
-Groups = dict[str, tuple[str | None, Mapping[str, Tensor]]]
-"""Tensors by name in each layer, and the layer's class, as `keras_private.weight_groups` gives them."""
 NAMES_SHOWN = 6
 _SEEDS = "seed_generator"
 """States of random generators: they follow from train.seed."""
+_NEEDED = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "TMPDIR", "LANG", "SSL_CERT_FILE")
+_ENVIRON = {
+    "HDF5_PLUGIN_PRELOAD": "::",  # no plugins, whatever the file asks for (H5PLpublic.h)
+    "HDF5_USE_FILE_LOCKING": "FALSE",
+    "OPENBLAS_NUM_THREADS": "1",
+    "TF_CPP_MIN_LOG_LEVEL": "1",
+    "CUDA_VISIBLE_DEVICES": "-1",
+    "KERAS_BACKEND": "tensorflow",
+}
+"""The environment of the process that reads the file: without the variables of the job, of which some are secrets."""
+_SILENCE_SECONDS = 300.0
+"""How long nothing may come from that process: a network disk may be slow."""
+_LONGEST_ANSWER = 1 << 28
 
 
 def initial_values(job: TrainingTask, state: TrainState) -> tuple[checkpoint.Values, str]:
@@ -46,28 +62,37 @@ def initial_values(job: TrainingTask, state: TrainState) -> tuple[checkpoint.Val
         raise UserError("init_from: is for models of Keras 3; load the weights in model()")
     path = path_of(job.spec)
     assert path is not None
-    there = source(path)
+    there, file, note = source(path), None, ""
     try:
-        found_there, note = _of_checkpoint(there) if there.kind == "checkpoint" else (_READERS[there.kind](there), "")
-        weights = [each for each in found_there if _SEEDS not in "/".join(each[0])]
+        if there.kind == "checkpoint":
+            found, note = _of_checkpoint(there)
+            variables = [_There(name, array.shape, array.dtype) for name, array in found]
+        else:
+            file = _File(path)
+            variables = file.variables
+        named = _NAMES[there.kind](state.model)
+        model = [(name, key, v) for name, key, v in named if _SEEDS not in "/".join(name)]
+        numbers = [i for i, each in enumerate(variables) if _SEEDS not in "/".join(each.name)]
+        ours = [_slot(name, v.shape, v.dtype) for name, _, v in model]
+        theirs = [_slot(each.name, each.shape, each.dtype) for each in (variables[i] for i in numbers)]
+        pairs = pair(ours, theirs, [snake_case(type(each).__name__) for each in keras_private.all_layers(state.model)])
+        # Only values whose declared shapes are those of the model are read.
+        wanted = {i: numbers[j] for i, j in pairs.positions.items() if ours[i].fits(theirs[j])}
+        if not wanted:
+            raise UserError(
+                f"init_from: {path}: none of its {len(theirs)} variables has the name and shape of one of the model's "
+                f"{len(ours)}: there {_listed(theirs)}; in the model {_listed(ours)}"
+            )
+        read = file.values(list(wanted.values())) if file else (found[j][1] for j in wanted.values())
+        values = {model[i][1]: _cast(array, model[i][2]) for i, array in zip(wanted, read, strict=True)}
     except UserError:
         raise
     except Exception as error:
-        raise UserError(
-            f"init_from: {path}: cannot be read: {type(error).__name__}: {' '.join(str(error).split())}"
-        ) from None
-    named = _NAMES[there.kind](state.model)
-    model = [(name, key, v) for name, key, v in named if _SEEDS not in "/".join(name)]
-    ours, theirs = [_slot(name, v) for name, _, v in model], [_slot(name, array) for name, array in weights]
-    pairs = pair(ours, theirs, [snake_case(type(layer).__name__) for layer in keras_private.all_layers(state.model)])
-    values = {
-        model[i][1]: _cast(weights[j][1], model[i][2]) for i, j in pairs.positions.items() if ours[i].fits(theirs[j])
-    }
-    if not values:
-        raise UserError(
-            f"init_from: {path}: none of its {len(theirs)} variables has the name and shape of one of the model's "
-            f"{len(ours)}: there {_listed(theirs)}; in the model {_listed(ours)}"
-        )
+        why = str(error) if type(error) is ValueError else f"{type(error).__name__}: {error}"
+        raise UserError(f"init_from: {path}: cannot be read: {' '.join(why.split())}") from None
+    finally:
+        if file:
+            file.close()
     return values, f"init_from: {path}: {_report(ours, theirs, pairs)}{note}"
 
 
@@ -103,9 +128,9 @@ def _form(slot: Slot) -> str:
     return str(slot.shape) if slot.kind == "f" else f"{slot.kind}{slot.shape}"
 
 
-def _slot(name: Name, value: Variable | Array) -> Slot:
-    dtype = keras.backend.standardize_dtype(value.dtype) if not isinstance(value, np.ndarray) else value.dtype
-    return Slot(name, tuple(value.shape), _kind(dtype))
+def _slot(name: Name, shape: Sequence[int], dtype: object) -> Slot:
+    known = dtype if isinstance(dtype, np.dtype) else keras.backend.standardize_dtype(dtype)
+    return Slot(name, tuple(shape), _kind(known))
 
 
 def _kind(dtype: npt.DTypeLike) -> str:
@@ -119,45 +144,85 @@ def _cast(array: Array, variable: Variable) -> Array:
 # What is in the file. -----------------------------------------------------------------------------
 
 
-def _of_h5(there: Source) -> Weights:
-    with there.files[0].open("rb") as file:
-        return _read_h5(file)
+@dataclass(frozen=True)
+class _There:
+    """A variable of the file."""
+
+    name: Name
+    shape: tuple[int, ...]
+    dtype: npt.DTypeLike
 
 
-def _of_keras(there: Source) -> Weights:
-    with zipfile.ZipFile(there.files[0]) as archive:
-        return _read_h5(io.BytesIO(archive.read("model.weights.h5")))
+class _File:
+    """The variables of a file, whose values another process reads (init_reader.py)."""
 
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._process = subprocess.Popen(
+            host.command("trainer.training.weights.init_reader", path),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={**_ENVIRON, **{name: os.environ[name] for name in _NEEDED if name in os.environ}},
+        )
+        try:
+            answer = self._answer()
+        except BaseException:
+            self.close()
+            raise
+        if "variables" not in answer:
+            self.close()
+        if "refused" in answer:
+            raise UserError(str(answer["refused"]))
+        if "variables" not in answer:
+            raise ValueError(answer.get("error"))
+        self.variables = [
+            _There(tuple(name), tuple(shape), init_reader.dtype_of(dtype)) for name, shape, dtype in answer["variables"]
+        ]
+        """In the order of the file."""
 
-def _read_h5(file: BinaryIO) -> Weights:
-    groups: Groups = {}
-    with h5py.File(file, "r") as archive:
+    def values(self, numbers: Sequence[int]) -> Iterator[Array]:
+        """Those of variables, by their positions."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(list(numbers)).encode() + b"\n")
+        self._process.stdin.close()
+        for number in numbers:
+            array = np.empty(self.variables[number].shape, self.variables[number].dtype)
+            self._fill(array.reshape(-1).view(np.uint8).data)
+            yield array
 
-        def visit(path: str, item: Tensor) -> None:
-            if isinstance(item, h5py.Group) and path.rpartition("/")[2] == "vars":
-                groups[path.rpartition("/")[0]] = (item.attrs.get("name"), item)
+    def close(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                with contextlib.suppress(OSError):
+                    pipe.close()
 
-        archive.visititems(visit)
-        if not groups and {"layer_names", "model_weights"} & {*archive.attrs, *archive}:
-            raise UserError(f"init_from: {file.name}: an .h5 file {OLD_H5}")
-        kept = {path: group for path, group in groups.items() if path.partition("/")[0] != "optimizer"}
-        return [(name, _of_dataset(item)) for name, item in _named(kept)]
+    def _answer(self) -> dict[str, Any]:
+        assert self._process.stdout is not None
+        self._wait()
+        line = self._process.stdout.readline(_LONGEST_ANSWER)
+        return json_object(line) or {"error": self._end()}
 
+    def _fill(self, flat: memoryview) -> None:
+        assert self._process.stdout is not None
+        done = 0
+        while done < len(flat):
+            self._wait()
+            count = self._process.stdout.readinto1(flat[done:])  # type: ignore[attr-defined]
+            if not count:
+                raise ValueError(self._end())
+            done += count
 
-def _of_dataset(item: Tensor) -> Array:
-    array = np.asarray(item)
-    return (
-        array.view(ml_dtypes.bfloat16) if item.attrs.get("dtype") == "bfloat16" and array.dtype.kind == "V" else array
-    )
+    def _wait(self) -> None:
+        stdout = self._process.stdout
+        assert stdout is not None
+        if not stdout.peek(0) and not select.select([stdout], [], [], _SILENCE_SECONDS)[0]:  # type: ignore[attr-defined]
+            raise ValueError(f"nothing came for {_SILENCE_SECONDS:g} s")
 
-
-def _of_saved_model(there: Source) -> Weights:
-    reader = tf.train.load_checkpoint(str(there.folder / "variables" / "variables"))
-    names = tensorflow_private.names_in_graph(reader.get_tensor("_CHECKPOINTABLE_OBJECT_GRAPH"))
-    # Keras lists all variables a second time, in no order, as _all_variables (keras/src/export/saved_model.py).
-    listed = [key for key in names if key.startswith("variables/")] or list(names)
-    weights = [(tuple(names[key].split("/")), reader.get_tensor(key)) for key in sorted(listed, key=_natural)]
-    return [(name, array) for name, array in weights if isinstance(array, np.ndarray)]
+    def _end(self) -> str:
+        self._process.kill()
+        return f"the process that reads it ended: {self._process.wait()}; its memory is limited to what the model needs"
 
 
 def _of_checkpoint(there: Source) -> tuple[Weights, str]:
@@ -172,13 +237,6 @@ def _of_checkpoint(there: Source) -> tuple[Weights, str]:
     ]
     averaged = any("average" in v for v in model.values())
     return weights, "; with use_ema these are the averages, as in the export" if averaged else ""
-
-
-_READERS: dict[str, Callable[[Source], Weights]] = {
-    "keras": _of_keras,
-    "h5": _of_h5,
-    "saved_model": _of_saved_model,
-}
 
 
 # What the model has. ------------------------------------------------------------------------------
@@ -196,7 +254,7 @@ def _keys(model: Model) -> list[tuple[str, Variable]]:
 def _names_in_h5(model: Model) -> Named:
     keys = {id(v): key for key, v in _keys(model)}
     groups = keras_private.weight_groups(model)
-    return [(name, keys[id(v)], v) for name, v in _named(groups) if id(v) in keys]
+    return [(name, keys[id(v)], v) for name, v in init_reader.named(groups) if id(v) in keys]
 
 
 _NAMES: dict[str, Callable[[Model], Named]] = {
@@ -205,27 +263,3 @@ _NAMES: dict[str, Callable[[Model], Named]] = {
     "saved_model": lambda model: [(tuple(v.value.name.partition(":")[0].split("/")), k, v) for k, v in _keys(model)],
     "checkpoint": lambda model: [(tuple(v.path.split("/")), key, v) for key, v in _keys(model)],
 }
-
-
-def _named(groups: Groups) -> Iterator[tuple[Name, Tensor]]:
-    """The variables in Keras' groups of weights, by the names of their layers.
-
-    The group of a layer in a list, as in a Functional model, is called after the layer's class, and has its name as an
-    attribute; that of a layer in an attribute is called after the attribute. Lists have no group.
-    """
-    for path in sorted(groups, key=_natural):
-        parts = path.split("/") if path else []
-        names: list[str] = []
-        parent = ""
-        for part in parts:
-            here = f"{parent}/{part}" if parent else part
-            if here in groups:
-                name = groups[here][0] if parent and parent not in groups else None
-                names.append(str(name or part))
-            parent = here
-        for key in sorted(groups[path][1], key=_natural):
-            yield (*names, key), groups[path][1][key]
-
-
-def _natural(path: str) -> list[tuple[int, str]]:
-    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", path)]

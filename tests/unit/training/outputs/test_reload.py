@@ -112,6 +112,7 @@ def checked(job: TrainingTask, model: Any = None) -> dict[str, str]:
     model = model or job.workload.model()
     failed = exports.export(model, job.spec.directory)
     folder = Path(job.spec.directory) / "reload"
+    folder.mkdir(exist_ok=True)
     reload.write_request(folder, job, {name: model for name in exports.NAMES if name not in failed})
     keras.saving.get_custom_objects().clear()  # as in a new process
     reloaded.check(folder, job.spec)
@@ -346,3 +347,16 @@ def test_it_is_not_started_where_memory_would_run_out(exported: TrainingTask, mo
     assert silent.verdicts({"saved_model": None}, Going()) == {  # type: ignore[arg-type]
         "saved_model": "not checked: check_exports is false"
     }
+
+
+def test_an_export_that_was_changed_is_not_loaded(exported: TrainingTask, tmp_path: Path) -> None:
+    """Others may write to model_dir, and what is loaded can be code."""
+    request = tmp_path / "request"
+    request.mkdir()
+    reload.write_request(request, exported, dict.fromkeys(exports.NAMES, exported.workload.model()))
+    export = Path(exported.spec.directory) / "export"
+    (export / "model.keras").write_bytes(b"another one")
+    (export / "saved_model" / "more.txt").write_text("x")
+    reloaded.check(request, exported.spec)
+    verdicts = json.loads((request / "verdicts.json").read_text())
+    assert verdicts == dict.fromkeys(exports.NAMES, "was changed after the job had written it")
