@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import fcntl
 import hashlib
+import hmac
 import math
 import os
 import posixpath
@@ -22,6 +23,7 @@ from trainer.job import environment
 from trainer.job.data import reads, variable
 from trainer.job.errors import TrainerError, UserError
 from trainer.job.spec import JobSpec
+from trainer.model_dir.regular import document, regular
 from trainer.protocol.log_lines import LOG_SECONDS, log_line, log_traceback
 
 if TYPE_CHECKING:
@@ -63,7 +65,7 @@ async def keep(agent: Agent, folders: Mapping[str, Path]) -> None:
 
     try:
         for name, folder in folders.items():
-            copy = await asyncio.to_thread(copied, name, folder, cache(), report, stop.is_set)
+            copy = await asyncio.to_thread(copied, name, folder, cache(), report, stop.is_set, _key(agent))
             log_line(f"{agent.task.name}: data.{name} is read from the copy {copy}")
             agent.places[variable(name)] = str(copy)
         if agent.task.type != "evaluator":
@@ -78,6 +80,12 @@ async def keep(agent: Agent, folders: Mapping[str, Path]) -> None:
         stop.set()
 
 
+def _key(agent: Agent) -> bytes:
+    """By which the tasks of one start of a job know that one of them has compared a copy; empty without a secret."""
+    run = os.environ.get(environment.RUN, "").encode()
+    return hmac.digest(agent.secret, b"copy\0" + run, "sha256") if agent.secret and run else b""
+
+
 def cache() -> Path:
     """The folder of all copies on this node."""
     if given := os.environ.get(environment.CACHE):
@@ -85,23 +93,27 @@ def cache() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "trainer" / "data"
 
 
-def copied(name: str, folder: Path, cache: Path, report: Report, stopped: Callable[[], bool]) -> Path:
+def copied(name: str, folder: Path, cache: Path, report: Report, stopped: Callable[[], bool], key: bytes = b"") -> Path:
     """The copy of a folder, which is made if the node has none of the same files, or completed if one was interrupted.
 
-    Its name has a digest of the files' names, sizes and times, so that changed data are copied anew.
+    Its name has a digest of the files' names, sizes and times, so that changed data are copied anew. Of a copy that is
+    there, the bytes are compared with the data's SHA256SUMS: others may be able to write there.
+
+    Args:
+        key: of `_key`: a copy is compared once for all who have it.
 
     Raises:
         UserError: it cannot be made, or differs from the data's SHA256SUMS.
     """
     try:
-        return _copied(name, folder, cache, lambda text: report(f"data.{name}: {text}"), stopped)
+        return _copied(name, folder, cache, lambda text: report(f"data.{name}: {text}"), stopped, key)
     except UserError as error:
         raise UserError(f"data.{name}: {error}") from None
     except OSError as error:
         raise UserError(f"data.{name}: copy: {error.filename or cache}: {error.strerror}") from None
 
 
-def _copied(name: str, folder: Path, cache: Path, report: Report, stopped: Callable[[], bool]) -> Path:
+def _copied(name: str, folder: Path, cache: Path, report: Report, stopped: Callable[[], bool], key: bytes) -> Path:
     progress = _progress(report, stopped)
     files = _files(folder, progress)
     right = _right(folder, files)
@@ -116,16 +128,77 @@ def _copied(name: str, folder: Path, cache: Path, report: Report, stopped: Calla
             lock.flush()
             report(text)
 
+        _require_own(copy)
         if not copy.exists():
             _copy(folder, files, right, copy, _progress(shared, stopped))
             return copy
         if (there := _in_seconds(_files(copy, progress))) != (here := _in_seconds(files)):
             changed = next(file for file in sorted({*here, *there}) if here.get(file) != there.get(file))
             raise UserError(f"{copy / changed}: was changed after it was copied; remove {copy}")
-        made = _manifest(copy)
-        if wrong := next((file for file, sha in right.items() if made.get(file) != sha), None):
-            raise UserError(f"{copy / wrong}: is not the file that {SUMS} names; remove {copy}")
+        if right and not _is_proven(copy, right, key):
+            _compare(copy, right, _progress(shared, stopped))
+            _prove(copy, right, key)
     return copy
+
+
+def _require_own(copy: Path) -> None:
+    """
+    Raises:
+        UserError: another user has made the copy, or any user may change it.
+    """
+    for path in (copy, copy.with_name(f"{copy.name}.part")):
+        with contextlib.suppress(FileNotFoundError):
+            about = path.lstat()
+            if not stat.S_ISDIR(about.st_mode) or about.st_uid not in (0, os.getuid()) or about.st_mode & stat.S_IWOTH:
+                raise UserError(
+                    f"{path}: is no folder that user {os.getuid()} alone may change (it belongs to user "
+                    f"{about.st_uid}, mode {stat.filemode(about.st_mode)}); remove it, or use another folder for copies"
+                )
+
+
+def _compare(copy: Path, right: Mapping[str, str], progress: Report) -> None:
+    """
+    Raises:
+        UserError: a file has other bytes than its sum names.
+    """
+    total, done = sum((copy / file).stat().st_size for file in right), 0
+    for file, sha in right.items():
+        whole = hashlib.sha256()
+        with open(copy / file, "rb", opener=regular) as content:
+            while chunk := content.read(CHUNK):
+                whole.update(chunk)
+                done += len(chunk)
+                progress(f"{done / 1e9:.2f} of {total / 1e9:.2f} GB of the copy compared with {SUMS}")
+        if whole.hexdigest() != sha:
+            raise UserError(f"{copy / file}: is not the file that {SUMS} names; remove {copy}")
+
+
+def _is_proven(copy: Path, right: Mapping[str, str], key: bytes) -> bool:
+    try:
+        proof = document(_proof_of(copy), 1 << 10)
+    except OSError:
+        return False
+    return bool(key) and hmac.compare_digest(proof, _proof(copy, right, key))
+
+
+def _prove(copy: Path, right: Mapping[str, str], key: bytes) -> None:
+    if key:
+        with open(_proof_of(copy), "wb", opener=regular) as file:
+            file.write(_proof(copy, right, key))
+
+
+def _proof(copy: Path, right: Mapping[str, str], key: bytes) -> bytes:
+    """What only those can write who have the key. A file that is changed has another time of change, which no program
+    can set."""
+    abouts = ((file, sha, (copy / file).stat()) for file, sha in right.items())
+    listing = "".join(
+        f"{file} {sha} {about.st_ino} {about.st_size} {about.st_ctime_ns}\n" for file, sha, about in abouts
+    )
+    return hmac.digest(key, os.fsencode(listing), "sha256").hex().encode()
+
+
+def _proof_of(copy: Path) -> Path:
+    return copy.with_name(f"{copy.name}.compared")
 
 
 def _progress(report: Report, stopped: Callable[[], bool]) -> Report:
@@ -183,7 +256,7 @@ def _in_seconds(files: Files) -> Files:
 @contextlib.contextmanager
 def _lock(path: Path, progress: Report) -> Iterator[TextIO]:
     """Holds a lock of the node, which the kernel releases if its holder dies. The file has the holder's progress."""
-    with path.open("a+") as file:
+    with open(path, "a+", opener=regular) as file:
         while True:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -202,6 +275,7 @@ def _copy(folder: Path, files: Files, right: Mapping[str, str], copy: Path, prog
     total = sum(size for size, _ in files.values())
     left = total - sum(files[file][0] for file in done)
     part.mkdir(exist_ok=True)
+    _compare(part, {file: right[file] for file in done if file in right}, progress)
     if (free := shutil.disk_usage(part).free) < left:
         raise UserError(f"copy: {left:,} bytes are left to copy, and {part} has {free:,}; free some space")
     begun, todo = time.monotonic(), left
@@ -212,7 +286,7 @@ def _copy(folder: Path, files: Files, right: Mapping[str, str], copy: Path, prog
         rate = (todo - left) / 1e6 / max(time.monotonic() - begun, 1e-3)
         progress(f"{(total - left) / 1e9:.2f} of {total / 1e9:.2f} GB copied, {rate:.0f} MB/s")
 
-    with _manifest_of(copy).open("w", encoding="utf-8", errors="surrogateescape") as manifest:
+    with open(_manifest_of(copy), "w", encoding="utf-8", errors="surrogateescape", opener=regular) as manifest:
         manifest.writelines(f"{sha}  {file}\n" for file, sha in done.items())
         for file, (size, mtime) in files.items():
             if file in done:
@@ -235,7 +309,7 @@ def _copy_file(file: Path, target: Path, copying: Callable[[int], None]) -> str:
     """Copies a file; returns its SHA-256."""
     sha = hashlib.sha256()
     target.parent.mkdir(parents=True, exist_ok=True)
-    with file.open("rb") as source, target.open("wb") as written:
+    with file.open("rb") as source, open(target, "wb", opener=regular) as written:
         while chunk := source.read(CHUNK):
             sha.update(chunk)
             written.write(chunk)

@@ -80,6 +80,7 @@ def of_type(
         "resources": _resources(spec, task_type),
         "has_volume": has_volume,
         "checks_policy": not spec.kubernetes.egress and task_type == names.chief_type(pods),
+        "cache_is_shared": spec.kubernetes.data_cache is not None,
         "cache": CACHE if copies(spec.data) and reads(task_type) else None,
         "volumes": entries,
         "mounts": volumes.mounts_with_theirs(mounts, mapped(pod.mounts), settings.path(spec, task_type, "mounts")),

@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -162,7 +163,67 @@ def test_an_existing_copy_is_compared_with_the_sums(data: Path) -> None:
     assert copy(data) == made
     manifest = made.with_name(f"{made.name}.sha256")
     manifest.write_text(manifest.read_text().replace(sha, "0" * 64))
-    assert problem(data) == f"data.train: {made}/a.bin: is not the file that SHA256SUMS names; remove {made}"
+    assert copy(data) == made  # the list beside the copy proves nothing
+
+
+def with_sums(data: Path) -> None:
+    (data / "SHA256SUMS").write_text(f"{hashlib.sha256((data / 'a.bin').read_bytes()).hexdigest()}  a.bin\n")
+
+
+def poison(file: Path) -> None:
+    """As another job of the node may: other bytes, and the size and time of before."""
+    about = file.stat()
+    file.write_bytes(b"x" * about.st_size)
+    os.utime(file, ns=(about.st_atime_ns, about.st_mtime_ns))
+
+
+def test_a_copy_is_believed_by_its_bytes_where_the_data_have_sums(data: Path) -> None:
+    with_sums(data)
+    made = copy(data)
+    poison(made / "a.bin")
+    wrong = f"data.train: {made / 'a.bin'}: is not the file that SHA256SUMS names; remove {made}"
+    assert problem(data) == wrong
+    (made.parent / f"{made.name}.sha256").write_text((data / "SHA256SUMS").read_text())
+    assert problem(data) == wrong
+
+
+def test_the_tasks_of_a_job_compare_a_copy_once(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with_sums(data)
+    made, compared, compare = copy(data), list[str](), data_copies._compare
+
+    def counted(*given: Any) -> None:
+        compared.append("x")
+        compare(*given)
+
+    monkeypatch.setattr(data_copies, "_compare", counted)
+    for key in (b"run 1", b"run 1", b"run 2", b"", b"", b"run 2"):
+        data_copies.copied("train", data, data.parent / "cache", lambda _: None, lambda: False, key)
+    assert len(compared) == 4
+    poison(made / "a.bin")
+    with pytest.raises(UserError, match="is not the file that SHA256SUMS names"):
+        data_copies.copied("train", data, data.parent / "cache", lambda _: None, lambda: False, b"run 2")
+
+
+def test_what_an_interrupted_copy_has_is_compared_too(data: Path) -> None:
+    with_sums(data)
+    made = copy(data)
+    made.rename(part := made.with_name(f"{made.name}.part"))
+    poison(part / "a.bin")
+    assert problem(data).startswith(f"data.train: {part / 'a.bin'}: is not the file that SHA256SUMS names")
+
+
+def test_a_copy_that_another_user_has_made_or_may_change_is_not_believed(data: Path) -> None:
+    made = copy(data)
+    owner = made.stat().st_uid
+    made.chmod(0o777)
+    assert f"{made}: is no folder that user {owner} alone may change" in problem(data)
+    made.chmod(0o755)
+    if owner == 0:
+        os.chown(made, 65534, 65534)
+        assert "(it belongs to user 65534, mode drwxr-xr-x); remove it" in problem(data)
+    shutil.rmtree(made)
+    made.symlink_to(data)
+    assert f"belongs to user {owner}, mode l" in problem(data)
 
 
 def test_a_folder_that_cannot_be_read_is_named(data: Path, unprivileged: None) -> None:

@@ -461,15 +461,17 @@ def test_code_that_is_too_large_names_its_files(tmp_path: Path) -> None:
 
 def test_copies_are_in_a_folder_of_the_node_or_of_the_pod() -> None:
     data = {"train": {"kubernetes": {"claim": "c"}, "copy": "node"}}
-    for settings, source in (
-        ({}, {"emptyDir": {}}),
-        ({"data_cache": "/var/cache/x"}, {"hostPath": {"path": "/var/cache/x", "type": "Directory"}}),
+    shared = "/cache/$(TRAINER_NAMESPACE)/$(TRAINER_SERVICE_ACCOUNT)"
+    for settings, source, folder in (
+        ({}, {"emptyDir": {}}, "/cache"),
+        ({"data_cache": "/var/cache/x"}, {"hostPath": {"path": "/var/cache/x", "type": "Directory"}}, shared),
     ):
         job = ps(data=data, kubernetes=settings)
         volumes, mounts = data_of(job, "j-worker")
         assert volumes[-1] == {"name": "cache", **source}
         assert mounts[-1] == {"name": "cache", "mountPath": "/cache"}
-        assert environment(job, "j-worker", 0)["TRAINER_CACHE_DIR"] == "/cache"
+        (container,) = manifests(job)[("Job", "j-worker")]["spec"]["template"]["spec"]["containers"]
+        assert {"name": "TRAINER_CACHE_DIR", "value": folder} in container["env"]
         assert data_of(job, "j-ps") == ([], [])
 
 
