@@ -28,7 +28,7 @@ from trainer.job.tracker import is_for_tracker, secrets_of_tasks
 from trainer.model_dir import layout
 from trainer.protocol.log_lines import FAILURE_MARK
 from trainer.targets import machine
-from trainer.targets.local import output, ports, view
+from trainer.targets.local import neighbours, output, ports, view
 from trainer.targets.local.gpus import assign
 from trainer.targets.local.output import Output
 from trainer.targets.local.processes import ERROR_PREFIX, LocalJob, is_evaluator, keep_running, send
@@ -178,6 +178,8 @@ async def _run(
         if spec.page != "none":
             job.show("local", f"page: http://localhost:{status_port}/")
         job.show("local", f"status: {shlex.join(words)}")
+        if len(tasks) > 1 and (found := neighbours.other_user()):  # a single task has no port of TensorFlow's
+            job.show("local", neighbours.warning(*found))
         shared = {**shared, FAILURE_MARK: job.mark}
         gpus, sharing = assign(spec, tasks)
         if sharing:
