@@ -17,6 +17,7 @@ import importlib.metadata
 import ipaddress
 import os
 import platform
+import resource
 import signal
 import socket
 import struct
@@ -42,6 +43,7 @@ _IMPORTED = time.monotonic()
 _PR_SET_PDEATHSIG = 1
 _NETLINK_SOCK_DIAG, _SOCK_DIAG_BY_FAMILY = 4, 20
 _LOWEST = 19
+_core_limit: tuple[int, int] | None = None
 _CGROUP = Path("/sys/fs/cgroup")
 
 
@@ -179,6 +181,14 @@ def processes(variable: str) -> Iterator[Process]:
             yield Process(int(folder.name), fields[19], int(fields[2]), _variable(folder, variable))
 
 
+def owners(proc: str = "/proc") -> Iterator[tuple[int, int, str]]:
+    """User, process id and control groups of each visible process; none where that is not known."""
+    for folder in Path(proc).iterdir() if LINUX else ():
+        if folder.name.isdigit():
+            with contextlib.suppress(OSError):
+                yield folder.stat().st_uid, int(folder.name), (folder / "cgroup").read_text()
+
+
 def started(pid: int) -> str:
     """Start time of a process, as in Process; empty if it has ended or is a zombie."""
     if not LINUX:
@@ -299,6 +309,37 @@ def be_killed_first() -> None:
     """Makes the kernel prefer this process if memory runs out."""
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000")
+
+
+def address_space() -> int:
+    """Bytes of addresses that this process has; 0 where it is not known. macOS does not keep a limit of them."""
+    return int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize() if LINUX else 0
+
+
+def wipe_variable(name: str) -> None:
+    """Overwrites the value of an environment variable where /proc shows what a process began with, to all processes of
+    its user. Python's os.environ is a copy of that."""
+    with contextlib.suppress(OSError, ValueError, IndexError):  # as on macOS
+        begun = Path("/proc/self/environ").read_bytes()
+        place = (b"\0" + begun).find(f"\0{name}=".encode())
+        if place >= 0:
+            length = len(begun[place:].partition(b"\0")[0]) - len(name) - 1
+            start = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[47])  # env_start, proc(5)
+            ctypes.memset(start + place + len(name) + 1, ord("*"), length)
+
+
+def dump_no_memory() -> None:
+    """Lets the kernel write no core file of this process, whose memory has a secret."""
+    global _core_limit
+    _core_limit = resource.getrlimit(resource.RLIMIT_CORE)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, _core_limit[1]))
+
+
+def may_dump(pid: int) -> None:
+    """Gives a child, which inherits the limit, the one that this process had before `dump_no_memory`."""
+    if LINUX and _core_limit is not None:
+        with contextlib.suppress(OSError):
+            resource.prlimit(pid, resource.RLIMIT_CORE, _core_limit)
 
 
 def is_own(peer: tuple[object, ...], ours: tuple[object, ...]) -> bool:

@@ -263,3 +263,35 @@ def test_a_function_has_the_lowest_priority_and_its_caller_keeps_its_own() -> No
 def test_what_a_function_at_the_lowest_priority_raises_reaches_its_caller() -> None:
     with pytest.raises(ZeroDivisionError):
         host.at_lowest_priority(lambda: print(1 // 0))
+
+
+@pytest.mark.skipif(not host.LINUX, reason="only Linux shows it")
+def test_what_a_process_began_with_does_not_show_a_variable_that_was_wiped() -> None:
+    program = (
+        "import os, sys; from trainer import host\n"
+        "os.environ.pop('TRAINER_SECRET'); host.wipe_variable('TRAINER_SECRET'); host.wipe_variable('NONE')\n"
+        "print(os.environ['BESIDE'], flush=True); sys.stdin.read()"
+    )
+    environ = {**os.environ, "TRAINER_SECRET": "hunter2", "BESIDE": "TRAINER_SECRET=x"}
+    command = [sys.executable, "-c", program]
+    with subprocess.Popen(command, env=environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"TRAINER_SECRET=x\n"
+        shown = Path(f"/proc/{process.pid}/environ").read_bytes().split(b"\0")
+        process.kill()
+    assert b"TRAINER_SECRET=*******" in shown
+    assert b"BESIDE=TRAINER_SECRET=x" in shown
+    assert b"hunter2" not in b"".join(shown)
+
+
+@pytest.mark.skipif(not host.LINUX, reason="only Linux sets the limits of another process")
+def test_a_child_may_leave_a_core_file_though_its_supervisor_may_not() -> None:
+    program = (
+        "import resource, subprocess, sys; from trainer import host\n"
+        "resource.setrlimit(resource.RLIMIT_CORE, (4096, 8192)); host.dump_no_memory()\n"
+        "child = subprocess.Popen(['cat'], stdin=subprocess.PIPE); host.may_dump(child.pid)\n"
+        "print(resource.getrlimit(resource.RLIMIT_CORE), resource.prlimit(child.pid, resource.RLIMIT_CORE))\n"
+        "child.kill(); child.wait()"
+    )
+    out = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout
+    assert out == "(0, 8192) (4096, 8192)\n"

@@ -76,12 +76,14 @@ _SHAPES = [
     re.compile(r"-----BEGIN [A-Z ]{0,30}PRIVATE KEY-----(?:\s{0,3}[A-Za-z0-9+/=]{16,80}\b){0,200}"),
     re.compile(r"(?:^[A-Za-z0-9+/=]{16,80}\n){1,200}-----END [A-Z ]{0,30}PRIVATE KEY-----", re.MULTILINE),
     re.compile(r"\bLS0tLS1CRUdJTi[A-Za-z0-9+/=]{16,16000}"),  # a key or certificate in base64, as in a kubeconfig
-    # JSON web tokens, AWS, GitHub, GitLab, Google, Hugging Face, OpenAI, npm, PyPI, Docker, Slack.
+    # JSON web tokens, AWS, GitHub, GitLab, Google, Hugging Face, OpenAI and Anthropic, npm, PyPI, Docker, Slack,
+    # Databricks, Stripe.
     re.compile(
         r"\b(?:eyJ[\w-]{10,4000}\.[\w-]{10,8000}(?:\.[\w-]{0,4000})?|(?:AKIA|ASIA|ABIA|ACCA)[0-9A-Z]{16}\b"
-        r"|gh[opsur]_\w{20,255}|github_pat_\w{20,255}|glpat-[\w-]{20,255}|AIza[\w-]{35}|ya29\.[\w-]{20,1000}"
-        r"|hf_\w{30,255}|sk-[\w-]{20,255}|npm_\w{30,255}|pypi-\w[\w-]{30,255}|dckr_pat_[\w-]{20,255}"
-        r"|xox[abeprs]-[\w-]{10,255})"
+        r"|gh[opsur]_\w{20,255}|github_pat_\w{20,255}|gl(?:pat|dt|rt|cbt|ptt|ft|soat|agent|imt|oas|ffct)-[\w.-]{20,255}|GR1348941[\w-]{20,255}"
+        r"|AIza[\w-]{35}|ya29\.[\w-]{20,1000}|1//0[\w-]{20,255}|GOCSPX-[\w-]{20,255}"
+        r"|hf_\w{30,255}|api_org_\w{30,255}|sk-[\w-]{20,255}|[rs]k_(?:live|test)_\w{20,255}|dapi[0-9a-f]{32}|npm_\w{30,255}|pypi-\w[\w-]{30,255}|dckr_pat_[\w-]{20,255}"
+        r"|xox[abeprs](?:\.xox[abp])?-[\w-]{10,255}|xapp-[\w-]{10,255})"
     ),
 ]
 _WITHIN = [
@@ -90,6 +92,10 @@ _WITHIN = [
     ),  # https://user:password@host
     re.compile(
         rf"(?P<before>[?&][\w.-]{{0,40}}?(?:{WORDS}|sig|signature)=)(?P<value>[^&\s\"'<>]{{1,4000}})", re.IGNORECASE
+    ),
+    # Azure: a shared access signature outside of an address, and the keys in a connection string.
+    re.compile(
+        r"(?P<before>\b(?:sig|AccountKey|SharedAccessKey|SharedAccessSignature)=)(?P<value>[\w%+/=&:.-]{16,4000})"
     ),
     re.compile(r"(?P<before>\bhooks\.slack\.com/services/)(?P<value>[\w/]{1,255})"),
     re.compile(

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
 import secrets
 from collections.abc import Iterable, MutableMapping
 from pathlib import Path
+from typing import BinaryIO
 
 from trainer.job import environment
 from trainer.job.errors import UserError
 
 FILE = "secret"
 """Name of the secret's file in TRAINER_SECRET_FOLDER, and its key in Kubernetes' Secret."""
+
+
+_HELD: list[BinaryIO] = []
 
 
 def new() -> str:
@@ -31,7 +37,7 @@ def take(environ: MutableMapping[str, str] = os.environ) -> bytes:
     if value is None and file is None:
         return b""
     try:
-        secret = (os.fsencode(value) if value is not None else Path(file or "").read_bytes()).strip()
+        secret = (os.fsencode(value) if value is not None else _held(Path(file or ""))).strip()
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or error
         raise UserError(f"{environment.SECRET_FILE}: {file!r}: cannot be read: {why}") from None
@@ -41,8 +47,18 @@ def take(environ: MutableMapping[str, str] = os.environ) -> bytes:
     return secret
 
 
+def _held(path: Path) -> bytes:
+    """The content of the secret's file, which this process shows to be in use until it ends: see `keep`."""
+    file = path.open("rb")
+    with contextlib.suppress(OSError):  # a file system without locks
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    _HELD.append(file)
+    return file.read()
+
+
 def keep(path: Path, owner: int | None = None, folders: Iterable[Path] = ()) -> None:
-    """Writes a new secret into a file that only its owner can read, unless it already holds one.
+    """Writes a new secret into a file that only its owner can read, unless a task uses the one that is there: each run
+    of a job has its own.
 
     Args:
         owner: the user and group that get the file, its folder and `folders`; default: they stay as they are.
@@ -66,9 +82,18 @@ def _give(paths: Iterable[Path], owner: int) -> None:
             raise UserError(f"{each}: cannot be given to user {owner}: {error.strerror}") from None
 
 
+def _in_use(path: Path) -> bool:
+    with path.open("rb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:  # also where there are no locks
+            return True
+    return False
+
+
 def _write(path: Path) -> None:
     try:
-        if path.exists() and path.stat().st_size:
+        if path.exists() and path.stat().st_size and _in_use(path):
             return
         # Atomic: tasks that start meanwhile never read half a secret.
         temporary = path.with_name(f".tmp-{path.name}-{os.getpid()}")

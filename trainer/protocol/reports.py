@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, field
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, TypeVar
 
 from pydantic import Field, TypeAdapter, ValidationError
 
@@ -191,14 +191,14 @@ def _require_few_parts(body: bytes) -> None:
     Raises:
         ValueError: it has more than a report may have.
     """
-    parts, left = 0, list[Any]([json_object(body)])
+    parts, left = 0, list[object]([json_object(body)])
     while left:
         each = left.pop()
-        parts += len(each)
+        values = list(each.values()) if isinstance(each, dict) else each if isinstance(each, list) else []
+        parts += len(values)
         if parts > _MOST_PARTS:
             raise ValueError(f"has more than {_MOST_PARTS} parts")
-        values = each.values() if isinstance(each, dict) else each
-        left += [value for value in values if isinstance(value, (dict, list))]
+        left += values
 
 
 def _of_another_version(body: bytes) -> Asked | None:

@@ -50,6 +50,8 @@ def main() -> int:
         host.die_with_parent(signal.SIGTERM)
         spec = load.load_environment()
         job_secret = secret.take()
+        host.wipe_variable(environment.SECRET)
+        host.dump_no_memory()
         task = tf_config.from_environment(spec)
         log = preflight.log_file(spec, task)
     except TrainerError as error:

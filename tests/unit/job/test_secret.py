@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,14 +13,25 @@ from trainer.job import secret
 from trainer.job.errors import Exit, UserError
 
 
-def test_a_new_secret_is_readable_by_its_owner_only_and_is_kept(tmp_path: Path) -> None:
+def test_a_new_secret_is_readable_by_its_owner_only_and_is_kept_while_a_task_uses_it(tmp_path: Path) -> None:
     file = tmp_path / "secret"
     secret.keep(file)
     first = file.read_text()
     assert len(first) >= 32
     assert file.stat().st_mode & 0o777 == 0o400
-    secret.keep(file)
-    assert file.read_text() == first
+    program = (
+        "import os, sys; from trainer.job import secret\n"
+        "print(secret.take({'TRAINER_SECRET_FILE': sys.argv[1]}).decode(), flush=True); sys.stdin.read()"
+    )
+    command = [sys.executable, "-c", program, str(file)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as task:
+        assert task.stdout is not None
+        assert task.stdout.readline().strip() == first
+        secret.keep(file)
+        assert file.read_text() == first
+        task.kill()
+    secret.keep(file)  # the next run
+    assert file.read_text() != first
     assert [each.name for each in tmp_path.iterdir()] == ["secret"]
 
 

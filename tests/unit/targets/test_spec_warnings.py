@@ -97,3 +97,32 @@ def test_servers_that_the_network_keeps_out_are_warned_of(target: Compose | Kube
 def test_pods_that_may_connect_to_anything_reach_them() -> None:
     raw = {"name": "j", "strategy": "one_device", "tracking": {"mlflow": "http://mlflow"}}
     assert Kubernetes().warnings(build({**raw, "kubernetes": {"egress": True}})) == []
+
+
+def test_a_secret_in_the_words_of_a_command_is_seen_by_others() -> None:
+    spec = build(
+        {
+            "name": "j", "strategy": "multi_worker_mirrored", "tasks": {"worker": 1},
+            "program": ["python", "x.py", "--token=$(HF_TOKEN)", "$(MODE)"], "secrets": {"HF_TOKEN": {}, "OTHER": {}},
+        }
+    )  # fmt: skip
+    (line,) = [each for each in spec_warnings.warnings(spec) if "ps)" in each]
+    assert line.startswith("program: $(HF_TOKEN): other users of the machine see the words of a command (ps)")
+
+
+def test_a_login_over_plain_http_is_read_on_the_way() -> None:
+    spec = build(
+        {
+            "name": "j", "strategy": "one_device", "workload": "mnist", "tasks": {"worker": 1},
+            "tracking": {"mlflow": "http://mlflow.example:5000"}, "secrets": {"MLFLOW_TRACKING_TOKEN": {}},
+            "notify": {"webhook": "http://hooks.slack.com/services/x"}, "env": {"PROXY": "http://me:pw@proxy.example:3128"},
+        }
+    )  # fmt: skip
+    assert [each.partition(":")[0] for each in spec_warnings.warnings(spec) if "unencrypted; use https" in each] == [
+        "tracking.mlflow",
+        "notify.webhook",
+        "env.PROXY",
+    ]
+    near = {"tracking": {"mlflow": "http://localhost:5000"}, "secrets": {"MLFLOW_TRACKING_TOKEN": {}}}
+    ours = build({"name": "j", "strategy": "one_device", "workload": "mnist", "tasks": {"worker": 1}, **near})
+    assert not [each for each in spec_warnings.warnings(ours) if "unencrypted" in each]

@@ -18,8 +18,8 @@ from trainer.model_dir import fingerprint, layout, lease
 from trainer.model_dir import state as job_state
 from trainer.model_dir.files import write_json
 from trainer.model_dir.lease import Lease, Predecessor
-from trainer.model_dir.stacks import Stacks
 from trainer.model_dir.regular import regular
+from trainer.model_dir.stacks import Stacks
 from trainer.protocol.facts import Entry, Note
 from trainer.supervisor.chief.journal import since_it_began
 from trainer.supervisor.rendezvous import chronicle

@@ -125,6 +125,7 @@ class Child:
             raise
         finally:
             os.close(theirs)
+        host.may_dump(child._process.pid)
         child.stacks.started()
         for output in child._outputs:
             output.start()

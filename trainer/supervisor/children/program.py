@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from trainer import reporting
+from trainer import host, reporting
 from trainer.job import environment, program
 from trainer.job.cluster import Task
 from trainer.job.errors import Exit
@@ -98,6 +98,7 @@ class Program(Child):
             child._close()
             child.stacks.close()
             raise
+        host.may_dump(child._process.pid)
         child.stacks.started()
         for output in child._outputs:
             output.start()

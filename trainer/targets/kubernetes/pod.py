@@ -46,15 +46,16 @@ def of_type(
     usual = RESTARTS * count if bound else CHIEF_MOVES + MOVES * (count - 1) if chief else MOVES * count
     tensorboard = spec.kubernetes.tensorboard and task_type == "chief"
     track = _track(spec, count, secrets) if spec.tracking and chief else None
-    runs = {"name": "runs", **(volumes.of_model_dir(spec) if has_volume else {"emptyDir": {}})}
+    scratch: volumes.Part = {"emptyDir": {"sizeLimit": volumes.SCRATCH_SIZE}}
+    runs = {"name": "runs", **(volumes.of_model_dir(spec) if has_volume else scratch)}
     parts: list[tuple[list[volumes.Part], list[volumes.Part]]] = [
         ([runs], [{"name": "runs", "mountPath": f"{container.WORKSPACE}/runs"}]),
         volumes.of_data(spec, runs) if reads(task_type) else ([], []),
         volumes.of_task(spec, task_type),
         volumes.of_secret(spec),
         volumes.of_files(config.name, {name: config_map.key_of(name) for name in config.files}),
-        ([{"name": "tensorboard", "emptyDir": {}}] if tensorboard else [], []),
-        ([{"name": "track", "emptyDir": {}}] if track else [], []),
+        ([{"name": "tensorboard", "emptyDir": {"sizeLimit": volumes.SMALL_SIZE}}] if tensorboard else [], []),
+        ([{"name": "track", "emptyDir": {"sizeLimit": volumes.SMALL_SIZE}}] if track else [], []),
     ]
     entries, mapped = volumes.with_theirs([each for part, _ in parts for each in part], pod.volumes)
     mounts = [each for _, part in parts for each in part]

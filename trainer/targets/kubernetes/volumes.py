@@ -91,12 +91,17 @@ def _source(volume: DataVolume) -> Part:
     return dict(volume.volume or {})
 
 
+SCRATCH_SIZE, SMALL_SIZE = "20Gi", "1Gi"
+"""Limits of a pod's own folders, so that a job cannot fill a node's disk: the kubelet ends a pod that exceeds one. A
+volume of the user's in `mounts` takes the place of /tmp. Data and checkpoints that are in the pod have none."""
+
+
 def of_task(spec: JobSpec, task_type: str) -> tuple[list[Part], list[Part]]:
     """The volumes of every task besides `runs` and its data."""
-    volumes: list[Part] = [{"name": "tmp", "emptyDir": {}}]
+    volumes: list[Part] = [{"name": "tmp", "emptyDir": {"sizeLimit": SCRATCH_SIZE}}]
     mounts: list[Part] = [{"name": "tmp", "mountPath": "/tmp"}]  # noqa: S108 (in a container)
     if spec.code:
-        volumes.append({"name": "code", "emptyDir": {}})
+        volumes.append({"name": "code", "emptyDir": {"sizeLimit": SMALL_SIZE}})
         mounts.append({"name": "code", "mountPath": code.PLACE})
     if spec.tasks.of(task_type).gpus:
         # NCCL's rings between GPUs of one node need more than the runtime's 64 MB.

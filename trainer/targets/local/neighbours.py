@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import pwd
 import re
-from pathlib import Path
+from collections.abc import Iterable
 
 from trainer import host
 
@@ -16,17 +15,16 @@ _CONTAINER = re.compile(r"docker|containerd|kubepods|libpod|crio|lxc|machine\.sl
 """In the control group of a process that runs in a container: its loopback is another one."""
 
 
-def other_user(proc: Path = Path("/proc")) -> tuple[str, int] | None:
+def other_user(processes: Iterable[tuple[int, int, str]] | None = None) -> tuple[str, int] | None:
     """Another person of whom a process runs outside containers, and that process; None if there is none, or it is not
-    visible."""
-    if not host.LINUX:
-        return None
-    for folder in proc.iterdir():
-        with contextlib.suppress(OSError):
-            user = folder.stat().st_uid if folder.name.isdigit() else 0
-            is_person = _FIRST <= user < _NOBODY and user != os.getuid()
-            if is_person and not _CONTAINER.search((folder / "cgroup").read_text()):
-                return _name(user), int(folder.name)
+    visible.
+
+    Args:
+        processes: as of host.owners, which are the default.
+    """
+    for user, process, groups in host.owners() if processes is None else processes:
+        if _FIRST <= user < _NOBODY and user != os.getuid() and not _CONTAINER.search(groups):
+            return _name(user), process
     return None
 
 

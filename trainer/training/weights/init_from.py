@@ -13,7 +13,6 @@ import select
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import keras
 import ml_dtypes
@@ -30,7 +29,7 @@ from trainer.training.private import keras_private
 from trainer.training.task import TrainingTask
 from trainer.training.weights import init_reader
 from trainer.training.weights.weight_names import Name, Pairs, Slot, pair, snake_case
-from trainer.workloads.types import Model, Variable
+from trainer.workloads.types import Model, Tensor, Variable
 
 Array = checkpoint.Array
 Weights = list[tuple[Name, Array]]
@@ -198,7 +197,7 @@ class _File:
                 with contextlib.suppress(OSError):
                     pipe.close()
 
-    def _answer(self) -> dict[str, Any]:
+    def _answer(self) -> dict[str, Tensor]:
         assert self._process.stdout is not None
         self._wait()
         line = self._process.stdout.readline(_LONGEST_ANSWER)

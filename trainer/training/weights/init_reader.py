@@ -7,6 +7,7 @@ need. It tells what the file declares, is told which of that fits the model, and
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 import json
 import os
@@ -15,17 +16,19 @@ import resource
 import stat
 import sys
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO, TypeAlias
 
 import numpy as np
 
+from trainer import host
 from trainer.job.errors import UserError
 from trainer.model_dir.init_files import OLD_H5, Source, source
+from trainer.workloads.types import Tensor
 
 if TYPE_CHECKING:
+    from trainer.model_dir.arrays import Array
     from trainer.training.weights.weight_names import Name  # imports Keras
 
 WEIGHTS = "model.weights.h5"
@@ -49,8 +52,12 @@ class Declared:
     shape: tuple[int, ...]
     dtype: str
     """As NumPy or ml_dtypes name it."""
-    source: Any = field(default=None, compare=False)
+    source: Tensor = field(default=None, compare=False)
     """From which its value is read."""
+
+
+Values: TypeAlias = "Callable[[Declared], Array]"
+"""Reads the value of one of the variables that a file declares."""
 
 
 def main() -> None:
@@ -82,7 +89,7 @@ def _size(variable: Declared) -> int:
     return int(np.prod(variable.shape, dtype=object)) * dtype_of(variable.dtype).itemsize
 
 
-def dtype_of(name: str) -> np.dtype[Any]:
+def dtype_of(name: str) -> np.dtype[np.generic]:
     import ml_dtypes
 
     return np.dtype(getattr(ml_dtypes, name, name))
@@ -90,13 +97,13 @@ def dtype_of(name: str) -> np.dtype[Any]:
 
 def _limit_memory(largest: int) -> None:
     """To what the process has now, some copies of the largest value, and a little more."""
-    with contextlib.suppress(OSError, ValueError):  # macOS has no /proc, and does not keep the limit
-        pages = int(Path("/proc/self/statm").read_text().split()[0])
+    if now := host.address_space():
         hard = resource.getrlimit(resource.RLIMIT_AS)[1]
-        resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + 3 * largest + SPARE_BYTES, hard))
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_AS, (now + 3 * largest + SPARE_BYTES, hard))
 
 
-def opened(there: Source, stack: contextlib.ExitStack) -> tuple[list[Declared], Any]:
+def opened(there: Source, stack: contextlib.ExitStack) -> tuple[list[Declared], Values]:
     """What the file declares, and the function that reads the value of one of these.
 
     Raises:
@@ -150,7 +157,7 @@ class _Part(io.RawIOBase):
         self._at = offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._size}[whence]
         return self._at
 
-    def readinto(self, buffer: Any) -> int:
+    def readinto(self, buffer: Tensor) -> int:
         self._file.seek(self._begin + self._at)
         part = self._file.read(max(0, min(len(buffer), self._size - self._at)))
         buffer[: len(part)] = part
@@ -161,19 +168,19 @@ class _Part(io.RawIOBase):
 # HDF5. --------------------------------------------------------------------------------------------
 
 
-def _h5(stack: contextlib.ExitStack, file: BinaryIO, path: str) -> tuple[list[Declared], Any]:
+def _h5(stack: contextlib.ExitStack, file: BinaryIO, path: str) -> tuple[list[Declared], Values]:
     import h5py
 
     archive = stack.enter_context(h5py.File(file, "r"))
-    groups = dict[str, tuple[str | None, dict[str, Any]]]()
+    groups = dict[str, tuple[str | None, dict[str, Tensor]]]()
 
     def refuse(where: str, why: str) -> UserError:
         return UserError(f"init_from: {path}: {where or '/'} {why}")
 
-    def visit(group: Any, where: str, above: tuple[Any, ...]) -> None:
+    def visit(group: Tensor, where: str, above: tuple[object, ...]) -> None:
         if len(above) > 200:
             raise refuse(where, "has too many groups in each other")
-        found = dict[str, Any]()
+        found = dict[str, Tensor]()
         for name in group:
             here = f"{where}/{name}" if where else name
             if len(groups) + len(found) > MOST_VARIABLES:
@@ -188,7 +195,7 @@ def _h5(stack: contextlib.ExitStack, file: BinaryIO, path: str) -> tuple[list[De
             if isinstance(item, h5py.Group) and item.id not in above:
                 visit(item, here, (*above, item.id))
             elif isinstance(item, h5py.Dataset):
-                _require_own(item, lambda why, here=here: refuse(here, why))
+                _require_own(item, functools.partial(refuse, here))
                 found[name] = item
         if where.rpartition("/")[2] == "vars":
             groups[where.rpartition("/")[0]] = (_text(group, "name"), found)
@@ -200,7 +207,7 @@ def _h5(stack: contextlib.ExitStack, file: BinaryIO, path: str) -> tuple[list[De
     return [Declared(name, item.shape, _dtype(item), item) for name, item in named(kept)], _of_dataset
 
 
-def _require_own(item: Any, refuse: Any) -> None:
+def _require_own(item: Tensor, refuse: Callable[[str], UserError]) -> None:
     """Checks that the values of a dataset are in this file, and that no more is read than the dataset has.
 
     Raises:
@@ -216,7 +223,7 @@ def _require_own(item: Any, refuse: Any) -> None:
         raise refuse("is stored in pieces that are larger than itself")
 
 
-def _text(item: Any, name: str) -> str | None:
+def _text(item: Tensor, name: str) -> str | None:
     """An attribute that is a short text."""
     if name not in item.attrs:
         return None
@@ -224,17 +231,17 @@ def _text(item: Any, name: str) -> str | None:
     return str(item.attrs[name]) if attribute.shape == () else None
 
 
-def _dtype(item: Any) -> str:
+def _dtype(item: Tensor) -> str:
     bits = item.dtype.kind == "V"
     return "bfloat16" if bits and _text(item, "dtype") == "bfloat16" else str(item.dtype.newbyteorder("="))
 
 
-def _of_dataset(variable: Declared) -> np.ndarray[Any, Any]:
+def _of_dataset(variable: Declared) -> Array:
     array = np.asarray(variable.source)
     return array.astype(array.dtype.newbyteorder("="), order="C", copy=False)
 
 
-def named(groups: Mapping[str, tuple[str | None, Mapping[str, Any]]]) -> Iterator[tuple[Name, Any]]:
+def named(groups: Mapping[str, tuple[str | None, Mapping[str, Tensor]]]) -> Iterator[tuple[Name, Tensor]]:
     """The variables in Keras' groups of weights, by the names of their layers.
 
     The group of a layer in a list, as in a Functional model, is called after the layer's class, and has its name as an
@@ -261,7 +268,7 @@ def natural(path: str) -> list[tuple[int, str]]:
 # A SavedModel. ------------------------------------------------------------------------------------
 
 
-def _saved_model(there: Source) -> tuple[list[Declared], Any]:
+def _saved_model(there: Source) -> tuple[list[Declared], Values]:
     import tensorflow as tf
 
     from trainer.training.private import tensorflow_private

@@ -149,7 +149,7 @@ def test_another_spec_is_another_config_map() -> None:
 def test_only_chief_and_evaluator_hold_the_volume(volume: Any, source: Any, claims: list[str]) -> None:
     job = ps(tasks={"worker": 1, "ps": 1, "evaluator": 1}, kubernetes={"volume": volume})
     held = {name: pod(job, name)["volumes"][0] for name in jobs(job)}
-    with_it, without = {"name": "runs", **source}, {"name": "runs", "emptyDir": {}}
+    with_it, without = {"name": "runs", **source}, {"name": "runs", "emptyDir": {"sizeLimit": "20Gi"}}
     assert held == {"j-chief": with_it, "j-evaluator": with_it, "j-worker": without, "j-ps": without}
     assert [name for kind, name in manifests(job) if kind == "PersistentVolumeClaim"] == claims
 
@@ -441,7 +441,7 @@ def test_code_is_packed_and_unpacked(tmp_path: Path) -> None:
         assert mounts["/code"] == {"name": "code", "mountPath": "/code"}
         archive = {"name": "files", "subPath": "code.tar.gz", "readOnly": True}
         assert mounts["/workspace/code.tar.gz"] == {"mountPath": "/workspace/code.tar.gz", **archive}
-        assert {"name": "code", "emptyDir": {}} in found["volumes"]
+        assert {"name": "code", "emptyDir": {"sizeLimit": "1Gi"}} in found["volumes"]
         assert environment(job, name, 0)["TRAINER_CODE"] == "/workspace/code.tar.gz"
     received = load_environment(environment(job, "j-worker", 0))
     assert (received.workload, received.code) == ("/code/src/model.py", ["/code"])
