@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,37 @@ def test_a_job_that_is_not_there_is_named(spec_file: Any, command: str) -> None:
     ended = trainer(command, "--target", "compose", spec_file())
     assert (ended.returncode, ended.stdout) == (Exit.TARGET, "")
     assert ended.stderr.startswith("trainer: bad-input: no such job on this Docker Engine")
+
+
+def test_what_another_program_has_made_is_neither_used_nor_removed(spec_file: Any, tmp_path: Path) -> None:
+    """A project of the job's name, as of a folder of that name, with a volume that is named like the job's; then that
+    volume alone, and one that compose has not made."""
+    service = {"image": "trainer:cpu", "entrypoint": ["sleep", "600"], "volumes": ["bad-input:/data"]}
+    project = {"name": "bad-input", "services": {"bad-input": service}, "volumes": {"bad-input": {}}}
+    (tmp_path / "compose.yml").write_text(yaml.safe_dump(project))
+    compose = ["docker", "compose", "--file", str(tmp_path / "compose.yml")]
+    words = ("--target", "compose", spec_file())
+
+    def require_refused(*things: str) -> None:
+        before = left_of("bad-input")
+        for command in (("submit", *words), ("delete", *words), ("delete", *words, "--volumes")):
+            ended = trainer(*command)
+            assert (ended.returncode, ended.stdout) == (Exit.USER, "")
+            assert f"with what trainer did not create: {', '.join(things)}; " in ended.stderr
+        assert left_of("bad-input") == before
+
+    try:
+        subprocess.run([*compose, "up", "--detach"], check=True, capture_output=True, timeout=60)
+        require_refused("container bad-input-bad-input-1", "volume bad-input_bad-input", "network bad-input_default")
+        subprocess.run([*compose, "down", "--timeout", "0"], check=True, capture_output=True, timeout=60)
+        require_refused("volume bad-input_bad-input")
+    finally:
+        subprocess.run([*compose, "down", "--timeout", "0", "--volumes"], check=True, capture_output=True, timeout=60)
+    volume = CLIENT.volumes.create("bad-input_bad-input")
+    try:
+        require_refused("volume bad-input_bad-input")
+    finally:
+        volume.remove()
 
 
 def test_status_has_the_reason_of_each_task_that_does_not_run(tmp_path: Path) -> None:

@@ -57,6 +57,16 @@ def test_status_shows_each_task(tour: Tour) -> None:
     assert {row[0] for row in rows if row[1:2] == ["running"]} == {*TASKS, "phase"}
 
 
+def test_another_spec_of_its_name_is_refused_while_it_runs(tour: Tour) -> None:
+    before = {name: tour.job.container(name).id for name in TASKS}
+    other = trainer("submit", *tour.job.words, "--set", "train.steps=7")
+    assert (other.returncode, other.stdout) == (Exit.USER, "")
+    assert f"name: 'tour': is taken by another job, which runs (train.steps: {STEPS} there, 7 here" in other.stderr
+    assert other.stderr.count("\n") == 1
+    assert trainer("submit", *tour.job.words).returncode == 0, "its own spec changes nothing"
+    assert {name: tour.job.container(name).id for name in TASKS} == before
+
+
 def test_stacks_are_of_each_task(tour: Tour) -> None:
     shown = trainer("stacks", *tour.job.words)
     assert shown.returncode == 0, shown.stderr

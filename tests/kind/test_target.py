@@ -16,6 +16,12 @@ from trainer.job.errors import Exit
 
 pytestmark = pytest.mark.part("kubernetes")
 
+CLAIM = {
+    "apiVersion": "v1",
+    "kind": "PersistentVolumeClaim",
+    "metadata": {"name": "mine"},
+    "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
+}
 EVERYTHING = "jobs,pods,services,configmaps,secrets,persistentvolumeclaims,networkpolicies"
 
 
@@ -77,6 +83,16 @@ def test_a_name_is_one_jobs(namespace: Namespace, spec_file: Any) -> None:
     printed = trainer("submit", *space, spec_file(name="other"), code=Exit.USER)
     assert "is taken" in printed
     assert "by a Job that trainer did not create" in printed
+    namespace.kubectl("apply", "--filename=-", text=yaml.safe_dump(CLAIM))
+    before = there(namespace)
+    printed = trainer("submit", *space, spec_file(name="mine"), code=Exit.USER)
+    assert "by a PersistentVolumeClaim that trainer did not create; name it in kubernetes.volume.claim" in printed
+    assert there(namespace) == before
+    assert [
+        "labels" in each["metadata"]
+        for each in namespace.get("persistentvolumeclaims")
+        if each["metadata"]["name"] == "mine"
+    ] == [False]
 
 
 def test_what_a_user_may_not_is_named(namespace: Namespace, spec_file: Any, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import fcntl
 import json
 import os
 import time
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cache
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import Annotated, TextIO
 from pydantic import ConfigDict, Field, TypeAdapter
 
 from trainer.job import environment
+from trainer.job.differences import differences
 from trainer.job.errors import UserError
 from trainer.model_dir import layout
 from trainer.model_dir.files import is_locked, read_json, typed, write_json
@@ -94,8 +96,11 @@ class InUse(UserError):
 _OF_A_FAILURE = ("generation", "control_port", "incarnation", "pace", "hangs", "end")
 
 
-def lock(model_dir: str) -> TextIO:
+def lock(model_dir: str, spec: Mapping[str, object] | None = None) -> TextIO:
     """Creates model_dir and locks it for this process, until the returned file is closed.
+
+    Args:
+        spec: that of the job, as a document: the message of a refusal has where that of the other one differs.
 
     Raises:
         UserError: it is not writable, or another chief uses it.
@@ -115,7 +120,10 @@ def lock(model_dir: str) -> TextIO:
         except BlockingIOError:
             if pause is None:
                 file.close()
-                raise InUse(f"model_dir: {model_dir}: another job is using it; wait, or choose another one") from None
+                different = difference(model_dir, spec) if spec else ""
+                raise InUse(
+                    f"model_dir: {model_dir}: another job is using it{different}; wait, or choose another one"
+                ) from None
             time.sleep(pause)
         except OSError:
             # Some network file systems have no locks; the user must then ensure that a job has one chief.
@@ -126,6 +134,19 @@ def lock(model_dir: str) -> TextIO:
 def in_use(model_dir: str) -> bool:
     """Whether a chief has the lock, on this machine or on another one; False if that cannot be determined."""
     return is_locked(layout.lock(model_dir))
+
+
+_OF_A_PLACE = ("python", "working_dir", "code")
+"""Settings that `trainer local` fills in for a program."""
+
+
+def difference(model_dir: str, spec: Mapping[str, object]) -> str:
+    """Where a spec differs from that of the job in model_dir, in parentheses; empty if it does not."""
+    there, here = (
+        {k: v for k, v in each.items() if k not in _OF_A_PLACE} for each in (read_json(layout.spec(model_dir)), spec)
+    )
+    different = differences(there, here) if there else []
+    return f" ({'; '.join(different)})" if different else ""
 
 
 @cache

@@ -160,6 +160,23 @@ def test_a_folder_in_use_is_refused(tmp_path: Path) -> None:
     job_state.lock(model_dir).close()
 
 
+def test_where_the_spec_of_the_job_in_a_folder_differs_is_said(tmp_path: Path) -> None:
+    here = {"name": "j", "train": {"steps": 300}, "python": "/usr/bin/python3"}
+    with job_state.lock(str(tmp_path)):
+        for there, said in (
+            ({**here, "train": {}}, " (train.steps: unset there, 300 here)"),
+            ({"name": "j", "train": {"steps": 300}}, ""),
+            ({}, ""),
+        ):
+            write_json(layout.spec(tmp_path), there)
+            with pytest.raises(UserError) as caught:
+                job_state.lock(str(tmp_path), here)
+            assert (
+                str(caught.value)
+                == f"model_dir: {tmp_path}: another job is using it{said}; wait, or choose another one"
+            )
+
+
 def test_only_a_chief_uses_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model_dir = str(tmp_path)
     assert not job_state.in_use(model_dir), "no job began there"

@@ -88,10 +88,13 @@ class Record:
         earlier = [Entry(each.time, Note(each.text, each.task), kind=each.kind) for each in self.state.events]
         return [*(each for each in earlier if math.isfinite(each.time)), *since_it_began(self._directory)]
 
+    def _document(self) -> dict[str, object]:
+        return self._spec.model_dump(mode="json", exclude_defaults=True)
+
     def _lock(self) -> TextIO:
         """The lock of model_dir; without it if another chief of this run still has it: its pod was replaced."""
         try:
-            return job_state.lock(self._directory)
+            return job_state.lock(self._directory, self._document())
         except job_state.InUse:
             if not lease.belongs_to(self._directory, self.run):
                 raise
@@ -148,7 +151,7 @@ class Record:
         self.state.control_port, self.state.incarnation = control_port, incarnation
         self.state.launcher = int(os.environ.get(environment.PARENT, 0))
         self._save()
-        write_json(layout.spec(self._directory), self._spec.model_dump(mode="json", exclude_defaults=True))
+        write_json(layout.spec(self._directory), self._document())
         self.accepted = True
 
     def made_first_step(self, phases: dict[str, float]) -> None:

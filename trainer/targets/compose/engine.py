@@ -33,6 +33,8 @@ from trainer.targets import tasks as of_job
 from trainer.targets.answers import read_stacks, read_status
 from trainer.targets.base import ContainerState, Deleted, JobOverview, LogLine, Submitted
 from trainer.targets.compose import render as compose
+from trainer.targets.compose import taken
+from trainer.targets.compose.taken import PROJECT, SERVICE, VOLUME
 from trainer.targets.container import TRACK_IMAGE, model_dir, probe
 from trainer.targets.tunnel import Dial, ProcessStream, Stream, Tunnel
 
@@ -44,7 +46,6 @@ CLEAR_LINE = "\x1b[K"
 CONTAINERS_POLL_SECONDS = 0.5
 LAST_LINES_SECONDS = 2.0
 """Time for compose to print the last lines after the end of all containers."""
-PROJECT, SERVICE, _VOLUME = (f"com.docker.compose.{each}" for each in ("project", "service", "volume"))
 _INSTALL = "see https://docs.docker.com/engine/install"
 
 
@@ -53,12 +54,14 @@ def submit(spec: JobSpec, command: str) -> Submitted:
 
     Raises:
         TrainerError: Exit.TARGET, if this engine cannot run it; nothing was started then.
-        UserError: one of the spec's secrets is missing.
+        UserError: one of the spec's secrets is missing, or the name is taken.
     """
     values = machine.secret_values(spec)
     client = connect()
     require(client, spec)
     text = compose.render({"": spec}, command)
+    taken.require_own(client, spec)
+    taken.require_same(client, spec, text, values, _chief(spec))
     services = [*_hosts(spec), *_track_services(spec)]
     _compose(spec, ["--file", "-", "up", "--detach", "--no-build", *services], text, values)
     return Submitted(spec.name)
@@ -169,10 +172,12 @@ def delete(spec: JobSpec, volumes: bool) -> Deleted:
 
     Raises:
         TrainerError: Exit.TARGET, if there is no engine.
+        UserError: its compose project has what trainer did not create, which would be removed too.
     """
     client = connect()
+    taken.require_deletable(client, spec)
     _compose(spec, ["down", "--remove-orphans", *(["--volumes"] if volumes else [])])
-    left = client.volumes.list(filters={"label": [f"{PROJECT}={spec.name}", f"{_VOLUME}={spec.name}"]})
+    left = client.volumes.list(filters={"label": [f"{PROJECT}={spec.name}", f"{VOLUME}={spec.name}"]})
     return Deleted(spec.name, volume_stays=bool(left))
 
 

@@ -22,6 +22,7 @@ from trainer.job.errors import TrainerError
 from trainer.job.names import host_name
 from trainer.job.spec import JobSpec
 from trainer.targets.compose import engine
+from trainer.targets.compose.taken import PROJECT, SERVICE
 from trainer.targets.container import model_dir
 from trainer.targets.evidence import take
 
@@ -92,12 +93,12 @@ def _add_events(
     archive: Archive, evidence: Evidence, client: docker.DockerClient, spec: JobSpec, names: Mapping[str, str]
 ) -> None:
     """The engine's events of the job's containers: it keeps only the last 256 of all."""
-    filters = {"label": f"{engine.PROJECT}={spec.name}", "type": "container"}
+    filters = {"label": f"{PROJECT}={spec.name}", "type": "container"}
     events = list(client.events(since=1, until=int(time.time()) + 1, filters=filters, decode=True))
     archive.document("events.json", events)
     for event in events:
         attributes = event["Actor"]["Attributes"]
-        task = names.get(attributes.get(engine.SERVICE, ""), "")
+        task = names.get(attributes.get(SERVICE, ""), "")
         if event["Action"] in ("die", "oom", "kill", "restart") and task:
             code = f" with exit code {attributes['exitCode']}" if "exitCode" in attributes else ""
             text = {"die": f"its container ended{code}", "oom": "its container was out of memory"}

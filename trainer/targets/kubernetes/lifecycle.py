@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from collections.abc import Iterable, Iterator
 from typing import cast
 
 import yaml
 
-from trainer.job.environment import JOB
 from trainer.job.errors import UserError
 from trainer.job.rules.program import sources
 from trainer.job.spec import JobSpec
 from trainer.targets.base import Deleted, Submitted
-from trainer.targets.kubernetes import advice, gang, names, pods, render
+from trainer.targets.kubernetes import advice, gang, pods, render, taken
 from trainer.targets.kubernetes.api_server import EXTENSIONS, ApiServer, connect, problem
-from trainer.targets.kubernetes.job_set import jobs_of, plain
+from trainer.targets.kubernetes.job_set import plain
 from trainer.targets.kubernetes.lookup import no_such_job, of, ours
-from trainer.targets.kubernetes.objects import ConfigMap, Job, Manifest
+from trainer.targets.kubernetes.objects import Job, Manifest
 
 KINDS = ("JobSet", "Job", "PodGroup", "VolcanoPodGroup", "Service", "NetworkPolicy", "ConfigMap", "PodMonitor")
 """The kinds of a job's objects, besides its volume."""
@@ -39,15 +37,16 @@ async def submit(spec: JobSpec, namespace: str | None, command: str, dry_run: bo
         await server.require_version()
         await _require_gang(server, spec)
         await _require_values(server, spec)
-        existing = await _existing(server, spec)
+        existing = await taken.existing(server, spec)
+        # Not if the job exists: its running tasks would not have the new secret.
+        secret = None if existing else render.secret(spec)
+        await taken.require_own(server, spec, [*manifests, *([secret] if secret else [])])
         if existing:
-            await _require_same(server, spec, manifests[0], existing)
+            await taken.require_same(server, spec, manifests[0], existing)
             # A JobSet that runs may not be changed, and Kueue has rewritten it: without empty values, for one.
             manifests = [each for each in manifests if each["kind"] != "JobSet"]
             for manifest in manifests:
                 await _keep_suspended(server, manifest)
-        # Not if the job exists: its running tasks would not have the new secret.
-        secret = None if existing else render.secret(spec)
         warnings: list[str] = []
         for manifest in manifests:
             warnings += await server.apply(manifest, dry_run=True)
@@ -146,50 +145,6 @@ async def _delete_unlisted(server: ApiServer, name: str, kinds: Iterable[str], j
             )
 
 
-async def _existing(server: ApiServer, spec: JobSpec) -> Job | None:
-    """The Job of a chief by this name, alone or in a JobSet.
-
-    Raises:
-        UserError: the job is to be a JobSet, and another program has one of this name.
-    """
-    # Listed, not read: a user without JobSets may have no permission to read them.
-    for job_set in await server.items("JobSet", fieldSelector=f"metadata.name={spec.name}"):
-        if ours(job_set):
-            chief = pods.chief_of(jobs_of(job_set, {}))
-            return chief[0] if chief else None
-        if spec.kubernetes.gang == "jobset":
-            raise UserError(f"{_taken(server, spec)} by a JobSet that trainer did not create; choose another name")
-    for task_type in names.CHIEFS:
-        job: Job | None = await server.read("Job", f"{spec.name}-{task_type}")
-        if job:
-            return job
-    return None
-
-
-def _taken(server: ApiServer, spec: JobSpec) -> str:
-    return f"name: {spec.name!r}: is taken in namespace {server.namespace}"
-
-
-async def _require_same(server: ApiServer, spec: JobSpec, config: Manifest, chief: Job) -> None:
-    """Refuses a name that another job has; Kubernetes would only report that a field is immutable."""
-    taken = _taken(server, spec)
-    environment = pods.container_of(chief["spec"]["template"]["spec"]).get("env", [])
-    names = [each["valueFrom"]["configMapKeyRef"]["name"] for each in environment if each["name"] == JOB]
-    existing: ConfigMap | None = await server.read("ConfigMap", names[0]) if names else None
-    if existing is None:
-        raise UserError(f"{taken} by a Job that trainer did not create; choose another name")
-    differences = [
-        f"{path}: {old} there, {new} here"
-        for key in ("job", "cluster")
-        for path, old, new in _differences(json.loads(existing["data"][key]), json.loads(config["data"][key]))
-    ]
-    if differences:
-        raise UserError(
-            f"{taken} by another job ({'; '.join(differences)}); `trainer delete --namespace {server.namespace} "
-            f"{spec.name}` first, or choose another name"
-        )
-
-
 async def _require_gang(server: ApiServer, spec: JobSpec) -> None:
     """Refuses a cluster that lacks what starts the job as a whole."""
     chosen = spec.kubernetes.gang
@@ -225,12 +180,3 @@ async def _keep_suspended(server: ApiServer, manifest: Manifest) -> None:
     """Keeps whether a Job is suspended, which a user or Kueue may have changed."""
     if manifest["kind"] == "Job" and (live := await server.read("Job", manifest["metadata"]["name"])):
         manifest["spec"]["suspend"] = live["spec"].get("suspend", False)
-
-
-def _differences(old: object, new: object, path: str = "") -> Iterator[tuple[str, str, str]]:
-    if isinstance(old, dict) and isinstance(new, dict):
-        for key in sorted({*old, *new}):
-            yield from _differences(old.get(key), new.get(key), f"{path}.{key}" if path else key)
-    elif old != new:
-        there, here = ("unset" if each is None else json.dumps(each) for each in (old, new))
-        yield path, there, here

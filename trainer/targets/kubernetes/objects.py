@@ -149,3 +149,4 @@ class Event(TypedDict):
 
 class ConfigMap(TypedDict):
     data: dict[str, str]
+    binaryData: NotRequired[dict[str, str]]

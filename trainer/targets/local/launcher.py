@@ -49,9 +49,10 @@ def start(spec: JobSpec, model_dir: str, folder: Path, keep: bool) -> None:
         UserError: the model_dir is in use, or cannot be written.
     """
     if is_used(model_dir):
+        different = job_state.difference(model_dir, spec.model_dump(mode="json", exclude_defaults=True))
         raise UserError(
-            f"model_dir: {model_dir}: a job is running there; trainer.attach({model_dir!r}) finds it, or choose "
-            "another one"
+            f"model_dir: {model_dir}: a job is running there{different}; trainer.attach({model_dir!r}) finds it, or "
+            "choose another one"
         )
     left_out = {environment.SET, environment.PARENT}  # TRAINER_SET is in the spec already
     environ = {name: value for name, value in os.environ.items() if name not in left_out}
