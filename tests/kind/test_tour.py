@@ -1,7 +1,7 @@
 """One job in pods, from its submit to its delete, at which these tests look in turn: chief, two workers, evaluator.
 
 Each test needs those before it: `pytest tests/kind/test_tour.py`, never one of them alone. Those that change nothing
-come first; then the chief is killed, and the job ends.
+come first; then the chief is evicted, and the job ends.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -178,10 +179,24 @@ def test_the_page_is_live_and_goes_on_while_the_chief_moves(tour: Tour) -> None:
     with opened(*words) as page:
         found = page.require_live(lambda: last_step(tour.job), TASKS, 4)
         require_that_a_second_one_ends(*words)
-        chief = tour.job.newest("chief")
-        tour.space.kubectl("delete", "pod", chief, "--wait=false", "--force", "--grace-period=0")
+        chief, others = tour.job.newest("chief"), names(tour.job.pods("worker"))
+        evict(tour.space, chief)
         page.until_next_chief(found)
+        assert names(tour.job.pods("worker")) == others, "they have waited for the next chief"
+        assert not any(each["status"].get("failed") for each in tour.space.get("jobs")), "no backoffLimit is used up"
         the_job_ends(tour, page)
+
+
+def evict(space: Namespace, pod: str) -> None:
+    """As `kubectl drain` does it."""
+    eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod, "namespace": space.name}}
+    kubectl(
+        "create", "--raw", f"/api/v1/namespaces/{space.name}/pods/{pod}/eviction", "-f", "-", text=json.dumps(eviction)
+    )
+
+
+def names(pods: list[dict[str, Any]]) -> list[str]:
+    return [each["metadata"]["name"] for each in pods]
 
 
 def last_step(job: KubernetesJob) -> int:

@@ -146,7 +146,7 @@ class Chief:
                 self._job_end.warnings = earlier_run.check_checkpoint(self._spec, key)
                 if self._record.continues:
                     self._rendezvous.gathering.hangs = self._record.state.hangs
-                    self._rendezvous.take_over(self._clock())
+                    self._rendezvous.take_over(self._clock(), handed_over=self._record.handed_over)
                 self._record.accept(preflight.control_address(self._task)[1], self._agent.incarnation)
                 self._follow_with_observers()
                 await self._lead(session)
@@ -264,6 +264,10 @@ class Chief:
                 where = f"; {stalled}" if (stalled := self._reporter.stalled) else ""
                 rendezvous.end(Exit.OVERDUE, f"the job has taken longer than {limit:g} s (deadlines.job){where}")
             if agent.leaving_since is not None and self._may_leave():
+                if self._record.hands_over:
+                    rendezvous.generation_over(self._clock())
+                    self._announce()
+                    return
                 self._job_end.stop()
             self._announce()
             await agent.wait_for_change(BEAT_SECONDS)
@@ -311,12 +315,12 @@ class Chief:
         return child.status.stopped_well
 
     async def _finish(self) -> Exit:
-        if self._rendezvous.code not in (Exit.OK, Exit.REPLACED):
+        if self._rendezvous.over and self._rendezvous.code not in (Exit.OK, Exit.REPLACED):
             self._reporter.keep_standstill()
             self._record.state.hangs = self._rendezvous.gathering.hangs
         self._announce()
         self._reporter.observe(self._clock())
-        return await self._job_end.finish()
+        return await (self._job_end.finish() if self._rendezvous.over else self._job_end.hand_over())
 
     def _announce(self) -> None:
         """Answers all held reports, and logs new events."""

@@ -69,7 +69,9 @@ class JobEnd:
 
     def stop(self) -> None:
         """Ends the job because it was asked to stop, and its chief has saved what it could."""
-        self._rendezvous.end(Exit.STOPPED, self._kept() + self._lost_by_the_deadline())
+        kept = self._kept()
+        then = f"{kept}; the same command resumes" if kept else "the same command starts the program again"
+        self._rendezvous.end(Exit.STOPPED, f"{STOPPED_PREFIX}{then}{self._lost_by_the_deadline()}")
 
     def _lost_by_the_deadline(self) -> str:
         """Says that the chief's child was killed while it may still have saved."""
@@ -80,19 +82,31 @@ class JobEnd:
         text = f"had not ended within {seconds:g} s (deadlines.stop), and was killed"
         return f"; the {self._spec.runs.called} of {agent.task.name} {text}" if late or child.out_of_time else ""
 
+    async def hand_over(self) -> Exit:
+        """Leaves the job to the next chief of this run, which takes this one's place: the other tasks wait for it."""
+        await self._agent.end_children()
+        kept = self._kept() or "the program starts again"
+        message = f"{STOPPED_PREFIX}{kept}; the other tasks wait for the next chief"
+        log_line(message)
+        try:
+            end = End(self._spec.name, int(Exit.STOPPED), message, self._record.run)
+            self._record.close(end, self._rendezvous.generation)
+        except TrainerError as error:  # the next one finds the job as that of a chief that was lost
+            log_line(f"warning: {error}")
+        await asyncio.sleep(last_replies.LAST_ANSWERS_SECONDS)
+        return Exit.STOPPED
+
     def _kept(self) -> str:
-        """What a stopped job resumes from, in a line."""
+        """What a stopped job resumes from; empty for a program."""
         if not self._spec.runs.checkpoints:
-            return f"{STOPPED_PREFIX}the same command starts the program again"
+            return ""
         step = earlier_run.newest_step(self._spec)
         child = self._agent.running
         if step is None:
-            kept = "no checkpoint was written yet"
-        elif child is not None and child.status.step is not None:
-            kept = f"the checkpoint of step {step} is kept"
-        else:  # no child has verified it
-            kept = f"the newest checkpoint is that of step {step}"
-        return f"{STOPPED_PREFIX}{kept}; the same command resumes"
+            return "no checkpoint was written yet"
+        if child is not None and child.status.step is not None:
+            return f"the checkpoint of step {step} is kept"
+        return f"the newest checkpoint is that of step {step}"  # no child has verified it
 
     async def finish(self) -> Exit:
         """Ends the children, saves the job's outcome, and notifies all tasks, also those that restart now."""

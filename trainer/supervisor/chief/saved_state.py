@@ -64,15 +64,22 @@ class Record:
         ended = self.state.end
         self.repeats = ended if ended and ended.run and ended.run == self.run and not _may_change(ended.code) else None
         """How this run ended before its chief was started again, if a restart changes nothing."""
-        # A job that was stopped, and is started again later, has all its time again.
-        self._begun = time.monotonic() if self.state.end else self.started
-        self.continues = bool(self.state.generation) and self.state.end is None
-        """Whether an earlier chief of this job was lost while it ran."""
+        # A program that does not resume begins anew, in all tasks.
+        self.hands_over = environment.HANDS_OVER in os.environ and spec.resume != "none"
+        """Whether a stop leaves the job to the next chief of the run."""
+        of_this_run = ended is not None and ended.code == Exit.STOPPED and ended.run == self.run
+        self.handed_over = self.hands_over and bool(self.state.generation) and of_this_run
+        """Whether the chief before was asked to stop, and left the job to this one."""
+        self.continues = self.handed_over or (bool(self.state.generation) and ended is None)
+        """Whether an earlier chief of this job was lost while it ran, or handed it over."""
+        # A job that was stopped or suspended, and is started again later, has all its time again.
+        self._begun = time.monotonic() if ended else self.started
         self.begins = not self.state.generation
         """Whether no generation of this job has formed before."""
         # After a stop or a failure they begin anew: that is no restart, and history.json has them all.
-        self.chronicle = Chronicle() if self.state.end else chronicle.of(self._kept(), self.state.restarts)
-        if self.state.end:
+        anew = ended is not None and not self.handed_over
+        self.chronicle = Chronicle() if anew else chronicle.of(self._kept(), self.state.restarts)
+        if anew:
             self.state.hangs = []
         self.state.boot, self.state.up, self.state.end = boot, up - before, None
         self.progress = Progress(self.state.step, self.state.generations_without_progress)

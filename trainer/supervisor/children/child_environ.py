@@ -27,6 +27,7 @@ gradients of different layers."""
 _OURS = {
     environment.JOB, environment.SET, environment.CLUSTER, environment.PARENT, environment.CPUS, environment.RESTARTS,
     environment.CODE, environment.LOGS, environment.CONTROL_PORT, environment.HOST_PATH, environment.CODE_SHA256,
+    environment.HANDS_OVER,
     FAILURE_MARK,
 }  # fmt: skip
 """Variables of the supervisor, which a program does not get."""

@@ -90,10 +90,11 @@ class Rendezvous:
         """The chief is ready, which may have taken longer than any deadline: from now on it waits for the others."""
         self.waiting.begin(now)
 
-    def take_over(self, now: float) -> None:
-        """An earlier chief was lost while the job ran."""
+    def take_over(self, now: float, *, handed_over: bool = False) -> None:
+        """An earlier chief was lost while the job ran, or was asked to stop and has left the job to this one."""
         self.policy.task_lost = True
-        self._lost(self.tasks.chief, Loss(Cause.SUPERVISOR_RESTARTED), now)
+        cause = Cause.ASKED_TO_STOP if handed_over else Cause.SUPERVISOR_RESTARTED
+        self._lost(self.tasks.chief, Loss(cause), now)
 
     def report(self, report: Report, now: float, workers: Mapping[str, ChildStatus] | None = None) -> Reply:
         """Handles one report; returns the reply to that task.

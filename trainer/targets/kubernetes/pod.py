@@ -63,6 +63,7 @@ def of_type(
         "type": task_type,
         "count": count,
         "bound": bound,
+        "leads": chief,
         "restarts": gang.restarts(spec, task_type, usual),
         "final": gang.final_codes(spec, task_type, pods),
         "labels": {**names.labels(spec, pod), **names.component(spec, task_type)},

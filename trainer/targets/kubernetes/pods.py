@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from trainer.job.errors import Exit
 from trainer.job.names import task_name
@@ -14,6 +15,10 @@ from trainer.targets.kubernetes.objects import Claim, Container, ContainerStatus
 TASK = "task"
 """The container of the task. Others may stand before it in a pod, as the proxy of a service mesh."""
 _INDEX = "batch.kubernetes.io/job-completion-index"
+BACK_OFF = (
+    "Kubernetes waits 10 s before it makes a new pod, and twice as long after each further loss, at most 10 minutes"
+)
+"""How a Job replaces its pods (podBackoff in pkg/controller/job), whatever ended them."""
 _STARTING = ("ContainerCreating", "PodInitializing")
 """Reasons of a container that is about to start."""
 
@@ -39,17 +44,20 @@ def tasks(
         warnings: the namespace's events of type Warning.
     """
     pods_by_task: dict[str, list[Pod]] = {}
-    for pod in sorted(pods, key=_age):
+    for pod in (pods := sorted(pods, key=_age)):
         pods_by_task.setdefault(task_of(pod), []).append(pod)
     messages = _by_object(warnings)
+    begun = any(map(state_of, pods))
     rows = {}
     for job in jobs:
         for index in range(job["spec"]["completions"]):
             name = task_name(job["metadata"]["labels"][COMPONENT], index)
             if pods_of_task := pods_by_task.get(name):
-                rows[name] = _row(pods_of_task, messages, claims)
+                rows[name] = row = _row(pods_of_task, messages, claims)
+                if row.code == Exit.STOPPED and not ended(job):
+                    rows[name] = replace(row, reason=_then(row.reason or "", BACK_OFF))
             else:
-                rows[name] = ContainerState("missing", node="", reason=_no_pod(job, messages))
+                rows[name] = ContainerState("missing", node="", reason=_no_pod(job, messages, begun=begun))
     return rows
 
 
@@ -165,11 +173,20 @@ def _end(pod: Pod, state: State) -> str:
     return _line(pod["status"].get("reason"), pod["status"].get("message"))
 
 
-def _no_pod(job: Job, messages: Mapping[str, str]) -> str:
+def _no_pod(job: Job, messages: Mapping[str, str], *, begun: bool) -> str:
+    """
+    Args:
+        begun: whether other pods of the job have started.
+    """
     if job["spec"].get("suspend"):
         held = [each for each in job["status"].get("conditions", []) if each["type"] == QUOTA]
         return f"the Job is suspended; {_line('Kueue', held[0].get('message'))}" if held else "the Job is suspended"
-    return messages.get(f"Job/{job['metadata']['name']}", "its Job has not created a pod yet")
+    none = "its Job has not created a pod yet"
+    return messages.get(f"Job/{job['metadata']['name']}", _then(none, BACK_OFF) if begun else none)
+
+
+def _then(*texts: str) -> str:
+    return "; ".join(filter(None, texts))
 
 
 def _by_object(warnings: Iterable[Event]) -> dict[str, str]:

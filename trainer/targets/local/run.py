@@ -135,7 +135,8 @@ def code_digest(spec: JobSpec) -> str:
 def environment_of(spec: JobSpec, task: Task, taken: Mapping[str, int]) -> dict[str, str]:
     """The environment of a task's process: ours and the task's own variables."""
     of_tasks = secrets_of_tasks(spec)
-    replaced = {environment.SET, environment.CPUS, environment.CONTROL_PORT}  # --set and TRAINER_SET are in the spec
+    # --set and TRAINER_SET are in the spec; `trainer local` may run in any pod.
+    replaced = {environment.SET, environment.CPUS, environment.CONTROL_PORT, environment.HANDS_OVER}
     replaced |= spec.secrets.keys() - of_tasks.keys()
     environ = {key: value for key, value in os.environ.items() if key not in replaced}
     environ |= {

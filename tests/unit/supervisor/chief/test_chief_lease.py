@@ -155,6 +155,64 @@ def test_a_new_chief_waits_until_the_one_before_has_saved_and_begins_with_what_i
     assert "waiting: the chief before this one was asked to stop, and saves; at most 25 s" in capsys.readouterr().out
 
 
+# A chief that is moved. ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("moved", [True, False])
+def test_a_chief_that_is_moved_leaves_its_job_to_the_next_one_and_one_that_is_stopped_ends_it(
+    tmp_path: Path, free: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], moved: bool
+) -> None:
+    """By SIGTERM, on Kubernetes and elsewhere, which reaches the chief alone here."""
+    monkeypatch.setenv(environment.RUN, RUN)
+    if moved:
+        monkeypatch.setenv(environment.HANDS_OVER, "1")
+    model_dir = str(tmp_path / "model")
+
+    async def lead(number: int) -> Reply:
+        chief = chief_of(tmp_path, free, tasks={"worker": 2}, max_restarts=0)
+        async with leading(chief) as (end, _):
+            other = replace(task_report.make_report(chief._agent), task="worker:1", incarnation="other")
+            await asyncio.wait_for(chief.answer(replace(other, number=1), 0), 5)
+            chief._rendezvous.tasks.members["worker:1"].problem = None
+            await until(lambda: chief._rendezvous.generation == number)
+            chief._agent.leave()
+            assert await end is Exit.STOPPED
+            reply = await asyncio.wait_for(chief.answer(replace(other, number=2), 0), 5)
+            chief._record.lock.close()
+            return reply
+
+    for number in (1, 2, 3):  # none counts as a failure without progress: max_restarts is 0
+        reply = finish(lead(number))
+        assert (reply.phase, reply.code) == (("forming", 0) if moved else ("failed", Exit.STOPPED))
+        state = job_state.load(model_dir, 0.0)
+        assert (state.generation, state.end and state.end.code) == (number, Exit.STOPPED)
+        then = "the other tasks wait for the next chief" if moved else "the same command starts the program again"
+        assert then in capsys.readouterr().out
+    texts = [line["text"] for line in journal.read(model_dir)]
+    moves = texts.count("worker:0 was asked to stop, re-forming")
+    assert (moves, state.restarts["asked_to_stop"]) == ((2, 2) if moved else (0, 0))
+    assert any(str(text).startswith("stopped by a signal") for text in texts) is not moved
+
+
+def test_a_program_that_does_not_resume_ends_with_its_chief(
+    tmp_path: Path, free: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(environment.HANDS_OVER, "1")
+
+    async def run() -> None:
+        chief = chief_of(tmp_path, free, resume="none")
+        async with leading(chief) as (end, _):
+            await until(lambda: chief._rendezvous.generation == 1)
+            chief._agent.leave()
+            assert await end is Exit.STOPPED
+            chief._record.lock.close()
+
+    finish(run())
+    end = job_state.load(str(tmp_path / "model"), 0.0).end
+    assert end is not None
+    assert end.code == Exit.STOPPED
+
+
 def test_it_does_not_wait_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(environment.RUN, RUN)
     monkeypatch.setattr(lease_keeper, "RELEASE_SECONDS", 0.5)

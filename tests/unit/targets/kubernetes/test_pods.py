@@ -164,6 +164,17 @@ def test_a_failed_task_is_quoted() -> None:
     assert (found.code, found.reason) == (12, "trainer: asked for 1 GPU")
 
 
+def test_when_a_new_pod_comes_is_said_of_a_task_that_comes_back() -> None:
+    stopped = pod(phase="Failed", **state(terminated={"exitCode": 143, "message": "stopped by a signal"}))
+    assert row(stopped).reason == f"stopped by a signal; {pods.BACK_OFF}"
+    over: Any = {**JOB, "status": {"conditions": [{"type": "Failed", "status": "True"}]}}
+    assert pods.tasks([over], [stopped], [], [])["worker:0"].reason == "stopped by a signal"
+    assert pods.tasks([JOB], [stopped], [], [])["worker:1"].reason == (
+        f"its Job has not created a pod yet; {pods.BACK_OFF}"
+    )
+    assert pods.tasks([JOB], [], [], [])["worker:1"].reason == "its Job has not created a pod yet"
+
+
 def test_every_index_has_a_row() -> None:
     assert list(pods.tasks([JOB], [pod(1)], [], [])) == ["worker:0", "worker:1"]
 
