@@ -23,6 +23,7 @@ from trainer.model_dir import result
 from trainer.model_dir.stacks import Stacks
 from trainer.targets import base, tasks
 from trainer.targets.base import Deleted, JobOverview, Listed, LogLine, Submitted, Target
+from trainer.targets.outage import Outage
 from trainer.workloads.check import check_imports, check_workload
 
 if TYPE_CHECKING:
@@ -119,14 +120,17 @@ class Run:
     def statuses(self, timeout: float | None = None) -> Iterator[JobOverview]:
         """The status, again and again; the last is that after the job's end, or after the time.
 
+        A target that has answered, and then does not, is asked again for ten minutes; stderr has a line about it.
+
         Raises:
             UserError, TrainerError: as `status`.
         """
         end = math.inf if timeout is None else time.monotonic() + timeout
-        pause = base.entry(self.target).poll_seconds
-        while not (overview := self.status()).over and (left := end - time.monotonic()) > 0:
+        pause, outage, overview = base.entry(self.target).poll_seconds, Outage(), self.status()
+        while not overview.over and (left := end - time.monotonic()) > 0:
             yield overview
             time.sleep(min(pause, left))
+            overview = outage.ask(self.status, overview)
         yield overview
 
     def wait(self, timeout: float | None = None) -> None:

@@ -24,13 +24,14 @@ from trainer.page.listen import application, listen
 from trainer.page.routes import routes
 from trainer.targets import page as pages
 from trainer.targets.base import LOCAL
+from trainer.targets.outage import NoAnswer, Outage
 from trainer.targets.tunnel import Listener, Tunnel, answers, cannot_listen
 
 NOT_FOUND = 404
 JOB_POLL_SECONDS = 5.0
 """Time between two questions whether the job is over, while no stream can be made."""
 TARGET_LOST_SECONDS = 30.0
-"""How long its target may not answer, or not have the job any more, before the command ends."""
+"""How long its target may refuse, or not have the job any more, before the command ends."""
 
 
 def ui(args: argparse.Namespace) -> int:
@@ -112,17 +113,21 @@ async def _until_over(run: Run, broken: asyncio.Event) -> None:
         TrainerError: as Run.status.
     """
     lost_since: float | None = None
+    outage = Outage(_say)
     while True:
         await broken.wait()
         broken.clear()
         try:
             found = await asyncio.to_thread(run.status)
+        except NoAnswer as error:
+            outage.lasts(error)
         except TrainerError:
             lost_since = lost_since or time.monotonic()
             if time.monotonic() - lost_since > TARGET_LOST_SECONDS:
                 raise
         else:
             lost_since = None
+            outage.over()
             if found.over:
                 _say(f"{run.name} is over: {found.phase}")
                 break

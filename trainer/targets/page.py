@@ -11,6 +11,7 @@ from trainer.job.spec import JobSpec
 from trainer.page import files
 from trainer.protocol.status import JobStatus
 from trainer.targets.base import ContainerState, JobOverview, Page
+from trainer.targets.outage import Outage
 from trainer.targets.tunnel import Tunnel
 
 CHIEF_START_SECONDS = 120.0
@@ -36,8 +37,8 @@ def behind(
     Raises:
         TrainerError: Exit.TARGET, if the job has ended, or its chief does not run in time.
     """
-    deadline, said = time.monotonic() + CHIEF_START_SECONDS, ""
-    while not isinstance((overview := ask()).job, JobStatus):
+    deadline, said, outage, overview = time.monotonic() + CHIEF_START_SECONDS, "", Outage(say), ask()
+    while not isinstance(overview.job, JobStatus):
         if overview.over:
             return _ended(overview, spec, copy)
         why = _waits_for(overview)
@@ -49,6 +50,9 @@ def behind(
             say(f"waiting for the chief: {why}")
             said = why
         time.sleep(CHIEF_POLL_SECONDS)
+        overview = outage.ask(ask, overview)
+        if outage.present:  # nobody knows what the chief does meanwhile
+            deadline = time.monotonic() + CHIEF_START_SECONDS
     return Page(tunnel=tunnel)
 
 

@@ -18,6 +18,7 @@ from trainer.model_dir import result
 from trainer.model_dir.result import Computed, Ran, Training
 from trainer.targets import base
 from trainer.targets.base import Job, JobOverview, LogLine
+from trainer.targets.outage import NoAnswer, Refused
 
 SPEC = "{name: j, strategy: multi_worker_mirrored, tasks: {worker: 3}}"
 
@@ -78,6 +79,35 @@ def test_a_wait_has_a_deadline() -> None:
     assert fake.PHASES, "it was asked a few times, not until the job's end"
     fake.PHASES[:] = ["done"]
     run.wait(0)
+
+
+def test_a_target_that_does_not_answer_for_a_while_is_asked_again(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answers: list[Any] = [
+        "running",
+        NoAnswer("no answer"),
+        Refused("not yet"),
+        NoAnswer("no answer"),
+        "running",
+        "done",
+    ]
+
+    def status(*_: object) -> JobOverview:
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return JobOverview("j", answer)
+
+    monkeypatch.setattr(fake.Fake, "status", status)
+    trainer.attach("j", "fake").wait()
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.partition(";")[0] for line in lines] == [
+        "trainer: no answer", "trainer: there is an answer again, after 0 s",
+    ]  # fmt: skip
+    answers[:] = [NoAnswer("no answer")]
+    with pytest.raises(NoAnswer, match=r"^no answer$"):  # it may be the wrong address
+        trainer.attach("j", "fake").wait()
 
 
 @pytest.mark.parametrize("timeout", [-1, -0.5, float("nan")])

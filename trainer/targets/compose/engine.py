@@ -36,6 +36,7 @@ from trainer.targets.compose import render as compose
 from trainer.targets.compose import taken
 from trainer.targets.compose.taken import PROJECT, SERVICE, VOLUME
 from trainer.targets.container import TRACK_IMAGE, model_dir, probe
+from trainer.targets.outage import NoAnswer
 from trainer.targets.tunnel import Dial, ProcessStream, Stream, Tunnel
 
 OLDEST_ENGINE = (24, 0)
@@ -256,7 +257,7 @@ def connect() -> docker.DockerClient:
         text = " ".join(str(error).split())
         if "Permission denied" in text:
             raise _problem("this user may not use the Docker Engine; join the group docker") from None
-        raise _problem(f"no Docker Engine answers ({text[:150]}); start it, or {_INSTALL}") from None
+        raise NoAnswer(f"no Docker Engine answers ({text[:150]}); start it, or {_INSTALL}") from None
     _require(f"Docker Engine {version}", version, OLDEST_ENGINE)
     return client
 

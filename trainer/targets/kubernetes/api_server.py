@@ -28,6 +28,7 @@ from kubernetes.aio.utils.retry import retry_after_seconds
 from trainer.job.errors import Exit, TrainerError
 from trainer.targets.kubernetes import gang
 from trainer.targets.kubernetes.objects import Manifest
+from trainer.targets.outage import NoAnswer, Refused
 
 OLDEST = (1, 31)
 """The first version in which all used fields are stable: podFailurePolicy of Jobs left beta."""
@@ -197,6 +198,9 @@ class ApiServer:
 
         Args:
             more: parameters of the API, such as tailLines.
+
+        Raises:
+            NoAnswer: with `follow`, also if only the node does not answer: it may come back.
         """
         query = {"timestamps": "true", "container": "task", "follow": json.dumps(follow), **more}
         # A pod may be silent for any length of time.
@@ -206,7 +210,9 @@ class ApiServer:
                 response = await self._send(self.api, "GET", f"{self._path('Pod', pod)}/log", query, total=total)
                 async for line in response.response.content:
                     yield line.decode(errors="replace").rstrip("\n")
-        except (_NotFound, _Unanswered) as error:
+        except (_NotFound, NodeSilent) as error:
+            if follow and isinstance(error, NoAnswer):
+                raise
             now = datetime.now(timezone.utc).isoformat().replace("+00:00", "Z")
             yield f"{now} trainer: the log of {pod} cannot be read: {error}"
 
@@ -304,7 +310,7 @@ def kind_of(manifest: Manifest) -> str:
     return f"Volcano{manifest['kind']}" if manifest["apiVersion"] == gang.VOLCANO else str(manifest["kind"])
 
 
-class SignedOut(TrainerError):
+class SignedOut(Refused):
     """The server does not know the user any more: a token has expired."""
 
 
@@ -312,15 +318,15 @@ class _NotFound(TrainerError):
     pass
 
 
-class _Unanswered(TrainerError):
-    """The server itself had no answer, as of a node that is lost."""
+class NodeSilent(NoAnswer):
+    """The server itself had no answer (5xx), as of a node that is lost."""
 
 
 class _AlreadyThere(TrainerError):
     pass
 
 
-class _Forbidden(TrainerError):
+class _Forbidden(Refused):
     pass
 
 
@@ -365,7 +371,7 @@ def _translated_errors(server: ApiServer) -> Iterator[None]:
         yield
     except (ClientError, OSError, asyncio.TimeoutError, ValueError) as error:
         text = " ".join(str(error).split()) or "no answer in time"
-        raise problem(
+        raise NoAnswer(
             f"no Kubernetes answers at {server.settings.host} ({text[:150]}); `kubectl cluster-info` must work first"
         ) from None
 
@@ -388,6 +394,7 @@ def _refusal(status: int, body: bytes, method: str, path: str, namespace: str) -
     if status == 409 and method == "POST":
         return _AlreadyThere(text, Exit.TARGET)
     if status >= 500:
-        return _Unanswered(text, Exit.TARGET)
-    kinds = {UNAUTHORIZED: SignedOut, FORBIDDEN: _Forbidden, 404: _NotFound}
-    return kinds.get(status, TrainerError)(text, Exit.TARGET)
+        return NodeSilent(text)
+    if status in (UNAUTHORIZED, FORBIDDEN):
+        return (SignedOut if status == UNAUTHORIZED else _Forbidden)(text)
+    return (_NotFound if status == 404 else TrainerError)(text, Exit.TARGET)
