@@ -87,6 +87,8 @@ class JobOverview:
     """The chief's /status while it runs, afterwards result.json where the target can read it."""
     unreadable: str | None = None
     """Why `job` is None although there was an answer."""
+    warnings: Sequence[str] | None = None
+    """What the target lacks of the job, or what keeps it from its end there."""
 
     @property
     def over(self) -> bool:

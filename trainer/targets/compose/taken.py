@@ -6,7 +6,6 @@ import json
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 import docker
 import yaml
@@ -54,7 +53,7 @@ def _others(client: docker.DockerClient, spec: JobSpec) -> str:
     return f"with what trainer did not create: {', '.join(others)}" if others else ""
 
 
-def _of_project(spec: JobSpec) -> dict[str, Any]:
+def _of_project(spec: JobSpec) -> dict[str, str | list[str] | bool]:
     return {"label": f"{PROJECT}={spec.name}"}
 
 
@@ -90,7 +89,7 @@ def _variables(container: Container) -> dict[str, str]:
     return dict(each.split("=", 1) for each in container.attrs["Config"].get("Env") or () if "=" in each)
 
 
-def _job_of(container: Container) -> dict[str, Any]:
+def _job_of(container: Container) -> dict[str, object]:
     """The spec of a task's container; empty in others."""
     try:
         document = json.loads(_variables(container).get(environment.JOB, ""))

@@ -11,11 +11,11 @@ import contextlib
 import json
 import os
 import re
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 from aiohttp import ClientError, ClientTimeout, ClientWebSocketResponse, WSServerHandshakeError
@@ -35,7 +35,7 @@ OLDEST = (1, 31)
 BUSY_TRIES, BUSY_SECONDS = 5, 5.0
 """How often a request is repeated that the server is too busy for, and the longest wait before each."""
 CONNECT_SECONDS, ANSWER_SECONDS = 5.0, 30.0
-UNAUTHORIZED, FORBIDDEN, TOO_MANY_REQUESTS = 401, 403, 429
+CREATED, UNAUTHORIZED, FORBIDDEN, TOO_MANY_REQUESTS = 201, 401, 403, 429
 MANAGER = "trainer"
 """Field manager of server-side apply."""
 _WARNING = re.compile(r'299 \S+ "((?:[^"\\]|\\.)*)"')
@@ -60,6 +60,13 @@ EXTENSIONS = {
     "PodMonitor": "/apis/monitoring.coreos.com/v1/namespaces/{}/podmonitors",
 }
 """What a cluster has only with some extension; those of an extension that is missing count as an empty list."""
+
+
+class Applied(NamedTuple):
+    warnings: Sequence[str] = ()
+    """What the server warns of, such as pods that Pod Security will not admit."""
+    created: bool = False
+    """Whether the object was not there before."""
 
 
 @dataclass(frozen=True)
@@ -117,16 +124,12 @@ class ApiServer:
                 raise
             return []
 
-    async def apply(self, manifest: Manifest, dry_run: bool) -> list[str]:
-        """Server-side apply; a field that another manager has changed since is an error, not overwritten.
-
-        Returns:
-            What the server warns of, such as pods that Pod Security will not admit.
-        """
+    async def apply(self, manifest: Manifest, dry_run: bool) -> Applied:
+        """Server-side apply; a field that another manager has changed since is an error, not overwritten."""
         path = self._path(kind_of(manifest), manifest["metadata"]["name"])
         query = {"fieldManager": MANAGER, "fieldValidation": "Strict", **({"dryRun": "All"} if dry_run else {})}
         try:
-            return await self._warnings("PATCH", path, query, manifest)
+            return await self._apply("PATCH", path, query, manifest)
         except _NotFound:
             if manifest["kind"] != "PodMonitor":
                 raise
@@ -135,20 +138,18 @@ class ApiServer:
                 "kubernetes.metrics.kind: annotations"
             ) from None
 
-    async def check(self, manifest: Manifest) -> list[str]:
-        """Refuses what the server would refuse to create; nothing where the user may not create it. Returns warnings
-        as `apply`."""
+    async def check(self, manifest: Manifest) -> Applied:
+        """Refuses what the server would refuse to create; nothing where the user may not create it."""
         with contextlib.suppress(_Forbidden):
             return await self.create(manifest, dry_run=True)
-        return []
+        return Applied()
 
-    async def create(self, manifest: Manifest, dry_run: bool) -> list[str]:
-        """Creates an object, or leaves it as it is if it exists; needs no permission to read it. Returns warnings as
-        `apply`."""
+    async def create(self, manifest: Manifest, dry_run: bool) -> Applied:
+        """Creates an object, or leaves it as it is if it exists; needs no permission to read it."""
         query = {"fieldManager": MANAGER, "fieldValidation": "Strict", **({"dryRun": "All"} if dry_run else {})}
         with contextlib.suppress(_AlreadyThere):
-            return await self._warnings("POST", self._path(manifest["kind"]), query, manifest)
-        return []
+            return await self._apply("POST", self._path(manifest["kind"]), query, manifest)
+        return Applied()
 
     async def delete_all(self, kind: str, **selectors: str) -> None:
         """Deletes all objects that labelSelector picks; needs no permission to list them."""
@@ -267,13 +268,12 @@ class ApiServer:
         with _translated_errors(self):
             return json.loads(await (await self._send(self.api, method, path, query or {}, body)).read())
 
-    async def _warnings(self, method: str, path: str, query: dict[str, str], manifest: Manifest) -> list[str]:
-        """Sends an object; returns what the server warns of."""
+    async def _apply(self, method: str, path: str, query: dict[str, str], manifest: Manifest) -> Applied:
         with _translated_errors(self):
             response = await self._send(self.api, method, path, query, manifest)
             await response.read()
         texts = [text for header in response.headers.getall("Warning", []) for text in _WARNING.findall(header)]
-        return [re.sub(r"\\(.)", r"\1", text) for text in texts]
+        return Applied([re.sub(r"\\(.)", r"\1", text) for text in texts], response.status == CREATED)
 
     async def _send(
         self,

@@ -9,12 +9,12 @@ from typing import cast
 
 import yaml
 
-from trainer.job.errors import UserError
+from trainer.job.errors import TrainerError, UserError
 from trainer.job.rules.program import sources
 from trainer.job.spec import JobSpec
 from trainer.targets.base import Deleted, Submitted
-from trainer.targets.kubernetes import advice, gang, pods, render, taken
-from trainer.targets.kubernetes.api_server import EXTENSIONS, ApiServer, connect, problem
+from trainer.targets.kubernetes import advice, gang, pods, render, report_secret, taken
+from trainer.targets.kubernetes.api_server import EXTENSIONS, ApiServer, connect, kind_of, problem
 from trainer.targets.kubernetes.job_set import plain
 from trainer.targets.kubernetes.lookup import no_such_job, of, ours
 from trainer.targets.kubernetes.objects import Job, Manifest
@@ -38,8 +38,9 @@ async def submit(spec: JobSpec, namespace: str | None, command: str, dry_run: bo
         await _require_gang(server, spec)
         await _require_values(server, spec)
         existing = await taken.existing(server, spec)
-        # Not if the job exists: its running tasks would not have the new secret.
-        secret = None if existing else render.secret(spec)
+        secret = await report_secret.missing(server, spec, existing)
+        if secret or (existing and report_secret.is_required(existing)):
+            report_secret.require(manifests)
         await taken.require_own(server, spec, [*manifests, *([secret] if secret else [])])
         if existing:
             await taken.require_same(server, spec, manifests[0], existing)
@@ -49,19 +50,16 @@ async def submit(spec: JobSpec, namespace: str | None, command: str, dry_run: bo
                 await _keep_suspended(server, manifest)
         warnings: list[str] = []
         for manifest in manifests:
-            warnings += await server.apply(manifest, dry_run=True)
+            warnings += (await server.apply(manifest, dry_run=True)).warnings
             # JobSet does not check its pods: with a wrong one it would be accepted, and have no pods.
             for part in plain(manifest) if manifest["kind"] == "JobSet" else []:
-                warnings += await server.check(part)
+                warnings += (await server.check(part)).warnings
         if secret:
             await server.create(secret, dry_run=True)
         objects = [*manifests, secret] if secret else manifests
         names = [f"{each['kind'].lower()}/{each['metadata']['name']}" for each in objects]
         if not dry_run:
-            if secret:
-                await server.create(secret, dry_run=False)
-            for manifest in manifests:
-                await server.apply(manifest, dry_run=False)
+            await _create_all(server, spec, manifests, secret)
         return Submitted(
             spec.name,
             names,
@@ -70,6 +68,27 @@ async def submit(spec: JobSpec, namespace: str | None, command: str, dry_run: bo
             namespace=server.namespace,
             warnings=[*_unique(warnings), *await advice.warnings(server, spec)],
         )
+
+
+async def _create_all(server: ApiServer, spec: JobSpec, manifests: Iterable[Manifest], secret: Manifest | None) -> None:
+    """Creates all objects, or none: a quota may refuse a Job that its dry run allowed."""
+    made: list[Manifest] = []
+    try:
+        if secret and (await server.create(secret, dry_run=False)).created:
+            made.append(secret)
+        for manifest in manifests:
+            if (await server.apply(manifest, dry_run=False)).created:
+                made.append(manifest)
+    except TrainerError as error:
+        if not made:
+            raise
+        try:
+            for each in reversed(made):
+                await server.delete(kind_of(each), each["metadata"]["name"])
+        except TrainerError:
+            left = f"`trainer delete --namespace {server.namespace} {spec.name}` removes what was made before"
+            raise TrainerError(f"{error}; {left}", error.code) from None
+        raise TrainerError(f"{error}; what was made before is removed again", error.code) from None
 
 
 def _unique(warnings: Iterable[str]) -> Iterator[str]:

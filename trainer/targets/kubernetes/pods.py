@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
@@ -9,9 +10,10 @@ from trainer.job.errors import Exit
 from trainer.job.names import task_name
 from trainer.targets.base import ContainerState
 from trainer.targets.kubernetes.job_set import QUOTA
-from trainer.targets.kubernetes.names import CHIEFS, COMPONENT
+from trainer.targets.kubernetes.names import CHIEFS, COMPONENT, INSTANCE
 from trainer.targets.kubernetes.objects import Claim, Container, ContainerStatus, Event, Job, Pod, PodSpec, State
 
+AGAIN = "`trainer submit` with its spec makes it again"
 TASK = "task"
 """The container of the task. Others may stand before it in a pod, as the proxy of a service mesh."""
 _INDEX = "batch.kubernetes.io/job-completion-index"
@@ -153,7 +155,7 @@ def _not_started(pod: Pod) -> ContainerStatus | None:
 def _why_pending(pod: Pod, state: State, messages: Mapping[str, str], claims: Iterable[Claim]) -> str:
     waiting = state.get("waiting", {})
     if waiting and waiting.get("reason") not in _STARTING:
-        return _line(waiting.get("reason"), waiting.get("message"))
+        return _with_way_out(pod, _line(waiting.get("reason"), waiting.get("message")))
     names = {v["persistentVolumeClaim"]["claimName"] for v in pod["spec"]["volumes"] if "persistentVolumeClaim" in v}
     pending = [c["metadata"]["name"] for c in claims if c["status"].get("phase") == "Pending"]
     unbound = [name for name in pending if name in names]
@@ -161,7 +163,14 @@ def _why_pending(pod: Pod, state: State, messages: Mapping[str, str], claims: It
     for condition in pod["status"].get("conditions", []):
         if condition["type"] == "PodScheduled" and condition["status"] == "False":
             return "; ".join([_line(condition.get("reason"), condition.get("message")), *volume])
-    return "; ".join(volume) or messages.get(f"Pod/{pod['metadata']['name']}", "")
+    return "; ".join(volume) or _with_way_out(pod, messages.get(f"Pod/{pod['metadata']['name']}", ""))
+
+
+def _with_way_out(pod: Pod, reason: str) -> str:
+    """The reason of a pod that waits, with what makes a part of the job again that is gone."""
+    job = pod["metadata"]["labels"].get(INSTANCE, "")
+    gone = re.search(rf'(secret|configmap) "{re.escape(job)}-(report-secret|[0-9a-f]{{8}})" not found', reason)
+    return _then(reason, AGAIN) if gone else reason
 
 
 def _end(pod: Pod, state: State) -> str:

@@ -11,6 +11,7 @@ from trainer.targets.answers import read_stacks, read_status
 from trainer.targets.base import JobOverview, Listed
 from trainer.targets.container import probe
 from trainer.targets.kubernetes import lookup, pods
+from trainer.targets.kubernetes import parts as parts_of_job
 from trainer.targets.kubernetes.api_server import ApiServer, connect
 from trainer.targets.kubernetes.lookup import MANAGED, no_such_job, of
 from trainer.targets.kubernetes.names import INSTANCE
@@ -63,6 +64,8 @@ async def of_job(server: ApiServer, name: str) -> JobOverview:
     over = pods.ended(chief_job) or ("failed" if repeated else None)
     # A Job that Kubernetes has failed may have no pod with an exit code.
     code = 0 if over != "failed" else rows[task].code or repeated or int(Exit.TARGET)
+    warnings, unmade = ([], {}) if over else await parts_of_job.missing(server, name, chief_job, parts)
+    rows |= unmade
     known, result, unreadable = None, None, None
     if over and chief and rows[task].state != "pending":
         async for line in server.log(chief["metadata"]["name"], tailLines="1"):
@@ -80,6 +83,7 @@ async def of_job(server: ApiServer, name: str) -> JobOverview:
         tasks=rows,
         job=known or result,
         unreadable=unreadable,
+        warnings=warnings or None,
     )
 
 

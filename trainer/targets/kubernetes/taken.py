@@ -8,7 +8,6 @@ from collections.abc import Iterable, Sequence
 from typing import cast
 
 from trainer.job.differences import differences
-from trainer.job.environment import JOB
 from trainer.job.errors import UserError
 from trainer.job.spec import JobSpec
 from trainer.targets.kubernetes import names, pods
@@ -17,6 +16,7 @@ from trainer.targets.kubernetes.job_set import jobs_of, plain
 from trainer.targets.kubernetes.lookup import ours
 from trainer.targets.kubernetes.names import INSTANCE
 from trainer.targets.kubernetes.objects import ConfigMap, Job, Manifest
+from trainer.targets.kubernetes.parts import config_of
 
 _SHOWN = {"VolcanoPodGroup": "PodGroup"}
 
@@ -74,7 +74,7 @@ async def require_same(server: ApiServer, spec: JobSpec, config: Manifest, chief
     Raises:
         UserError: another spec has it; the message has the differences.
     """
-    before = _config_of(chief)
+    before = config_of(chief)
     if before == config["metadata"]["name"]:  # of its contents; it may have been deleted
         return
     there: ConfigMap | None = await server.read("ConfigMap", before)
@@ -83,12 +83,6 @@ async def require_same(server: ApiServer, spec: JobSpec, config: Manifest, chief
         raise UserError(f"{_taken(server, spec)} by another job, whose ConfigMap {before} is gone; {way_out}")
     if different := list(_differing(there, config)):
         raise UserError(f"{_taken(server, spec)} by another job ({'; '.join(different)}); {way_out}")
-
-
-def _config_of(chief: Job) -> str:
-    """The name of the ConfigMap in which a job's tasks find their spec."""
-    environment = pods.container_of(chief["spec"]["template"]["spec"]).get("env", [])
-    return next((each["valueFrom"]["configMapKeyRef"]["name"] for each in environment if each["name"] == JOB), "")
 
 
 def _differing(there: ConfigMap, here: Manifest) -> Iterable[str]:

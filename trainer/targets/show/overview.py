@@ -21,6 +21,7 @@ def describe(overview: JobOverview) -> str:
         head += rows_of(overview.job)
     texts = {"last line": overview.last_line, "next": overview.next, "unreadable": overview.unreadable}
     head += [(name, text) for name, text in texts.items() if text]
+    head += [("warning", text) for text in overview.warnings or ()]
     table = ["", *aligned(_table(overview.tasks, rows))] if overview.tasks else []
     return "\n".join([*aligned(head), *table])
 

@@ -40,6 +40,8 @@ class Cluster:
     """The server's answer to a verb and resource, with its code."""
     warnings: dict[str, str] = field(default_factory=dict)
     """The Warning header of the server's answer to a verb and resource."""
+    refuses_to_create: str = ""
+    """A path: its object passes a dry run only."""
     on_list: Callable[[str], None] = lambda _: None
     """Called with the path before an answer to a list."""
     url: str = ""
@@ -50,6 +52,8 @@ class Cluster:
             return {"code": 403, "message": f"{resource} is forbidden: User cannot {verb}"}
         if refusal := self.refusals.get(f"{verb} {resource}"):
             return refusal
+        if verb == "patch" and path == self.refuses_to_create and "dryRun" not in query:
+            return {"code": 403, "message": "exceeded quota: q"}
         if verb in ("create", "patch"):
             place = f"{path}/{body['metadata']['name']}" if verb == "create" else path
             if "dryRun" not in query:
@@ -88,6 +92,7 @@ def serving(made: Cluster) -> Iterator[Callable[[str | None], contextlib.Abstrac
             text = self.rfile.read(int(self.headers.get("Content-Length") or 0))
             named = "/" in url.path.partition("/namespaces/default/")[2]
             verbs = {"GET": "get" if named else "list", "POST": "create", "PATCH": "patch"}
+            before = {*made.objects}
             verb = verbs.get(self.command) or ("delete" if named else "deletecollection")
             if url.path == "/version":
                 found: Any = {"major": "1", "minor": "34"}
@@ -96,7 +101,9 @@ def serving(made: Cluster) -> Iterator[Callable[[str | None], contextlib.Abstrac
             else:
                 found = made.answer(verb, url.path, query, json.loads(text) if text else None)
             body = json.dumps(found).encode()
-            self.send_response(found.get("code", 200))
+            self.send_response(
+                found.get("code", 201 if url.path not in before and verb in ("create", "patch") else 200)
+            )
             self.send_header("Content-Length", str(len(body)))
             if warning := made.warnings.get(f"{verb} {made.resource(url.path)}"):
                 self.send_header("Warning", warning)

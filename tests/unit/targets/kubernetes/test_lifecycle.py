@@ -177,6 +177,68 @@ def test_the_checked_jobs_are_those_of_the_job_set(cluster: Cluster) -> None:
     assert not [path for path in cluster.objects if path.startswith(JOBS)]
 
 
+# All or none. --------------------------------------------------------------------------------------------
+
+
+def test_what_was_made_before_a_refusal_is_removed_again_but_not_what_was_there(cluster: Cluster) -> None:
+    """A quota counts what exists: the dry run of each object passes."""
+    submit()
+    claim = "/api/v1/namespaces/default/persistentvolumeclaims/j"
+    cluster.objects = {claim: cluster.objects[claim]}
+    cluster.refuses_to_create = f"{JOBS}/j-worker"
+    with pytest.raises(TrainerError) as caught:
+        submit()
+    assert caught.value.code is Exit.TARGET
+    assert str(caught.value) == (
+        "jobs/j-worker: Kubernetes refuses this (403): exceeded quota: q; what was made before is removed again"
+    )
+    assert list(cluster.objects) == [claim]
+
+
+def test_what_cannot_be_removed_again_is_named_with_the_command_that_does(cluster: Cluster) -> None:
+    cluster.refuses_to_create = f"{JOBS}/j-worker"
+    cluster.forbidden = {"delete jobs"}
+    with pytest.raises(TrainerError, match=r"; `trainer delete --namespace default j` removes what was made before$"):
+        submit()
+
+
+def test_status_names_tasks_and_parts_that_are_not_there_and_submit_makes_them_again(cluster: Cluster) -> None:
+    submit()
+    whole = {**cluster.objects}
+    config = next(path for path in whole if "/configmaps/" in path)
+    for path in (f"{JOBS}/j-worker", config.replace(config.rpartition("/")[2], "j").replace("configmaps", "services")):
+        del cluster.objects[path]
+    overview = asyncio.run(status.status("j", None))
+    assert overview.tasks["worker:0"].state == "missing"
+    assert overview.tasks["worker:0"].reason == (
+        "there is no Job j-worker: it was never made, or was deleted; `trainer submit` with its spec makes it again"
+    )
+    assert overview.warnings == [
+        "Service j is gone, without which its tasks do not find each other; "
+        "`trainer submit` with its spec makes it again"
+    ]
+    del cluster.objects[config]
+    line = (asyncio.run(status.status("j", None)).warnings or [""])[0]
+    assert line.startswith(f"ConfigMap {config.rpartition('/')[2]} is gone, without which no new pod of it starts; ")
+    assert not submit().new
+    assert cluster.objects.keys() == whole.keys()
+    assert asyncio.run(status.status("j", None)).warnings is None
+
+
+def test_a_secret_that_was_deleted_is_made_again_but_none_for_a_job_that_had_none(cluster: Cluster) -> None:
+    submit()
+    place = "/api/v1/namespaces/default/secrets/j-report-secret"
+    del cluster.objects[place]
+    assert not submit().new
+    assert place in cluster.objects, "no task runs that has another value"
+    del cluster.objects[place]
+    for path, each in cluster.objects.items():
+        for volume in each["spec"]["template"]["spec"]["volumes"] if path.startswith(JOBS) else []:
+            volume.get("secret", {})["optional"] = True
+    submit()
+    assert place not in cluster.objects
+
+
 # What the chief has left. --------------------------------------------------------------------------------
 
 
