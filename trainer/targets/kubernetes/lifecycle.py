@@ -55,7 +55,7 @@ async def submit(spec: JobSpec, namespace: str | None, command: str, dry_run: bo
             for part in plain(manifest) if manifest["kind"] == "JobSet" else []:
                 warnings += (await server.check(part)).warnings
         if secret:
-            await server.create(secret, dry_run=True)
+            warnings += (await server.create(secret, dry_run=True)).warnings
         objects = [*manifests, secret] if secret else manifests
         names = [f"{each['kind'].lower()}/{each['metadata']['name']}" for each in objects]
         if not dry_run:

@@ -48,7 +48,10 @@ async def logs(name: str, namespace: str | None, task: str | None, follow: bool)
 
 async def _pods(server: ApiServer, name: str, task: str | None) -> list[Pod]:
     """Pods whose container has started, so that there may be a log."""
-    its_pods = await lookup.pods(server, name)
+    return _readable(await lookup.pods(server, name), task)
+
+
+def _readable(its_pods: list[Pod], task: str | None) -> list[Pod]:
     return [pod for pod in its_pods if _started(pod) and task in (None, pods.task_of(pod))]
 
 
@@ -127,8 +130,12 @@ async def _follow(
     try:
         while True:
             try:
-                over = pods.ended(await chief(server, name))
-                for pod in await _pods(server, name, task):
+                its_chief = pods.chief_of(await lookup.jobs(server, of(name)))
+                if its_chief is None:
+                    raise lookup.no_such_job(server, name)
+                its_pods = await lookup.pods(server, name)
+                over = pods.over(its_chief[0], its_pods, its_chief[1])
+                for pod in _readable(its_pods, task):
                     key = pod["metadata"]["uid"]
                     if key not in readers:
                         readers[key] = asyncio.create_task(read(pod))

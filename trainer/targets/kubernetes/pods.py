@@ -80,7 +80,25 @@ def failed_for_good(job: Job, pods: Iterable[Pod], task: str) -> int | None:
     if "podFailurePolicy" in job["spec"] or not started or "terminated" not in started[-1]:
         return None
     code = started[-1]["terminated"]["exitCode"]
-    return code if code and code in list(Exit) and not Exit(code).retryable else None
+    return code if _is_final(code) else None
+
+
+def over(job: Job, pods: Iterable[Pod], task: str) -> str | None:
+    """`done` or `failed`, once the outcome of a job is certain, by its chief's Job and pods. Its Job does not end while
+    a container that was put beside the task keeps the pod."""
+    pods = list(pods)
+    if (outcome := ended(job)) or failed_for_good(job, pods, task):
+        return outcome or "failed"
+    last = newest(pods, task)
+    if last is None or not kept_by(last):
+        return None
+    code = state_of(last)["terminated"]["exitCode"]
+    return "failed" if _is_final(code) else "done" if code == Exit.OK else None
+
+
+def _is_final(code: int) -> bool:
+    """Whether a restart changes nothing."""
+    return bool(code) and code in list(Exit) and not Exit(code).retryable
 
 
 def newest(pods: Iterable[Pod], task: str) -> Pod | None:
@@ -117,6 +135,8 @@ def _row(own: Sequence[Pod], messages: Mapping[str, str], claims: Iterable[Claim
     if ("waiting" in state or not state) and (other := _not_started(pod)):
         state, name = other.get("state", State()), other.get("name", "")
     phase = pod["status"].get("phase", "Pending")
+    if keepers := kept_by(pod):
+        phase = "Failed" if code else "Succeeded"
     if pod["metadata"].get("deletionTimestamp"):
         phase = "Stopping"
     if lost := _lost_node(pod, state):
@@ -126,8 +146,23 @@ def _row(own: Sequence[Pod], messages: Mapping[str, str], claims: Iterable[Claim
         code=code,
         node=pod["spec"].get("nodeName", ""),
         restarts=len(own) - 1,
-        reason=_line(name, _why_pending(pod, state, messages, claims) if phase == "Pending" else _end(pod, state)),
+        reason=_then(
+            _line(name, _why_pending(pod, state, messages, claims) if phase == "Pending" else _end(pod, state)),
+            _KEPT.format(code, ", ".join(keepers)) if keepers else "",
+        ),
     )
+
+
+_KEPT = "the task has ended with {}, but container {} keeps its pod, and with it its Job; `trainer delete` ends both"
+
+
+def kept_by(pod: Pod) -> list[str]:
+    """The containers that keep a pod whose task has ended, such as the proxy of a service mesh. Sidecars of Kubernetes
+    end with the task."""
+    if "terminated" not in state_of(pod) or pod["status"].get("phase") != "Running":
+        return []
+    beside = pod["status"].get("containerStatuses", [])
+    return [each.get("name", "") for each in beside if "running" in each.get("state", State())]
 
 
 def _lost_node(pod: Pod, state: State) -> str:

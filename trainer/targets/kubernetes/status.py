@@ -61,7 +61,7 @@ async def of_job(server: ApiServer, name: str) -> JobOverview:
     rows = pods.tasks(parts, its_pods, await lookup.claims(server, name), await lookup.warnings(server))
     chief, last_line = pods.newest(its_pods, task), ""
     repeated = pods.failed_for_good(chief_job, its_pods, task)
-    over = pods.ended(chief_job) or ("failed" if repeated else None)
+    over = pods.over(chief_job, its_pods, task)
     # A Job that Kubernetes has failed may have no pod with an exit code.
     code = 0 if over != "failed" else rows[task].code or repeated or int(Exit.TARGET)
     warnings, unmade = ([], {}) if over else await parts_of_job.missing(server, name, chief_job, parts)

@@ -131,6 +131,31 @@ def test_a_container_that_a_mesh_puts_before_the_task_is_not_the_task() -> None:
     assert _words(ended) == probe(of_program=True)
 
 
+def beside(code: int) -> Any:
+    """A pod whose task has ended, beside the proxy of a mesh that runs on."""
+    statuses = [
+        {"name": "istio-proxy", "state": {"running": {}}},
+        {"name": "task", "state": {"terminated": {"exitCode": code, "message": "the last line"}}},
+    ]
+    return pod(phase="Running", containerStatuses=statuses)
+
+
+@pytest.mark.parametrize(
+    ("code", "state", "outcome"), [(0, "succeeded", "done"), (13, "failed", "failed"), (143, "failed", None)]
+)
+def test_a_container_that_keeps_the_pod_of_a_task_that_has_ended_is_named(
+    code: int, state: str, outcome: str | None
+) -> None:
+    found = row(beside(code))
+    assert (found.state, found.code) == (state, code)
+    kept = f"the task has ended with {code}, but container istio-proxy keeps its pod, and with it its Job"
+    assert kept in (found.reason or "")
+    policy: Any = {**JOB, "spec": {**JOB["spec"], "podFailurePolicy": {}}}
+    assert pods.over(policy, [beside(code)], "worker:0") == outcome
+    running = pod(phase="Running", containerStatuses=[{"name": "task", "state": {"running": {}}}])
+    assert pods.over(JOB, [running], "worker:0") is None
+
+
 def test_the_chiefs_job_is_that_of_worker_0_if_there_is_no_other() -> None:
     def job(task_type: str) -> Any:
         return {"metadata": {"name": f"j-{task_type}", "labels": {COMPONENT: task_type, INSTANCE: "j"}}}
