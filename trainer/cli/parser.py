@@ -117,13 +117,13 @@ def _add_deployed(commands: Commands) -> None:
         else:
             command.add_argument("spec", metavar="JOB", help=_job_help(name), nargs="?" if name == "status" else None)
         if name == "status":
-            command.add_argument("--watch", action="store_true", help="repeat until the job is over")
+            command.add_argument("-w", "--watch", action="store_true", help="repeat until the job is over")
             command.add_argument("-o", "--output", choices=["text", "json"], default="text", help="json: for programs")
         elif name == "stacks":
             command.add_argument("of", metavar="TASK", nargs="?", help="only of this task, such as worker:1")
         elif name == "logs":
             command.add_argument("--task", metavar="TYPE:INDEX", help="only this task, such as worker:1")
-            command.add_argument("--follow", action="store_true", help="continue until the job ends")
+            command.add_argument("-f", "--follow", action="store_true", help="continue until the job ends")
         elif name == "debug":
             command.add_argument("-o", "--output", metavar="FILE", help="the archive; default: NAME-debug-TIME.zip")
         elif name == "ui":

@@ -38,6 +38,10 @@ class Symptom:
         return loss.cause in self.causes and (not self.signals or loss.signal in self.signals)
 
 
+_DEVICE = r"\S+/\S+"
+"""A resource of a device plugin, as nvidia.com/gpu."""
+_TAINT = r"untolerated taint(?:\(s\)|s)? \{(?!node(?:-role)?\.kubernetes\.io/)"
+"""But those of control planes, and of nodes that are not ready, which no job should tolerate."""
 SYMPTOMS = (
     Symptom(
         "`waiting: 1 of 2 tasks are ready; worker:0: ...`, then exit code 10",
@@ -268,10 +272,30 @@ SYMPTOMS = (
         r"ErrImage|ImagePull|InvalidImageName|image: '.*': is not on this machine",
     ),
     Symptom(
+        "on Kubernetes `Unschedulable`, with `Insufficient` GPUs",
+        "no node has that many GPUs free, or none that its device plugin has reported",
+        "lower `tasks.TYPE.gpus`, or add a GPU node; `kubectl describe nodes` shows the GPUs of each, by the name in "
+        "`kubernetes.gpu_resource`",
+        rf"Insufficient {_DEVICE}",
+    ),
+    Symptom(
+        "on Kubernetes `Unschedulable`, with an `untolerated taint`",
+        "the nodes are kept for pods that tolerate their taint",
+        "add it to `kubernetes.tolerations`, of all tasks or of a type, if the job may use these nodes",
+        _TAINT,
+    ),
+    Symptom(
+        "on Kubernetes `Unschedulable`, with `node affinity/selector`",
+        "no node has the labels that the pod asks for, or its volume is of another node or zone",
+        "compare `kubernetes.node_selector` and `affinity` with `kubectl get nodes --show-labels`",
+        r"didn't match Pod's node affinity|volume node affinity conflict",
+    ),
+    Symptom(
         "on Kubernetes `Unschedulable`",
-        "no node has the CPUs, memory, GPUs, labels or volume that the pod asks for, or is free",
-        "the reason counts the nodes; lower `tasks.TYPE.cpu`, `memory` or `gpus`, or add a node",
-        r"Unschedulable|Insufficient|nodes are available",
+        "no node has the CPUs or the memory that the pod asks for, or is free",
+        "the reason counts the nodes; lower `tasks.TYPE.cpu` or `memory`, or add a node",
+        r"(?m)Insufficient (?:cpu|memory|ephemeral-storage|pods)|Too many pods|"
+        rf"^(?!.*(?:Insufficient|unbound|affinity|persistentvolumeclaim|{_TAINT})).*nodes are available",
     ),
     Symptom(
         "on Kubernetes `exceeded quota`",
@@ -283,7 +307,8 @@ SYMPTOMS = (
         "on Kubernetes a claim that is not bound",
         "the StorageClass does not exist, or has no room",
         "correct `kubernetes.volume`; `kubectl get storageclass` lists what there is",
-        r"claim \S+ is not bound|storageclass\S* \"\S+\" not found",
+        r"claim \S+ is not bound|storageclass\S* \"\S+\" not found|unbound immediate PersistentVolumeClaims|"
+        r"didn't find available persistent volumes|persistentvolumeclaim \"\S+\" not found",
     ),
     Symptom(
         "on Kubernetes a pod is `lost`, on a node that does not answer",

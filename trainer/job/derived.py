@@ -13,7 +13,12 @@ from trainer.job.spec import JobSpec
 
 DEFAULT_STEPS = 1000
 # https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity/
-_BYTES = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
+_POWERS = ("k", "M", "G", "T", "P", "E")
+_BYTES = {
+    "": 1,
+    **{unit: 1000**power for power, unit in enumerate(_POWERS, 1)},
+    **{f"{unit.upper()}i": 1024**power for power, unit in enumerate(_POWERS, 1)},
+}
 
 
 def batch_rule(spec: JobSpec, counts: dict[TaskType, int]) -> str | None:

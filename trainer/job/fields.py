@@ -35,7 +35,13 @@ Replicas = Annotated[int, Field(ge=1, le=8192)]
 Text = Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f]+$")]
 Word = Annotated[str, Field(pattern=r"^[^\x00]*$")]
 """Text that a process can get as an argument or in an environment variable."""
-Quantity = Annotated[str, Field(pattern=r"^[0-9]+(\.[0-9]+)?(Ki|Mi|Gi|Ti|k|M|G|T)?$")]
+
+
+def _cores(value: object) -> object:
+    """Kubernetes writes 0.3 cores as 300m too."""
+    if isinstance(value, str) and re.fullmatch(r"[0-9]+(\.[0-9]+)?m", value):
+        return float(value[:-1]) / 1000
+    return _number_from_text(value)
 
 
 _HALF = re.compile("[\ud800-\udfff]")
@@ -81,6 +87,14 @@ Document = Annotated[dict[str, object], BeforeValidator(_plain)]
 def short(convert: Callable[[object], object], notation: object) -> BeforeValidator:
     """Converts a shorter notation of a field; `notation` is the type of all that is allowed, for `trainer schema`."""
     return BeforeValidator(convert, json_schema_input_type=notation) if SCHEMAS else BeforeValidator(convert)
+
+
+Quantity = Annotated[str, Field(pattern=r"^[0-9]+(\.[0-9]+)?(Ki|Mi|Gi|Ti|Pi|Ei|k|M|G|T|P|E)?$")]
+Cores = Annotated[
+    float,
+    Field(gt=0, lt=2**31, allow_inf_nan=False),
+    short(_cores, Annotated[float, Field(gt=0)] | Annotated[str, Field(pattern=r"^[0-9]+(\.[0-9]+)?m?$")]),
+]
 
 
 class Strict(BaseModel):

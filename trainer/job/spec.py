@@ -10,7 +10,7 @@ from pydantic import Field, GetPydanticSchema
 from pydantic_core import core_schema
 
 from trainer.job.data import Data, DataName
-from trainer.job.fields import Count, Positive, Quantity, Replicas, Strict, Text, Value, Word, short
+from trainer.job.fields import Cores, Count, Positive, Quantity, Replicas, Strict, Text, Value, Word, short
 from trainer.job.kubernetes import Kubernetes, Name, Pod, Variable
 from trainer.job.names import TASK_TYPES, TaskType
 from trainer.job.strategies import APIS, PROGRAM, STRATEGIES, WORKLOAD, Api, Runs, Strategy
@@ -44,10 +44,10 @@ class TaskGroup(Strict):
 
     replicas: Replicas = 1
     """Number of tasks of this type."""
-    cpu: Positive | None = None
-    """Cores per task; sets the thread counts."""
+    cpu: Cores | None = None
+    """Cores per task; sets the thread counts. Also in Kubernetes' notation: 300m."""
     memory: Quantity | None = None
-    """Memory limit per task, in Kubernetes' notation: 2Gi."""
+    """Memory limit per task, in Kubernetes' notation: 200Mi, 1.5Gi, 1G."""
     gpus: int = Field(default=0, ge=0, le=1024)
     """GPUs per task. A task that finds fewer exits with code 12."""
     cpu_devices: int = Field(default=1, ge=1, le=64)

@@ -6,7 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from trainer.job.cluster import tasks_of
-from trainer.job.derived import batch_rule, batch_sizes, replicas_in_sync
+from trainer.job.derived import batch_rule, batch_sizes, memory_bytes, replicas_in_sync
 from trainer.job.errors import UserError
 from trainer.job.load import build
 from trainer.job.names import TaskType
@@ -390,3 +390,20 @@ def test_a_program_with_a_chief_has_workers_only_if_the_spec_names_them(raw: Any
 def test_parameter_server_needs_its_servers_for_a_program_too() -> None:
     with pytest.raises(UserError, match=r"tasks\.ps: null: parameter_server needs at least one ps; add ps: 1"):
         build({**PROGRAM, "strategy": "parameter_server", "tasks": {"chief": 1}})
+
+
+@pytest.mark.parametrize(
+    ("cpu", "memory", "cores", "limit"),
+    [
+        ("300m", "200Mi", 0.3, 200 * 2**20),
+        ("0.3", "1.5Gi", 0.3, 3 * 2**29),
+        ("2", "1G", 2.0, 10**9),
+        (2, "1073741824", 2.0, 2**30),
+        ("1500m", "1Pi", 1.5, 2**50),
+    ],
+)
+def test_resources_are_written_as_kubernetes_writes_them(cpu: object, memory: object, cores: float, limit: int) -> None:
+    group = build({**MWMS, "tasks": {"worker": {"cpu": cpu, "memory": memory}}}).tasks.worker
+    assert group is not None
+    assert group.memory is not None
+    assert (group.cpu, memory_bytes(group.memory)) == (cores, limit)

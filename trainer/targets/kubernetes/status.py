@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from trainer.job.errors import Exit, outcome
 from trainer.model_dir.files import json_object
 from trainer.model_dir.result import Result, parse_brief
 from trainer.model_dir.stacks import Stacks
 from trainer.protocol.status import JobStatus
 from trainer.targets.answers import read_stacks, read_status
-from trainer.targets.base import JobOverview, Listed
+from trainer.targets.base import ContainerState, JobOverview, Listed
 from trainer.targets.container import probe
 from trainer.targets.kubernetes import lookup, pods
 from trainer.targets.kubernetes import parts as parts_of_job
@@ -66,6 +68,8 @@ async def of_job(server: ApiServer, name: str) -> JobOverview:
     code = 0 if over != "failed" else rows[task].code or repeated or int(Exit.TARGET)
     warnings, unmade = ([], {}) if over else await parts_of_job.missing(server, name, chief_job, parts)
     rows |= unmade
+    if over:
+        rows = {task: _of_an_end(row) for task, row in rows.items()}
     known, result, unreadable = None, None, None
     if over and chief and rows[task].state != "pending":
         async for line in server.log(chief["metadata"]["name"], tailLines="1"):
@@ -85,6 +89,13 @@ async def of_job(server: ApiServer, name: str) -> JobOverview:
         unreadable=unreadable,
         warnings=warnings or None,
     )
+
+
+def _of_an_end(row: ContainerState) -> ContainerState:
+    """The row of a task after the job's end, which may have removed its pod."""
+    if row.state != "missing":
+        return row
+    return replace(row, state="removed", reason="its pod was removed at or after the job's end")
 
 
 def _result(state: State) -> tuple[Result | None, str | None]:

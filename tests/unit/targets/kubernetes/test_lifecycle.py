@@ -260,7 +260,7 @@ def test_a_job_that_is_over_has_the_result_that_its_chief_has_left(
     chief["status"] = {"conditions": [{"type": "Complete", "status": "True"}]}
     labels = {**chief["spec"]["template"]["metadata"]["labels"], "batch.kubernetes.io/job-completion-index": "0"}
     terminated = {"exitCode": 0, **({"message": message} if message else {})}
-    cluster.objects[f"{JOBS.replace('apis/batch', 'api').replace('jobs', 'pods')}/p"] = {
+    cluster.objects[f"{PODS}/p"] = {
         "metadata": {"name": "p", "labels": labels, "creationTimestamp": "2026-01-01T00:00:00Z"},
         "spec": {**chief["spec"]["template"]["spec"], "nodeName": "n"},
         "status": {"phase": "Succeeded", "containerStatuses": [{"name": "task", "state": {"terminated": terminated}}]},
@@ -268,3 +268,6 @@ def test_a_job_that_is_over_has_the_result_that_its_chief_has_left(
     overview = asyncio.run(status.status("j", None))
     assert (overview.phase, overview.code) == ("done", 0)
     assert (overview.job, overview.unreadable) == found
+    assert {name: row.state for name, row in overview.tasks.items()} == {"chief:0": "succeeded", "worker:0": "removed"}
+    del cluster.objects[f"{PODS}/p"]
+    assert asyncio.run(status.status("j", None)).tasks["chief:0"].state == "removed", "not missing: it has ended"
