@@ -220,6 +220,17 @@ def _state(pid: int) -> str:
     return "".join(_stat(pid)[:1])
 
 
+def waits_for_cpu(pid: int) -> dict[str, float]:
+    """Seconds for which each thread of a process was ready to run while others had the CPU (sched-stats(5) of Linux,
+    also of a container at its limit); empty where the kernel does not say."""
+    waits = {}
+    with contextlib.suppress(OSError):
+        for thread in Path(f"/proc/{pid}/task").iterdir():
+            with contextlib.suppress(OSError, ValueError, IndexError):  # it has just ended
+                waits[thread.name] = int((thread / "schedstat").read_text().split()[1]) / 1e9
+    return waits
+
+
 def pid_namespace() -> str:
     """Identifier of this process's pid namespace; empty where there are none."""
     return Path("/proc/self/ns/pid").readlink().name.strip("pid:[]") if LINUX else ""

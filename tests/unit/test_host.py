@@ -295,3 +295,29 @@ def test_a_child_may_leave_a_core_file_though_its_supervisor_may_not() -> None:
     )
     out = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout
     assert out == "(0, 8192) (4096, 8192)\n"
+
+
+@pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="needs Linux with scheduling statistics")
+def test_a_process_that_others_keep_from_the_cpu_waits_for_it_and_one_that_sleeps_does_not() -> None:
+    cpu = min(os.sched_getaffinity(0))
+    busy, idle = "while True: pass", "import time; time.sleep(60)"
+
+    def start(program: str, nice: int) -> subprocess.Popen[bytes]:
+        def prepare() -> None:
+            os.sched_setaffinity(0, {cpu})
+            os.nice(nice)
+
+        return subprocess.Popen([sys.executable, "-c", program], preexec_fn=prepare)
+
+    started = [start(busy, 0), start(busy, 0), start(busy, 19), start(idle, 0)]
+    try:
+        deadline = time.monotonic() + 60
+        while sum(host.waits_for_cpu(started[2].pid).values()) < 2:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        assert sum(host.waits_for_cpu(started[3].pid).values()) < sum(host.waits_for_cpu(started[2].pid).values())
+        assert host.waits_for_cpu(2**22 + 1) == {}
+    finally:
+        for each in started:
+            each.kill()
+            each.wait()

@@ -141,7 +141,8 @@ class Deadlines(Strict):
     rejoin: Positive = 120
     """Time for a lost task, or for its replacement, to come back. Default on Kubernetes: 1800."""
     hang: Positive = 30
-    """A child that has imported TensorFlow and sends no sign of life for this long is killed and replaced."""
+    """A child that has imported TensorFlow and sends no sign of life for this long is killed and replaced. On Linux the
+    time does not count in which it waits for a CPU."""
     progress: Positive = 600
     """A running cluster that makes no new step for this long is re-formed."""
     task_lost: Positive = 10

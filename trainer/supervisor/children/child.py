@@ -60,6 +60,8 @@ class Child:
         self.generation = 0
         self.warm = False
         self.last_sign = clock()
+        self._half_silent: dict[str, float] | None = None
+        """For how long each thread had waited for a CPU when half of the time had passed without a sign of life."""
         self.status = ChildStatus()
         self._steps = StepTimes(lambda: self._clock())
         self.workers: dict[str, ChildStatus] = {}
@@ -237,6 +239,26 @@ class Child:
         """Seconds of silence after which it hangs; None if its silence means nothing."""
         # The import of TensorFlow holds the GIL while its libraries load: until then silence does not mean a hang.
         return deadlines.hang if self.warm else deadlines.start
+
+    def hangs(self, limit: float) -> bool:
+        """Whether it has given no sign of life for that long. On a starved machine it may be unable to: of the second
+        half of that time the part does not count in which its threads waited for a CPU."""
+        now = self._clock()
+        quiet = now - self.last_sign
+        if quiet <= limit / 2:
+            self._half_silent = None
+            return False
+        if self._half_silent is None:
+            self._half_silent = self._waits()
+            return quiet > limit
+        if quiet <= limit:
+            return False
+        before = self._half_silent
+        waited = max((seconds - before.get(thread, 0.0) for thread, seconds in self._waits().items()), default=0.0)
+        return quiet - waited > limit
+
+    def _waits(self) -> dict[str, float]:
+        return host.waits_for_cpu(self.status.child_pid) if self.status.child_pid else {}
 
     def silence(self, seconds: float) -> Loss:
         """Why a child that hangs is killed, after that many seconds without a sign of life."""

@@ -214,7 +214,7 @@ class Agent:
         child = self.running
         if child is not None and child.alive:
             limit = child.silence_limit(self.spec.deadlines)
-            silent = limit is not None and self.clock() - child.last_sign > limit
+            silent = limit is not None and child.hangs(limit)
             if why := await self.stacks.look(child, child.silence(limit) if limit and silent else None):
                 child.kill(why)
         if self.standby.due(self.first_step_at) and self.leaving_since is None and not self._is_finishing():

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 import pytest
 
+from trainer import host
 from trainer.job import environment
 from trainer.job.cluster import Task, tasks_of
 from trainer.job.load import build
@@ -122,6 +123,28 @@ def test_it_is_warm_within_a_second_of_cpu(log: Path) -> None:
             assert int(user) + int(system) < 100, "ticks of 10 ms"
 
     run(scenario())
+
+
+@pytest.mark.parametrize("starved", [False, True])
+def test_a_child_without_a_sign_of_life_hangs_unless_it_waits_for_a_cpu(
+    starved: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of its threads one never gets the CPU from 15 s on, and the others need none."""
+    now = 100.0
+    child = Child(ps_task(), lambda *_: None, lambda: now)
+    child.status.child_pid = os.getpid()
+    monkeypatch.setattr(host, "waits_for_cpu", lambda _: {"1": 5.0, "2": max(0.0, now - 115.0) if starved else 0.0})
+    hangs = {}
+    for seconds in (10, 16, 29, 31, 60):
+        now = 100.0 + seconds
+        hangs[seconds] = child.hangs(30)
+    assert hangs == {10: False, 16: False, 29: False, 31: not starved, 60: not starved}
+    if starved:  # it gets a CPU again, and says nothing
+        monkeypatch.setattr(host, "waits_for_cpu", lambda _: {"1": 5.0, "2": 45.0})
+        now = 100.0 + 90
+        assert child.hangs(30)
+    child.last_sign = now
+    assert not child.hangs(30)
 
 
 def test_signs_of_life_are_noted_and_are_no_events(log: Path) -> None:
