@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 from trainer.targets import tasks
 from trainer.targets.base import LogLine
 from trainer.targets.kubernetes import lookup, pods
-from trainer.targets.kubernetes.api_server import ApiServer, NodeSilent, connect, problem
+from trainer.targets.kubernetes.api_server import ApiServer, NodeSilent, connect
 from trainer.targets.kubernetes.lookup import chief, of
 from trainer.targets.kubernetes.objects import Pod
 from trainer.targets.outage import NoAnswer, Outage, Refused
