@@ -96,6 +96,9 @@ TESTS = {
         "local/test_failures.py::test_an_exception_in_the_workload_names_file_and_line",
         "local/test_failures.py::test_an_exception_in_a_generator_is_no_lost_peer_and_names_file_and_line",
     ],
+    "A ps-worker that comes back goes on": [
+        "local/test_records.py::test_a_ps_worker_that_is_killed_goes_on_near_the_step_that_was_reached",
+    ],
     "under multi_worker_mirrored tasks differ": [
         "unit/training/weights/test_agreement.py::test_a_task_that_differs_from_the_chief_says_where",
         "unit/training/weights/test_agreement.py::test_other_contents_of_arrays_are_a_warning",

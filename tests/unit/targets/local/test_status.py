@@ -298,4 +298,4 @@ def test_a_spec_whose_job_runs_here_and_not_on_the_target(
     assert while_listening(tmp_path / "my run", incarnation, STATUS, lambda: cli.main(asked)) == Exit.TARGET
     (line,) = capsys.readouterr().err.splitlines()
     ending = f"; a job of this spec runs on this machine: trainer status '{tmp_path}/my run'"
-    assert (line.endswith(ending), "this machine" in line) == (hinted, hinted)
+    assert (line.endswith(ending), "runs on this machine" in line) == (hinted, hinted)
