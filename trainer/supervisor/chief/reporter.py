@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from trainer.model_dir import checkpoint
-from trainer.protocol.child import ChildStatus
+from trainer.protocol.child import ChildStatus, with_rate
 from trainer.protocol.facts import Checkpoint, Ended, Formed, Note, Slow
 from trainer.protocol.log_lines import log_line
 from trainer.protocol.status import JobStatus, TaskRow
@@ -52,7 +52,7 @@ class Reporter:
         self._standstill = Standstill()
         self._snapshot: Snapshot | None = None
         self._reported: dict[str, object] = {}
-        """The last figures of the job: a child that has ended is forgotten."""
+        """The last figures of a child of the chief: one that has ended is forgotten."""
         self.rate: float | None = None
         """The examples per second of all tasks, when steps were made last."""
         self._checkpoint: tuple[int | None, tuple[float, int] | None] = None, None
@@ -96,12 +96,14 @@ class Reporter:
             pace=self._pace,
             stalled=self.stalled,
         )
-        figures = self._reported if over and not own.figures else status.figures
+        figures = with_rate(self._reported, self.rate) if over and not own.figures else status.figures
         return replace(status, warnings=[*self._warnings], figures=figures)
 
     def observe(self, now: float) -> None:
         """Gives all observers what is new, once a second and at the end."""
         clock, last, rendezvous, child = time.time(), self._snapshot, self._rendezvous, self._agent.running
+        if child and child.status.figures:
+            self._reported = child.status.figures
         if last and not rendezvous.over and 0 <= clock - last.time < OBSERVE_SECONDS:
             return
         generation = rendezvous.generation if rendezvous.phase == "running" else 0
@@ -111,15 +113,15 @@ class Reporter:
         new = rendezvous.chronicle.since(self._observed)
         if last is None or any(isinstance(each.fact, (Checkpoint, Ended, Formed)) for each in new):
             self._look_at_checkpoints()
+        if child and child.status.figures:
+            self._reported = child.status.figures
         if last and not rendezvous.over and 0 <= clock - last.rows_at < tasks / ROWS_A_SECOND:
             made = Snapshot(clock, self._status(now, last.job.tasks), last.used, last.rows_at)
         else:
             rows = snapshot.task_rows(rendezvous, now, self.workers())
             made = Snapshot(clock, self._status(now, rows), snapshot.used_of(rendezvous), clock)
-        if not rendezvous.over and made.job.figures:
-            self._reported = made.job.figures
-            if slowness == 1:
-                self.rate = made.job.examples_per_second
+        if not rendezvous.over and made.job.figures and slowness == 1:
+            self.rate = made.job.examples_per_second
         self._snapshot, self._observed = made, rendezvous.chronicle.noted
         for observer in self.observers:
             try:
