@@ -68,16 +68,16 @@ def test_limits_and_gpus_come_from_the_spec() -> None:
     worker = services(job)["j-worker-0"]
     assert worker["image"] == "trainer:cuda"
     assert worker["deploy"]["resources"] == {
-        "limits": {"cpus": "1.5", "memory": "1610612736"},
+        "limits": {"cpus": "1.5", "memory": "1610612736", "pids": 8192},
         "reservations": {"devices": [{"driver": "nvidia", "device_ids": ["0", "1"], "capabilities": ["gpu"]}]},
     }
-    assert "deploy" not in services(spec())["j-worker-0"]
+    assert services(spec())["j-worker-0"]["deploy"]["resources"] == {"limits": {"pids": 8192}}
 
 
 def test_each_container_has_gpus_of_its_own() -> None:
     found = services(spec(tasks={"chief": {"gpus": 2}, "worker": {"replicas": 2, "gpus": 2}, "evaluator": 1}))
     devices = {name: service["deploy"]["resources"]["reservations"]["devices"] for name, service in found.items()
-               if "deploy" in service}  # fmt: skip
+               if "reservations" in service.get("deploy", {}).get("resources", {})}  # fmt: skip
     assert {name: each[0]["device_ids"] for name, each in devices.items()} == {
         "j-chief-0": ["0", "1"], "j-worker-0": ["2", "3"], "j-worker-1": ["4", "5"],
     }  # fmt: skip
