@@ -198,9 +198,10 @@ class TrainingTask:
 
         They are the same on every task, and for one of them to evaluate.
         """
-        split = self._validation_split()
+        split = self._validation_split
         return None if split is None else inputs.untuned(split.evaluation())
 
+    @cached_property
     def _validation_split(self) -> inputs.Split | None:
         if self.spec.train.validation_split:
             return self._divided()[1]
@@ -231,15 +232,16 @@ class TrainingTask:
             return inputs.untuned(inputs.finite(dataset, "the EvalSpec's input_fn()"))
         return inputs.untuned(self._test().evaluation())
 
-    def require_test_data(self) -> None:
-        """Finds what is wrong with the test data before the first step of a job, and not after the last one.
-
-        The other tasks wait meanwhile.
-        """
-        if self.task.is_chief and self.workload.evaluate is None and self.workload.eval_spec is None:
-            self.send(events.EpochEnd(over=False))
-            self._test().evaluation()
-            self.send(events.EpochEnd(over=True))
+    def splits_to_evaluate(self) -> list[tuple[inputs.Split, str]]:
+        """The data that this job evaluates on, without those of an EvalSpec, each with the call that gives them."""
+        named, splits = "dataset" if self.workload.data is None else None, list[tuple[inputs.Split, str]]()
+        if self.workload.evaluate is None and self.workload.eval_spec is None:
+            splits.append((self._test(), named or "data('test')"))
+        keep = self.spec.keep_best
+        validates = self.workload.callbacks is not None or bool(keep and keep.of_validation)
+        if validates and (split := self._validation_split) is not None:
+            splits.append((split, "validation()" if self.workload.validation else named or "data('train')"))
+        return splits
 
     @cached_property
     def _test(self) -> Callable[[], inputs.Split]:

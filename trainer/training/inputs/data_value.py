@@ -10,6 +10,7 @@ import tensorflow as tf
 from trainer.job.errors import UserError
 from trainer.training.inputs.arrays import Arrays
 from trainer.training.inputs.datasets import Batches, Examples, Tell
+from trainer.training.inputs.objects import not_numbers
 from trainer.training.inputs.source import Source, Split
 from trainer.training.inputs.weighted import Weighted
 from trainer.workloads.batched import Batched
@@ -20,6 +21,9 @@ _ARRAY_PROTOCOLS = ("__array__", "__array_interface__", "__dlpack__", "__tf_tens
 """Attributes that only arrays have. tocsr is that of SciPy's sparse matrices, which `_tensors` refuses."""
 _VALUES = (bool, int, float, complex, str, bytes, range, tf.RaggedTensor, tf.SparseTensor)
 """Types of values that tf.constant takes, alone or in lists."""
+TWO_SPLITS = (
+    "gave two pairs, as keras.datasets' load_data() does: return one of them, train if shard.split == 'train' else test"
+)
 _FORMS = "x, (x, y) or (x, y, sample_weight), each an array, or a tuple or dict of arrays"
 
 
@@ -56,7 +60,9 @@ def source(value: object, what: str, tell: Tell = lambda _: None) -> Split:
     try:
         parts = tuple(_tensors(part) for part in returned)
     except (TypeError, ValueError) as error:
-        raise UserError(f"workload: {what}: must give arrays: {' '.join(str(error).split())[:200]}") from None
+        problem = next(filter(None, map(not_numbers, NAMES, returned)), None)
+        problem = problem or f"must give arrays: {' '.join(str(error).split())[:200]}"
+        raise UserError(f"workload: {what}: {problem}") from None
     _require_equal_lengths(parts, what)
     if len(parts) == len(NAMES):
         _require_fitting_weights(parts[1], parts[2], what, batched=True)
@@ -165,11 +171,24 @@ def _require_equal_lengths(parts: Tensor, what: str) -> None:
     counts = [int(each.shape[0]) for each in flat]
     if set(counts) == {counts[0]} != {0}:
         return
-    if len(counts) == 2 == len(parts):
+    if of_load_data(parts):
+        lengths = f"{TWO_SPLITS}; the arrays have {counts} examples"
+    elif len(counts) == 2 == len(parts):
         lengths = f"x has {counts[0]} examples and y {counts[1]}"
     else:
         lengths = f"its arrays have {counts} examples"
     raise UserError(f"workload: {what}: {lengths}; they must be equal, not 0")
+
+
+def of_load_data(parts: Tensor) -> bool:
+    """Whether (x, y) may be ((x, y), (x, y)) of two splits: both have two parts, of the same types and shapes."""
+    if not (isinstance(parts, tuple) and len(parts) == 2 and all(isinstance(p, tuple) and len(p) == 2 for p in parts)):
+        return False
+    flat = tf.nest.flatten(parts)
+    return len(flat) == 4 and all(
+        (one.dtype, one.shape[1:].as_list()) == (other.dtype, other.shape[1:].as_list())
+        for one, other in zip(flat[:2], flat[2:], strict=True)
+    )
 
 
 def _require_fitting_weights(y: Tensor, weights: Tensor, what: str, batched: bool) -> None:
@@ -193,6 +212,37 @@ def _require_fitting_weights(y: Tensor, weights: Tensor, what: str, batched: boo
             f"workload: {what}: sample weights of shape {weight.shape.as_list()} do not fit y of shape "
             f"{label.shape.as_list()}; give one weight per example"
         )
+
+
+def require_one_split(source: Source, model_inputs: Sequence[Tensor]) -> None:
+    """Checks that x is not a pair of x and y of one split, and y that of another: that shows if the model has one
+    input.
+
+    Raises:
+        UserError: they are.
+    """
+    source = source.source if isinstance(source, Weighted) else source
+    if isinstance(source, Arrays) and len(model_inputs) == 1 and of_load_data(source.parts):
+        raise UserError(f"workload: data('train'): {TWO_SPLITS}")
+
+
+def require_shapes(source: Source, workload: str, *, of_x: bool, of_y: bool) -> None:
+    """Checks that the ranks of a Dataset's parts are known.
+
+    Raises:
+        UserError: one is not, as of numpy_function.
+    """
+    source = source.source if isinstance(source, Weighted) else source
+    if not isinstance(source, Examples | Batches):
+        return
+    parts = keras.utils.unpack_x_y_sample_weight(source.dataset.element_spec)[:2]
+    for name, part, wanted in zip(NAMES, parts, (of_x, of_y), strict=False):
+        if wanted and any(each.shape.rank is None for each in tf.nest.flatten(part) if each is not None):
+            raise UserError(
+                f"workload: {workload}: {source.what}: the shape of {name} is not known, as of numpy_function and "
+                f"py_function; call {name}.set_shape(...) in the function of map, or give from_generator an "
+                "output_signature with shapes"
+            )
 
 
 def require_examples(source: Source, model_inputs: Sequence[Tensor], workload: str) -> None:

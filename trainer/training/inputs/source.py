@@ -88,3 +88,15 @@ def finite(dataset: Dataset, what: str) -> Dataset:
     if dataset.cardinality() == tf.data.INFINITE_CARDINALITY:
         raise UserError(f"workload: {what}: the Dataset never ends; leave repeat() out, or add take(n)")
     return dataset
+
+
+def require_some(split: Split, what: str) -> None:
+    """Checks that there are examples; of a Dataset whose size is not known the first one is read.
+
+    Raises:
+        UserError: there are none, and so no figures.
+    """
+    batches = split.evaluation(1)
+    count = int(batches.cardinality())
+    if count == 0 or (count == tf.data.UNKNOWN_CARDINALITY and next(iter(batches.take(1)), None) is None):
+        raise UserError(f"workload: {what}: gives no examples; give at least one")

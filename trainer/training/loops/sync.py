@@ -31,7 +31,7 @@ from trainer.training.loops.progress import Progress, Result
 from trainer.training.loops.rounds import Rounds, local, make_outer, steps_left
 from trainer.training.loops.time_spent import InputTime
 from trainer.training.model import batches
-from trainer.training.model.checks import check
+from trainer.training.model.checks import check, require_data_to_evaluate
 from trainer.training.model.divergence import raise_if_not_finite
 from trainer.training.model.loss_scale import raise_if_stuck, skipped
 from trainer.training.model.state import TrainState, build_state, prepare
@@ -90,7 +90,7 @@ def _run(strategy: Strategy, job: TrainingTask, state: TrainState, resume_step: 
     require_same_variables(job, state)
     step = restore_everywhere(strategy, job, state, total, channel, resume_step)
     if step == 0:
-        job.require_test_data()
+        require_data_to_evaluate(job, state.model)
     channel.send(events.Start(step=step, steps=total, line=start_line(spec, task, strategy.num_replicas_in_sync, step)))
     for line in warnings if task.is_chief else ():
         channel.send(events.Line(line))

@@ -14,7 +14,7 @@ from trainer.training.model.checks import HOW_TO_BUILD, has_own_step
 from trainer.training.private import keras_patches, keras_private
 from trainer.training.private.keras_private import all_layers
 from trainer.training.runtime import created_variables
-from trainer.training.runtime.user_code import calling, essence
+from trainer.training.runtime.user_code import calling, essence, hint
 from trainer.training.task import TrainingTask
 from trainer.workloads.types import Metric, Model, Optimizer
 
@@ -43,6 +43,8 @@ def build_model(job: TrainingTask, warn: Callable[[str], object] | None = None) 
                 layer.built = True
         if not model.built:
             _build(job, model)  # some layers create others in build()
+        elif _only_marked_as_built(model):
+            _build_marked(job, model)
         created_variables.note(model, variables)
     require_new(job, "model()", created, _parts(model))
     if warn:
@@ -136,7 +138,25 @@ def _build(job: TrainingTask, model: Model) -> None:
     except Exception as error:
         reason = str(error).rpartition("Error encountered:")[2]
         what = f"workload: {job.workload.name}: model() must give a built model, and a call does not build it"
-        raise UserError(f"{what} ({type(error).__name__}: {essence(reason)}); {HOW_TO_BUILD}") from None
+        raise UserError(f"{what} ({type(error).__name__}: {essence(reason)}); {hint(reason) or HOW_TO_BUILD}") from None
+
+
+def _only_marked_as_built(model: Model) -> bool:
+    """Whether model() has called `build` of a model that has none: Keras marks it as built, and builds no layer in it
+    (`Layer.build`, keras/src/layers/layer.py)."""
+    parts = all_layers(model)
+    return type(model).build is keras.Model.build and not all(map(_has_variables, parts))
+
+
+def _build_marked(job: TrainingTask, model: Model) -> None:
+    """Builds a model that is only marked as built."""
+    model.built = False
+    try:
+        _build(job, model)
+    except UserError:
+        if not has_own_step(model):
+            raise
+        model.built = True  # its step may not call it, nor the layer that has no variables
 
 
 def _symbolic(part: tf.TensorSpec) -> keras.KerasTensor:

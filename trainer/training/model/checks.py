@@ -8,6 +8,7 @@ import keras
 import tensorflow as tf
 
 from trainer.job.errors import UserError
+from trainer.protocol import events
 from trainer.training import inputs
 from trainer.training.model import batches
 from trainer.training.private.keras_private import all_layers, created_as_not_trainable, layer_of, own_variables
@@ -15,6 +16,7 @@ from trainer.training.runtime import created_variables
 from trainer.training.runtime.user_code import calling
 from trainer.training.task import TrainingTask
 from trainer.workloads.types import Model, Tensor, Variable
+from trainer.workloads.workload import Shard
 
 HOW_TO_BUILD = (
     "begin with keras.Input, or call it once in model(), on zeros of an example's shape behind a first dimension of 1"
@@ -41,11 +43,74 @@ def check(job: TrainingTask, model: Model, source: inputs.Source) -> list[str]:
     """Checks data, model and loss for mistakes that would train wrongly without an error; returns warnings.
 
     Raises:
-        UserError: a Dataset of batches, or labels that the default loss cannot take.
+        UserError: a Dataset of batches or without examples, data of unknown shape or of two splits, or labels that the
+            default loss cannot take.
     """
-    name = job.workload.name
-    inputs.require_examples(source, getattr(model, "inputs", None) or [], name)
+    name, model_inputs = job.workload.name, getattr(model, "inputs", None) or []
+    inputs.require_examples(source, model_inputs, name)
+    inputs.require_one_split(source, model_inputs)
+    inputs.require_shapes(source, name, of_x=bool(model_inputs), of_y=model.compiled and not has_own_step(model))
+    _require_examples_for_each(job, source)
     return [*_left_out(job), *_small_batches(job, source), *_check_output(job, model, source)]
+
+
+def _require_examples_for_each(job: TrainingTask, source: inputs.Source) -> None:
+    """Checks that a task gets examples of a Dataset that data() divides; under parameter_server, that each worker does.
+
+    If the size is not known, the first step shows it.
+
+    Raises:
+        UserError: it gets none.
+    """
+    source = source.source if isinstance(source, inputs.Weighted) else source
+    if not isinstance(source, inputs.Examples) or (count := _size(source)) is None:
+        return
+    counts = {job.task.name: count}
+    if job.spec.traits.coordinated:
+        counts = {"worker:0": count}
+        if count <= 1:  # of a part that has more, the others have some
+            counts |= {f"worker:{i}": _size(job.training_of(i)) for i in range(1, job.part.shards)}
+    if (task := next((task for task, size in counts.items() if size == 0), None)) is not None:
+        whole = job.split(Shard("train", seed=job.spec.train.seed)).count()
+        raise UserError(
+            f"workload: {job.workload.name}: data('train') gives {task} no examples: the Dataset has {whole}, and "
+            f"there are {job.part.shards} tasks; give each task at least one"
+        )
+
+
+def _size(source: inputs.Source) -> int | None:
+    """The number of examples; None if it is not known, or there is no end."""
+    source = source.source if isinstance(source, inputs.Weighted) else source
+    count = int(source.dataset.cardinality()) if isinstance(source, inputs.Examples) else -1
+    return count if count >= 0 else None
+
+
+def require_data_to_evaluate(job: TrainingTask, model: Model) -> None:
+    """Finds what is wrong with the data that are to evaluate before the first step of a job, and not after it. The
+    other tasks wait meanwhile.
+
+    Raises:
+        UserError: there are no such data, no examples in them, or no labels that a loss needs.
+    """
+    if not job.task.is_chief:
+        return
+    job.send(events.EpochEnd(over=False))
+    for split, what in job.splits_to_evaluate():
+        inputs.require_some(split, what)
+        y = keras.utils.unpack_x_y_sample_weight(split.evaluation().element_spec)[1]
+        if y is None and _evaluates_with_labels(model):
+            raise UserError(
+                f"workload: {job.workload.name}: {what}: gives x alone, and the loss compares y with the prediction; "
+                "give (x, y), or define evaluate(model)"
+            )
+    job.send(events.EpochEnd(over=True))
+
+
+def _evaluates_with_labels(model: Model) -> bool:
+    """Whether an evaluation computes a loss of labels; what methods of the model's own do is not known."""
+    kind = type(model)
+    own = kind.test_step is not keras.Model.test_step or kind.compute_loss is not keras.Model.compute_loss
+    return not model.compiled or not (own or model.loss is None)
 
 
 def _small_batches(job: TrainingTask, source: inputs.Source) -> list[str]:

@@ -13,6 +13,7 @@ from trainer.job.strategies import RATES
 from trainer.training.model.checks import has_own_step
 from trainer.training.model.step_trace import TrainStep
 from trainer.training.private.keras_private import all_layers, loss_weights
+from trainer.training.private.tensorflow_private import replicas_decide_by_themselves
 from trainer.training.runtime.user_code import LOSS_WEIGHTS
 from trainer.training.task import TrainingTask
 from trainer.workloads.types import Model
@@ -70,7 +71,7 @@ def _refused(job: TrainingTask, settings: Mapping[str, object]) -> str | None:
 
 
 def require_trainable(job: TrainingTask, model: Model, traced: TrainStep) -> None:
-    """Checks what a `train_step` does.
+    """Checks what a `train_step` does; to be called within the strategy's scope.
 
     Raises:
         UserError: it cannot be trained.
@@ -84,6 +85,12 @@ def require_trainable(job: TrainingTask, model: Model, traced: TrainStep) -> Non
     optimizers = [optimizer for optimizer, _ in traced.optimizers]
     if not optimizers:
         raise UserError(f"{what} uses no optimizer; apply gradients by one, as self.optimizer.apply(...)")
+    if traced.nested and not replicas_decide_by_themselves():
+        raise UserError(
+            f"{what} applies {type(traced.nested[0]).__name__} within tf.cond, a loop or a tf.function, which cannot "
+            f"be under {job.spec.strategy}: apply it in each step, with gradients times 0 where it is to do nothing, "
+            "as tf.where(condition, gradient, 0.0), or use one_device"
+        )
     averaged = [type(each).__name__ for each in (*optimizers, model.optimizer) if getattr(each, "use_ema", False)]
     if averaged and not (len(optimizers) == 1 and optimizers[0] is model.optimizer):
         raise UserError(

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from trainer.job.errors import Exit, TrainerError
 from trainer.model_dir.arrays import Array
-from trainer.training.inputs import Arrays
+from trainer.training.inputs import Arrays, Weighted
 from trainer.training.inputs.source import Source
 
 SMALLER_RATE = "lower the learning rate, in another model_dir, or look at the data"
@@ -30,9 +30,7 @@ def raise_if_not_finite(losses: npt.NDArray[np.floating], step_before: int, sour
     bad = np.flatnonzero(~np.isfinite(losses))
     if len(bad):
         step = step_before + int(bad[0]) + 1
-        raise TrainerError(
-            f"the loss is {losses[bad[0]]} at step {step}; {_bad_row(source) or SMALLER_RATE}", Exit.DIVERGED
-        )
+        raise TrainerError(f"the loss is {losses[bad[0]]} at step {step}; {what_to_do(source)}", Exit.DIVERGED)
 
 
 def is_finite(value: Array) -> bool:
@@ -45,8 +43,13 @@ def is_finite(value: Array) -> bool:
     return all(np.isfinite(part.min()) and np.isfinite(part.max()) for part in parts)
 
 
+def what_to_do(source: Source) -> str:
+    """The first example with a value that is not finite, or another advice if there is none, or it is not known."""
+    return _bad_row(source) or SMALLER_RATE
+
+
 def _bad_row(source: Source) -> str:
-    """The first example with a value that is not finite, and what to do; empty if there is none, or it is not known."""
+    source = source.source if isinstance(source, Weighted) else source
     if not isinstance(source, Arrays) or not isinstance(source.parts, tuple):
         return ""
     for name, part in zip(_PARTS, source.parts, strict=False):

@@ -24,6 +24,8 @@ class TrainStep:
 
     updates: list[tuple[Optimizer, list[Variable]]] = field(default_factory=list)
     """Each call of an optimizer by a replica, in order, with the variables that it is to update."""
+    nested: list[Optimizer] = field(default_factory=list)
+    """Those that are called within a graph in that of the step, as of tf.cond, a loop or a tf.function."""
     scaled: list[Tensor] = field(default_factory=list)
     """The losses that the model's optimizer is given for scaling."""
     returned: dict[str, Tensor] = field(default_factory=dict)
@@ -59,14 +61,17 @@ def trace(
         watched: metrics, the arguments of which are to be known.
     """
     traced = TrainStep()
-    replicas: list[int] = []  # those of one task are traced in a thread each
+    replicas: list[tuple[int, object]] = []  # those of one task are traced in a thread each
 
     def record(optimizer: Optimizer, updated: list[Variable] | None) -> None:
-        if threading.get_ident() == replicas[0]:
+        thread, graph = replicas[0]
+        if threading.get_ident() == thread:
             traced.updates.append((optimizer, keras_private.variables_of(optimizer) if updated is None else updated))
+            if tf.compat.v1.get_default_graph() is not graph:
+                traced.nested.append(optimizer)
 
     def step(batch: Tensor) -> None:
-        replicas.append(threading.get_ident())
+        replicas.append((threading.get_ident(), tf.compat.v1.get_default_graph()))
         drawing = created_variables.drawing(model)
         with keras_patches.hold(variables, empty) as held, tensorflow_patches.as_one_replica(), drawing:
             before = [held.get_current_value(v) for v in variables]

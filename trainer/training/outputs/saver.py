@@ -15,10 +15,11 @@ from trainer.job.errors import Exit, TrainerError
 from trainer.model_dir import checkpoint
 from trainer.protocol import events
 from trainer.training.callbacks.state import Saved
-from trainer.training.model.divergence import SMALLER_RATE, is_finite
+from trainer.training.model.divergence import is_finite, what_to_do
 from trainer.training.model.state import TrainState, as_array
 from trainer.training.outputs.best import Validation, require_scored
 from trainer.training.outputs.host_memory import HostMemory
+from trainer.training.private.keras_private import inner, variables_of
 from trainer.training.runtime.channel import Channel
 from trainer.training.task import TrainingTask
 from trainer.workloads.types import Tensor
@@ -33,6 +34,7 @@ class Saver:
         self._pending: Future[None] | None = None
         self._memory = HostMemory(host.cpus(job.spec.tasks.of(job.task.type).cpu), state.tensors())
         self._key = job.compatibility_key
+        self._constants = _not_finite_from_the_start(state)
         self._changes = checkpoint.workload_changes(job.spec.directory, self._key)
         keep, self._validation = job.spec.keep_best, None
         if keep and job.task.is_chief:
@@ -108,10 +110,19 @@ class Saver:
         yield from more.items()
 
     def _finite(self, step: int, name: str, value: checkpoint.Array) -> checkpoint.Array:
-        if not is_finite(value):
-            path = self._state.description()[name]["path"]
-            raise TrainerError(f"variable {path} is not finite at step {step}; {SMALLER_RATE}", Exit.DIVERGED)
+        if name not in self._constants and not is_finite(value):
+            path, advice = self._state.description()[name]["path"], what_to_do(self._job.training)
+            raise TrainerError(f"variable {path} is not finite at step {step}; {advice}", Exit.DIVERGED)
         return value
+
+
+def _not_finite_from_the_start(state: TrainState) -> set[str]:
+    """The names of variables that no optimizer updates, and that are not finite before this process trains: such as a
+    mask of -inf that a layer keeps as a weight."""
+    updated = {id(v) for each in state.optimizers.values() for v in each.variables}
+    updated |= {id(v) for each in state.optimizers.values() for v in variables_of(inner(each))}
+    others = {name: v for name, v in state.variables if id(v) not in updated}
+    return {name for name, v in others.items() if not is_finite(as_array(tf.convert_to_tensor(v)))}
 
 
 def _bytes(value: Tensor) -> int:

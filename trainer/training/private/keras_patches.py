@@ -29,24 +29,31 @@ AddUp = Callable[[Iterable[tuple[Tensor, Variable]]], list[tuple[Tensor, Variabl
 
 
 def make_counters_atomic() -> None:
-    """Replaces `Variable.assign_add` of the TensorFlow backend (keras/src/backend/tensorflow/core.py) by TensorFlow's.
+    """Replaces `assign_add` and `assign_sub` of Keras' Variable (keras/src/backend/tensorflow/core.py) by TensorFlow's.
 
     Keras' `iterations.assign_add(1)` reads, adds and writes (keras/src/backend/common/variables.py, keras#18668): two
     workers lose counts. AssignAddVariableOp is atomic on the ps.
-    Tests: test_a_patched_keras_counter_is_one_atomic_operation, test_a_patched_optimizer_counts_its_steps_by_it.
+    Tests: test_a_patched_keras_counter_is_one_atomic_operation, test_a_patched_optimizer_counts_its_steps_by_it,
+    test_a_counter_of_a_train_step_is_atomic_too.
     """
     import keras
     import tensorflow as tf
-    from keras.src.backend.common.stateless_scope import in_stateless_scope
+    from keras.src.backend.common.stateless_scope import get_stateless_scope, in_stateless_scope
 
-    plain = keras.src.backend.tensorflow.core.Variable.assign_add
+    kind = keras.src.backend.tensorflow.core.Variable
 
-    def assign_add(self: Variable, value: Tensor) -> Tensor:
-        if in_stateless_scope():
-            return plain(self, value)
-        return self._value.assign_add(tf.cast(value, self._value.dtype))
+    def atomic(name: str) -> Callable[[Variable, Tensor], Tensor]:
+        plain = getattr(kind, name)
 
-    keras.src.backend.tensorflow.core.Variable.assign_add = assign_add
+        def assign(self: Variable, value: Tensor) -> Tensor:
+            if in_stateless_scope() and getattr(get_stateless_scope(), "holds", lambda _: True)(self):
+                return plain(self, value)
+            return getattr(self._value, name)(tf.cast(value, self._value.dtype))
+
+        return assign
+
+    for name in ("assign_add", "assign_sub"):
+        setattr(kind, name, atomic(name))
 
 
 def look_up_rows_only() -> None:
@@ -264,14 +271,17 @@ def hold(variables: Sequence[Variable], values: Sequence[Tensor]) -> Any:
     held = {id(v) for v in variables}
 
     class Scope(keras.StatelessScope):  # type: ignore[misc]
+        def holds(self, variable: Variable) -> bool:
+            return id(variable) in held
+
         def add_update(self, update: tuple[Variable, Tensor]) -> None:
             variable, value = update
-            if id(variable) in held:
+            if self.holds(variable):
                 super().add_update(update)
             else:
                 variable._direct_assign(value)
 
         def get_current_value(self, variable: Variable) -> Tensor:
-            return super().get_current_value(variable) if id(variable) in held else variable._value
+            return super().get_current_value(variable) if self.holds(variable) else variable._value
 
     return Scope(list(zip(variables, values, strict=True)), collect_losses=True)

@@ -196,18 +196,48 @@ def build_compiled(model: Model, batch: Tensor) -> None:
     It would also build the optimizer, on all variables: a `train_step` of the model's own may use another one. And it
     calls the model with the first part of the batch, although a `train_step` may give all parts to `call`, as of
     triplets: without losses and metrics it is left out.
-    Test: tests/unit/training/model/test_compiled.py.
+    If the model cannot be called on x, as without a `call`, and has a `train_step` of its own, losses and metrics are
+    built for predictions that are like the labels: that decides only what "accuracy" and "crossentropy" stand for.
+    Tests: tests/unit/training/model/test_compiled.py, test_losses_of_compile_are_there_for_a_train_step_without_call.
 
     Args:
         batch: KerasTensors as of a batch of (x, y) or (x, y, sample_weight).
+
+    Raises:
+        ValueError: what compile was given depends on the shape of predictions, which is not known.
     """
+    import keras
+
     if model._compile_loss is None and not _given_metrics(model):
         return
     optimizer, model.optimizer = model.optimizer, None
     try:
         model._symbolic_build(data_batch=batch)
+    except (RuntimeError, ValueError, TypeError):
+        if type(model).train_step is keras.Model.train_step:
+            raise
+        _build_for_labels(model, batch)
     finally:
         model.optimizer = optimizer
+
+
+def _build_for_labels(model: Model, batch: Tensor) -> None:
+    import keras
+
+    x, y, _ = keras.utils.unpack_x_y_sample_weight(batch)
+    loss = model._compile_loss
+    given = _given_metrics(model) + ([] if loss is None else keras.tree.flatten(loss._user_loss))
+    if by_shape := [each for each in given if each in ("accuracy", "acc", "crossentropy", "ce")]:
+        raise ValueError(
+            f"{by_shape[0]!r} depends on the shape of predictions, and the model cannot be called on x: define "
+            "call(self, x), or name a class, as keras.metrics.SparseCategoricalAccuracy()"
+        )
+    labels = keras.tree.map_structure(
+        lambda part: keras.KerasTensor(part.shape, keras.backend.standardize_dtype(part.dtype)), x if y is None else y
+    )
+    for part in (loss, model._compile_metrics):
+        if part is not None and not part.built:
+            part.build(labels, labels)
 
 
 def variables_of(optimizer: Optimizer) -> list[Variable]:

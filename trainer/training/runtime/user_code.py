@@ -40,8 +40,17 @@ _LONGEST = 300
 """Characters of an error."""
 LOSS_WEIGHTS = "compile takes loss_weights as its third argument: write metrics=[...]"
 _HINTS = [
-    (r"Received a label value of (-?\d+) which is outside the valid range of \[0, (\d+)\)",
+    (r"Received a label value of (-\d+) which is outside the valid range of \[0, (\d+)\)",
+     "labels must be at least 0, and below {1}, since the last layer has {1} units: add to them in data()"),
+    (r"Received a label value of (\d+) which is outside the valid range of \[0, (\d+)\)",
      "the last layer has {1} units, so labels must be below {1}: give it more units, or other labels"),
+    (r"rank \(ndim\) `target\.ndim - 1`\. Received: target\.shape=(\(.*?\)), output\.shape=\1",
+     "y seems to be one-hot: give class numbers in data(), y.argmax(-1), or compile categorical_crossentropy"),
+    (r"same rank \(ndim\)\. Received: target\.shape=\((?:None|\d+),\), output\.shape=\((?:None|\d+), (?!1\))\d+\)",
+     "y seems to hold class numbers: compile sparse_categorical_crossentropy, or give one-hot labels in data(), "
+     "keras.utils.to_categorical(y)"),
+    (r"same shape\. Received: target\.shape=\(.*, (\d+)\), output\.shape=\(.*, (\d+)\)",
+     "y has {0} values in its last dimension, and the last layer {1} units: give both the same number"),
     (r"Cast string to \w+ is not supported", "text must become numbers, in data() or by a layer such as StringLookup"),
     (r"Using a symbolic `tf.Tensor` as a Python `bool` is not allowed",
      "a graph is being built, in which tensors have no values: write tf.cond for if, and call adapt() on a layer at "
@@ -53,6 +62,23 @@ _HINTS = [
     (r"Cannot batch tensors with different shapes|Cannot add tensor to the batch",
      "examples of one batch must have one shape: pad or cut them, in parse() or data(), to one length by tf.pad, or "
      "return trainer.batched(dataset.padded_batch(...))"),
+    (r"as_list\(\) is not defined on an unknown TensorShape|shape with unknown rank",
+     "TensorFlow does not know the shape of an example, as of numpy_function, py_function and a generator: call "
+     "x.set_shape(...), and y.set_shape(...), in the function of Dataset.map"),
+    (r"'SymbolicTensor' object has no attribute 'handle'|supports singleton tf\.Variables created on the first call",
+     "a layer creates its variables within a step, where it cannot: call it once in model(), on zeros of an example's "
+     "shape behind a first dimension of 1"),
+    (r"Creating variables in `dataset_fn` is not allowed",
+     "create layers, as those that augment, at the top of the file and call them in data(), or have them in model(); "
+     "or use tf.image"),
+    (r"No OpKernel was registered to support Op '(?:EagerPyFunc|PyFunc|PyFuncStateless)'",
+     "py_function runs Python, which the workers of parameter_server do not in a step: write it with TensorFlow "
+     "operations, or use multi_worker_mirrored"),
+    (r"cache lockfile already exists \('(.*)_\d+\.lockfile'\)",
+     "Dataset.cache(file) is for one process that is never killed: delete {0}*, and give each task a file of its own, "
+     "as cache(f'..-{{shard.index}}'), or use cache() in memory, which every restart survives"),
+    (r"End of sequence",
+     "data('train') gives this task no examples: give each task some, at least one for each part of shard.count"),
     (r"No DNN in stream executor|No blas support for stream|CUDA_ERROR_OUT_OF_MEMORY",
      "the GPU has no memory left, because another task or program uses it: give each its own, or set the variable "
      "TF_FORCE_GPU_ALLOW_GROWTH=true, with which each takes what it needs"),

@@ -92,6 +92,18 @@ BAD: list[tuple[Any, str]] = [
     ((PAIRS, np.zeros(5)), "gave a value of type _TensorSliceDataset in a tuple; return it alone: it yields x, (x, y)"),
     (([np.zeros((8, 8))] * 5, [0, 1, 0, 1, 0]), "x is a list of 5 arrays, one for each example; stack them: np.stack("),
     (([np.zeros((8, 8))] * 5, np.zeros(5)), "x is a list of 5 arrays, one for each example; stack them: np.stack(x)"),
+    (
+        (np.array([["abc", 1.0]], dtype=object), [0]),
+        "x is an array of objects, str at [0, 0], float at [0, 1]; an array has one type, and no missing values: give",
+    ),
+    (
+        ([[1.0]], np.array(["2020-01-01"], "datetime64[D]")),
+        "y is an array of datetime64[D], of which TensorFlow makes no",
+    ),
+    (
+        ((np.zeros((5, 2)), np.zeros(5)), (np.zeros((3, 2)), np.zeros(3))),
+        "gave two pairs, as keras.datasets' load_data() does: return one of them, train if shard.split == 'train' else",
+    ),
     (batched((np.zeros(3), np.zeros(3))), "trainer.batched() takes a tf.data.Dataset, got tuple"),
     (batched(PAIRS.map(lambda x, y: (x, x, x, y)).batch(2)), "the Dataset yields tuples of 4; it must yield x, (x, y)"),
     (batched(PAIRS), "trainer.batched() got a Dataset of single examples; call .batch(...) before, or leave it out"),
@@ -176,3 +188,43 @@ def test_sample_weights_fit_the_labels(y: tuple[int, ...], weights: tuple[int, .
             continue
         with pytest.raises(UserError, match=r"^workload: data\(\): sample weights of shape \[.*; give one weight"):
             inputs.source(value, "data()")
+
+
+def test_two_splits_in_one_are_refused_where_the_model_has_one_input() -> None:
+    one, two = [tf.TensorSpec((None, 2))], [tf.TensorSpec((None, 2)), tf.TensorSpec((None,))]
+    splits = inputs.source(((np.zeros((5, 2)), np.zeros(5)), (np.ones((5, 2)), np.ones(5))), "data('train')")
+    with pytest.raises(
+        UserError, match=r"^workload: data\('train'\): gave two pairs, as keras\.datasets' load_data\(\)"
+    ):
+        inputs.require_one_split(splits, one)
+    inputs.require_one_split(splits, two)
+    for other in [((np.zeros((5, 2)), np.zeros(5)), np.ones(5)), (np.zeros((5, 2)), np.zeros(5))]:
+        inputs.require_one_split(inputs.source(other, "data('train')"), one)
+
+
+def test_parts_of_unknown_shape_are_refused() -> None:
+    def double(x: Any, y: Any) -> Any:
+        return tf.numpy_function(lambda n: n * 2.0, [x], tf.float64), y
+
+    examples = tf.data.Dataset.from_tensor_slices((np.zeros((4, 2)), np.zeros(4))).map(double)
+    for dataset in (examples, batched(examples.batch(2))):
+        given = inputs.source(dataset, "data('train')")
+        inputs.require_shapes(given, "mine.py", of_x=False, of_y=True)
+        with pytest.raises(
+            UserError, match=r"^workload: mine\.py: data\('train'\): the shape of x is not known, .*set_sha"
+        ):
+            inputs.require_shapes(given, "mine.py", of_x=True, of_y=True)
+
+
+NONE = {
+    "known": PAIRS.take(0),
+    "unknown": PAIRS.filter(lambda x, y: x > 9),
+    "batches": batched(PAIRS.filter(lambda x, y: x > 9).batch(2)),
+}
+
+
+@pytest.mark.parametrize("kind", NONE)
+def test_a_split_without_examples_is_refused(kind: str) -> None:
+    with pytest.raises(UserError, match=r"^workload: validation\(\): gives no examples; give at least one$"):
+        inputs.require_some(inputs.source(NONE[kind], "validation()"), "validation()")
+    inputs.require_some(inputs.source(PAIRS.filter(lambda x, y: x > 3), "validation()"), "validation()")

@@ -18,6 +18,7 @@ from trainer.training import inputs
 from trainer.training.callbacks.hooks import Replaced
 from trainer.training.loops import keras_fit
 from trainer.training.model import evaluation, state
+from trainer.training.model.checks import require_data_to_evaluate
 from trainer.training.outputs.finish import Trained
 from trainer.training.task import TrainingTask
 from trainer.workloads.types import Model
@@ -389,7 +390,7 @@ def test_data_are_read_once(tmp_path: Path) -> None:
     read = job.workload.data.__globals__["READ"]  # type: ignore[union-attr]
     loop.calls[0].training.batches(loop.calls[0].part)
     assert [shard.split for shard in read] == ["train"]
-    loop.calls[0].require_test_data()  # as the loop does
+    require_data_to_evaluate(loop.calls[0], job.workload.model())  # as the loop does
     assert job.evaluation() is not None
     assert [shard.split for shard in read] == ["train", "test"]
 

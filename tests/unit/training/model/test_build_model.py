@@ -328,6 +328,31 @@ def test_a_model_with_its_own_step_may_have_a_call_of_other_inputs() -> None:
     assert build_model(with_workload(model=make)).built
 
 
+class OfItsOwnStep(Subclassed):
+    def train_step(self, data: Any) -> Any:
+        return super().train_step(data)
+
+
+@pytest.mark.filterwarnings("ignore:`build\\(\\)` was called on layer:UserWarning")
+@pytest.mark.parametrize("kind", [Subclassed, OfItsOwnStep])
+def test_a_model_that_is_only_marked_as_built_is_built(kind: Any) -> None:
+    model = build_model(with_workload(model=lambda: marked(kind())))
+    assert [v.shape for v in model.trainable_variables] == [(64, 10), (10,)]
+    with pytest.raises(UserError, match=r"does not build it \(ValueError: no such input"):
+        build_model(with_workload(model=lambda: marked(Subclassed(wrong=True))))
+
+
+def marked(model: Any) -> Any:
+    model.build((None, 8, 8))
+    return model
+
+
+@pytest.mark.filterwarnings("ignore:`build\\(\\)` was called on layer:UserWarning")
+def test_a_model_with_its_own_step_may_have_a_layer_without_variables_that_it_never_calls() -> None:
+    model = build_model(with_workload(model=lambda: marked(OfItsOwnStep(wrong=True))))
+    assert (model.built, model.dense.built) == (True, False)
+
+
 def test_a_model_of_keras_2_is_refused_as_such() -> None:
     old = type("Sequential", (), {"__module__": "tf_keras.src.engine.sequential"})
     gave = r"gave Sequential of tf_keras \(Keras 2\); import keras, or leave TF_USE_LEGACY_KERAS out$"

@@ -7,13 +7,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.unit.training.jobs import network, setup, step_of, with_workload
+from tests.unit.training.jobs import network, setup, step_of, with_data, with_workload
 from trainer.job.cluster import tasks_of
 from trainer.job.errors import UserError
 from trainer.job.load import build
 from trainer.training import inputs
-from trainer.training.model.checks import check
+from trainer.training.model.checks import check, require_data_to_evaluate
 from trainer.training.model.state import TrainState, build_state
+from trainer.workloads.workload import Shard
 
 # TensorFlow's variables and Keras, as they are, with NumPy 2.
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy:DeprecationWarning")
@@ -148,3 +149,64 @@ def test_devices_share_variables_that_no_step_updates(make: Any, who: str | None
         if error is not None:
             found = str(error.value)
             assert f": 2 devices cannot share a variable that {who} by itself under central_storage; use mirr" in found
+
+
+def examples(count: int) -> Any:
+    return tf.data.Dataset.from_tensor_slices((np.zeros((count, 8, 8)), np.zeros(count, "int32")))
+
+
+def of_each(shard: Shard) -> Any:
+    return examples(1).shard(shard.count, shard.index)
+
+
+@pytest.mark.parametrize("tasks", [{"worker": 2}, {"worker": 2, "ps": 1}], ids=["multi_worker_mirrored", "ps"])
+def test_a_task_without_examples_is_refused_with_their_number(tasks: dict[str, int]) -> None:
+    job = with_data(setup(tasks), of_each)
+    second = replace(job, task=tasks_of(job.spec)[0 if "ps" in tasks else 1])
+    with pytest.raises(UserError) as caught:
+        check(second, second.workload.model(), second.training)
+    assert str(caught.value) == (
+        "workload: digits: data('train') gives worker:1 no examples: the Dataset has 1, and there are 2 tasks; give "
+        "each task at least one"
+    )
+
+
+def x_alone(shard: Shard) -> Any:
+    return examples(4).map(lambda x, y: x) if shard.split == "test" else examples(4)
+
+
+def compiled() -> Any:
+    model = network(keras.layers.Dense(10))
+    model.compile("sgd", "mse")
+    return model
+
+
+# Each: parts of a workload, and what is wrong with the data that evaluate.
+EVALUATED: list[tuple[dict[str, Any], str | None]] = [
+    ({}, None),
+    (
+        {"validation": lambda shard: examples(0), "callbacks": list},
+        "validation(): gives no examples; give at least one",
+    ),
+    ({"validation": lambda shard: examples(0)}, None),
+    ({"data": lambda shard: examples(4 if shard.split == "train" else 0)}, "data('test'): gives no examples; give at"),
+    (
+        {"data": x_alone},
+        "digits: data('test'): gives x alone, and the loss compares y with the prediction; give (x, y)",
+    ),
+    (
+        {"data": x_alone, "model": compiled},
+        "digits: data('test'): gives x alone, and the loss compares y with the pred",
+    ),
+    ({"data": x_alone, "evaluate": lambda model: {}}, None),
+]
+
+
+@pytest.mark.parametrize(("parts", "problem"), EVALUATED, ids=range(len(EVALUATED)))
+def test_data_that_cannot_be_evaluated_on_are_refused_before_the_first_step(
+    parts: dict[str, Any], problem: str | None
+) -> None:
+    job = replace(with_workload(**{"data": lambda shard: examples(4), **parts}), arrays=None)
+    with nullcontext() if problem is None else pytest.raises(UserError) as caught:
+        require_data_to_evaluate(job, job.workload.model())
+    assert caught is None or str(caught.value).startswith(f"workload: {problem}")

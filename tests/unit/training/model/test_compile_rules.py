@@ -419,3 +419,50 @@ def test_an_error_that_keras_finds_in_a_step_is_the_users() -> None:
     step = make_step(tf.distribute.get_strategy(), job, state, spec)
     with pytest.raises(UserError, match=r"^workload: digits: model\.train_step: ValueError: "):
         tf.function(step.run, autograph=False).get_concrete_function(spec)
+
+
+class Nested(keras.Model):  # type: ignore[misc]
+    """Applies its optimizer within a graph of its own, as every second step by tf.cond."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.dense, self.kind = keras.layers.Dense(1), kind
+
+    def call(self, x: Any) -> Any:
+        return self.dense(x)
+
+    def train_step(self, data: Any) -> Any:
+        x, _ = data
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(self(x) ** 2)
+        gradients = tape.gradient(loss, self.trainable_variables)
+
+        def apply() -> Any:
+            self.optimizer.apply(gradients, self.trainable_variables)
+            return tf.constant(0)
+
+        if self.kind == "cond":
+            tf.cond(loss > 1, apply, lambda: tf.constant(0))
+        elif self.kind == "loop":
+            tf.while_loop(lambda i: i < 2, lambda i: i + 1 + apply(), [tf.constant(0)])
+        else:
+            tf.function(apply, autograph=False)()
+        return {"loss": loss}
+
+
+@pytest.mark.parametrize("kind", ["cond", "loop", "function"])
+def test_an_update_within_another_graph_is_refused_where_replicas_merge(kind: str) -> None:
+    def make() -> Any:
+        model = Nested(kind)
+        model.compile("sgd")
+        return model
+
+    assert built(job_of(make))[1] == []
+    job, strategy = job_of(make), tf.distribute.MirroredStrategy(["CPU:0"])
+    with strategy.scope(), pytest.raises(UserError) as caught:
+        prepare(strategy, job, build_state(job), job.training)
+    assert str(caught.value) == (
+        "workload: digits: train_step applies SGD within tf.cond, a loop or a tf.function, which cannot be under "
+        "multi_worker_mirrored: apply it in each step, with gradients times 0 where it is to do nothing, as "
+        "tf.where(condition, gradient, 0.0), or use one_device"
+    )

@@ -128,6 +128,46 @@ def test_a_variable_that_is_not_finite_ends_the_job_and_never_becomes_a_checkpoi
     assert [path.name for path in checkpoint.folder(tmp_path).iterdir()] == ["step-00000010"]
 
 
+class Masked(keras.layers.Layer):  # type: ignore[misc]
+    """Keeps a mask as a weight that is not trained."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mask = self.add_weight(shape=(2,), trainable=False, name="mask", initializer=lambda *_, **__: [-np.inf, 0])
+
+    def call(self, x: Any) -> Any:
+        return x
+
+
+def test_a_constant_that_was_never_finite_is_in_checkpoints(tmp_path: Path) -> None:
+    job = job_in(tmp_path, lambda: keras.Sequential([embedding(), Masked()]))
+    state, saver = made(job)
+    saver.save(10)
+    saver.wait()
+    loaded = checkpoint.load(checkpoint.folder(tmp_path) / checkpoint.name(10))
+    assert loaded is not None
+    (name,) = (name for name, v in state.variables if v.path.endswith("mask"))
+    assert loaded[1][name].tolist() == [-np.inf, 0.0]
+    trained = state.model.trainable_variables[0]
+    trained.assign(np.full(trained.shape, np.inf))
+    saver = Saver(job, state, RecordingChannel())
+    saver.save(20)
+    with pytest.raises(TrainerError, match="embeddings is not finite at step 20"):
+        saver.wait()
+
+
+def test_a_variable_that_is_not_finite_ends_the_job_with_the_row_of_the_data(tmp_path: Path) -> None:
+    values = np.ones((9, 4), "float32")
+    values[7, 1] = np.nan
+    job = job_in(tmp_path, lambda: keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)]))
+    workload = replace(job.workload, data=lambda shard: (values, np.zeros(9)))
+    state, saver = made(replace(job, workload=workload, arrays=None))
+    state.model.trainable_variables[0].assign(np.full((4, 2), np.nan))
+    saver.save(10)
+    with pytest.raises(TrainerError, match=r"kernel is not finite at step 10; row 7 of x in the data is not finite"):
+        saver.wait()
+
+
 def test_training_learns_of_a_failure_as_soon_as_the_thread_has_failed(tmp_path: Path) -> None:
     _state, saver = made(job_in(tmp_path))
     (tmp_path / "checkpoints").write_text("a file where a folder should be")

@@ -84,6 +84,67 @@ def test_a_patched_optimizer_counts_its_steps_by_it(monkeypatch: pytest.MonkeyPa
     assert int(state.optimizer.iterations) == 2
 
 
+class Counts(keras.Model):  # type: ignore[misc]
+    """Counts its steps, in a variable of its own and in one that the scope holds."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.up = self.add_weight(name="up", initializer="zeros", trainable=False)
+        self.down = self.add_weight(name="down", initializer="zeros", dtype="int32", trainable=False)
+        self.held = self.add_weight(name="held", initializer="zeros", trainable=False)
+
+    def count(self) -> None:
+        self.up.assign_add(1.0)
+        self.down.assign_sub(1)
+        self.held.assign_add(1.0)
+
+
+def test_a_counter_of_a_train_step_is_atomic_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    variable = keras.src.backend.tensorflow.core.Variable
+    for name in ("assign_add", "assign_sub"):
+        monkeypatch.setattr(variable, name, getattr(variable, name))  # so that it is put back
+    keras_patches.make_counters_atomic()
+    model = Counts()
+
+    @tf.function(autograph=False)
+    def step() -> Any:
+        with keras_patches.hold([model.held], [np.zeros([], "float32")]) as scope:
+            model.count()
+            return scope.get_current_value(model.held)
+
+    kinds = [each.type for each in step.get_concrete_function().graph.get_operations() if "Variable" in each.type]
+    assert sorted(kinds) == ["AssignAddVariableOp", "AssignSubVariableOp"]
+    assert [float(step()), float(step())] == [1.0, 1.0]
+    assert [float(v) for v in (model.up, model.down, model.held)] == [2.0, -2.0, 0.0]
+
+
+class WithoutCall(keras.Model):  # type: ignore[misc]
+    """Its step calls a part of it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.part = keras.layers.Dense(3)
+        self.part.build((None, 8))
+
+    def train_step(self, data: Any) -> Any:
+        return super().train_step(data)
+
+
+def test_losses_of_compile_are_there_for_a_train_step_without_call() -> None:
+    batch = (tf.TensorSpec((16, 8)), tf.TensorSpec((16,), tf.int32))
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model = WithoutCall()
+    model.compile("sgd", loss, metrics=[keras.metrics.SparseCategoricalAccuracy(name="own")])
+    keras_private.build_compiled(model, batch)
+    y, logits = tf.zeros((16,), tf.int32), tf.one_hot([0] * 12 + [1] * 4, 3) * 50.0
+    assert float(model.compute_loss(None, y, logits)) == pytest.approx(12.5)
+    assert float(model.compute_metrics(None, y, logits)["own"]) == 0.75
+    assert not model.optimizer.built
+    model.compile("sgd", loss, metrics=["accuracy"])
+    with pytest.raises(ValueError, match=r"^'accuracy' depends on the shape of predictions, and .* define call\("):
+        keras_private.build_compiled(model, batch)
+
+
 def test_a_compiled_optimizer_counts_steps_and_not_updates() -> None:
     variable = keras.Variable([4.0])
     optimizer = keras.optimizers.SGD(1.0, gradient_accumulation_steps=3)

@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from trainer.job.errors import Exit, TrainerError, UserError
 from trainer.job.load import build
+from trainer.training.private import keras_patches
 from trainer.training.private.tensorflow_private import as_written
 from trainer.training.runtime import user_code
 from trainer.workloads import load
@@ -138,6 +139,95 @@ def test_a_label_without_an_output_unit_is_reported_with_the_fix() -> None:
     assert text is not None
     assert text.startswith("workload: mine.py: a step: InvalidArgumentError: Received a label value of 12 which is")
     assert text.endswith("the last layer has 10 units, so labels must be below 10: give it more units, or other labels")
+
+
+def test_a_label_below_0_is_reported_with_the_fix() -> None:
+    with pytest.raises(tf.errors.InvalidArgumentError) as caught:
+        tf.function(tf.nn.sparse_softmax_cross_entropy_with_logits)(labels=np.array([0, -1]), logits=tf.zeros([2, 10]))
+    text = user_code.graph_error(caught.value, "mine.py") or ""
+    assert text.endswith(
+        "labels must be at least 0, and below 10, since the last layer has 10 units: add to them in data()"
+    )
+
+
+# Each: a loss of Keras, the shape and type of y, that of the prediction, and the fix.
+SHAPES: list[tuple[str, Any, tuple[int, ...], str]] = [
+    (
+        "sparse_categorical_crossentropy",
+        np.eye(3)[[0, 1, 2, 0]],
+        (4, 3),
+        "y seems to be one-hot: give class numbers in",
+    ),
+    (
+        "categorical_crossentropy",
+        np.arange(4),
+        (4, 5),
+        "y seems to hold class numbers: compile sparse_categorical_cros",
+    ),
+    ("categorical_crossentropy", np.eye(4), (4, 3), "y has 4 values in its last dimension, and the last layer 3 units"),
+    ("binary_crossentropy", np.arange(4), (4, 2), "y seems to hold class numbers: compile sparse_categorical_crossent"),
+]
+
+
+@pytest.mark.parametrize(("loss", "y", "shape", "fix"), SHAPES)
+def test_labels_of_another_form_than_the_loss_takes_are_reported_with_the_fix(
+    loss: str, y: Any, shape: tuple[int, ...], fix: str
+) -> None:
+    with pytest.raises(UserError) as caught, user_code.calling("mine.py", "model.compile"):
+        keras.losses.get(loss)(y, tf.zeros(shape))
+    assert f"; {fix}" in str(caught.value)
+
+
+def test_an_example_of_unknown_shape_is_reported_with_the_fix() -> None:
+    @tf.function(input_signature=[tf.TensorSpec(None)], autograph=False)
+    def call(x: Any) -> Any:
+        return keras.Sequential([keras.layers.Dense(2)])(x)
+
+    with pytest.raises(UserError, match=r"call x\.set_shape"), user_code.calling("mine.py", "model(x)"):
+        call(tf.zeros((2, 3)))
+
+
+def test_variables_that_a_layer_creates_in_a_step_are_reported_with_the_fix() -> None:
+    class Marked(keras.Model):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.dense, self.built = keras.layers.Dense(1), True
+
+        def call(self, x: Any) -> Any:
+            return self.dense(x)
+
+    model = Marked()
+
+    @tf.function(autograph=False)
+    def step() -> Any:
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(model(tf.ones((2, 3))))
+        return tape.gradient(loss, model.trainable_variables)
+
+    with (
+        keras_patches.hold([], []),
+        pytest.raises(UserError, match=r"a layer creates its variables within a step, .* call it once in model\(\)"),
+        user_code.calling("mine.py", "model.train_step"),
+    ):
+        step()
+
+
+def test_a_cache_file_that_is_in_use_or_left_of_a_killed_task_is_reported_with_the_fix(tmp_path: Path) -> None:
+    cached = tf.data.Dataset.range(4).cache(str(tmp_path / "cache"))
+    begun = iter(cached)
+    next(begun)
+    with pytest.raises(tf.errors.AlreadyExistsError) as caught:
+        next(iter(cached))
+    text = user_code.graph_error(caught.value, "mine.py") or ""
+    assert f"delete {tmp_path}/cache*, and give each task a file of its own, as cache(f'..-{{shard.index}}')" in text
+    assert next(begun).numpy() == 1
+
+
+def test_data_that_end_before_the_first_example_are_reported_with_the_fix() -> None:
+    with pytest.raises(tf.errors.OutOfRangeError) as caught:
+        tf.function(lambda it: next(it))(iter(tf.data.Dataset.range(4).filter(lambda n: n > 9).repeat()))
+    text = user_code.graph_error(caught.value, "mine.py") or ""
+    assert "End of sequence; data('train') gives this task no examples: give each task some" in text
 
 
 def test_errors_that_a_lost_peer_may_cause_are_none_of_a_graph() -> None:

@@ -31,7 +31,7 @@ from trainer.training.loops.ps.silent_workers import SilentWorkers
 from trainer.training.loops.ps.watch import Watch
 from trainer.training.loops.time_spent import InputTime
 from trainer.training.model import batches
-from trainer.training.model.checks import check
+from trainer.training.model.checks import check, require_data_to_evaluate
 from trainer.training.model.loss_scale import LossScale, raise_if_stuck
 from trainer.training.model.state import TrainState, build_state, prepare
 from trainer.training.model.step import make_step
@@ -109,7 +109,7 @@ def _run(
             counters = Counters(task.counts["worker"], made.width)
         read = counters.reader(applied)
     if step == 0:
-        job.require_test_data()
+        require_data_to_evaluate(job, state.model)
     for line in [*warnings, *broken]:
         channel.send(events.Line(line))
     channel.send(events.Start(step=step, steps=total, line=start_line(spec, task, strategy.num_replicas_in_sync, step)))
