@@ -19,6 +19,10 @@ from trainer.training.runtime.channel import Channel
 from trainer.workloads.locate import original, python_error, where_it_failed
 
 _MESSAGE_CHARACTERS = 5000
+_NO_ARGUMENTS = (
+    "the file ends its process: a workload is imported and has no command line; read SETTINGS, which `settings` in the "
+    "spec replaces, in place of arguments, and raise an error to end the job"
+)
 
 
 def report(error: BaseException, spec: JobSpec | None, channel: Channel) -> Exit:
@@ -33,6 +37,8 @@ def report(error: BaseException, spec: JobSpec | None, channel: Channel) -> Exit
     elif spec is not None and "Could not start gRPC server" in str(error):
         code, text = Exit.USER, str(host.port_in_use(tf_config.from_environment(spec)))
         error = UserError(text)
+    elif isinstance(error, SystemExit):
+        code, text = Exit.USER, f"{theirs or f'workload: {_one_line(error)}'}; {_NO_ARGUMENTS}"
     elif inner is not None or theirs is not None:
         code, text = Exit.USER, inner or theirs or ""
     elif (damaged := _damaged_file(error)) is not None:

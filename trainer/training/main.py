@@ -75,6 +75,7 @@ def _run(spec: JobSpec, task: Task, channel: Channel) -> None:
         from trainer.training.task import load_task, prepare_process
 
         prepare_process(spec, task)
+        tensorflow_patches.refuse_strategies(spec.strategy)
         loaded = _loader(spec, lambda: load_task(spec, task, channel.send))
     else:
         from trainer.training.loops import graph_client

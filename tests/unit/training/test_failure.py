@@ -14,6 +14,7 @@ from trainer.job.load import build
 from trainer.protocol import events
 from trainer.protocol.events import Event
 from trainer.training import failure
+from trainer.workloads.load import load_workload
 from trainer.workloads.locate import python_error
 
 
@@ -215,3 +216,19 @@ def test_a_peer_that_cannot_be_reached_may_be_lost_and_is_else_no_defect(monkeyp
     (event,) = channel.events
     assert isinstance(event, events.PeerLost)
     assert (event.code, event.message) == (Exit.MISMATCH, "worker:0 cannot connect to worker:1")
+
+
+def test_a_file_that_reads_a_command_line_is_told_where_its_settings_are(tmp_path: Path) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text(
+        "import argparse\nargparse.ArgumentParser().parse_args(['--lr'])\nDATASET = 'digits'\ndef model(): pass\n"
+    )
+    spec, events = build({"name": "j", "strategy": "one_device", "workload": str(path)}), Events()
+    with pytest.raises(SystemExit) as caught:
+        load_workload(spec)
+    assert failure.report(caught.value, spec, events) == Exit.USER  # type: ignore[arg-type]
+    (failed,) = map(told, events.events)
+    assert str(failed["message"]).startswith(
+        f"workload: {path}:2: SystemExit: 2; the file ends its process: a workload is imported and has no command "
+        "line; read SETTINGS, which `settings` in the spec replaces"
+    )

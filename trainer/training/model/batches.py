@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+import keras
 import tensorflow as tf
 
 from trainer.training import inputs
@@ -61,3 +62,8 @@ def per_worker(
 def replica_spec(job: TrainingTask, source: inputs.Source) -> Tensor:
     """tf.TensorSpec of each part of a replica's batch."""
     return source.batches(job.part).element_spec
+
+
+def x_spec(job: TrainingTask) -> Tensor:
+    """tf.TensorSpec of each part of x in a replica's batch."""
+    return keras.utils.unpack_x_y_sample_weight(replica_spec(job, job.training))[0]

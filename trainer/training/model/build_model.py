@@ -36,6 +36,7 @@ def build_model(job: TrainingTask, warn: Callable[[str], object] | None = None) 
             model = keras_patches.named_alike(make)
         if not isinstance(model, keras.Model):
             raise UserError(f"workload: {job.workload.name}: model() must give a Keras model, gave {_kind(model)}")
+        declares_inputs = bool(getattr(model, "inputs", None))
         others = [layer for layer in all_layers(model) if layer is not model]
         called = type(model).call is not keras.Model.call
         if has_own_step(model) and all(map(_has_variables, [model, *others] if called else others)):
@@ -45,7 +46,7 @@ def build_model(job: TrainingTask, warn: Callable[[str], object] | None = None) 
             _build(job, model)  # some layers create others in build()
         elif _only_marked_as_built(model):
             _build_marked(job, model)
-        created_variables.note(model, variables)
+        created_variables.note(model, variables, declares_inputs=declares_inputs)
     require_new(job, "model()", created, _parts(model))
     if warn:
         for layer in _left_out(model, created):
@@ -130,7 +131,7 @@ def require_new(
 
 def _build(job: TrainingTask, model: Model) -> None:
     """Creates the variables of a model without Input, as fit does before its first step: it sees a batch."""
-    x, *_ = keras.utils.unpack_x_y_sample_weight(batches.replica_spec(job, job.training))
+    x = batches.x_spec(job)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of the error that follows, without its text

@@ -65,7 +65,7 @@ def _require_examples_for_each(job: TrainingTask, source: inputs.Source) -> None
     source = source.source if isinstance(source, inputs.Weighted) else source
     if not isinstance(source, inputs.Examples) or (count := _size(source)) is None:
         return
-    counts = {job.task.name: count}
+    counts: dict[str, int | None] = {job.task.name: count}
     if job.spec.traits.coordinated:
         counts = {"worker:0": count}
         if count <= 1:  # of a part that has more, the others have some

@@ -13,7 +13,7 @@ from trainer.model_dir.files import OWN, read_json
 from trainer.training.private import keras_private
 from trainer.training.task import TrainingTask
 from trainer.workloads.estimator import Exporter
-from trainer.workloads.types import Model
+from trainer.workloads.types import Model, Tensor
 
 NAMES = ("model.keras", "saved_model")
 BEST = "best.keras"
@@ -21,8 +21,11 @@ WEIGHTS = "model.weights.h5"
 """Written if nothing else could be, as of a GAN in Keras' guides: it has no get_config(), and no call() either."""
 
 
-def export(model: Model, model_dir: str, best: Model | None = None) -> dict[str, Exception]:
+def export(model: Model, model_dir: str, best: Model | None = None, x: Tensor = None) -> dict[str, Exception]:
     """Writes export/model.keras, export/saved_model and, if there is a best model, export/best.keras.
+
+    Args:
+        x: tf.TensorSpec of each part of x in the data, whose types the SavedModel takes; None: those of its Input.
 
     Returns:
         By name why one of them could not be written, as for a layer without get_config(). The other one is there, or
@@ -34,7 +37,7 @@ def export(model: Model, model_dir: str, best: Model | None = None) -> dict[str,
     failed: dict[str, Exception] = {}
     saves: dict[str, Callable[[str], object]] = {
         "model.keras": model.save,
-        "saved_model": functools.partial(keras_private.export, model),
+        "saved_model": functools.partial(keras_private.export, model, x=x),
         **({BEST: best.save} if best else {}),
     }
 

@@ -13,12 +13,14 @@ from trainer.model_dir.result import EQUAL
 from trainer.protocol import events
 from trainer.protocol.after_training import CHECKS, EVALUATES, EXPORTS, stage
 from trainer.training.callbacks.hooks import Replaced
+from trainer.training.model import batches
 from trainer.training.model.evaluation import evaluate
 from trainer.training.model.loss_scale import skipped
 from trainer.training.model.state import TrainState
 from trainer.training.outputs import exports
 from trainer.training.outputs.best import at_the_end
 from trainer.training.outputs.reload import Reloading
+from trainer.training.runtime import created_variables
 from trainer.training.runtime.channel import Channel
 from trainer.training.runtime.user_code import calling, essence
 from trainer.training.task import TrainingTask
@@ -107,7 +109,8 @@ def _export(job: TrainingTask, model: Model, best: Model | None, figures: dict[s
     """Writes the exports; returns the errors of those that Keras cannot write."""
     try:
         with calling(job.spec.workload, "the export of the model"):
-            failed = exports.export(model, job.spec.directory, best)
+            x = None if created_variables.declares_inputs(model) else batches.x_spec(job)
+            failed = exports.export(model, job.spec.directory, best, x)
         if not job.spec.tasks.evaluator:
             exports.run_exporters(job, model, figures, last=True)
     except OSError as error:

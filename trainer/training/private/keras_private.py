@@ -318,19 +318,32 @@ def flush_summaries(callback: Callback) -> None:
             writer.flush()
 
 
-def export(model: Model, folder: str) -> None:
+def export(model: Model, folder: str, x: Tensor = None) -> None:
     """Writes a SavedModel for inference, as `Model.export` is meant to (keras/src/export/saved_model.py).
 
     That one calls the model without `training`: a layer with `call(x, training=True)`, such as RandomTranslation, is
-    random in what it writes. The input signature is private.
-    Test: the case "augments" in tests/unit/training/outputs/test_reload.py.
+    random in what it writes. The input signature is private. Of a model without Input it has float32 for whatever the
+    data are (`_infer_input_signature_from_model`, keras/src/export/export_utils.py).
+    Tests: tests/unit/training/outputs/test_reload.py, with the case "augments"; tests/unit/training/outputs/
+    test_exports.py.
+
+    Args:
+        x: tf.TensorSpec of each part of x, of a model without Input.
     """
     import keras
     from keras.src.export.export_utils import get_input_signature
 
     archive = keras.export.ExportArchive()
     archive.track(model)
-    archive.add_endpoint("serve", functools.partial(model, training=False), get_input_signature(model))
+    signature = get_input_signature(model)
+    flat, of_data = keras.tree.flatten(signature), keras.tree.flatten(x)
+    if x is not None and len(flat) == len(of_data):
+        typed = [
+            spec if part.dtype.is_floating else keras.InputSpec(dtype=part.dtype.name, shape=spec.shape)
+            for spec, part in zip(flat, of_data, strict=True)
+        ]
+        signature = keras.tree.pack_sequence_as(signature, typed)
+    archive.add_endpoint("serve", functools.partial(model, training=False), signature)
     archive.write_out(folder, verbose=False)
 
 

@@ -50,6 +50,45 @@ def as_one_replica() -> Iterator[None]:
         _ALONE.depth -= 1
 
 
+_made_by_the_job = threading.local()
+"""Whether this thread makes the job's strategy."""
+
+
+def refuse_strategies(of_job: str) -> None:
+    """Makes the constructors of all strategies raise an error, but within `making_the_strategy`.
+
+    Beside the job's own another one cannot be used, and MultiWorkerMirroredStrategy or MirroredStrategy may end the
+    process by a signal. The constructors of subclasses do their work before they call that of the base class,
+    `StrategyBase` (tensorflow/python/distribute/distribute_lib.py), so it is its `__new__`, which all have. TensorFlow
+    makes its default strategy itself, whose class is private.
+    Test: test_a_second_strategy_is_refused.
+
+    Args:
+        of_job: the name of the job's strategy.
+    """
+    from tensorflow.python.distribute import distribute_lib
+
+    def new(kind: type[Strategy], *_: object, **__: object) -> Strategy:
+        if not getattr(_made_by_the_job, "yes", False) and not kind.__name__.startswith("_"):
+            raise RuntimeError(
+                f"{kind.__name__.removesuffix('V2')}: the job makes its strategy, {of_job}, and calls model() in its "
+                "scope; leave this strategy and its scope() out, or set `strategy` in the spec"
+            )
+        return object.__new__(kind)
+
+    distribute_lib.StrategyBase.__new__ = staticmethod(new)
+
+
+@contextlib.contextmanager
+def making_the_strategy() -> Iterator[None]:
+    """Within, this thread makes the job's strategy; see `refuse_strategies`."""
+    _made_by_the_job.yes = True
+    try:
+        yield
+    finally:
+        _made_by_the_job.yes = False
+
+
 def create_variables_alone(strategy: Strategy) -> None:
     """Makes a MultiWorkerMirroredStrategy create variables without the other tasks, which get the chief's values later
     (weights/restore.py).

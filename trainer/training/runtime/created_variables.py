@@ -57,12 +57,14 @@ class _Made:
     generator: keras.random.SeedGenerator
     """From which its layers draw if they have no seed of their own, see `drawing`."""
     variables: Created
+    declares_inputs: bool
+    """Whether it begins with an Input, and is not built for the data."""
 
 
 _made: weakref.WeakKeyDictionary[Model, _Made] = weakref.WeakKeyDictionary()
 
 
-def note(model: Model, created: Created) -> None:
+def note(model: Model, created: Created, *, declares_inputs: bool) -> None:
     """Notes what was created with a model, while that is still noted, and makes the generator from which it draws
     without a seed.
 
@@ -72,12 +74,17 @@ def note(model: Model, created: Created) -> None:
     drawn = random.getstate()
     generator = keras.random.SeedGenerator()
     random.setstate(drawn)
-    _made[model] = _Made(generator, created)
+    _made[model] = _Made(generator, created, declares_inputs)
 
 
 def of(model: Model) -> list[Variable | None]:
     """The variables that were created with a model. Those of its copies have the same places."""
     return _made[model].variables.alive()
+
+
+def declares_inputs(model: Model) -> bool:
+    """Whether a model has named the types of its inputs, by an Input."""
+    return _made[model].declares_inputs
 
 
 @contextlib.contextmanager

@@ -47,7 +47,8 @@ def make(spec: JobSpec, task: Task) -> Strategy:
         UserError: the address of a TPU is not valid.
         TrainerError: Exit.DEVICES, if there is no such TPU, or it has another number of cores.
     """
-    return _MAKERS[spec.strategy](spec, task)
+    with tensorflow_patches.making_the_strategy():
+        return _MAKERS[spec.strategy](spec, task)
 
 
 def compute_devices(spec: JobSpec, task: Task) -> list[str]:

@@ -11,9 +11,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.unit.training.jobs import with_workload
 from trainer.job.cluster import tasks_of
 from trainer.job.load import build
+from trainer.training.model import batches
+from trainer.training.model.build_model import build_model
 from trainer.training.outputs import exports
+from trainer.training.runtime import created_variables
 from trainer.training.task import TrainingTask
 from trainer.workloads import digits
 from trainer.workloads.estimator import BestExporter, EvalSpec, Exporter, FinalExporter, LatestExporter
@@ -36,6 +40,64 @@ def test_the_export_is_a_model_that_others_can_load_and_replaces_the_one_before(
     np.testing.assert_allclose(keras.models.load_model(tmp_path / "export" / "model.keras")(x), expected, atol=1e-5)
     served = tf.saved_model.load(tmp_path / "export" / "saved_model")
     np.testing.assert_allclose(served.serve(x), expected, atol=1e-5)
+
+
+class Tokens(keras.Model):  # type: ignore[misc]
+    """Takes words as numbers, or text, and one number beside; it has no Input."""
+
+    def __init__(self, vectorize: Any = None) -> None:
+        super().__init__()
+        self.vectorize, self.table, self.head = vectorize, keras.layers.Embedding(9, 4), keras.layers.Dense(2)
+
+    def call(self, x: Any) -> Any:
+        words = self.vectorize(x["words"]) if self.vectorize else x["words"]
+        return self.head(keras.ops.mean(self.table(words), 1)) + x["more"]
+
+
+NUMBERS, TEXT, MORE = np.arange(12, dtype="int32").reshape(2, 6) % 9, np.array(["a b", "c"]), np.ones((2, 1), "float32")
+
+
+@pytest.mark.parametrize("words", [NUMBERS, TEXT], ids=["integers", "text"])
+@pytest.mark.parametrize("called", [False, True], ids=["built for the data", "called in model()"])
+def test_a_saved_model_takes_the_types_of_the_data_if_the_model_has_no_input(
+    tmp_path: Path, words: Any, called: bool
+) -> None:
+    vectorize = None
+    if words is TEXT:
+        vectorize = keras.layers.TextVectorization(vocabulary=["a", "b", "c"], output_sequence_length=3)
+    x = {"words": words, "more": MORE}
+
+    def make() -> Any:
+        model = Tokens(vectorize)
+        if called:
+            model({name: tf.constant(part) for name, part in x.items()})
+        return model
+
+    data = {name: np.tile(part, (60, *[1] * (part.ndim - 1))) for name, part in x.items()}
+    job = with_workload(model=make, data=lambda shard: (data, np.zeros(120)))
+    model = build_model(job)
+    assert not created_variables.declares_inputs(model)
+    exports.export(model, str(tmp_path), x=batches.x_spec(job))
+    loaded = tf.saved_model.load(tmp_path / "export" / "saved_model")
+    (wanted,) = loaded.serve.concrete_functions[0].structured_input_signature[0]
+    assert {name: spec.dtype.name for name, spec in wanted.items()} == {
+        "words": "string" if words is TEXT else "int32",
+        "more": "float32",
+    }
+    given = {name: tf.constant(part) for name, part in x.items()}
+    np.testing.assert_allclose(loaded.serve(given), model(given), atol=1e-5)
+
+
+def test_a_saved_model_of_a_sequence_of_layers_takes_the_integers_of_the_data(tmp_path: Path) -> None:
+    job = with_workload(
+        model=lambda: keras.Sequential([keras.layers.Embedding(9, 4), keras.layers.Flatten(), keras.layers.Dense(2)]),
+        data=lambda shard: (np.tile(NUMBERS, (60, 1)), np.zeros(120)),
+    )
+    model = build_model(job)
+    exports.export(model, str(tmp_path), x=batches.x_spec(job))
+    loaded = tf.saved_model.load(tmp_path / "export" / "saved_model")
+    np.testing.assert_allclose(loaded.serve(tf.constant(NUMBERS)), model(NUMBERS), atol=1e-5)
+    assert created_variables.declares_inputs(build_model(with_workload(model=digits.model)))
 
 
 class Unwritable(keras.layers.Layer):  # type: ignore[misc]

@@ -5,15 +5,16 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import tensorflow as tf
-from tensorflow.python.distribute import collective_all_reduce_strategy
+from tensorflow.python.distribute import collective_all_reduce_strategy, distribute_lib
 from tensorflow.python.eager import context
 
-from trainer.training.private import tensorflow_private
+from trainer.training.private import tensorflow_patches, tensorflow_private
 
 pytestmark = pytest.mark.part("training")
 
@@ -22,6 +23,34 @@ def test_only_some_strategies_merge_replicas_within_an_update() -> None:
     assert tensorflow_private.replicas_decide_by_themselves()
     with tf.distribute.experimental.CentralStorageStrategy(["CPU:0"], "CPU:0").scope():
         assert not tensorflow_private.replicas_decide_by_themselves()
+
+
+class Own(tf.distribute.MirroredStrategy):  # type: ignore[misc]
+    """A subclass of the user's."""
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        tf.distribute.MirroredStrategy,
+        tf.distribute.MultiWorkerMirroredStrategy,
+        tf.distribute.experimental.CentralStorageStrategy,
+        lambda: tf.distribute.OneDeviceStrategy("CPU:0"),
+        lambda: tf.distribute.ParameterServerStrategy(None),
+        Own,
+    ],
+)
+def test_a_second_strategy_is_refused(monkeypatch: pytest.MonkeyPatch, make: Callable[[], Any]) -> None:
+    base = distribute_lib.StrategyBase
+    monkeypatch.setattr(base, "__new__", staticmethod(lambda kind, *_: object.__new__(kind)))  # so that it is put back
+    tensorflow_patches.refuse_strategies("one_device")
+    with pytest.raises(
+        RuntimeError, match=r"^(\w+Strategy|Own): the job makes its strategy, one_device, and calls model\(\)"
+    ):
+        make()
+    with tensorflow_patches.making_the_strategy():
+        assert tf.distribute.OneDeviceStrategy("CPU:0").num_replicas_in_sync == 1
+    assert tf.distribute.get_strategy().num_replicas_in_sync == 1
 
 
 # What MultiWorkerMirroredStrategy calls. ----------------------------------------------------------
