@@ -16,6 +16,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from typing import Any
 import pytest
 
 from tests.soak import plan
+from tests.soak.by_hand import Tasks
 from tests.tools.harness import Job
 from trainer.job import load
 from trainer.job.cluster import tasks_of
@@ -36,6 +38,7 @@ FIRST = int(os.environ.get("TRAINER_SOAK_FIRST") or 0)
 LAUNCHES = 5
 DISK = "64m"
 JUDGE = Path(__file__).parent / "judge.py"
+STRANGER = Path(__file__).parent / "stranger.py"
 CLOCK = Path(__file__).parent / "clock"
 
 
@@ -44,38 +47,51 @@ CLOCK = Path(__file__).parent / "clock"
 @pytest.mark.parametrize("run", range(FIRST, FIRST + RUNS))
 def test_a_random_job_under_random_faults(tmp_path: Path, run: int) -> None:
     draw = random.Random(f"{SEED}/{run}")
-    spec = {**plan.job(draw), "model_dir": str(tmp_path / "disk" / "run")}
+    trial = plan.trial(draw)
+    spec = {**plan.job(draw, trial), "model_dir": str(tmp_path / "disk" / "run")}
+    (tmp_path / "lives").mkdir()
     with disk(tmp_path / "disk") as has_disk:
         allowed = tuple(kind for kind in plan.FAULTS if kind != "full disk" or has_disk)
-        built = load.build(spec)
-        faults = plan.faults(draw, [task.name for task in tasks_of(built)], allowed)
+        names = [task.name for task in tasks_of(load.build(spec))]
+        chief = next(task.name for task in tasks_of(load.build(spec)) if task.is_chief)
+        faults = {
+            "faults": lambda: plan.faults(draw, names, allowed, paced="nap" in spec["settings"]),
+            "evictions": lambda: plan.evictions(draw, chief),
+        }.get(trial, list)()
         print(f"TRAINER_SOAK_SEED={SEED} TRAINER_SOAK_FIRST={run} TRAINER_SOAK_RUNS=1, of {', '.join(allowed)}")
-        print(json.dumps({key: spec[key] for key in ("strategy", "settings", "tasks", "train", "warm_standby")}))
-        soaked = Soaked(tmp_path, spec, faults, f"TRAINER_SOAK_MARKER={SEED}-{run}-{os.getpid()}")
+        shown = {key: spec[key] for key in ("strategy", "settings", "tasks", "train", "warm_standby")}
+        print(json.dumps({"trial": trial, **shown}))
+        spec["settings"]["lives"] = str(tmp_path / "lives")
+        soaked = Soaked(tmp_path, spec, trial, faults, f"TRAINER_SOAK_MARKER={SEED}-{run}-{os.getpid()}")
         begun = time.monotonic()
         codes = soaked.run()
-        sync = spec["strategy"] != "parameter_server"
-        counts = built.tasks.counts()
-        replicas = spec["tasks"]["worker"].get("cpu_devices", 1) * (counts["worker"] if sync else 1)
-        summary = {
-            "steps": spec["train"]["steps"],
-            "global_batch": spec["train"]["batch_size"] * replicas,
-            "sync": sync,
-            "codes": codes,
-            "allowed": [Exit.STOPPED, Exit.USER] if any(f.kind == "full disk" for f in faults) else [Exit.STOPPED],
-            "marker": soaked.marker,
-            "ports": soaked.ports,
-            "seconds": time.monotonic() - begun,
-            "model_dir": spec["model_dir"],
-            "lost_steps": 0 if sync else len(faults),
-        }
+        summary = {**asked_for(spec, faults), **soaked.seen, "codes": codes, "seconds": time.monotonic() - begun}
         (tmp_path / "run.json").write_text(json.dumps(summary))
         verdict = subprocess.run([sys.executable, str(JUDGE), str(tmp_path)], capture_output=True, text=True)
-        reported = f"{'WRONG' if verdict.returncode else 'ok'} codes {codes}, {'; '.join(soaked.done)}"
+        reported = f"{'WRONG' if verdict.returncode else 'ok'} {trial} codes {codes}, {'; '.join(soaked.done)}"
         print(reported)
         # To be read while other runs go on.
         (tmp_path / "verdict.txt").write_text(f"{reported}\n{verdict.stdout}{verdict.stderr}{soaked.output}")
         assert verdict.returncode == 0, f"{verdict.stdout}{verdict.stderr}{reported}\n{soaked.output}"
+
+
+def asked_for(spec: dict[str, Any], faults: list[plan.Fault]) -> dict[str, Any]:
+    """What the judge needs of the plan."""
+    sync, train, settings = spec["strategy"] != "parameter_server", spec["train"], spec["settings"]
+    counts = load.build(spec).tasks.counts()
+    replicas = spec["tasks"]["worker"].get("cpu_devices", 1) * (counts["worker"] if sync else 1)
+    return {
+        "steps": train["steps"],
+        "global_batch": train["batch_size"] * replicas,
+        "sync": sync,
+        "workers": counts["worker"],
+        "allowed": [Exit.STOPPED, Exit.USER] if any(f.kind == "full disk" for f in faults) else [Exit.STOPPED],
+        "model_dir": spec["model_dir"],
+        "lost_steps": 0 if sync else len(faults),
+        "epoch": train["steps_per_epoch"] if settings.get("unlisted") else None,
+        "differs": [settings["differs"], settings["unlike"]] if settings.get("differs") else None,
+        "readers": [f"worker:{i}" for i in range(counts["worker"])] if sync else ["chief:0"],
+    }
 
 
 @contextlib.contextmanager
@@ -94,9 +110,10 @@ def disk(folder: Path) -> Iterator[bool]:
 class Soaked:
     """One job, started again for as long as it was stopped, or its disk was full."""
 
-    def __init__(self, folder: Path, spec: dict[str, Any], faults: list[plan.Fault], marker: str) -> None:
-        self.folder, self.spec, self.faults, self.marker = folder, spec, faults, marker
-        self.ports: list[int] = []
+    def __init__(self, folder: Path, spec: dict[str, Any], trial: str, faults: list[plan.Fault], marker: str) -> None:
+        self.folder, self.spec, self.trial, self.faults, self.marker = folder, spec, trial, faults, marker
+        self.seen: dict[str, Any] = {"marker": marker, "lives": str(folder / "lives")}
+        """For the judge."""
         self.done: list[str] = []
         self.output = ""
         self._filler = Path(spec["model_dir"]).parent / "filler"
@@ -105,27 +122,77 @@ class Soaked:
 
     def run(self) -> list[int]:
         """The exit codes of all launches."""
-        codes: list[int] = []
         name, _, value = self.marker.partition("=")
         environ = {name: value}
+        if self.trial == "evictions":
+            return [self._evict(environ)]
         if any(fault.kind == "clock" for fault in self.faults):
             path = os.pathsep.join([str(CLOCK), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
             environ |= {"SOAK_CLOCK": str(self._clock), "PYTHONPATH": path}
+        codes: list[int] = []
         while len(codes) < LAUNCHES and (not codes or codes[-1] in (Exit.STOPPED, Exit.USER)):
             with Job(self.folder, self.spec, environ=environ) as job:
                 if not codes:
-                    job.until("the cluster has formed", lambda s: s["generation"] >= 1)
-                    self._note_ports(job)
+                    self._begin(job)
                     self._harm(job)
                 codes.append(job.wait(400))
                 self.output += f"--- launch {len(codes)}\n{notable(job)}\n"
+                self.seen["printed"] = job.lines
             self._filler.unlink(missing_ok=True)
+            if self.trial == "differs":
+                break
         return codes
 
-    def _note_ports(self, job: Job) -> None:
+    def _begin(self, job: Job) -> None:
+        """Waits for the moment from which faults come, if any do."""
+        job.until("the chief answers", bool)
+        self._note_ports(job)
+        if self.trial == "differs":
+            return
+        job.until("the cluster has formed", lambda s: s["generation"] >= 1)
+        if self.trial == "flood":
+            self._flood(job)
+        elif "nap" in self.spec["settings"]:
+            job.until_formed_again(0)
+
+    def _evict(self, environ: dict[str, str]) -> int:
+        """The chief's supervisor is killed and started again, as by a node's eviction; nobody else is touched."""
+        with Tasks(self.spec, environ) as job:
+            generation = 0
+            for fault in self.faults:
+                status = job.until_formed_again(generation)
+                generation = status["generation"]
+                time.sleep(fault.after)
+                step = job.status().get("step")
+                job.kill(fault.task)
+                job.start(fault.task)
+                self.done.append(f"kill supervisor {fault.task} at step {step}")
+            self._note_ports(job)
+            code = job.wait(400)
+            self.output = notable(job)
+            self.seen |= {"chief": job.chief.name, "processes": job.codes, "evictions": len(self.done)}
+            return code
+
+    def _flood(self, job: Job) -> None:
+        """A stranger at the chief's control port, until the job is over."""
+        told = self.folder / "stranger.json"
+        port = json.loads((job.model_dir / "state.json").read_text())["control_port"]
+        pids = defaultdict[str, set[tuple[int, int]]](set)
+        with subprocess.Popen([sys.executable, str(STRANGER), str(port), str(told)], stdin=subprocess.PIPE) as stranger:
+            while not job.over():
+                for name, row in job.status().get("tasks", {}).items():
+                    if row.get("pid") and row.get("child_pid"):
+                        pids[name].add((row["pid"], row["child_pid"]))
+                time.sleep(0.5)
+            assert stranger.stdin is not None
+            stranger.stdin.close()
+        self.seen |= {"flood": json.loads(told.read_text()), "pids": {name: [*found] for name, found in pids.items()}}
+        self.done.append(f"flood {json.dumps(self.seen['flood'])}")
+
+    def _note_ports(self, job: Job | Tasks) -> None:
         state = json.loads((job.model_dir / "state.json").read_text())
         first = (state["control_port"] - CONTROL_PORT_OFFSET) // BLOCK * BLOCK
-        self.ports = [first, first + BLOCK - 1]
+        self.seen["ports"] = [first, first + BLOCK - 1]
 
     def _harm(self, job: Job) -> None:
         for fault in self.faults:
@@ -158,7 +225,7 @@ class Soaked:
         return "done"
 
 
-def notable(job: Job) -> str:
+def notable(job: Job | Tasks) -> str:
     return "\n".join(line for line in job.lines if "| step " not in line)
 
 
