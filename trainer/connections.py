@@ -77,8 +77,9 @@ class Connections:
     def admit(self, transport: asyncio.Transport) -> bool:
         """Takes a new connection, and closes another one if there are too many; False if it closes the new one."""
         peer = transport.get_extra_info("peername") or ("",)
-        if self._own_user and not host.is_own(peer, transport.get_extra_info("sockname")):
-            self._say("user", f"{self._what}: closes connections of another user of this machine")
+        if self._own_user and not host.is_own(user := host.user_of(peer, transport.get_extra_info("sockname"))):
+            if user is not None:
+                self._say("user", f"{self._what}: closes connections of another user of this machine")
             transport.abort()
             return False
         address = peer[0]

@@ -353,20 +353,26 @@ def may_dump(pid: int) -> None:
             resource.prlimit(pid, resource.RLIMIT_CORE, _core_limit)
 
 
-def is_own(peer: tuple[object, ...], ours: tuple[object, ...]) -> bool:
-    """Whether this user or root has the socket of the peer of a connection over loopback; True where it is not known.
+def is_own(user: int | None) -> bool:
+    """Whether a user whom `user_of` gives may use a port of this user alone."""
+    return user in (0, os.getuid())
+
+
+def user_of(peer: tuple[object, ...], ours: tuple[object, ...]) -> int | None:
+    """The user who has the socket of the peer of a connection over loopback, this user where it is not known; None if
+    its process has closed it: nobody waits for an answer.
 
     Args:
         peer, ours: the addresses of both ends, as a socket names them.
     """
     if not LINUX or not ipaddress.ip_address(str(peer[0])).is_loopback:
-        return True
+        return os.getuid()
     try:
         found = _owner(peer, ours)
     except OSError:  # a kernel or sandbox without these
-        return True
-    # A socket that its process has closed has no inode and belongs to root: nobody waits for an answer.
-    return found is not None and found[1] != 0 and found[0] in (0, os.getuid())
+        return os.getuid()
+    # A socket that is closed has no inode, and belongs to root.
+    return None if found is None or found[1] == 0 else found[0]
 
 
 def _owner(peer: tuple[object, ...], ours: tuple[object, ...]) -> tuple[int, int] | None:

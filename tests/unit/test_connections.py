@@ -7,6 +7,7 @@ import contextlib
 import os
 import resource
 import socket
+import struct
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -203,13 +204,29 @@ def test_another_user_of_this_machine_is_closed(address: str) -> None:
     assert lines == ["port: closes connections of another user of this machine"]
 
 
+@pytest.mark.parametrize("linger", [0, 1], ids=["closed", "reset"])
+def test_a_peer_that_ends_before_it_is_accepted_is_not_taken_for_another_user(linger: int) -> None:
+    """As a task that has something newer to report before its chief has accepted its connection."""
+    lines = list[str]()
+
+    async def run() -> None:
+        bounds = Connections(8, "port", lines.append, own_user=True)
+        async with echoing(bounds) as port:
+            with socket.create_connection(("127.0.0.1", port)) as made:  # the loop does not run meanwhile
+                made.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", linger, 0))
+            await connected(port, bounds, b"hello\n")
+
+    asyncio.run(run())
+    assert lines == []
+
+
 @pytest.mark.skipif(not host.LINUX, reason="only Linux tells it")
 def test_a_peer_that_has_closed_its_socket_is_nobody_s() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         with socket.create_connection(listener.getsockname()) as made:
             accepted, peer = listener.accept()
-            assert host.is_own(peer, accepted.getsockname())
+            assert host.user_of(peer, accepted.getsockname()) == os.getuid()
             ends = (made.getsockname(), made.getpeername())
             assert host._owner(*ends) == host._owner_in_table(socket.AF_INET, *ends)
         with accepted:
-            assert not host.is_own(peer, accepted.getsockname())
+            assert host.user_of(peer, accepted.getsockname()) is None

@@ -139,7 +139,7 @@ class _Callers:
             connection, peer = self._listener.accept()
             if len(self._heard) >= _MOST_CALLERS:
                 self._take(next(iter(self._heard))).close()
-            if not host.is_own(peer, connection.getsockname()):
+            if not host.is_own(host.user_of(peer, connection.getsockname())):
                 connection.close()
                 return
             connection.setblocking(False)
