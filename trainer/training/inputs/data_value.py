@@ -171,7 +171,7 @@ def _require_equal_lengths(parts: Tensor, what: str) -> None:
     counts = [int(each.shape[0]) for each in flat]
     if set(counts) == {counts[0]} != {0}:
         return
-    if of_load_data(parts):
+    if _of_load_data(parts):
         lengths = f"{TWO_SPLITS}; the arrays have {counts} examples"
     elif len(counts) == 2 == len(parts):
         lengths = f"x has {counts[0]} examples and y {counts[1]}"
@@ -180,7 +180,7 @@ def _require_equal_lengths(parts: Tensor, what: str) -> None:
     raise UserError(f"workload: {what}: {lengths}; they must be equal, not 0")
 
 
-def of_load_data(parts: Tensor) -> bool:
+def _of_load_data(parts: Tensor) -> bool:
     """Whether (x, y) may be ((x, y), (x, y)) of two splits: both have two parts, of the same types and shapes."""
     if not (isinstance(parts, tuple) and len(parts) == 2 and all(isinstance(p, tuple) and len(p) == 2 for p in parts)):
         return False
@@ -214,15 +214,14 @@ def _require_fitting_weights(y: Tensor, weights: Tensor, what: str, batched: boo
         )
 
 
-def require_one_split(source: Source, model_inputs: Sequence[Tensor]) -> None:
-    """Checks that x is not a pair of x and y of one split, and y that of another: that shows if the model has one
-    input.
+def require_one_split(source: Source) -> None:
+    """Checks, for a model of one input, that x is not a pair of x and y of one split, and y that of another.
 
     Raises:
         UserError: they are.
     """
     source = source.source if isinstance(source, Weighted) else source
-    if isinstance(source, Arrays) and len(model_inputs) == 1 and of_load_data(source.parts):
+    if isinstance(source, Arrays) and _of_load_data(source.parts):
         raise UserError(f"workload: data('train'): {TWO_SPLITS}")
 
 

@@ -9,6 +9,7 @@ import keras
 import tensorflow as tf
 
 from trainer.job.errors import UserError
+from trainer.training import inputs
 from trainer.training.model import batches
 from trainer.training.model.checks import HOW_TO_BUILD, has_own_step
 from trainer.training.private import keras_patches, keras_private
@@ -137,6 +138,7 @@ def _build(job: TrainingTask, model: Model) -> None:
             warnings.simplefilter("ignore")  # of the error that follows, without its text
             model(tf.nest.map_structure(_symbolic, x))
     except Exception as error:
+        inputs.require_one_split(job.training)
         reason = str(error).rpartition("Error encountered:")[2]
         what = f"workload: {job.workload.name}: model() must give a built model, and a call does not build it"
         raise UserError(f"{what} ({type(error).__name__}: {essence(reason)}); {hint(reason) or HOW_TO_BUILD}") from None

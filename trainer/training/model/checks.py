@@ -48,7 +48,8 @@ def check(job: TrainingTask, model: Model, source: inputs.Source) -> list[str]:
     """
     name, model_inputs = job.workload.name, getattr(model, "inputs", None) or []
     inputs.require_examples(source, model_inputs, name)
-    inputs.require_one_split(source, model_inputs)
+    if len(model_inputs) == 1:
+        inputs.require_one_split(source)
     inputs.require_shapes(source, name, of_x=bool(model_inputs), of_y=model.compiled and not has_own_step(model))
     _require_examples_for_each(job, source)
     return [*_left_out(job), *_small_batches(job, source), *_check_output(job, model, source)]
@@ -71,11 +72,9 @@ def _require_examples_for_each(job: TrainingTask, source: inputs.Source) -> None
         if count <= 1:  # of a part that has more, the others have some
             counts |= {f"worker:{i}": _size(job.training_of(i)) for i in range(1, job.part.shards)}
     if (task := next((task for task, size in counts.items() if size == 0), None)) is not None:
-        whole = job.split(Shard("train", seed=job.spec.train.seed)).count()
-        raise UserError(
-            f"workload: {job.workload.name}: data('train') gives {task} no examples: the Dataset has {whole}, and "
-            f"there are {job.part.shards} tasks; give each task at least one"
-        )
+        whole, tasks = job.split(Shard("train", seed=job.spec.train.seed)).count(), job.part.shards
+        number = f"the Dataset has {whole}, and there are {tasks} tasks; give each task" if tasks > 1 else "give"
+        raise UserError(f"workload: {job.workload.name}: data('train') gives {task} no examples: {number} at least one")
 
 
 def _size(source: inputs.Source) -> int | None:

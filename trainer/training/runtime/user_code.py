@@ -51,7 +51,8 @@ _HINTS = [
      "keras.utils.to_categorical(y)"),
     (r"same shape\. Received: target\.shape=\(.*, (\d+)\), output\.shape=\(.*, (\d+)\)",
      "y has {0} values in its last dimension, and the last layer {1} units: give both the same number"),
-    (r"Cast string to \w+ is not supported", "text must become numbers, in data() or by a layer such as StringLookup"),
+    (r"Cast string to \w+ is not supported|dtype='string' is not a valid dtype",
+     "text must become numbers, in data() or by a layer such as StringLookup"),
     (r"Using a symbolic `tf.Tensor` as a Python `bool` is not allowed",
      "a graph is being built, in which tensors have no values: write tf.cond for if, and call adapt() on a layer at "
      "the top of the file or in model(), not in data()"),
@@ -69,8 +70,8 @@ _HINTS = [
      "a layer creates its variables within a step, where it cannot: call it once in model(), on zeros of an example's "
      "shape behind a first dimension of 1"),
     (r"Creating variables in `dataset_fn` is not allowed",
-     "create layers, as those that augment, at the top of the file and call them in data(), or have them in model(); "
-     "or use tf.image"),
+     "create layers that augment, and generators, at the top of the file and call them in data(), or have such layers "
+     "in model(), or use tf.image"),
     (r"No OpKernel was registered to support Op '(?:EagerPyFunc|PyFunc|PyFuncStateless)'",
      "py_function runs Python, which the workers of parameter_server do not in a step: write it with TensorFlow "
      "operations, or use multi_worker_mirrored"),

@@ -210,3 +210,15 @@ def test_data_that_cannot_be_evaluated_on_are_refused_before_the_first_step(
     with nullcontext() if problem is None else pytest.raises(UserError) as caught:
         require_data_to_evaluate(job, job.workload.model())
     assert caught is None or str(caught.value).startswith(f"workload: {problem}")
+
+
+def test_two_splits_are_two_inputs_and_two_outputs_for_a_model_that_has_them() -> None:
+    def two() -> Any:
+        parts = [keras.Input((4,)), keras.Input(())]
+        return keras.Model(parts, [keras.layers.Dense(4)(parts[0]), keras.layers.Identity()(parts[1])])
+
+    pairs = (np.zeros((5, 4)), np.zeros(5)), (np.ones((5, 4)), np.ones(5))
+    for model in (two, lambda: keras.Sequential([keras.Input((4,)), keras.layers.Dense(3)])):
+        job = replace(with_workload(model=model, data=lambda shard: pairs, loss=cross_entropy), arrays=None)
+        with nullcontext() if model is two else pytest.raises(UserError, match="gave two pairs"):
+            check(job, model(), job.training)
