@@ -32,7 +32,10 @@ GENERATOR = [3, 0, 0]
 """The state of tf.random.Generator.from_seed(3). Each number takes 256 from the first value."""
 SLOWEST = 10.0
 """Seconds for an answer of /healthz, on a machine that does other things too."""
-FEWEST_POSTS, FEWEST_SILENT = 20, 128
+FEWEST_POSTS, FEWEST_SILENT = 20, 512
+ANSWERS = {"too long": "413", "broken chunk": "400", "no HTTP": "400"}
+"""To a stranger's posts; to others 403, which is said before a body is read as a report. To some `none`: a connection
+that is closed."""
 
 
 def main(folder: Path) -> int:
@@ -229,8 +232,13 @@ def _flooded(run: dict[str, Any], model_dir: Path) -> list[str]:
             problems.append(f"{name} had several processes: {pids}")
     if not run["pids"] or not flood["asked"] or flood["silent"] < FEWEST_SILENT:
         problems.append(f"the flood was none: {flood}")
-    if sum(flood["posts"].values()) < FEWEST_POSTS or any(answer.startswith("2") for answer in flood["posts"]):
-        problems.append(f"the stranger's posts were answered by {flood['posts']}")
+    answered = sum(number for posts in flood["posts"].values() for answer, number in posts.items() if answer != "none")
+    if answered < FEWEST_POSTS:
+        problems.append(f"{answered} of the stranger's posts were answered")
+    for name, posts in flood["posts"].items():
+        wanted = ANSWERS.get(name, "403")
+        if posts.keys() - {wanted, "none"}:
+            problems.append(f"the stranger's posts of {name!r} were answered by {posts}, expected {wanted}")
     if flood["unanswered"] or flood["slowest"] > SLOWEST:
         problems.append(f"/healthz: {flood['unanswered']} without an answer, the slowest {flood['slowest']} s")
     return problems

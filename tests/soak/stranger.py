@@ -2,7 +2,7 @@
 
 It posts reports that are unsigned, large or malformed, and keeps silent connections open. Meanwhile it asks for
 /healthz. Then it writes what came of it to FILE:
-{"posts": {ANSWER: NUMBER}, "silent", "asked", "slowest", "unanswered"}. It imports nothing of trainer.
+{"posts": {REQUEST: {ANSWER: NUMBER}}, "silent", "asked", "slowest", "unanswered"}. It imports nothing of trainer.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-SENDERS, SILENT = 3, 160
-"""A control port keeps 128 connections, and two more for each task."""
+SENDERS, SILENT = 3, 600
+"""More than the descriptors of a process of the job."""
 TIMEOUT = 30.0
 LARGEST = 1 << 20
 """Bytes of a body that a control port reads."""
@@ -37,19 +37,19 @@ def _post(body: bytes, *lines: str) -> bytes:
 
 
 REPORT = b'{"report":{"identity":{"job":"soak","task":"worker:1"},"status":{"step":1e9}},"known":0}'
-REQUESTS = [
+REQUESTS = {
     # Each value is an error of its own for who reads it as a report.
-    _post(b'{"report":{"status":{' + b",".join(b'"%x":[0]' % i for i in range(85_000)) + b'}},"known":0}'),
-    _post(b"x" * LARGEST),
-    _post(b"[" * LARGEST),
-    _post(b"x" * (LARGEST + 1)),
-    _post(REPORT),
-    _post(REPORT, f"{SIGNATURE}: {'0' * 64}"),
-    _post(REPORT, f"{SIGNATURE}: ä"),
-    _post(b"zz\r\n" + REPORT, "Transfer-Encoding: chunked"),
-    _post(b"\xff\xfe" * 1000),
-    b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(500),
-]
+    "errors": _post(b'{"report":{"status":{' + b",".join(b'"%x":[0]' % i for i in range(85_000)) + b'}},"known":0}'),
+    "text": _post(b"x" * LARGEST),
+    "nested": _post(b"[" * LARGEST),
+    "bytes": _post(b"\xff\xfe" * 1000),
+    "unsigned": _post(REPORT),
+    "forged": _post(REPORT, f"{SIGNATURE}: {'0' * 64}"),
+    "not ASCII": _post(REPORT, f"{SIGNATURE}: ä"),
+    "too long": _post(b"x" * (LARGEST + 1)),
+    "broken chunk": _post(b"zz\r\n" + REPORT, "Transfer-Encoding: chunked"),
+    "no HTTP": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(500),
+}
 HALF = b"POST /report HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n{"
 
 
@@ -57,7 +57,7 @@ class Stranger:
     def __init__(self, port: int) -> None:
         self._port = port
         self._ended = threading.Event()
-        self._posts = Counter[str]()
+        self._posts = {name: Counter[str]() for name in REQUESTS}
         self._silent = 0
         self._seconds: list[float | None] = []
         """Until each answer of /healthz; None without one."""
@@ -97,13 +97,14 @@ class Stranger:
     def _send(self, seed: int) -> None:
         draw = random.Random(seed)
         while not self._ended.wait(0.02):
+            name = draw.choice([*REQUESTS])
             try:
                 with socket.create_connection(("127.0.0.1", self._port), TIMEOUT) as connection:
-                    connection.sendall(draw.choice(REQUESTS))
+                    connection.sendall(REQUESTS[name])
                     answer = connection.recv(100).split(b" ")[1:2]
             except OSError:
                 answer = []
-            self._posts[answer[0].decode() if answer else "none"] += 1
+            self._posts[name][answer[0].decode() if answer else "none"] += 1
 
     def _be_silent(self) -> None:
         """Opens connections as others are closed."""

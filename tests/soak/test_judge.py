@@ -39,7 +39,8 @@ def right(trial: str) -> dict[str, Any]:
     if trial == "evictions":
         run |= {"chief": "worker:0", "evictions": 3, "processes": {"worker:0": [-9, -9, -9, 0], "worker:1": [0]}}
     if trial == "flood":
-        flood = {"posts": {"403": 90, "none": 3}, "silent": 170, "asked": 40, "slowest": 0.3, "unanswered": 0}
+        posts = {"unsigned": {"403": 90, "none": 3}, "too long": {"413": 9}}
+        flood = {"posts": posts, "silent": 700, "asked": 40, "slowest": 0.3, "unanswered": 0}
         run |= {"flood": flood, "pids": {"worker:0": [[1, 2]], "worker:1": [[3, 4]]}}
     figures = {"epochs_ended": 4.0, "epoch": 4.0, "steps_made": 400.0}
     result = {"status": "succeeded", "steps": STEPS, "generations": 1, "seconds": 9.0, "seconds_to_first_step": 3.0}
@@ -153,8 +154,9 @@ def flood_with(**changed: Any) -> Change:
         ("evictions", run_with(processes={"worker:0": [-9, -9, -9, 0], "worker:1": [15]}), "worker:1: exit codes"),
         ("flood", flood_with(slowest=21.7), "the slowest 21.7 s"),
         ("flood", flood_with(unanswered=1), "/healthz: 1 without an answer"),
-        ("flood", flood_with(posts={"200": 1, "403": 90}), "were answered by"),
-        ("flood", flood_with(posts={}), "were answered by"),
+        ("flood", flood_with(posts={"forged": {"200": 1, "403": 90}}), "'forged' were answered by"),
+        ("flood", flood_with(posts={"errors": {"400": 90}}), "'errors' were answered by"),
+        ("flood", flood_with(posts={"text": {"none": 90}}), "0 of the stranger's posts were answered"),
         ("flood", flood_with(silent=3), "the flood was none"),
         ("flood", run_with(pids={"worker:1": [[3, 4], [3, 5]]}), "worker:1 had several processes"),
         ("flood", run_with(codes=[143, 0]), "exit codes [143, 0], expected 0"),

@@ -11,6 +11,7 @@ import contextlib
 import json
 import os
 import random
+import resource
 import signal
 import subprocess
 import sys
@@ -37,6 +38,8 @@ RUNS = int(os.environ.get("TRAINER_SOAK_RUNS") or 20)
 FIRST = int(os.environ.get("TRAINER_SOAK_FIRST") or 0)
 LAUNCHES = 5
 DISK = "64m"
+DESCRIPTORS = 512
+"""Of each process of a job whose control port is flooded."""
 JUDGE = Path(__file__).parent / "judge.py"
 STRANGER = Path(__file__).parent / "stranger.py"
 CLOCK = Path(__file__).parent / "clock"
@@ -132,6 +135,8 @@ class Soaked:
         codes: list[int] = []
         while len(codes) < LAUNCHES and (not codes or codes[-1] in (Exit.STOPPED, Exit.USER)):
             with Job(self.folder, self.spec, environ=environ) as job:
+                if self.trial == "flood":  # its tasks inherit it
+                    resource.prlimit(job.process.pid, resource.RLIMIT_NOFILE, (DESCRIPTORS, DESCRIPTORS))
                 if not codes:
                     self._begin(job)
                     self._harm(job)
