@@ -66,7 +66,7 @@ def job(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 
 def url(job: Job) -> str:
-    port = json.loads((job.model_dir / "state.json").read_text())["control_port"]
+    port = json.loads((job.model_dir / ".trainer/state.json").read_text())["control_port"]
     return f"http://127.0.0.1:{port}/"
 
 

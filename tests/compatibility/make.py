@@ -78,7 +78,7 @@ class Run:
         deadline = time.monotonic() + SECONDS
         while time.monotonic() < deadline and self.process.poll() is None:
             with contextlib.suppress(OSError, ValueError, KeyError):
-                port = json.loads((self.model_dir / "state.json").read_text())["control_port"]
+                port = json.loads((self.model_dir / ".trainer/state.json").read_text())["control_port"]
                 if reached(status := _get(port)):
                     return status
             time.sleep(0.02)

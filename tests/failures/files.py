@@ -49,11 +49,11 @@ class Files:
 
     def first_step_is_known(self) -> bool:
         """Whether the chief has heard that a step was made."""
-        return _json(self.model_dir / "state.json").get("seconds_to_first_step") is not None
+        return _json(self.model_dir / ".trainer/state.json").get("seconds_to_first_step") is not None
 
     def result(self) -> dict[str, Any]:
         """result.json; empty if there is none."""
-        return _json(self.model_dir / "result.json")
+        return _json(self.model_dir / ".trainer/result.json")
 
     def scored(self) -> list[int]:
         """The steps of the checkpoints that the evaluator has scored."""

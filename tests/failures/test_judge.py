@@ -44,7 +44,7 @@ def left(
         "test_accuracy": UNBROKEN,
         "warnings": [],
     }
-    (files.model_dir / "result.json").write_text(json.dumps({**found, **result}))
+    (files.model_dir / ".trainer/result.json").write_text(json.dumps({**found, **result}))
     return files
 
 

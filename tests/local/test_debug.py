@@ -394,7 +394,7 @@ def test_half_a_gigabyte_of_logs_a_hostile_line_and_secrets_everywhere(tmp_path:
     )  # fmt: skip
     with Job(tmp_path, spec, environ={"AWS_SECRET_ACCESS_KEY": planted["environ"]}) as job:
         assert job.wait(300) == Exit.PROGRAM, job.output[-1000:]
-    logs = job.model_dir / "logs"
+    logs = job.model_dir / ".trainer/logs"
     kept = [(logs / name).stat().st_size for name in ("worker-0.log", "worker-0.1.log")]
     assert sum(kept) < 33 << 20, "what a task writes has a limit"
     with (logs / "other.log").open("wb") as file:  # of a task that was started by hand

@@ -85,7 +85,7 @@ def test_a_final_evaluation_that_never_ends_keeps_the_checkpoint_and_ends_the_jo
     assert "worker:0: the final evaluation and export took longer than 4 s (deadlines.evaluation); the trained" in (
         job.output
     )
-    assert not (job.model_dir / "result.json").exists()
+    assert not (job.model_dir / ".trainer/result.json").exists()
     with Job(tmp_path, spec) as job:
         assert job.wait() == Exit.OK, job.output
     assert "resume_step=30" in job.result()["tasks"]["worker:0"]

@@ -301,7 +301,7 @@ def test_a_stop_reaches_the_programs_and_their_exit_code_does_not_count(start: S
         job.process.send_signal(signal.SIGTERM)
         assert job.wait() == Exit.STOPPED, job.output
     assert all((job.orders / f"{task}.1.saved").exists() for task in ("chief:0", "worker:0"))
-    assert not (job.model_dir / "result.json").exists()
+    assert not (job.model_dir / ".trainer/result.json").exists()
     assert "the same command starts the program again" in job.verdict()
 
 

@@ -63,7 +63,7 @@ def _ends(run: dict[str, Any], model_dir: Path) -> list[str]:
     problems = [f"exit code {code}, expected one of {run['allowed']}" for code in before if code not in run["allowed"]]
     if last != 0:
         return [*problems, f"the last exit code is {last}"]
-    result = json.loads((model_dir / "result.json").read_text())
+    result = json.loads((model_dir / ".trainer/result.json").read_text())
     if (result["status"], result["steps"]) != ("succeeded", run["steps"]):
         problems.append(f"result.json: {result['status']} after {result['steps']} steps, expected {run['steps']}")
     # A job that was started again after its last step has none to time.
@@ -224,7 +224,7 @@ def _flooded(run: dict[str, Any], model_dir: Path) -> list[str]:
     flood, problems = run["flood"], _restarted(run)
     if run["codes"] != [0]:
         problems.append(f"exit codes {run['codes']}, expected 0")
-    result = json.loads((model_dir / "result.json").read_text()) if run["codes"] == [0] else {}
+    result = json.loads((model_dir / ".trainer/result.json").read_text()) if run["codes"] == [0] else {}
     if result and result["generations"] != 1:
         problems.append(f"{result['generations']} generations, expected 1")
     for name, pids in run["pids"].items():

@@ -181,7 +181,7 @@ class Soaked:
     def _flood(self, job: Job) -> None:
         """A stranger at the chief's control port, until the job is over."""
         told = self.folder / "stranger.json"
-        port = json.loads((job.model_dir / "state.json").read_text())["control_port"]
+        port = json.loads((job.model_dir / ".trainer/state.json").read_text())["control_port"]
         pids = defaultdict[str, set[tuple[int, int]]](set)
         with subprocess.Popen([sys.executable, str(STRANGER), str(port), str(told)], stdin=subprocess.PIPE) as stranger:
             while not job.over():
@@ -195,7 +195,7 @@ class Soaked:
         self.done.append(f"flood {json.dumps(self.seen['flood'])}")
 
     def _note_ports(self, job: Job | Tasks) -> None:
-        state = json.loads((job.model_dir / "state.json").read_text())
+        state = json.loads((job.model_dir / ".trainer/state.json").read_text())
         first = (state["control_port"] - CONTROL_PORT_OFFSET) // BLOCK * BLOCK
         self.seen["ports"] = [first, first + BLOCK - 1]
 

@@ -111,12 +111,12 @@ class Job(Watched):
         return "\n".join(self.lines)
 
     def result(self) -> dict[str, Any]:
-        value: dict[str, Any] = json.loads((self.model_dir / "result.json").read_text())
+        value: dict[str, Any] = json.loads((self.model_dir / ".trainer/result.json").read_text())
         return value
 
     def status(self) -> dict[str, Any]:
         if self._port is None:
-            path = self.model_dir / "state.json"
+            path = self.model_dir / ".trainer/state.json"
             with contextlib.suppress(OSError, ValueError):
                 self._port = json.loads(path.read_text()).get("control_port")
         if self._port is None:

@@ -30,19 +30,28 @@ DOCUMENTS = (
     "csv_lengths.json",
 )
 JOURNALS = ("journal.1.jsonl", layout.JOURNAL)
-CURVES = ("metrics.jsonl", "evaluation.jsonl", "validation.jsonl", "reported.jsonl")
+"""Names in the folder of trainer's own files, which the archive has without that folder (layout.own)."""
+CURVES = ("metrics.jsonl", "evaluation.jsonl", "validation.jsonl")
 """Names in model_dir."""
 _DOCUMENT = re.compile(
     rf"{'|'.join(map(re.escape, (*DOCUMENTS, *JOURNALS)))}|(best/)?checkpoints/[^/]+/meta\.json|logs/[^/]+\.end\.json"
 )
-_LOG = re.compile(rf"{'|'.join(map(re.escape, CURVES))}|logs/.+")
+_LOG = re.compile(rf"{'|'.join(map(re.escape, CURVES))}|reported\.jsonl|logs/.+")
+_OF_ALL = re.compile(rf"{'|'.join(map(re.escape, CURVES))}|(best/)?checkpoints/.+")
+"""What is in model_dir itself, wherever trainer's own files are."""
 _OF_TASK = re.compile(r"logs/(?P<type>chief|worker|ps|evaluator)-(?P<index>\d+)\.")
 _LARGEST_DOCUMENT = 16 << 20
 
 
-def wanted(path: str) -> bool:
-    """Whether the archive has the content of a file, by its path in model_dir."""
-    return bool(_DOCUMENT.fullmatch(path) or _LOG.fullmatch(path))
+def wanted(path: str, own: str) -> str | None:
+    """The name in the archive of a file whose content it has; None of another, such as one of a program.
+
+    Args:
+        path: in model_dir.
+        own: the folder of trainer's own files there, with a slash; empty if version 0.2 has begun the model_dir.
+    """
+    name = path if _OF_ALL.fullmatch(path) else path.removeprefix(own) if path.startswith(own) else ""
+    return name if _DOCUMENT.fullmatch(name) or _LOG.fullmatch(name) else None
 
 
 def add_folder(archive: Archive, evidence: Evidence, folder: Path) -> None:
@@ -53,16 +62,17 @@ def add_folder(archive: Archive, evidence: Evidence, folder: Path) -> None:
     more = [f"... and more than {MOST_LISTED:,} files"] if len(listed) >= MOST_LISTED else []
     unread = [f"{error.filename}: {error.strerror}" for error in refused]
     archive.text(f"{FOLDER}/files.txt", "\n".join([*listing, *more, *unread, ""]))
-    chosen = [path for path, _ in listed if wanted(path)]
+    own = "" if layout.own(folder) == folder else f"{layout.OWN}/"
+    chosen = {path: name for path, _ in listed if (name := wanted(path, own))}
     most = ends.share(len(chosen))
-    for path in sorted(chosen):
-        with archive.part(f"{FOLDER}/{path}"):
-            limit = _LARGEST_DOCUMENT if _DOCUMENT.fullmatch(path) else most
-            add(archive, evidence, path, ends.of_file(folder / path, limit))
+    for path, name in sorted(chosen.items()):
+        with archive.part(f"{FOLDER}/{name}"):
+            limit = _LARGEST_DOCUMENT if _DOCUMENT.fullmatch(name) else most
+            add(archive, evidence, name, ends.of_file(folder / path, limit))
 
 
 def add(archive: Archive, evidence: Evidence, path: str, content: Ends) -> None:
-    """Adds a file of model_dir, by its path there."""
+    """Adds a file of model_dir, by its name in the archive."""
     if path in JOURNALS:
         _add_journal(archive, evidence, path, content)
         return

@@ -97,7 +97,7 @@ SYMPTOMS = (
     Symptom(
         "exit code 14",
         "the same crash at the same step, or a worker that cannot complete a step; a [hang](#a-job-that-hangs)",
-        "the task's log in `model_dir/logs` has the first error",
+        "the task's log in `model_dir/.trainer/logs` has the first error",
         code=Exit.GAVE_UP,
     ),
     Symptom(
@@ -145,7 +145,7 @@ SYMPTOMS = (
     Symptom(
         "an error of TensorFlow such as `Connection reset by peer`, or `stopped sending heartbeats`",
         "another task was lost, or the network between the tasks failed",
-        "look for the task that was lost first: the page and `model_dir/journal.jsonl` have all losses in order",
+        "look for the task that was lost first: the page and `model_dir/.trainer/journal.jsonl` have all losses in order",
         causes=(Cause.PEER_LOST, Cause.PEER_SILENT),
     ),
     Symptom(
@@ -157,7 +157,7 @@ SYMPTOMS = (
     Symptom(
         "exit code 18 with a line of your program",
         "an error in the [program](programs.md) itself; trainer does not restart the job after one",
-        "correct the line that the message names, or look where the program ends with that code; `model_dir/logs` has "
+        "correct the line that the message names, or look where the program ends with that code; `model_dir/.trainer/logs` has "
         "all that each task wrote to stderr",
         code=Exit.PROGRAM,
         causes=(Cause.PROGRAM_ENDED,),

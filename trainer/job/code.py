@@ -31,7 +31,7 @@ SHOWN = 3
 
 _IGNORED = {"__pycache__", "node_modules", "venv"}
 _IGNORED_SUFFIXES = {".pyc", ".log", ".out"}
-_FOREIGN = (("pyvenv.cfg",), (".lock", "logs"))
+_FOREIGN = (("pyvenv.cfg",), (".trainer/.lock",), (".lock", "logs"))
 """Files by which folders without code are known: a virtual environment, and the model_dir of any job (layout.py)."""
 _NAME, _STRATEGY = r"^name:", rf"""^strategy:[ \t]*["']?(?:{"|".join(STRATEGIES)})["']?[ \t]*(?:#|$)"""
 _SPEC = re.compile(

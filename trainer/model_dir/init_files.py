@@ -85,7 +85,7 @@ def write_report(model_dir: str, report: str) -> None:
     Raises:
         UserError: model_dir is not writable.
     """
-    Path(model_dir).mkdir(parents=True, exist_ok=True)
+    layout.make_own(model_dir)
     write_json(layout.init_report(model_dir), {"report": report})
 
 

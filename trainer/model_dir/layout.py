@@ -1,63 +1,84 @@
 """Paths in a model_dir.
 
-result.json          results of the job, once it has succeeded
-state.json           the chief's state between restarts, until the job has succeeded
-lease.json           which chief may write: see lease.py
-history.json         figures over time: see history.py
-journal.jsonl        what happened: see journal.py
-spec.json            the spec of the last job that began here
 checkpoints/         see checkpoint.py
-files/               indexes of the files of records that the workload names
-logs/                TensorFlow's output, one file per task
-tensorboard/         event files
-metrics.jsonl        the learning curve; also evaluation.jsonl and validation.jsonl
-reported.jsonl       the same of a program: what it has reported with a step
-mlflow.json          by which `trainer track` finds the job's run at MLflow
-export/              the trained model
 best/                the best checkpoint, as in a model_dir of its own
-csv_lengths.json     lengths of the files of CSVLogger(append=True) when training began
-init_from.json       which variables began with the values of init_from
+export/              the trained model
+metrics.jsonl        the learning curve; also evaluation.jsonl and validation.jsonl
+tensorboard/         event files
+.trainer/            what trainer keeps for itself, so that a program's files of the same names are its own:
+    result.json          results of the job, once it has succeeded
+    state.json           the chief's state between restarts, until the job has succeeded
+    lease.json           which chief may write: see lease.py
+    history.json         figures over time: see history.py
+    journal.jsonl        what happened: see journal.py
+    spec.json            the spec of the last job that began here
+    files/               indexes of the files of records that the workload names
+    logs/                TensorFlow's output, one file per task
+    reported.jsonl       the learning curve of a program: what it has reported with a step
+    mlflow.json          by which `trainer track` finds the job's run at MLflow
+    csv_lengths.json     lengths of the files of CSVLogger(append=True) when training began
+    init_from.json       which variables began with the values of init_from
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 
+OWN = ".trainer"
 RESULT = "result.json"
 STATE = "state.json"
-_LOCK = ".lock"
+LOCK = ".lock"
 _LEASE = "lease.json"
 HISTORY = "history.json"
 JOURNAL = "journal.jsonl"
+REPORTED = "reported"
+
+
+def own(model_dir: str | Path) -> Path:
+    """The folder of trainer's own files: the model_dir itself if version 0.2 or an earlier one has begun it."""
+    folder, old = Path(model_dir) / OWN, Path(model_dir)
+    begun_before = not folder.is_dir() and all((old / name).is_file() for name in (_LEASE, LOCK))
+    return old if begun_before else folder
+
+
+def make_own(model_dir: str | Path) -> Path:
+    """The same, which is there afterwards.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    folder = own(model_dir)
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
 
 
 def result(model_dir: str | Path) -> Path:
-    return Path(model_dir) / RESULT
+    return own(model_dir) / RESULT
 
 
 def state(model_dir: str | Path) -> Path:
-    return Path(model_dir) / STATE
+    return own(model_dir) / STATE
 
 
 def lock(model_dir: str | Path) -> Path:
-    return Path(model_dir) / _LOCK
+    return own(model_dir) / LOCK
 
 
 def lease(model_dir: str | Path) -> Path:
-    return Path(model_dir) / _LEASE
+    return own(model_dir) / _LEASE
 
 
 def history(model_dir: str | Path) -> Path:
-    return Path(model_dir) / HISTORY
+    return own(model_dir) / HISTORY
 
 
 def journal(model_dir: str | Path, number: int = 0) -> Path:
     """The journal; with number 1 the file before it."""
-    return Path(model_dir) / (f"journal.{number}.jsonl" if number else JOURNAL)
+    return own(model_dir) / (f"journal.{number}.jsonl" if number else JOURNAL)
 
 
 def spec(model_dir: str | Path) -> Path:
-    return Path(model_dir) / "spec.json"
+    return own(model_dir) / "spec.json"
 
 
 def metrics(model_dir: str | Path) -> Path:
@@ -73,11 +94,11 @@ def checkpoints(model_dir: str | Path) -> Path:
 
 
 def files(model_dir: str | Path) -> Path:
-    return Path(model_dir) / "files"
+    return own(model_dir) / "files"
 
 
 def logs(model_dir: str | Path) -> Path:
-    return Path(model_dir) / "logs"
+    return own(model_dir) / "logs"
 
 
 def tensorboard(model_dir: str | Path) -> Path:
@@ -86,15 +107,15 @@ def tensorboard(model_dir: str | Path) -> Path:
 
 def curve(model_dir: str | Path, name: str) -> Path:
     """The file of a learning curve: of `metrics`, `evaluation`, `validation` or `reported`."""
-    return Path(model_dir) / f"{name}.jsonl"
+    return (own(model_dir) if name == REPORTED else Path(model_dir)) / f"{name}.jsonl"
 
 
 def reported(model_dir: str | Path) -> Path:
-    return curve(model_dir, "reported")
+    return curve(model_dir, REPORTED)
 
 
 def mlflow(model_dir: str | Path) -> Path:
-    return Path(model_dir) / "mlflow.json"
+    return own(model_dir) / "mlflow.json"
 
 
 def export(model_dir: str | Path) -> Path:
@@ -114,8 +135,8 @@ def validation(model_dir: str | Path) -> Path:
 
 
 def init_report(model_dir: str | Path) -> Path:
-    return Path(model_dir) / "init_from.json"
+    return own(model_dir) / "init_from.json"
 
 
 def csv_lengths(model_dir: str | Path) -> Path:
-    return Path(model_dir) / "csv_lengths.json"
+    return own(model_dir) / "csv_lengths.json"

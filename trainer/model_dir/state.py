@@ -106,7 +106,7 @@ def lock(model_dir: str, spec: Mapping[str, object] | None = None) -> TextIO:
         UserError: it is not writable, or another chief uses it.
     """
     try:
-        Path(model_dir).mkdir(parents=True, exist_ok=True)
+        layout.make_own(model_dir)
         file = open(layout.lock(model_dir), "a", opener=regular)  # noqa: SIM115
         file.flush()
     except OSError as error:

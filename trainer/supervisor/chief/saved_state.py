@@ -138,7 +138,7 @@ class Record:
         """
         if self.refusal is None:
             with contextlib.suppress(OSError):
-                Path(self._directory).mkdir(parents=True, exist_ok=True)
+                layout.make_own(self._directory)
             lease.require(self._directory, self._incarnation, self.lease.number)
 
     def _save(self) -> None:

@@ -349,7 +349,7 @@ def _result(chief: Container, spec: JobSpec) -> tuple[Result | None, str | None]
     """result.json, out of the volume of a container that has ended, or why it cannot be read; neither where it is
     not."""
     try:
-        chunks, _ = chief.get_archive(f"{model_dir(spec)}/{layout.RESULT}")
+        chunks, _ = chief.get_archive(f"{model_dir(spec)}/{layout.OWN}/{layout.RESULT}")
     except NotFound:
         return None, None
     with tarfile.open(fileobj=io.BytesIO(b"".join(chunks))) as archive:

@@ -63,7 +63,7 @@ def _chief(spec: JobSpec | None) -> str:
 
 def _learn(archive: Archive, model_dir: str) -> None:
     """The spec of the job may be in its files only."""
-    for path in (layout.result(model_dir), layout.spec(model_dir), Path(model_dir, layout.HISTORY)):
+    for path in (layout.result(model_dir), layout.spec(model_dir), layout.history(model_dir)):
         archive.redactor.document(read_json(path))
 
 

@@ -39,7 +39,7 @@ def go_on(lengths: Mapping[Callback, object], model_dir: str, step: int) -> list
         if size > length:
             os.truncate(path, length)
     if begun:
-        Path(model_dir).mkdir(parents=True, exist_ok=True)
+        layout.make_own(model_dir)
         write_json(layout.csv_lengths(model_dir), {"step": step, "lengths": begun})
     return appending
 
