@@ -21,6 +21,7 @@ from bench import crowd, run
 from bench.run import Steps
 from tests.tools.harness import TRAINER, Job
 from trainer.job import load
+from trainer.model_dir import layout
 
 T = TypeVar("T")
 FOREVER = {"steps": 10**6, "checkpoint_steps": 20, "log_steps": 1}
@@ -125,7 +126,7 @@ def start_and_end(cache: str) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder, Job(Path(folder), demo) as job:
         if job.wait(300) != 0:
             raise SystemExit(job.output)
-        ended, result, written = time.time(), job.result(), (job.model_dir / "result.json").stat().st_mtime
+        ended, result, written = time.time(), job.result(), layout.result(job.model_dir).stat().st_mtime
         # `seconds` is what the chief had lived when it wrote them.
         phases = {"trainer local": written - result["seconds"] - begun, **result["seconds_by_phase"]}
         return {"phases": phases, "end": ended - written}

@@ -57,7 +57,7 @@ def in_pods(spec: dict[str, Any]) -> dict[str, float]:
         job = space.apply(manifests)
         job.wait()
         job.wait_for_the_others()
-        result = json.loads(job.file("result.json"))
+        result = json.loads(job.file(".trainer/result.json"))
         chief = job.pods("chief")[-1]["status"]["containerStatuses"][0]["state"]["terminated"]
         ends = [time_of(each["status"]["completionTime"]) for each in space.get("jobs")]
     finally:

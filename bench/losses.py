@@ -25,7 +25,6 @@ import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from bench import run, section
@@ -37,6 +36,7 @@ from trainer.job import environment, load
 from trainer.job.cluster import tasks_of
 from trainer.job.names import CONTROL_PORT_OFFSET, task_name
 from trainer.job.spec import Deadlines, JobSpec
+from trainer.model_dir import layout
 from trainer.targets.local import run as local
 
 SETTLE_SECONDS = 10.0
@@ -143,7 +143,7 @@ async def _measure(
 
 
 def _step(job: JobSpec) -> int:
-    return int(json.loads((Path(job.directory) / "state.json").read_text())["step"])
+    return int(json.loads(layout.state(job.directory).read_text())["step"])
 
 
 async def _lose_some(crowd: Crowd, seconds: float, share: float) -> None:

@@ -31,6 +31,7 @@ from bench import intervals, run
 from bench.costs import cpu_seconds, memory
 from bench.run import Steps
 from tests.tools.harness import Job
+from trainer.model_dir import layout
 from trainer.page.routes import KINDS, STATIC
 
 MWMS, PS = "multi_worker_mirrored", "parameter_server"
@@ -157,7 +158,7 @@ def _rates(model_dir: Path, times: list[float]) -> list[float]:
 @contextlib.contextmanager
 def reading(job: Job) -> Iterator[Counter[str]]:
     """Reads the page of a job as a browser does whose view of logs is open; counts what it receives, by kind."""
-    page = f"http://127.0.0.1:{json.loads((job.model_dir / 'state.json').read_text())['control_port']}"
+    page = f"http://127.0.0.1:{json.loads(layout.state(job.model_dir).read_text())['control_port']}"
     received, over = Counter({"state": 0, "points": 0, "lines": 0}), threading.Event()
 
     def get(path: str) -> bytes:

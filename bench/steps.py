@@ -11,6 +11,7 @@ from bench import run
 from bench.run import Steps
 from bench.throughput import MWMS, PS, WORKERS
 from tests.tools.harness import get_json
+from trainer.model_dir import layout
 
 SETTINGS: dict[str, tuple[str, dict[str, Any]]] = {
     "MWMS, float32": (MWMS, {}),
@@ -59,7 +60,7 @@ def _one(strategy: str, communication: dict[str, Any], steps: Steps) -> dict[str
 
 
 def _tasks(model_dir: Path) -> dict[str, Any]:
-    port = json.loads((model_dir / "state.json").read_text())["control_port"]
+    port = json.loads(layout.state(model_dir).read_text())["control_port"]
     return dict(get_json(f"http://127.0.0.1:{port}/status")["tasks"])
 
 

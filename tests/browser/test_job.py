@@ -15,6 +15,7 @@ from playwright.sync_api import Browser, Page, expect
 from tests.browser.conftest import Open
 from tests.browser.watch import Watch
 from tests.tools.harness import Job, get_json
+from trainer.model_dir import layout
 
 SECONDS = 30
 """In which the page says who is slow and why, and that a task was killed."""
@@ -66,7 +67,7 @@ def job(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 
 def url(job: Job) -> str:
-    port = json.loads((job.model_dir / ".trainer/state.json").read_text())["control_port"]
+    port = json.loads(layout.state(job.model_dir).read_text())["control_port"]
     return f"http://127.0.0.1:{port}/"
 
 

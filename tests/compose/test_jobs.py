@@ -69,7 +69,7 @@ def both() -> Any:
         for name in REPLICAS:
             # Its own container has ended; the file is in the volume.
             chief = f"trainer-{name}-{'chief-0' if name == 'mnist-ps' else 'worker-0'}-1"
-            seen[name] = json.loads(file_of(chief, f"{name}/result.json"))
+            seen[name] = json.loads(file_of(chief, f"{name}/.trainer/result.json"))
         again = root_compose("--profile", "ps", "--profile", "mwms", "up", environ=SHORT)
         seen["again"], _ = again.communicate(timeout=120)
         seen["again code"] = again.returncode

@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from trainer.model_dir import layout
+
 
 @dataclass(frozen=True)
 class Files:
@@ -49,11 +51,11 @@ class Files:
 
     def first_step_is_known(self) -> bool:
         """Whether the chief has heard that a step was made."""
-        return _json(self.model_dir / ".trainer/state.json").get("seconds_to_first_step") is not None
+        return _json(layout.state(self.model_dir)).get("seconds_to_first_step") is not None
 
     def result(self) -> dict[str, Any]:
         """result.json; empty if there is none."""
-        return _json(self.model_dir / ".trainer/result.json")
+        return _json(layout.result(self.model_dir))
 
     def scored(self) -> list[int]:
         """The steps of the checkpoints that the evaluator has scored."""

@@ -13,6 +13,7 @@ from tests.failures.cells import Cell
 from tests.failures.files import Files
 from tests.failures.jobs import STEPS
 from tests.failures.judge import HUNG, Run, judge
+from trainer.model_dir import layout
 
 AT, UNBROKEN = 1000.0, 0.97
 CHIEF = Cell("local", "multi_worker_mirrored", "worker", "kill", "middle")
@@ -44,7 +45,7 @@ def left(
         "test_accuracy": UNBROKEN,
         "warnings": [],
     }
-    (files.model_dir / ".trainer/result.json").write_text(json.dumps({**found, **result}))
+    (layout.make_own(files.model_dir) / "result.json").write_text(json.dumps({**found, **result}))
     return files
 
 

@@ -63,7 +63,7 @@ def test_code_and_a_claim_with_data_are_in_every_pod(namespace: Namespace, tmp_p
     assert "data.test is read from the copy /cache/test-" in job.log("worker")
     assert "Read-only file system" in tried
     job.wait()
-    result = json.loads(job.file("result.json"))
+    result = json.loads(job.file(".trainer/result.json"))
     assert result["test_sum"] == pytest.approx(expected, rel=1e-12)
     assert result["test_outputs"] == 3
 
@@ -85,7 +85,7 @@ def test_folders_of_the_nodes_are_data_and_a_missing_one_is_named(namespace: Nam
     data["train"] = {"kubernetes": {"host_path": f"{folder}/none"}}
     namespace.submit_spec(tmp_path, {**spec, "data": data, "name": "missing"})
     job.wait()
-    assert json.loads(job.file("result.json"))["test_sum"] == pytest.approx(expected, rel=1e-12)
+    assert json.loads(job.file(".trainer/result.json"))["test_sum"] == pytest.approx(expected, rel=1e-12)
     why = "hostPath type check failed: "
     status = until(namespace, "missing", lambda s: why in s["tasks"]["chief:0"]["reason"])
     assert f"{folder}/none is not a directory" in status["tasks"]["chief:0"]["reason"]

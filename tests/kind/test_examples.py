@@ -17,7 +17,7 @@ pytestmark = pytest.mark.part("kubernetes")
 
 def result_of(job: KubernetesJob) -> dict[str, Any]:
     job.wait()
-    result: dict[str, Any] = json.loads(job.file("result.json"))
+    result: dict[str, Any] = json.loads(job.file(".trainer/result.json"))
     assert_exported(result)
     return result
 

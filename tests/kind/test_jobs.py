@@ -52,7 +52,7 @@ def test_local_and_kubernetes_train_the_same(namespace: Namespace, tmp_path: Pat
         assert here.wait() == 0, here.output
     there = namespace.submit_spec(tmp_path, spec)
     there.wait()
-    assert json.loads(there.file("result.json"))["tasks"] == here.result()["tasks"]
+    assert json.loads(there.file(".trainer/result.json"))["tasks"] == here.result()["tasks"]
     assert_same_curve((here.model_dir / "metrics.jsonl").read_text(), there.file("metrics.jsonl"), steps=60)
 
 
@@ -72,4 +72,4 @@ def test_a_secret_comes_from_a_secret(namespace: Namespace, tmp_path: Path) -> N
     namespace.kubectl("create", "secret", "generic", "mine", f"--from-literal=api={specs.KEY}")
     job = namespace.submit(path)
     job.wait()
-    assert specs.KEY not in job.log() + job.file("result.json")
+    assert specs.KEY not in job.log() + job.file(".trainer/result.json")

@@ -29,6 +29,7 @@ from tests.tools.hangs import HANGS
 from tests.tools.harness import TRAINER, Job, processes
 from trainer.debug.symptoms import SYMPTOMS
 from trainer.job.errors import Exit
+from trainer.model_dir import layout
 
 CRASH = GENERATOR.format(at_3000="__import__('ctypes').string_at(0)")
 GONE = GENERATOR.format(at_3000="os._exit(7)")
@@ -39,7 +40,7 @@ def loss(y, prediction):
     return tf.reduce_sum(prediction, -1) * float("inf") * 0.0
 """
 BROKEN = """
-from trainer.model_dir import checkpoint
+from trainer.model_dir import checkpoint, layout
 from trainer.workloads.digits import DATASET, model
 checkpoint.write = None
 """
@@ -225,12 +226,12 @@ def test_an_evaluator_that_fails_is_a_remark_on_a_job_that_succeeded(tmp_path: P
 
 
 def run_tasks(folder: Path, environs: list[dict[str, str]]) -> list[int]:
-    """Exit codes of `trainer task` with each environment; the output of each is in model_dir/logs."""
-    (folder / "logs").mkdir(parents=True, exist_ok=True)
+    """Exit codes of `trainer task` with each environment; the output of each is beside the tasks' logs."""
+    layout.logs(folder).mkdir(parents=True, exist_ok=True)
     commands = []
     for environ in environs:
         task = json.loads(environ["TF_CONFIG"])["task"]
-        log = folder / "logs" / f"{task['type']}-{task['index']}.out"
+        log = layout.logs(folder) / f"{task['type']}-{task['index']}.out"
         commands.append((["sh", "-c", f'exec "$@" > {log} 2>&1', "sh", *TASK], environ))
     with processes(commands) as running:
         return [process.wait(60) for process in running]
@@ -286,10 +287,10 @@ def test_a_chief_that_was_replaced(tmp_path: Path, environments: Environments) -
     """Both have one model_dir, as after the loss of a node that comes back; the job continues."""
     spec = mirrored(steps=100_000, workers=1, workload=PACED)
     both = [environments(spec, tmp_path / "run")["worker:0"] for _ in range(2)]
-    (tmp_path / "run" / "logs").mkdir(parents=True)
+    (logs := layout.logs(tmp_path / "run")).mkdir(parents=True)
     commands = [
         (
-            ["sh", "-c", f'exec "$@" > {tmp_path}/run/logs/{name}.out 2>&1', "sh", *TASK],
+            ["sh", "-c", f'exec "$@" > {logs}/{name}.out 2>&1', "sh", *TASK],
             {**environ, "TRAINER_RUN": "one"},
         )
         for name, (_, environ) in zip(("old", "new"), both, strict=True)
@@ -358,7 +359,7 @@ def test_a_model_dir_that_may_not_be_read_is_named_with_its_owner() -> None:
         folder = Path(made)
         folder.chmod(0o777)
         (folder / "run").mkdir()
-        (folder / "run" / ".lock").touch()
+        (layout.make_own(folder / "run") / ".lock").touch()
         (folder / "run").chmod(0)
         (folder / "job.yaml").write_text(json.dumps(mirrored(model_dir=f"{folder}/run")))
         found = Debugged(folder, "--target", "local", folder / "job.yaml", user=nobody)
@@ -394,7 +395,7 @@ def test_half_a_gigabyte_of_logs_a_hostile_line_and_secrets_everywhere(tmp_path:
     )  # fmt: skip
     with Job(tmp_path, spec, environ={"AWS_SECRET_ACCESS_KEY": planted["environ"]}) as job:
         assert job.wait(300) == Exit.PROGRAM, job.output[-1000:]
-    logs = job.model_dir / ".trainer/logs"
+    logs = layout.logs(job.model_dir)
     kept = [(logs / name).stat().st_size for name in ("worker-0.log", "worker-0.1.log")]
     assert sum(kept) < 33 << 20, "what a task writes has a limit"
     with (logs / "other.log").open("wb") as file:  # of a task that was started by hand
@@ -425,6 +426,7 @@ def test_a_model_dir_of_an_earlier_version(tmp_path: Path) -> None:
     """As version 0.1 has left it: result.json without a version and with another name of the key."""
     (tmp_path / "run" / "checkpoints" / "step-00000005").mkdir(parents=True)
     (tmp_path / "run" / ".lock").touch()
+    (tmp_path / "run" / "lease.json").write_text('{"number": 1, "incarnation": "x"}')
     (tmp_path / "run" / "result.json").write_text(
         json.dumps({
             "status": "succeeded", "job": "old", "strategy": "one_device", "steps": 5, "test_loss": 1.5, "seconds": 9.0,

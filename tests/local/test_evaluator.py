@@ -11,6 +11,7 @@ import pytest
 from tests.local.specs import PACED, mirrored
 from tests.tools.harness import Job
 from trainer.job.errors import Exit
+from trainer.model_dir import layout
 
 pytestmark = pytest.mark.slow
 
@@ -85,7 +86,7 @@ def test_a_final_evaluation_that_never_ends_keeps_the_checkpoint_and_ends_the_jo
     assert "worker:0: the final evaluation and export took longer than 4 s (deadlines.evaluation); the trained" in (
         job.output
     )
-    assert not (job.model_dir / ".trainer/result.json").exists()
+    assert not layout.result(job.model_dir).exists()
     with Job(tmp_path, spec) as job:
         assert job.wait() == Exit.OK, job.output
     assert "resume_step=30" in job.result()["tasks"]["worker:0"]

@@ -21,6 +21,7 @@ from tests.local.tasks import run_tasks
 from tests.tools.harness import TRAINER, Job, alive
 from trainer.job import load
 from trainer.job.errors import Exit
+from trainer.model_dir import layout
 from trainer.targets.local import ports
 
 
@@ -34,7 +35,7 @@ def test_the_secret_of_a_local_job_is_in_no_file_status_or_child(tmp_path: Path)
         seen = [json.dumps(job.status()).encode(), job.output.encode()]
         seen += [(child / name).read_bytes() for name in ("environ", "cmdline")]
         seen += [path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()]
-        address = f"http://127.0.0.1:{json.loads((job.model_dir / 'state.json').read_text())['control_port']}/report"
+        address = f"http://127.0.0.1:{json.loads(layout.state(job.model_dir).read_text())['control_port']}/report"
         with pytest.raises(urllib.error.HTTPError) as caught:
             urllib.request.urlopen(urllib.request.Request(address, b"{}"), timeout=5)
         assert caught.value.code == 400
@@ -217,7 +218,7 @@ def test_a_full_disk_ends_the_job_with_the_size_and_nothing_half_written(tmp_pat
     assert "the checkpoint of step 100" in ended.stdout + ended.stderr
     assert "File too large" in ended.stdout + ended.stderr
     assert not list((tmp_path / "run" / "checkpoints").iterdir())
-    assert not (tmp_path / "run" / "result.json").exists()
+    assert not layout.result(tmp_path / "run").exists()
 
 
 @pytest.mark.slow
@@ -261,6 +262,6 @@ def test_a_tf_config_of_another_program_is_used_unchanged(tmp_path: Path) -> Non
         ended = run_tasks(environs, timeout=120)
     assert [code for code, _ in ended] == [0] * 5, ended
     assert "chief:0 (worker:0 of TF_CONFIG, which names no chief) of digits has started" in ended[0][1]
-    result = json.loads((tmp_path / "result.json").read_text())
+    result = json.loads(layout.result(tmp_path).read_text())
     assert result["steps"] == 200
     assert all("workers=2 ps=2" in line for line in result["tasks"].values())

@@ -11,6 +11,7 @@ import pytest
 from tests.local import specs
 from tests.local.specs import mirrored, parameter_server
 from tests.tools.harness import Job
+from trainer.model_dir import layout
 
 ROOT = Path(__file__).parents[2]
 
@@ -56,7 +57,7 @@ def test_parameter_server_trains_digits_and_every_task_ends_by_itself(tmp_path: 
     assert list((job.model_dir / "tensorboard" / "metrics").glob("events.out.tfevents.*"))
     assert {path.name for path in (job.model_dir / "export").iterdir()} == {"model.keras", "saved_model"}
     assert len(list((job.model_dir / "checkpoints").iterdir())) == 3
-    assert "chief-0.log" in {path.name for path in (job.model_dir / ".trainer/logs").iterdir()}
+    assert "chief-0.log" in {path.name for path in layout.logs(job.model_dir).iterdir()}
 
 
 @pytest.mark.slow
@@ -92,7 +93,7 @@ def test_a_complete_job_is_reported_as_complete_and_not_trained_again(tmp_path: 
     spec = mirrored(steps=20, workers=1)
     with Job(tmp_path, spec) as first:
         assert first.wait() == 0, first.output
-    before = (first.model_dir / ".trainer/result.json").read_text()
+    before = layout.result(first.model_dir).read_text()
     with Job(tmp_path, spec) as again:
         assert again.wait() == 0, again.output
     assert "already complete" in again.output
@@ -100,7 +101,7 @@ def test_a_complete_job_is_reported_as_complete_and_not_trained_again(tmp_path: 
         assert other.wait() == 2, other.output
     differences = "train.learning_rate: result 0.001, now 0.01; train.seed: result 0, now 3"
     assert f"it holds the result of another job: {differences}; undo the change, or choose an" in other.output
-    assert (first.model_dir / ".trainer/result.json").read_text() == before
+    assert layout.result(first.model_dir).read_text() == before
 
 
 @pytest.mark.slow
@@ -170,5 +171,5 @@ def test_a_secret_reaches_the_workload_and_no_file(tmp_path: Path) -> None:
         assert job.wait() == 0, job.output
     assert specs.KEY not in job.output
     files = [path for path in job.model_dir.rglob("*") if path.is_file()]
-    assert job.model_dir / ".trainer/result.json" in files
+    assert layout.result(job.model_dir) in files
     assert not [path for path in files if specs.KEY.encode() in path.read_bytes()]

@@ -22,7 +22,7 @@ import yaml
 from tests.local.specs import PACED, mirrored, parameter_server
 from tests.tools.harness import TRAINER, Job
 from trainer.job.errors import Exit
-from trainer.model_dir import journal
+from trainer.model_dir import journal, layout
 from trainer.protocol import facts
 from trainer.protocol.facts import Began, Ended, Fact
 
@@ -220,7 +220,7 @@ def left(folder: Path, address: str, *story: Fact, code: int = 0, step: int = 2,
     model_dir = folder / "run"
     model_dir.mkdir()
     whole = {"name": "j", "strategy": "one_device", "workload": "digits", "tracking": {"mlflow": address}, **spec}
-    (model_dir / ".trainer/spec.json").write_text(json.dumps(whole))
+    (layout.make_own(model_dir) / "spec.json").write_text(json.dumps(whole))
     happened = [Began("1"), *story, Ended(code, "" if code == 0 else "é\n" * 9000)]
     lines = [facts.entry(1e9 + i, each, 1, step).document() for i, each in enumerate(happened)]
     journal.append(str(model_dir), 1, lines)
@@ -266,7 +266,7 @@ def test_a_job_that_has_ended_is_sent_again_without_a_copy_of_anything(tmp_path:
     assert (run["status"], run["metrics"]["loss"]) == ("FINISHED", [[1, 3.0, 1000]])
     spec = yaml.safe_load(run["artifacts"].pop("spec.yaml"))
     assert (spec["name"], spec["tracking"]["mlflow"]) == ("again", "http://127.0.0.1:1")
-    kept = {"journal.jsonl": (model_dir / ".trainer/journal.jsonl").read_text(), "export/model.keras": "weights"}
+    kept = {"journal.jsonl": layout.journal(model_dir).read_text(), "export/model.keras": "weights"}
     assert run["artifacts"] == kept
     assert run["models"] == {"digits of again": ["1"]}
 

@@ -16,6 +16,7 @@ import yaml
 
 from tests.local.specs import PACED, mirrored
 from tests.tools.documents import ROOT, blocks
+from trainer.model_dir import layout
 from trainer.targets.local import output
 
 PACKAGES = ROOT / ".venv-peers" / "notebook"
@@ -105,7 +106,7 @@ def test_the_page_and_the_readme_are_true_in_a_notebook(tmp_path: Path) -> None:
     assert re.match(rf"0\.\d+ {STEPS}\nworker:1    \| worker:1 of digits-ps has started", waited["stream"])
     assert re.match(r"19 digits-ps: exit code 19: .*deadlines\.job", failed["stream"])
     assert attached["stream"] == "local done\n"
-    result = json.loads((tmp_path / "runs/digits-ps/result.json").read_text())
+    result = json.loads(layout.result(tmp_path / "runs/digits-ps").read_text())
     assert again["stream"].startswith(f"{result['test_accuracy']} worker:1    | ")
     assert refused["stream"] == "code 16\n"
     assert "digits  multi_worker_mirrored  running" in re.sub("<[^>]*>", "", interrupted["text/html"])
@@ -115,4 +116,4 @@ def test_the_page_and_the_readme_are_true_in_a_notebook(tmp_path: Path) -> None:
     while output.written(str(tmp_path / "runs/left")):
         assert time.monotonic() < deadline
         time.sleep(0.1)
-    assert "stopped by a signal" in (tmp_path / "runs/left/logs/output.log").read_text()
+    assert "stopped by a signal" in (layout.logs(tmp_path / "runs/left") / "output.log").read_text()

@@ -19,6 +19,7 @@ import pytest
 
 from tests.tools.harness import Job, alive
 from trainer.job.errors import Exit
+from trainer.model_dir import layout
 
 PROGRAM = Path(__file__).parent / "programs" / "obedient.py"
 UNAVAILABLE = """
@@ -151,7 +152,7 @@ def test_a_killed_program_starts_all_again_and_is_named(start: Start) -> None:
 
 
 FAILS_AT_THE_END = """
-while not (Path(os.environ["TRAINER_MODEL_DIR"]) / "result.json").exists():
+while not (Path(os.environ["TRAINER_MODEL_DIR"]) / ".trainer/result.json").exists():
     time.sleep(0.02)
 (place / "tries").open("a").write("x")
 if len((place / "tries").read_text()) < {tries}:
@@ -301,7 +302,7 @@ def test_a_stop_reaches_the_programs_and_their_exit_code_does_not_count(start: S
         job.process.send_signal(signal.SIGTERM)
         assert job.wait() == Exit.STOPPED, job.output
     assert all((job.orders / f"{task}.1.saved").exists() for task in ("chief:0", "worker:0"))
-    assert not (job.model_dir / ".trainer/result.json").exists()
+    assert not layout.result(job.model_dir).exists()
     assert "the same command starts the program again" in job.verdict()
 
 

@@ -14,6 +14,7 @@ import pytest
 from tests.local.specs import PACED, parameter_server
 from tests.tools.documents import ROOT, blocks, commands
 from tests.tools.harness import Job
+from trainer.model_dir import layout
 
 
 def run(folder: Path, words: list[str]) -> None:
@@ -24,7 +25,7 @@ def run(folder: Path, words: list[str]) -> None:
     command = [sys.executable, "-m", "trainer", *words[1:], *fewer]
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=200)
     assert ended.returncode == 0, ended.stdout + ended.stderr
-    result = json.loads((folder / "run" / "result.json").read_text())
+    result = json.loads(layout.result(folder / "run").read_text())
     assert result.get("steps") == (0 if is_program else None if result["strategy"] == "graph" else 20)
 
 

@@ -24,6 +24,8 @@ from typing import Any
 
 import numpy as np
 
+from trainer.model_dir import layout
+
 LISTEN = "0A"
 """State in /proc/net/tcp."""
 EXAMPLES, MISSING, DRAWN = 1438, 7, 8
@@ -63,7 +65,7 @@ def _ends(run: dict[str, Any], model_dir: Path) -> list[str]:
     problems = [f"exit code {code}, expected one of {run['allowed']}" for code in before if code not in run["allowed"]]
     if last != 0:
         return [*problems, f"the last exit code is {last}"]
-    result = json.loads((model_dir / ".trainer/result.json").read_text())
+    result = json.loads(layout.result(model_dir).read_text())
     if (result["status"], result["steps"]) != ("succeeded", run["steps"]):
         problems.append(f"result.json: {result['status']} after {result['steps']} steps, expected {run['steps']}")
     # A job that was started again after its last step has none to time.

@@ -31,6 +31,7 @@ from trainer.job import load
 from trainer.job.cluster import tasks_of
 from trainer.job.errors import Exit
 from trainer.job.names import CONTROL_PORT_OFFSET
+from trainer.model_dir import layout
 from trainer.targets.local.ports import BLOCK
 
 SEED = int(os.environ.get("TRAINER_SOAK_SEED") or time.time())
@@ -181,7 +182,7 @@ class Soaked:
     def _flood(self, job: Job) -> None:
         """A stranger at the chief's control port, until the job is over."""
         told = self.folder / "stranger.json"
-        port = json.loads((job.model_dir / ".trainer/state.json").read_text())["control_port"]
+        port = json.loads(layout.state(job.model_dir).read_text())["control_port"]
         pids = defaultdict[str, set[tuple[int, int]]](set)
         with subprocess.Popen([sys.executable, str(STRANGER), str(port), str(told)], stdin=subprocess.PIPE) as stranger:
             while not job.over():
@@ -195,7 +196,7 @@ class Soaked:
         self.done.append(f"flood {json.dumps(self.seen['flood'])}")
 
     def _note_ports(self, job: Job | Tasks) -> None:
-        state = json.loads((job.model_dir / ".trainer/state.json").read_text())
+        state = json.loads(layout.state(job.model_dir).read_text())
         first = (state["control_port"] - CONTROL_PORT_OFFSET) // BLOCK * BLOCK
         self.seen["ports"] = [first, first + BLOCK - 1]
 

@@ -21,6 +21,8 @@ from typing import Any
 import numpy as np
 import yaml
 
+from trainer.model_dir import layout
+
 TRAINER = [sys.executable, "-m", "trainer"]
 
 
@@ -111,12 +113,12 @@ class Job(Watched):
         return "\n".join(self.lines)
 
     def result(self) -> dict[str, Any]:
-        value: dict[str, Any] = json.loads((self.model_dir / ".trainer/result.json").read_text())
+        value: dict[str, Any] = json.loads(layout.result(self.model_dir).read_text())
         return value
 
     def status(self) -> dict[str, Any]:
         if self._port is None:
-            path = self.model_dir / ".trainer/state.json"
+            path = layout.state(self.model_dir)
             with contextlib.suppress(OSError, ValueError):
                 self._port = json.loads(path.read_text()).get("control_port")
         if self._port is None:

@@ -366,13 +366,15 @@ def test_no_file_of_a_model_dir_that_is_malformed_is_believed(
             assert checkpoint.steps(tmp_path) == [500]
             different = checkpoint_meta.differences(found.meta, spec, key, variables)
             assert str(checkpoint_meta.refusal(found.meta, str(tmp_path), different))
-        (tmp_path / "state.json").write_bytes(dice.document(asdict(job_state.State(3, 4001, 100.5, 2.25, {"a": 1.0}))))
+        (layout.make_own(tmp_path) / "state.json").write_bytes(
+            dice.document(asdict(job_state.State(3, 4001, 100.5, 2.25, {"a": 1.0})))
+        )
         state = job_state.load(str(tmp_path), 1.0)
         assert 0 <= state.generation + 1 < 2**32
         job_state.save(str(tmp_path), state)
         log.with_suffix(".end.json").write_bytes(dice.document(end))
         assert restart_guard.repeat_failure(log) is not Exit.OK
-        layout.result(str(tmp_path)).write_bytes(dice.document(result))
+        (layout.make_own(str(tmp_path)) / "result.json").write_bytes(dice.document(result))
         known = results.completed(spec, counts, "a0")
         assert known is None or isinstance(known.steps, int)
         results.set_warning(str(tmp_path), "evaluator:0", "evaluator:0 did not score")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
@@ -30,6 +31,7 @@ DOCUMENTS = (
     "csv_lengths.json",
 )
 JOURNALS = ("journal.1.jsonl", layout.JOURNAL)
+OWN = (*DOCUMENTS, *JOURNALS, "reported.jsonl")
 """Names in the folder of trainer's own files, which the archive has without that folder (layout.own)."""
 CURVES = ("metrics.jsonl", "evaluation.jsonl", "validation.jsonl")
 """Names in model_dir."""
@@ -43,7 +45,12 @@ _OF_TASK = re.compile(r"logs/(?P<type>chief|worker|ps|evaluator)-(?P<index>\d+)\
 _LARGEST_DOCUMENT = 16 << 20
 
 
-def wanted(path: str, own: str) -> str | None:
+def wanted(name: str) -> bool:
+    """Whether the archive has the content of a file, by its name there."""
+    return bool(_DOCUMENT.fullmatch(name) or _LOG.fullmatch(name))
+
+
+def _name(path: str, own: str) -> str | None:
     """The name in the archive of a file whose content it has; None of another, such as one of a program.
 
     Args:
@@ -51,7 +58,7 @@ def wanted(path: str, own: str) -> str | None:
         own: the folder of trainer's own files there, with a slash; empty if version 0.2 has begun the model_dir.
     """
     name = path if _OF_ALL.fullmatch(path) else path.removeprefix(own) if path.startswith(own) else ""
-    return name if _DOCUMENT.fullmatch(name) or _LOG.fullmatch(name) else None
+    return name if wanted(name) else None
 
 
 def add_folder(archive: Archive, evidence: Evidence, folder: Path) -> None:
@@ -63,7 +70,7 @@ def add_folder(archive: Archive, evidence: Evidence, folder: Path) -> None:
     unread = [f"{error.filename}: {error.strerror}" for error in refused]
     archive.text(f"{FOLDER}/files.txt", "\n".join([*listing, *more, *unread, ""]))
     own = "" if layout.own(folder) == folder else f"{layout.OWN}/"
-    chosen = {path: name for path, _ in listed if (name := wanted(path, own))}
+    chosen = {path: name for path, _ in listed if (name := _name(path, own))}
     most = ends.share(len(chosen))
     for path, name in sorted(chosen.items()):
         with archive.part(f"{FOLDER}/{name}"):
@@ -130,14 +137,16 @@ def _marks(archive: Archive, document: Mapping[str, object], path: str) -> Itera
 
 
 def _walk(folder: Path, refuse: Callable[[OSError], None]) -> Iterator[tuple[str, int]]:
-    """The regular files of a folder and of those in it, with their sizes.
+    """The regular files of a model_dir, with their sizes: first trainer's own, for a program may have very many.
 
     Args:
         refuse: called with the error of a folder that cannot be read.
     """
     count = 0
-    for top, folders, names in os.walk(folder, onerror=refuse):
-        folders.sort()
+    own = folder / layout.OWN
+    first = os.walk(own, onerror=refuse) if own.is_dir() and not own.is_symlink() else ()
+    for top, folders, names in itertools.chain(first, os.walk(folder, onerror=refuse)):
+        folders[:] = sorted(each for each in folders if Path(top, each) != own)
         for name in sorted(names):
             path = Path(top, name)
             try:

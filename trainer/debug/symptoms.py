@@ -145,7 +145,8 @@ SYMPTOMS = (
     Symptom(
         "an error of TensorFlow such as `Connection reset by peer`, or `stopped sending heartbeats`",
         "another task was lost, or the network between the tasks failed",
-        "look for the task that was lost first: the page and `model_dir/.trainer/journal.jsonl` have all losses in order",
+        "look for the task that was lost first: the page and `model_dir/.trainer/journal.jsonl` have all losses in "
+        "order",
         causes=(Cause.PEER_LOST, Cause.PEER_SILENT),
     ),
     Symptom(
@@ -157,8 +158,8 @@ SYMPTOMS = (
     Symptom(
         "exit code 18 with a line of your program",
         "an error in the [program](programs.md) itself; trainer does not restart the job after one",
-        "correct the line that the message names, or look where the program ends with that code; `model_dir/.trainer/logs` has "
-        "all that each task wrote to stderr",
+        "correct the line that the message names, or look where the program ends with that code; "
+        "`model_dir/.trainer/logs` has all that each task wrote to stderr",
         code=Exit.PROGRAM,
         causes=(Cause.PROGRAM_ENDED,),
     ),

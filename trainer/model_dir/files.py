@@ -105,6 +105,7 @@ def write_pieces(path: Path, pieces: Iterable[str]) -> None:
     """As write_text, for a text that need not be in memory as a whole."""
     temporary = path.with_name(f".tmp-{path.name}-{uuid4().hex}")  # not OWN: threads write the same file
     try:
+        path.parent.mkdir(exist_ok=True)  # a program may have emptied model_dir
         with temporary.open("w") as file:
             file.writelines(pieces)
         temporary.replace(path)

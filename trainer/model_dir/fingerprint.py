@@ -21,10 +21,11 @@ ENDS = 1 << 16
 """Bytes that are read at the start and at the end of a file, so all of a small one. A checkpoint that is written again
 with other weights differs there."""
 _OURS = (
-    layout.result, layout.state, layout.lock, layout.lease, layout.logs, layout.history, layout.journal,
+    layout.own, layout.result, layout.state, layout.lock, layout.lease, layout.logs, layout.history, layout.journal,
     partial(layout.journal, number=1), layout.spec, layout.reported, layout.mlflow,
 )  # fmt: skip
-"""Paths of the files that supervisors and `trainer track` write, which are not the program's."""
+"""Paths of the files that supervisors and `trainer track` write, which are not the program's: in a folder of their own,
+or one by one in a model_dir that version 0.2 has begun."""
 EMPTY = hashlib.sha256().hexdigest()
 """Digest of no files."""
 _UNDERWAY = ".tmp-"

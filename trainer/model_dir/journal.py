@@ -34,6 +34,7 @@ def append(model_dir: str, term: int, lines: Iterable[Mapping[str, object]]) -> 
     """
     path = layout.journal(model_dir)
     text = "".join(json.dumps({"term": term, **line}) + "\n" for line in lines).encode()
+    path.parent.mkdir(exist_ok=True)
     try:
         if path.stat().st_size > FILE_BYTES:
             path.replace(layout.journal(model_dir, 1))

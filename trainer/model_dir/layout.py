@@ -29,16 +29,33 @@ RESULT = "result.json"
 STATE = "state.json"
 LOCK = ".lock"
 _LEASE = "lease.json"
+_LEASE_BYTES = 1000
+"""So many bytes of a lease are read, to know it."""
 HISTORY = "history.json"
 JOURNAL = "journal.jsonl"
 REPORTED = "reported"
 
 
 def own(model_dir: str | Path) -> Path:
-    """The folder of trainer's own files: the model_dir itself if version 0.2 or an earlier one has begun it."""
-    folder, old = Path(model_dir) / OWN, Path(model_dir)
-    begun_before = not folder.is_dir() and all((old / name).is_file() for name in (_LEASE, LOCK))
-    return old if begun_before else folder
+    """The folder of trainer's own files: the model_dir itself if version 0.2, or a build before 0.3, has begun it."""
+    whole, folder = Path(model_dir), Path(model_dir) / OWN
+    try:
+        begun_before = not folder.is_dir() and (whole / LOCK).is_file() and _is_lease(whole / _LEASE)
+    except OSError:  # it is not accessible
+        begun_before = False
+    return whole if begun_before else folder
+
+
+def _is_lease(path: Path) -> bool:
+    """Whether a file is trainer's: a user may have one of that name. It may be written just now, so it is no JSON yet.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    if path.is_symlink() or not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return b'"incarnation"' in file.read(_LEASE_BYTES)
 
 
 def make_own(model_dir: str | Path) -> Path:

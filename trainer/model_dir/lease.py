@@ -178,9 +178,9 @@ def _write(path: Path, mine: Lease) -> None:
                 file.seek(0)
                 file.write(text.ljust(len(before) - 1) + b"\n")
     except FileNotFoundError:
-        if path.parent.is_dir():  # otherwise the program is about to make it
-            with path.open("xb") as file:
-                file.write(text + b"\n")
+        path.parent.mkdir(exist_ok=True)  # an error without model_dir, which the program is then about to make
+        with path.open("xb") as file:
+            file.write(text + b"\n")
 
 
 def holder(model_dir: str, incarnation: str) -> str:

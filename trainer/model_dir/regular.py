@@ -11,6 +11,8 @@ import os
 import stat
 from pathlib import Path
 
+from trainer.model_dir.layout import OWN
+
 LONGEST_DOCUMENT = 32 << 20
 """The most bytes of a document, such as JSON, that is read as a whole."""
 
@@ -19,8 +21,11 @@ def regular(path: str, flags: int) -> int:
     """Opens a regular file, and nothing else: for the parameter `opener` of open().
 
     Raises:
-        OSError: it is none; links are not followed.
+        OSError: it is none; links are not followed, nor is one in place of the folder of trainer's own files.
     """
+    folder = Path(path).parent
+    if folder.name == OWN and folder.is_symlink():
+        raise OSError(errno.ELOOP, "is a link, which is not followed", str(folder))
     # O_NONBLOCK: the open of a pipe does not wait for its other side.
     try:
         descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)

@@ -10,7 +10,6 @@ import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cache
-from pathlib import Path
 from typing import Annotated, TextIO
 
 from pydantic import ConfigDict, Field, TypeAdapter

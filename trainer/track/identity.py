@@ -46,6 +46,7 @@ class Identity:
     def _open(self) -> TextIO:
         path = layout.mlflow(self._dir)
         try:
+            path.parent.mkdir(exist_ok=True)
             file = open(path, "a+", opener=regular)  # noqa: SIM115
         except OSError as error:
             raise UserError(f"{path}: cannot be written: {error.strerror}; it keeps the id of the run") from None

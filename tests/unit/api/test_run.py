@@ -14,7 +14,7 @@ from tests.unit.cli import fake
 from trainer.api.result import Result
 from trainer.job.errors import Exit
 from trainer.job.load import load_file
-from trainer.model_dir import result
+from trainer.model_dir import layout, result
 from trainer.model_dir.result import Computed, Ran, Training
 from trainer.targets import base
 from trainer.targets.base import Job, JobOverview, LogLine
@@ -211,7 +211,7 @@ def test_a_job_is_found_by_its_spec_or_its_name(spec: str) -> None:
 
 def test_a_folder_is_a_job_of_this_machine_where_one_began(spec: str) -> None:
     Path("runs/j").mkdir(parents=True)
-    (Path("runs/j") / ".lock").touch()
+    (layout.make_own("runs/j") / ".lock").touch()
     result.write("runs/j", made(Computed({"y": 238})))
     for target in (None, "local"):
         assert trainer.attach("runs/j", target).result.y == 238
@@ -222,7 +222,7 @@ def test_a_folder_is_a_job_of_this_machine_where_one_began(spec: str) -> None:
 def test_without_a_target_the_job_that_has_begun_here_is_found(spec: str) -> None:
     Path("runs/j").mkdir(parents=True)
     assert trainer.attach(spec).target == "kubernetes"
-    (Path("runs/j") / ".lock").touch()
+    (layout.make_own("runs/j") / ".lock").touch()
     assert trainer.attach(spec).target == "local"
     assert trainer.attach(spec, set={"name": "other"}).target == "kubernetes"
     elsewhere = trainer.attach(spec, namespace="research")

@@ -11,6 +11,7 @@ import trainer
 from tests.unit.cli import fake
 from trainer.api import started
 from trainer.job.load import load_file
+from trainer.model_dir import layout
 from trainer.targets import base
 from trainer.targets.base import Job
 
@@ -30,8 +31,7 @@ def spec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def begin(model_dir: str) -> None:
-    Path(model_dir).mkdir(parents=True)
-    (Path(model_dir) / ".lock").touch()
+    (layout.make_own(model_dir) / layout.LOCK).touch()
 
 
 def test_a_job_is_found_where_and_as_it_was_started(spec: str) -> None:

@@ -79,7 +79,7 @@ def test_a_name_is_enough_where_the_target_keeps_names(capsys: pytest.CaptureFix
 def left(message: str) -> None:
     """What a failed run leaves in the model_dir of the spec."""
     Path("runs/j").mkdir(parents=True)
-    layout.lock("runs/j").touch()
+    (layout.make_own("runs/j") / ".lock").touch()
     job_state.fail("runs/j", State(end=End("j", int(Exit.OVERDUE), message)))
 
 

@@ -18,7 +18,7 @@ from trainer.cli import main as cli
 from trainer.job.errors import Exit
 from trainer.job.load import load_file
 from trainer.job.messages import how_to_install
-from trainer.model_dir import result
+from trainer.model_dir import layout, result
 from trainer.model_dir import state as job_state
 from trainer.model_dir.result import Result, Training
 from trainer.model_dir.state import End, State
@@ -216,7 +216,7 @@ def test_the_status_of_a_model_dir_needs_no_target(capsys: pytest.CaptureFixture
     run.mkdir(parents=True)
     training = Training(617, {}, None, None, {}, None, None)
     result.write("runs/j", Result("j", "one_device", training, 3.5, 1, [], {}, [], {}, {}, {}))
-    (run / ".lock").touch()
+    (layout.make_own(run) / ".lock").touch()
     assert trainer("status", "runs/j") == trainer("status", "runs/j/", "--watch") == []
     assert (
         capsys.readouterr().out == "phase        done\nstatus       succeeded\nsteps        617\ngenerations  1\n" * 2
@@ -237,7 +237,7 @@ def test_a_job_of_a_target_is_not_a_folder_of_the_same_name(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     Path("digits").mkdir()
-    (Path("digits") / ".lock").touch()
+    (layout.make_own("digits") / ".lock").touch()
     assert trainer("status", "--target", "fake", "digits") == [("status", Job("digits"))]
     monkeypatch.setattr(base, "TARGETS", {name: base.TARGETS[name] for name in ("fake", "local")})  # by default fake
     assert trainer("status", "--namespace", "prod", "digits") == [("status", Job("digits"))]
@@ -270,12 +270,12 @@ def test_a_spec_without_a_target_is_the_job_of_this_machine_where_one_has_begun(
 
 def test_a_job_of_this_machine_that_failed_is_described(capsys: pytest.CaptureFixture[str]) -> None:
     Path("digits").mkdir()
-    (Path("digits") / ".lock").touch()
+    (layout.make_own("digits") / ".lock").touch()
     job_state.fail("digits", State(end=End("j", 13, "worker:1: the loss is nan")))
     assert trainer("status", "digits", "--watch", code=Exit.DIVERGED) == []
     assert capsys.readouterr().out == (
         "phase      failed\nlast line  worker:1: the loss is nan\nnext       the same command starts again; "
-        "`trainer debug digits` says what to try; TensorFlow's output is in digits/logs\n"
+        "`trainer debug digits` says what to try; TensorFlow's output is in digits/.trainer/logs\n"
     )
 
 
@@ -328,7 +328,7 @@ def test_commands_that_follow_a_job_know_its_values_and_its_target(spec: str) ->
 def test_delete_means_no_job_of_this_machine(spec: str, capsys: pytest.CaptureFixture[str]) -> None:
     started.note(spec, "local", "j", [])
     Path("runs/j").mkdir(parents=True)
-    (Path("runs/j") / ".lock").touch()
+    (layout.make_own("runs/j") / ".lock").touch()
     trainer("submit", spec, "--target", "fake", *SETS)
     started.note(spec, "local", "j", [])
     assert trainer("delete", spec)[0][0] == "delete"

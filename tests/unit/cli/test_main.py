@@ -23,7 +23,7 @@ from trainer.job import environment
 from trainer.job.errors import Exit, TrainerError
 from trainer.job.load import load_file
 from trainer.job.schema import schema
-from trainer.model_dir import result
+from trainer.model_dir import layout, result
 from trainer.model_dir.result import Result, Training
 from trainer.targets.local import run as local
 
@@ -175,7 +175,7 @@ def test_result_is_that_of_the_model_dir_that_set_names(spec: str, capsys: pytes
     write_result("elsewhere")
     assert cli.main(["result", spec, "--set", "model_dir=elsewhere"]) == Exit.OK
     out = capsys.readouterr().out
-    assert "elsewhere/result.json" in out
+    assert "elsewhere/.trainer/result.json" in out
     assert "617" in out
 
 
@@ -204,7 +204,7 @@ def test_result_of_a_job_that_has_not_completed_is_refused(
 ) -> None:
     Path("runs/j").mkdir(parents=True)
     if content is not None:
-        Path("runs/j/result.json").write_text(content)
+        (layout.make_own("runs/j") / "result.json").write_text(content)
     monkeypatch.setenv(environment.JOB, load_file(spec).model_dump_json(exclude_defaults=True))
     assert cli.main(["result", spec] if named else ["result"]) == Exit.USER
     out, err = capsys.readouterr()

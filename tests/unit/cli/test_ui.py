@@ -23,6 +23,7 @@ from tests.unit.page.served import Scripted
 from trainer.cli import main as cli
 from trainer.cli import ui
 from trainer.job.errors import Exit, TrainerError
+from trainer.model_dir import layout
 from trainer.page.routes import routes
 from trainer.targets import base
 from trainer.targets.tunnel import Dial, Stream
@@ -40,7 +41,7 @@ def test_the_files_of_a_job_are_shown_until_ctrl_c(number: signal.Signals, tmp_p
 
 
 def test_a_port_that_is_taken_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str], taken: int) -> None:
-    (tmp_path / "result.json").write_text("{}")
+    (layout.make_own(tmp_path) / "result.json").write_text("{}")
     assert cli.main(["ui", str(tmp_path), "--port", str(taken)]) == Exit.USER
     assert capsys.readouterr().err.startswith(f"trainer: --port {taken}: cannot be used: Address already in use; ")
 

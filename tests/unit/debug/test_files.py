@@ -13,6 +13,7 @@ from trainer.debug import archive, ends, files
 from trainer.debug.ends import Ends
 from trainer.debug.evidence import Evidence, Moment
 from trainer.debug.redaction import Redactor
+from trainer.model_dir import layout
 from trainer.model_dir.stacks import Frame, Group, Stacks
 
 
@@ -48,15 +49,15 @@ def test_documents_and_logs_have_their_content_and_weights_and_other_files_have_
 
 def test_all_files_are_listed_with_their_sizes_and_logs_belong_to_their_tasks(tmp_path: Path) -> None:
     run = tmp_path / "run"
-    (run / "logs").mkdir(parents=True)
-    (run / "logs" / "worker-1.log").write_text("a line\n")
-    (run / "logs" / "output.log").write_text("all lines\n")
+    layout.logs(run).mkdir(parents=True)
+    (layout.logs(run) / "worker-1.log").write_text("a line\n")
+    (layout.logs(run) / "output.log").write_text("all lines\n")
     (run / "metrics.jsonl").write_text('{"step": 1}\n')
     (run / "model.bin").write_bytes(b"x" * 1234)
     facts, texts = added(run, tmp_path / "x.zip")
     assert texts["files.txt"].splitlines() == [
-        "            10  logs/output.log",
-        "             7  logs/worker-1.log",
+        "            10  .trainer/logs/output.log",
+        "             7  .trainer/logs/worker-1.log",
         "            12  metrics.jsonl",
         "         1,234  model.bin",
     ]
@@ -66,18 +67,18 @@ def test_all_files_are_listed_with_their_sizes_and_logs_belong_to_their_tasks(tm
 
 def test_links_and_pipes_are_left_out(tmp_path: Path) -> None:
     run = tmp_path / "run"
-    (run / "logs").mkdir(parents=True)
+    layout.logs(run).mkdir(parents=True)
     (tmp_path / "private").write_text("of the user")
-    (run / "logs" / "link.log").symlink_to(tmp_path / "private")
-    os.mkfifo(run / "logs" / "pipe.log")
+    (layout.logs(run) / "link.log").symlink_to(tmp_path / "private")
+    os.mkfifo(layout.logs(run) / "pipe.log")
     _, texts = added(run, tmp_path / "x.zip")
     assert texts == {"files.txt": ""}
 
 
 def test_a_long_log_has_its_ends_and_a_share_of_the_room(tmp_path: Path) -> None:
     run = tmp_path / "run"
-    (run / "logs").mkdir(parents=True)
-    (run / "logs" / "worker-0.log").write_text("".join(f"{number:07}\n" for number in range(400_000)))
+    layout.logs(run).mkdir(parents=True)
+    (layout.logs(run) / "worker-0.log").write_text("".join(f"{number:07}\n" for number in range(400_000)))
     _, texts = added(run, tmp_path / "x.zip")
     log = texts["logs/worker-0.log.txt"]
     assert log.startswith("0000000\n")
@@ -94,7 +95,7 @@ def test_a_long_log_has_its_ends_and_a_share_of_the_room(tmp_path: Path) -> None
 def test_a_document_that_is_no_json_is_not_shown(tmp_path: Path, content: str, why: str) -> None:
     """What of it is a variable of the user's cannot be told."""
     (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "state.json").write_text(content)
+    (layout.make_own(tmp_path / "run") / "state.json").write_text(content)
     _, texts = added(tmp_path / "run", tmp_path / "x.zip")
     assert "state.json" not in texts
     assert texts["state.json.txt"].startswith(why)
@@ -118,7 +119,7 @@ def test_the_marks_of_the_history_are_moments_whatever_a_program_has_written_the
         {"text": 7},
         "none",
     ]
-    (tmp_path / "run" / "history.json").write_text(json.dumps({"history": {"marks": marks}}))
+    (layout.make_own(tmp_path / "run") / "history.json").write_text(json.dumps({"history": {"marks": marks}}))
     facts, _ = added(tmp_path / "run", tmp_path / "x.zip")
     path = f"{files.FOLDER}/history.json"
     assert facts.moments == [
@@ -127,7 +128,7 @@ def test_the_marks_of_the_history_are_moments_whatever_a_program_has_written_the
     ]
     others: list[object] = [{"history": []}, {"history": {"marks": {}}}, []]
     for other in others:
-        (tmp_path / "run" / "history.json").write_text(json.dumps(other))
+        (layout.make_own(tmp_path / "run") / "history.json").write_text(json.dumps(other))
         assert added(tmp_path / "run", tmp_path / "x.zip")[0].moments == []
 
 
@@ -144,7 +145,7 @@ def test_the_stacks_of_a_job_that_hung_are_known_after_its_end(tmp_path: Path, n
         ("x", []),
     ]
     for found, expected in documents:
-        (tmp_path / "run" / name).write_text(json.dumps({"hangs": found}))
+        (layout.make_own(tmp_path / "run") / name).write_text(json.dumps({"hangs": found}))
         assert added(tmp_path / "run", tmp_path / "x.zip")[0].hangs == expected
 
 
@@ -159,7 +160,7 @@ def test_a_folder_of_many_files_is_listed_up_to_a_limit(tmp_path: Path, monkeypa
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read all folders")
 def test_a_folder_that_may_not_be_read_is_named(tmp_path: Path) -> None:
-    (tmp_path / "run" / "logs").mkdir(parents=True)
-    (tmp_path / "run" / "logs").chmod(0)
+    layout.logs(tmp_path / "run").mkdir(parents=True)
+    layout.logs(tmp_path / "run").chmod(0)
     _, texts = added(tmp_path / "run", tmp_path / "x.zip")
     assert texts["files.txt"] == f"{tmp_path}/run/logs: Permission denied\n"

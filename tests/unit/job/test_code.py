@@ -36,7 +36,7 @@ def project(tmp_path: Path) -> Path:
         "lib/settings.yaml": "name: x\n",
         ".git/config": "",
         ".venv/x.py": "",
-        "runs/j/result.json": "{}",
+        "runs/j/.trainer/result.json": "{}",
         "lib/__pycache__/net.pyc": "",
         "lib/net/layers.pyc": "",
         "train.log": "",

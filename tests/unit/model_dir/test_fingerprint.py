@@ -15,9 +15,9 @@ def test_contents_count_not_times_logs_or_our_own_files(tmp_path: Path) -> None:
     large.write_bytes(bytes(10 * ENDS))
     os.utime(large, (1, 1))
     for name in ("state.json", "result.json", ".lock", "lease.json", "history.json", "mlflow.json"):
-        (tmp_path / name).write_text("x")
-        (tmp_path / f".tmp-{name}-0123").write_text("x")
-    layout.logs(tmp_path).mkdir()
+        (layout.make_own(tmp_path) / name).write_text("x")
+        (layout.own(tmp_path) / f".tmp-{name}-0123").write_text("x")
+    layout.logs(tmp_path).mkdir(parents=True)
     (layout.logs(tmp_path) / "chief-0.txt").write_text("x")
     (tmp_path / "train.log").write_text("x")
     (tmp_path / "events.out.tfevents.1.host").write_text("x")
@@ -29,10 +29,22 @@ def test_contents_count_not_times_logs_or_our_own_files(tmp_path: Path) -> None:
         lambda: large.rename(tmp_path / "backup" / "weights-2.h5"),
         lambda: (tmp_path / "checkpoint").write_text("step 3"),
         lambda: (tmp_path / "checkpoint").write_text("step 4"),
+        lambda: (tmp_path / "history.json").write_text("of the program"),
     ):
         change()
         assert fingerprint(str(tmp_path)) != before
         before = fingerprint(str(tmp_path))
+
+
+def test_our_own_files_do_not_count_in_a_model_dir_of_version_0_2_either(tmp_path: Path) -> None:
+    (tmp_path / ".lock").touch()
+    (tmp_path / "lease.json").write_text('{"incarnation": "x"}')
+    before = fingerprint(str(tmp_path))
+    for name in ("state.json", "result.json", "history.json"):
+        (tmp_path / name).write_text("x")
+    layout.logs(tmp_path).mkdir()
+    (layout.logs(tmp_path) / "chief-0.txt").write_text("x")
+    assert fingerprint(str(tmp_path)) == before
 
 
 def test_a_folder_that_is_not_there_is_empty(tmp_path: Path) -> None:

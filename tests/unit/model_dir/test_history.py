@@ -135,7 +135,9 @@ BAD = {
 @pytest.mark.parametrize("what", BAD)
 def test_what_is_no_history_is_refused_in_one_line(what: str, tmp_path: Path) -> None:
     body = BAD[what]
-    layout.history(tmp_path).write_bytes(body if isinstance(body, bytes) else json.dumps(body).encode())
+    (layout.make_own(tmp_path) / "history.json").write_bytes(
+        body if isinstance(body, bytes) else json.dumps(body).encode()
+    )
     with pytest.raises(ValueError, match=r"\S") as caught:
         history.load(str(tmp_path))
     assert str(caught.value).isprintable()

@@ -49,7 +49,7 @@ def test_a_line_that_a_killed_chief_has_cut_off_is_the_only_one_that_is_lost(tmp
     append(tmp_path, 1, 2, 3)
     whole = layout.journal(tmp_path).read_bytes()
     for cut in range(1, len(b'{"term": 1, "n": 3}\n') + 1):
-        layout.journal(tmp_path).write_bytes(whole[:-cut])
+        (layout.make_own(tmp_path) / "journal.jsonl").write_bytes(whole[:-cut])
         append(tmp_path, 4, 5)
         # Without its line feed alone, the line is whole.
         assert numbers(tmp_path) == ([1, 2, 3, 4, 5] if cut == 1 else [1, 2, 4, 5])
@@ -83,7 +83,7 @@ def test_a_file_has_a_limit_and_the_one_before_it_is_kept(tmp_path: Path, monkey
         found = numbers(tmp_path)
         assert found == list(range(number + 1))[-len(found) :], "the newest lines, in order"
         assert len(found) >= min(number + 1, 40)
-    files = sorted(tmp_path.iterdir())
+    files = sorted(layout.own(tmp_path).iterdir())
     assert files == sorted([layout.journal(tmp_path), layout.journal(tmp_path, 1)])
     assert all(file.stat().st_size < 1100 for file in files)
 
@@ -124,7 +124,7 @@ def test_a_line_of_any_length_is_passed_over(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", ["folder", "link", "unreadable"])
 @pytest.mark.usefixtures("unprivileged")
 def test_a_journal_that_cannot_be_read_is_empty(tmp_path: Path, kind: str) -> None:
-    path = layout.journal(tmp_path)
+    path = layout.make_own(tmp_path) / layout.JOURNAL
     if kind == "folder":
         path.mkdir()
     elif kind == "link":
@@ -257,5 +257,5 @@ def test_a_job_that_began_anew_has_the_facts_since_then(tmp_path: Path) -> None:
     chief = Journal(str(tmp_path), 1, nothing)
     chief.write([*notes("of version 0.2"), entry(1.0, Began("1")), *notes("a"), entry(2.0, Began("2")), *notes("b")])
     assert texts(since_it_began(str(tmp_path))) == ["b"]
-    layout.journal(tmp_path).write_text('{"time": 1, "text": "x"}\n{"time": "no"}\n{"text": 3}\n')
+    (layout.make_own(tmp_path) / "journal.jsonl").write_text('{"time": 1, "text": "x"}\n{"time": "no"}\n{"text": 3}\n')
     assert texts(since_it_began(str(tmp_path))) == ["x"]

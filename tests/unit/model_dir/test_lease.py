@@ -1,5 +1,6 @@
 """The lease of model_dir: the last chief that took it may write, and the one before notices."""
 
+import shutil
 import threading
 import time
 from collections.abc import Iterable, Iterator
@@ -87,8 +88,7 @@ def test_a_folder_that_a_program_deleted_is_left_for_it_to_make(tmp_path: Path) 
     folder = tmp_path / "model"
     folder.mkdir()
     mine = lease.take(str(folder), "mine", "", HERE)
-    layout.lease(folder).unlink()
-    folder.rmdir()
+    shutil.rmtree(folder)
     assert lease.renew(str(folder), mine)
     assert not folder.exists()
 
@@ -113,10 +113,10 @@ def test_a_lease_that_cannot_be_read_is_not_lost(tmp_path: Path, monkeypatch: py
 @pytest.mark.parametrize("content", ["", "{", '{"number": "x"}', "[1]", "x" * 1000])
 def test_a_damaged_lease_is_taken_and_written_again(tmp_path: Path, content: str) -> None:
     mine = lease.take(str(tmp_path), "mine", "", HERE)
-    layout.lease(tmp_path).write_text(content)
+    (layout.make_own(tmp_path) / "lease.json").write_text(content)
     assert lease.renew(str(tmp_path), mine)
     assert lease.read(str(tmp_path)) == mine
-    layout.lease(tmp_path).write_text(content)
+    (layout.make_own(tmp_path) / "lease.json").write_text(content)
     assert lease.take(str(tmp_path), "new", "", HERE).number > mine.number
 
 
@@ -259,7 +259,7 @@ def test_an_earlier_chief_that_writes_an_emptied_model_dir_again_does_not_replac
     """A program of the new chief has emptied model_dir before the old chief, on a lost node, has looked."""
     folder = str(tmp_path)
     old, new = (lease.take(folder, name, "a run", HERE) for name in ("old", "new"))
-    (tmp_path / "lease.json").unlink()
+    layout.lease(tmp_path).unlink()
     assert lease.renew(folder, old)
     assert lease.renew(folder, new)
     lease.require(folder, "new", new.number)

@@ -51,12 +51,12 @@ def hostile(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """A model_dir in which nothing is what it should be."""
     secret, found = tmp_path / "secret.json", tmp_path / "runs"
     secret.write_text(SECRET)
-    (found / "logs").mkdir(parents=True)
+    layout.logs(found).mkdir(parents=True)
     (found / "checkpoints" / "step-00000001").mkdir(parents=True)
     places = (layout.result, layout.state, layout.lock, layout.lease, layout.history, layout.journal, layout.spec,
               layout.metrics, layout.evaluation, layout.mlflow)  # fmt: skip
     for path in (
-        *(place(found) for place in places), found / "logs" / "output.log", found / "logs" / "worker-0.log",
+        *(place(found) for place in places), layout.logs(found) / "output.log", layout.logs(found) / "worker-0.log",
         *(found / "checkpoints" / "step-00000001" / name for name in ("meta.json", "variables.npz")),
     ):  # fmt: skip
         request.param(path, secret)
@@ -120,7 +120,7 @@ def test_a_folder_of_logs_that_leads_out_is_not_read(tmp_path: Path) -> None:
     for name in ("output.log", "worker-0.log"):
         (tmp_path / "elsewhere" / name).write_text("2026-01-01T00:00:00.000Z worker:0    | hunter2\n")
     (tmp_path / "runs").mkdir()
-    (tmp_path / "runs" / "logs").symlink_to(tmp_path / "elsewhere")
+    (layout.make_own(tmp_path / "runs") / "logs").symlink_to(tmp_path / "elsewhere")
     found = asyncio.run(FilesPage(str(tmp_path / "runs")).logs(LogQuery()))
     assert "hunter2" not in found
     with pytest.raises(UserError, match="its folder is a link that leads out of model_dir"):
@@ -131,7 +131,7 @@ def test_a_folder_of_logs_that_leads_out_is_not_read(tmp_path: Path) -> None:
 def test_figures_that_are_not_finite_are_null_on_the_page(tmp_path: Path) -> None:
     from trainer.page.files import FilesPage
 
-    layout.result(tmp_path).write_text(
+    (layout.make_own(tmp_path) / "result.json").write_text(
         '{"status": "succeeded", "test_loss": NaN, "steps": Infinity, "events": [{"time": NaN, "text": "x"}],'
         ' "compatibility_key": {}, "seconds": -Infinity}'
     )

@@ -49,7 +49,7 @@ def test_a_field_that_an_earlier_or_a_later_version_has_or_lacks_harms_nothing()
 def test_what_cannot_be_read_names_the_file_and_the_reason(
     tmp_path: Path, changes: dict[str, Any], message: str
 ) -> None:
-    path = layout.result(str(tmp_path))
+    path = layout.make_own(tmp_path) / layout.RESULT
     path.write_text(json.dumps({**result_with(TRAINED).document(), **changes}))
     with pytest.raises(UserError) as caught:
         result.read(str(tmp_path))
@@ -59,19 +59,23 @@ def test_what_cannot_be_read_names_the_file_and_the_reason(
 
 @pytest.mark.parametrize("content", [b"", b"[]", b"cut o", b"\xff", b"[" * 100_000])
 def test_what_is_no_json_object_is_no_result(tmp_path: Path, content: bytes) -> None:
-    layout.result(str(tmp_path)).write_bytes(content)
+    (layout.make_own(str(tmp_path)) / "result.json").write_bytes(content)
     assert result.read(str(tmp_path)) is None
 
 
 def test_a_job_that_version_0_2_finished_is_finished(tmp_path: Path) -> None:
-    (tmp_path / "result.json").write_text('{"status": "succeeded", "steps": 5, "fits": {"train.seed": 7}}')
+    (layout.make_own(tmp_path) / "result.json").write_text(
+        '{"status": "succeeded", "steps": 5, "fits": {"train.seed": 7}}'
+    )
     found = result.finished(str(tmp_path))
     assert found is not None
     assert (found.key, found.steps) == ({"train.seed": 7}, 5)
 
 
 def test_a_result_may_have_as_many_steps_as_a_program_may_report(tmp_path: Path) -> None:
-    (tmp_path / "result.json").write_text(f'{{"status": "succeeded", "steps": {2**31}, "compatibility_key": {{}}}}')
+    (layout.make_own(tmp_path) / "result.json").write_text(
+        f'{{"status": "succeeded", "steps": {2**31}, "compatibility_key": {{}}}}'
+    )
     found = result.finished(str(tmp_path))
     assert found is not None
     assert found.steps == 2**31

@@ -64,7 +64,7 @@ fail({str(tmp_path)!r}, State(3, end=End("j", 2, "the disk is full")))
 """
     subprocess.run([sys.executable, "-c", program], check=True)
     assert job_state.load(str(tmp_path), 999) == State(started=999)
-    assert list(tmp_path.iterdir()) == [layout.state(tmp_path)], "a sign that a run followed a result"
+    assert list(layout.own(tmp_path).iterdir()) == [layout.state(tmp_path)], "a sign that a run followed a result"
 
 
 @pytest.mark.usefixtures("unprivileged")
@@ -81,23 +81,19 @@ def test_a_failure_takes_the_room_of_the_state_before_it_where_no_file_can_be_ma
 
 @pytest.mark.parametrize("text", ["", "{", "[1]", "\xff", '{"generation": 1'])
 def test_a_state_that_cannot_be_read_is_none(tmp_path: Path, text: str) -> None:
-    (tmp_path / "state.json").write_text(text, encoding="latin-1")
+    (layout.make_own(tmp_path) / "state.json").write_text(text, encoding="latin-1")
     assert job_state.load(str(tmp_path), 1) == State(started=1)
 
 
 def test_what_another_version_wrote_is_passed_over(tmp_path: Path) -> None:
-    (tmp_path / "state.json").write_text('{"generation": 7, "colour": "blue"}')
+    (layout.make_own(tmp_path) / "state.json").write_text('{"generation": 7, "colour": "blue"}')
     assert job_state.load(str(tmp_path), 1) == State(generation=7, started=1)
 
 
 def test_the_events_that_version_0_2_kept_are_read(tmp_path: Path) -> None:
     events = [{"time": 1.5, "text": "generation 1 formed: 1 task", "kind": "formed", "task": None}]
-    write_json(tmp_path / "state.json", {"generation": 1, "events": events})
+    write_json(layout.state(tmp_path), {"generation": 1, "events": events})
     assert job_state.load(str(tmp_path), 1).events == [JobEvent(1.5, "generation 1 formed: 1 task", "formed")]
-
-
-def test_the_result_lies_in_model_dir() -> None:
-    assert layout.result("runs/j") == Path("runs/j/result.json")
 
 
 def test_a_warning_of_a_task_takes_the_place_of_the_one_before(tmp_path: Path) -> None:

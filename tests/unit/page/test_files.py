@@ -36,7 +36,8 @@ def write(folder: Path, **content: Any) -> str:
     for name, value in content.items():
         lines = value if isinstance(value, list) else [value]
         suffix = "jsonl" if isinstance(value, list) else "json"
-        (folder / f"{name}.{suffix}").write_text("".join(json.dumps(each) + "\n" for each in lines))
+        place = layout.make_own(folder) if suffix == "json" else folder
+        (place / f"{name}.{suffix}").write_text("".join(json.dumps(each) + "\n" for each in lines))
     return str(folder)
 
 
@@ -113,7 +114,7 @@ def test_a_model_dir_of_an_earlier_version_shows_what_its_files_tell(what: str, 
     write(tmp_path, result=RESULT, metrics=curve, evaluation=scores)
     if what != "missing":
         text = {"half": json.dumps(KEPT)[:50], "newer": json.dumps({**KEPT, "version": 3}), "hostile": "[" * 100_000}
-        layout.history(tmp_path).write_text(text[what])
+        (layout.make_own(tmp_path) / "history.json").write_text(text[what])
     found = document(str(tmp_path))
     assert found["version"] == 2
     assert not found["live"]
@@ -155,7 +156,7 @@ def test_a_folder_without_a_job_has_no_page(tmp_path: Path) -> None:
 
 def test_the_logs_of_all_tasks_are_merged_and_searched(tmp_path: Path) -> None:
     logs = layout.logs(tmp_path)
-    logs.mkdir()
+    logs.mkdir(parents=True)
     at = "2026-11-25 01:02:0{}.500000: I tensorflow/x.cc:1] {}\n"
     (logs / "worker-0.log").write_text(at.format(3, "first") + "of the first\n" + at.format(6, "fourth"))
     (logs / "ps-0.log").write_text(at.format(4, "second") + at.format(5, "third"))
@@ -174,7 +175,7 @@ def test_the_logs_of_all_tasks_are_merged_and_searched(tmp_path: Path) -> None:
 
 def test_what_trainer_local_has_printed_is_there_by_task(tmp_path: Path) -> None:
     logs = layout.logs(tmp_path)
-    logs.mkdir()
+    logs.mkdir(parents=True)
     (logs / "output.log").write_text(
         "2026-11-25T01:02:03.250Z chief:0     | step 5/10 | loss=1\nrubbish\n"
         "2026-11-25T01:02:04.000Z local       | <b>\n"
@@ -184,7 +185,7 @@ def test_what_trainer_local_has_printed_is_there_by_task(tmp_path: Path) -> None
 
 def test_what_a_program_writes_to_stderr_is_in_two_files_and_shown_once(tmp_path: Path) -> None:
     logs = layout.logs(tmp_path)
-    logs.mkdir()
+    logs.mkdir(parents=True)
     printed = "2026-11-25T01:02:0{}.000Z worker:{}    | {}\n"
     (logs / "output.log").write_text(
         printed.format(1, 0, "to stdout") + printed.format(2, 0, "twice") + printed.format(3, 0, "twice")
@@ -199,7 +200,7 @@ def test_what_a_program_writes_to_stderr_is_in_two_files_and_shown_once(tmp_path
 
 def test_values_of_secrets_are_hidden_in_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     logs = layout.logs(tmp_path)
-    logs.mkdir()
+    logs.mkdir(parents=True)
     (logs / "worker-0.log").write_text("calling with very-secret-value and from-a-variable\n")
     monkeypatch.setenv("TOKEN", "from-a-variable")
     spec: dict[str, Any] = {"env": {"API_KEY": "very-secret-value"}, "secrets": {"TOKEN": {}, "OTHER": {}}}
@@ -209,7 +210,7 @@ def test_values_of_secrets_are_hidden_in_lines(tmp_path: Path, monkeypatch: pyte
 
 def test_logs_of_500_mb_are_read_from_their_ends_in_bounded_memory(tmp_path: Path) -> None:
     logs = layout.logs(tmp_path)
-    logs.mkdir()
+    logs.mkdir(parents=True)
     for index in range(5):
         with (logs / f"worker-{index}.log").open("wb") as file:
             file.seek(100 << 20)  # a hole

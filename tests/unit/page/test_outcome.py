@@ -49,7 +49,7 @@ def test_a_job_that_is_done_has_its_figures_its_paths_its_time_and_what_happened
 
 def test_a_result_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     assert ended(tmp_path, 0, "")["rows"] == []
-    layout.result(tmp_path).write_text('{"version": 99}')
+    (layout.make_own(tmp_path) / "result.json").write_text('{"version": 99}')
     found: Found = outcome(Job("j", "worker:0", str(tmp_path), End(0, "")), "")
     (row,) = found["rows"]
     assert row[0] == "warning"
@@ -69,7 +69,7 @@ def test_a_failed_job_has_the_verdict_the_users_line_and_what_to_try(tmp_path: P
 
 
 def test_the_last_words_of_the_task_that_failed_explain_its_exit(tmp_path: Path) -> None:
-    layout.logs(tmp_path).mkdir()
+    layout.logs(tmp_path).mkdir(parents=True)
     trace = 'Traceback (most recent call last):\n  File "train.py", line 7, in main\nKeyError: 3\n'
     (layout.logs(tmp_path) / "worker-0.log").write_text(trace)
     loss = Loss(Cause.EXITED, status=1)

@@ -13,6 +13,7 @@ import pytest
 from tests.unit.cli.fake import STATUS
 from trainer.job.errors import Exit, TrainerError, UserError
 from trainer.job.load import build
+from trainer.model_dir import layout
 from trainer.targets import page
 from trainer.targets.base import ContainerState, JobOverview, Page
 from trainer.targets.tunnel import Dial, ProcessStream
@@ -60,7 +61,7 @@ def test_a_chief_that_does_not_come_is_an_error_after_a_time() -> None:
 
 
 def test_a_job_that_has_ended_is_shown_from_its_folder_if_that_is_here(tmp_path: Path) -> None:
-    (tmp_path / "result.json").write_text("{}")
+    (layout.make_own(tmp_path) / "result.json").write_text("{}")
     assert behind(FAILED, model_dir=str(tmp_path)) == Page(folder=str(tmp_path))
     specs: list[dict[str, Any]] = [{"model_dir": str(tmp_path / "elsewhere")}, {}]
     for spec in specs:
@@ -70,7 +71,7 @@ def test_a_job_that_has_ended_is_shown_from_its_folder_if_that_is_here(tmp_path:
 
 @pytest.mark.parametrize("name", ["history.json", "result.json", "state.json", "metrics.jsonl"])
 def test_a_folder_is_shown_if_a_job_has_left_something_there(name: str, tmp_path: Path) -> None:
-    (tmp_path / name).write_text("{}")
+    (tmp_path / name if name == "metrics.jsonl" else layout.make_own(tmp_path) / name).write_text("{}")
     assert page.of_files(str(tmp_path)) == Page(folder=str(tmp_path))
 
 

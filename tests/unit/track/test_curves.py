@@ -5,6 +5,7 @@ import math
 from pathlib import Path
 
 from trainer import reporting
+from trainer.model_dir import layout
 from trainer.track import curves
 from trainer.track.curves import Curve, Record
 
@@ -85,6 +86,8 @@ def test_a_record_with_thousands_of_figures_is_not_left_out_for_ever(tmp_path: P
 
 def test_each_file_of_a_job_has_its_names(tmp_path: Path) -> None:
     for name in ("metrics", "validation", "evaluation", "reported"):
-        (tmp_path / f"{name}.jsonl").write_text(line(5, loss=0.5))
+        path = layout.curve(tmp_path, name)
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(line(5, loss=0.5))
     found = [record.figures for curve in curves.of(str(tmp_path)) for record in curve.read()]
     assert found == [{"loss": 0.5}, {"loss": 0.5}, {"test_loss": 0.5}, {"loss": 0.5}]

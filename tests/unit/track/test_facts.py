@@ -54,15 +54,17 @@ def test_a_journal_is_read_again_when_it_has_changed(tmp_path: Path) -> None:
 def test_the_spec_is_that_of_the_last_start_or_of_the_result(tmp_path: Path) -> None:
     model_dir = str(tmp_path)
     assert story.spec(model_dir) is None
-    layout.result(model_dir).write_text(json.dumps({"spec": {"name": "first", "strategy": "one_device"}}))
+    (layout.make_own(model_dir) / "result.json").write_text(
+        json.dumps({"spec": {"name": "first", "strategy": "one_device"}})
+    )
     found = story.spec(model_dir)
     assert found
     assert (found.name, found.directory) == ("first", model_dir)
-    layout.spec(model_dir).write_text(json.dumps({"name": "second", "strategy": "one_device"}))
+    (layout.make_own(model_dir) / "spec.json").write_text(json.dumps({"name": "second", "strategy": "one_device"}))
     found = story.spec(model_dir)
     assert found
     assert found.name == "second"
-    layout.spec(model_dir).write_text(json.dumps({"name": "third", "strategy": "of tomorrow"}))
+    (layout.make_own(model_dir) / "spec.json").write_text(json.dumps({"name": "third", "strategy": "of tomorrow"}))
     with pytest.raises(UserError, match=r"cannot be read: spec: strategy: .*; use the trainer that ran it"):
         story.spec(model_dir)
 

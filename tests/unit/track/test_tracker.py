@@ -82,7 +82,7 @@ def test_the_command_line_takes_precedence_over_the_spec() -> None:
 
 @pytest.mark.parametrize("found", ["", "{", '{"id": 3}', '{"id": "x\' OR 1"}', None])
 def test_the_id_of_a_run_is_made_once(tmp_path: Path, found: str | None) -> None:
-    path = layout.mlflow(tmp_path)
+    path = layout.make_own(tmp_path) / "mlflow.json"
     if found is not None:
         path.write_text(found)
     made = Identity(str(tmp_path))
@@ -99,7 +99,7 @@ def test_the_id_of_a_run_is_made_once(tmp_path: Path, found: str | None) -> None
 
 
 def test_a_model_dir_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
-    layout.mlflow(tmp_path).mkdir()
+    (layout.make_own(tmp_path) / "mlflow.json").mkdir()
     with pytest.raises(UserError, match=r"mlflow.json: cannot be written: Is a directory; it keeps the id"):
         Identity(str(tmp_path))
 
@@ -107,7 +107,7 @@ def test_a_model_dir_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
 def ended(folder: Path, address: str) -> Path:
     write(folder, Began("1"), Ended(0))
     spec = {"name": "j", "strategy": "one_device", "tracking": {"mlflow": address}, "deadlines": {"notify": 1}}
-    layout.spec(folder).write_text(json.dumps(spec))
+    (layout.make_own(folder) / "spec.json").write_text(json.dumps(spec))
     return folder
 
 

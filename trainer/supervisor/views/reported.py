@@ -23,7 +23,7 @@ class Reported:
         Args:
             require_lease: raises an error if another chief has taken this one's place.
         """
-        self._path, self._require_lease = layout.reported(directory), require_lease
+        self._directory, self._require_lease = directory, require_lease
         self._step: int | None = None
         self._time = 0.0
         self._complained = False
@@ -37,12 +37,14 @@ class Reported:
         row = {"step": job.step, **job.figures, "time": round(snapshot.time, 3)}
         try:
             self._require_lease()
-            with self._path.open("a") as file:
+            layout.make_own(self._directory)
+            with layout.reported(self._directory).open("a") as file:
                 file.write(json.dumps(row) + "\n")
         except TrainerError:
             return  # the other chief writes it
         except OSError as error:
             if not self._complained:
-                log_line(f"warning: {self._path}: cannot be written: {error.strerror}; the job goes on without it")
+                path = layout.reported(self._directory)
+                log_line(f"warning: {path}: cannot be written: {error.strerror}; the job goes on without it")
             self._complained = True
         self._step, self._time = job.step, snapshot.time

@@ -349,7 +349,7 @@ def _result(chief: Container, spec: JobSpec) -> tuple[Result | None, str | None]
     """result.json, out of the volume of a container that has ended, or why it cannot be read; neither where it is
     not."""
     try:
-        chunks, _ = chief.get_archive(f"{model_dir(spec)}/{layout.OWN}/{layout.RESULT}")
+        chunks, _ = chief.get_archive(f"{own(chief, model_dir(spec))}/{layout.RESULT}")
     except NotFound:
         return None, None
     with tarfile.open(fileobj=io.BytesIO(b"".join(chunks))) as archive:
@@ -359,6 +359,21 @@ def _result(chief: Container, spec: JobSpec) -> tuple[Result | None, str | None]
         return (result.parse(document) if document else None), None
     except ValueError as error:
         return None, f"{layout.RESULT} cannot be read: {error}; use the version of trainer in its image"
+
+
+def own(chief: Container, folder: str) -> str:
+    """The folder of trainer's own files in a container, also one that has ended: see layout.own."""
+    before = _exists(chief, f"{folder}/{layout.LOCK}") and not _exists(chief, f"{folder}/{layout.OWN}/{layout.LOCK}")
+    return folder if before else f"{folder}/{layout.OWN}"
+
+
+def _exists(container: Container, path: str) -> bool:
+    """Whether there is a file, which is small."""
+    try:
+        chunks, _ = container.get_archive(path)
+    except NotFound:
+        return False
+    return bool(b"".join(chunks))
 
 
 def _problem(text: str) -> TrainerError:

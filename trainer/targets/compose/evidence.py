@@ -21,7 +21,6 @@ from trainer.job.cluster import chief_of, tasks_of
 from trainer.job.errors import TrainerError
 from trainer.job.names import host_name
 from trainer.job.spec import JobSpec
-from trainer.model_dir import layout
 from trainer.targets.compose import engine
 from trainer.targets.compose.taken import PROJECT, SERVICE
 from trainer.targets.container import model_dir
@@ -31,8 +30,6 @@ TAIL_LINES = 20_000
 """How many lines are read for the end of a log; the engine cannot count in bytes."""
 MOST_BYTES, MOST_SECONDS = 256 << 20, 10.0
 """Limits for the archive of a folder in a container, which has the checkpoints too."""
-_OF_VERSION_0_2 = (*files.DOCUMENTS, *files.JOURNALS, "reported.jsonl", "logs")
-"""Trainer's own files, in model_dir itself."""
 
 
 def collect(archive: Archive, spec: JobSpec) -> Evidence:
@@ -111,34 +108,29 @@ def _add_events(
 def _add_model_dir(archive: Archive, evidence: Evidence, chief: Container, folder: str) -> None:
     listed: list[str] = []
     until = time.monotonic() + MOST_SECONDS
-    own = f"{layout.OWN}/"
-    try:
-        chief.get_archive(f"{folder}/{layout.OWN}/{layout.LOCK}")
-        names = (layout.OWN, *files.CURVES, "checkpoints")
-    except NotFound:
-        own, names = "", (*_OF_VERSION_0_2, *files.CURVES, "checkpoints")
-    for name in names:
+    own = engine.own(chief, folder)
+    wanted = [
+        *((own, name) for name in (*files.OWN, "logs")),
+        *((folder, name) for name in (*files.CURVES, "checkpoints")),
+    ]
+    for place, name in wanted:
         with archive.part(f"{files.FOLDER}/{name}"), suppress(NotFound):
-            for path, size, content in _members(chief, f"{folder}/{name}", own, until):
+            for path, size, content in _members(chief, f"{place}/{name}", until):
                 listed.append(f"{size:>14,}  {path}")
                 if content is not None:
-                    files.add(archive, evidence, *content)
+                    files.add(archive, evidence, path, content)
     archive.text(f"{files.FOLDER}/files.txt", "\n".join([*listed, ""]))
 
 
-def _members(
-    container: Container, path: str, own: str, until: float
-) -> Iterator[tuple[str, int, tuple[str, Ends] | None]]:
-    """The regular files at a path in a container, also one that has ended: path and bytes, and of those that the archive
-    has their name there and their content."""
+def _members(container: Container, path: str, until: float) -> Iterator[tuple[str, int, Ends | None]]:
+    """The regular files at a path in a container, also one that has ended: name, bytes and content."""
     chunks, _ = container.get_archive(path)
     with tarfile.open(fileobj=_Stream(chunks, until), mode="r|") as packed:
         for member in packed:
             if not member.isreg():
                 continue
-            name = files.wanted(member.name, own)
-            file = packed.extractfile(member) if name else None
-            yield member.name, member.size, (name, _content(file, member.size)) if name and file else None
+            file = packed.extractfile(member) if files.wanted(member.name) else None
+            yield member.name, member.size, _content(file, member.size) if file else None
 
 
 def _content(file: IO[bytes], size: int) -> Ends:

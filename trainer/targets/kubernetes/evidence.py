@@ -34,20 +34,22 @@ LOGS_SECONDS = 120.0
 TAIL_LINES = 20_000
 KINDS = (*lifecycle.KINDS, "PersistentVolumeClaim", "Workload")
 # Answers are texts, of which each part must be UTF-8: base64 is. Links are left out, as in debug/files.py, and all but
-# the ends of a long log.
+# the ends of a long log. Where trainer's own files are: see layout.own.
 _READ = """cd "$0" || exit
-for f in {files} logs/* checkpoints/*/meta.json; do
+own=.trainer/
+if [ -f .lock ] && [ -f lease.json ] && [ ! -d .trainer ]; then own=; fi
+for f in {files} "$own"logs/* checkpoints/*/meta.json; do
   if [ -f "$f" ] && [ ! -L "$f" ]; then
     case "$f" in *.json) half=4000000;; *) half=250000;; esac
     size=$(wc -c < "$f")
-    echo "FILE $size $f"
+    echo "FILE $size ${f#"$own"}"
     head -c "$half" "$f" | base64
     rest=$((size - half))
     if [ "$rest" -gt "$half" ]; then rest=$half; fi
     if [ "$rest" -gt 0 ]; then echo TAIL; tail -c "$rest" "$f" | base64; fi
   fi
 done"""
-_READ = _READ.replace("{files}", " ".join((*files.DOCUMENTS, *files.JOURNALS, *files.CURVES)))
+_READ = _READ.replace("{files}", " ".join((*(f'"$own"{name}' for name in files.OWN), *files.CURVES)))
 
 
 async def collect(archive: Archive, name: str, namespace: str | None) -> Evidence:

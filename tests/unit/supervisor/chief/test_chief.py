@@ -51,7 +51,7 @@ def make_report(chief: Chief, name: str, **changes: Any) -> Report:
 @pytest.mark.parametrize("stopped", [False, True])
 def test_a_state_that_cannot_be_written_or_removed_is_no_traceback(chief: Chief, tmp_path: Path, stopped: bool) -> None:
     """As on a volume that is full, or read-only since an error."""
-    (tmp_path / "state.json").mkdir()
+    (layout.make_own(tmp_path) / "state.json").mkdir()
 
     async def run() -> tuple[Reply, Exit]:
         rendezvous, chief._record.accepted = chief._rendezvous, True

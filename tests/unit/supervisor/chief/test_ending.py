@@ -139,7 +139,7 @@ def test_one_that_the_kubelet_would_cut_off_is_left_out(tmp_path: Path, place: P
 @pytest.mark.parametrize("content", [None, "cut o", '{"version": 99}'])
 def test_without_a_result_there_is_no_message(tmp_path: Path, place: Path, content: str | None) -> None:
     if content is not None:
-        (tmp_path / "result.json").write_text(content)
+        (layout.make_own(tmp_path) / "result.json").write_text(content)
     ending._leave_result(str(tmp_path))
     assert place.read_bytes() == b""
 

@@ -215,7 +215,7 @@ def test_marks_that_version_0_2_kept_come_before_those_of_the_journal(live: Live
 def test_a_history_that_cannot_be_read_is_one_line_and_a_new_one_begins(
     text: str, live: LivePage, chief: Chief, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    layout.history(chief._agent.spec.directory).write_text(text)
+    (layout.make_own(chief._agent.spec.directory) / "history.json").write_text(text)
 
     async def run() -> None:
         async with shown(chief, live, continues=True):
@@ -281,6 +281,6 @@ def test_lines_of_the_chief_are_there_and_a_question_of_nobody_forgets_them(live
 
 
 def test_a_model_dir_that_cannot_be_written_is_no_error(live: LivePage, chief: Chief) -> None:
-    layout.history(chief._agent.spec.directory).mkdir()
+    (layout.make_own(chief._agent.spec.directory) / "history.json").mkdir()
     soon(live._save(chief.status(), live=True))
     assert layout.history(chief._agent.spec.directory).is_dir()

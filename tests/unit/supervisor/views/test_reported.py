@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from trainer.job.errors import Exit, TrainerError
+from trainer.model_dir import layout
 from trainer.protocol.status import End, JobStatus
 from trainer.supervisor.views.reported import Reported
 from trainer.supervisor.views.snapshot import Snapshot
@@ -27,14 +28,14 @@ def snapshot(time: float, step: int | None, seconds: float = 0.0, end: End | Non
 
 
 def steps(folder: Path) -> list[int]:
-    return [json.loads(line)["step"] for line in (folder / "reported.jsonl").read_text().splitlines()]
+    return [json.loads(line)["step"] for line in layout.reported(folder).read_text().splitlines()]
 
 
 def test_each_new_step_is_a_line(tmp_path: Path) -> None:
     curve = Reported(str(tmp_path), held)
     for time, step in enumerate((None, 1, 1, 2)):
         curve.observe(snapshot(time, step), [])
-    rows = [json.loads(line) for line in (tmp_path / "reported.jsonl").read_text().splitlines()]
+    rows = [json.loads(line) for line in layout.reported(tmp_path).read_text().splitlines()]
     assert rows == [{"step": 1, "loss": 0.5, "note": "x", "time": 1}, {"step": 2, "loss": 0.5, "note": "x", "time": 3}]
 
 
@@ -58,7 +59,7 @@ def test_a_chief_that_has_lost_its_place_writes_nothing(tmp_path: Path) -> None:
 
 
 def test_a_file_that_cannot_be_written_is_one_warning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "reported.jsonl").mkdir()
+    (layout.make_own(tmp_path) / "reported.jsonl").mkdir()
     curve = Reported(str(tmp_path), held)
     for step in (1, 2):
         curve.observe(snapshot(step, step), [])

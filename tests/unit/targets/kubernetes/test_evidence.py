@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from trainer.debug.ends import Ends
+from trainer.model_dir import layout
 from trainer.targets.kubernetes import evidence
 from trainer.targets.kubernetes.names import COMPONENT, INSTANCE
 
@@ -29,11 +30,19 @@ def answer(folder: Path) -> dict[str, tuple[Ends, int]]:
     return {path: (content, size) for path, content, size in evidence._unpacked(done.stdout)}
 
 
-def test_the_files_of_a_model_dir_come_whole_as_a_shell_prints_them(tmp_path: Path) -> None:
-    (tmp_path / "logs").mkdir()
+@pytest.mark.parametrize("before", [False, True], ids=["", "of 0.2"])
+def test_the_files_of_a_model_dir_come_whole_as_a_shell_prints_them(tmp_path: Path, before: bool) -> None:
+    if before:
+        (tmp_path / ".lock").touch()
+        (tmp_path / "lease.json").write_text('{"incarnation": "x"}')
+    else:  # files of a program
+        (tmp_path / "logs").mkdir()
+        (tmp_path / "logs" / "its.log").write_text("of the program")
+        (tmp_path / "result.json").write_text("of the program")
+    layout.logs(tmp_path).mkdir(parents=True)
     (tmp_path / "checkpoints" / "step-00000005").mkdir(parents=True)
     (tmp_path / "private").write_text("of the user")
-    (tmp_path / "logs" / "link.log").symlink_to(tmp_path / "private")
+    (layout.logs(tmp_path) / "link.log").symlink_to(tmp_path / "private")
     (tmp_path / "checkpoints" / "step-00000005" / "variables.npz").write_bytes(b"weights")
     written = {
         "result.json": b'{"status": "succeeded"}',
@@ -44,20 +53,23 @@ def test_the_files_of_a_model_dir_come_whole_as_a_shell_prints_them(tmp_path: Pa
         "checkpoints/step-00000005/meta.json": b"{}",
     }
     for path, content in written.items():
-        (tmp_path / path).write_bytes(content)
-    assert answer(tmp_path) == {path: (Ends(content), len(content)) for path, content in written.items()}
+        place = tmp_path if path.startswith(("metrics", "checkpoints")) else layout.own(tmp_path)
+        (place / path).write_bytes(content)
+    found = answer(tmp_path)
+    assert (found.pop("lease.json", None) is not None) == before
+    assert found == {path: (Ends(content), len(content)) for path, content in written.items()}
 
 
 def test_a_long_log_comes_with_both_ends(tmp_path: Path) -> None:
-    (tmp_path / "logs").mkdir()
+    layout.logs(tmp_path).mkdir(parents=True)
     content = b"".join(b"%09d\n" % number for number in range(60_000))
-    (tmp_path / "logs" / "worker-0.log").write_bytes(content)
+    (layout.logs(tmp_path) / "worker-0.log").write_bytes(content)
     found, size = answer(tmp_path)["logs/worker-0.log"]
     assert size == len(content)
     assert content.startswith(found.head)
     assert content.endswith(found.tail)
     assert found.left_out == f"{size - len(found.head) - len(found.tail):,} of {size:,} bytes"
-    (tmp_path / "logs" / "worker-0.log").write_bytes(content[:300_000])
+    (layout.logs(tmp_path) / "worker-0.log").write_bytes(content[:300_000])
     assert answer(tmp_path)["logs/worker-0.log"] == (Ends(content[:300_000]), 300_000)
 
 

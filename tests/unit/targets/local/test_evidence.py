@@ -44,10 +44,10 @@ def collected(folder: Path, model_dir: Path, known: bool = True) -> tuple[Eviden
 
 def run_of(folder: Path, **logs: str) -> Path:
     run = folder / "run"
-    (run / "logs").mkdir(parents=True)
-    layout.lock(run).touch()
+    layout.logs(run).mkdir(parents=True)
+    (layout.make_own(run) / ".lock").touch()
     for name, text in logs.items():
-        (run / "logs" / f"{name.replace('_', '.')}.log").write_text(text)
+        (layout.logs(run) / f"{name.replace('_', '.')}.log").write_text(text)
     return run
 
 
@@ -97,8 +97,8 @@ def test_a_file_in_place_of_the_folder_is_why_no_job_could_begin(tmp_path: Path)
 
 def test_tasks_that_another_program_has_started_may_have_failed_without_a_chief(tmp_path: Path) -> None:
     run = tmp_path / "run"
-    (run / "logs").mkdir(parents=True)
-    (run / "logs" / "worker-1.out").write_text("trainer: worker:1 has had no reply from its chief\n")
+    layout.logs(run).mkdir(parents=True)
+    (layout.logs(run) / "worker-1.out").write_text("trainer: worker:1 has had no reply from its chief\n")
     facts, _ = collected(tmp_path, run)
     assert (facts.phase, facts.problems) == ("failed", ())
     assert [(log.task, log.path) for log in facts.logs] == [("worker:1", "model_dir/logs/worker-1.out.txt")]
@@ -107,7 +107,7 @@ def test_tasks_that_another_program_has_started_may_have_failed_without_a_chief(
 def test_the_spec_of_a_job_that_succeeded_is_known_from_its_result(tmp_path: Path) -> None:
     run = run_of(tmp_path)
     result = {"status": "succeeded", "steps": 5, "spec": {**SPEC.model_dump(mode="json"), "env": {"K": "0a1b2c3d4e"}}}
-    (run / "result.json").write_text(json.dumps(result))
-    (run / "logs" / "worker-0.log").write_text("a line with 0a1b2c3d4e\n")
+    (layout.make_own(run) / "result.json").write_text(json.dumps(result))
+    (layout.logs(run) / "worker-0.log").write_text("a line with 0a1b2c3d4e\n")
     _, files = collected(tmp_path, run, known=False)
     assert files["model_dir/logs/worker-0.log.txt"] == "a line with [hidden: K]\n"

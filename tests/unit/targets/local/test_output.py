@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from trainer.job.errors import UserError
-from trainer.model_dir import rotation
+from trainer.model_dir import layout, rotation
 from trainer.targets.base import LogLine
 from trainer.targets.local import output
 from trainer.targets.local.output import Output
@@ -44,7 +44,7 @@ def test_lines_are_followed_into_the_next_file(tmp_path: Path, monkeypatch: pyte
 
         found = [line.text for line in output.lines(str(tmp_path), more)]
     assert found == [f"step {step} of a job that prints a lot" for step in range(8)]
-    assert (tmp_path / "logs" / "output.1.log").exists()
+    assert (layout.logs(tmp_path) / "output.1.log").exists()
 
 
 def test_the_file_shows_whether_it_is_still_written(tmp_path: Path) -> None:

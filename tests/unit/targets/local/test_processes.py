@@ -185,7 +185,9 @@ def test_the_line_about_a_stop_is_printed_if_a_task_fails_meanwhile(
         "ps_0": "leave_at_sigterm(1); open('ready', 'w').close(); forever()",
     }
     assert local.run(spec, command=stand_in(**tasks)) == Exit.BUG
-    assert f"; {line}; TensorFlow's output: runs/j/logs; what to try: " in capfd.readouterr().err.splitlines()[-1]
+    assert (
+        f"; {line}; TensorFlow's output: runs/j/.trainer/logs; what to try: " in capfd.readouterr().err.splitlines()[-1]
+    )
 
 
 def test_a_chief_that_another_program_stops_keeps_its_line(spec: JobSpec, capfd: pytest.CaptureFixture[str]) -> None:

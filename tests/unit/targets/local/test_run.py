@@ -69,7 +69,7 @@ def test_a_job_of_tasks_that_succeed(spec: JobSpec, capfd: pytest.CaptureFixture
     assert err == ""
     reported = {line.split("  ")[0]: line.split("  ")[-1].strip() for line in out.splitlines() if "  " in line}
     assert (reported["status"], reported["steps"], reported["test_accuracy"]) == ("succeeded", "1,000", "0.9712")
-    assert reported["result"] == "runs/j/result.json"
+    assert reported["result"] == "runs/j/.trainer/result.json"
 
 
 @pytest.mark.parametrize("code", [Exit.USER, Exit.MISSING, Exit.BUG, 3])
@@ -87,7 +87,7 @@ def test_a_permanent_failure_ends_the_job_with_its_code(
     assert "worker:0 | trainer: no such thing\n" in err
     last = err.splitlines()[-1]
     assert last.startswith(f"trainer: j failed: worker:0 ended with exit code {int(code)}: no such thing; ")
-    assert re.search("; TensorFlow's output: runs/j/logs; what to try: [^ ]*trainer debug runs/j$", last)
+    assert re.search("; TensorFlow's output: runs/j/.trainer/logs; what to try: [^ ]*trainer debug runs/j$", last)
     assert "(" not in last, "the task has explained its failure"
 
 

@@ -129,7 +129,7 @@ def test_a_job_that_ended_without_a_result_shows_how_far_it_came(tmp_path: Path,
         status(str(tmp_path))
     assert str(raised.value) == (
         f"{tmp_path}: no job runs there on this machine; the last one stopped or failed {where}; TensorFlow's output "
-        f"is in {tmp_path}/logs"
+        f"is in {tmp_path}/.trainer/logs"
     )
 
 
@@ -179,13 +179,13 @@ def test_a_result_has_the_steps_of_the_spec(tmp_path: Path) -> None:
         (
             End("digits", 13, "nan"),
             [],
-            "the same command starts again; `trainer debug {0}` says what to try; TensorFlow's output is in {0}/logs",
+            "the same command starts again; `trainer debug {0}` says what to try; TensorFlow's output is in {0}/.trainer/logs",
         ),
         (
             End("digits", 2, "full"),
             [300, 700],
             "the same command resumes after the checkpoint of step 700; `trainer debug {0}` says what to try; "
-            "TensorFlow's output is in {0}/logs",
+            "TensorFlow's output is in {0}/.trainer/logs",
         ),
         (End("digits", 143, "stopped by a signal; the checkpoint of step 700 is kept"), [700], None),
     ],

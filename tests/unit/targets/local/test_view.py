@@ -127,7 +127,9 @@ def test_a_terminal_gets_a_table_below_the_lines(on_terminal: OnTerminal) -> Non
     assert code == 0, text
     assert "a line of the chief" in text
     assert "step 700/1000" in text
-    assert text.rindex("examples/s") < text.index("runs/mnist-ps/result.json"), "the table goes, the summary stays"
+    assert text.rindex("examples/s") < text.index("runs/mnist-ps/.trainer/result.json"), (
+        "the table goes, the summary stays"
+    )
 
 
 def test_a_dumb_terminal_gets_plain_lines(on_terminal: OnTerminal) -> None:

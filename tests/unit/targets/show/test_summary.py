@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from trainer.model_dir import layout
 from trainer.targets.show import summary
 
 
@@ -15,12 +16,15 @@ def test_a_summary_without_a_result(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     for content in (None, "cut o", "[]"):
         if content:
             Path("run").mkdir(exist_ok=True)
-            Path("run/result.json").write_text(content)
-        assert [line.split() for line in summary.summary("run").split("\n")] == [[], ["result", "run/result.json"]]
-    Path("run/result.json").write_text('{"version": 2}')
+            (layout.make_own("run") / "result.json").write_text(content)
+        assert [line.split() for line in summary.summary("run").split("\n")] == [
+            [],
+            ["result", "run/.trainer/result.json"],
+        ]
+    (layout.make_own("run") / "result.json").write_text('{"version": 2}')
     first, warning, last = summary.summary("run").split("\n")
-    assert (first, last.split()) == ("", ["result", "run/result.json"])
-    assert warning.startswith("warning  model_dir: run/result.json: cannot be read: version: 2: ")
+    assert (first, last.split()) == ("", ["result", "run/.trainer/result.json"])
+    assert warning.startswith("warning  model_dir: run/.trainer/result.json: cannot be read: version: 2: ")
 
 
 def test_a_summary_names_what_is_there_and_what_is_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
