@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from tests.tools.harness import Job, saved_values
-from trainer.model_dir import checkpoint
+from trainer.model_dir import checkpoint, layout
 
 FILES = Path(__file__).parents[1] / "compatibility"
 VERSIONS = sorted(path.name for path in FILES.glob("[0-9]*"))
@@ -32,6 +32,8 @@ def run_again(version: Path, name: str, folder: Path) -> Job:
     spec |= {"model_dir": str(model_dir), "workload": str(version / "model.py")}
     with Job(folder, spec, environ={"COMPATIBILITY_OUTPUT": str(folder)}) as job:
         assert job.wait() == 0, job.output
+    assert layout.own(model_dir) == Path(model_dir), "its files stay where they are"
+    assert not (model_dir / layout.OWN).exists()
     return job
 
 

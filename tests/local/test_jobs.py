@@ -89,8 +89,32 @@ def test_multi_worker_mirrored_trains_digits(tmp_path: Path, chief: bool) -> Non
     assert_one_cluster(result, tasks, workers=2, replicas_in_sync=2, global_batch=64, per_replica=32, resume_step=0)
 
 
+OWN_FILES = """
+from pathlib import Path
+import keras
+from trainer.workloads.digits import DATASET, model
+
+class Writes(keras.callbacks.Callback):
+    def __init__(self, folder):
+        super().__init__()
+        self.folder = folder
+
+    def on_train_begin(self, logs=None):
+        for name in ("history.json", "result.json", "state.json", "lease.json"):
+            Path(self.folder, name).write_text("mine")
+
+def callbacks(model_dir):
+    return [Writes(model_dir)]
+"""
+
+
 def test_a_complete_job_is_reported_as_complete_and_not_trained_again(tmp_path: Path) -> None:
-    spec = mirrored(steps=20, workers=1)
+    (tmp_path / "mine.py").write_text(OWN_FILES)
+    spec = mirrored(steps=20, workers=1, workload=str(tmp_path / "mine.py"))
+    (tmp_path / "run/logs").mkdir(parents=True)
+    earlier = ("spec.json", "journal.jsonl", ".lock", "logs/worker-0.log")
+    for name in earlier:
+        (tmp_path / "run" / name).write_text("mine")
     with Job(tmp_path, spec) as first:
         assert first.wait() == 0, first.output
     before = layout.result(first.model_dir).read_text()
@@ -102,6 +126,8 @@ def test_a_complete_job_is_reported_as_complete_and_not_trained_again(tmp_path: 
     differences = "train.learning_rate: result 0.001, now 0.01; train.seed: result 0, now 3"
     assert f"it holds the result of another job: {differences}; undo the change, or choose an" in other.output
     assert layout.result(first.model_dir).read_text() == before
+    written = ("history.json", "result.json", "state.json", "lease.json")
+    assert {(first.model_dir / name).read_text() for name in (*earlier, *written)} == {"mine"}
 
 
 @pytest.mark.slow

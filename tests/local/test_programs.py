@@ -34,7 +34,8 @@ class Obedient(Job):
 
     def __init__(self, folder: Path, tasks: dict[str, Any], **more: Any) -> None:
         self.orders = folder / "orders"
-        self.orders.mkdir()
+        self.orders.mkdir(exist_ok=True)
+        before: dict[str, str] = more.pop("before", {})
         deadlines = {"start": 20, "rejoin": 20, "stop": 4, **more.pop("deadlines", {})}
         spec = {
             "name": "obedient",
@@ -46,6 +47,9 @@ class Obedient(Job):
             **more,
         }
         super().__init__(folder, spec)
+        for name, text in before.items():
+            (self.model_dir / name).parent.mkdir(parents=True, exist_ok=True)
+            (self.model_dir / name).write_text(text)
 
     def __enter__(self) -> Obedient:
         super().__enter__()
@@ -282,8 +286,17 @@ def test_programs_that_do_not_end_are_killed_with_all_that_they_started(start: S
         job.until_gone(away, 1)
 
 
+OWN = ("history.json", "result.json", "state.json", "lease.json", "spec.json", "journal.jsonl", "logs/worker-0.log")
+"""Names of files of trainer that a program has for files of its own."""
+
+
 def test_a_stop_reaches_the_programs_and_their_exit_code_does_not_count(start: Start) -> None:
-    saves = """
+    saves = f"""
+    folder = Path(os.environ["TRAINER_MODEL_DIR"])
+    for each in {OWN[:4]}:
+        (folder / each).write_text("of the program")
+    """
+    saves += """
     import signal, sys
     def stop(*_):
         (place / f"{name}.saved").write_text("x")
@@ -292,7 +305,8 @@ def test_a_stop_reaches_the_programs_and_their_exit_code_does_not_count(start: S
     (place / f"{name}.ready").write_text("x")
     time.sleep(600)
     """
-    with start({"chief": 1, "worker": 1}) as job:
+    earlier = dict.fromkeys((*OWN[4:], ".lock"), "of the user, before the job")
+    with start({"chief": 1, "worker": 1}, before=earlier) as job:
         for task in ("chief:0", "worker:0"):
             job.order(task, saves)
         deadline = time.monotonic() + 20
@@ -304,6 +318,13 @@ def test_a_stop_reaches_the_programs_and_their_exit_code_does_not_count(start: S
     assert all((job.orders / f"{task}.1.saved").exists() for task in ("chief:0", "worker:0"))
     assert not layout.result(job.model_dir).exists()
     assert "the same command starts the program again" in job.verdict()
+    with start({"chief": 1, "worker": 1}) as again:
+        again.order("chief:0", "raise SystemExit(0)", 2)
+        assert again.wait() == Exit.OK, again.output
+    assert (again.result()["status"], again.result()["generations"]) == ("succeeded", 2)
+    mine = {**earlier, **dict.fromkeys(OWN[:4], "of the program")}
+    assert {name: (again.model_dir / name).read_text() for name in mine} == mine
+    assert {path.name for path in again.model_dir.iterdir()} == {name.partition("/")[0] for name in mine} | {".trainer"}
 
 
 def test_a_line_of_100_megabytes_is_no_trouble(start: Start) -> None:

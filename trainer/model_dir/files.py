@@ -14,6 +14,7 @@ from uuid import uuid4
 from pydantic import TypeAdapter, ValidationError
 
 from trainer.job.errors import UserError
+from trainer.model_dir import layout
 from trainer.model_dir.regular import document, regular
 
 _T = TypeVar("_T")
@@ -105,7 +106,8 @@ def write_pieces(path: Path, pieces: Iterable[str]) -> None:
     """As write_text, for a text that need not be in memory as a whole."""
     temporary = path.with_name(f".tmp-{path.name}-{uuid4().hex}")  # not OWN: threads write the same file
     try:
-        path.parent.mkdir(exist_ok=True)  # a program may have emptied model_dir
+        if path.parent.name == layout.OWN:
+            path.parent.mkdir(exist_ok=True)  # a program may have emptied model_dir
         with temporary.open("w") as file:
             file.writelines(pieces)
         temporary.replace(path)

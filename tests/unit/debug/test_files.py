@@ -65,6 +65,31 @@ def test_all_files_are_listed_with_their_sizes_and_logs_belong_to_their_tasks(tm
     assert [(log.task, log.text) for log in facts.logs] == [("", "all lines\n"), ("worker:1", "a line\n")]
 
 
+def test_files_of_a_program_with_the_names_of_trainer_s_are_listed_and_not_read(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    (run / "logs").mkdir(parents=True)
+    (layout.make_own(run) / "state.json").write_text("{}")
+    for name in ("state.json", "history.json", "logs/worker-0.log"):
+        (run / name).write_text("of the program")
+    facts, texts = added(run, tmp_path / "x.zip")
+    assert texts.keys() == {"files.txt", "state.json"}
+    assert json.loads(texts["state.json"]) == {}
+    assert [line.split()[1] for line in texts["files.txt"].splitlines()] == [
+        ".trainer/state.json", "history.json", "logs/worker-0.log", "state.json",
+    ]  # fmt: skip
+    assert facts.logs == []
+
+
+def test_a_model_dir_that_version_0_2_has_begun_has_its_files_itself(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    (run / "logs").mkdir(parents=True)
+    (run / ".lock").touch()
+    (run / "lease.json").write_text('{"incarnation": "x"}')
+    (run / "logs" / "worker-0.log").write_text("a line\n")
+    _, texts = added(run, tmp_path / "x.zip")
+    assert texts.keys() == {"files.txt", "lease.json", "logs/worker-0.log.txt"}
+
+
 def test_links_and_pipes_are_left_out(tmp_path: Path) -> None:
     run = tmp_path / "run"
     layout.logs(run).mkdir(parents=True)
@@ -154,8 +179,10 @@ def test_a_folder_of_many_files_is_listed_up_to_a_limit(tmp_path: Path, monkeypa
     (tmp_path / "run").mkdir()
     for number in range(5):
         (tmp_path / "run" / f"{number}.bin").touch()
+    (layout.make_own(tmp_path / "run") / "state.json").write_text("{}")
     _, texts = added(tmp_path / "run", tmp_path / "x.zip")
     assert texts["files.txt"].splitlines()[3:] == ["... and more than 3 files"]
+    assert json.loads(texts["state.json"]) == {}, "trainer's own files come first"
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read all folders")

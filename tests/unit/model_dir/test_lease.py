@@ -91,6 +91,9 @@ def test_a_folder_that_a_program_deleted_is_left_for_it_to_make(tmp_path: Path) 
     shutil.rmtree(folder)
     assert lease.renew(str(folder), mine)
     assert not folder.exists()
+    folder.mkdir()
+    assert lease.renew(str(folder), mine)
+    assert lease.read(str(folder)) == mine
 
 
 def test_the_number_increases_after_a_program_has_emptied_the_folder(tmp_path: Path) -> None:

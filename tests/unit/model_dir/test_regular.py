@@ -140,3 +140,16 @@ def test_figures_that_are_not_finite_are_null_on_the_page(tmp_path: Path) -> Non
         place(tmp_path).write_text("".join(f"{row}\n" for row in (*rows, f'{{"step": 1{"0" * 400}, "time": 3.0}}')))
     text = asyncio.run(FilesPage(str(tmp_path)).state())
     assert json.loads(text, parse_constant=pytest.fail)["status"]["step"] is None
+
+
+def test_a_link_in_place_of_trainer_s_own_folder_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    for name in (layout.RESULT, layout.STATE, layout.HISTORY, layout.JOURNAL):
+        (tmp_path / "elsewhere" / name).write_text(SECRET)
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / layout.OWN).symlink_to(tmp_path / "elsewhere")
+    assert read_json(layout.result(tmp_path / "run")) == {}
+    assert journal.read(str(tmp_path / "run")) == []
+    with pytest.raises(UserError, match="cannot be written: is a link, which is not followed"):
+        job_state.lock(str(tmp_path / "run"))
+    assert sorted(path.read_text() for path in (tmp_path / "elsewhere").iterdir()) == [SECRET] * 4

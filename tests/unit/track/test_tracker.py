@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -90,7 +91,7 @@ def test_the_id_of_a_run_is_made_once(tmp_path: Path, found: str | None) -> None
     assert len(made.id) == 32
     with pytest.raises(UserError, match="another `trainer track` sends this job"):
         Identity(str(tmp_path))
-    path.unlink()  # a program empties its model_dir
+    shutil.rmtree(path.parent)  # a program empties its model_dir
     made.keep()
     assert json.loads(path.read_text()) == {"id": made.id}
     made.close()

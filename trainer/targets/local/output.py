@@ -1,4 +1,4 @@
-"""What a job on this machine has printed, with times: model_dir/logs/output.log, for `trainer debug` and `Run.logs`.
+"""What a job on this machine has printed, with times: output.log, for `trainer debug` and `Run.logs`.
 The process that writes it has locked it, so others see whether it still lives."""
 
 from __future__ import annotations

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 import os
+import tarfile
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from docker.errors import NotFound
 
 from trainer.job.errors import Exit, TrainerError, UserError
 from trainer.job.load import build
@@ -103,3 +108,40 @@ def test_a_failure_of_compose_is_one_line(monkeypatch: pytest.MonkeyPatch) -> No
 def test_a_name_alone_is_refused() -> None:
     with pytest.raises(UserError, match=r"^JOB: 'digits': is no file; compose knows a job by its spec$"):
         Compose().delete(Job("digits"))
+
+
+class Ended:
+    """A container that has ended: the engine knows its files."""
+
+    def __init__(self, **files: str) -> None:
+        self.files = {path.replace("__", "/"): text.encode() for path, text in files.items()}
+
+    def get_archive(self, path: str) -> tuple[Iterator[bytes], dict[str, object]]:
+        whole, content = io.BytesIO(), self.files.get(path.removeprefix("/workspace/runs/j/"))
+        if content is None:
+            raise NotFound(path)
+        with tarfile.open(fileobj=whole, mode="w") as archive:
+            member = tarfile.TarInfo(path.rpartition("/")[2])
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+        return iter([whole.getvalue()]), {}
+
+
+RESULT = (Path(__file__).parents[3] / "compatibility/0.2.0/program/result.json").read_text()
+
+
+@pytest.mark.parametrize(
+    ("files", "succeeded"),
+    [
+        ({".trainer/.lock": "", ".trainer/result.json": RESULT, "result.json": "of the program"}, True),
+        ({".trainer/.lock": "", "result.json": RESULT, ".lock": "of the program"}, False),
+        ({"result.json": RESULT}, False),
+        ({".lock": "", "result.json": RESULT}, True),
+        ({".lock": ""}, False),
+    ],
+    ids=["", "a program's", "a program's, before the job", "of 0.2", "of 0.2, stopped"],
+)
+def test_the_result_of_a_container_that_has_ended_is_trainer_s(files: dict[str, str], succeeded: bool) -> None:
+    container: Any = Ended(**files)
+    found, problem = engine._result(container, SPEC)
+    assert (found is not None, problem) == (succeeded, None)

@@ -179,7 +179,8 @@ def test_a_result_has_the_steps_of_the_spec(tmp_path: Path) -> None:
         (
             End("digits", 13, "nan"),
             [],
-            "the same command starts again; `trainer debug {0}` says what to try; TensorFlow's output is in {0}/.trainer/logs",
+            "the same command starts again; `trainer debug {0}` says what to try; "
+            "TensorFlow's output is in {0}/.trainer/logs",
         ),
         (
             End("digits", 2, "full"),
