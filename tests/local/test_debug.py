@@ -426,7 +426,6 @@ def test_a_model_dir_of_an_earlier_version(tmp_path: Path) -> None:
     """As version 0.1 has left it: result.json without a version and with another name of the key."""
     (tmp_path / "run" / "checkpoints" / "step-00000005").mkdir(parents=True)
     (tmp_path / "run" / ".lock").touch()
-    (tmp_path / "run" / "lease.json").write_text('{"number": 1, "incarnation": "x"}')
     (tmp_path / "run" / "result.json").write_text(
         json.dumps({
             "status": "succeeded", "job": "old", "strategy": "one_device", "steps": 5, "test_loss": 1.5, "seconds": 9.0,

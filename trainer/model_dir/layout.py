@@ -29,25 +29,26 @@ RESULT = "result.json"
 STATE = "state.json"
 LOCK = ".lock"
 _LEASE = "lease.json"
-_LEASE_BYTES = 1000
-"""So many bytes of a lease are read, to know it."""
 HISTORY = "history.json"
 JOURNAL = "journal.jsonl"
 REPORTED = "reported"
+_MARKS = {_LEASE: b'"incarnation"', STATE: b'"control_port"', RESULT: b'"strategy"'}
+_MARK_BYTES = 1000
+"""By what in their first bytes trainer's own files are known. A chief of version 0.2.0 had no lease."""
 
 
 def own(model_dir: str | Path) -> Path:
     """The folder of trainer's own files: the model_dir itself if version 0.2, or a build before 0.3, has begun it."""
     whole, folder = Path(model_dir), Path(model_dir) / OWN
     try:
-        begun_before = not folder.is_dir() and (whole / LOCK).is_file() and _is_lease(whole / _LEASE)
+        begun = not folder.is_dir() and (whole / LOCK).is_file() and any(_is_ours(whole / name) for name in _MARKS)
+        return whole if begun else folder
     except OSError:  # it is not accessible
-        begun_before = False
-    return whole if begun_before else folder
+        return folder
 
 
-def _is_lease(path: Path) -> bool:
-    """Whether a file is trainer's: a user may have one of that name. It may be written just now, so it is no JSON yet.
+def _is_ours(path: Path) -> bool:
+    """Whether a file is trainer's: a user may have one of that name. It is not parsed: it may be half written just now.
 
     Raises:
         OSError: it cannot be read.
@@ -55,7 +56,7 @@ def _is_lease(path: Path) -> bool:
     if path.is_symlink() or not path.is_file():
         return False
     with path.open("rb") as file:
-        return b'"incarnation"' in file.read(_LEASE_BYTES)
+        return _MARKS[path.name] in file.read(_MARK_BYTES)
 
 
 def make_own(model_dir: str | Path) -> Path:

@@ -32,6 +32,13 @@ def test_a_model_dir_of_version_0_2_keeps_its_layout(name: str, tmp_path: Path) 
     assert layout.state(folder).exists() == (name in ("stopped", "killed"))
 
 
+@pytest.mark.parametrize("name", ["stopped", "killed", "mirrored", "server", "program"])
+def test_a_chief_of_version_0_2_0_had_no_lease(name: str, tmp_path: Path) -> None:
+    folder = shutil.copytree(OLD / name, tmp_path / name)
+    (folder / "lease.json").unlink()
+    assert layout.own(folder) == folder
+
+
 def test_any_other_has_a_folder_for_what_is_trainer_s(tmp_path: Path) -> None:
     for folder in (tmp_path / "none", tmp_path / "there"):
         assert places(folder) == ({folder / ".trainer"}, {folder})
@@ -53,13 +60,14 @@ def test_files_of_these_names_that_are_a_user_s_are_not_trainer_s(tmp_path: Path
     assert layout.own(tmp_path) == tmp_path / ".trainer"
 
 
-def test_a_lease_alone_or_behind_a_link_is_not_enough(tmp_path: Path) -> None:
-    shutil.copy(OLD / "stopped/lease.json", tmp_path / "lease.json")
+@pytest.mark.parametrize("name", ["lease.json", "state.json"])
+def test_one_of_them_alone_or_behind_a_link_is_not_enough(tmp_path: Path, name: str) -> None:
+    shutil.copy(OLD / "stopped" / name, tmp_path / name)
     assert layout.own(tmp_path) == tmp_path / ".trainer"
     (tmp_path / ".lock").touch()
     assert layout.own(tmp_path) == tmp_path
-    (tmp_path / "lease.json").rename(tmp_path / "elsewhere.json")
-    (tmp_path / "lease.json").symlink_to(tmp_path / "elsewhere.json")
+    (tmp_path / name).rename(tmp_path / "elsewhere.json")
+    (tmp_path / name).symlink_to(tmp_path / "elsewhere.json")
     assert layout.own(tmp_path) == tmp_path / ".trainer"
 
 

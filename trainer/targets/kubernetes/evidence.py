@@ -37,7 +37,7 @@ KINDS = (*lifecycle.KINDS, "PersistentVolumeClaim", "Workload")
 # the ends of a long log. Where trainer's own files are: see layout.own.
 _READ = """cd "$0" || exit
 own=.trainer/
-if [ -f .lock ] && [ -f lease.json ] && [ ! -d .trainer ]; then own=; fi
+if [ -f .lock ] && [ ! -d .trainer ]; then own=; fi
 for f in {files} "$own"logs/* checkpoints/*/meta.json; do
   if [ -f "$f" ] && [ ! -L "$f" ]; then
     case "$f" in *.json) half=4000000;; *) half=250000;; esac
