@@ -226,7 +226,7 @@ def _flooded(run: dict[str, Any], model_dir: Path) -> list[str]:
     flood, problems = run["flood"], _restarted(run)
     if run["codes"] != [0]:
         problems.append(f"exit codes {run['codes']}, expected 0")
-    result = json.loads((model_dir / ".trainer/result.json").read_text()) if run["codes"] == [0] else {}
+    result = json.loads(layout.result(model_dir).read_text()) if run["codes"] == [0] else {}
     if result and result["generations"] != 1:
         problems.append(f"{result['generations']} generations, expected 1")
     for name, pids in run["pids"].items():

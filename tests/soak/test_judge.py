@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from tests.soak import judge
+from trainer.model_dir import layout
 
 pytestmark = pytest.mark.soak  # they are a second of it
 
@@ -79,7 +80,8 @@ def verdict(folder: Path, files: dict[str, Any], capsys: pytest.CaptureFixture[s
         (folder / "lives" / name).touch()
     run = {**files["run"], "model_dir": str(folder / "run"), "lives": str(folder / "lives")}
     (folder / "run.json").write_text(json.dumps(run))
-    (folder / "run/result.json").write_text(json.dumps(files["result"]))
+    layout.make_own(folder / "run")
+    layout.result(folder / "run").write_text(json.dumps(files["result"]))
     (folder / "run/metrics.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in files["curve"]))
     for step, by_path in files["checkpoints"].items():
         checkpoint = folder / f"run/checkpoints/step-{step:08d}"
