@@ -85,13 +85,17 @@ class Stranger:
         }
 
     def _ask(self) -> float | None:
+        """Seconds until /healthz answers. A port that closes the connections that wait may close this one."""
         begun = time.monotonic()
-        with contextlib.suppress(OSError, http.client.HTTPException):
-            connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=TIMEOUT)
-            with contextlib.closing(connection):
-                connection.request("GET", "/healthz")
-                if connection.getresponse().status == http.client.OK:
-                    return time.monotonic() - begun
+        while time.monotonic() - begun < TIMEOUT:
+            with contextlib.suppress(OSError, http.client.HTTPException):
+                connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=TIMEOUT)
+                with contextlib.closing(connection):
+                    connection.request("GET", "/healthz")
+                    if connection.getresponse().status == http.client.OK:
+                        return time.monotonic() - begun
+            if select.select([sys.stdin], [], [], 0.2)[0]:
+                break
         return None
 
     def _send(self, seed: int) -> None:
