@@ -67,8 +67,11 @@ class Watch:
         self._input_time.add(waited, elapsed, int(sum(worker_steps)) - self._worker_steps)
         self._worker_steps = int(sum(worker_steps))
         together = rows.sum(axis=0)
-        figures = self._figures(together[3:], max(1, together[1]))
-        self._job.after_run(step, figures)
+        # Workers report at the end of a closure: after a start there are steps of which nobody has told the figures.
+        figures = self._figures(together[3:], together[1]) if together[1] else {}
+        if figures:
+            self._job.after_run(step, figures)
+        told = bool(figures)
         figures["examples_per_second"] = (step - since) * self._job.batch / (now - then)
         share = {"input_share": self._input_time.share}
         spent = self._spent.look(now, worker_steps, seconds)
@@ -77,7 +80,7 @@ class Watch:
             events.Step(step=step, workers=rows_sent, figures=figures, input_share=self._input_time.share)
         )
         every = self._job.spec.train.log_steps
-        if step // every > since // every or step == self._total:
+        if (told and step // every > since // every) or step == self._total:
             self._logged = (now, step, worker_steps)
             self._curve.add(step, figures | share, workers=workers)
             waits, warning = self._input_time.take()
