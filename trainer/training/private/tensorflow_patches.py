@@ -70,9 +70,11 @@ def refuse_strategies(of_job: str) -> None:
 
     def new(kind: type[Strategy], *_: object, **__: object) -> Strategy:
         if not getattr(_made_by_the_job, "yes", False) and not kind.__name__.startswith("_"):
+            # Names by which they are exported (tensorflow/python/util/tf_export.py).
+            public = [f"tf.{name}" for name in vars(kind).get("_tf_api_names", ())]
             raise RuntimeError(
-                f"{kind.__name__.removesuffix('V2')}: the job makes its strategy, {of_job}, and calls model() in its "
-                "scope; leave this strategy and its scope() out, or set `strategy` in the spec"
+                f"{min(public, key=len, default=kind.__name__)}: the job makes its strategy, {of_job}, and "
+                "calls model() in its scope; leave this strategy and its scope() out, or set `strategy` in the spec"
             )
         return object.__new__(kind)
 
