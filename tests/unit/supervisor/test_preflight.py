@@ -15,6 +15,7 @@ from trainer.job import code
 from trainer.job.cluster import Task, tasks_of
 from trainer.job.errors import UserError
 from trainer.job.load import build
+from trainer.model_dir import layout
 from trainer.supervisor import preflight
 
 
@@ -89,7 +90,7 @@ def test_where_the_volume_is_not_accessible_a_log_is_in_a_folder_that_nobody_can
     spec = build({"name": "j", "strategy": "one_device", "workload": "digits", "model_dir": str(tmp_path / "run")})
     (task,) = tasks_of(spec)
     log = preflight.log_file(spec, task)
-    assert log.parent.parent == tmp_path / "run"
+    assert log.parent == layout.logs(tmp_path / "run")
     (tmp_path / "blocked").write_text("no folder")
     blocked = build(
         {"name": "j", "strategy": "one_device", "workload": "digits", "model_dir": str(tmp_path / "blocked")}

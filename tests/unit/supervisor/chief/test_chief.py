@@ -70,7 +70,7 @@ def test_a_state_that_cannot_be_written_or_removed_is_no_traceback(chief: Chief,
         assert code is Exit.STOPPED
     else:
         assert (code, reply.message) == (
-            Exit.USER, f"model_dir: {tmp_path}/state.json: cannot be written: Is a directory",
+            Exit.USER, f"model_dir: {layout.state(tmp_path)}: cannot be written: Is a directory",
         )  # fmt: skip
 
 

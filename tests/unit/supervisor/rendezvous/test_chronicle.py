@@ -9,6 +9,7 @@ import pytest
 
 from tests.unit.supervisor.jobs import KILLED, PS, Job
 from trainer.job.errors import Exit
+from trainer.model_dir import layout
 from trainer.model_dir import state as job_state
 from trainer.model_dir.files import read_json, write_json
 from trainer.model_dir.result import JobEvent
@@ -112,7 +113,7 @@ def test_a_job_that_is_started_again_after_its_end_begins_its_events_anew(chief:
     ],
 )
 def test_a_state_of_an_earlier_version_or_of_no_sense_has_no_events(tmp_path: Path, fields: dict[str, Any]) -> None:
-    path = tmp_path / "state.json"
+    path = layout.state(tmp_path)
     job_state.save(str(tmp_path), job_state.State(generation=3, started=5.0))
     saved = {name: value for name, value in read_json(path).items() if name not in ("events", "restarts")}
     write_json(path, {**saved, **fields})

@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from tests.unit.training.inputs.records.written import damage_byte, numbers, open_all, record, tfrecords
 from trainer.job.errors import UserError
+from trainer.model_dir import layout
 from trainer.training.inputs.records import damage, index, kept, scan
 
 EDITS: list[Any] = [
@@ -33,7 +34,7 @@ def test_an_index_that_was_edited_is_made_again(tmp_path: Path, edit: Any) -> No
     tfrecords(tmp_path)
     names = [str(path) for path in sorted(tmp_path.glob("*.tfrecord"))]
     made = kept.index(names, "tfrecord", "train", str(tmp_path), 0)
-    (path,) = tmp_path.glob("files/*.npz")
+    (path,) = layout.files(tmp_path).glob("*.npz")
     with np.load(path) as archive:
         arrays = dict(archive)
     meta = json.loads(str(arrays["meta"]))
@@ -69,11 +70,11 @@ def test_an_index_that_was_interrupted_goes_on(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(scan, "scan", lambda *given: scanned.append(given) or original(*given))  # type: ignore[func-returns-value]
     assert open_all(tmp_path).count() == 60
     assert len(scanned) == 1
-    assert sorted(each.name for each in (tmp_path / "run/files").iterdir()) == [".train.npz.lock", "train.npz"]
+    assert sorted(each.name for each in layout.files(tmp_path / "run").iterdir()) == [".train.npz.lock", "train.npz"]
 
 
 def test_a_task_that_waits_for_the_index_of_another_shows_that_it_is_made(tmp_path: Path) -> None:
-    path, reported = tmp_path / "files" / "train.npz", threading.Event()
+    path, reported = layout.files(tmp_path) / "train.npz", threading.Event()
     ended = threading.Event()
 
     def wait() -> None:

@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from tests.unit.training.inputs.records.written import open_all
 from trainer.job.errors import UserError
+from trainer.model_dir import layout
 from trainer.training.inputs.records import index, kept, parquet
 from trainer.training.inputs.records.reader import Records
 from trainer.training.inputs.source import Part
@@ -212,7 +213,7 @@ def test_a_kept_index_is_used_and_a_changed_file_is_not_taken_for_the_same(
     assert open_all(tmp_path, parse=number).index.sha256 != first.sha256
     monkeypatch.setattr(parquet, "index", None)
     assert open_all(tmp_path, parse=number).count() == TOTAL
-    assert kept._read(tmp_path / "run/files/train.npz") is not None
+    assert kept._read(layout.files(tmp_path / "run") / "train.npz") is not None
 
 
 def test_indexing_is_reported_and_kept_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -225,7 +226,7 @@ def test_indexing_is_reported_and_kept_in_parts(tmp_path: Path, monkeypatch: pyt
 
     def report(number: int, line: str | None) -> None:
         reports.append((number, line))
-        parts.append(kept._read(tmp_path / "run/files/.part-train.npz"))
+        parts.append(kept._read(layout.files(tmp_path / "run") / ".part-train.npz"))
 
     found = kept.index(names, "parquet", "train", str(tmp_path / "run"), 0, report)
     assert found.count == TOTAL
