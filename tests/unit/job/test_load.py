@@ -332,5 +332,5 @@ def test_the_schema_describes_each_field_with_the_text_under_it() -> None:
     models = json.loads(schema())
     group = models["$defs"]["TaskGroup"]["properties"]
     assert models["properties"]["name"]["description"].startswith("A DNS label (RFC 1035)")
-    assert group["memory"]["description"] == "Memory limit per task, in Kubernetes' notation: 2Gi."
+    assert group["memory"]["description"] == "Memory limit per task, in Kubernetes' notation: 200Mi, 1.5Gi, 1G."
     assert [name for name, field in group.items() if "description" not in field] == []

@@ -29,6 +29,11 @@ VARIABLE = {
     ("lifecycle", "submit", "apply"): APPLIED,
     ("lifecycle", "submit", "create"): {"Secret"},
     ("lifecycle", "submit", "check"): {"Job"},  # the parts of a JobSet
+    ("lifecycle", "_create_all", "apply"): APPLIED,
+    ("lifecycle", "_create_all", "create"): {"Secret"},
+    ("lifecycle", "_create_all", "delete"): {*APPLIED, "Secret"},
+    ("parts", "missing"): {"ConfigMap", "Service", "NetworkPolicy"},
+    ("taken", "require_own"): APPLIED,  # and the Secret, if the user may read it
     ("lifecycle", "delete"): APPLIED,
     ("lifecycle", "_listed"): APPLIED,
     ("lifecycle", "_delete_unlisted"): {*lifecycle.KINDS, "PersistentVolumeClaim"},
@@ -36,7 +41,9 @@ VARIABLE = {
 }
 Right = tuple[str, str, str]
 """API group, resource, verb."""
-EDITS = {"lifecycle", "advice"}
+OPTIONAL = {("report_secret", "missing", "has")}
+"""Questions whose refusal is an answer too: that the Secret is there."""
+EDITS = {"lifecycle", "advice", "report_secret", "taken"}
 """Modules of submit and delete."""
 
 
@@ -57,7 +64,7 @@ def asked(module: Path) -> Iterator[set[Right]]:
             if method in PARTS:
                 part = PARTS[method]
                 yield {("", part, verb) for verb in STREAMS[part]}
-            elif method in VERBS:
+            elif method in VERBS and (module.stem, function.name, method) not in OPTIONAL:
                 first = node.args[0]
                 place = (module.stem, function.name)
                 if isinstance(first, ast.Constant):

@@ -272,8 +272,9 @@ def test_nothing_but_peers_and_names_is_reached_unless_asked() -> None:
     assert policy["policyTypes"] == ["Ingress", "Egress"]
     peers = {"podSelector": {"matchLabels": manifests(spec())["Service", "j"]["spec"]["selector"]}}
     assert [rule.get("from") for rule in policy["ingress"]] == [[peers]]
-    assert [rule.get("to") for rule in policy["egress"]] == [[peers], None]
-    assert {port["port"] for port in policy["egress"][1]["ports"]} == {53}
+    openshifts = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "openshift-dns"}}}
+    assert [rule.get("to") for rule in policy["egress"]] == [[peers], None, [openshifts]]
+    assert [{port["port"] for port in rule["ports"]} for rule in policy["egress"][1:]] == [{53}, {5353}]
     assert manifests(spec(kubernetes={"egress": True}))["NetworkPolicy", "j"]["spec"]["policyTypes"] == ["Ingress"]
 
 
