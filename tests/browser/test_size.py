@@ -124,7 +124,7 @@ def test_a_thousand_tasks_send_points_and_the_page_answers(script: Script, opene
 
 def test_500_mb_of_logs_are_read_and_searched_in_bounded_memory(tmp_path: Path, open_page: Open) -> None:
     logs = layout.logs(tmp_path)
-    logs.mkdir()
+    logs.mkdir(parents=True)
     (layout.make_own(tmp_path) / "result.json").write_text("{}")
     for index in range(5):
         with (logs / f"worker-{index}.log").open("wb") as file:
