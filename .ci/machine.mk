@@ -13,5 +13,5 @@ export TRAINER_KIND_ADDONS ?= /var/cache/kind-node
 KIND_SETUP := kind-setup
 .PHONY: kind-setup
 kind-setup:
-	flock /tmp/trainer-kind-setup.lock ../shared/ci/setup kind jobset kueue
+	flock --close /tmp/trainer-kind-setup.lock ../shared/ci/setup kind jobset kueue
 endif

@@ -28,7 +28,7 @@ from trainer.workloads import datasets
 from trainer.workloads.estimator import Context, Hook
 from trainer.workloads.files import Files
 from trainer.workloads.load import load_workload
-from trainer.workloads.types import Callback, Dataset, PerExample, Tensor
+from trainer.workloads.types import Callback, Dataset, Model, PerExample, Tensor
 from trainer.workloads.workload import Shard, Workload
 
 
@@ -46,6 +46,8 @@ class TrainingTask:
     """Takes events about what takes long before the first step."""
     created: Created = field(default_factory=Created)
     """The variables that were created when the workload was imported."""
+    models: list[Model] = field(default_factory=list)
+    """Of those that were built for it the first: its copies must be like it."""
     ring: Ring | None = None
     """The ring by which gradients are added up over tasks, if TensorFlow does not do so."""
 
@@ -166,7 +168,7 @@ class TrainingTask:
 
     def _training_shard(self, index: int | Tensor) -> inputs.Source:
         if self.workload.train_spec is not None:
-            return inputs.InputFn(self.workload.train_spec.input_fn, self.replicas)
+            return inputs.InputFn(self.workload.train_spec.input_fn, self.replicas, self._tell)
         return self.split(Shard("train", index, self.part.shards, self.spec.train.seed))
 
     def with_fit(

@@ -23,6 +23,7 @@ from trainer.training.model.build_model import build_copy
 from trainer.training.model.checks import can_evaluate, has_own_step
 from trainer.training.model.state import TrainState, given_optimizer
 from trainer.training.private import keras_private
+from trainer.training.runtime import created_variables
 from trainer.training.runtime.channel import Channel
 from trainer.training.runtime.user_code import calling
 from trainer.training.task import TrainingTask
@@ -86,7 +87,7 @@ class Hooks:
         self._had_rates: list[float] = []
         self._given: checkpoint.Values = {}
         of_model = {f"model.{i:03d}": v.value for i, v in enumerate(self.model.variables)}
-        of_model |= evaluation.untracked(self.model, state.untracked)
+        of_model |= evaluation.untracked(job, self.model, state.untracked)
         self._of_model = of_model
         """The variables of the model of the callbacks, by the names of those of the trained one."""
         self._variables = {**{name: v for name, v in state.untracked.items() if name not in of_model}, **of_model}
@@ -229,7 +230,7 @@ class Hooks:
     def _validate(self, data: Dataset) -> Logs | None:
         name = self._job.workload.name
         if self._score is None:
-            with calling(name, "model.evaluate on the validation data"):
+            with calling(name, "model.evaluate on the validation data"), created_variables.drawing(self.model):
                 figures = self.model.evaluate(data, verbose=0, return_dict=True, callbacks=self._all)
         else:
             self._call("on_test_begin", None)

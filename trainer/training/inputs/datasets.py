@@ -67,6 +67,8 @@ class InputFn:
 
     function: Function
     replicas: int
+    tell: Tell = lambda _: None
+    """Takes a line for the log."""
     of_one_shard: ClassVar[bool] = False
 
     def count(self) -> int | None:
@@ -75,7 +77,7 @@ class InputFn:
     def batches(self, part: Part) -> Dataset:
         context = Context(part.shards, part.index, self.replicas, part.batch)
         of_function = _called(self.function, context) if isinstance(part.index, int) else pairs(self.function(context))
-        return _whole(of_function, part, "input_fn()", "batch(context.batch_size)")
+        return _whole(of_function, part, "input_fn()", "batch(context.batch_size)", self.tell)
 
 
 @functools.cache

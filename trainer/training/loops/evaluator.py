@@ -24,6 +24,7 @@ from trainer.training.outputs.best import Best
 from trainer.training.outputs.curve import Curve, Record, read
 from trainer.training.runtime.channel import Channel
 from trainer.training.task import Load, TrainingTask
+from trainer.training.weights.untracked import give_file
 from trainer.workloads.locate import where_it_failed
 from trainer.workloads.types import Model
 
@@ -158,6 +159,7 @@ def _load(job: TrainingTask, step: int) -> Evaluated | None:
     newest, values = loaded
     if different := checkpoint_meta.differences(newest.meta, job.spec, job.compatibility_key):
         raise checkpoint_meta.refusal(newest.meta, job.spec.directory, different)
+    give_file(job, values)
     return Evaluated(step, copy_of_model(job, values), {}, values, newest.meta.get("variables", {}))
 
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 import keras
 import tensorflow as tf
 
+from trainer.job.errors import UserError
 from trainer.job.spec import Communication, JobSpec, Outer
 from trainer.training.exchange import averages
 from trainer.training.exchange.ring import Ring
@@ -57,6 +58,7 @@ class Rounds:
         """Whether replicas have trained alone since what their optimizers keep was the same."""
         if self._given.every == 1:
             return
+        _require_listed(state)
         weights, small = list(state.model.trainable_variables), self._given.gradients == "bfloat16"
         before = []
         if state.outer or small:
@@ -94,6 +96,16 @@ class Rounds:
         if self._open:
             self._end()
             self._open = False
+
+
+def _require_listed(state: TrainState) -> None:
+    listed = {id(v) for v in state.model.trainable_variables}
+    updated = [v for each in state.optimizers.values() for v in keras_private.variables_of(keras_private.inner(each))]
+    if others := [v for v in updated if id(v) not in listed]:
+        raise UserError(
+            f"communication.every: {keras_private.path_of(others[0])} is trained and is none of the model's trainable "
+            "variables, whose mean ends a round; create it with self.add_weight(), or remove communication.every"
+        )
 
 
 def _make_graphs(

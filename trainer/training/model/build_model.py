@@ -27,11 +27,13 @@ def build_model(job: TrainingTask, warn: Callable[[str], object] | None = None) 
         warn: is called with each warning about the model.
     """
 
+    variables = created_variables.Created()
+
     def make() -> Model:
+        variables.clear()  # of an attempt before
         keras.utils.set_random_seed(job.spec.train.seed)
         return job.workload.model()
 
-    variables = created_variables.Created()
     with keras_patches.noting_created() as created, variables.noting():
         with calling(job.workload.name, "model()"):
             model = keras_patches.named_alike(make)
@@ -48,6 +50,8 @@ def build_model(job: TrainingTask, warn: Callable[[str], object] | None = None) 
         elif _only_marked_as_built(model):
             _build_marked(job, model)
         created_variables.note(model, variables, declares_inputs=declares_inputs)
+        if not job.models:
+            job.models.append(model)
     require_new(job, "model()", created, _parts(model))
     if warn:
         for layer in _left_out(model, created):

@@ -107,6 +107,8 @@ def require_data_to_evaluate(job: TrainingTask, model: Model) -> None:
 
 def _evaluates_with_labels(model: Model) -> bool:
     """Whether an evaluation computes a loss of labels; what methods of the model's own do is not known."""
+    if has_own_step(model) and not can_evaluate(model):
+        return False
     kind = type(model)
     own = kind.test_step is not keras.Model.test_step or kind.compute_loss is not keras.Model.compute_loss
     return not model.compiled or not (own or model.loss is None)
@@ -114,6 +116,7 @@ def _evaluates_with_labels(model: Model) -> bool:
 
 def _small_batches(job: TrainingTask, source: inputs.Source) -> list[str]:
     """Under parameter_server, whose workers only run graphs: elsewhere each task counts what it leaves out."""
+    source = source.source if isinstance(source, inputs.Weighted) else source
     if not job.spec.traits.coordinated or not isinstance(source, inputs.Batches):
         return []
     if not (count := inputs.small_batches(source.dataset, job.batch)):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Container
+from collections.abc import Callable, Iterable
 
 import keras
 import numpy as np
@@ -45,7 +45,7 @@ def copy_of_model(job: TrainingTask, values: checkpoint.Values, *, averaged: boo
     result is a collective; a local copy needs neither.
     """
     model = build_copy(job)
-    _give(model, None if averaged else _own_optimizer(job, model), values)
+    _give(job, model, None if averaged else _own_optimizer(job, model), values)
     return model
 
 
@@ -59,7 +59,7 @@ def make_score_of_values(job: TrainingTask) -> Callable[[checkpoint.Values, Data
     empty = [(v, v.numpy()) for metric in metrics for v in metric.variables]
 
     def scored(values: checkpoint.Values, batches: Dataset, ended: Callable[[], bool]) -> Figures:
-        _give(model, optimizer, values)
+        _give(job, model, optimizer, values)
         for variable, value in empty:
             variable.assign(value)
         return score(batches, ended)
@@ -67,20 +67,31 @@ def make_score_of_values(job: TrainingTask) -> Callable[[checkpoint.Values, Data
     return scored
 
 
-def _give(model: Model, optimizer: Optimizer | None, values: checkpoint.Values) -> None:
+def _give(job: TrainingTask, model: Model, optimizer: Optimizer | None, values: checkpoint.Values) -> None:
     """Gives the model these values, or the averages of its weights if its optimizer keeps some."""
     for i, variable in enumerate(model.variables):
         variable.assign(values[f"model.{i:03d}"])
-    for name, variable in untracked(model, values).items():
+    for name, variable in untracked(job, model, values).items():
         variable.assign(values[name])
     if optimizer is not None and optimizer.use_ema:
         _take_averages(model, optimizer, values)
 
 
-def untracked(model: Model, values: Container[str]) -> dict[str, Variable]:
-    """A copy's variables that Keras does not list and for which there are values, by the names of these."""
-    named = {f"{UNTRACKED}model.{i:03d}": v for i, v in enumerate(created_variables.of(model)) if v is not None}
-    return {name: v for name, v in named.items() if name in values}
+def untracked(job: TrainingTask, model: Model, values: Iterable[str]) -> dict[str, Variable]:
+    """A copy's variables that Keras does not list and for which there are values, by the names of these.
+
+    Raises:
+        UserError: the copy has others than the model that is trained.
+    """
+    of_model = created_variables.of(model)
+    wanted = [name for name in values if name.startswith(f"{UNTRACKED}model.")]
+    if wanted and job.models and not created_variables.alike(model, job.models[0]):
+        raise UserError(
+            f"workload: {job.workload.name}: model() creates other variables in each call, and a step uses one that "
+            "Keras does not list: make it by self.add_weight(), and import modules at the top of the file"
+        )
+    named = {f"{UNTRACKED}model.{i:03d}": v for i, v in enumerate(of_model) if v is not None}
+    return {name: named[name] for name in wanted if name in named}
 
 
 def _own_optimizer(job: TrainingTask, model: Model) -> Optimizer | None:

@@ -129,6 +129,19 @@ def read_variables(graph: Internal) -> list[tf.Variable]:
     return list(graph._watched_variables)
 
 
+def is_summed_when_read(variable: Variable) -> bool:
+    """Whether to read a variable is a collective: one with tf.VariableSynchronization.ON_READ
+    (`SyncOnReadVariable._get_cross_replica`, tensorflow/python/distribute/values.py).
+
+    Test: tests/unit/training/weights/test_agreement.py.
+    """
+    import tensorflow as tf
+    from tensorflow.python.distribute.values import SyncOnReadVariable
+
+    first = tf.VariableAggregation.ONLY_FIRST_REPLICA
+    return isinstance(variable, SyncOnReadVariable) and variable.aggregation != first
+
+
 def components(variable: Variable) -> list[tf.Variable]:
     """The variables of a distributed one (tensorflow/python/distribute/values.py, ps_values.py), or itself."""
     # vars(), because a distributed one passes other attributes on to what it reads, which may be a collective.

@@ -25,6 +25,9 @@ class Created:
     def __init__(self) -> None:
         self._variables: list[weakref.ref[Variable]] = []
 
+    def clear(self) -> None:
+        self._variables.clear()
+
     def add(self, variable: Variable) -> None:
         self._variables.append(weakref.ref(variable))
 
@@ -38,7 +41,8 @@ class Created:
 
         def create(make: Callable[..., Variable], **arguments: object) -> Variable:
             variable = make(**arguments)
-            self.add(variable)
+            if arguments.get("name") != OWN:
+                self.add(variable)
             return variable
 
         with tf.variable_creator_scope(create):
@@ -56,7 +60,10 @@ class _Made:
 
     generator: keras.random.SeedGenerator
     """From which its layers draw if they have no seed of their own, see `drawing`."""
-    variables: Created
+    others: list[weakref.ref[Variable]]
+    """The variables that the model does not list."""
+    described: list[str]
+    """The same, by name, type and shape."""
     declares_inputs: bool
     """Whether it begins with an Input, and is not built for the data."""
 
@@ -74,12 +81,22 @@ def note(model: Model, created: Created, *, declares_inputs: bool) -> None:
     drawn = random.getstate()
     generator = keras.random.SeedGenerator()
     random.setstate(drawn)
-    _made[model] = _Made(generator, created, declares_inputs)
+    listed = {id(keras_private.tf_variable(v)) for v in model.variables}
+    others = [v for v in created.alive() if v is not None and id(v) not in listed]
+    described = [f"{v.name} {v.dtype.name} {v.shape}" for v in others]
+    _made[model] = _Made(generator, [weakref.ref(v) for v in others], described, declares_inputs)
 
 
 def of(model: Model) -> list[Variable | None]:
-    """The variables that were created with a model. Those of its copies have the same places."""
-    return _made[model].variables.alive()
+    """The variables that were created with a model and that it does not list: those of its copies have the same places
+    if they are `alike`."""
+    return [variable() for variable in _made[model].others]
+
+
+def alike(model: Model, other: Model) -> bool:
+    """Whether two calls of model() have created the same variables. They have not if the first one has imported a
+    module that creates some, or keeps some for the next."""
+    return _made[model].described == _made[other].described
 
 
 def declares_inputs(model: Model) -> bool:

@@ -77,7 +77,8 @@ def require_same_data(job: TrainingTask, source: inputs.Source, total: int) -> N
         return
     facts = _facts(job, source, total)
     chiefs = text_from_chief("\n".join(facts), job.task, _DATA).splitlines()
-    sample = _sample(source) if isinstance(source, inputs.Arrays) else np.zeros(1, np.int32)
+    plain = source.source if isinstance(source, inputs.Weighted) else source
+    sample = _sample(plain) if isinstance(plain, inputs.Arrays) else np.zeros(1, np.int32)
     same_sample = (from_chief({"sample": sample}, job.task, _SAMPLE)["sample"] == sample).all()
     for here, there in zip(facts, chiefs, strict=True):
         if here != there:
@@ -102,8 +103,12 @@ def _sample(source: inputs.Arrays) -> npt.NDArray[np.int32]:
     """A digest of some examples."""
     rows = np.linspace(0, source.count() - 1, _SAMPLED_ROWS).astype(np.int64)
     digest = hashlib.sha256()
-    for part in tf.nest.flatten(source.parts, expand_composites=True):
-        digest.update(np.ascontiguousarray(tf.gather(part, rows).numpy()).tobytes())
+    for part in tf.nest.flatten(source.parts):
+        for tensor in tf.nest.flatten(tf.gather(part, rows), expand_composites=True):
+            values = tensor.numpy()
+            # Of text an array has the addresses.
+            texts = [b"%d " % len(each) + each for each in values.reshape(-1)] if values.dtype == object else []
+            digest.update(b"".join(texts) if texts else np.ascontiguousarray(values).tobytes())
     return np.frombuffer(digest.digest(), np.int32)
 
 

@@ -22,6 +22,8 @@ from trainer.workloads.types import Strategy, Tensor, Variable
 
 _MOST = 1 << 16
 """Values of a variable that are compared: of a larger one, those at equal distances."""
+_SMALL = 1e-3
+"""The size from which a value is compared by its relative difference."""
 _ROUNDING = 1e-4
 """Relative difference of a value that rounding may make in a long job, as on processors of several kinds."""
 
@@ -50,7 +52,9 @@ def make_require_equal(strategy: Strategy, job: TrainingTask, state: TrainState)
         if (bits == bits[:, :1]).all():
             return
         for variable, row, size in zip(variables, values, sizes, strict=True):
-            others = np.flatnonzero(np.abs(row - row[0]) > _ROUNDING / math.sqrt(_count(variable)) * size.max())
+            count = _count(variable)
+            tolerance = _ROUNDING / math.sqrt(count) * max(size.max(), _SMALL * count)
+            others = np.flatnonzero(np.abs(row - row[0]) > tolerance)
             if len(others):
                 raise UserError(_difference(job, variable, int(others[0]), step))
         if not told and job.task.is_chief:
@@ -96,7 +100,7 @@ def _stride(variable: Variable) -> int:
 
 
 def _count(variable: Variable) -> int:
-    return -(-_size(variable) // _stride(variable))
+    return max(1, -(-_size(variable) // _stride(variable)))
 
 
 def _size(variable: Variable) -> int:

@@ -177,8 +177,11 @@ def _h5(stack: contextlib.ExitStack, file: BinaryIO, path: str) -> tuple[list[De
     def refuse(where: str, why: str) -> UserError:
         return UserError(f"init_from: {path}: {where or '/'} {why}")
 
-    def visit(group: Tensor, where: str, above: tuple[object, ...]) -> None:
-        if len(above) > 200:
+    seen = set[int]()
+
+    def visit(group: Tensor, where: str, depth: int) -> None:
+        seen.add(h5py.h5o.get_info(group.id).addr)  # several links may lead to one group
+        if depth > 200:
             raise refuse(where, "has too many groups in each other")
         found = dict[str, Tensor]()
         for name in group:
@@ -192,15 +195,15 @@ def _h5(stack: contextlib.ExitStack, file: BinaryIO, path: str) -> tuple[list[De
             if not isinstance(link, h5py.HardLink):
                 raise refuse(here, "is a link to elsewhere, which is not followed")
             item = group[name]
-            if isinstance(item, h5py.Group) and item.id not in above:
-                visit(item, here, (*above, item.id))
+            if isinstance(item, h5py.Group) and h5py.h5o.get_info(item.id).addr not in seen:
+                visit(item, here, depth + 1)
             elif isinstance(item, h5py.Dataset):
                 _require_own(item, functools.partial(refuse, here))
                 found[name] = item
         if where.rpartition("/")[2] == "vars":
             groups[where.rpartition("/")[0]] = (_text(group, "name"), found)
 
-    visit(archive, "", (archive.id,))
+    visit(archive, "", 0)
     if not groups and {"layer_names", "model_weights"} & {*archive.attrs, *archive}:
         raise UserError(f"init_from: {path}: an .h5 file {OLD_H5}")
     kept = {place: group for place, group in groups.items() if place.partition("/")[0] != "optimizer"}

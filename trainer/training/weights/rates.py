@@ -23,11 +23,8 @@ def names(saved: Mapping[str, Variable], here: Mapping[str, Variable]) -> dict[s
     """The names of the job's variables for those of a checkpoint, if an optimizer has a schedule in place of a rate, or
     the reverse; None for a rate that the job has no more."""
     renamed: dict[str, str | None] = {}
-    for optimizer in dict.fromkeys(name.partition(".")[0] for name in here if name.startswith("optimizer")):
-        place = f"{optimizer}.{_PLACE:03d}"
-        was, now = (_is_rate(each.get(place)) for each in (saved, here))
-        if was == now:
-            continue
+    for place in _changed(saved, here):
+        optimizer, was = place.partition(".")[0], place not in _lacking(saved, here)
         for name in saved:
             part, _, number = name.partition(".")
             if part == optimizer and int(number) >= _PLACE:
@@ -36,17 +33,30 @@ def names(saved: Mapping[str, Variable], here: Mapping[str, Variable]) -> dict[s
     return renamed
 
 
+def _changed(saved: Mapping[str, Variable], here: Mapping[str, Variable]) -> list[str]:
+    """The places of rates that either the checkpoint or the job has."""
+    optimizers = dict.fromkeys(name.partition(".")[0] for name in here if name.startswith("optimizer"))
+    places = [f"{optimizer}.{_PLACE:03d}" for optimizer in optimizers]
+    return [place for place in places if _is_rate(saved.get(place)) != _is_rate(here.get(place))]
+
+
+def _lacking(saved: Mapping[str, Variable], here: Mapping[str, Variable]) -> list[str]:
+    """The rates that a checkpoint lacks."""
+    return [place for place in _changed(saved, here) if _is_rate(here.get(place))]
+
+
 def renamed(saved: Mapping[str, Variable], here: Mapping[str, Variable]) -> dict[str, Variable]:
     """What a checkpoint has, by the names of the job's variables, with the rates that it lacks."""
     new = names(saved, here)
     described = {str(new.get(name, name)): each for name, each in saved.items() if new.get(name, name) is not None}
-    lacking = {f"{name.partition('.')[0]}.{_PLACE:03d}" for name in new} & here.keys() - described.keys()
-    return described | {name: here[name] for name in lacking}
+    return described | {place: here[place] for place in _lacking(saved, here)}
 
 
 def given(meta: Meta, state: TrainState) -> tuple[checkpoint.Values, list[str]]:
     """The rates that replace those of a checkpoint, by the names of their variables, and a line about each."""
     then, values, lines = meta.get("rates"), dict[str, checkpoint.Array](), list[str]()
+    for place in _lacking(meta.get("variables", {}), state.description()):
+        values[place] = np.array(state.rates[place.partition(".")[0]], np.float32)
     for optimizer, now in state.rates.items():
         if then is None or optimizer not in then or then[optimizer] == now:
             continue
@@ -63,19 +73,21 @@ def given(meta: Meta, state: TrainState) -> tuple[checkpoint.Values, list[str]]:
 
 
 def with_given(
-    arrays: checkpoint.Arrays, names: Mapping[str, str | None], given: Mapping[str, checkpoint.Array]
+    arrays: checkpoint.Arrays, meta: Meta, here: Mapping[str, Variable], given: Mapping[str, checkpoint.Array]
 ) -> checkpoint.Arrays:
     """The arrays of a checkpoint by the names of the job's variables, with the rates that replace its own."""
+    saved = meta.get("variables", {})
+    new, lacking = names(saved, here), _lacking(saved, here)
     rest = dict(given)
     for file_name, array in arrays:
-        name = names.get(file_name, file_name)
+        name = new.get(file_name, file_name)
         if name is None:
             continue
-        optimizer, _, number = name.partition(".")
-        lacking = f"{optimizer}.{_PLACE:03d}"
-        if number == f"{_PLACE + 1:03d}" and lacking in rest:  # the checkpoint has none in its place
-            yield lacking, rest.pop(lacking)
         yield name, rest.pop(name, array)
+        optimizer, _, number = name.partition(".")
+        after = f"{optimizer}.{_PLACE:03d}"
+        if number == f"{_PLACE - 1:03d}" and after in lacking:  # the checkpoint has none in its place
+            yield after, rest.pop(after)
 
 
 def _is_rate(variable: Variable | None) -> bool:

@@ -110,12 +110,11 @@ def _restore(
             {**meta, "variables": described}, job.spec, job.compatibility_key, here, total
         ):
             raise checkpoint_meta.refusal(meta, directory, different)
-        state.restored = described
 
     def take_checkpoint(restored: checkpoint.Checkpoint, arrays: checkpoint.Arrays) -> None:
         given, lines[:] = rates.given(restored.meta, state)
-        names = rates.names(restored.meta.get("variables", {}), state.description())
-        take_in_scope(restored.step, _of_variables(state, untracked, rates.with_given(arrays, names, given)))
+        with_rates = rates.with_given(arrays, restored.meta, state.description(), given)
+        take_in_scope(restored.step, _of_variables(state, untracked, with_rates))
 
     restored, broken = checkpoint.restore(
         directory,
@@ -123,6 +122,8 @@ def _restore(
         take_checkpoint,
         reuse=not job.spec.traits.coordinated,  # what is sent to a ps is perhaps not there yet when `assign` returns
     )
+    if restored is not None:
+        state.restored = restored.meta.get("variables", {})
     if restored is not None or job.spec.init_from is None:
         return restored.step if restored else 0, [*broken, *lines]
     values, report = initial_values(job, state)
@@ -167,7 +168,9 @@ def _send(task: Task, state: TrainState, step: int, arrays: checkpoint.Arrays) -
                 values = dict(itertools.islice(arrays, len(pack)))
         except DamagedError as error:
             damage = error
-        _assign(state, iter(from_chief(values, task, _PACKS + number).items()))
+        received = from_chief(values, task, _PACKS + number)
+        if damage is None:  # else the chief's own are still there
+            _assign(state, iter(received.items()))
     if damage is not None:
         raise damage
     for _ in arrays:  # verifies the file

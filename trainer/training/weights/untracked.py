@@ -15,7 +15,7 @@ from trainer.model_dir.checkpoint_meta import UNTRACKED
 from trainer.protocol import events
 from trainer.training.exchange.broadcast import from_chief
 from trainer.training.model.state import TrainState, as_array
-from trainer.training.private.tensorflow_private import Internal, components, read_variables
+from trainer.training.private.tensorflow_private import Internal, components, is_summed_when_read, read_variables
 from trainer.training.runtime import created_variables
 from trainer.training.task import TrainingTask
 from trainer.workloads.types import Variable
@@ -35,6 +35,14 @@ def candidates(job: TrainingTask, state: TrainState) -> dict[str, Variable]:
     named = {f"{UNTRACKED}{part}.{i:03d}": v for part, group in parts.items() for i, v in enumerate(group)}
     owned = _handles(*state.owned)
     return {name: v for name, v in named.items() if v is not None and not _handles(v) & owned}
+
+
+def usable(variable: Variable) -> bool:
+    """Whether a checkpoint can have it: numbers of a fixed shape."""
+    dtype = variable.dtype
+    return bool(
+        variable.shape.is_fully_defined() and (dtype.is_floating or dtype.is_integer or dtype.is_bool)
+    ) and not is_summed_when_read(variable)
 
 
 def adopt(job: TrainingTask, state: TrainState, graph: Internal) -> None:
@@ -59,6 +67,13 @@ def assign_here(variable: Variable, value: checkpoint.Array) -> None:
     """Assigns to this task's variables, which is no collective as an assignment to a distributed variable may be."""
     for each in components(variable):
         each.assign(value)
+
+
+def give_file(job: TrainingTask, values: checkpoint.Values) -> None:
+    """Gives what is at the top of the file the values of a checkpoint, in a task that trains nothing."""
+    for i, variable in enumerate(job.created.alive()):
+        if variable is not None and (name := f"{OF_FILE}{i:03d}") in values:
+            assign_here(variable, values[name])
 
 
 def used_by(job: TrainingTask, state: TrainState, graph: Internal) -> dict[str, Variable]:
@@ -86,6 +101,11 @@ def _require_adoptable(job: TrainingTask, variable: Variable) -> None:
     if job.spec.traits.coordinated and not all("/job:ps" in each.device for each in components(variable)):
         raise UserError(
             f"{what}, which only the chief has, and workers of parameter_server cannot; create it in model()"
+        )
+    if is_summed_when_read(variable):
+        raise UserError(
+            f"{what}, which TensorFlow adds up over tasks whenever it is read (ON_READ): leave `synchronization` "
+            "out, or give it aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA"
         )
     dtype = variable.dtype
     if not variable.shape.is_fully_defined() or not (dtype.is_floating or dtype.is_integer or dtype.is_bool):

@@ -63,6 +63,13 @@ compare_data("dtype", dtype="float64" if other else "float32")
 compare_data("total", total=100 + other)
 compare_data("contents", seed=task.index)
 
+def compare_values(case, values):
+    job = replace(digits, workload=replace(digits.workload, data=lambda shard: (values, np.zeros(200))), arrays=None)
+    show(case, lambda: agreement.require_same_data(job, job.training, 100))
+
+compare_values("text", np.array([f"{i} words" for i in range(200)]))
+compare_values("ragged", tf.RaggedTensor.from_row_lengths(tf.range(20), [1] * 20 + [0] * 180))
+
 job, state = with_model(lambda: network("a", "b"))
 require_equal = equality.make_require_equal(strategy, job, state)
 kernel = state.model.get_layer("b").kernel
@@ -89,6 +96,17 @@ def step(stranger):
     show("adopted", lambda: untracked.adopt(job, state, tf.compat.v1.get_default_graph()))
     return total
 
+how = {"synchronization": tf.VariableSynchronization.ON_READ, "aggregation": tf.VariableAggregation.SUM}
+with strategy.scope():
+    summed = tf.Variable(0.0, **how)
+job.created.add(summed)
+
+@tf.function(autograph=False)
+def reading():
+    strategy.run(lambda: summed.assign_add(1.0))
+    show("on read", lambda: untracked.adopt(job, state, tf.compat.v1.get_default_graph()))
+
+reading()
 step(False)
 print("values", {name: float(tf.convert_to_tensor(v)) for name, v in state.untracked.items()}, flush=True)
 step(True)
@@ -132,6 +150,8 @@ def of(lines: list[str], case: str) -> str:
         ("equal", "agree"),
         ("count", "worker:1 has 320 examples, and the chief 400 examples"),
         ("dtype", "worker:1 has batches of float64 (64, 4), int64 (64,), and the chief batches of float32 (64, 4)"),
+        ("text", "agree"),
+        ("ragged", "agree"),
         ("total", "worker:1 has 101 steps in all, and the chief 100 steps in all"),
     ],
 )
@@ -145,6 +165,8 @@ def test_other_contents_of_arrays_are_a_warning(lines: list[list[str]]) -> None:
     warnings = [[line for line in each if "another order" in line] for each in lines]
     assert [len(each) for each in warnings] == [0, 1]
     assert "worker:1: data('train') gives other examples" in warnings[1][0]
+    for each in lines:
+        assert "TensorFlow adds up over tasks whenever it is read (ON_READ)" in of(each, "on read")
 
 
 def test_weights_that_are_not_equal_are_named_on_all_tasks_and_rounding_is_told_once(lines: list[list[str]]) -> None:

@@ -1,5 +1,6 @@
 """A rate that was changed in code or spec holds after a job is resumed; one that a callback has changed stays."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,30 @@ def test_a_schedule_may_take_the_place_of_a_rate_and_the_reverse(to_schedule: bo
     slots = keras_private.slots(optimizer)
     assert len(slots) == 8  # two of each variable of the network
     assert all(np.abs(np.array(v)).max() > 0 for v in slots)
+
+
+@pytest.mark.parametrize("old", [False, True])
+@pytest.mark.parametrize("optimizer", [keras.optimizers.SGD, keras.optimizers.Adam])
+def test_a_rate_may_take_the_place_of_a_schedule_also_in_a_checkpoint_that_does_not_know_them(
+    old: bool, optimizer: Any, tmp_path: Path
+) -> None:
+    def model(rate: Any) -> Any:
+        made = network()
+        made.compile(optimizer(rate), keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+        return made
+
+    settings = {"validation_split": 0.0, "steps_per_epoch": 5}
+    job = job_of(tmp_path, None, lambda: model(keras.optimizers.schedules.CosineDecay(0.02, 40)), epochs=1, **settings)
+    train(job)
+    if old:
+        (meta,) = (tmp_path / "run").glob("checkpoints/*/meta.json")
+        document = json.loads(meta.read_text())
+        del document["rates"]
+        meta.write_text(json.dumps(document))
+    _, trained, _ = train(job_of(tmp_path, None, lambda: model(0.01), epochs=2, **settings), 5)
+    assert keras_private.rate(keras_private.inner(trained.optimizer)) == pytest.approx(0.01)
+    assert int(keras_private.inner(trained.optimizer).iterations) == 10
+    assert not list((tmp_path / "run/checkpoints").glob(".damaged-*"))
 
 
 def test_the_rate_of_the_spec_may_change_too(tmp_path: Path) -> None:

@@ -1,9 +1,12 @@
 """State that neither Keras nor an optimizer lists is trained state all the same. What two tasks do with it is in
 test_agreement.py."""
 
+import functools
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -19,7 +22,7 @@ from trainer.training.loops import sync
 from trainer.training.model import evaluation
 from trainer.training.model.state import TrainState, build_state
 from trainer.training.task import TrainingTask, load_task
-from trainer.training.weights.untracked import used_by
+from trainer.training.weights.untracked import candidates, used_by
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy:DeprecationWarning"),
@@ -66,6 +69,45 @@ def test_a_resumed_job_goes_on_with_it_and_callbacks_and_evaluation_have_it(tmp_
     assert seed.shape == (2,)  # of Keras' own generator
     _, figures = evaluation.evaluate(job, state.values())
     assert figures["seen"] == 40
+
+
+def test_copies_have_it_beside_layers_that_are_kept_and_others_are_refused(tmp_path: Path) -> None:
+    @functools.cache
+    def kept() -> Any:
+        layer = keras.layers.Normalization()
+        layer.adapt(np.arange(8.0).reshape(4, 2))
+        return layer
+
+    made = list[tf.Variable]()
+
+    class Scaled(keras.Model):  # type: ignore[misc]
+        def __init__(self, lazy: bool) -> None:
+            super().__init__()
+            if lazy and not made:
+                made.append(tf.Variable(1.0))  # as by a module that the first call imports
+            self.norm, self.dense, self.scale = kept(), keras.layers.Dense(1), tf.Variable(0.0, trainable=False)
+            self.dense.build((None, 2))
+
+        def call(self, x: Any) -> Any:
+            return self.dense(self.norm(x)) * self.scale
+
+    def job_of(lazy: bool) -> TrainingTask:
+        job = setup(model_dir=str(tmp_path))
+        data = np.zeros((200, 2), np.float32), np.zeros(200)
+        workload = replace(job.workload, model=lambda: Scaled(lazy), data=lambda _: data)
+        return replace(job, workload=workload, arrays=None)
+
+    for lazy in (False, True):
+        job = job_of(lazy)
+        state = build_state(job)
+        state.model.scale.assign(3.0)
+        state.untracked = {name: v for name, v in candidates(job, state).items() if v is state.model.scale}
+        assert len(state.untracked) == 1
+        if lazy:
+            with pytest.raises(UserError, match="creates other variables in each call"):
+                evaluation.copy_of_model(job, state.values())
+        else:
+            assert float(evaluation.copy_of_model(job, state.values()).scale) == 3
 
 
 def test_a_checkpoint_of_a_version_that_did_not_save_it_is_continued_with_a_line(

@@ -42,7 +42,7 @@ from trainer.training.runtime.channel import Channel
 from trainer.training.runtime.strategy import make
 from trainer.training.task import Load, TrainingTask
 from trainer.training.weights.restore import restore
-from trainer.training.weights.untracked import OF_FILE, candidates
+from trainer.training.weights.untracked import OF_FILE, candidates, usable
 from trainer.workloads.types import Optimizer, Tensor
 
 COUNTERS_POLL_SECONDS = 0.2
@@ -100,7 +100,7 @@ def _run(
     step, broken = restore(strategy, job, state, total)
     # Before a step is traced, which the coordinator does once the first is scheduled: of what model() has created.
     possible = candidates(job, state).items()
-    state.untracked = {name: v for name, v in possible if not name.startswith(OF_FILE)}
+    state.untracked = {name: v for name, v in possible if not name.startswith(OF_FILE) and usable(v)}
     with strategy.scope():
         batch = batches.replica_spec(job, source)
         made = make_step(strategy, job, state, batch)
