@@ -37,5 +37,5 @@ def test_a_policy_without_effect_is_warned_of_and_a_strangers_report_is_counted(
     assert text in trainer("status", "--namespace", namespace.name, "digits")
     assert f"warning: {text}" in job.log()
     report = f"http://{job.pods('chief')[0]['status']['podIP']}:3222/report"
-    assert elsewhere.kubectl("exec", "stranger", "--", "python3", "-c", POST, report).split() == ["400"]
-    assert job.status()["refused_reports"] == {"malformed": 1}
+    assert elsewhere.kubectl("exec", "stranger", "--", "python3", "-c", POST, report).split() == ["403"]
+    assert job.status()["refused_reports"] == {"unsigned": 1}

@@ -156,7 +156,7 @@ def test_prometheus_scrapes_every_task_and_reaches_nothing_else(tour: Tour, else
     assert tour.monitoring.kubectl(*fetch).split() == ["200", "404", "404"]
 
     program = ("exec", tour.job.newest("worker"), "--", "python3", "-c", NO_REPORT)
-    assert tour.space.kubectl(*program).split() == ["400"]
+    assert tour.space.kubectl(*program).split() == ["403"]  # it is not signed
     scraped(tour.monitoring, f"trainer_refused_reports_total{mine}", {chief: 1.0})
 
 

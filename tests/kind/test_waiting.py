@@ -70,6 +70,8 @@ def test_status_and_the_chief_name_waiting_tasks_and_the_deadline_ends_the_job(
         assert task in found.page
         assert why in found.page
         assert found.advises(symptom), found.page
+    # Once all have been looked at: a job that has ended shows no reason of a pod.
+    for name, (_, task, _, chief_tells, _) in CASES.items():
         if chief_tells:
             status = until(namespace, name, lambda s: s["phase"] == "failed")
             assert status["code"] == Exit.MISSING

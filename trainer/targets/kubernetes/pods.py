@@ -17,6 +17,7 @@ AGAIN = "`trainer submit` with its spec makes it again"
 TASK = "task"
 """The container of the task. Others may stand before it in a pod, as the proxy of a service mesh."""
 _INDEX = "batch.kubernetes.io/job-completion-index"
+NO_POD = "its Job has not created a pod yet"
 BACK_OFF = (
     "Kubernetes waits 10 s before it makes a new pod, and twice as long after each further loss, at most 10 minutes"
 )
@@ -225,8 +226,8 @@ def _no_pod(job: Job, messages: Mapping[str, str], *, begun: bool) -> str:
     if job["spec"].get("suspend"):
         held = [each for each in job["status"].get("conditions", []) if each["type"] == QUOTA]
         return f"the Job is suspended; {_line('Kueue', held[0].get('message'))}" if held else "the Job is suspended"
-    none = "its Job has not created a pod yet"
-    return messages.get(f"Job/{job['metadata']['name']}", _then(none, BACK_OFF) if begun else none)
+    none = _then(NO_POD, BACK_OFF) if begun else NO_POD
+    return messages.get(f"Job/{job['metadata']['name']}", none)
 
 
 def _then(*texts: str) -> str:

@@ -92,8 +92,8 @@ async def of_job(server: ApiServer, name: str) -> JobOverview:
 
 
 def _of_an_end(row: ContainerState) -> ContainerState:
-    """The row of a task after the job's end, which may have removed its pod."""
-    if row.state != "missing":
+    """The row of a task after the job's end, which may have removed its pod; one that never had a pod keeps why."""
+    if row.state != "missing" or pods.NO_POD not in (row.reason or ""):
         return row
     return replace(row, state="removed", reason="its pod was removed at or after the job's end")
 
