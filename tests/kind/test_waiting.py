@@ -63,7 +63,7 @@ def test_status_and_the_chief_name_waiting_tasks_and_the_deadline_ends_the_job(
     for name, (more, *_) in CASES.items():
         spec = specs.parameter_server(deadlines={"start": 45}, **more)
         namespace.submit_spec(tmp_path, {**spec, "name": name})
-    for name, (_, task, why, chief_tells, symptom) in CASES.items():
+    for name, (_, task, why, _, symptom) in CASES.items():
         status = until(namespace, name, lambda s, t=task, w=why: w in s["tasks"][t]["reason"])
         assert status["tasks"][task]["state"] in ("pending", "missing"), status
         found = Debugged(tmp_path, "--namespace", namespace.name, name)
