@@ -12,7 +12,7 @@ from trainer.training.inputs.arrays import Arrays
 from trainer.training.inputs.datasets import Batches, Examples, Tell
 from trainer.training.inputs.objects import not_numbers
 from trainer.training.inputs.source import Source, Split
-from trainer.training.inputs.weighted import Weighted
+from trainer.training.inputs.weighted import unweighted
 from trainer.workloads.batched import Batched
 from trainer.workloads.types import Dataset, Tensor
 
@@ -220,7 +220,7 @@ def require_one_split(source: Source) -> None:
     Raises:
         UserError: they are.
     """
-    source = source.source if isinstance(source, Weighted) else source
+    source = unweighted(source)
     if isinstance(source, Arrays) and _of_load_data(source.parts):
         raise UserError(f"workload: data('train'): {TWO_SPLITS}")
 
@@ -231,7 +231,7 @@ def require_shapes(source: Source, workload: str, *, of_x: bool, of_y: bool) -> 
     Raises:
         UserError: one is not, as of numpy_function.
     """
-    source = source.source if isinstance(source, Weighted) else source
+    source = unweighted(source)
     if not isinstance(source, Examples | Batches):
         return
     parts = keras.utils.unpack_x_y_sample_weight(source.dataset.element_spec)[:2]
@@ -250,8 +250,7 @@ def require_examples(source: Source, model_inputs: Sequence[Tensor], workload: s
     Raises:
         UserError: it yields batches.
     """
-    if isinstance(source, Weighted):
-        source = source.source
+    source = unweighted(source)
     if not isinstance(source, Examples):
         return
     examples = tf.nest.flatten(keras.utils.unpack_x_y_sample_weight(source.dataset.element_spec)[0])

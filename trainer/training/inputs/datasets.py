@@ -154,22 +154,25 @@ def small_batches(dataset: Dataset, size: int, most: int = 32) -> int:
     return sum(length < size for length in lengths[: None if len(lengths) == most else -1])
 
 
-def _length(batch: Tensor) -> Tensor:
-    """The number of examples: of labels if there are some, since the parts of x may be merged, as of graphs."""
+def _counting(batch: Tensor) -> Tensor:
+    """The part whose first dimension is the examples: labels if there are some, since parts of x may be merged, as of
+    graphs."""
     x, y, _ = keras.utils.unpack_x_y_sample_weight(batch)
-    first = tf.nest.flatten(x if y is None else y)[0]
+    return tf.nest.flatten(x if y is None else y)[0]
+
+
+def _length(batch: Tensor) -> Tensor:
+    first = _counting(batch)
     return tf.cast(first.nrows() if isinstance(first, tf.RaggedTensor) else tf.shape(first)[0], tf.int32)
 
 
 def _described(batch: Tensor) -> str:
-    x, y, _ = keras.utils.unpack_x_y_sample_weight(batch)
-    first = tf.nest.flatten(x if y is None else y)[0]
+    first = _counting(batch)
     return f"batches of {first.shape[0]}" if first.shape.rank else "single examples"
 
 
 def _sizes(spec: Tensor) -> int | None:
-    x, y, _ = keras.utils.unpack_x_y_sample_weight(spec)
-    shape = tf.nest.flatten(x if y is None else y)[0].shape
+    shape = _counting(spec).shape
     return shape[0] if shape.rank else None
 
 

@@ -58,6 +58,11 @@ class Weighted:
         return plain.map(weigh).prefetch(2)
 
 
+def unweighted(source: Source) -> Source:
+    """The source of the examples, without the weights of their classes."""
+    return source.source if isinstance(source, Weighted) else source
+
+
 def _class_numbers(y: Tensor) -> Tensor:
     y = tf.cast(y, tf.int32) if y.dtype == tf.bool else y
     if y.shape.rank == 1:

@@ -63,7 +63,7 @@ def _require_examples_for_each(job: TrainingTask, source: inputs.Source) -> None
     Raises:
         UserError: it gets none.
     """
-    source = source.source if isinstance(source, inputs.Weighted) else source
+    source = inputs.unweighted(source)
     if not isinstance(source, inputs.Examples) or (count := _size(source)) is None:
         return
     counts: dict[str, int | None] = {job.task.name: count}
@@ -79,7 +79,7 @@ def _require_examples_for_each(job: TrainingTask, source: inputs.Source) -> None
 
 def _size(source: inputs.Source) -> int | None:
     """The number of examples; None if it is not known, or there is no end."""
-    source = source.source if isinstance(source, inputs.Weighted) else source
+    source = inputs.unweighted(source)
     count = int(source.dataset.cardinality()) if isinstance(source, inputs.Examples) else -1
     return count if count >= 0 else None
 
@@ -116,7 +116,7 @@ def _evaluates_with_labels(model: Model) -> bool:
 
 def _small_batches(job: TrainingTask, source: inputs.Source) -> list[str]:
     """Under parameter_server, whose workers only run graphs: elsewhere each task counts what it leaves out."""
-    source = source.source if isinstance(source, inputs.Weighted) else source
+    source = inputs.unweighted(source)
     if not job.spec.traits.coordinated or not isinstance(source, inputs.Batches):
         return []
     if not (count := inputs.small_batches(source.dataset, job.batch)):

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from trainer.job.errors import Exit, TrainerError
 from trainer.model_dir.arrays import Array
-from trainer.training.inputs import Arrays, Weighted
+from trainer.training.inputs import Arrays, unweighted
 from trainer.training.inputs.source import Source
 
 SMALLER_RATE = "lower the learning rate, in another model_dir, or look at the data"
@@ -49,7 +49,7 @@ def what_to_do(source: Source) -> str:
 
 
 def _bad_row(source: Source) -> str:
-    source = source.source if isinstance(source, Weighted) else source
+    source = unweighted(source)
     if not isinstance(source, Arrays) or not isinstance(source.parts, tuple):
         return ""
     for name, part in zip(_PARTS, source.parts, strict=False):

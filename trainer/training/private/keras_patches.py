@@ -198,9 +198,9 @@ def draw_by_replica() -> None:
     import keras
     import tensorflow as tf
 
-    def by_replica(draw_seed: Callable[[Any], Tensor]) -> Callable[[Any], Tensor]:
+    def by_replica(draw_seed: Callable[[object], Tensor]) -> Callable[[object], Tensor]:
         @functools.wraps(draw_seed)
-        def draw(seed: Any) -> Tensor:
+        def draw(seed: object) -> Tensor:
             drawn = draw_seed(seed)
             replica = tf.distribute.get_replica_context()
             number = 0 if replica is None else replica.replica_id_in_sync_group

@@ -77,7 +77,7 @@ def require_same_data(job: TrainingTask, source: inputs.Source, total: int) -> N
         return
     facts = _facts(job, source, total)
     chiefs = text_from_chief("\n".join(facts), job.task, _DATA).splitlines()
-    plain = source.source if isinstance(source, inputs.Weighted) else source
+    plain = inputs.unweighted(source)
     sample = _sample(plain) if isinstance(plain, inputs.Arrays) else np.zeros(1, np.int32)
     same_sample = (from_chief({"sample": sample}, job.task, _SAMPLE)["sample"] == sample).all()
     for here, there in zip(facts, chiefs, strict=True):

@@ -24,7 +24,7 @@ def names(saved: Mapping[str, Variable], here: Mapping[str, Variable]) -> dict[s
     the reverse; None for a rate that the job has no more."""
     renamed: dict[str, str | None] = {}
     for place in _changed(saved, here):
-        optimizer, was = place.partition(".")[0], place not in _lacking(saved, here)
+        optimizer, was = place.partition(".")[0], _is_rate(saved.get(place))
         for name in saved:
             part, _, number = name.partition(".")
             if part == optimizer and int(number) >= _PLACE:

@@ -38,11 +38,14 @@ def candidates(job: TrainingTask, state: TrainState) -> dict[str, Variable]:
 
 
 def usable(variable: Variable) -> bool:
-    """Whether a checkpoint can have it: numbers of a fixed shape."""
+    """Whether a checkpoint can have it."""
+    return _is_of_numbers(variable) and not is_summed_when_read(variable)
+
+
+def _is_of_numbers(variable: Variable) -> bool:
+    """Whether it has numbers, and always the same shape."""
     dtype = variable.dtype
-    return bool(
-        variable.shape.is_fully_defined() and (dtype.is_floating or dtype.is_integer or dtype.is_bool)
-    ) and not is_summed_when_read(variable)
+    return bool(variable.shape.is_fully_defined() and (dtype.is_floating or dtype.is_integer or dtype.is_bool))
 
 
 def adopt(job: TrainingTask, state: TrainState, graph: Internal) -> None:
@@ -107,11 +110,9 @@ def _require_adoptable(job: TrainingTask, variable: Variable) -> None:
             f"{what}, which TensorFlow adds up over tasks whenever it is read (ON_READ): leave `synchronization` "
             "out, or give it aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA"
         )
-    dtype = variable.dtype
-    if not variable.shape.is_fully_defined() or not (dtype.is_floating or dtype.is_integer or dtype.is_bool):
-        raise UserError(
-            f"{what}, of {dtype.name} {variable.shape}, which no checkpoint can have: only numbers of a fixed shape"
-        )
+    if not _is_of_numbers(variable):
+        kind = f"{variable.dtype.name} {variable.shape}"
+        raise UserError(f"{what}, of {kind}, which no checkpoint can have: only numbers of a fixed shape")
 
 
 def _handles(*variables: Variable) -> set[int]:
