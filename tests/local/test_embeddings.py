@@ -22,7 +22,7 @@ def test_random_constants_end_the_job_before_its_first_step(tmp_path: Path, word
     with Job(tmp_path, spec) as job:
         assert job.wait() == 2, job.output
     assert "replicas look up different constant rows of an Embedding, as by random numbers of NumPy's" in job.output
-    assert (job.model_dir / "metrics.jsonl").read_text() == ""
+    assert [path.read_text() for path in job.model_dir.glob("metrics.jsonl")] in ([], [""])
 
 
 def test_with_a_seed_it_trains_and_each_task_knows_the_size_of_its_batch(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -39,11 +39,18 @@ STRATEGIES: dict[str, Callable[[], Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", STRATEGIES)
-def test_a_second_strategy_is_refused(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    base = distribute_lib.StrategyBase
-    monkeypatch.setattr(base, "__new__", staticmethod(lambda kind, *_: object.__new__(kind)))  # so that it is put back
+@pytest.fixture
+def _strategies_refused() -> Iterator[None]:
     tensorflow_patches.refuse_strategies("one_device")
+    yield
+    # Not `del`: the class would keep the slot of a `__new__` of its own, for which `object.__new__` takes no arguments
+    # (CPython's Objects/typeobject.c, object_new).
+    distribute_lib.StrategyBase.__new__ = staticmethod(lambda kind, *_, **__: object.__new__(kind))
+
+
+@pytest.mark.usefixtures("_strategies_refused")
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_a_second_strategy_is_refused(name: str) -> None:
     with pytest.raises(RuntimeError, match=rf"^{name}: the job makes its strategy, one_device, and calls model\(\) in"):
         STRATEGIES[name]()
     with tensorflow_patches.making_the_strategy():
