@@ -1,6 +1,7 @@
 """`make bench`: costs and throughput of trainer, compared with its alternatives.
 
-    python -m bench [PART ...] [--turns N] [--smoke]      parts: throughput, steps, costs, growth, page, gpu
+    python -m bench [PART ...] [--turns N] [--smoke]      parts: throughput, python, steps, costs,
+                                                          growth, page, gpu
     python -m bench --avx2 PART ...                       as on a CPU without AVX-512
     python -m bench --render                              writes pictures and tables again, of the kept results
 
@@ -18,12 +19,13 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from bench import costs, gpu, growth, losses, page, run, section, steps, throughput
+from bench import costs, gpu, growth, losses, page, python, run, section, steps, throughput
 
 PAGE = run.ROOT / "docs" / "benchmarks.md"
 BEGIN, END = "<!-- `make bench` writes from here -->", "<!-- to here: bench -->"
 PARTS: dict[str, tuple[Callable[[int, bool], Any], Callable[[Any], list[str]]]] = {
     "throughput": (throughput.measure, throughput.table),
+    "python": (python.measure, python.table),
     "steps": (steps.measure, steps.table),
     "costs": (costs.measure, costs.table),
     "growth": (growth.measure, growth.table),

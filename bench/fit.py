@@ -99,7 +99,8 @@ def loop(name: str) -> Callable[[int], object]:
         rounds = Rounds(strategy, job.ring, spec, state)
     iterator = iter(batches.synchronous(strategy, job, job.training, 0))
     channel: Any = SimpleNamespace(send=lambda event: None, stopping=threading.Event())
-    call = sync._make_call(strategy, job, state, made, channel, iterator, Position(channel, 0), rounds)
+    graphs = sync._make_graphs(strategy, job, state, made, channel, Position(channel, 0))
+    call = sync._make_call(job, graphs, iterator, rounds)
     per_call = spec.train.steps_per_call
 
     def run(steps: int) -> object:

@@ -62,6 +62,8 @@ def written(model_dir: str | Path, step: int) -> tuple[float, int] | None:
         files = [file.stat() for file in (folder(model_dir) / name(step)).iterdir()]
     except OSError:
         return None
+    if not files:  # it is being removed: first its files, then the folder
+        return None
     return max(file.st_mtime for file in files), sum(file.st_size for file in files)
 
 

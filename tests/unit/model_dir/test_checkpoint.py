@@ -218,6 +218,18 @@ def test_prune_keeps_the_newest(tmp_path: Path, keep: int) -> None:
     assert found.step == 100_000_000
 
 
+def test_a_checkpoint_that_is_removed_meanwhile_is_gone_at_each_moment(tmp_path: Path) -> None:
+    save(tmp_path, 7)
+    there = checkpoint.written(tmp_path, 7)
+    assert there is not None
+    assert there[1] > values()["model.000"].nbytes
+    for file in (tmp_path / "checkpoints" / "step-00000007").iterdir():
+        file.unlink()
+    assert checkpoint.written(tmp_path, 7) is None
+    (tmp_path / "checkpoints" / "step-00000007").rmdir()
+    assert checkpoint.written(tmp_path, 7) is None
+
+
 @pytest.mark.parametrize("process", [1, os.getpid()], ids=["other", "own"])
 def test_what_an_interrupted_save_left_is_no_checkpoint_and_goes(tmp_path: Path, process: int) -> None:
     """Also that of a process in another container, which had the same id."""

@@ -15,6 +15,7 @@ import itertools
 import queue
 import socket
 import struct
+import sys
 import threading
 import weakref
 from collections import defaultdict
@@ -33,6 +34,10 @@ LOST = "the connection for gradients was lost"
 """Begins the message of the error if a peer is gone."""
 DIFFERENT = "tasks compute different gradients"
 """Begins the message of the error if their sizes differ."""
+_SWITCH_SECONDS = 0.0002
+"""Most seconds for which another thread of Python keeps the GIL that the ring waits for. Each message takes the GIL
+several times, and by default a busy thread, as of a generator in data(), keeps it for 5 ms each time: an exchange of
+6.6 MB then took 21 to 26 ms, with this 6, as beside a busy process (decision 91)."""
 _HEADER = struct.Struct("<IIIII")
 """The header of a message: key, use, part, round, and bytes."""
 
@@ -89,6 +94,8 @@ class Ring:
         self._tickets = itertools.count()
         self._to_send: queue.SimpleQueue[tuple[bytes, memoryview, _Part]] = queue.SimpleQueue()
         self._failure: Exception | None = None
+        if sys.getswitchinterval() > _SWITCH_SECONDS:
+            sys.setswitchinterval(_SWITCH_SECONDS)
         for each in (self._send, self._receive):
             threading.Thread(target=self._until_it_fails, args=(each,), name="ring", daemon=True).start()
 

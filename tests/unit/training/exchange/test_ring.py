@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -191,3 +192,14 @@ def test_memory_of_large_sums_is_used_again_once_they_are_dropped(dtype: str) ->
         expected = numbers(5, size, dtype).astype("float64") + numbers(6, size, dtype)
         for total in third:
             np.testing.assert_allclose(total.astype("float64"), expected, rtol=TYPES[dtype])
+
+
+@pytest.mark.parametrize(("before", "with_a_ring"), [(0.005, ring._SWITCH_SECONDS), (0.00001, 0.00001)])
+def test_busy_threads_of_python_give_up_the_gil_soon(before: float, with_a_ring: float) -> None:
+    default = sys.getswitchinterval()
+    try:
+        sys.setswitchinterval(before)
+        with rings(2):
+            assert sys.getswitchinterval() == pytest.approx(with_a_ring)
+    finally:
+        sys.setswitchinterval(default)
