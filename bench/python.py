@@ -6,6 +6,7 @@ import statistics
 
 from bench import intervals, run
 from bench.run import Steps
+from bench.throughput import MWMS, WORKERS
 
 BESIDE = {"none": "nothing", "generator": "a generator in data()", "thread": "a thread that is always busy"}
 RINGS = ("auto", "ring")
@@ -25,8 +26,8 @@ def measure(turns: int, smoke: bool) -> dict[str, dict[str, list[float]]]:
 
 def _rate(beside: str, ring: str, steps: Steps) -> float:
     return run.ours(
-        "multi_worker_mirrored",
-        2,
+        MWMS,
+        WORKERS,
         steps,
         workload=str(run.ROOT / "bench" / "networks" / "beside_python.py"),
         settings={"python": beside},

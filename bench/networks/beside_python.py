@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import keras
@@ -26,13 +27,13 @@ def data(shard: Any) -> Any:
     if shard.split != "train" or SETTINGS["python"] == "none":
         return x, y
     if SETTINGS["python"] == "thread":
-        threading.Thread(target=_compute, args=(None,), daemon=True).start()
+        threading.Thread(target=_compute, args=(itertools.count(),), daemon=True).start()
         return x, y
 
     def examples() -> Iterator[tuple[Any, Any]]:
         while True:
             for one in zip(x, y, strict=True):
-                _compute(3000)
+                _compute(range(3000))
                 yield one
 
     return tf.data.Dataset.from_generator(
@@ -40,9 +41,8 @@ def data(shard: Any) -> Any:
     )
 
 
-def _compute(times: int | None) -> None:
-    """Pure Python, which keeps the GIL; for ever without a number."""
+def _compute(times: Iterable[int]) -> None:
+    """Pure Python, which keeps the GIL."""
     value = 0
-    while times is None or times > 0:
+    for _ in times:
         value = (value * 31 + 7) % 1_000_003
-        times = times and times - 1

@@ -47,7 +47,7 @@ class TrainingTask:
     created: Created = field(default_factory=Created)
     """The variables that were created when the workload was imported."""
     models: list[Model] = field(default_factory=list)
-    """Of those that were built for it the first: its copies must be like it."""
+    """The first model that was built for the task, if any. Later copies must have the same variables."""
     ring: Ring | None = None
     """The ring by which gradients are added up over tasks, if TensorFlow does not do so."""
 
