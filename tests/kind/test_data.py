@@ -58,9 +58,10 @@ def test_code_and_a_claim_with_data_are_in_every_pod(namespace: Namespace, tmp_p
     filled(namespace, job, tmp_path / "records")
     resume(namespace, job)
     job.until("a worker is there", lambda s: s["tasks"]["worker:0"]["state"] != "absent")
-    tried = namespace.kubectl("exec", job.newest("worker"), "--", "sh", "-c", f'python3 -c "{TRY}" 2>&1 || true')
+    worker = job.newest("worker", 0)
+    tried = namespace.kubectl("exec", worker, "--", "sh", "-c", f'python3 -c "{TRY}" 2>&1 || true')
     assert "['mnist.npz', 'test', 'train']" in tried
-    assert "data.test is read from the copy /cache/test-" in job.log("worker")
+    assert "data.test is read from the copy /cache/test-" in namespace.kubectl("logs", worker)
     assert "Read-only file system" in tried
     job.wait()
     result = json.loads(job.file(".trainer/result.json"))
