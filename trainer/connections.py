@@ -14,7 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 
-from trainer import host
+from trainer import sockets
 
 REQUEST_SECONDS = 10.0
 """How long a peer may take for a whole request."""
@@ -77,7 +77,7 @@ class Connections:
     def admit(self, transport: asyncio.Transport) -> bool:
         """Takes a new connection, and closes another one if there are too many; False if it closes the new one."""
         peer = transport.get_extra_info("peername") or ("",)
-        if self._own_user and not host.is_own(user := host.user_of(peer, transport.get_extra_info("sockname"))):
+        if self._own_user and not sockets.is_own(user := sockets.user_of(peer, transport.get_extra_info("sockname"))):
             if user is not None:
                 self._say("user", f"{self._what}: closes connections of another user of this machine")
             transport.abort()

@@ -218,15 +218,3 @@ def test_a_peer_that_ends_before_it_is_accepted_is_not_taken_for_another_user(li
 
     asyncio.run(run())
     assert lines == []
-
-
-@pytest.mark.skipif(not host.LINUX, reason="only Linux tells it")
-def test_a_peer_that_has_closed_its_socket_is_nobody_s() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        with socket.create_connection(listener.getsockname()) as made:
-            accepted, peer = listener.accept()
-            assert host.user_of(peer, accepted.getsockname()) == os.getuid()
-            ends = (made.getsockname(), made.getpeername())
-            assert host._owner(*ends) == host._owner_in_table(socket.AF_INET, *ends)
-        with accepted:
-            assert host.user_of(peer, accepted.getsockname()) is None

@@ -16,7 +16,6 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from trainer.host import port_in_use
 from trainer.job import code, environment
 from trainer.job.cluster import Task
 from trainer.job.errors import UserError
@@ -25,6 +24,7 @@ from trainer.job.names import TF_PORT, control_port, is_loopback
 from trainer.job.spec import JobSpec
 from trainer.job.tracker import secrets_of_tasks
 from trainer.model_dir import layout
+from trainer.sockets import port_in_use
 
 PORT_SECONDS = 3.0
 """How long the kernel may take to close the port of a process that was killed."""

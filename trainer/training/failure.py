@@ -10,7 +10,7 @@ import traceback
 from pathlib import Path
 from typing import Literal
 
-from trainer import host
+from trainer import sockets
 from trainer.job import tf_config
 from trainer.job.errors import Exit, TrainerError, UnreachableError, UserError
 from trainer.job.spec import JobSpec
@@ -35,7 +35,7 @@ def report(error: BaseException, spec: JobSpec | None, channel: Channel) -> Exit
     if isinstance(error, TrainerError):
         code, text = error.code, str(error)
     elif spec is not None and "Could not start gRPC server" in str(error):
-        code, text = Exit.USER, str(host.port_in_use(tf_config.from_environment(spec)))
+        code, text = Exit.USER, str(sockets.port_in_use(tf_config.from_environment(spec)))
         error = UserError(text)
     elif isinstance(error, SystemExit):
         code, text = Exit.USER, f"{theirs or f'workload: {_one_line(error)}'}; {_NO_ARGUMENTS}"

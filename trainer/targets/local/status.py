@@ -9,7 +9,7 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from trainer import host
+from trainer import host, sockets
 from trainer.job import load
 from trainer.job.errors import Exit, UserError, outcome
 from trainer.job.messages import command_line
@@ -182,7 +182,7 @@ def launcher(model_dir: str) -> int:
     state = _state_of_chief(model_dir)
     if state is None or not state.launcher:
         return 0
-    chief = host.listener(state.control_port)
+    chief = sockets.listener(state.control_port)
     if state.launcher > 1 and (not host.LINUX or (chief and host.parent(chief) == state.launcher)):
         return state.launcher
     named, found = layout.state(model_dir).name, f"process {chief}" if chief else "that chief"

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from typing import cast
 
-from trainer import host
+from trainer import sockets
 from trainer.job.cluster import Task
 from trainer.job.errors import UnreachableError, UserError
 from trainer.job.names import gradients_port, split_address, task_name
@@ -139,7 +139,7 @@ class _Callers:
             connection, peer = self._listener.accept()
             if len(self._heard) >= _MOST_CALLERS:
                 self._take(next(iter(self._heard))).close()
-            if not host.is_own(host.user_of(peer, connection.getsockname())):
+            if not sockets.is_own(sockets.user_of(peer, connection.getsockname())):
                 connection.close()
                 return
             connection.setblocking(False)

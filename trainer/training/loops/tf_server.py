@@ -10,10 +10,10 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable
 
-from trainer.host import port_in_use
 from trainer.job.cluster import Task, graph_cluster, job_of
 from trainer.job.errors import TrainerError
 from trainer.job.spec import JobSpec
+from trainer.sockets import port_in_use
 from trainer.training.private import tensorflow_private
 
 
