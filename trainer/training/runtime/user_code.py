@@ -29,6 +29,7 @@ _FRAME = re.compile(r'^ *File "(.+)", line (\d+), in .*\n?', re.MULTILINE)
 _NOISE = re.compile(
     r"\x1b\[\d+m|Graph execution error:|Detected at node .* defined at \(most recent call last\):"
     r"|\[\[\{\{node .*?\}\}\]\]|\[Op:\S+\]|^<stack_traces unavailable>$"
+    r"|(?s: used by \{\{node \S+\}\} with these attrs: .*)"
     r"|^Exception encountered when calling .*$|(?s:\n\s*Arguments received by \S+:\n.*)",
     re.MULTILINE,
 )

@@ -223,6 +223,22 @@ def test_a_cache_file_that_is_in_use_or_left_of_a_killed_task_is_reported_with_t
     assert next(begun).numpy() == 1
 
 
+def test_python_in_a_step_of_parameter_server_is_reported_with_the_fix() -> None:
+    """As TensorFlow 2.21 says it of a server without Python."""
+    text = (
+        "No OpKernel was registered to support Op 'EagerPyFunc' used by {{node while/body/_1/gradient_tape/EagerPyFunc}} "
+        'with these attrs: [Tout=[DT_FLOAT], token="pyfunc_1", is_async=false, Tin=[DT_FLOAT]]\n'
+        "Registered devices: [CPU]\nRegistered kernels:\n  <no registered kernels>\n\n"
+        "\t [[while/body/_1/gradient_tape/EagerPyFunc]] [Op:__inference_fn_12]"
+    )
+    shown = user_code.graph_error(tf.errors.InvalidArgumentError(None, None, text), "mine.py")
+    assert shown == (
+        "workload: mine.py: a step: InvalidArgumentError: No OpKernel was registered to support Op 'EagerPyFunc'; "
+        "py_function runs Python, which the workers of parameter_server do not in a step: write it with TensorFlow "
+        "operations, or use multi_worker_mirrored"
+    )
+
+
 def test_data_that_end_before_the_first_example_are_reported_with_the_fix() -> None:
     with pytest.raises(tf.errors.OutOfRangeError) as caught:
         tf.function(lambda it: next(it))(iter(tf.data.Dataset.range(4).filter(lambda n: n > 9).repeat()))
