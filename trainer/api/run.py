@@ -112,10 +112,8 @@ class Run:
             others = " or ".join(f"--target {name}" for name in base.TARGETS if name != self.target)
             asked = f"asked: {self.target}, and this machine, where no job has begun in {where}"
             text = str(error) if str(error).startswith(f"{self.name}:") else f"{self.name}: {error}"
-            raise TrainerError(
-                f"{text}; {asked}; elsewhere: {others}",
-                error.code,
-            ) from None
+            error.args = (f"{text}; {asked}; elsewhere: {others}",)
+            raise
 
     def statuses(self, timeout: float | None = None) -> Iterator[JobOverview]:
         """The status, again and again; the last is that after the job's end, or after the time.
@@ -130,7 +128,7 @@ class Run:
         while not overview.over and (left := end - time.monotonic()) > 0:
             yield overview
             time.sleep(min(pause, left))
-            overview = outage.ask(self.status, overview)
+            overview = outage.ask(lambda: self.on.status(self.job), overview)
         yield overview
 
     def wait(self, timeout: float | None = None) -> None:

@@ -118,7 +118,7 @@ async def _until_over(run: Run, broken: asyncio.Event) -> None:
         await broken.wait()
         broken.clear()
         try:
-            found = await asyncio.to_thread(run.status)
+            found = await asyncio.to_thread(run.on.status, run.job)
         except NoAnswer as error:
             outage.lasts(error)
         except TrainerError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -81,8 +82,9 @@ def test_a_wait_has_a_deadline() -> None:
     run.wait(0)
 
 
+@pytest.mark.parametrize("implied", [False, True], ids=["target named", "target implied"])
 def test_a_target_that_does_not_answer_for_a_while_is_asked_again(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], implied: bool
 ) -> None:
     answers: list[Any] = [
         "running",
@@ -100,7 +102,8 @@ def test_a_target_that_does_not_answer_for_a_while_is_asked_again(
         return JobOverview("j", answer)
 
     monkeypatch.setattr(fake.Fake, "status", status)
-    trainer.attach("j", "fake").wait()
+    run = trainer.attach("j", "fake")
+    replace(run, implied=implied).wait()
     lines = capsys.readouterr().err.splitlines()
     assert [line.partition(";")[0] for line in lines] == [
         "trainer: no answer", "trainer: there is an answer again, after 0 s",

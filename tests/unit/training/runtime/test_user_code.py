@@ -226,7 +226,7 @@ def test_a_cache_file_that_is_in_use_or_left_of_a_killed_task_is_reported_with_t
 def test_python_in_a_step_of_parameter_server_is_reported_with_the_fix() -> None:
     """As TensorFlow 2.21 says it of a server without Python."""
     text = (
-        "No OpKernel was registered to support Op 'EagerPyFunc' used by {{node while/body/_1/gradient_tape/EagerPyFunc}} "
+        "No OpKernel was registered to support Op 'EagerPyFunc' used by {{node while/body/_1/EagerPyFunc}} "
         'with these attrs: [Tout=[DT_FLOAT], token="pyfunc_1", is_async=false, Tin=[DT_FLOAT]]\n'
         "Registered devices: [CPU]\nRegistered kernels:\n  <no registered kernels>\n\n"
         "\t [[while/body/_1/gradient_tape/EagerPyFunc]] [Op:__inference_fn_12]"
