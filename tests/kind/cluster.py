@@ -15,6 +15,7 @@ from tests.tools.harness import TRAINER, Watched
 ROOT = Path(__file__).parents[2]
 SECONDS = 60
 JOB_SECONDS = 300
+EVERYTHING = "jobs,pods,services,configmaps,secrets,persistentvolumeclaims,networkpolicies"
 KNOCK = """
 import socket, sys
 try:
@@ -176,6 +177,12 @@ class KubernetesJob(Watched):
         )
         answer = json.loads(self.space.kubectl("get", "pods", f"--selector={selector}", "--output=json"))
         return sorted(answer["items"], key=lambda pod: str(pod["metadata"]["creationTimestamp"]))
+
+
+def there(namespace: Namespace) -> list[str]:
+    """All that is in a namespace, but for what Kubernetes puts there itself."""
+    names = namespace.kubectl("get", EVERYTHING, "--output=name").split()
+    return sorted(name for name in names if not name.endswith("kube-root-ca.crt"))
 
 
 def knock(namespace: Namespace, who: str, address: str, port: int) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.kind.cluster import Namespace, kubectl, trainer
+from tests.kind.cluster import Namespace, kubectl, there, trainer
 from tests.local import specs
 from trainer.job.errors import Exit
 
@@ -22,7 +22,6 @@ CLAIM = {
     "metadata": {"name": "mine"},
     "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
 }
-EVERYTHING = "jobs,pods,services,configmaps,secrets,persistentvolumeclaims,networkpolicies"
 
 
 @pytest.fixture
@@ -32,12 +31,6 @@ def spec_file(tmp_path: Path) -> Any:
         return str(tmp_path / "job.yaml")
 
     return write
-
-
-def there(namespace: Namespace) -> list[str]:
-    """All that is in a namespace, but for what Kubernetes puts there itself."""
-    names = namespace.kubectl("get", EVERYTHING, "--output=name").split()
-    return sorted(name for name in names if not name.endswith("kube-root-ca.crt"))
 
 
 def test_a_secret_is_kept_and_that_of_another_stays(namespace: Namespace, spec_file: Any) -> None:
@@ -71,7 +64,12 @@ def test_a_name_is_one_jobs(namespace: Namespace, spec_file: Any) -> None:
     space = ("--namespace", namespace.name)
     trainer("submit", *space, spec_file(kubernetes={"suspend": True}))
     before = there(namespace)
-    assert "digits: already exists" in trainer("submit", *space, spec_file(kubernetes={"suspend": True}))
+    again = ("submit", *space, spec_file(kubernetes={"suspend": True}))
+    assert "digits: already exists; next: " in trainer(*again)
+    namespace.kubectl("delete", "secret", "digits-report-secret")
+    namespace.kubectl("delete", "service", "digits")
+    printed = trainer(*again)
+    assert "digits: already exists; made again: secret/digits-report-secret, service/digits; next: " in printed
     printed = trainer(
         "submit", *space, spec_file(kubernetes={"suspend": True}), "--set", "train.steps=301", code=Exit.USER
     )

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.kind.cluster import JOB_SECONDS, KubernetesJob, Namespace, knock, kubectl, trainer
+from tests.kind.cluster import EVERYTHING, JOB_SECONDS, KubernetesJob, Namespace, knock, kubectl, there, trainer
 from tests.kind.monitoring import discover, monitoring, scraped
 from tests.kind.test_waiting import until
 from tests.local import specs
@@ -34,7 +34,6 @@ from trainer.supervisor.chief import network_policy
 STEPS = specs.TOUR_STEPS
 GATE = "/workspace/runs/digits/go"
 TASKS = {"chief:0", "worker:0", "worker:1", "evaluator:0"}
-EVERYTHING = "jobs,pods,services,configmaps,secrets,persistentvolumeclaims,networkpolicies"
 FETCH = """
 import sys, urllib.error, urllib.request
 def status(path, data=None):
@@ -91,12 +90,6 @@ def tour(tour_namespace: Namespace, tmp_path_factory: pytest.TempPathFactory) ->
             for process in following.values():
                 process.kill()
                 process.communicate()
-
-
-def there(namespace: Namespace) -> list[str]:
-    """All that is in a namespace, but for what Kubernetes puts there itself."""
-    names = namespace.kubectl("get", EVERYTHING, "--output=name").split()
-    return sorted(name for name in names if not name.endswith("kube-root-ca.crt"))
 
 
 def test_a_suspended_job_waits_and_says_why(tour: Tour) -> None:

@@ -193,9 +193,10 @@ def _watch(statuses: Iterator[JobOverview], output: str) -> int:
 def _submitted(done: Submitted, words: str) -> str:
     objects = f", {len(done.objects)} objects" if done.objects else ""
     news = f"{done.job}: submitted{objects}" if done.new else f"{done.job}: already exists"
+    restored = f"; made again: {', '.join(done.restored)}" if done.restored else ""
     if done.ended:
-        return f"{news}, and is {done.ended}; to run it again: trainer delete {words}"
-    return f"{news}; next: trainer status --watch {words}"
+        return f"{news}, and is {done.ended}{restored}; to run it again: trainer delete {words}"
+    return f"{news}{restored}; next: trainer status --watch {words}"
 
 
 def _words(args: argparse.Namespace, done: Submitted) -> str:

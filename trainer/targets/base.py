@@ -38,6 +38,8 @@ class Submitted:
     """Applied objects, as kind/name; empty if the target's own program has reported them."""
     new: bool = True
     """False if the job already existed."""
+    restored: Sequence[str] = ()
+    """Objects of a job that already existed which were missing, as kind/name: they are made again."""
     ended: str | None = None
     """`done` or `failed`, for a job that already existed and has ended."""
     namespace: str | None = None

@@ -164,6 +164,10 @@ def test_a_namespace_is_given_to_the_target_and_named_in_what_comes_next(
         (Submitted("j"), "j: submitted; next: trainer status --watch WAY"),
         (Submitted("j", ["a/b"], new=False), "j: already exists; next: trainer status --watch WAY"),
         (
+            Submitted("j", ["a/b", "c/d", "e/f"], new=False, restored=["a/b", "e/f"]),
+            "j: already exists; made again: a/b, e/f; next: trainer status --watch WAY",
+        ),
+        (
             Submitted("j", ["a/b"], new=False, ended="failed"),
             "j: already exists, and is failed; to run it again: trainer delete WAY",
         ),

@@ -56,22 +56,27 @@ async def submit(spec: JobSpec, namespace: str | None, command: str, dry_run: bo
                 warnings += (await server.check(part)).warnings
         if secret:
             warnings += (await server.create(secret, dry_run=True)).warnings
-        objects = [*manifests, secret] if secret else manifests
-        names = [f"{each['kind'].lower()}/{each['metadata']['name']}" for each in objects]
-        if not dry_run:
-            await _create_all(server, spec, manifests, secret)
+        made = [] if dry_run else await _create_all(server, spec, manifests, secret)
         return Submitted(
             spec.name,
-            names,
+            _names([*manifests, secret] if secret else manifests),
             new=existing is None,
+            restored=_names(made) if existing else [],
             ended=pods.ended(existing) if existing else None,
             namespace=server.namespace,
             warnings=[*_unique(warnings), *await advice.warnings(server, spec)],
         )
 
 
-async def _create_all(server: ApiServer, spec: JobSpec, manifests: Iterable[Manifest], secret: Manifest | None) -> None:
-    """Creates all objects, or none: a quota may refuse a Job that its dry run allowed."""
+def _names(objects: Iterable[Manifest]) -> list[str]:
+    return [f"{each['kind'].lower()}/{each['metadata']['name']}" for each in objects]
+
+
+async def _create_all(
+    server: ApiServer, spec: JobSpec, manifests: Iterable[Manifest], secret: Manifest | None
+) -> list[Manifest]:
+    """Creates all objects, or none: a quota may refuse a Job that its dry run allowed. Returns those that were not
+    there before."""
     made: list[Manifest] = []
     try:
         if secret and (await server.create(secret, dry_run=False)).created:
@@ -79,6 +84,7 @@ async def _create_all(server: ApiServer, spec: JobSpec, manifests: Iterable[Mani
         for manifest in manifests:
             if (await server.apply(manifest, dry_run=False)).created:
                 made.append(manifest)
+        return made
     except TrainerError as error:
         if not made:
             raise
