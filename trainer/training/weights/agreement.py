@@ -129,10 +129,10 @@ def require_same_variables(job: TrainingTask, state: TrainState) -> None:
     theirs = text_from_chief("\n".join(lines), job.task, _VARIABLES).splitlines()
     same_names = sorted(lines) == sorted(theirs)
     for i in range(max(len(lines), len(theirs))):
-        here, there = (each[i] if i < len(each) else "none" for each in (lines, theirs))
+        here, there = (f"the {each[i]}" if i < len(each) else "none" for each in (lines, theirs))
         if here != there and (same_names or here.rpartition(" ")[2] != there.rpartition(" ")[2]):
             raise UserError(
-                f"workload: {job.workload.name}: model(): {job.task.name} has the {here} where the chief has the "
+                f"workload: {job.workload.name}: model(): {job.task.name} has {here} where the chief has "
                 f"{there}; {_REPAIR}"
             )
 

@@ -7,6 +7,9 @@ adopted: equal on all tasks, in checkpoints, restored, and given to copies of th
 
 from __future__ import annotations
 
+import re
+from itertools import chain
+
 import tensorflow as tf
 
 from trainer.job.errors import UserError
@@ -25,6 +28,8 @@ _USE = 24
 OF_FILE = f"{UNTRACKED}file."
 """Begins the names of those that were created when the workload was imported."""
 _RULE = "create it in model(), as by self.add_weight(), or at the top of the file"
+_WRITES = re.compile(r"LookupTable(Insert|Remove|Import)V2|(Priority)?Queue(Enqueue|Dequeue)(Many|UpTo)?V2")
+"""Operations that change what no checkpoint can have (tensorflow/core/ops/lookup_ops.cc, data_flow_ops.cc)."""
 
 
 def candidates(job: TrainingTask, state: TrainState) -> dict[str, Variable]:
@@ -83,7 +88,7 @@ def used_by(job: TrainingTask, state: TrainState, graph: Internal) -> dict[str, 
     """Returns the variables that a step uses and nobody has, while the step is traced.
 
     Raises:
-        UserError: one cannot be adopted.
+        UserError: one cannot be adopted, or the step changes a table or queue.
     """
     captured = {id(outer) for outer, _ in graph.captures}
     used = {name: v for name, v in candidates(job, state).items() if _handles(v) & captured}
@@ -96,7 +101,23 @@ def used_by(job: TrainingTask, state: TrainState, graph: Internal) -> dict[str, 
             )
     for variable in used.values():
         _require_adoptable(job, variable)
+    if any(outer.dtype == tf.resource and id(outer) not in known for outer, _ in graph.captures):
+        _require_no_tables(job, graph)
     return used
+
+
+def _require_no_tables(job: TrainingTask, graph: Internal) -> None:
+    """
+    Raises:
+        UserError: the step changes a table or queue.
+    """
+    definition = graph.as_graph_def()
+    for node in chain(definition.node, *(each.node_def for each in definition.library.function)):
+        if _WRITES.fullmatch(node.op):
+            raise UserError(
+                f"workload: {job.workload.name}: a step changes a table or queue ({node.op}), which is another on "
+                "each task and in no checkpoint; keep what it holds in variables, as by self.add_weight()"
+            )
 
 
 def _require_adoptable(job: TrainingTask, variable: Variable) -> None:

@@ -144,3 +144,35 @@ def test_what_no_checkpoint_can_have_is_refused_by_name(value: Any, known: bool,
 
     with pytest.raises(UserError, match=message):
         step.get_concrete_function()
+
+
+@pytest.mark.parametrize("nested", [False, True], ids=["in the step", "in a loop"])
+def test_a_table_may_be_read_in_a_step_and_not_changed(nested: bool, tmp_path: Path) -> None:
+    """A StringLookup reads one."""
+    job = setup(model_dir=str(tmp_path))
+    state = build_state(job)
+    table = tf.lookup.experimental.MutableHashTable(tf.int64, tf.float32, default_value=0.0)
+    key = tf.constant([1], tf.int64)
+
+    def write(i: tf.Tensor) -> tf.Tensor:
+        table.insert(key, table.lookup(key) + 1.0)
+        return i + 1
+
+    def trace(change: bool) -> None:
+        @tf.function(autograph=False)
+        def step() -> tf.Tensor:
+            read = table.lookup(key)
+            if change and nested:
+                tf.while_loop(lambda i: i < 2, write, [0])
+            elif change:
+                write(tf.constant(0))
+            used_by(job, state, tf.compat.v1.get_default_graph())
+            return read
+
+        step.get_concrete_function()
+
+    trace(change=False)
+    with pytest.raises(
+        UserError, match=r"a step changes a table or queue \(LookupTableInsertV2\), which is another on"
+    ):
+        trace(change=True)
