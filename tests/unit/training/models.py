@@ -132,6 +132,31 @@ def losses_of_layers() -> Any:
     return model
 
 
+class Guided(keras.Model):  # type: ignore[misc]
+    """Updates all metrics in a loop, as in Keras' guide: those of compile are one, with a dict for its result."""
+
+    def train_step(self, data: Any) -> Any:
+        x, y = data
+        with tf.GradientTape() as tape:
+            prediction = self(x, training=True)
+            loss = self.compute_loss(y=y, y_pred=prediction)
+        slopes = tape.gradient(loss, self.trainable_weights)
+        self.optimizer.apply_gradients(zip(slopes, self.trainable_weights, strict=True))
+        for metric in self.metrics:
+            if metric.name == "loss":
+                metric.update_state(loss)
+            else:
+                metric.update_state(y, prediction)
+        return {metric.name: metric.result() for metric in self.metrics}
+
+
+def guided() -> Any:
+    inputs = keras.Input((8,))
+    model = Guided(inputs, layers.Dense(1)(inputs))
+    model.compile(optimizers.SGD(0.1), loss="mse", metrics=["mae", metrics.RootMeanSquaredError(name="root")])
+    return model
+
+
 class Summing(keras.Model):  # type: ignore[misc]
     """Has its losses in a dict."""
 
@@ -438,6 +463,7 @@ CASES: dict[str, tuple[Callable[[], Any], Any]] = {
     "text and a ragged tensor": (text_and_ragged, lambda: ((TEXT, tf.ragged.constant(RAGGED)), Y)),
     "sentences of any length": (embedded, lambda: (tf.ragged.constant(WORDS, dtype=tf.int32), Y)),
     "own compute_loss": (own_loss, (X, Y)),
+    "metrics in a loop": (guided, (X, Y)),
     "autoencoder": (autoencoder, (X, Y)),
     "x alone": (lambda: autoencoder(gradient_accumulation_steps=3), X),
     "losses of layers alone": (losses_of_layers, X),

@@ -23,7 +23,7 @@ from trainer.training.exchange import whole_batch
 from trainer.training.model import additive, compile_rules
 from trainer.training.model.checks import has_own_step
 from trainer.training.model.loss_scale import LossScale
-from trainer.training.model.step_trace import Empty, TrainStep, trace
+from trainer.training.model.step_trace import Empty, TrainStep, flat, trace
 from trainer.training.private import keras_patches, keras_private, tensorflow_patches
 from trainer.training.runtime.user_code import calling
 from trainer.training.task import TrainingTask
@@ -154,7 +154,7 @@ class CompiledStep:
     def run(self, batch: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Trains on a replica's batch: whether it was applied, its loss, and the vector."""
         with keras_patches.hold(self.variables, self.empty) as held, tensorflow_patches.as_one_replica():
-            logs = {name: tf.cast(value, tf.float32) for name, value in self.model.train_step(batch).items()}
+            logs = {name: tf.cast(value, tf.float32) for name, value in flat(self.model.train_step(batch)).items()}
         applied = self.optimizer.applied if isinstance(self.optimizer, LossScale) else tf.constant(True)
         added = [tf.cast(held.get_current_value(v), tf.float32) - tf.cast(e, tf.float32) for v, e in self._counted]
         added += [logs[name] for name in self._others]

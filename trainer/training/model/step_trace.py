@@ -45,6 +45,15 @@ class TrainStep:
         return [(optimizer, list(variables.values())) for optimizer, variables in last_calls.values()]
 
 
+def flat(returned: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The values that a `train_step` returns, with those of dicts in it: the metrics of compile are one metric, which
+    gives a dict (pythonify_logs, keras/src/utils/python_utils.py)."""
+    values: dict[str, Tensor] = {}
+    for name, value in returned.items():
+        values |= flat(value) if isinstance(value, Mapping) else {name: value}
+    return values
+
+
 def trace(
     strategy: Strategy,
     model: Model,
@@ -78,7 +87,7 @@ def trace(
             returned: Mapping[str, Tensor] = model.train_step(batch)
             after = [held.get_current_value(v) for v in variables]
             if isinstance(returned, Mapping):
-                traced.returned.update({name: tf.convert_to_tensor(value) for name, value in returned.items()})
+                traced.returned.update({name: tf.convert_to_tensor(value) for name, value in flat(returned).items()})
         traced.changed.update(i for i, (a, b) in enumerate(zip(before, after, strict=True)) if a is not b)
 
     undo = [_watch(metric, traced.arguments) for metric in watched]
