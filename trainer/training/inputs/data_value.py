@@ -44,7 +44,8 @@ def source(value: object, what: str, tell: Tell = lambda _: None) -> Split:
     if value is None:
         raise UserError(f"workload: {what}: gave None; return {_FORMS}, or a tf.data.Dataset")
     if isinstance(value, list):
-        raise UserError(f"workload: {what}: {_no_array(value) or f'gave a list; write a tuple: {_FORMS}'}")
+        wrong = _list_of_dicts(value) or _no_array(value) or f"gave a list; write a tuple: {_FORMS}"
+        raise UserError(f"workload: {what}: {wrong}")
     returned = value if isinstance(value, tuple) else (value,)
     if not 1 <= len(returned) <= len(NAMES):
         raise UserError(
@@ -112,6 +113,8 @@ def _no_array(part: object) -> str | None:
             f"{gave}, a PyDataset; join its batches: x = np.concatenate([batches[i][0] for i in range(len(batches))]), "
             "and y likewise, or give a tf.data.Dataset of the files that it reads"
         )
+    if columns := getattr(part, "column_names", None):  # of Hugging Face's datasets
+        return f"{gave}, which is no array; give its columns as arrays: np.asarray(dataset[{columns[0]!r}])"
     if hasattr(part, "__len__") and hasattr(part, "__getitem__"):
         return (
             f"{gave}, which is no array; stack its examples: x = np.stack([examples[i][0] for i in "
@@ -120,6 +123,15 @@ def _no_array(part: object) -> str | None:
     if hasattr(part, "__iter__"):
         return f"{gave}, which has no order; return arrays, or tf.data.Dataset.from_generator(function, ...)"
     return f"{gave}, which is no array; return {_FORMS}, or a tf.data.Dataset"
+
+
+def _list_of_dicts(value: list[object]) -> str | None:
+    """As `_no_array`, of a list that has a dict for each example."""
+    dicts = [each for each in value if isinstance(each, dict) and each]
+    if not dicts or len(dicts) < len(value):
+        return None
+    key = next(iter(dicts[0]))
+    return f"gave a list of dicts; stack the values of each key: np.stack([each[{key!r}] for each in examples])"
 
 
 def _is_example(pair: tuple[object, ...]) -> bool:

@@ -18,7 +18,7 @@ from trainer.training import inputs
 from trainer.training.exchange import collective_sums, compression, gradients, ring_sums, whole_batch
 from trainer.training.model import batches, compile_rules, compiled
 from trainer.training.model.build_model import build_model, require_new
-from trainer.training.model.checks import require_shareable
+from trainer.training.model.checks import has_own_step, require_shareable
 from trainer.training.model.loss_scale import LossScale
 from trainer.training.private import keras_patches, keras_private
 from trainer.training.private.adam import Adam
@@ -174,6 +174,11 @@ def prepare(strategy: Strategy, job: TrainingTask, state: TrainState, source: in
         UserError: the model or its optimizers cannot be trained.
     """
     model = state.model
+    if not (model.trainable_variables or has_own_step(model)):
+        raise UserError(
+            f"workload: {job.workload.name}: model() has no trainable variables, so nothing can be trained; set "
+            "trainable = True on a layer"
+        )
     if state.compiled_step is not None or not (model.compiled or job.workload.optimizer is not None):
         return []
     if not model.compiled:

@@ -28,7 +28,7 @@ _RUNTIME = Path(__file__).parent
 _FRAME = re.compile(r'^ *File "(.+)", line (\d+), in .*\n?', re.MULTILINE)
 _NOISE = re.compile(
     r"\x1b\[\d+m|Graph execution error:|Detected at node .* defined at \(most recent call last\):"
-    r"|\[\[\{\{node .*?\}\}\]\]|\[Op:\S+\]|^<stack_traces unavailable>$"
+    r"|\[\[(?:\{\{node .*?\}\}|\S+)\]\]|\[Op:\S+\]|^<stack[_ ]traces unavailable>$"
     r"|(?s: used by \{\{node \S+\}\} with these attrs: .*)"
     r"|^Exception encountered when calling .*$|(?s:\n\s*Arguments received by \S+:\n.*)",
     re.MULTILINE,
@@ -58,8 +58,11 @@ _HINTS = [
      "a graph is being built, in which tensors have no values: write tf.cond for if, and call adapt() on a layer at "
      "the top of the file or in model(), not in data()"),
     (r"Expected `loss_weights` argument to be a float", LOSS_WEIGHTS),
-    (r"None values not supported",
+    (r"None values not supported|'NoneType' object has no attribute '(?:shape|dtype)'",
      "the data may be x alone: give (x, y), or compile a model whose train_step needs no y"),
+    (r"The structure of `inputs` doesn't match the expected structure",
+     "x must have the structure of the model's inputs, and y stands beside it: of a Dataset of dicts, "
+     "dataset.map(lambda each: (each['x'], each['y']))"),
     (r"\bShard\(split=|\b(?:data|validation)\(\) (?:takes|missing) ", SHARD),
     (r"Cannot batch tensors with different shapes|Cannot add tensor to the batch",
      "examples of one batch must have one shape: pad or cut them, in parse() or data(), to one length by tf.pad, or "

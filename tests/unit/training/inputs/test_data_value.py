@@ -39,6 +39,18 @@ class Examples:
         return np.zeros(3), index
 
 
+class Columns:
+    """Like a dataset of Hugging Face's."""
+
+    column_names = ("text", "label")
+
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, key: Any) -> Any:
+        return {"text": "a", "label": 1}
+
+
 class Loader:
     """A DataLoader of PyTorch: batches in an order of its own."""
 
@@ -89,6 +101,14 @@ BAD: list[tuple[Any, str]] = [
     (object(), "gave a value of type object, which is no array; return x, (x, y) or"),
     (([1, None], [0, 1]), "gave a value of type NoneType, which is no array; return x, (x, y) or"),
     ([(np.zeros(3), 0), (np.ones(3), 1)], "gave a list of examples; stack them: x = np.stack([each[0] for each in ex"),
+    (
+        [{"x": 1.0, "y": 0}, {"x": 2.0, "y": 1}],
+        "gave a list of dicts; stack the values of each key: np.stack([each['x'] ",
+    ),
+    (
+        Columns(),
+        "gave a value of type Columns, which is no array; give its columns as arrays: np.asarray(dataset['text'])",
+    ),
     ((PAIRS, np.zeros(5)), "gave a value of type _TensorSliceDataset in a tuple; return it alone: it yields x, (x, y)"),
     (([np.zeros((8, 8))] * 5, [0, 1, 0, 1, 0]), "x is a list of 5 arrays, one for each example; stack them: np.stack("),
     (([np.zeros((8, 8))] * 5, np.zeros(5)), "x is a list of 5 arrays, one for each example; stack them: np.stack(x)"),

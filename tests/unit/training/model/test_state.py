@@ -1,5 +1,6 @@
 import math
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import keras
@@ -8,7 +9,8 @@ import pytest
 import tensorflow as tf
 
 from tests.unit.training.jobs import batch, setup, step_of
-from trainer.training.model.state import TrainState, build_state
+from trainer.job.errors import UserError
+from trainer.training.model.state import TrainState, build_state, prepare
 
 # TensorFlow's variables and Keras, as they are, with NumPy 2.
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy:DeprecationWarning")
@@ -88,3 +90,11 @@ def test_under_float16_the_loss_is_scaled_and_variables_stay_float32() -> None:
     step = tf.function(step_of(digits, state))
     losses = [float(step(batch())[1][0]) for _ in range(20)]
     assert losses[-1] < losses[0] / 2, "scaled and scaled back: sgd shows the size of a gradient"
+
+
+def test_a_model_without_a_trainable_variable_is_refused(tmp_path: Path) -> None:
+    job = setup(model_dir=str(tmp_path))
+    state = build_state(job)
+    state.model.trainable = False
+    with pytest.raises(UserError, match=r"model\(\) has no trainable variables, so nothing can be trained; set "):
+        prepare(tf.distribute.get_strategy(), job, state, job.training)

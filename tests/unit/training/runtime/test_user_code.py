@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from trainer.job.errors import Exit, TrainerError, UserError
 from trainer.job.load import build
-from trainer.training.private import keras_patches
+from trainer.training.private import keras_patches, keras_private
 from trainer.training.private.tensorflow_private import as_written
 from trainer.training.runtime import user_code
 from trainer.workloads import load
@@ -178,6 +178,20 @@ def test_labels_of_another_form_than_the_loss_takes_are_reported_with_the_fix(
     assert f"; {fix}" in str(caught.value)
 
 
+def test_data_without_y_are_reported_with_the_fix() -> None:
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+    model.compile(loss="mse", metrics=["accuracy"])
+    with pytest.raises(UserError, match=r"; the data may be x alone: give \(x, y\)"), user_code.calling("m.py", "fit"):
+        keras_private.build_compiled(model, (keras.KerasTensor((4, 2)),))
+
+
+def test_examples_that_are_dicts_are_reported_with_the_fix() -> None:
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+    with pytest.raises(UserError, match=r"; x must have the structure .*\(each\['x'\], each\['y'\]\)"):  # noqa: SIM117
+        with user_code.calling("m.py", "model(x)"):
+            model({"x": tf.zeros((4, 2)), "y": tf.zeros((4,))})
+
+
 def test_an_example_of_unknown_shape_is_reported_with_the_fix() -> None:
     @tf.function(input_signature=[tf.TensorSpec(None)], autograph=False)
     def call(x: Any) -> Any:
@@ -260,6 +274,8 @@ def test_of_several_root_errors_the_first_is_reported_without_the_text_that_grpc
     )
     assert user_code.essence(text) == "Received a label value of 12"
     assert user_code.essence("Received a label value of 12") == "Received a label value of 12"
+    text = "<stack traces unavailable>\nTensor had Inf values\n\t [[while/body/_1/IteratorGetNext]] [Op:__inference_3]"
+    assert user_code.essence(text) == "Tensor had Inf values"
 
 
 @pytest.mark.parametrize("word", ["a", "word", "x" * 50])

@@ -19,7 +19,6 @@ from dataclasses import dataclass
 import tensorflow as tf
 
 from trainer.job.cluster import Task
-from trainer.job.errors import UserError
 from trainer.job.spec import JobSpec
 from trainer.protocol import events
 from trainer.protocol.log_lines import start_line
@@ -91,10 +90,6 @@ def _run(
 ) -> Trained:
     strategy, spec, task, source = coordinator.strategy, job.spec, job.task, job.training
     with strategy.scope():
-        if not state.model.trainable_variables:
-            raise UserError(
-                f"workload: {job.workload.name}: model() has no trainable variables; nothing can be trained"
-            )
         warnings = [*state.warnings, *check(job, state.model, source), *prepare(strategy, job, state, source)]
     total = job.total_steps(source)
     step, broken = restore(strategy, job, state, total)
