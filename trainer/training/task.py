@@ -234,14 +234,18 @@ class TrainingTask:
             return inputs.untuned(inputs.finite(dataset, "the EvalSpec's input_fn()"))
         return inputs.untuned(self._test().evaluation())
 
+    @property
+    def validates(self) -> bool:
+        """Whether anything uses validation data."""
+        keep = self.spec.keep_best
+        return self.workload.callbacks is not None or bool(keep and keep.of_validation)
+
     def splits_to_evaluate(self) -> list[tuple[inputs.Split, str]]:
         """The data that this job evaluates on, without those of an EvalSpec, each with the call that gives them."""
         named, splits = "dataset" if self.workload.data is None else None, list[tuple[inputs.Split, str]]()
         if self.workload.evaluate is None and self.workload.eval_spec is None:
             splits.append((self._test(), named or "data('test')"))
-        keep = self.spec.keep_best
-        validates = self.workload.callbacks is not None or bool(keep and keep.of_validation)
-        if validates and (split := self._validation_split) is not None:
+        if self.validates and (split := self._validation_split) is not None:
             splits.append((split, "validation()" if self.workload.validation else named or "data('train')"))
         return splits
 

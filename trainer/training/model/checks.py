@@ -93,6 +93,10 @@ def require_data_to_evaluate(job: TrainingTask, model: Model) -> None:
     """
     if not job.task.is_chief:
         return
+    given = {"validation()": job.workload.validation, "train.validation_split": job.spec.train.validation_split}
+    for name in [name for name, value in given.items() if value and not job.validates]:
+        what = "callbacks(), as EarlyStopping or CSVLogger, and keep_best"
+        job.send(events.Line(f"warning: {name}: nothing uses it: validation data are for {what}"))
     job.send(events.EpochEnd(over=False))
     for split, what in job.splits_to_evaluate():
         inputs.require_some(split, what)

@@ -11,6 +11,8 @@ from tests.unit.training.jobs import network, setup, step_of, with_data, with_wo
 from trainer.job.cluster import tasks_of
 from trainer.job.errors import UserError
 from trainer.job.load import build
+from trainer.protocol import events
+from trainer.protocol.events import Event
 from trainer.training import inputs
 from trainer.training.model.checks import check, require_data_to_evaluate
 from trainer.training.model.state import TrainState, build_state
@@ -210,6 +212,17 @@ def test_data_that_cannot_be_evaluated_on_are_refused_before_the_first_step(
     with nullcontext() if problem is None else pytest.raises(UserError) as caught:
         require_data_to_evaluate(job, job.workload.model())
     assert caught is None or str(caught.value).startswith(f"workload: {problem}")
+
+
+@pytest.mark.parametrize("used", [False, True])
+def test_validation_data_that_nothing_uses_are_told(used: bool) -> None:
+    parts = {"callbacks": list} if used else {}
+    sent: list[Event] = []
+    job = with_workload(data=lambda shard: examples(4), validation=lambda shard: examples(4), **parts)
+    job = replace(job, arrays=None, send=sent.append)
+    require_data_to_evaluate(job, job.workload.model())
+    lines = [event.text for event in sent if isinstance(event, events.Line)]
+    assert [line.partition(":")[2].partition(":")[0] for line in lines] == ([] if used else [" validation()"])
 
 
 def test_two_splits_are_two_inputs_and_two_outputs_for_a_model_that_has_them() -> None:
