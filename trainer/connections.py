@@ -30,6 +30,9 @@ BACKLOG = 128
 STRANGERS = 128
 """Connections that are always allowed, beside those of the job's tasks."""
 FEWEST = 32
+READ_BYTES = 16 << 10
+"""The most that is read of a connection before others have their turn. asyncio reads 256 KiB, of which a parser of HTTP
+can make some megabytes, or a tenth of a second's work, and that of each connection."""
 _OTHER_DESCRIPTORS = 64
 """Descriptors that a process needs for all else."""
 
@@ -70,6 +73,8 @@ class Connections:
         """Number of strangers' connections by address."""
         self._trusted = set[asyncio.Transport]()
         self._logged = dict[str, float]()
+        self.buffer = bytearray(READ_BYTES)
+        """What has just been read of one of them: asyncio hands it over before it reads the next."""
 
     def __len__(self) -> int:
         return len(self._addresses)
@@ -164,12 +169,11 @@ class Connections:
             self._log(text)
 
 
-class Guarded(asyncio.Protocol):
+class Guarded(asyncio.BufferedProtocol):
     """A protocol whose connections are bounded."""
 
     def __init__(self, inner: asyncio.Protocol, connections: Connections) -> None:
         self._inner, self._connections, self._admitted = inner, connections, False
-        self.data_received = inner.data_received  # type: ignore[method-assign]
         self.eof_received = inner.eof_received  # type: ignore[method-assign]
         self.pause_writing = inner.pause_writing  # type: ignore[method-assign]
         self.resume_writing = inner.resume_writing  # type: ignore[method-assign]
@@ -180,6 +184,12 @@ class Guarded(asyncio.Protocol):
         self._admitted = self._connections.admit(transport)
         if self._admitted:
             self._inner.connection_made(transport)
+
+    def get_buffer(self, sizehint: int) -> bytearray:
+        return self._connections.buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._inner.data_received(bytes(self._connections.buffer[:nbytes]))
 
     def connection_lost(self, error: Exception | None) -> None:
         if self._admitted:

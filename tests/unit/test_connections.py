@@ -218,3 +218,24 @@ def test_a_peer_that_ends_before_it_is_accepted_is_not_taken_for_another_user(li
 
     asyncio.run(run())
     assert lines == []
+
+
+def test_a_connection_that_sends_much_is_read_in_parts_and_others_have_their_turn_between() -> None:
+    bounds, log = Connections(8, "a port", lambda _: None), list[int]()
+
+    class Sizes(Echo):
+        def data_received(self, data: bytes) -> None:
+            log.append(len(data))
+            super().data_received(data)
+
+    async def run() -> None:
+        server = await asyncio.get_running_loop().create_server(lambda: Guarded(Sizes(bounds), bounds), "127.0.0.1", 0)
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.sockets[0].getsockname()[1])
+        writer.write(b"x" * 1_000_000 + b"\n")
+        assert (await asyncio.wait_for(reader.readline(), 20)).endswith(b"\n")
+        writer.close()
+        server.close()
+
+    asyncio.run(run())
+    assert sum(log) == 1_000_001
+    assert max(log) <= connections.READ_BYTES

@@ -31,6 +31,9 @@ def application(connections: Connections, *middlewares: Callable[..., object]) -
         transport = request.transport
         if transport is None:
             return await handler(request)
+        if "Transfer-Encoding" in request.headers:  # no client of ours: each byte may be a piece, which costs 2 us
+            transport.abort()
+            return web.Response(status=411)
         if not request.can_read_body:
             connections.serves(transport)
         try:
@@ -73,9 +76,10 @@ async def listen(app: web.Application, host: str | None, port: int) -> Port:
         OSError, OverflowError: it cannot be used.
     """
     # handler_cancellation: a report is dropped when its sender disconnects, so it does not count as answered.
+    # auto_decompress: a megabyte of gzip would be a gigabyte before the signature is checked, and nobody of ours packs.
     runner = web.AppRunner(
         app, access_log=None, shutdown_timeout=0.5, logger=_logger, handler_cancellation=True,
-        lingering_time=LINGER_SECONDS,
+        lingering_time=LINGER_SECONDS, auto_decompress=False,
     )  # fmt: skip
     await runner.setup()
     handlers, connections = runner.server, app[CONNECTIONS]

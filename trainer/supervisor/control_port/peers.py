@@ -41,8 +41,8 @@ def hold_seconds(tasks: int, task_lost: float) -> float:
 
 
 def client() -> ClientSession:
-    # Ignores proxies in the environment: connections to peers are direct.
-    return ClientSession(connector=TCPConnector(limit=0, ttl_dns_cache=1), trust_env=False)
+    # Ignores proxies in the environment: connections to peers are direct. Unpacks nothing that a stranger sends.
+    return ClientSession(connector=TCPConnector(limit=0, ttl_dns_cache=1), trust_env=False, auto_decompress=False)
 
 
 async def send_report(

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gzip
 import json
 import math
 import re
@@ -220,12 +221,16 @@ def test_an_address_that_does_not_answer_is_reported(dial: Dial, taken: int, mon
     assert problem(dial, (HOST, taken)) == f"no answer from {HOST}:{taken}"
 
 
+_PACKED = gzip.compress(json.dumps(asdict(IDENTITY)).encode())
+PACKED = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n%b" % (len(_PACKED), _PACKED)
+"""Whoever unpacks it has less than that in memory: a megabyte may be a gigabyte."""
 ANSWERS = {
     "not found": b"HTTP/1.1 404 Not Found\r\nContent-Length: 2\r\n\r\nno",
     "HTML": b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 6\r\n\r\n<html>",
     "no HTTP": b"SSH-2.0-OpenSSH_9.2\r\n",
     "JSON that is no object": b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 4\r\n\r\n\"ok\"",
     "broken JSON": b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 4\r\n\r\n{\"ok",
+    "a packed answer": PACKED,
     "a closed connection": b"",
 }  # fmt: skip
 
