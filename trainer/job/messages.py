@@ -54,9 +54,17 @@ def counted(number: int, noun: str) -> str:
 
 
 def aligned(rows: Sequence[tuple[str, ...]]) -> list[str]:
-    """A line per row; columns as wide as their widest cell."""
+    """A line per row; columns as wide as their widest cell. What a file or program said may control no terminal."""
+    rows = [tuple(map(_plain, row)) for row in rows]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+
+
+def _plain(text: str) -> str:
+    """A text in one line of characters that can be seen."""
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else " " if char.isspace() else repr(char)[1:-1] for char in text)
 
 
 def command_line(words: Sequence[str], overrides: Sequence[str]) -> str:
