@@ -91,4 +91,6 @@ def test_a_program_that_the_image_has(tmp_path: Path, foreign: str) -> None:
     spec = {"name": "of-the-image", "strategy": "one_device", "program": ["python3", "own.py"], "code": []}
     with Project(tmp_path, {**spec, "image": foreign}) as project:
         assert project.wait() == 0, project.output
-    assert "| in /app" in project.output
+        assert "| in /app" in project.output
+        project.up()
+        assert project.wait() == 0, "it has volumes of its first run"

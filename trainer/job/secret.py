@@ -67,8 +67,9 @@ def keep(path: Path, owner: int | None = None, folders: Iterable[Path] = ()) -> 
         UserError: the folder cannot be written, or an owner cannot be set.
     """
     if owner is not None:
-        # Root may write only to its own folder: containers have no CAP_DAC_OVERRIDE.
+        # Root may read and write only what is its own: containers have no CAP_DAC_OVERRIDE.
         _give([path.parent], os.getuid())
+        _give([path] if path.exists() else [], os.getuid())
     _write(path)
     if owner is not None:
         _give([path, path.parent, *folders], owner)
