@@ -38,7 +38,7 @@ from trainer.training.model.state import TrainState, build_state, prepare
 from trainer.training.model.step import Step, make_step
 from trainer.training.outputs.finish import Trained
 from trainer.training.outputs.saver import Saver
-from trainer.training.private import keras_patches, keras_private
+from trainer.training.private import keras_patches, keras_private, tensorflow_patches
 from trainer.training.runtime import created_variables
 from trainer.training.runtime.channel import Channel
 from trainer.training.runtime.strategy import make
@@ -66,6 +66,7 @@ def run(spec: JobSpec, task: Task, load: Load, resume_step: int, channel: Channe
         tf.errors.OpError: a peer was lost.
     """
     keras_patches.draw_by_replica()
+    tensorflow_patches.draw_by_replica(resume_step)
     strategy = make(spec, task)
     ring = form(task) if has_ring(spec, task.counts) else None
     job = replace(load(), ring=ring)
@@ -267,7 +268,6 @@ def _make_graph(
     @tf.function(autograph=False)
     def call(iterator: Iterator[Dataset], count: Tensor, pace: Tensor) -> tuple[Tensor, ...]:
         graph = tf.compat.v1.get_default_graph()
-        graph.seed = (graph.seed or 0) + job.part.index  # each task draws its own numbers by tf.random
 
         def one(
             i: Tensor, losses: Tensor, applied: Tensor, sums: Tensor, spent: Tensor, free: Tensor

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import linecache
 import sys
 import threading
@@ -48,6 +49,44 @@ def as_one_replica() -> Iterator[None]:
         yield
     finally:
         _ALONE.depth -= 1
+
+
+_BETWEEN_REPLICAS = 1 << 24
+"""From the seed of a replica to that of the next, more than the steps of most jobs."""
+_LARGEST_SEED = 2**31 - 1
+
+
+def draw_by_replica(step: int, *, seeded: bool = True) -> None:
+    """Makes operations of tf.random draw other numbers on each replica in a step, and other ones after each restart.
+
+    Their seeds are part of a graph, and what they have drawn is in no checkpoint. Tasks, replicas of a task where the
+    code has a seed, and all ps-workers, which run one graph, drew the same numbers; and a resumed job drew again those
+    with which it had begun (`get_seed`, tensorflow/python/framework/random_seed.py). The first replica of a new job
+    draws as in one process.
+    Test: test_each_replica_draws_its_own_numbers_by_tf_random.
+
+    Args:
+        step: the one from which training continues.
+        seeded: False where replicas run one graph: each operation then gets a seed by chance, on each of them.
+    """
+    import tensorflow as tf
+    from tensorflow.python.framework import random_seed
+
+    original = getattr(random_seed.get_seed, "__wrapped__", random_seed.get_seed)
+
+    @functools.wraps(original)
+    def get_seed(op_seed: int | None) -> tuple[int | None, int | None]:
+        of_graph, of_operation = original(op_seed)
+        replica = tf.distribute.get_replica_context() if tf.distribute.has_strategy() else None
+        if replica is None or of_graph is None:
+            return of_graph, of_operation
+        if not seeded:
+            return None, None
+        number = tf.get_static_value(replica.replica_id_in_sync_group) or 0
+        change = step + int(number) * _BETWEEN_REPLICAS
+        return (of_graph + change) % _LARGEST_SEED or _LARGEST_SEED if change else of_graph, of_operation
+
+    random_seed.get_seed = get_seed
 
 
 _made_by_the_job = threading.local()

@@ -58,6 +58,50 @@ def test_a_second_strategy_is_refused(name: str) -> None:
     assert tf.distribute.get_strategy().num_replicas_in_sync == 1
 
 
+# Random numbers. ----------------------------------------------------------------------------------
+
+DRAWN = """
+import json
+import tensorflow as tf
+from trainer.training.private import tensorflow_patches
+
+tf.config.set_logical_device_configuration(
+    tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
+)
+tf.random.set_seed(5)
+strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+
+def drawn():
+    def step():
+        return tf.stack([tf.random.uniform([]), tf.random.uniform([], seed=3)])
+
+    values = tf.function(lambda: strategy.run(step), autograph=False)()
+    return [value.numpy().tolist() for value in strategy.experimental_local_results(values)]
+
+found = {"before": drawn()}
+for name, step, seeded in (("new", 0, True), ("resumed", 50, True), ("again", 50, True), ("chance", 0, False)):
+    tensorflow_patches.draw_by_replica(step, seeded=seeded)
+    found[name] = drawn()
+found["outside"] = tf.random.uniform([], seed=3).numpy().item()
+tf.random.set_seed(5)
+found["same outside"] = tf.random.uniform([], seed=3).numpy().item()
+print(json.dumps(found))
+"""
+
+
+def test_each_replica_draws_its_own_numbers_by_tf_random() -> None:
+    ended = subprocess.run([sys.executable, "-c", DRAWN], stdout=subprocess.PIPE, text=True, check=True)
+    found = json.loads(ended.stdout.splitlines()[-1])
+    (_, seeded), (_, seeded_too) = found["before"]
+    assert seeded == seeded_too, "or the patch is no longer needed"
+    assert found["new"][0] == found["before"][0]  # as in one process
+    assert found["again"] == found["resumed"]
+    in_steps = [*found["new"], *found["resumed"], *found["chance"]]
+    for numbers in zip(*in_steps, strict=True):
+        assert len(set(numbers)) == len(numbers), numbers
+    assert found["outside"] == found["same outside"]
+
+
 # What MultiWorkerMirroredStrategy calls. ----------------------------------------------------------
 
 

@@ -69,6 +69,8 @@ def run(spec: JobSpec, task: Task, load: Load, _resume_step: int, channel: Chann
     keras_patches.look_up_rows_only()
     tensorflow_patches.capture_at_the_top()
     tensorflow_patches.keep_functions()
+    if not spec.train.deterministic:  # for which TensorFlow demands seeds
+        tensorflow_patches.draw_by_replica(0, seeded=False)
     strategy = make(spec, task)
     coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
     with tensorflow_private.tables_on_each_worker(strategy):  # of layers at the top of the file
