@@ -33,11 +33,10 @@ _IGNORED = {"__pycache__", "node_modules", "venv"}
 _IGNORED_SUFFIXES = {".pyc", ".log", ".out"}
 _FOREIGN = (("pyvenv.cfg",), (".trainer/.lock",), (".lock", "logs"))
 """Files by which folders without code are known: a virtual environment, and the model_dir of any job (layout.py)."""
-_NAME, _STRATEGY = r"^name:", rf"""^strategy:[ \t]*["']?(?:{"|".join(STRATEGIES)})["']?[ \t]*(?:#|$)"""
-_SPEC = re.compile(
-    rf"\A# Written by: trainer |{_NAME}(?=.*{_STRATEGY})|{_STRATEGY}(?=.*{_NAME})", re.MULTILINE | re.DOTALL
-)
-"""Matches a job spec, or what is rendered from one: neither is code, because the steps of a spec may change."""
+_RENDERED = "# Written by: trainer "
+"""Begins what is rendered from a spec."""
+_NAME, _KEY = re.compile(r"^name:", re.MULTILINE), re.compile(r"^(\w+):", re.MULTILINE)
+_STRATEGY = re.compile(rf"""^strategy:[ \t]*["']?(?:{"|".join(STRATEGIES)})["']?[ \t]*(?:#|$)""", re.MULTILINE)
 
 
 def root(spec: JobSpec) -> Path | None:
@@ -140,7 +139,15 @@ def _is_ignored(path: Path) -> bool:
     if suffix not in (".yaml", ".yml") or not path.is_file():
         return False
     # What this command is rendering is empty so far.
-    return bool(_SPEC.search(path.read_text(errors="replace"))) or (not path.stat().st_size and _is_output(path))
+    return _is_spec(path.read_text(errors="replace")) or (not path.stat().st_size and _is_output(path))
+
+
+def _is_spec(text: str) -> bool:
+    """Whether a text is a job spec, or rendered from one: neither is code, because the steps of a spec may change. A
+    program's settings may have a name and a strategy too, beside keys of their own."""
+    if text.startswith(_RENDERED):
+        return True
+    return bool(_NAME.search(text) and _STRATEGY.search(text)) and {*_KEY.findall(text)} <= JobSpec.model_fields.keys()
 
 
 def _is_output(path: Path) -> bool:

@@ -22,10 +22,30 @@ from trainer.job.spec import JobSpec
 LARGEST_FILE = 1 << 20
 """A larger file is data or a binary: its size and time tell whether it has changed."""
 
-_BETWEEN = re.compile(r"[\s'\"`;&|()<>{}\[\]=:,]+")
+_BETWEEN = re.compile(r"[\s'\"`;&|()<>{}\[\]=:,@]+")
 """What is between paths in a shell's or Python's text, in options and in lists of folders."""
+_OPTION = re.compile(r"^-[A-Za-z](?=.)")
+"""What is before a path in an option of one letter, as in -c../settings.yaml."""
 _SCRIPTS = {".py", ".sh", ".bash"}
 _SHELLS = {".sh", ".bash"}
+_SETTINGS = {".yaml", ".yml", ".json", ".toml", ".ini", ".cfg", ".conf", ".gin"}
+_WRAPPERS = {
+    "bash",
+    "sh",
+    "dash",
+    "zsh",
+    "env",
+    "exec",
+    "nice",
+    "nohup",
+    "numactl",
+    "setsid",
+    "stdbuf",
+    "taskset",
+    "time",
+    "timeout",
+}
+"""Commands that run nothing but what their words name."""
 
 
 def digest(spec: JobSpec, environ: Mapping[str, str]) -> str | None:
@@ -74,11 +94,13 @@ def _named(spec: JobSpec, task_type: str, inherited: Mapping[str, str]) -> set[P
             if path.is_dir() and _has_scripts(path):
                 folders.append(path)
                 found.add(path)
+            elif path.is_dir():
+                found.update(_settings(path))
             elif path.is_file():
                 found.add(path)
                 if _is_shell_script(path):
                     texts.append(path.read_text(errors="replace"))
-                elif path.suffix == ".py":
+                elif path.suffix == ".py" or _first_line(path):
                     found |= {*workload_file.helpers(path, folder)} if path in in_code else {path.parent}
     _require_modules(" ".join(words), folders)
     return found
@@ -90,7 +112,8 @@ def _paths(text: str, folders: list[Path]) -> Iterator[Path]:
     Raises:
         UserError: nothing is there that a part names from another folder.
     """
-    for part in filter(None, dict.fromkeys([text, *_BETWEEN.split(text)])):
+    words = [text, *_BETWEEN.split(text)]
+    for part in filter(None, dict.fromkeys([*words, *(_OPTION.sub("", word) for word in words)])):
         places = [Path(os.path.normpath(folder / os.path.expanduser(part))) for folder in folders]  # noqa: PTH111
         there = [place for place in places if _exists(place)]
         if not there and ".." in Path(part).parts and not _BETWEEN.search(part):
@@ -107,8 +130,19 @@ def _exists(path: Path) -> bool:
 
 def _has_scripts(folder: Path) -> bool:
     """Whether a folder has scripts, as far as `code` would search it: otherwise it is a folder of data or results."""
-    names = (name for _, _, files in os.walk(folder) for name in files)
-    return any(Path(name).suffix in _SCRIPTS for name in itertools.islice(names, code.MANY))
+    return any(path.suffix in _SCRIPTS for path in _below(folder))
+
+
+def _settings(folder: Path) -> list[Path]:
+    """The files of settings in a folder without scripts; none if there are so many that they are data."""
+    settings = [path for path in _below(folder) if path.suffix in _SETTINGS]
+    return settings if len(settings) <= code.MOST else []
+
+
+def _below(folder: Path) -> Iterator[Path]:
+    """The files of a folder, as far as `code` would search it."""
+    paths = (Path(place, name) for place, _, files in os.walk(folder) for name in files)
+    return itertools.islice(paths, code.MANY)
 
 
 def _first_line(path: Path) -> str:
@@ -122,15 +156,20 @@ def _is_shell_script(path: Path) -> bool:
 
 
 def _require_no_installed(first: str, environ: Mapping[str, str]) -> None:
-    """Checks that a command's first word names no script in PATH, as packages install them: the package has the code.
+    """Checks that a command's first word is no command of a package or of the system, which runs what it does
+    not name, as `make` does.
 
     Raises:
-        UserError: it does.
+        UserError: it is one.
     """
-    if "/" in first or program.is_python(first):
+    if program.is_python(Path(first).name) or first in _WRAPPERS:
         return
-    if (found := shutil.which(first, path=environ.get("PATH", os.defpath))) and _first_line(Path(found)):
-        raise UserError(f"program: {first!r}: is a command of an installed package")
+    if "/" not in first:
+        installed = shutil.which(first, path=environ.get("PATH", os.defpath)) is not None
+    else:
+        installed = (Path(first).parent.parent / "pyvenv.cfg").exists()
+    if installed:
+        raise UserError(f"program: {first!r}: is an installed command")
 
 
 def _require_modules(command: str, folders: list[Path]) -> None:
@@ -139,7 +178,7 @@ def _require_modules(command: str, folders: list[Path]) -> None:
     Raises:
         UserError: one is neither: it is installed.
     """
-    for match in re.finditer(r"\bpython[\d.]*\s+(?:-\S+\s+)*?-m\s*([\w.]+)", command):
+    for match in re.finditer(r"\bpython[\d.]*\s+(?:-[XW]\s+\S+\s+|-\S+\s+)*?-[a-zA-Z]*m\s*([\w.]+)", command):
         name = match[1].partition(".")[0]
         there = any((folder / name).is_dir() or (folder / f"{name}.py").is_file() for folder in folders)
         if not there and name not in sys.stdlib_module_names:

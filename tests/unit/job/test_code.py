@@ -102,6 +102,7 @@ def test_settings_in_yaml_are_code_and_job_specs_are_not(project: Path) -> None:
         "b.yml": "strategy: mirrored_net\nname: exp2\n",
         "c.yaml": "name: exp3\nstrategy:\n  mirrored: 1\n",
         "d.yaml": "optimizer: {strategy: mirrored}\nname: exp4\n",
+        "own.yaml": "name: exp5\nstrategy: mirrored\nlayers: 3\n",
         "empty.yaml": "",
         "blank.yml": "\n \n",
     }

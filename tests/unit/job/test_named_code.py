@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -95,6 +96,21 @@ def test_settings_and_programs_in_other_folders_count(elsewhere: Path) -> None:
     assert changes(spec, lambda: os.utime(elsewhere / "large.bin", (1, 1)))
 
 
+@pytest.mark.parametrize("words", ["--config-dir=../conf", "-c../conf/a.yaml", "'@../conf/a.yaml'"])
+def test_settings_in_a_folder_and_in_an_option_count(elsewhere: Path, words: str) -> None:
+    """Also if the folder has no scripts, as those that Hydra reads."""
+    (conf := elsewhere.parent / "conf").mkdir()
+    (conf / "a.yaml").write_text("a: 1")
+    spec = load(program=f"[python, own.py, {words}]")
+    assert changes(spec, lambda: (conf / "a.yaml").write_text("a: 2"))
+
+
+def test_modules_beside_a_script_without_a_suffix_count(elsewhere: Path) -> None:
+    (elsewhere / "train").write_text("#!/usr/bin/env python3\nimport helper\n")
+    spec = load(program="[python, ../src/train]")
+    assert changes(spec, lambda: (elsewhere / "helper.py").write_text("2"))
+
+
 def test_folders_of_data_and_results_do_not_count(elsewhere: Path) -> None:
     (data := elsewhere.parent / "data").mkdir()
     model_dir = Path("runs/j")
@@ -110,7 +126,11 @@ def test_folders_of_data_and_results_do_not_count(elsewhere: Path) -> None:
         {"program": "[python, own.py]", "code": "[]"},
         {"program": "[python, -m, installed]"},
         {"program": '[sh, -c, "python -m installed.train"]'},
+        {"program": "[python, -um, installed]"},
+        {"program": "[python, -X, dev, -m, installed]"},
         {"program": "[console-script]"},
+        {"program": "[../env/bin/console-script]"},
+        {"program": "[make, train]"},
         {"program": """[sh, -c, 'cd "$(dirname "$0")/../src" && python train.py']"""},
     ],
     ids=str,
@@ -118,6 +138,11 @@ def test_folders_of_data_and_results_do_not_count(elsewhere: Path) -> None:
 def test_code_that_is_not_found_is_unknown(elsewhere: Path, settings: dict[str, str]) -> None:
     (command := elsewhere / "console-script").write_text("#!/usr/bin/env python3\nimport installed\n")
     command.chmod(0o755)
+    (make := elsewhere / "make").write_bytes(b"\x7fELF")
+    make.chmod(0o755)
+    (environment := elsewhere.parent / "env" / "bin").mkdir(parents=True)
+    (environment.parent / "pyvenv.cfg").touch()
+    shutil.copy(command, environment)
     inherited = {"PATH": f"{elsewhere}:{INHERITED['PATH']}"}
     assert named_code.digest(load(**settings), inherited) is None
 
