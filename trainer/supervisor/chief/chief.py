@@ -23,7 +23,7 @@ from trainer.supervisor.chief.ending import JobEnd
 from trainer.supervisor.chief.journal import Journal
 from trainer.supervisor.chief.reporter import Reporter
 from trainer.supervisor.chief.saved_state import Record
-from trainer.supervisor.children.printed_steps import higher
+from trainer.supervisor.children.printed_steps import PrintedSteps
 from trainer.supervisor.control_port import peers
 from trainer.supervisor.control_port.long_poll import Held
 from trainer.supervisor.rendezvous.state_machine import Rendezvous
@@ -49,7 +49,7 @@ class Chief:
         self._directory = self._spec.directory
         self._clock = agent.clock
         self._asked_to_stop = 0
-        self._printed: dict[str, int] = {}
+        self._printed = PrintedSteps()
         """The highest steps that the program has printed."""
         self._checkpoint = (0, 0), 0.0
         """Generation and step of the last checkpoint that was noted, and the seconds of saving until then."""
@@ -94,8 +94,8 @@ class Chief:
         wrote = self._record.wrote()
         if not self._spec.program:
             return wrote
-        printed = higher(self._agent.newest.printed if self._agent.newest else "", self._printed)
-        return (wrote or printed) if self._printed or self._record.has_files else None
+        printed = self._printed.higher(self._agent.newest.printed if self._agent.newest else "")
+        return (wrote or printed) if self._printed.vary or self._record.has_files else None
 
     def live_page(self) -> LivePage:
         """Makes the page of this job, which follows it from now on."""

@@ -20,8 +20,8 @@ from trainer.protocol.reports import Report
 from trainer.supervisor.rendezvous.progress import Progress, ProgressWatch
 
 UNSEEN_PROGRESS = (
-    "how far the job has come is not seen: the chief's program calls no trainer.report, prints no step, and has no "
-    "files below TRAINER_MODEL_DIR"
+    "how far the job has come is not seen: the chief's program calls no trainer.report, prints no higher step, and has "
+    "no files below TRAINER_MODEL_DIR"
 )
 
 
@@ -64,7 +64,7 @@ class FailurePolicy:
     unseen_progress: bool = False
     """Whether nothing has ever shown how far the job's programs have come."""
     ended_before: tuple[str, float] | None = None
-    """The task whose program exited with 0 before the last error that a lost peer may cause, and how many seconds."""
+    """The task whose program exited with 0 before the last error or hang that this may cause, and how many seconds."""
     lives_without_step: dict[str, int] = field(default_factory=dict)
     """Consecutive lives without a step of its own, including the present one, of each task that restarts alone."""
 

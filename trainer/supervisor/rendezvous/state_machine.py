@@ -176,7 +176,8 @@ class Rendezvous:
             self._fail(failure(cause.task, loss))
             return
         self.policy.task_lost |= not loss.blames_peer
-        self.policy.ended_before = self._deaths.before(cause) if loss.blames_peer else None
+        waited = loss.blames_peer or (loss.cause is Cause.HANG and loss.setting == "deadlines.progress")
+        self.policy.ended_before = self._deaths.before(cause) if waited else None
         self._lost(cause.task, loss, now)
 
     def _look_at_index(self, report: Report, now: float) -> None:

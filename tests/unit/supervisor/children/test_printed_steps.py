@@ -2,7 +2,7 @@
 
 import pytest
 
-from trainer.supervisor.children.printed_steps import higher
+from trainer.supervisor.children.printed_steps import PrintedSteps
 
 
 @pytest.mark.parametrize(
@@ -17,15 +17,18 @@ from trainer.supervisor.children.printed_steps import higher
         ("Saving checkpoints for 5 into gs://b/model.ckpt", "Saving checkpoints for 6 into gs://b/model.ckpt"),
         ("resuming from iteration 7", "resuming from iteration 8"),
         ("Epoch 1/5\nstep 900", "Epoch 2/5\nstep 10"),
+        ("restored 120", "restored 130"),
+        ("Continuing from: 7", "Continuing from: 8"),
     ],
 )
 def test_a_higher_step_is_progress_and_the_same_or_a_lower_one_is_none(first: str, second: str) -> None:
-    highest: dict[str, int] = {}
-    assert higher(first, highest)
-    assert not higher(first, highest)
-    assert higher(second, highest)
-    assert not higher(first, highest)
-    assert not higher(second, highest)
+    printed = PrintedSteps()
+    assert printed.higher(first)
+    assert not printed.higher(first)
+    assert printed.higher(second)
+    assert printed.vary
+    assert not printed.higher(first)
+    assert not printed.higher(second)
 
 
 @pytest.mark.parametrize(
@@ -40,9 +43,23 @@ def test_a_higher_step_is_progress_and_the_same_or_a_lower_one_is_none(first: st
         ("footstep 1", "footstep 2"),
         ("start: 1795460559.6", "start: 1795460599.6"),
         ("step\n1", "step\n2"),
+        ("Starting generation 1", "Starting generation 2"),
+        ("Resuming (attempt 1)", "Resuming (attempt 2)"),
+        ("started pid 71", "started pid 93"),
+        ("start 1795460559", "start 1795460599"),
+        ("writing checkpoints to /runs/try1", "writing checkpoints to /runs/try2"),
     ],
 )
 def test_other_numbers_are_no_progress(first: str, second: str) -> None:
-    highest: dict[str, int] = {}
-    higher(first, highest)
-    assert not higher(second, highest)
+    printed = PrintedSteps()
+    printed.higher(first)
+    assert not printed.higher(second)
+
+
+def test_a_number_that_never_changes_shows_no_place_in_a_training() -> None:
+    printed = PrintedSteps()
+    for _ in range(2):
+        printed.higher("Namespace(batch_size=64, epochs=10)\nloss: 0.5")
+        assert not printed.vary
+    printed.higher("Epoch 1/10\nEpoch 2/10")
+    assert printed.vary

@@ -99,6 +99,25 @@ def test_a_worker_whose_program_ends_before_the_others_is_named_first(max_restar
     assert "ValueError: x" in job.core.message
 
 
+def test_a_worker_whose_program_ends_before_the_others_hang_is_named_first() -> None:
+    """They wait for it until deadlines.progress, and get no error."""
+    job = Job({"worker": 2}, max_restarts=1, **PROGRAM)
+    job.run()
+    for _ in range(2):
+        for name in job.core.tasks.required:
+            job.report(name, generation=job.core.generation, ended_early=0, loss=None)
+        job.report("worker:1", generation=0, finished=job.core.generation)
+        job.wait(60)
+        ends(job, "worker:0", loss=Loss(Cause.HANG, "at x.py:6 <module>", seconds=60, setting="deadlines.progress"))
+        job.wait(SETTLE_SECONDS + 1)
+        job.report("worker:1", generation=0, finished=0)
+        job.report("worker:0", generation=0)
+    assert job.outcome == ("failed", Exit.GAVE_UP)
+    first = "worker:1: its program ended with exit code 0, 60 s before those of the others, which could not go on"
+    assert job.core.message.startswith(first)
+    assert "x.py:6" in job.core.message
+
+
 def test_the_end_of_a_worker_of_parameter_server_before_the_chief_is_no_event() -> None:
     job = Job({"chief": 1, "worker": 2, "ps": 1}, **PROGRAM)
     job.run()
@@ -169,7 +188,7 @@ def test_a_job_whose_progress_is_not_seen_says_so_and_how_to_show_it(tasks: dict
     assert job.outcome == ("failed", Exit.GAVE_UP)
     assert "without a" not in job.core.message, "that is not known"
     assert "killed by SIGKILL" in job.core.message
-    ways_out = ("trainer.report", "prints no step", "TRAINER_MODEL_DIR", "max_restarts")
+    ways_out = ("trainer.report", "prints no higher step", "TRAINER_MODEL_DIR", "max_restarts")
     assert all(each in job.core.message for each in ways_out)
     told = [each for each in job.logged if UNSEEN_PROGRESS in each]
     assert len(told) == 1, "after the first loss"
