@@ -15,6 +15,7 @@ import numpy as np
 
 from trainer.job.errors import UserError
 from trainer.model_dir import checkpoint, checkpoint_meta
+from trainer.model_dir.checkpoint_meta import UNTRACKED
 from trainer.protocol import events
 from trainer.training.callbacks import of_workload
 from trainer.training.callbacks.state import Saved, States, begins_anew
@@ -68,10 +69,12 @@ class Hooks:
         self.callbacks, lines = of_workload.callbacks(job, metrics, validates=self._validation is not None)
         for line in lines:
             channel.send(events.Line(line))
+        of_optimizer = created_variables.Created()
         if self.model.compiled:
             keras_private.build_compiled(self.model, batch)
         else:
-            self.model.optimizer = _new_optimizer(job, state)
+            with of_optimizer.noting():
+                self.model.optimizer = _new_optimizer(job, state)
             of_workload.set_modes(self.callbacks)
         self._optimizers = self._copies(state)
         self.model.stop_training = self._trained.stop_training = False
@@ -88,8 +91,10 @@ class Hooks:
         self._given: checkpoint.Values = {}
         of_model = {f"model.{i:03d}": v.value for i, v in enumerate(self.model.variables)}
         of_model |= evaluation.untracked(job, self.model, state.untracked)
+        alike = {f"{UNTRACKED}optimizer.{i:03d}": v for i, v in enumerate(of_optimizer.alive()) if v is not None}
+        of_model |= {name: v for name, v in alike.items() if name in state.untracked}
         self._of_model = of_model
-        """The variables of the model of the callbacks, by the names of those of the trained one."""
+        """Variables of the callbacks' model and its optimizer, by the names of those of the trained one."""
         self._variables = {**{name: v for name, v in state.untracked.items() if name not in of_model}, **of_model}
         """The same, and those outside the model, which callbacks change for the trained model too."""
         self._called = False

@@ -33,6 +33,7 @@ from trainer.training.loops.time_spent import InputTime
 from trainer.training.model import batches
 from trainer.training.model.checks import check, require_data_to_evaluate
 from trainer.training.model.divergence import raise_if_not_finite
+from trainer.training.model.evaluation import require_copies
 from trainer.training.model.loss_scale import raise_if_stuck, skipped
 from trainer.training.model.state import TrainState, build_state, prepare
 from trainer.training.model.step import Step, make_step
@@ -105,6 +106,8 @@ def _run(strategy: Strategy, job: TrainingTask, state: TrainState, resume_step: 
     graphs = _make_graphs(strategy, job, state, made, channel, Position(channel, step))
     # Before callbacks see the model: the trace shows which variables a step uses.
     graphs[local(spec.communication, step)].get_concrete_function(iterator, *_arguments(1, 0.0))
+    if task.is_chief:
+        require_copies(job, state.untracked)
     call = _make_call(job, graphs, iterator, rounds)
     saver = Saver(job, state, channel) if task.is_chief else None
     progress = Progress(job, made, channel, InputTime(source), step, total)

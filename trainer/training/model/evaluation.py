@@ -77,6 +77,16 @@ def _give(job: TrainingTask, model: Model, optimizer: Optimizer | None, values: 
         _take_averages(model, optimizer, values)
 
 
+def require_copies(job: TrainingTask, values: Iterable[str]) -> None:
+    """Checks, before the first step, that a copy of the model can have what a step uses, by the names of these values.
+
+    Raises:
+        UserError: it cannot.
+    """
+    if any(name.startswith(f"{UNTRACKED}model.") for name in values):
+        untracked(job, build_copy(job), values)
+
+
 def untracked(job: TrainingTask, model: Model, values: Iterable[str]) -> dict[str, Variable]:
     """A copy's variables that Keras does not list and for which there are values, by the names of these.
 
@@ -88,7 +98,7 @@ def untracked(job: TrainingTask, model: Model, values: Iterable[str]) -> dict[st
     if wanted and job.models and not created_variables.alike(model, job.models[0]):
         raise UserError(
             f"workload: {job.workload.name}: model() creates other variables in each call, and a step uses one that "
-            "Keras does not list: make it by self.add_weight(), and import modules at the top of the file"
+            "Keras does not list: make it by self.add_weight() or at the top of the file, and import modules there"
         )
     named = {f"{UNTRACKED}model.{i:03d}": v for i, v in enumerate(of_model) if v is not None}
     return {name: named[name] for name in wanted if name in named}

@@ -110,6 +110,51 @@ def test_copies_have_it_beside_layers_that_are_kept_and_others_are_refused(tmp_p
             assert float(evaluation.copy_of_model(job, state.values()).scale) == 3
 
 
+def test_what_model_keeps_for_its_next_call_is_refused_before_the_first_step(tmp_path: Path) -> None:
+    kept = list[Any]()
+
+    class Counting(keras.layers.Layer):  # type: ignore[misc]
+        def call(self, x: Any) -> Any:
+            if not kept:  # model() calls it: as tf.random.get_global_generator() makes its generator
+                with tf.init_scope():
+                    kept.append(tf.Variable(0.0))
+            return x + 0 * kept[0]
+
+    def model() -> Any:
+        return keras.Sequential([keras.Input((8, 8)), Counting(), keras.layers.Flatten(), keras.layers.Dense(10)])
+
+    digits = setup(model_dir=str(tmp_path), train={"steps": 2})
+    job, channel = replace(digits, workload=replace(digits.workload, model=model)), RecordingChannel()
+    state = build_state(job)
+    with pytest.raises(UserError, match="creates other variables in each call"):
+        sync._run(tf.distribute.get_strategy(), job, state, 0, channel)
+    assert int(state.optimizer.iterations) == 0
+
+
+def test_a_schedule_has_what_a_callback_sets_in_it(tmp_path: Path) -> None:
+    class Scaled(keras.optimizers.schedules.LearningRateSchedule):  # type: ignore[misc]
+        def __init__(self) -> None:
+            self.scale = tf.Variable(1.0, trainable=False)
+
+        def __call__(self, step: Any) -> Any:
+            return 0.1 * self.scale
+
+    class Stops(keras.callbacks.Callback):  # type: ignore[misc]
+        def on_epoch_begin(self, epoch: int, logs: object = None) -> None:
+            self.model.optimizer._learning_rate.scale.assign(0.0 if epoch else 0.5)
+
+    digits = setup(model_dir=str(tmp_path), train={"steps": 4, "steps_per_epoch": 2, "checkpoint_steps": 2})
+    parts = {"optimizer": lambda steps, replicas: keras.optimizers.SGD(Scaled()), "callbacks": lambda: [Stops()]}
+    job = replace(digits, workload=replace(digits.workload, **parts))
+    state = build_state(job)
+    sync._run(tf.distribute.get_strategy(), job, state, 0, RecordingChannel())
+    assert float(state.optimizer._learning_rate.scale) == 0
+    after_an_epoch, at_the_end = (saved(tmp_path, step)[1] for step in (2, 4))
+    assert [name for name in at_the_end if name.startswith("untracked.")] == ["untracked.optimizer.000"]
+    assert after_an_epoch["untracked.optimizer.000"] == 0.5
+    np.testing.assert_array_equal(after_an_epoch["model.000"], at_the_end["model.000"])
+
+
 def test_a_checkpoint_of_a_version_that_did_not_save_it_is_continued_with_a_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -31,6 +31,7 @@ from trainer.training.loops.ps.watch import Watch
 from trainer.training.loops.time_spent import InputTime
 from trainer.training.model import batches
 from trainer.training.model.checks import check, require_data_to_evaluate
+from trainer.training.model.evaluation import require_copies
 from trainer.training.model.loss_scale import LossScale, raise_if_stuck
 from trainer.training.model.state import TrainState, build_state, prepare
 from trainer.training.model.step import make_step
@@ -98,6 +99,7 @@ def _run(
     # Before a step is traced, which the coordinator does once the first is scheduled: of what model() has created.
     possible = candidates(job, state).items()
     state.untracked = {name: v for name, v in possible if not name.startswith(OF_FILE) and usable(v)}
+    require_copies(job, state.untracked)
     with strategy.scope():
         batch = batches.replica_spec(job, source)
         made = make_step(strategy, job, state, batch)
