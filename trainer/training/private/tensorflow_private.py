@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from trainer.job.errors import UserError
 from trainer.job.messages import how_to_install
-from trainer.workloads.types import Strategy, Tensor, Variable
+from trainer.workloads.types import Dataset, Strategy, Tensor, Variable
 
 if TYPE_CHECKING:
     import numpy as np
@@ -127,6 +127,21 @@ def read_variables(graph: Internal) -> list[tf.Variable]:
     Test: tests/unit/training/weights/test_untracked.py.
     """
     return list(graph._watched_variables)
+
+
+def read_by_functions_of(dataset: Dataset) -> set[int]:
+    """The ids of the handles of variables that functions of a Dataset, as of `map`, read and do not change
+    (`_functions` and `_inputs`, tensorflow/python/data/ops/dataset_ops.py; framework/auto_control_deps_utils.py).
+
+    Test: tests/unit/training/weights/test_untracked.py.
+    """
+    from tensorflow.python.framework.auto_control_deps_utils import get_read_only_resource_input_indices_graph
+
+    read = set[int]()
+    for graph in (each.function.graph for each in dataset._functions()):
+        inputs = {id(graph.inputs[i]) for i in get_read_only_resource_input_indices_graph(graph)}
+        read |= {id(outer) for outer, inner in graph.captures if id(inner) in inputs}
+    return read.union(*map(read_by_functions_of, dataset._inputs()))
 
 
 def is_summed_when_read(variable: Variable) -> bool:

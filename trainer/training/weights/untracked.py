@@ -1,4 +1,4 @@
-"""The variables that a step uses and that neither the model nor an optimizer or a metric has.
+"""The variables that a step or its data use and that neither the model nor an optimizer or a metric has.
 
 Such as a tf.Variable at the top of the file, one that is an attribute of a layer, the state of a tf.random.Generator,
 and that of Keras' own generator, from which layers without a seed draw. The trace of a step shows them. They are
@@ -18,7 +18,13 @@ from trainer.model_dir.checkpoint_meta import UNTRACKED
 from trainer.protocol import events
 from trainer.training.exchange.broadcast import from_chief
 from trainer.training.model.state import TrainState, as_array
-from trainer.training.private.tensorflow_private import Internal, components, is_summed_when_read, read_variables
+from trainer.training.private.tensorflow_private import (
+    Internal,
+    components,
+    is_summed_when_read,
+    read_by_functions_of,
+    read_variables,
+)  # fmt: skip
 from trainer.training.runtime import created_variables
 from trainer.training.task import TrainingTask
 from trainer.workloads.types import Variable
@@ -59,7 +65,7 @@ def adopt(job: TrainingTask, state: TrainState, graph: Internal) -> None:
     Raises:
         UserError: a variable cannot be adopted.
     """
-    state.untracked = used_by(job, state, graph)
+    state.untracked = used_by(job, state, graph) | read_by_data(job, state)
     for name, v in state.untracked.items():
         if state.restored is not None and name not in state.restored:
             text = f"the checkpoint has no value of {v.name}, which a step uses; it begins as the code makes it"
@@ -118,6 +124,19 @@ def _require_no_tables(job: TrainingTask, graph: Internal) -> None:
                 f"workload: {job.workload.name}: a step changes a table or queue ({node.op}), which is another on "
                 "each task and in no checkpoint; keep what it holds in variables, as by self.add_weight()"
             )
+
+
+def read_by_data(job: TrainingTask, state: TrainState) -> dict[str, Variable]:
+    """Returns the variables that functions of the training data read, as of Dataset.map, and that callbacks may change.
+
+    What these functions change themselves is not meant, as the state of a generator: a resumed run reads the data again
+    from their beginning.
+    """
+    if job.workload.callbacks is None:
+        return {}
+    with tf.init_scope():
+        read = read_by_functions_of(job.training.batches(job.part))
+    return {name: v for name, v in candidates(job, state).items() if usable(v) and _handles(v) & read}
 
 
 def _require_adoptable(job: TrainingTask, variable: Variable) -> None:

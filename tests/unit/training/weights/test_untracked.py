@@ -2,6 +2,8 @@
 test_agreement.py."""
 
 import functools
+import gc
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -29,6 +31,12 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning"),
 ]
 STEPS_OF_EPOCH = 15
+
+
+@pytest.fixture(autouse=True)
+def _closed() -> Iterator[None]:
+    yield
+    gc.collect()  # the loop leaves it to the end of its process to close files
 
 
 def train(folder: Path, steps: int, resume_step: int = 0) -> tuple[TrainingTask, TrainState, RecordingChannel]:
@@ -110,6 +118,30 @@ def test_copies_have_it_beside_layers_that_are_kept_and_others_are_refused(tmp_p
             assert float(evaluation.copy_of_model(job, state.values()).scale) == 3
 
 
+@pytest.mark.parametrize("changes", [True, False])
+def test_what_callbacks_change_in_the_data_is_state_and_what_data_changes_is_not(changes: bool, tmp_path: Path) -> None:
+    class Harder(keras.callbacks.Callback):  # type: ignore[misc]
+        def on_epoch_end(self, epoch: int, logs: object = None) -> None:
+            level.assign_add(1.0)
+
+    def data(_: Any) -> Any:
+        examples = tf.data.Dataset.from_tensor_slices((x, y)).map(lambda x, y: (x + noise.uniform([]), y))
+        return examples.map(lambda x, y: (x * tf.cond(level > 1, lambda: level + 0, lambda: 1.0), y)).batch(9).unbatch()
+
+    x, y = np.ones((200, 8, 8), np.float32), np.zeros(200, np.int64)
+    for steps, expected in ((4, 2.0), (6, 3.0)):
+        noise, level = tf.random.Generator.from_seed(3), tf.Variable(0.0, trainable=False)  # as at each start
+        digits = setup(model_dir=str(tmp_path), train={"steps": steps, "steps_per_epoch": 2})
+        workload = replace(digits.workload, data=data, callbacks=(lambda: [Harder()]) if changes else None)
+        job = replace(digits, workload=workload, arrays=None)
+        for variable in (noise.state, level):
+            job.created.add(variable)
+        step = steps - 2 if steps > 4 else 0
+        sync._run(tf.distribute.get_strategy(), job, build_state(job), step, RecordingChannel())
+        untracked = {name: v for name, v in saved(tmp_path, steps)[1].items() if name.startswith("untracked.")}
+        assert untracked == ({"untracked.file.001": expected} if changes else {})
+
+
 def test_what_model_keeps_for_its_next_call_is_refused_before_the_first_step(tmp_path: Path) -> None:
     kept = list[Any]()
 
@@ -144,7 +176,10 @@ def test_a_schedule_has_what_a_callback_sets_in_it(tmp_path: Path) -> None:
             self.model.optimizer._learning_rate.scale.assign(0.0 if epoch else 0.5)
 
     digits = setup(model_dir=str(tmp_path), train={"steps": 4, "steps_per_epoch": 2, "checkpoint_steps": 2})
-    parts = {"optimizer": lambda steps, replicas: keras.optimizers.SGD(Scaled()), "callbacks": lambda: [Stops()]}
+    parts: dict[str, Any] = {
+        "optimizer": lambda steps, replicas: keras.optimizers.SGD(Scaled()),
+        "callbacks": lambda: [Stops()],
+    }
     job = replace(digits, workload=replace(digits.workload, **parts))
     state = build_state(job)
     sync._run(tf.distribute.get_strategy(), job, state, 0, RecordingChannel())

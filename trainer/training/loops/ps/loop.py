@@ -42,7 +42,7 @@ from trainer.training.runtime.channel import Channel
 from trainer.training.runtime.strategy import make
 from trainer.training.task import Load, TrainingTask
 from trainer.training.weights.restore import restore
-from trainer.training.weights.untracked import OF_FILE, candidates, usable
+from trainer.training.weights.untracked import OF_FILE, candidates, read_by_data, usable
 from trainer.workloads.types import Optimizer, Tensor
 
 COUNTERS_POLL_SECONDS = 0.2
@@ -99,6 +99,7 @@ def _run(
     # Before a step is traced, which the coordinator does once the first is scheduled: of what model() has created.
     possible = candidates(job, state).items()
     state.untracked = {name: v for name, v in possible if not name.startswith(OF_FILE) and usable(v)}
+    state.untracked |= read_by_data(job, state)
     require_copies(job, state.untracked)
     with strategy.scope():
         batch = batches.replica_spec(job, source)
