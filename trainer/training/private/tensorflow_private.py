@@ -129,18 +129,24 @@ def read_variables(graph: Internal) -> list[tf.Variable]:
     return list(graph._watched_variables)
 
 
-def read_by_functions_of(dataset: Dataset) -> set[int]:
-    """The ids of the handles of variables that functions of a Dataset, as of `map`, read and do not change
-    (`_functions` and `_inputs`, tensorflow/python/data/ops/dataset_ops.py; framework/auto_control_deps_utils.py).
+def only_read(graph: Internal) -> set[int]:
+    """The ids of what a function captures and does not change (tensorflow/python/framework/auto_control_deps_utils.py).
 
     Test: tests/unit/training/weights/test_untracked.py.
     """
     from tensorflow.python.framework.auto_control_deps_utils import get_read_only_resource_input_indices_graph
 
-    read = set[int]()
-    for graph in (each.function.graph for each in dataset._functions()):
-        inputs = {id(graph.inputs[i]) for i in get_read_only_resource_input_indices_graph(graph)}
-        read |= {id(outer) for outer, inner in graph.captures if id(inner) in inputs}
+    inputs = {id(graph.inputs[i]) for i in get_read_only_resource_input_indices_graph(graph)}
+    return {id(outer) for outer, inner in graph.captures if id(inner) in inputs}
+
+
+def read_by_functions_of(dataset: Dataset) -> set[int]:
+    """The ids of the handles of variables that functions of a Dataset, as of `map`, read and do not change
+    (`_functions` and `_inputs`, tensorflow/python/data/ops/dataset_ops.py).
+
+    Test: tests/unit/training/weights/test_untracked.py.
+    """
+    read = set[int]().union(*(only_read(each.function.graph) for each in dataset._functions()))
     return read.union(*map(read_by_functions_of, dataset._inputs()))
 
 

@@ -8,6 +8,7 @@ adopted: equal on all tasks, in checkpoints, restored, and given to copies of th
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from itertools import chain
 
 import tensorflow as tf
@@ -22,6 +23,7 @@ from trainer.training.private.tensorflow_private import (
     Internal,
     components,
     is_summed_when_read,
+    only_read,
     read_by_functions_of,
     read_variables,
 )  # fmt: skip
@@ -109,6 +111,7 @@ def used_by(job: TrainingTask, state: TrainState, graph: Internal) -> dict[str, 
         _require_adoptable(job, variable)
     if any(outer.dtype == tf.resource and id(outer) not in known for outer, _ in graph.captures):
         _require_no_tables(job, graph)
+    _require_no_race(job, used, captured - only_read(graph))
     return used
 
 
@@ -123,6 +126,16 @@ def _require_no_tables(job: TrainingTask, graph: Internal) -> None:
             raise UserError(
                 f"workload: {job.workload.name}: a step changes a table or queue ({node.op}), which is another on "
                 "each task and in no checkpoint; keep what it holds in variables, as by self.add_weight()"
+            )
+
+
+def _require_no_race(job: TrainingTask, used: Mapping[str, Variable], changed: set[int]) -> None:
+    """Checks that replicas of this task do not change one variable, which was created before their strategy."""
+    for variable in used.values() if job.local_replicas > 1 else ():
+        if len(components(variable)) == 1 and _handles(variable) & changed:
+            raise UserError(
+                f"workload: {job.workload.name}: a step changes the variable {variable.name}, not of model(), so "
+                f"that {job.local_replicas} replicas would change the same one; create it in model()"
             )
 
 

@@ -256,3 +256,26 @@ def test_a_table_may_be_read_in_a_step_and_not_changed(nested: bool, tmp_path: P
         UserError, match=r"a step changes a table or queue \(LookupTableInsertV2\), which is another on"
     ):
         trace(change=True)
+
+
+@pytest.mark.parametrize("changed", [True, False])
+@pytest.mark.parametrize("devices", [1, 2])
+def test_replicas_of_one_task_must_not_change_one_variable(devices: int, changed: bool, tmp_path: Path) -> None:
+    job = setup({"worker": {"replicas": 1, "cpu_devices": devices}}, strategy="mirrored", model_dir=str(tmp_path))
+    state, variable = build_state(job), tf.Variable(0, name="count")
+    job.created.add(variable)
+
+    @tf.function(autograph=False)
+    def steps() -> tf.Tensor:
+        def one(i: tf.Tensor) -> tf.Tensor:
+            return i + 1 + (variable.assign_add(1) if changed else variable)
+
+        made = tf.while_loop(lambda i: i < 3, one, (0,))
+        assert list(used_by(job, state, tf.compat.v1.get_default_graph())) == ["untracked.file.000"]
+        return made
+
+    if changed and devices == 2:
+        with pytest.raises(UserError, match=r"changes the variable count:0, .* 2 replicas would change the same one"):
+            steps.get_concrete_function()
+    else:
+        steps.get_concrete_function()
