@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TypedDict, TypeGuard
@@ -143,6 +144,11 @@ def refusal(meta: Meta, model_dir: str, different: list[str]) -> UserError:
     )
 
 
+_USES = {"accumulator", "average", "grad", "gradient", "linear", "momentum", "norm", "var", "velocity"}
+"""What Keras' optimizers keep in variables of a weight's shape (keras/src/optimizers): SGD and Adagrad have equal shapes,
+and so have Adam and Adamax."""
+
+
 def _variable_differences(saved: Mapping[str, Variable], wanted: Mapping[str, Variable]) -> list[str]:
     different = []
     for name in dict.fromkeys([*saved, *wanted]):
@@ -155,7 +161,14 @@ def _variable_differences(saved: Mapping[str, Variable], wanted: Mapping[str, Va
         elif (list(old["shape"]), old["dtype"]) != (list(new["shape"]), new["dtype"]):
             was, now = f"{old['dtype']}{list(old['shape'])}", f"{new['dtype']}{list(new['shape'])}"
             different.append(f"variable {new['path']}: checkpoint {was}, model {now}")
+        elif name.startswith("optimizer") and len({_use(old), _use(new)} & _USES) == 2:
+            different.append(f"variable {new['path']}: the checkpoint has {_use(old)} there, of another optimizer")
     return different[:5] + ([f"and {len(different) - 5} more"] if len(different) > 5 else [])
+
+
+def _use(variable: Variable) -> str:
+    """What an optimizer keeps in a variable: the last word of its path."""
+    return re.split("[/_]", variable["path"])[-1]
 
 
 def _valid(meta: dict[str, object]) -> TypeGuard[Meta]:

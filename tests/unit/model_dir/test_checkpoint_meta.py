@@ -66,6 +66,23 @@ def test_what_does_not_fit_is_named(
     assert all(line.startswith(start) for line, start in zip(found, expected, strict=True)), found
 
 
+@pytest.mark.parametrize(
+    ("now", "named"),
+    [
+        ("adam_1/dense_1_kernel_velocity", None),
+        ("adafactor/kernel", None),
+        ("rm_sprop/dense_kernel_momentum", "velocity"),
+    ],
+)
+def test_what_another_optimizer_has_kept_is_no_use(now: str, named: str | None) -> None:
+    spec = build(DIGITS)
+    slot: checkpoint_meta.Variable = {**KERNEL, "path": "adam/dense_kernel_velocity"}
+    meta: checkpoint_meta.Meta = {"step": 50, "compatibility_key": {}, "variables": {"optimizer.002": slot}}
+    found = checkpoint_meta.differences(meta, spec, {}, {"optimizer.002": {**slot, "path": now}})
+    expected = f"variable {now}: the checkpoint has {named} there, of another optimizer"
+    assert found == ([expected] if named else [])
+
+
 def test_the_compatibility_key_survives_a_round_trip_through_the_file(tmp_path: Path) -> None:
     spec = build(DIGITS)
     key = compatibility.key(spec, spec.tasks.counts(), None)
