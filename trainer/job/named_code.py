@@ -162,12 +162,13 @@ def _require_no_installed(first: str, environ: Mapping[str, str]) -> None:
     Raises:
         UserError: it is one.
     """
-    if program.is_python(Path(first).name) or first in _WRAPPERS:
+    name, folder = Path(first).name, Path(first).parent
+    if program.is_python(name) or name in _WRAPPERS:
         return
+    path = environ.get("PATH", os.defpath)
+    installed = str(folder) in path.split(os.pathsep) or (folder.parent / "pyvenv.cfg").exists()
     if "/" not in first:
-        installed = shutil.which(first, path=environ.get("PATH", os.defpath)) is not None
-    else:
-        installed = (Path(first).parent.parent / "pyvenv.cfg").exists()
+        installed = shutil.which(first, path=path) is not None
     if installed:
         raise UserError(f"program: {first!r}: is an installed command")
 

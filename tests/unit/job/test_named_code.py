@@ -131,6 +131,7 @@ def test_folders_of_data_and_results_do_not_count(elsewhere: Path) -> None:
         {"program": "[console-script]"},
         {"program": "[../env/bin/console-script]"},
         {"program": "[make, train]"},
+        {"program": "[SRC/make, train]"},
         {"program": """[sh, -c, 'cd "$(dirname "$0")/../src" && python train.py']"""},
     ],
     ids=str,
@@ -144,7 +145,8 @@ def test_code_that_is_not_found_is_unknown(elsewhere: Path, settings: dict[str, 
     (environment.parent / "pyvenv.cfg").touch()
     shutil.copy(command, environment)
     inherited = {"PATH": f"{elsewhere}:{INHERITED['PATH']}"}
-    assert named_code.digest(load(**settings), inherited) is None
+    spec = load(**{key: value.replace("SRC", str(elsewhere)) for key, value in settings.items()})
+    assert named_code.digest(spec, inherited) is None
 
 
 def test_python_s_own_modules_are_no_code(elsewhere: Path) -> None:

@@ -29,7 +29,7 @@ def test_a_program_s_tasks_get_the_digest_of_its_code(spec: JobSpec, capfd: pyte
     say = 'say("digest " + os.environ["TRAINER_CODE_SHA256"]); sys.exit(2)'
 
     def digest() -> str:
-        local.run(build({**program, "program": ["true"]}), command=stand_in(worker_0=say, worker_1=say))
+        local.run(build({**program, "program": ["python", "train.py"]}), command=stand_in(worker_0=say, worker_1=say))
         found = set(re.findall(r"digest (\S+)", capfd.readouterr().out))
         assert len(found) == 1, "the same in all tasks"
         return str(found.pop())
