@@ -120,11 +120,22 @@ def write_pieces(path: Path, pieces: Iterable[str]) -> None:
 def is_locked(path: Path) -> bool:
     """Whether a process has the lock of a file for itself, here or on another machine; False if that cannot be
     determined."""
+    return _lockable(path) is False
+
+
+def is_free(path: Path) -> bool:
+    """Whether no process has the lock of a file, or there is no file; False if that cannot be determined."""
+    return _lockable(path) is True
+
+
+def _lockable(path: Path) -> bool | None:
     try:
         with open(path, "rb", opener=regular) as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
-        return True
-    except OSError:
+        return False
+    except FileNotFoundError:
         pass
-    return False
+    except OSError:  # some network file systems have no locks
+        return None
+    return True

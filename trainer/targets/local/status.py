@@ -15,7 +15,7 @@ from trainer.job.errors import Exit, UserError, outcome
 from trainer.job.messages import command_line
 from trainer.model_dir import checkpoint, layout, result
 from trainer.model_dir import state as job_state
-from trainer.model_dir.files import json_object, read_json
+from trainer.model_dir.files import is_free, json_object, read_json
 from trainer.model_dir.state import State
 from trainer.protocol.status import read
 from trainer.targets import page as pages
@@ -200,6 +200,8 @@ def _chief_port(model_dir: str) -> int | None:
 
 def _state_of_chief(model_dir: str) -> State | None:
     """What the chief has saved that runs on this machine; None if there is none."""
+    if is_free(layout.lock(model_dir)):  # a copy of the folder of a job that runs names the chief of that one
+        return None
     state = job_state.load(model_dir, 0.0)
     # The port may be another job's: it is free again after a job has ended.
     answer = json_object(_get(state.control_port, "/healthz"))

@@ -44,8 +44,14 @@ def ask(model_dir: Path, incarnation: str, answer: dict[str, Any]) -> JobOvervie
     return while_listening(model_dir, incarnation, answer, lambda: status(str(model_dir)))
 
 
-def while_listening(model_dir: Path, incarnation: str, answer: dict[str, Any], question: Callable[[], T]) -> T:
-    """The answer to a question while a chief with this incarnation listens on the port that model_dir names."""
+def while_listening(
+    model_dir: Path, incarnation: str, answer: dict[str, Any], question: Callable[[], T], runs: bool = True
+) -> T:
+    """The answer to a question while a chief with this incarnation listens on the port that model_dir names.
+
+    Args:
+        runs: whether a chief has the lock of model_dir.
+    """
 
     async def run() -> T:
         with socket.create_server(("127.0.0.1", 0)) as free:
@@ -53,7 +59,8 @@ def while_listening(model_dir: Path, incarnation: str, answer: dict[str, Any], q
         opened = await server.serve(port, "127.0.0.1", Identity("digits", "chief:0", incarnation), lambda: answer)
         job_state.save(str(model_dir), State(generation=1, control_port=port, incarnation="this one"))
         try:
-            return await asyncio.to_thread(question)
+            with job_state.lock(str(model_dir)) if runs else contextlib.nullcontext():
+                return await asyncio.to_thread(question)
         finally:
             await opened.close()
 
@@ -74,7 +81,20 @@ def test_a_job_that_has_just_failed_has_its_code(tmp_path: Path) -> None:
 
 def test_another_job_that_has_the_port_now_is_not_shown(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no job runs there on this machine; none was started; `trainer local` starts"):
-        ask(tmp_path, "another", STATUS)
+        while_listening(tmp_path, "another", STATUS, lambda: status(str(tmp_path)), runs=False)
+
+
+def test_the_chief_that_a_copy_of_a_running_jobs_folder_names_is_not_its_own(tmp_path: Path) -> None:
+    """A `delete` of the copy must not stop that job."""
+
+    def question() -> tuple[JobOverview | None, int]:
+        state = job_state.load(str(tmp_path), 0.0)
+        job_state.save(str(tmp_path), replace(state, launcher=os.getppid()))
+        return local.running(str(tmp_path)), local.launcher(str(tmp_path))
+
+    assert while_listening(tmp_path, "this one", STATUS, question, runs=False) == (None, 0)
+    job_state.lock(str(tmp_path)).close()
+    assert while_listening(tmp_path, "this one", STATUS, question, runs=False) == (None, 0)
 
 
 def launcher_of(model_dir: Path, pid: int) -> int:
@@ -264,16 +284,22 @@ def http_of(body: bytes, length: object = None) -> bytes:
 def test_whatever_else_has_the_port_is_no_chief(tmp_path: Path, replies: list[bytes]) -> None:
     port, thread = answers(*replies)
     job_state.save(str(tmp_path), State(control_port=port, incarnation="this one", end=End("digits", 13, "nan")))
+    with job_state.lock(str(tmp_path)):
+        assert local.running(str(tmp_path)) is None
+    thread.join(60)
+    assert not thread.is_alive()
     assert status(str(tmp_path)).code == 13
-    thread.join()
 
 
 def test_an_answer_that_does_not_end_is_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(local, "ANSWER_SECONDS", 0.3)
     port, thread = answers(b"HTTP/1.1 200 OK\r\n\r\n" + HEALTHY, stay=True)
     job_state.save(str(tmp_path), State(control_port=port, incarnation="this one", end=End("digits", 13, "nan")))
+    with job_state.lock(str(tmp_path)):
+        assert local.running(str(tmp_path)) is None
+    thread.join(60)
+    assert not thread.is_alive()
     assert status(str(tmp_path)).code == 13
-    thread.join()
 
 
 def test_an_answer_has_a_maximum_length(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -281,8 +307,11 @@ def test_an_answer_has_a_maximum_length(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(local, "ANSWER_SECONDS", 60.0)
     port, thread = answers(b"HTTP/1.1 200 OK\r\n\r\n" + HEALTHY + b" " * 50, stay=True)
     job_state.save(str(tmp_path), State(control_port=port, incarnation="this one", end=End("digits", 13, "nan")))
+    with job_state.lock(str(tmp_path)):
+        assert local.running(str(tmp_path)) is None
+    thread.join(60)
+    assert not thread.is_alive()
     assert status(str(tmp_path)).code == 13
-    thread.join()
 
 
 @pytest.mark.parametrize(("incarnation", "hinted"), [("this one", True), ("another", False)])
@@ -295,7 +324,7 @@ def test_a_spec_whose_job_runs_here_and_not_on_the_target(
     (tmp_path / "my run").mkdir()
     spec = tmp_path / "job.yaml"
     spec.write_text(f"{{name: digits, strategy: one_device, model_dir: {tmp_path}/my run}}")
-    asked = ["status", str(spec)]
+    asked = ["status", str(spec), "--target", "kubernetes"]
     assert while_listening(tmp_path / "my run", incarnation, STATUS, lambda: cli.main(asked)) == Exit.TARGET
     (line,) = capsys.readouterr().err.splitlines()
     ending = f"; a job of this spec runs on this machine: trainer status '{tmp_path}/my run'"
