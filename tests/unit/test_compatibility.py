@@ -307,7 +307,7 @@ def test_trainer_status_of_a_job_that_runs_with_that_version(
 ) -> None:
     model_dir, raw = copy(version, "killed", tmp_path), answer(version, f"{job}-chief")
     state = content(model_dir, "state.json")
-    with served(raw, state["incarnation"]) as port:
+    with job_state.lock(model_dir), served(raw, state["incarnation"]) as port:
         Path(model_dir, "state.json").write_text(json.dumps({**state, "control_port": port}))
         found = trainer.attach(model_dir).status()
         assert (found.name, found.phase, set(found.tasks)) == (job, "running", set(raw["tasks"]))
