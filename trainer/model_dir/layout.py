@@ -32,7 +32,11 @@ _LEASE = "lease.json"
 HISTORY = "history.json"
 JOURNAL = "journal.jsonl"
 REPORTED = "reported"
-_MARKS = {_LEASE: b'"incarnation"', STATE: b'"control_port"', RESULT: b'"strategy"'}
+_MARKS = {
+    _LEASE: (b'"number"', b'"incarnation"'),
+    STATE: (b'"generation"', b'"control_port"'),
+    RESULT: (b'"status"', b'"job"', b'"strategy"'),
+}
 _MARK_BYTES = 1000
 """By what in their first bytes trainer's own files are known. A chief of version 0.2.0 had no lease."""
 
@@ -56,7 +60,8 @@ def _is_ours(path: Path) -> bool:
     if path.is_symlink() or not path.is_file():
         return False
     with path.open("rb") as file:
-        return _MARKS[path.name] in file.read(_MARK_BYTES)
+        begin = file.read(_MARK_BYTES)
+    return all(mark in begin for mark in _MARKS[path.name])
 
 
 def make_own(model_dir: str | Path) -> Path:

@@ -60,6 +60,20 @@ def test_files_of_these_names_that_are_a_user_s_are_not_trainer_s(tmp_path: Path
     assert layout.own(tmp_path) == tmp_path / ".trainer"
 
 
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("result.json", '{"strategy": "mirrored", "accuracy": 0.9}'),
+        ("state.json", '{"control_port": 7}'),
+        ("lease.json", '{"incarnation": "first"}'),
+    ],
+)
+def test_a_key_that_trainer_s_file_has_too_is_not_enough(tmp_path: Path, name: str, content: str) -> None:
+    (tmp_path / ".lock").touch()
+    (tmp_path / name).write_text(content)
+    assert layout.own(tmp_path) == tmp_path / ".trainer"
+
+
 @pytest.mark.parametrize("name", ["lease.json", "state.json"])
 def test_one_of_them_alone_or_behind_a_link_is_not_enough(tmp_path: Path, name: str) -> None:
     shutil.copy(OLD / "stopped" / name, tmp_path / name)
