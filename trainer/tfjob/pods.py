@@ -29,7 +29,6 @@ _PATCHED = ("dnsConfig", "dnsPolicy", "hostAliases", "preemptionPolicy", "runtim
 """Keys of a pod that a spec has only in `kubernetes.pod`."""
 _OF_NODES = ("Default",)
 """Values of dnsPolicy with which tasks do not find each other."""
-_NO_POD = "is a label of the operator that no pod has here; correct kubernetes.affinity"
 _OUR_LABELS = {f"app.kubernetes.io/{key}" for key in ("name", "instance", "component", "managed-by")}
 _PORT = {"name": "tfjob-port", "containerPort": 2222, "protocol": "TCP"}
 
@@ -46,8 +45,8 @@ def pods(settings: Settings, groups: Groups) -> Results:
             if place := next((path for key in keys if (path := (*base, *key)) in settings), None):
                 value = settings.pop(place)
                 if name == "affinity":
-                    value, unknown = with_our_labels(value)
-                    yield from (Note(place, label, _NO_POD) for label in unknown)
+                    value, notes = with_our_labels(value)
+                    yield from (Note(place, label, about) for label, about in notes.items())
                 by_type[task_type] = ((place,), _renamed(name, value))
         yield from shared(by_type, groups, ("kubernetes", name))
     yield from _sidecars(settings, groups)

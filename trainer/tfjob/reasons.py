@@ -44,7 +44,7 @@ _REASONS = {
     "limits": "must be a number or a text",
     "requests": "must be a number or a text",
     "env": "a name is given twice, or the source is not a key of a Secret or ConfigMap, a field or a resource; "
-    "labels of the operator do not exist here, TF_CONFIG has type and index",
+    "labels of the operator do not exist here, set $(TRAINER_TASK_TYPE) or $(TRAINER_TASK_INDEX) in env",
 }
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 from trainer.job import environment
 from trainer.tfjob.manifest import CONTAINER, Path, Settings
 from trainer.tfjob.rules import ByType, Groups, Results, as_text, main_of, shared
+from trainer.tfjob.selectors import is_operators
 from trainer.tfjob.spec import LEFT_OUT, Note, Setting
-
-_OPERATORS = "training.kubeflow.org/"
 
 
 def variables(settings: Settings, groups: Groups) -> Results:
@@ -59,8 +60,10 @@ def _variable(item: object) -> tuple[Path, object] | None:
         return ("kubernetes", "env"), {"config_map": reference["name"], "key": reference["key"]}
     if kind == "fieldRef" and {**reference, "apiVersion": "v1"}.keys() == {"apiVersion", "fieldPath"}:
         path, version = reference["fieldPath"], reference.get("apiVersion", "v1")
+        label = re.fullmatch(r"metadata\.labels\['(.*)'\]", str(path))
         # Pods do not have the operator's labels here.
-        return (("kubernetes", "env"), {"field": path}) if version == "v1" and _OPERATORS not in str(path) else None
+        known = version == "v1" and not (label and is_operators(label[1]))
+        return (("kubernetes", "env"), {"field": path}) if known else None
     if kind == "resourceFieldRef" and reference.keys() == {"resource"}:
         return ("kubernetes", "env"), {"resource": reference["resource"]}
     return None

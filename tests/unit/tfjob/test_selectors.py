@@ -28,6 +28,7 @@ def test_labels_of_operators_become_those_of_pods_here() -> None:
     for labels in (
         {f"{PREFIX}job-name": "j", f"{PREFIX}replica-type": "Worker"},
         {"tf-job-name": "j", "tf-replica-type": "worker"},
+        {"tf_job_name": "j", "replica-type": "worker"},
     ):
         raw, notes = converted({"matchLabels": labels})
         assert raw["kubernetes"]["affinity"] == affinity({"matchLabels": OURS})
@@ -55,3 +56,11 @@ def test_a_label_of_the_operator_that_no_pod_has_is_named_and_others_stay() -> N
     where = "spec.tfReplicaSpecs.Worker.template.spec.affinity"
     why = "is a label of the operator that no pod has here; correct kubernetes.affinity"
     assert notes == [f"{where}: '{PREFIX}job-role': {why}"]
+
+
+def test_the_name_of_a_job_may_be_that_of_another_kind() -> None:
+    raw, notes = converted({"matchExpressions": [{"key": "job-name", "operator": "In", "values": ["j"]}]})
+    ours = {"key": "app.kubernetes.io/instance", "operator": "In", "values": ["j"]}
+    assert raw["kubernetes"]["affinity"] == affinity({"matchExpressions": [ours]})
+    (note,) = notes
+    assert "'job-name': is taken for the operator's label, and is app.kubernetes.io/instance here" in note

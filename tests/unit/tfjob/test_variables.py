@@ -43,6 +43,9 @@ def test_variables_that_types_share_are_those_of_the_job() -> None:
         ({"secretKeyRef": {"name": "s"}}, None, None),
         ({"resourceFieldRef": {"resource": "limits.cpu", "divisor": "1m"}}, None, None),
         ({"fieldRef": {"fieldPath": "metadata.labels['training.kubeflow.org/replica-index']"}}, None, None),
+        ({"fieldRef": {"fieldPath": "metadata.labels['replica-index']"}}, None, None),
+        ({"fieldRef": {"fieldPath": "metadata.labels['tf-replica-type']"}}, None, None),
+        ({"fieldRef": {"fieldPath": "metadata.labels['team']"}}, "kubernetes", {"field": "metadata.labels['team']"}),
         ({"fileKeyRef": {"path": "x"}}, None, None),
     ],
 )
