@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from trainer.job.errors import UserError
@@ -13,6 +14,7 @@ from trainer.training.inputs.datasets import Batches, Examples, Tell
 from trainer.training.inputs.objects import not_numbers
 from trainer.training.inputs.source import Source, Split
 from trainer.training.inputs.weighted import unweighted
+from trainer.training.private.tensorflow_private import was_batched
 from trainer.workloads.batched import Batched
 from trainer.workloads.types import Dataset, Tensor
 
@@ -44,8 +46,7 @@ def source(value: object, what: str, tell: Tell = lambda _: None) -> Split:
     if value is None:
         raise UserError(f"workload: {what}: gave None; return {_FORMS}, or a tf.data.Dataset")
     if isinstance(value, list):
-        wrong = _list_of_dicts(value) or _no_array(value) or f"gave a list; write a tuple: {_FORMS}"
-        raise UserError(f"workload: {what}: {wrong}")
+        raise UserError(f"workload: {what}: {_no_array(value) or f'gave a list; write a tuple: {_FORMS}'}")
     returned = value if isinstance(value, tuple) else (value,)
     if not 1 <= len(returned) <= len(NAMES):
         raise UserError(
@@ -99,10 +100,14 @@ def _no_array(part: object) -> str | None:
     tf.constant takes whatever has a length and items for a sequence: of a PyDataset it makes one array, whose examples
     are batches.
     """
-    if isinstance(part, list) and part and all(isinstance(each, tuple) and _is_example(each) for each in part):
-        return "gave a list of examples; stack them: x = np.stack([each[0] for each in examples]), and y likewise"
+    if isinstance(part, list) and part and all(map(_is_example, part)):
+        names = next(iter(part)) if isinstance(part[0], dict) else (0, 1)
+        x, *_ = (f"np.stack([each[{name!r}] for each in examples])" for name in names)
+        return f"gave a list of examples; stack them: x = {x}, and y likewise"
     if isinstance(part, dict | tuple | list):
         return next(filter(None, map(_no_array, part.values() if isinstance(part, dict) else part)), None)
+    if np.ma.is_masked(part):
+        return "gave a masked array, of which the values below the mask would be taken; fill it: array.filled(value)"
     if isinstance(part, _VALUES) or any(hasattr(part, name) for name in _ARRAY_PROTOCOLS) or _is_buffer(part):
         return None
     gave = f"gave a value of type {type(part).__name__}"
@@ -115,6 +120,9 @@ def _no_array(part: object) -> str | None:
         )
     if columns := getattr(part, "column_names", None):  # of Hugging Face's datasets
         return f"{gave}, which is no array; give its columns as arrays: np.asarray(dataset[{columns[0]!r}])"
+    if isinstance(part, Mapping):
+        names = ", ".join(map(repr, [*part][:4]))
+        return f"{gave}, with {names}; give a dict of arrays, as dict(value), or x and y out of it"
     if hasattr(part, "__len__") and hasattr(part, "__getitem__"):
         return (
             f"{gave}, which is no array; stack its examples: x = np.stack([examples[i][0] for i in "
@@ -125,17 +133,10 @@ def _no_array(part: object) -> str | None:
     return f"{gave}, which is no array; return {_FORMS}, or a tf.data.Dataset"
 
 
-def _list_of_dicts(value: list[object]) -> str | None:
-    """As `_no_array`, of a list that has a dict for each example."""
-    dicts = [each for each in value if isinstance(each, dict) and each]
-    if not dicts or len(dicts) < len(value):
-        return None
-    key = next(iter(dicts[0]))
-    return f"gave a list of dicts; stack the values of each key: np.stack([each[{key!r}] for each in examples])"
-
-
-def _is_example(pair: tuple[object, ...]) -> bool:
-    return len(pair) > 1 and hasattr(pair[0], "shape")
+def _is_example(value: object) -> bool:
+    if isinstance(value, dict):
+        return bool(value)
+    return isinstance(value, tuple) and len(value) > 1 and hasattr(value[0], "shape")
 
 
 def _is_buffer(part: object) -> bool:
@@ -147,22 +148,31 @@ def _is_buffer(part: object) -> bool:
 
 
 def _list_of_examples(returned: tuple[object, ...]) -> str | None:
-    """As `_no_array`, of a list that has an array for each example: each array would be an input of the model."""
-    x = returned[0]
-    if len(returned) < 2 or not (isinstance(x, list) and x and all(map(_has_rows, x))):
+    """As `_no_array`, of a list that has an array for each example: each array would be an input or output."""
+    leaves = [leaf for name, part in zip(NAMES, returned, strict=False) for leaf in _leaves(name, part)]
+    if len(leaves) == 1 or len({_length(part) for _, part in leaves}) != 1:
         return None
-    rows = {each.shape[0] for each in x}
-    if len(x) in rows or len(x) != _length(returned[1]):
-        return None
-    return f"x is a list of {len(x)} arrays, one for each example; stack them: np.stack(x)"
+    for name, part in leaves:
+        if isinstance(part, list) and part and all(map(_has_rows, part)) and len(part) not in {len(a) for a in part}:
+            return f"{name} is a list of {len(part)} arrays, one for each example; stack them: np.stack({name})"
+    return None
+
+
+def _leaves(name: str, part: object) -> Iterator[tuple[str, object]]:
+    """The arrays and lists of a part, with their names."""
+    if not isinstance(part, dict | tuple):
+        yield name, part
+        return
+    for key, each in part.items() if isinstance(part, dict) else enumerate(part):
+        yield from _leaves(f"{name}[{key!r}]", each)
 
 
 def _has_rows(array: object) -> bool:
     return len(getattr(array, "shape", ())) > 0
 
 
-def _length(y: object) -> int | None:
-    return len(y) if isinstance(y, list) or _has_rows(y) else None  # type: ignore[arg-type]
+def _length(part: object) -> int | None:
+    return int(part.shape[0]) if _has_rows(part) else len(part) if isinstance(part, list) else None  # type: ignore[attr-defined]
 
 
 def _tensors(part: object) -> Tensor:
@@ -237,6 +247,24 @@ def require_one_split(source: Source) -> None:
         raise UserError(f"workload: data('train'): {TWO_SPLITS}")
 
 
+def require_one_input(source: Source) -> None:
+    """Checks, for a model of one Input, that x is not a tuple of several: Keras would take the first alone.
+
+    Raises:
+        UserError: it is.
+    """
+    source = unweighted(source)
+    if not isinstance(source, Arrays | Examples | Batches):
+        return
+    value = source.parts if isinstance(source, Arrays) else source.dataset.element_spec
+    x = keras.utils.unpack_x_y_sample_weight(value)[0]
+    if isinstance(x, tuple) and len(x) > 1:
+        raise UserError(
+            f"workload: data('train'): x has {len(x)} parts, and the model one Input; if each is an example, stack "
+            "them: np.stack(x)"
+        )
+
+
 def require_shapes(source: Source, workload: str, *, of_x: bool, of_y: bool) -> None:
     """Checks that the ranks of a Dataset's parts are known.
 
@@ -266,6 +294,11 @@ def require_examples(source: Source, model_inputs: Sequence[Tensor], workload: s
     if not isinstance(source, Examples):
         return
     examples = tf.nest.flatten(keras.utils.unpack_x_y_sample_weight(source.dataset.element_spec)[0])
+    if not model_inputs and _yields_batches(source.dataset):
+        raise UserError(
+            f"workload: {workload}: data() gives a Dataset of batches; leave .batch(...) out, or return "
+            "trainer.batched(dataset); if each batch is one example, write batch(..., drop_remainder=True)"
+        )
     if len(examples) != len(model_inputs):
         return
     for part, wanted in zip(examples, model_inputs, strict=True):
@@ -276,3 +309,10 @@ def require_examples(source: Source, model_inputs: Sequence[Tensor], workload: s
                 f"workload: {workload}: data() gives a Dataset of batches, with x {shape} for the model's input "
                 f"{tuple(wanted.shape)}; leave .batch(...) out, or return trainer.batched(dataset)"
             )
+
+
+def _yields_batches(dataset: Dataset) -> bool:
+    """Whether a Dataset was batched, and nothing says how many examples an element has: those of one batch have one
+    shape, so that it is no example itself."""
+    parts = tf.nest.flatten(dataset.element_spec)
+    return all(each.shape.rank and each.shape[0] is None for each in parts) and was_batched(dataset)

@@ -97,7 +97,9 @@ def _whole(dataset: Dataset, part: Part, what: str, fix: str, tell: Tell = lambd
     asked = f"the spec asks for {part.batch}: {fix}"
     note: Callable[[Tensor, Tensor], Tensor] | None = None
     if tf.executing_eagerly():  # and not in the graph that ps-workers are sent
-        first = next((_described(batch) for batch in dataset.take(1)), "nothing")
+        first = next((_described(batch) for batch in dataset.take(1)), None)
+        if first is None:
+            raise UserError(f"workload: {what}: gives this task no batches; {asked}")
         if first != f"batches of {part.batch}":
             raise UserError(f"workload: {what}: gives {first}, {asked}")
         note = LeftOut(what, part.batch, tell).note

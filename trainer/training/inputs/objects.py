@@ -6,6 +6,7 @@ import numpy as np
 
 _NUMBERS, _TEXT = "biuf", "SU"
 """Kinds of NumPy's types."""
+_SEQUENCES = {"list", "tuple", "ndarray"}
 _SHOWN = 4
 """Columns, or types, that are named."""
 
@@ -16,6 +17,8 @@ def not_numbers(name: str, part: object) -> str | None:
     Args:
         name: x, y or the weights.
     """
+    if isinstance(part, list) and len({len(each) for each in part if isinstance(each, list | tuple)}) > 1:
+        return _of_different_lengths(name)
     if isinstance(part, dict | tuple | list):
         parts = part.items() if isinstance(part, dict) else enumerate(part)
         return next(filter(None, (not_numbers(f"{name}[{key!r}]", each) for key, each in parts)), None)
@@ -30,6 +33,8 @@ def not_numbers(name: str, part: object) -> str | None:
         types: dict[str, int] = {}
         for index, value in enumerate(array.flat):
             types.setdefault(type(value).__name__, index)
+        if set(types) <= _SEQUENCES:
+            return _of_different_lengths(name)
         places = [f"{kind} at {[int(i) for i in np.unravel_index(at, array.shape)]}" for kind, at in types.items()]
         return (
             f"{name} is an array of objects, {_listed(places)}; an array has one type, and no missing values: give "
@@ -37,8 +42,20 @@ def not_numbers(name: str, part: object) -> str | None:
         )
     if array.dtype.kind in (*_TEXT, "O") or (array.dtype.kind in _NUMBERS and array.dtype.itemsize <= 8):
         return None
+    if fields := array.dtype.names:
+        return (
+            f"{name} is an array of records, with {_listed([f'field {field!r}' for field in fields])}; give a dict of "
+            f"arrays: {{field: {name}[field] for field in {name}.dtype.names}}"
+        )
     return (
         f"{name} is an array of {array.dtype}, of which TensorFlow makes no tensor; give numbers, by .astype('float32')"
+    )
+
+
+def _of_different_lengths(name: str) -> str:
+    return (
+        f"{name} has sequences of different lengths, of which there is no array; give tf.ragged.constant({name}), or "
+        f"all of one length, keras.utils.pad_sequences({name})"
     )
 
 

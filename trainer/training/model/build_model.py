@@ -11,7 +11,7 @@ import tensorflow as tf
 from trainer.job.errors import UserError
 from trainer.training import inputs
 from trainer.training.model import batches
-from trainer.training.model.checks import HOW_TO_BUILD, has_own_step
+from trainer.training.model.checks import HOW_TO_BUILD, has_own_step, require_labels_for_loss
 from trainer.training.private import keras_patches, keras_private
 from trainer.training.private.keras_private import all_layers
 from trainer.training.runtime import created_variables
@@ -143,6 +143,7 @@ def _build(job: TrainingTask, model: Model) -> None:
             model(tf.nest.map_structure(_symbolic, x))
     except Exception as error:
         inputs.require_one_split(job.training)
+        require_labels_for_loss(job, model, job.training)
         reason = str(error).rpartition("Error encountered:")[2]
         what = f"workload: {job.workload.name}: model() must give a built model, and a call does not build it"
         raise UserError(f"{what} ({type(error).__name__}: {essence(reason)}); {hint(reason) or HOW_TO_BUILD}") from None

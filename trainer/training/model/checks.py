@@ -48,8 +48,11 @@ def check(job: TrainingTask, model: Model, source: inputs.Source) -> list[str]:
     """
     name, model_inputs = job.workload.name, getattr(model, "inputs", None) or []
     inputs.require_examples(source, model_inputs, name)
+    require_labels_for_loss(job, model, source)
     if len(model_inputs) == 1:
         inputs.require_one_split(source)
+        if not has_own_step(model):
+            inputs.require_one_input(source)
     inputs.require_shapes(source, name, of_x=bool(model_inputs), of_y=model.compiled and not has_own_step(model))
     _require_examples_for_each(job, source)
     return [*_left_out(job), *_small_batches(job, source), *_check_output(job, model, source)]
@@ -100,13 +103,34 @@ def require_data_to_evaluate(job: TrainingTask, model: Model) -> None:
     job.send(events.EpochEnd(over=False))
     for split, what in job.splits_to_evaluate():
         inputs.require_some(split, what)
-        y = keras.utils.unpack_x_y_sample_weight(split.evaluation().element_spec)[1]
+        x, y, _ = keras.utils.unpack_x_y_sample_weight(split.evaluation().element_spec)
         if y is None and _evaluates_with_labels(model):
             raise UserError(
                 f"workload: {job.workload.name}: {what}: gives x alone, and the loss compares y with the prediction; "
-                "give (x, y), or define evaluate(model)"
+                f"give (x, y), or define evaluate(model){_names_in(x)}"
             )
     job.send(events.EpochEnd(over=True))
+
+
+def require_labels_for_loss(job: TrainingTask, model: Model, source: inputs.Source) -> None:
+    """Checks that the training data have what the loss of a compiled model takes, before Keras meets None.
+
+    Raises:
+        UserError: they are x alone.
+    """
+    if not model.compiled or has_own_step(model) or not _evaluates_with_labels(model):
+        return
+    x, y, _ = keras.utils.unpack_x_y_sample_weight(batches.replica_spec(job, source))
+    if y is None:
+        raise UserError(
+            f"workload: {job.workload.name}: data('train'): gives x alone, and the loss compares y with the "
+            f"prediction; give (x, y){_names_in(x)}"
+        )
+
+
+def _names_in(x: Tensor) -> str:
+    """The names in a dict, of which one may be that of the labels."""
+    return f"; if the labels are in x, take them out: it has {', '.join(map(repr, x))}" if isinstance(x, dict) else ""
 
 
 def _evaluates_with_labels(model: Model) -> bool:
@@ -229,6 +253,11 @@ def require_shareable(job: TrainingTask, model: Model) -> None:
         UserError: a layer has a state that they cannot share.
     """
     coordinated = job.spec.traits.coordinated
+    if job.replicas > 1 and (unsummed := [v for v in model.trainable_variables if "complex" in str(v.dtype)]):
+        raise UserError(
+            f"workload: {job.workload.name}: {unsummed[0].path} is {unsummed[0].dtype}, and replicas add up gradients "
+            "of real numbers only; keep its real and its imaginary part in two weights, or use one replica"
+        )
     stateful = [layer.name for layer in all_layers(model) if getattr(layer, "stateful", False)]
     if stateful and (coordinated or job.replicas > 1):
         whose = "the workers of parameter_server" if coordinated else f"{job.replicas} replicas"

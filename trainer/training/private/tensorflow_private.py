@@ -278,6 +278,21 @@ def constant_value(tensor: Tensor) -> npt.NDArray[np.generic] | None:
     return constant
 
 
+_UNBATCHING = ("Unbatch", "FlatMap", "Interleave", "Window")
+"""In the names of Datasets whose elements are not those of their inputs, one by one."""
+
+
+def was_batched(dataset: Dataset) -> bool:
+    """Whether elements of a Dataset are batches that `batch` or `padded_batch` has made, perhaps mapped or filtered.
+
+    Test: test_a_dataset_of_batches_is_refused_for_a_model_without_input.
+    """
+    kind = type(dataset).__name__
+    if any(name in kind for name in _UNBATCHING):
+        return False
+    return "Batch" in kind or any(map(was_batched, dataset._inputs()))
+
+
 def as_written(text: str) -> str:
     """A text with the lines of the user's own files in place of those of AutoGraph's translations, as in a traceback
     that an operation quotes (`_PythonFnFactory`, tensorflow/python/autograph/pyct/transpiler.py).

@@ -1,4 +1,5 @@
 import array
+from collections import UserDict
 from collections.abc import Iterator
 from typing import Any
 
@@ -82,8 +83,11 @@ BAD: list[tuple[Any, str]] = [
     (np.zeros(0), "its arrays have [0] examples; they must be equal, not 0"),
     ((1, 2), "must give arrays, gave single values"),
     ((np.zeros(3), np.float32(1)), "must give arrays, gave single values"),
-    (([[1, 2], [3]], [0, 1]), "must give arrays: Can't convert non-rectangular Python sequence to Tensor."),
-    (({"a": [[1, 2], [3]]}, [0, 1]), "must give arrays: Can't convert non-rectangular Python sequence to Tensor."),
+    (([[1, 2], [3]], [0, 1]), "x has sequences of different lengths, of which there is no array; give tf.ragged.const"),
+    (
+        ({"a": [[1, 2], [3]]}, [0, 1]),
+        "x['a'] has sequences of different lengths, of which there is no array; give tf.r",
+    ),
     (({"a": [1, 2], "b": [1]}, [0, 1]), "its arrays have [2, 1, 2] examples; they must be equal, not 0"),
     (({"a": [], "b": []}, []), "its arrays have [0, 0, 0] examples; they must be equal, not 0"),
     (({}, [0]), "must give arrays: "),
@@ -102,13 +106,18 @@ BAD: list[tuple[Any, str]] = [
     (([1, None], [0, 1]), "gave a value of type NoneType, which is no array; return x, (x, y) or"),
     ([(np.zeros(3), 0), (np.ones(3), 1)], "gave a list of examples; stack them: x = np.stack([each[0] for each in ex"),
     (
-        [{"x": 1.0, "y": 0}, {"x": 2.0, "y": 1}],
-        "gave a list of dicts; stack the values of each key: np.stack([each['x'] ",
-    ),
-    (
         Columns(),
         "gave a value of type Columns, which is no array; give its columns as arrays: np.asarray(dataset['text'])",
     ),
+    ([{"x": np.zeros(3)}] * 3, "gave a list of examples; stack them: x = np.stack([each['x'] for each in examples])"),
+    (([{"x": np.zeros(3)}] * 3, [0, 1, 0]), "gave a list of examples; stack them: x = np.stack([each['x'] for each in"),
+    ((np.zeros((5, 8)), [np.zeros(2)] * 5), "y is a list of 5 arrays, one for each example; stack them: np.stack(y)"),
+    (({"a": [np.zeros(8)] * 5}, np.zeros(5)), "x['a'] is a list of 5 arrays, one for each example; stack them: np.sta"),
+    (
+        (UserDict(a=np.zeros(3)), np.zeros(3)),
+        "gave a value of type UserDict, with 'a'; give a dict of arrays, as dict(",
+    ),
+    (np.ma.masked_less(np.arange(3), 1), "gave a masked array, of which the values below the mask would be taken; fil"),
     ((PAIRS, np.zeros(5)), "gave a value of type _TensorSliceDataset in a tuple; return it alone: it yields x, (x, y)"),
     (([np.zeros((8, 8))] * 5, [0, 1, 0, 1, 0]), "x is a list of 5 arrays, one for each example; stack them: np.stack("),
     (([np.zeros((8, 8))] * 5, np.zeros(5)), "x is a list of 5 arrays, one for each example; stack them: np.stack(x)"),
@@ -218,6 +227,36 @@ def test_two_splits_in_one_are_refused() -> None:
         inputs.require_one_split(splits)
     for other in [((np.zeros((5, 2)), np.zeros(5)), np.ones(5)), (np.zeros((5, 2)), np.zeros(5))]:
         inputs.require_one_split(inputs.source(other, "data('train')"))
+
+
+def test_several_parts_are_refused_for_a_model_of_one_input() -> None:
+    with pytest.raises(UserError, match=r"x has 8 parts, and the model one Input; if each is an example, stack them"):
+        inputs.require_one_input(inputs.source(([np.zeros((8, 8))] * 8, np.zeros(8)), "data('train')"))
+    for one in (np.zeros((8, 8)), {"a": np.zeros((8, 8)), "b": np.zeros(8)}):
+        inputs.require_one_input(inputs.source((one, np.zeros(8)), "data('train')"))
+
+
+# Each: a Dataset for a model without Input, and whether it is one of batches.
+UNDECLARED: list[tuple[Any, bool]] = [
+    (PAIRS, False),
+    (PAIRS.batch(2), True),
+    (PAIRS.batch(2).map(lambda x, y: (x * 2, y)).prefetch(1), True),
+    (PAIRS.map(lambda x, y: (tf.range(x), y[None])).padded_batch(2), True),
+    (tf.data.Dataset.zip(PAIRS.batch(2), PAIRS.batch(2)).map(lambda x, y: (x[0], y[0])), True),
+    (PAIRS.batch(2).unbatch(), False),
+    (PAIRS.batch(2, drop_remainder=True), False),
+    (PAIRS.map(lambda x, y: (tf.range(x), y)), False),
+]
+
+
+@pytest.mark.parametrize(("dataset", "batches"), UNDECLARED, ids=range(len(UNDECLARED)))
+def test_a_dataset_of_batches_is_refused_for_a_model_without_input(dataset: Any, batches: bool) -> None:
+    try:
+        inputs.require_examples(inputs.source(dataset, "data()"), [], "mine.py")
+        refused = ""
+    except UserError as error:
+        refused = str(error)
+    assert refused.startswith("workload: mine.py: data() gives a Dataset of batches; leave .batch(...)") is batches
 
 
 def test_parts_of_unknown_shape_are_refused() -> None:

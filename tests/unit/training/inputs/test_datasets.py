@@ -61,7 +61,7 @@ BAD_BATCHES: list[tuple[Any, str]] = [
     (PAIRS.batch(3), "gives batches of 3, the spec asks for 2: batch(context.batch_size)"),
     (PAIRS.batch(1), "gives batches of 1, the spec asks for 2: batch(context.batch_size)"),
     (PAIRS.take(1).batch(2), "gives batches of 1, the spec asks for 2: batch(context.batch_size)"),
-    (PAIRS.take(0).batch(2), "gives nothing, the spec asks for 2: batch(context.batch_size)"),
+    (PAIRS.take(0).batch(2), "gives this task no batches; the spec asks for 2: batch(context.batch_size)"),
     (PAIRS, "gives single examples, the spec asks for 2: batch(context.batch_size)"),
     (PAIRS.map(lambda x, y: ({"x": x}, {"y": y})), "gives single examples, the spec asks for 2: batch("),
 ]
@@ -144,7 +144,7 @@ def test_batches_of_the_users_own_are_evaluated_as_they_are() -> None:
 # Each: Datasets of batches where those of 2 are asked for, and the rule that they break.
 BAD_OWN: list[tuple[Any, str]] = [
     (PAIRS.batch(3), "gives batches of 3, the spec asks for 2: batch(2)"),
-    (PAIRS.take(0).batch(2), "gives nothing, the spec asks for 2: batch(2)"),
+    (PAIRS.take(0).batch(2), "gives this task no batches; the spec asks for 2: batch(2)"),
     (PAIRS.map(lambda x, y: {"x": x}).batch(5), "gives batches of 5, the spec asks for 2: batch(2)"),
 ]
 

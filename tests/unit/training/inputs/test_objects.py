@@ -36,6 +36,15 @@ PARTS: list[tuple[Any, str | None]] = [
         "x is a table with column 'a' of type category, column 'c' of type str, ",
     ),
     (Table(**{f"c{i}": "object" for i in range(6)}), "x is a table with column 'c0' of type object, column 'c1' of t"),
+    (
+        np.array([[1, 2], [3]], dtype=object),
+        "x has sequences of different lengths, of which there is no array; give tf",
+    ),
+    (
+        [[1, 2], [3]],
+        "x has sequences of different lengths, of which there is no array; give tf.ragged.constant(x), or a",
+    ),
+    (np.zeros(3, [("a", "i4"), ("b", "f4")]), "x is an array of records, with field 'a', field 'b'; give a dict of ar"),
     (np.array([1.5]), None),
     (np.array(["a"]), None),
 ]

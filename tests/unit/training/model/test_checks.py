@@ -173,6 +173,36 @@ def test_a_task_without_examples_is_refused_with_their_number(tasks: dict[str, i
     )
 
 
+@pytest.mark.parametrize("x", [np.zeros((4, 8, 8)), {"image": np.zeros((4, 8, 8)), "label": np.zeros(4)}])
+def test_training_data_without_the_labels_of_the_loss_are_refused(x: Any) -> None:
+    model, source = compiled(), inputs.source(tf.data.Dataset.from_tensor_slices(x), "data('train')")
+    with pytest.raises(UserError) as caught:
+        check(setup(), model, source)
+    where = "; if the labels are in x, take them out: it has 'image', 'label'" if isinstance(x, dict) else ""
+    assert str(caught.value) == (
+        "workload: digits: data('train'): gives x alone, and the loss compares y with the prediction; give (x, y)"
+        + where
+    )
+    own = network(keras.layers.Dense(10))
+    own.compile("sgd")  # and losses of add_loss
+    check(setup(), own, source)
+
+
+class Complex(keras.Model):  # type: ignore[misc]
+    def __init__(self) -> None:
+        super().__init__()
+        self.w = self.add_weight(shape=(2,), dtype="complex64", name="w")
+        self.built = True
+
+
+def test_a_complex_weight_is_refused_where_replicas_add_up_gradients() -> None:
+    job = with_workload(model=Complex)
+    build_state(job)
+    spec = build({"strategy": "multi_worker_mirrored", "name": "j", "tasks": {"worker": 2}})
+    with pytest.raises(UserError, match=r"digits: complex/w is complex64, and replicas add up gradients of real numb"):
+        build_state(replace(job, spec=spec, task=tasks_of(spec)[0]))
+
+
 def x_alone(shard: Shard) -> Any:
     return examples(4).map(lambda x, y: x) if shard.split == "test" else examples(4)
 
