@@ -17,12 +17,10 @@ from trainer.job.spec import JobSpec
 from trainer.protocol import events
 from trainer.training.runtime.channel import Channel
 from trainer.workloads.locate import original, python_error, where_it_failed
+from trainer.workloads.workload import NO_COMMAND_LINE
 
 _MESSAGE_CHARACTERS = 5000
-_NO_ARGUMENTS = (
-    "the file ends its process: a workload is imported and has no command line; read SETTINGS, which `settings` in the "
-    "spec replaces, in place of arguments, and raise an error to end the job"
-)
+_NO_ARGUMENTS = f"the file ends its process: {NO_COMMAND_LINE}, and raise an error to end the job"
 
 
 def report(error: BaseException, spec: JobSpec | None, channel: Channel) -> Exit:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from trainer.job import workload_file
 from trainer.job.errors import UserError
+from trainer.workloads.workload import NO_COMMAND_LINE
 
 _USER_ERROR = f"{UserError.__module__}.{UserError.__name__}: "
 _COLOUR = re.compile(r"\x1b\[\d+m")
@@ -37,7 +38,15 @@ def where_it_failed(error: BaseException, workload: str) -> str | None:
     if not lines:
         return None
     text = " ".join(_COLOUR.sub("", str(error)).split())
-    return f"workload: {lines[-1][0]}:{lines[-1][1]}: {type(error).__name__}: {text[:300]}".rstrip(": ")
+    place = f"workload: {lines[-1][0]}:{lines[-1][1]}: {type(error).__name__}: {text[:300]}".rstrip(": ")
+    return f"{place}; {NO_COMMAND_LINE}" if _reads_arguments(error) else place
+
+
+def _reads_arguments(error: BaseException) -> bool:
+    """Whether a file reads the words of a command line, as sys.argv has them or absl's flags; argparse ends the
+    process."""
+    *_, last = (frame.line or "" for frame in traceback.extract_tb(error.__traceback__))
+    return (isinstance(error, IndexError) and "argv" in last) or type(error).__name__ == "UnparsedFlagAccessError"
 
 
 def python_error(text: str, workload: str) -> str | None:

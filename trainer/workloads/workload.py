@@ -55,6 +55,10 @@ MODELS = ("mnist", "digits")
 GRAPHS = ("sum", "mean", "ensemble", "matmul", "matpow", "remote_gpu")
 """Built-in workloads: for training, and for the strategy graph."""
 CONTRACT = "see `trainer/workloads/workload.py` for the contract of a workload file"
+NO_COMMAND_LINE = (
+    "a workload is imported and has no command line; read SETTINGS, which `settings` in the spec replaces, in place of "
+    "arguments"
+)
 SHARD = 'data(shard) gets a shard; shard.split is "train", "validation" or "test"'
 
 

@@ -4,6 +4,7 @@ from typing import Any
 import pytest
 
 from tests.unit.workloads.files import MODEL, file, spec_of
+from trainer.job.errors import UserError
 from trainer.workloads import workload
 from trainer.workloads.load import load_workload
 from trainer.workloads.locate import original, where_it_failed
@@ -42,6 +43,18 @@ def test_an_error_in_a_module_beside_the_file_is_attributed_to_user_code_with_it
     error = raised(lambda: data(workload.Shard("train")))
     reported = "workload: deep_within.py:3: ZeroDivisionError: division by zero"
     assert where_it_failed(error, "mine.py") == reported
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import sys\nrate = float(sys.argv[99])",
+        "from absl import flags\nflags.DEFINE_string('x', '', '')\nflags.FLAGS.x",
+    ],
+)
+def test_a_file_that_reads_words_of_a_command_line_is_told_where_its_settings_are(tmp_path: Path, text: str) -> None:
+    with pytest.raises(UserError, match=r"Error: .*; a workload is imported and has no command line; read SETTINGS, "):
+        load_workload(spec_of(str(file(tmp_path, f"{MODEL}DATASET = 'digits'\n{text}"))))
 
 
 def test_an_error_outside_user_code_is_not_attributed_to_it(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from trainer.job.errors import TrainerError, UserError
 from trainer.training.private.tensorflow_private import as_written
+from trainer.training.runtime import created_variables
 from trainer.workloads.locate import original, own_files, python_error, where_it_failed
 from trainer.workloads.types import PerExample, Tensor
 from trainer.workloads.workload import SHARD
@@ -81,7 +82,8 @@ _HINTS = [
      "operations, or use multi_worker_mirrored"),
     (r"cache lockfile already exists \('(.*)_\d+\.lockfile'\)",
      "Dataset.cache(file) is for one process that is never killed: delete {0}*, and give each task a file of its own, "
-     "as cache(f'..-{{shard.index}}'), or use cache() in memory, which every restart survives"),
+     "as cache(tf.strings.format('..-{{}}-of-{{}}', (shard.index, shard.count))), or use cache() in memory, which "
+     "every restart survives"),
     (r"End of sequence",
      "data('train') gives this task no examples: give each task some, at least one for each part of shard.count"),
     (r"No DNN in stream executor|No blas support for stream|CUDA_ERROR_OUT_OF_MEMORY",
@@ -124,7 +126,8 @@ def calling(workload: str, what: str, **given: object) -> Iterator[None]:
 def _is_ours(error: Exception, workload: str) -> bool:
     """Whether it was raised in a function of trainer that a library called, such as a callback of the job. Other
     functions of trainer may have been called with wrong arguments, by the user's code or within `calling`."""
-    files = [frame.filename for frame in traceback.extract_tb(error.__traceback__)]
+    # Creators of variables only pass calls on.
+    files = [f.filename for f in traceback.extract_tb(error.__traceback__) if f.filename != created_variables.__file__]
     callers = [file for file in files if not Path(file).is_relative_to(_RUNTIME)]
     return bool(callers) and files[-1] != callers[-1] and callers[-1] not in own_files(workload)
 

@@ -13,7 +13,7 @@ from trainer.job.errors import Exit, TrainerError, UserError
 from trainer.job.load import build
 from trainer.training.private import keras_patches, keras_private
 from trainer.training.private.tensorflow_private import as_written
-from trainer.training.runtime import user_code
+from trainer.training.runtime import created_variables, user_code
 from trainer.workloads import load
 from trainer.workloads.load import load_workload
 from trainer.workloads.locate import python_error
@@ -233,7 +233,7 @@ def test_a_cache_file_that_is_in_use_or_left_of_a_killed_task_is_reported_with_t
     with pytest.raises(tf.errors.AlreadyExistsError) as caught:
         next(iter(cached))
     text = user_code.graph_error(caught.value, "mine.py") or ""
-    assert f"delete {tmp_path}/cache*, and give each task a file of its own, as cache(f'..-{{shard.index}}')" in text
+    assert f"delete {tmp_path}/cache*, and give each task a file of its own, as cache(tf.strings.format('..-" in text
     assert next(begun).numpy() == 1
 
 
@@ -258,6 +258,21 @@ def test_data_that_end_before_the_first_example_are_reported_with_the_fix() -> N
         tf.function(lambda it: next(it))(iter(tf.data.Dataset.range(4).filter(lambda n: n > 9).repeat()))
     text = user_code.graph_error(caught.value, "mine.py") or ""
     assert "End of sequence; data('train') gives this task no examples: give each task some" in text
+
+
+def test_an_initializer_that_fails_is_an_error_of_the_users(tmp_path: Path) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text(
+        "import keras\nDATASET = 'digits'\n"
+        "def model(): keras.Sequential([keras.Input((2, 3)), keras.layers.LSTM(4, dtype='bfloat16')])\n"
+    )
+    model = load_workload(build({"name": "j", "strategy": "one_device", "workload": str(path)})).model
+    with (
+        pytest.raises(UserError, match=r"mine\.py:3: InvalidArgumentError: Value for attr 'T' of bfloat16"),
+        user_code.calling(str(path), "model()"),
+        created_variables.Created().noting(),
+    ):
+        model()
 
 
 def test_errors_that_a_lost_peer_may_cause_are_none_of_a_graph() -> None:
