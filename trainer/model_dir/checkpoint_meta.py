@@ -145,8 +145,8 @@ def refusal(meta: Meta, model_dir: str, different: list[str]) -> UserError:
 
 
 _USES = {"accumulator", "average", "grad", "gradient", "linear", "momentum", "norm", "var", "velocity"}
-"""What Keras' optimizers keep in variables of a weight's shape (keras/src/optimizers): SGD and Adagrad have equal shapes,
-and so have Adam and Adamax."""
+"""What Keras' optimizers keep in variables of a weight's shape (keras/src/optimizers): SGD and Adagrad have equal
+shapes, and so have Adam and Adamax."""
 
 
 def _variable_differences(saved: Mapping[str, Variable], wanted: Mapping[str, Variable]) -> list[str]:
