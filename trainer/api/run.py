@@ -278,6 +278,17 @@ def located(job: str | Path, target: str | None = None, *, namespace: str | None
     return find(_named(reference, overrides, target), target, namespace)
 
 
+def spec_here(reference: str, overrides: list[str]) -> JobSpec:
+    """The spec in a file as its job was started last on this machine; as it is, if none was started with these
+    overrides.
+
+    Raises:
+        UserError: it cannot be read.
+    """
+    before = _started(reference, overrides, base.LOCAL, None)
+    return (_as_started(reference, before).spec if before else None) or load_file(reference, overrides)
+
+
 def _started(reference: str, overrides: list[str], target: str | None, namespace: str | None) -> started.Started | None:
     """The job that was started last from a spec, with these overrides if there are some, and on this target."""
     among = [target] if target else [*base.TARGETS]

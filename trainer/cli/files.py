@@ -57,7 +57,7 @@ def result(args: argparse.Namespace) -> int:
 def _model_dir(args: argparse.Namespace) -> str:
     """The folder that SPEC is or names; without SPEC that of this container's job."""
     from trainer.job.errors import UserError
-    from trainer.job.load import load_environment, load_file
+    from trainer.job.load import load_environment
 
     if args.spec and Path(args.spec).is_dir():
         if args.set:
@@ -68,7 +68,11 @@ def _model_dir(args: argparse.Namespace) -> str:
     if not args.spec and environment.JOB not in os.environ:
         container = f"{environment.JOB} is set in a task's container only"
         raise UserError(f"SPEC: is missing: give a job spec or a model_dir; {container}")
-    return (load_file(args.spec, args.set) if args.spec else load_environment()).directory
+    if not args.spec:
+        return load_environment().directory
+    from trainer.api import run as runs
+
+    return runs.spec_here(args.spec, args.set).directory
 
 
 def import_(args: argparse.Namespace) -> int:
