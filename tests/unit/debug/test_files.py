@@ -84,7 +84,7 @@ def test_a_model_dir_that_version_0_2_has_begun_has_its_files_itself(tmp_path: P
     run = tmp_path / "run"
     (run / "logs").mkdir(parents=True)
     (run / ".lock").touch()
-    (run / "lease.json").write_text('{"incarnation": "x"}')
+    (run / "lease.json").write_text('{"number": 1, "incarnation": "x"}')
     (run / "logs" / "worker-0.log").write_text("a line\n")
     _, texts = added(run, tmp_path / "x.zip")
     assert texts.keys() == {"files.txt", "lease.json", "logs/worker-0.log.txt"}

@@ -38,7 +38,7 @@ def test_contents_count_not_times_logs_or_our_own_files(tmp_path: Path) -> None:
 
 def test_our_own_files_do_not_count_in_a_model_dir_of_version_0_2_either(tmp_path: Path) -> None:
     (tmp_path / ".lock").touch()
-    (tmp_path / "lease.json").write_text('{"incarnation": "x"}')
+    (tmp_path / "lease.json").write_text('{"number": 1, "incarnation": "x"}')
     before = fingerprint(str(tmp_path))
     for name in ("state.json", "result.json", "history.json"):
         (tmp_path / name).write_text("x")

@@ -34,7 +34,7 @@ def answer(folder: Path) -> dict[str, tuple[Ends, int]]:
 def test_the_files_of_a_model_dir_come_whole_as_a_shell_prints_them(tmp_path: Path, before: bool) -> None:
     if before:
         (tmp_path / ".lock").touch()
-        (tmp_path / "lease.json").write_text('{"incarnation": "x"}')
+        (tmp_path / "lease.json").write_text('{"number": 1, "incarnation": "x"}')
     else:  # files of a program
         (tmp_path / "logs").mkdir()
         (tmp_path / "logs" / "its.log").write_text("of the program")
