@@ -97,10 +97,12 @@ def _whole(dataset: Dataset, part: Part, what: str, fix: str, tell: Tell = lambd
     asked = f"the spec asks for {part.batch}: {fix}"
     note: Callable[[Tensor, Tensor], Tensor] | None = None
     if tf.executing_eagerly():  # and not in the graph that ps-workers are sent
-        first = next((_described(batch) for batch in dataset.take(1)), None)
-        if first is None:
+        batches = iter(dataset.take(2))  # one pass: another may have another order
+        begin = next(batches, None)
+        if begin is None:
             raise UserError(f"workload: {what}: gives this task no batches; {asked}")
-        if first != f"batches of {part.batch}":
+        first = _described(begin)
+        if first != f"batches of {part.batch}" and not _is_rest(begin, next(batches, None), part.batch):
             raise UserError(f"workload: {what}: gives {first}, {asked}")
         note = LeftOut(what, part.batch, tell).note
 
@@ -112,10 +114,17 @@ def _whole(dataset: Dataset, part: Part, what: str, fix: str, tell: Tell = lambd
             whole = tf.equal(length, part.batch)
         if note is None:
             return whole
-        return tf.cond(whole, lambda: True, lambda: tf.numpy_function(note, [index, length], tf.bool))
+        return tf.cond(whole & (index > 0), lambda: True, lambda: tf.numpy_function(note, [index, length], tf.bool))
 
     of_full_size = dataset.enumerate().filter(is_whole).map(lambda _, batch: batch)
     return of_full_size.repeat().skip(part.start * part.local).prefetch(2)
+
+
+def _is_rest(batch: Tensor | None, following: Tensor | None, size: int) -> bool:
+    """Whether a batch is smaller and the one after it is whole, as where batches are shuffled."""
+    if batch is None or following is None or _counting(batch).shape.rank == 0:
+        return False
+    return int(_length(batch)) < size == int(_length(following))
 
 
 @dataclass
@@ -125,20 +134,20 @@ class LeftOut:
     what: str
     size: int
     tell: Tell
-    last: int = -1
-    """The place of the last one in its pass over the data."""
     batches: int = 0
     examples: int = 0
     told: bool = False
 
     def note(self, index: int, length: int) -> np.bool_:
-        """Counts a batch by its place; returns False."""
-        if index <= self.last:  # of the next pass
+        """Counts a smaller batch; returns whether it is whole, for it is called for the first one of each pass too."""
+        if index == 0:
             if self.batches > 1 and not self.told:
                 self.told = True
                 self.tell(self._text("in a pass over the data"))
             self.batches = self.examples = 0
-        self.last, self.batches, self.examples = int(index), self.batches + 1, self.examples + int(length)
+        if length == self.size:
+            return np.bool_(True)
+        self.batches, self.examples = self.batches + 1, self.examples + int(length)
         if self.batches == 2 and not self.told:
             self.tell(self._text("so far"))
         return np.bool_(False)
@@ -151,9 +160,10 @@ class LeftOut:
 
 
 def small_batches(dataset: Dataset, size: int, most: int = 32) -> int:
-    """The number of batches of fewer examples among the first, but for the last one of the data."""
+    """The number of batches of fewer examples among the first, without one that may be the rest of the data."""
     lengths = [int(_length(batch)) for batch in dataset.take(most)]
-    return sum(length < size for length in lengths[: None if len(lengths) == most else -1])
+    small = sum(length < size for length in lengths)
+    return small if small > 1 and len(lengths) == most else max(0, small - 1)
 
 
 def _counting(batch: Tensor) -> Tensor:

@@ -189,6 +189,16 @@ def test_batches_that_are_left_out_are_counted_and_told_unless_it_is_the_last(si
     assert inputs.small_batches(batches_of(*sizes), 4) == max(0, len(sizes) - sizes.count(4) - 1)
 
 
+def test_the_rest_of_the_data_may_come_anywhere_in_a_pass() -> None:
+    told = list[str]()
+    for seed in range(8):  # in some of them it comes first
+        dataset = PAIRS.batch(2).shuffle(3, seed=seed)
+        batches = inputs.source(batched(dataset), "data('train')", told.append).batches(Part(2))
+        assert {len(x) for x, _ in itertools.islice(batches.as_numpy_iterator(), 20)} == {2}
+        assert inputs.small_batches(dataset, 2) == 0
+    assert not told
+
+
 def test_the_examples_of_a_batch_are_those_of_its_labels() -> None:
     """Graphs are merged into one: the parts of x have as many rows as there are nodes and edges."""
     graphs = NUMBERS.batch(4).map(lambda n: ((tf.range(7 + n[0] % 3), tf.range(9)), n))
