@@ -130,9 +130,9 @@ def _require_no_tables(job: TrainingTask, graph: Internal) -> None:
 
 
 def _require_no_race(job: TrainingTask, used: Mapping[str, Variable], changed: set[int]) -> None:
-    """Checks that replicas of this task do not change one variable, which was created before their strategy."""
-    for variable in used.values() if job.local_replicas > 1 else ():
-        if len(components(variable)) == 1 and _handles(variable) & changed:
+    """Checks that replicas of this task do not change one variable, as the file is imported outside their strategy."""
+    for name, variable in used.items() if job.local_replicas > 1 else ():
+        if name.startswith(OF_FILE) and len(components(variable)) == 1 and _handles(variable) & changed:
             raise UserError(
                 f"workload: {job.workload.name}: a step changes the variable {variable.name}, not of model(), so "
                 f"that {job.local_replicas} replicas would change the same one; create it in model()"
