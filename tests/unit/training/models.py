@@ -416,6 +416,14 @@ def embedded() -> Any:
     return model
 
 
+def rows_in_bfloat16() -> Any:
+    words = keras.Input((3,), dtype="int32")
+    rows = layers.Embedding(10, 4, dtype="bfloat16")(words)
+    model = keras.Model(words, layers.Dense(3)(layers.Flatten()(rows)))
+    model.compile(optimizers.SGD(0.5), keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    return model
+
+
 def text_and_ragged() -> Any:
     words, numbers = keras.Input((), dtype="string"), keras.Input((None,), ragged=True)
     vectorize = keras.layers.TextVectorization(vocabulary=["0", "1", "2"], output_mode="multi_hot")
@@ -462,6 +470,7 @@ CASES: dict[str, tuple[Callable[[], Any], Any]] = {
     ),
     "text and a ragged tensor": (text_and_ragged, lambda: ((TEXT, tf.ragged.constant(RAGGED)), Y)),
     "sentences of any length": (embedded, lambda: (tf.ragged.constant(WORDS, dtype=tf.int32), Y)),
+    "rows in bfloat16": (rows_in_bfloat16, (np.arange(1920).reshape(640, 3) % 10, Y)),
     "own compute_loss": (own_loss, (X, Y)),
     "metrics in a loop": (guided, (X, Y)),
     "autoencoder": (autoencoder, (X, Y)),

@@ -81,6 +81,26 @@ def _are_of_examples(rows: Rows, indices: Tensor, batch: int) -> bool:
     return bool((each == each[0]).all())
 
 
+def gather_in_float32(optimizer: Optimizer) -> None:
+    """Makes an optimizer gather rows in bfloat16 as float32, which has all its numbers: TensorFlow gathers no bfloat16
+    (CollectiveGatherV2, tensorflow/core/ops/collective_ops.cc)."""
+
+    def in_float32(add_up: AddUp) -> AddUp:
+        def gather(pairs: Iterable[tuple[Tensor, Variable]]) -> list[tuple[Tensor, Variable]]:
+            pairs = list(pairs)
+            rows = [isinstance(g, tf.IndexedSlices) and g.dtype == tf.bfloat16 for g, _ in pairs]
+            sums = add_up((_cast(g, tf.float32) if cast else g, v) for (g, v), cast in zip(pairs, rows, strict=True))
+            return [(_cast(g, tf.bfloat16) if cast else g, v) for (g, v), cast in zip(sums, rows, strict=True)]
+
+        return gather
+
+    replace_gradient_sum(optimizer, in_float32)
+
+
+def _cast(rows: tf.IndexedSlices, dtype: tf.DType) -> tf.IndexedSlices:
+    return tf.IndexedSlices(tf.cast(rows.values, dtype), rows.indices, rows.dense_shape)
+
+
 def note_rows(optimizer: Optimizer) -> None:
     """Makes an optimizer note, when a step is traced, that a gradient has rows whose number is known at run time only,
     as of an Embedding of sentences that are padded to the longest of their batch; see `rows_vary`."""

@@ -233,6 +233,7 @@ def _communicating(job: TrainingTask, optimizer: Optimizer) -> Optimizer:
     """The optimizer, which adds up gradients over replicas as one would have them, and sends them as the spec wants."""
     spec = job.spec
     if job.replicas > 1:
+        gradients.gather_in_float32(optimizer)
         if job.ring:
             ring_sums.send_by_ring(optimizer, job.ring, bytes_per_pack(spec) or sys.maxsize)
         elif spec.traits.collective and not spec.tasks.of(job.task.type).gpus:  # NCCL has its own
