@@ -8,6 +8,7 @@ SAVES, EVALUATES, EXPORTS, CHECKS = (
     "saving the exports",
     "checking the exports",
 )
+PROGRAM = "waiting for the programs to end"
 _ORDER = (SAVES, EVALUATES, EXPORTS, CHECKS)
 
 

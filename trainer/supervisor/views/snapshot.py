@@ -62,7 +62,7 @@ def job_status(
         "generation": rendezvous.generation,
         "last_checkpoint": last_checkpoint,
         "figures": with_rate(own.figures, rate_of_all(own, rows, coordinated=rendezvous.spec.traits.coordinated)),
-        "ending": own.ending or _saves_last(own, rendezvous),
+        "ending": own.ending or _after_last_step(own, rendezvous),
     }
     return JobStatus(
         **{**common, **of_job},
@@ -96,10 +96,12 @@ def rate_of_all(own: ChildStatus, rows: Mapping[str, TaskRow], *, coordinated: b
     return sum(known) if known else None
 
 
-def _saves_last(own: ChildStatus, rendezvous: Rendezvous) -> str | None:
-    """What a loop of ours does between its last step and the final evaluation."""
-    if rendezvous.phase != "running" or rendezvous.spec.program or own.finishing or not own.made_all_steps:
+def _after_last_step(own: ChildStatus, rendezvous: Rendezvous) -> str | None:
+    """What a loop of ours does between its last step and the final evaluation; of a program that is not known."""
+    if rendezvous.phase != "running" or own.finishing or not own.made_all_steps:
         return None
+    if rendezvous.spec.program:
+        return after_training.PROGRAM
     return after_training.stage(after_training.SAVES, checks=rendezvous.spec.check_exports)
 
 

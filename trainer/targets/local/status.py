@@ -164,6 +164,12 @@ def _how_it_ended(model_dir: str) -> str:
     if not layout.state(model_dir).exists() and (finished := result.finished(model_dir)):
         shown = command_line(["trainer", "status", model_dir], [])
         return f"its result has {finished.steps} steps, not those of the spec; `{shown}` shows it"
+    spec = last_spec(model_dir)
+    if spec and spec.program:
+        return (
+            "the last one was killed before its programs ended; the same command starts them again; their stderr is in "
+            f"{layout.logs(model_dir)}"
+        )
     steps = checkpoint.steps(model_dir)
     where = f"after the checkpoint of step {steps[-1]}" if steps else "before its first checkpoint"
     again = "resumes" if steps else "starts again"

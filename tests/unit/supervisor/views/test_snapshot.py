@@ -89,9 +89,11 @@ def test_what_comes_after_the_last_step_is_said_with_what_is_left() -> None:
 
 
 def test_a_program_may_do_anything_after_its_last_step() -> None:
+    """The time left to that step, which is none, is not the job's."""
     job = Job({"worker": 1}, program=["python", "-c", "pass"])
     job.run()
-    assert job_status(job, ChildStatus(step=10, steps=10)).ending is None
+    assert job_status(job, ChildStatus(step=9, steps=10)).ending is None
+    assert job_status(job, ChildStatus(step=10, steps=10)).ending == "waiting for the programs to end"
 
 
 def test_a_job_that_is_over_is_not_stalled() -> None:

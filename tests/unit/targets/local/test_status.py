@@ -20,8 +20,9 @@ from trainer import host
 from trainer.cli import main as cli
 from trainer.job.errors import Exit, UserError
 from trainer.job.load import build
-from trainer.model_dir import checkpoint, result
+from trainer.model_dir import checkpoint, layout, result
 from trainer.model_dir import state as job_state
+from trainer.model_dir.files import write_json
 from trainer.model_dir.result import Computed, Result, Training
 from trainer.model_dir.state import End, State
 from trainer.protocol.reports import Identity
@@ -150,6 +151,19 @@ def test_a_job_that_ended_without_a_result_shows_how_far_it_came(tmp_path: Path,
     assert str(raised.value) == (
         f"{tmp_path}: no job runs there on this machine; the last one stopped or failed {where}; TensorFlow's output "
         f"is in {tmp_path}/.trainer/logs"
+    )
+
+
+def test_a_program_that_was_killed_is_not_judged_by_checkpoints_of_ours(tmp_path: Path) -> None:
+    with job_state.lock(str(tmp_path)):
+        job_state.save(str(tmp_path), State(generation=2))
+    spec = {"name": "digits", "strategy": "one_device", "program": ["python", "x.py"]}
+    write_json(layout.spec(str(tmp_path)), spec)
+    with pytest.raises(UserError) as raised:
+        status(str(tmp_path))
+    assert str(raised.value) == (
+        f"{tmp_path}: no job runs there on this machine; the last one was killed before its programs ended; the same "
+        f"command starts them again; their stderr is in {tmp_path}/.trainer/logs"
     )
 
 
