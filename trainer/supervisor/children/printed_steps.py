@@ -5,18 +5,20 @@ from __future__ import annotations
 import re
 
 _STEP = re.compile(
-    r"(?<![a-z])(?:"
-    r"(?P<counted>step|epoch|iter(?:ation)?|batch)[a-z]*[^\d\n]{0,12}?"
+    r"(?<![a-z_])(?:"
+    r"(?P<counted>(?:[a-z]{1,20}_){0,3}(?:step|epoch|iter(?:ation)?|batch)[a-z_]{0,20})[^\d\n]{0,12}?"
     # No other word follows these: `Starting attempt 3` and `started pid 71` have higher numbers after each crash.
-    r"|(?P<reached>checkpoint|ckpt|start|resum|restor|continu)[a-z]*[^\da-z\n]{0,3}(?:(?:at|for|from)[^\da-z\n]{1,3})?"
+    r"|(?P<reached>(?:[a-z]{1,20}_){0,3}(?:checkpoint|ckpt|start|resum|restor|continu)[a-z_]{0,20})"
+    r"[^\da-z\n]{0,3}(?:(?:at|for|from)[^\da-z\n]{1,3})?"
     r")(?!\d{10})(?P<number>\d[\d,]{0,9})(?![\d,]*[.:-]?\d)",
     re.IGNORECASE,
 )
-"""A word for a place in a training, and a number right after it that is no fraction, date or time."""
+"""A word for a place in a training, and a number right after it that is no fraction, date or time. All parts are
+bounded: a program may print a line of 64 KiB."""
 
 
 class PrintedSteps:
-    """The highest number so far after each of these words."""
+    """The highest number so far after each of these words: `epochs=10`, a total, is none after `Epoch`."""
 
     def __init__(self) -> None:
         self._highest: dict[str, int] = {}

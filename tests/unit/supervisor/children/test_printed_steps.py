@@ -18,6 +18,9 @@ from trainer.supervisor.children.printed_steps import PrintedSteps
         ("resuming from iteration 7", "resuming from iteration 8"),
         ("Epoch 1/5\nstep 900", "Epoch 2/5\nstep 10"),
         ("restored 120", "restored 130"),
+        ("Namespace(epochs=10, batch_size=64)\nEpoch 1/10", "Epoch 2/10"),
+        ("steps_per_epoch: 500, num_epochs: 9, epoch 1", "steps_per_epoch: 500, num_epochs: 9, epoch 2"),
+        ("max_steps=1000 warmup_step=50 step 1", "max_steps=1000 warmup_step=50 step 2"),
         ("Continuing from: 7", "Continuing from: 8"),
     ],
 )
@@ -63,3 +66,9 @@ def test_a_number_that_never_changes_shows_no_place_in_a_training() -> None:
         assert not printed.vary
     printed.higher("Epoch 1/10\nEpoch 2/10")
     assert printed.vary
+
+
+@pytest.mark.parametrize("text", ["step_", "a_", "step ", "step 1,", "restore    "])
+def test_any_text_is_read_at_once(text: str) -> None:
+    """A pattern that goes back and forth took minutes for the first."""
+    PrintedSteps().higher(text * (65536 // len(text)))
