@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
 import keras
 import numpy as np
@@ -12,9 +12,7 @@ from trainer.job.errors import UserError
 from trainer.training.inputs.arrays import Arrays
 from trainer.training.inputs.datasets import Batches, Examples, Tell
 from trainer.training.inputs.objects import not_numbers
-from trainer.training.inputs.source import Source, Split
-from trainer.training.inputs.weighted import unweighted
-from trainer.training.private.tensorflow_private import was_batched
+from trainer.training.inputs.source import Split
 from trainer.workloads.batched import Batched
 from trainer.workloads.types import Dataset, Tensor
 
@@ -193,7 +191,7 @@ def _require_equal_lengths(parts: Tensor, what: str) -> None:
     counts = [int(each.shape[0]) for each in flat]
     if set(counts) == {counts[0]} != {0}:
         return
-    if _of_load_data(parts):
+    if of_load_data(parts):
         lengths = f"{TWO_SPLITS}; the arrays have {counts} examples"
     elif len(counts) == 2 == len(parts):
         lengths = f"x has {counts[0]} examples and y {counts[1]}"
@@ -202,7 +200,7 @@ def _require_equal_lengths(parts: Tensor, what: str) -> None:
     raise UserError(f"workload: {what}: {lengths}; they must be equal, not 0")
 
 
-def _of_load_data(parts: Tensor) -> bool:
+def of_load_data(parts: Tensor) -> bool:
     """Whether (x, y) may be ((x, y), (x, y)) of two splits: both have two parts, of the same types and shapes."""
     if not (isinstance(parts, tuple) and len(parts) == 2 and all(isinstance(p, tuple) and len(p) == 2 for p in parts)):
         return False
@@ -234,85 +232,3 @@ def _require_fitting_weights(y: Tensor, weights: Tensor, what: str, batched: boo
             f"workload: {what}: sample weights of shape {weight.shape.as_list()} do not fit y of shape "
             f"{label.shape.as_list()}; give one weight per example"
         )
-
-
-def require_one_split(source: Source) -> None:
-    """Checks, for a model of one input, that x is not a pair of x and y of one split, and y that of another.
-
-    Raises:
-        UserError: they are.
-    """
-    source = unweighted(source)
-    if isinstance(source, Arrays) and _of_load_data(source.parts):
-        raise UserError(f"workload: data('train'): {TWO_SPLITS}")
-
-
-def require_one_input(source: Source) -> None:
-    """Checks, for a model of one Input, that x is not a tuple of several: Keras would take the first alone.
-
-    Raises:
-        UserError: it is.
-    """
-    source = unweighted(source)
-    if not isinstance(source, Arrays | Examples | Batches):
-        return
-    value = source.parts if isinstance(source, Arrays) else source.dataset.element_spec
-    x = keras.utils.unpack_x_y_sample_weight(value)[0]
-    if isinstance(x, tuple) and len(x) > 1:
-        raise UserError(
-            f"workload: data('train'): x has {len(x)} parts, and the model one Input; if each is an example, stack "
-            "them: np.stack(x)"
-        )
-
-
-def require_shapes(source: Source, workload: str, *, of_x: bool, of_y: bool) -> None:
-    """Checks that the ranks of a Dataset's parts are known.
-
-    Raises:
-        UserError: one is not, as of numpy_function.
-    """
-    source = unweighted(source)
-    if not isinstance(source, Examples | Batches):
-        return
-    parts = keras.utils.unpack_x_y_sample_weight(source.dataset.element_spec)[:2]
-    for name, part, wanted in zip(NAMES, parts, (of_x, of_y), strict=False):
-        if wanted and any(each.shape.rank is None for each in tf.nest.flatten(part) if each is not None):
-            raise UserError(
-                f"workload: {workload}: {source.what}: the shape of {name} is not known, as of numpy_function and "
-                f"py_function; call {name}.set_shape(...) in the function of map, or give from_generator an "
-                "output_signature with shapes"
-            )
-
-
-def require_examples(source: Source, model_inputs: Sequence[Tensor], workload: str) -> None:
-    """Checks that a Dataset yields single examples, as far as the ranks of the model's inputs show.
-
-    Raises:
-        UserError: it yields batches.
-    """
-    source = unweighted(source)
-    if not isinstance(source, Examples):
-        return
-    examples = tf.nest.flatten(keras.utils.unpack_x_y_sample_weight(source.dataset.element_spec)[0])
-    if not model_inputs and _yields_batches(source.dataset):
-        raise UserError(
-            f"workload: {workload}: data() gives a Dataset of batches; leave .batch(...) out, or return "
-            "trainer.batched(dataset); if each batch is one example, write batch(..., drop_remainder=True)"
-        )
-    if len(examples) != len(model_inputs):
-        return
-    for part, wanted in zip(examples, model_inputs, strict=True):
-        shape = part.shape
-        # Keras removes a last dimension of 1, so with one dimension more it may be an example.
-        if shape.rank == len(wanted.shape) and not (shape[-1] == 1 and wanted.shape[-1] != 1):
-            raise UserError(
-                f"workload: {workload}: data() gives a Dataset of batches, with x {shape} for the model's input "
-                f"{tuple(wanted.shape)}; leave .batch(...) out, or return trainer.batched(dataset)"
-            )
-
-
-def _yields_batches(dataset: Dataset) -> bool:
-    """Whether a Dataset was batched, and nothing says how many examples an element has: those of one batch have one
-    shape, so that it is no example itself."""
-    parts = tf.nest.flatten(dataset.element_spec)
-    return all(each.shape.rank and each.shape[0] is None for each in parts) and was_batched(dataset)

@@ -120,7 +120,9 @@ def require_labels_for_loss(job: TrainingTask, model: Model, source: inputs.Sour
     """
     if not model.compiled or has_own_step(model) or not _evaluates_with_labels(model):
         return
-    x, y, _ = keras.utils.unpack_x_y_sample_weight(batches.replica_spec(job, source))
+    if (parts := inputs.structure(source)) is None:
+        parts = batches.replica_spec(job, source)
+    x, y, _ = keras.utils.unpack_x_y_sample_weight(parts)
     if y is None:
         raise UserError(
             f"workload: {job.workload.name}: data('train'): gives x alone, and the loss compares y with the "
