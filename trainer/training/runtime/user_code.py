@@ -65,6 +65,9 @@ _HINTS = [
      "x must have the structure of the model's inputs, and y stands beside it: of a Dataset of dicts, "
      "dataset.map(lambda each: (each['x'], each['y']))"),
     (r"\bShard\(split=|\b(?:data|validation)\(\) (?:takes|missing) ", SHARD),
+    (r"Must not nest tf\.distribute\.Strategy scopes",
+     "the job calls model() in the scope of its own strategy: leave the scope() of another one out, such as that of "
+     "tf.distribute.get_strategy() at the top of the file"),
     (r"Cannot batch tensors with different shapes|Cannot add tensor to the batch",
      "examples of one batch must have one shape: pad or cut them, in parse() or data(), to one length by tf.pad, or "
      "return trainer.batched(dataset.padded_batch(...))"),

@@ -275,6 +275,17 @@ def test_an_initializer_that_fails_is_an_error_of_the_users(tmp_path: Path) -> N
         model()
 
 
+def test_the_scope_of_a_strategy_at_the_top_of_the_file_is_reported_with_the_fix() -> None:
+    default, own = tf.distribute.get_strategy(), tf.distribute.OneDeviceStrategy("/cpu:0")
+    with (
+        pytest.raises(UserError, match=r"Must not nest .*; the job calls model\(\) in the scope of its own s"),
+        user_code.calling("mine.py", "model()"),
+        own.scope(),
+        default.scope(),
+    ):
+        pass
+
+
 def test_errors_that_a_lost_peer_may_cause_are_none_of_a_graph() -> None:
     assert user_code.graph_error(tf.errors.UnavailableError(None, None, "x"), "mine.py") is None
     assert user_code.graph_error(tf.errors.InternalError(None, None, "x"), "mine.py") is None
