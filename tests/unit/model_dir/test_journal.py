@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from trainer.job.errors import Exit, TrainerError
@@ -65,6 +65,8 @@ def test_bytes_of_any_kind_in_between_damage_the_lines_that_they_touch_alone(jun
         body = path.read_bytes()
         place = min(place, len(body))
         path.write_bytes(body[:place] + junk + body[place:])
+        # A digit within a term makes a line of a later chief, behind which those of this one do not count.
+        assume(all(line.get("term", 1) == 1 for line in journal.parse(path.read_bytes())))
         append(folder, 5)
         hit = body[:place].count(b"\n")
         starts_a_line = not place or body[place - 1 : place] == b"\n"
