@@ -26,8 +26,8 @@ def is_own(user: int | None) -> bool:
 
 
 def user_of(peer: tuple[object, ...], ours: tuple[object, ...]) -> int | None:
-    """The user who has the socket of the peer of a connection over loopback, this user where it is not known; None if
-    its process has closed it: nobody waits for an answer.
+    """The user at the other end of a connection over loopback: this user where that cannot be known, and None if the
+    peer has closed its socket, so that it waits for no answer.
 
     Args:
         peer, ours: the addresses of both ends, as a socket names them.
@@ -78,14 +78,14 @@ def listener(port: int) -> int | None:
     """Process id of what listens on this TCP port; None if it is not visible (proc(5))."""
     if not host.LINUX:
         return None
-    sockets = set()
+    names = set()
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         with contextlib.suppress(OSError):
             rows = [line.split() for line in Path(table).read_text().splitlines()[1:]]
-            sockets |= {f"socket:[{row[9]}]" for row in rows if row[3] == "0A" and row[1].endswith(f":{port:04X}")}
+            names |= {f"socket:[{row[9]}]" for row in rows if row[3] == "0A" and row[1].endswith(f":{port:04X}")}
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            if any(descriptor.readlink().name in sockets for descriptor in (process / "fd").iterdir()):
+            if any(descriptor.readlink().name in names for descriptor in (process / "fd").iterdir()):
                 return int(process.name)
     return None
 

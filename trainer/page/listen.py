@@ -76,7 +76,7 @@ async def listen(app: web.Application, host: str | None, port: int) -> Port:
         OSError, OverflowError: it cannot be used.
     """
     # handler_cancellation: a report is dropped when its sender disconnects, so it does not count as answered.
-    # auto_decompress: a megabyte of gzip would be a gigabyte before the signature is checked, and nobody of ours packs.
+    # auto_decompress: 1 MB of gzip may unpack to 1 GB before the signature is checked. No task compresses its reports.
     runner = web.AppRunner(
         app, access_log=None, shutdown_timeout=0.5, logger=_logger, handler_cancellation=True,
         lingering_time=LINGER_SECONDS, auto_decompress=False,

@@ -57,7 +57,7 @@ def test_another_owner_gets_the_file_and_the_folders(tmp_path: Path) -> None:
         secret.keep(file, os.getuid(), [tmp_path / "nowhere"])
 
 
-@pytest.mark.skipif(os.getuid() != 0 or not shutil.which("setpriv"), reason="only root may change owners")
+@pytest.mark.skipif(os.getuid() != 0 or not shutil.which("setpriv"), reason="needs root, and setpriv(1)")
 def test_root_without_other_capabilities_gives_them_away_at_each_run(tmp_path: Path) -> None:
     """As in a container of compose."""
     file, runs = tmp_path / "run" / "secret", tmp_path / "runs"

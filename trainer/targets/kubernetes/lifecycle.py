@@ -75,8 +75,7 @@ def _names(objects: Iterable[Manifest]) -> list[str]:
 async def _create_all(
     server: ApiServer, spec: JobSpec, manifests: Iterable[Manifest], secret: Manifest | None
 ) -> list[Manifest]:
-    """Creates all objects, or none: a quota may refuse a Job that its dry run allowed. Returns those that were not
-    there before."""
+    """Creates all objects, or none, because a quota may refuse a Job that its dry run allowed. Returns the new ones."""
     made: list[Manifest] = []
     try:
         if secret and (await server.create(secret, dry_run=False)).created:

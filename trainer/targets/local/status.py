@@ -206,7 +206,7 @@ def _chief_port(model_dir: str) -> int | None:
 
 def _state_of_chief(model_dir: str) -> State | None:
     """What the chief has saved that runs on this machine; None if there is none."""
-    if is_free(layout.lock(model_dir)):  # a copy of the folder of a job that runs names the chief of that one
+    if is_free(layout.lock(model_dir)):  # no chief: a folder copied from a running job names the original's chief
         return None
     state = job_state.load(model_dir, 0.0)
     # The port may be another job's: it is free again after a job has ended.

@@ -120,9 +120,9 @@ def _whole(dataset: Dataset, part: Part, what: str, fix: str, tell: Tell = lambd
     return of_full_size.repeat().skip(part.start * part.local).prefetch(2)
 
 
-def _is_rest(batch: Tensor | None, following: Tensor | None, size: int) -> bool:
+def _is_rest(batch: Tensor, following: Tensor | None, size: int) -> bool:
     """Whether a batch is smaller and the one after it is whole, as where batches are shuffled."""
-    if batch is None or following is None or _counting(batch).shape.rank == 0:
+    if following is None or _counting(batch).shape.rank == 0:
         return False
     return int(_length(batch)) < size == int(_length(following))
 

@@ -193,7 +193,7 @@ def draw_by_replica() -> None:
 
     The seeds of a layer have the same values on all replicas, which all drew the same masks and the same augmentation.
     One process draws others for each example of the whole batch. The first replica draws as Keras does.
-    Test: test_each_replica_draws_its_own_numbers.
+    Test: tests/local/test_untracked.py.
     """
     import keras
     import tensorflow as tf

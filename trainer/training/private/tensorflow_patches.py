@@ -59,10 +59,10 @@ _LARGEST_SEED = 2**31 - 1
 def draw_by_replica(step: int, *, seeded: bool = True) -> None:
     """Makes operations of tf.random draw other numbers on each replica in a step, and other ones after each restart.
 
-    Their seeds are part of a graph, and what they have drawn is in no checkpoint. Tasks, replicas of a task where the
-    code has a seed, and all ps-workers, which run one graph, drew the same numbers; and a resumed job drew again those
-    with which it had begun (`get_seed`, tensorflow/python/framework/random_seed.py). The first replica of a new job
-    draws as in one process.
+    Without this, tasks draw the same numbers, because the seeds are part of the graph. So do the replicas of one task
+    where the code gives a seed, and all ps-workers, which run one graph. A resumed job draws the numbers of its start
+    again, because no checkpoint has the state of these operations (`get_seed`,
+    tensorflow/python/framework/random_seed.py). The first replica of a new job draws as in one process.
     Test: test_each_replica_draws_its_own_numbers_by_tf_random.
 
     Args:

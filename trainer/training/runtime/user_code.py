@@ -66,8 +66,8 @@ _HINTS = [
      "dataset.map(lambda each: (each['x'], each['y']))"),
     (r"\bShard\(split=|\b(?:data|validation)\(\) (?:takes|missing) ", SHARD),
     (r"Must not nest tf\.distribute\.Strategy scopes",
-     "the job calls model() in the scope of its own strategy: leave the scope() of another one out, such as that of "
-     "tf.distribute.get_strategy() at the top of the file"),
+     "the job calls model() in the scope of its own strategy: remove `with strategy.scope()` from the file, also for "
+     "the strategy that tf.distribute.get_strategy() gives"),
     (r"Cannot batch tensors with different shapes|Cannot add tensor to the batch",
      "examples of one batch must have one shape: pad or cut them, in parse() or data(), to one length by tf.pad, or "
      "return trainer.batched(dataset.padded_batch(...))"),
