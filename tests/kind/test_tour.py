@@ -250,7 +250,9 @@ def test_the_job_s_secret_is_in_its_secret_and_nowhere_else(tour: Tour) -> None:
 
 
 def test_delete_leaves_the_volume_and_then_nothing(tour: Tour) -> None:
-    assert "is done; to run it again" in trainer("submit", *tour.words, str(tour.path))
+    # Its policy was deleted where a stranger is let in without it.
+    again = trainer("submit", *tour.words, str(tour.path))
+    assert "is done; made again: networkpolicy/digits; to run it again: trainer delete" in again
     assert "its volume stays" in trainer("delete", *tour.words, "digits")
     assert there(tour.space) == ["persistentvolumeclaim/digits"]
     trainer("delete", *tour.words, "digits", "--volumes")
